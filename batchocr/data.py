@@ -1,0 +1,161 @@
+"""What travels: between input, workers, engine, output and the caller.
+
+Everything here is frozen. Types with only plain fields cross process borders as JSON (`worker/channel.py`) and lie in
+the journal as JSON; pixels cross as shared memory and never as JSON.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+Status = Literal["ok", "degraded", "failed", "skipped"]
+FinishReason = Literal["stop", "length", "repetition"]
+ErrorKind = Literal[
+    "not_found",  # the path does not exist, or no longer
+    "unreadable",  # the file or folder may not be read
+    "unsupported",  # no format that is known
+    "encrypted",  # asks for a password that was not given, or not the right one
+    "damaged",  # the document or the page cannot be decoded
+    "too_large",  # more pixels than is safe to decode
+    "timeout",  # took longer than --page-timeout
+    "crashed",  # took its worker process down
+    "out_of_memory",
+    "engine",  # the model could not run the request
+    "internal",  # a bug of ours
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A file of the input, or something in the input that should have been one.
+
+    path: for the file system. source: the same file as found under its INPUT, `/`-separated: the stable name in rows
+    and in the journal. error_kind and error_message are set where it is known already that it cannot be opened.
+    """
+
+    path: str
+    source: str
+    error_kind: ErrorKind | None = None
+    error_message: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A page with its pixels. image: RGB. dpi: as rendered, after the cap of the long side; None for image files."""
+
+    image: Image.Image
+    dpi: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Pixels:
+    """An RGB image as rows of bytes. data: uint8 [height, width, 3], contiguous."""
+
+    height: int
+    width: int
+    data: bytes | memoryview
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How one sequence is decoded: greedily, after these penalties.
+
+    Presence, frequency and n-grams count output tokens, repetition prompt and output, as vLLM does. Zero (one for
+    `repetition_penalty`) switches a penalty off. stop_loops: end with `repetition` when the output goes in circles.
+    """
+
+    max_new_tokens: int
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    no_repeat_ngram_size: int = 0
+    stop_loops: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One question about one image.
+
+    resize_to: (height, width) in px to which the image is resized first, aspect ratio not kept; None leaves it as it
+    is. The model's own resize to its patch grid comes after. round: 0 for a page's first question, then 1, …; the
+    engine prefers later rounds, so that pages begun are finished first.
+    """
+
+    pixels: Pixels
+    prompt: str
+    sampling: Sampling
+    resize_to: tuple[int, int] | None = None
+    round: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """What the model answered to one request.
+
+    mean_probability and min_logprob are of the chosen tokens, from logits before penalties; the end token counts, so
+    an empty answer has them too. error: why the engine could not run the request; the rest is then empty.
+    """
+
+    text: str
+    finish_reason: FinishReason
+    image_tokens: int
+    output_tokens: int
+    mean_probability: float
+    min_logprob: float
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A block of a page, in reading order.
+
+    bbox: x0, y0, x1, y1 as shares of the page, origin at the top left. angle: 0, 90, 180 or 270, None where the model
+    named none. content: text, HTML for tables, LaTeX for formulas; None for what is not read (figures).
+    The last four are None for blocks that were not read on their own.
+    """
+
+    type: str
+    bbox: tuple[float, float, float, float]
+    angle: int | None
+    content: str | None
+    merge_prev: bool = False
+    confidence: float | None = None
+    min_logprob: float | None = None
+    output_tokens: int | None = None
+    finish_reason: FinishReason | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a protocol made of a page. degraded: why the page was not read in full; None where it was."""
+
+    markdown: str
+    blocks: tuple[Block, ...]
+    image_tokens: int
+    output_tokens: int
+    degraded: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PageResult:
+    """One row of the output: a page, or a document that could not be opened (page_index None)."""
+
+    source: str
+    page_index: int | None
+    status: Status
+    doc_id: str | None = None
+    page_count: int | None = None
+    width: int | None = None
+    height: int | None = None
+    dpi: float | None = None
+    error_kind: ErrorKind | None = None
+    error_message: str | None = None
+    markdown: str | None = None
+    blocks: tuple[Block, ...] = ()
+    image_tokens: int = 0
+    output_tokens: int = 0
+    attempts: int = 1

@@ -1,0 +1,93 @@
+"""Who decodes: admission by tokens, rows and KV blocks, and who is put back when blocks run out."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from batchocr.engine.embedding_queue import EmbeddingQueue
+from batchocr.engine.kv_cache import KVCache
+from batchocr.engine.sampler import Sampler
+from batchocr.engine.sequence import Sequence
+
+
+class Scheduler:
+    """Owns the running sequences, oldest first, and those put back, which go before the queue."""
+
+    def __init__(self, queue: EmbeddingQueue, cache: KVCache, sampler: Sampler, *, prefill_max_tokens: int) -> None:
+        self.running: list[Sequence] = []
+        self.num_put_back = 0
+        self._queue = queue
+        self._cache = cache
+        self._sampler = sampler
+        self._prefill_max_tokens = prefill_max_tokens
+        self._put_back: deque[Sequence] = deque()
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self.running or self._put_back or len(self._queue))
+
+    def admit(self) -> list[Sequence]:
+        """Take as many waiting sequences as one prefill batch, the rows and the KV blocks allow; blocks and rows are
+        theirs from now on. A prompt longer than the batch's limit goes alone."""
+        admitted: list[Sequence] = []
+        tokens = 0
+        while self._sampler.num_free and (sequence := self._next_waiting()) is not None:
+            tokens += sequence.num_tokens
+            if admitted and tokens > self._prefill_max_tokens:
+                break
+            # One spare block for each that runs, or the newcomer would be the first to be put back again.
+            needed = self._cache.blocks_for(sequence.num_tokens)
+            if self.running and needed + len(self.running) > self._cache.num_free:
+                break
+            if not self._cache.grow(sequence.block_table, sequence.num_tokens):
+                break
+            self._take_waiting()
+            sequence.row = self._sampler.bind(sequence.sampling, sequence.prompt.token_ids, sequence.output_ids)
+            admitted.append(sequence)
+            self.running.append(sequence)
+        return admitted
+
+    def make_room(self) -> list[Sequence]:
+        """Give every running sequence a slot for its newest token, putting the youngest back where blocks run out.
+
+        Returns those that decode in this step.
+        """
+        ready: list[Sequence] = []
+        pending = deque(self.running)
+        while pending:
+            sequence = pending.popleft()
+            while not self._cache.grow(sequence.block_table, sequence.num_tokens):
+                youngest = pending.pop() if pending else sequence
+                self._put_back_one(youngest)
+                if youngest is sequence:
+                    break
+            else:
+                ready.append(sequence)
+        return ready
+
+    def retire(self, sequence: Sequence) -> None:
+        """Take a finished sequence's blocks and row back."""
+        self.running.remove(sequence)
+        self._free(sequence)
+        sequence.embeddings = None
+
+    def _put_back_one(self, sequence: Sequence) -> None:
+        self.running.remove(sequence)
+        self._free(sequence)
+        self._put_back.appendleft(sequence)
+        self.num_put_back += 1
+
+    def _free(self, sequence: Sequence) -> None:
+        self._cache.release(sequence.block_table)
+        assert sequence.row is not None
+        self._sampler.release(sequence.row)
+        sequence.row = None
+
+    def _next_waiting(self) -> Sequence | None:
+        return self._put_back[0] if self._put_back else self._queue.peek()
+
+    def _take_waiting(self) -> None:
+        if self._put_back:
+            self._put_back.popleft()
+        else:
+            self._queue.pop()

@@ -1,0 +1,67 @@
+"""The first stage: pixels to embeddings, in batches of its own size."""
+
+from __future__ import annotations
+
+import heapq
+import time
+from itertools import count
+
+import torch
+
+from batchocr.engine.embedding_queue import EmbeddingQueue
+from batchocr.engine.sequence import Sequence
+from batchocr.model.checkpoint import Model
+from batchocr.report import Meter
+
+
+class VisionStage:
+    """Owns the sequences whose images are not yet encoded, the latest rounds of pages first."""
+
+    def __init__(self, model: Model, queue: EmbeddingQueue, meter: Meter, *, batch_size: int, max_patches: int) -> None:
+        self._model = model
+        self._queue = queue
+        self._meter = meter
+        self._batch_size = batch_size
+        self._max_patches = max_patches
+        self._waiting: list[tuple[int, int, Sequence]] = []
+        self._arrivals = count()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def add(self, sequence: Sequence, *, page_round: int) -> None:
+        heapq.heappush(self._waiting, (-page_round, next(self._arrivals), sequence))
+
+    def run(self) -> None:
+        """Encode one batch, if images wait and the queue has room; their sequences go to the queue."""
+        batch = self._next_batch()
+        if not batch:
+            return
+        started = time.perf_counter()
+        images = [(sequence.pixels, sequence.resize_to) for sequence in batch if sequence.pixels is not None]
+        patches = self._model.preprocessor.patches(images)
+        preprocessed = time.perf_counter()
+        embeddings = self._model.vision.encode(patches, [sequence.grid for sequence in batch])
+        sizes = [sequence.prompt.num_image_tokens for sequence in batch]
+        for sequence, part in zip(batch, torch.split(embeddings, sizes), strict=True):
+            sequence.pixels = None
+            # A copy, so that the batch's memory is not held by its last sequence.
+            sequence.embeddings = part.clone()
+            self._queue.put(sequence)
+        self._meter.add("preprocess", preprocessed - started, items=len(batch), limit=self._batch_size)
+        self._meter.add("vit", time.perf_counter() - preprocessed, items=len(batch), limit=self._batch_size)
+        self._meter.add_patches(sum(sequence.num_patches for sequence in batch))
+
+    def _next_batch(self) -> list[Sequence]:
+        batch: list[Sequence] = []
+        patches = tokens = 0
+        while self._waiting and len(batch) < self._batch_size:
+            sequence = self._waiting[0][-1]
+            patches += sequence.num_patches
+            tokens += sequence.prompt.num_image_tokens
+            fits_queue = self._queue.has_room(tokens) or not (batch or len(self._queue))
+            if not fits_queue or (batch and patches > self._max_patches):
+                break
+            heapq.heappop(self._waiting)
+            batch.append(sequence)
+        return batch

@@ -1,0 +1,72 @@
+"""A model from a Hugging Face folder or id: found, checked, loaded. Every failure is a ModelError."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from batchocr.backend.base import Ops
+from batchocr.errors import ModelError
+from batchocr.model.architecture import Architecture, read_architecture
+from batchocr.model.language import LanguageModel
+from batchocr.model.preprocess import Preprocessor
+from batchocr.model.prompt import PromptFormat
+from batchocr.model.vision import VisionModel
+from batchocr.model.weights import WeightReader, fingerprint
+
+logger = logging.getLogger(__name__)
+
+_FILES = ["*.json", "*.jinja", "*.safetensors", "*.txt", "*.model"]
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A loaded checkpoint."""
+
+    architecture: Architecture
+    preprocessor: Preprocessor
+    vision: VisionModel
+    language: LanguageModel
+    prompts: PromptFormat
+    device: torch.device
+
+
+def find_checkpoint(name: str, revision: str | None) -> Path:
+    """The folder of a checkpoint, downloaded where it is a Hugging Face id. HF_HUB_OFFLINE is honoured."""
+    folder = Path(name).expanduser()
+    if folder.is_dir():
+        return folder
+    if name.count("/") != 1 or name.startswith((".", "/", "~")):
+        raise ModelError(f"{name} is no folder, and no Hugging Face id (owner/name) either.")
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    try:
+        return Path(snapshot_download(name, revision=revision, allow_patterns=_FILES))
+    except LocalEntryNotFoundError as error:
+        raise ModelError(
+            f"The model {name} is not on this machine and cannot be downloaded (no network, or HF_HUB_OFFLINE is set). "
+            "Download it where there is network and pass its folder as --model."
+        ) from error
+    except (HfHubHTTPError, HFValidationError, OSError) as error:
+        raise ModelError(f"The model {name} cannot be downloaded: {error}") from error
+
+
+def load_model(folder: Path, *, device: torch.device, dtype: torch.dtype, ops: Ops) -> Model:
+    """Load a checkpoint's weights and tokenizer onto the device. Raises ModelError."""
+    architecture = read_architecture(folder)
+    weights = WeightReader(folder, device=device, dtype=dtype)
+    return Model(
+        architecture=architecture,
+        preprocessor=Preprocessor(architecture.vision, architecture.images, ops, device),
+        vision=VisionModel(architecture.vision, weights, ops, device),
+        language=LanguageModel(architecture.language, weights, ops, device),
+        prompts=PromptFormat(folder, architecture),
+        device=device,
+    )
+
+
+__all__ = ["Model", "find_checkpoint", "fingerprint", "load_model"]

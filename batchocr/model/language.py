@@ -1,0 +1,133 @@
+"""The language model of Qwen2-VL: prefill of packed prompts and decode steps over a paged KV cache.
+
+Source: transformers' `modeling_qwen2_vl` for names and order of operations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from batchocr.backend.base import Ops, PagedContext, Segments
+from batchocr.errors import ModelError
+from batchocr.model.architecture import LanguageShape
+from batchocr.model.rope import inverse_frequencies, mrope_cos_sin
+from batchocr.model.weights import WeightReader
+
+_Attend = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+"""(q, k, v, this layer's cache) → attended q; k and v are in the cache already."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Layer:
+    input_norm: Tensor
+    qkv_weight: Tensor
+    qkv_bias: Tensor
+    output: Tensor
+    mlp_norm: Tensor
+    gate_up: Tensor
+    down: Tensor
+
+    @classmethod
+    def read(cls, weights: WeightReader, index: int, shape: LanguageShape) -> _Layer:
+        name, width = f"language_model.layers.{index}", shape.width
+        kv_width = shape.num_kv_heads * shape.head_dim
+        projections = (("q_proj", width), ("k_proj", kv_width), ("v_proj", kv_width))
+
+        def take(part: str, *sizes: int) -> Tensor:
+            return weights.take(f"{name}.{part}", sizes)
+
+        return cls(
+            input_norm=take("input_layernorm.weight", width),
+            qkv_weight=torch.cat([take(f"self_attn.{part}.weight", size, width) for part, size in projections]),
+            qkv_bias=torch.cat([take(f"self_attn.{part}.bias", size) for part, size in projections]),
+            output=take("self_attn.o_proj.weight", width, width),
+            mlp_norm=take("post_attention_layernorm.weight", width),
+            gate_up=torch.cat(
+                [take(f"mlp.{part}.weight", shape.mlp_width, width) for part in ("gate_proj", "up_proj")]
+            ),
+            down=take("mlp.down_proj.weight", width, shape.mlp_width),
+        )
+
+
+class LanguageModel:
+    """Turns embeddings into logits, keeping keys and values in the cache it is handed."""
+
+    def __init__(self, shape: LanguageShape, weights: WeightReader, ops: Ops, device: torch.device) -> None:
+        self.shape = shape
+        self._ops = ops
+        self._embeddings = weights.take("language_model.embed_tokens.weight", (shape.vocab_size, shape.width))
+        self._layers = [_Layer.read(weights, index, shape) for index in range(shape.num_layers)]
+        self._norm = weights.take("language_model.norm.weight", (shape.width,))
+        if shape.tied_embeddings:
+            self._lm_head = self._embeddings
+        elif "lm_head.weight" in weights:
+            self._lm_head = weights.take("lm_head.weight", (shape.vocab_size, shape.width))
+        else:
+            raise ModelError(
+                "The checkpoint has no lm_head.weight, and its config.json does not tie it to the embeddings."
+            )
+        self._inv_freq = inverse_frequencies(shape.head_dim, shape.rope_theta, device)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self._embeddings.dtype
+
+    def new_cache(self, num_blocks: int) -> Tensor:
+        """An empty KV cache: [layers, 2, blocks, block_size, kv_heads, head_dim]."""
+        shape = self.shape
+        return torch.zeros(
+            (shape.num_layers, 2, num_blocks, self._ops.kv_block_size, shape.num_kv_heads, shape.head_dim),
+            dtype=self.dtype,
+            device=self._embeddings.device,
+        )
+
+    def embed(self, token_ids: Tensor) -> Tensor:
+        """token_ids: int64 [tokens]. Returns [tokens, width]."""
+        return F.embedding(token_ids, self._embeddings)
+
+    def prefill(self, x: Tensor, positions: Tensor, slots: Tensor, segments: Segments, cache: Tensor) -> Tensor:
+        """Run whole prompts, packed, and fill their cache.
+
+        x: [tokens, width]. positions: int64 [3, tokens]. slots: int64 [tokens]. Returns float32 logits
+        [prompts, vocabulary] of each prompt's last token.
+        """
+
+        def attend(q: Tensor, k: Tensor, v: Tensor, layer_cache: Tensor) -> Tensor:
+            return self._ops.attention(q, k, v, segments, causal=True)
+
+        hidden = self._run(x, positions, slots, cache, attend)
+        return self._logits(hidden[segments.cu_seqlens[1:].long() - 1])
+
+    def decode(
+        self, token_ids: Tensor, positions: Tensor, slots: Tensor, context: PagedContext, cache: Tensor
+    ) -> Tensor:
+        """One step of every sequence. token_ids: int64 [sequences]. Returns float32 logits [sequences, vocabulary]."""
+
+        def attend(q: Tensor, k: Tensor, v: Tensor, layer_cache: Tensor) -> Tensor:
+            return self._ops.paged_attention(q, layer_cache, context)
+
+        return self._logits(self._run(self.embed(token_ids), positions, slots, cache, attend))
+
+    def _run(self, x: Tensor, positions: Tensor, slots: Tensor, cache: Tensor, attend: _Attend) -> Tensor:
+        shape, ops = self.shape, self._ops
+        cos, sin = mrope_cos_sin(positions, self._inv_freq, shape.mrope_section)
+        heads = [shape.num_heads, shape.num_kv_heads, shape.num_kv_heads]
+        for layer, layer_cache in zip(self._layers, cache, strict=True):
+            normed = ops.rms_norm(x, layer.input_norm, shape.rms_norm_eps)
+            qkv = F.linear(normed, layer.qkv_weight, layer.qkv_bias).view(x.shape[0], -1, shape.head_dim)
+            q, k, v = torch.split(qkv, heads, dim=1)
+            q, k = ops.rotary(q, k, cos, sin)
+            ops.store_kv(layer_cache, k, v, slots)
+            x = x + F.linear(attend(q, k, v, layer_cache).flatten(1), layer.output)
+            normed = ops.rms_norm(x, layer.mlp_norm, shape.rms_norm_eps)
+            x = x + F.linear(ops.silu_mul(F.linear(normed, layer.gate_up)), layer.down)
+        return x
+
+    def _logits(self, hidden: Tensor) -> Tensor:
+        normed = self._ops.rms_norm(hidden, self._norm, self.shape.rms_norm_eps)
+        return F.linear(normed, self._lm_head).float()

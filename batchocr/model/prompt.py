@@ -1,0 +1,103 @@
+"""Prompts as the checkpoint wants them, and its tokens back to text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from batchocr.errors import ModelError
+from batchocr.model.architecture import Architecture, read_json
+
+SYSTEM_PROMPT = "You are a helpful assistant."
+
+
+@dataclass(frozen=True, slots=True)
+class PromptTokens:
+    """A prompt with room for its image. image_start: index of the first of num_image_tokens image tokens."""
+
+    token_ids: tuple[int, ...]
+    image_start: int
+    num_image_tokens: int
+
+
+class PromptFormat:
+    """The checkpoint's chat template and tokenizer."""
+
+    def __init__(self, folder: Path, architecture: Architecture) -> None:
+        self._tokenizer = _load_tokenizer(folder)
+        self._image_token_id = architecture.image_token_id
+        self._check_vocabulary(folder, architecture)
+        self.stop_token_ids = self._read_stop_tokens(folder)
+        self._template_ids = lru_cache(maxsize=64)(self._apply_template)
+
+    def encode(self, prompt: str, num_image_tokens: int) -> PromptTokens:
+        """The chat with system prompt, one image and this text, ready for the answer."""
+        before, after = self._template_ids(prompt)
+        image = (self._image_token_id,) * num_image_tokens
+        return PromptTokens((*before, *image, *after), len(before), num_image_tokens)
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """The text of an answer; special tokens stay, as the protocol reads them, but for end and padding."""
+        kept = [token_id for token_id in token_ids if token_id not in self._silent_token_ids]
+        return str(self._tokenizer.decode(kept, skip_special_tokens=False, clean_up_tokenization_spaces=False))
+
+    def _apply_template(self, prompt: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The token ids before and after the image."""
+        chat = [
+            {"role": "system", "content": SYSTEM_PROMPT},
+            {"role": "user", "content": [{"type": "image"}, {"type": "text", "text": prompt}]},
+        ]
+        text = self._tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
+        token_ids = tuple(self._tokenizer(text, add_special_tokens=False)["input_ids"])
+        if token_ids.count(self._image_token_id) != 1:
+            raise ModelError("The checkpoint's chat template does not place exactly one image token for an image.")
+        start = token_ids.index(self._image_token_id)
+        return token_ids[:start], token_ids[start + 1 :]
+
+    def _check_vocabulary(self, folder: Path, architecture: Architecture) -> None:
+        if len(self._tokenizer) > architecture.language.vocab_size:
+            raise ModelError(
+                f"{folder}: the tokenizer has {len(self._tokenizer)} tokens, the model only "
+                f"{architecture.language.vocab_size}: they are not of one checkpoint."
+            )
+        if not 0 <= self._image_token_id < architecture.language.vocab_size:
+            raise ModelError(f"{folder}: image_token_id {self._image_token_id} lies outside the vocabulary.")
+
+    def _read_stop_tokens(self, folder: Path) -> frozenset[int]:
+        """The tokens that end an answer. Also notes which tokens an answer's text leaves out."""
+        sources: list[dict[str, Any]] = [read_json(folder, "config.json")]
+        sources += [source["text_config"] for source in sources if isinstance(source.get("text_config"), dict)]
+        if (folder / "generation_config.json").exists():
+            sources.insert(0, read_json(folder, "generation_config.json"))
+        stop = next((ids for source in sources if (ids := _ids(source.get("eos_token_id")))), frozenset())
+        stop = stop or _ids(self._tokenizer.eos_token_id)
+        if not stop:
+            raise ModelError(f"{folder} names no end token (eos_token_id).")
+        fields = ("bos_token_id", "eos_token_id", "pad_token_id")
+        named = [_ids(source.get(field)) for source in sources for field in fields]
+        named += [_ids(getattr(self._tokenizer, field)) for field in fields]
+        self._silent_token_ids = stop.union(*named)
+        return stop
+
+
+def _ids(value: int | list[int] | None) -> frozenset[int]:
+    if value is None:
+        return frozenset()
+    return frozenset([value] if isinstance(value, int) else value)
+
+
+def _load_tokenizer(folder: Path) -> Any:
+    from transformers import AutoTokenizer
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ModelError(f"{folder} holds no tokenizer that transformers can load: {error}") from error
+    if tokenizer.chat_template is None:
+        if not (folder / "chat_template.json").exists():
+            raise ModelError(f"{folder} holds no chat template (chat_template.jinja or tokenizer_config.json).")
+        tokenizer.chat_template = read_json(folder, "chat_template.json").get("chat_template")
+    return tokenizer

@@ -1,0 +1,22 @@
+"""What a protocol is: the way from a page's pixels to its text, in rounds of questions to the model."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Protocol, TypeAlias
+
+from batchocr.data import Completion, Page, Reading, Request
+
+Reader: TypeAlias = Generator[list[Request], list[Completion], Reading]
+"""Yields a round of requests, is sent their completions in the same order, returns the reading."""
+
+
+class PageProtocol(Protocol):
+    """Reads pages. Lives in a worker process; loads no torch."""
+
+    version: str
+    """Part of the settings fingerprint: changes whenever the text of a page may change."""
+
+    def read(self, page: Page) -> Reader:
+        """Return the generator that reads this page. Model text of any kind never makes it raise."""
+        ...

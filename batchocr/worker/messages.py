@@ -1,0 +1,126 @@
+"""The words between the run (`pipeline.py`) and a worker process (`worker/__main__.py`).
+
+A task is one document to open or one page to read; its number is the run's. The run sends Setup once, then OpenDocument,
+ReadPage and Completions; the rest come back. Every task ends with exactly one Opened, Finished or Failed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from batchocr.data import Completion, ErrorKind, Reading, Sampling
+
+Activity = Literal["open", "render", "post-process"]
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """How this worker opens, renders and reads; sent once, first."""
+
+    dpi: int
+    password: str | None
+    max_new_tokens: int
+    penalties: bool
+    type: Literal["setup"] = "setup"
+
+
+@dataclass(frozen=True, slots=True)
+class OpenDocument:
+    task_id: int
+    path: str
+    type: Literal["open"] = "open"
+
+
+@dataclass(frozen=True, slots=True)
+class ReadPage:
+    task_id: int
+    path: str
+    page_index: int
+    type: Literal["read"] = "read"
+
+
+@dataclass(frozen=True, slots=True)
+class Completions:
+    """The answers to a page's last round, in the order it was asked."""
+
+    task_id: int
+    completions: tuple[Completion, ...]
+    type: Literal["completions"] = "completions"
+
+
+@dataclass(frozen=True, slots=True)
+class Began:
+    """The worker is about to do something that may hang. started_s: CLOCK_MONOTONIC, which all processes share."""
+
+    task_id: int
+    activity: Activity
+    started_s: float
+    type: Literal["began"] = "began"
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """It did not hang. seconds: how long it took; failed or not."""
+
+    task_id: int
+    activity: Activity
+    seconds: float
+    type: Literal["ended"] = "ended"
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """doc_id: sha256 of the file, hex. size in bytes and mtime_ns as they were before it was read."""
+
+    task_id: int
+    page_count: int
+    doc_id: str
+    size: int
+    mtime_ns: int
+    type: Literal["opened"] = "opened"
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A Request without its pixels, which lie at `offset` of the round's shared memory."""
+
+    offset: int
+    height: int
+    width: int
+    prompt: str
+    sampling: Sampling
+    resize_to: tuple[int, int] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """A page's next questions, with one descriptor: the shared memory that holds the pixels of them all."""
+
+    task_id: int
+    round: int
+    questions: tuple[Question, ...]
+    type: Literal["round"] = "round"
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    task_id: int
+    width: int
+    height: int
+    dpi: float | None
+    reading: Reading
+    type: Literal["finished"] = "finished"
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    task_id: int
+    error_kind: ErrorKind
+    error_message: str
+    doc_id: str | None = None
+    type: Literal["failed"] = "failed"
+
+
+ToWorker: TypeAlias = Setup | OpenDocument | ReadPage | Completions
+FromWorker: TypeAlias = Began | Ended | Opened | Round | Finished | Failed

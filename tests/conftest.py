@@ -1,0 +1,24 @@
+"""Where the tests find things."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session")
+def sample_data() -> Path:
+    return ROOT / "sample_data"
+
+
+@pytest.fixture(scope="session")
+def corpus() -> Path:
+    """Real, hostile and odd documents from public test suites; they are not part of the repository."""
+    folder = Path(os.environ.get("BATCHOCR_CORPUS", ROOT.parent / "shared" / "corpus"))
+    if not folder.is_dir():
+        pytest.skip("no corpus: set BATCHOCR_CORPUS to its folder")
+    return folder
