@@ -1,0 +1,95 @@
+"""Penalties and the n-gram rule against straightforward references, one sequence at a time."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from batchocr.data import Sampling
+from batchocr.engine.sampler import Sampler, common_suffixes
+
+VOCABULARY = 7
+STEPS = 40
+
+
+def reference_choice(logits: list[float], sampling: Sampling, prompt: tuple[int, ...], output: list[int]) -> int:
+    """The next token, by the rules as vLLM's sampler and MinerU's n-gram processor state them."""
+    counts = Counter(output)
+    scores = []
+    for token, score in enumerate(logits):
+        if token in prompt or token in counts:
+            score = score / sampling.repetition_penalty if score > 0 else score * sampling.repetition_penalty
+        score -= sampling.frequency_penalty * counts[token]
+        score -= sampling.presence_penalty * (counts[token] > 0)
+        scores.append(score)
+    size = sampling.no_repeat_ngram_size
+    if size:
+        prefix = output[len(output) - (size - 1) :] if size > 1 else []
+        for start in range(len(output) - size + 1):
+            if output[start : start + size - 1] == prefix and len(prefix) == size - 1:
+                scores[output[start + size - 1]] = -torch.inf
+    return scores.index(max(scores))
+
+
+SETTINGS = [
+    Sampling(STEPS),
+    Sampling(STEPS, presence_penalty=1.0, frequency_penalty=0.05),
+    Sampling(STEPS, repetition_penalty=1.3),
+    Sampling(STEPS, repetition_penalty=0.8, presence_penalty=0.5, no_repeat_ngram_size=2),
+    Sampling(STEPS, no_repeat_ngram_size=3),
+    Sampling(STEPS, no_repeat_ngram_size=4, frequency_penalty=0.3),
+]
+
+
+def test_choices_follow_the_rules_for_a_batch_of_different_settings() -> None:
+    sampler = Sampler(num_rows=8, vocab_size=VOCABULARY, max_new_tokens=STEPS, device=torch.device("cpu"))
+    prompts = [(index, (index + 1) % VOCABULARY) for index in range(len(SETTINGS))]
+    rows = [sampler.bind(sampling, prompt, []) for sampling, prompt in zip(SETTINGS, prompts, strict=True)]
+    outputs: list[list[int]] = [[] for _ in SETTINGS]
+    generator = torch.manual_seed(0)
+    # A few tokens are favoured, so that sequences would repeat themselves without the rules.
+    favoured = 2 * torch.randn(len(SETTINGS), VOCABULARY, generator=generator)
+    for _ in range(STEPS):
+        logits = favoured + torch.randn(len(SETTINGS), VOCABULARY, generator=generator)
+        expected = [
+            reference_choice(row.tolist(), sampling, prompt, output)
+            for row, sampling, prompt, output in zip(logits, SETTINGS, prompts, outputs, strict=True)
+        ]
+        tokens, logprobs = sampler.sample(logits.clone(), rows)
+        assert tokens.tolist() == expected
+        assert torch.allclose(logprobs, logits.log_softmax(-1).gather(1, tokens[:, None])[:, 0], atol=1e-6)
+        for output, token in zip(outputs, expected, strict=True):
+            output.append(token)
+
+
+@pytest.mark.parametrize("sampling", SETTINGS)
+def test_a_sequence_put_back_goes_on_as_if_nothing_had_happened(sampling: Sampling) -> None:
+    sampler = Sampler(num_rows=2, vocab_size=VOCABULARY, max_new_tokens=STEPS, device=torch.device("cpu"))
+    generator = torch.manual_seed(1)
+    row = sampler.bind(sampling, (0, 1), [])
+    output: list[int] = []
+    for step in range(STEPS):
+        logits = torch.randn(1, VOCABULARY, generator=generator)
+        if step % 5 == 4:
+            sampler.release(row)
+            row = sampler.bind(sampling, (0, 1), output)
+        tokens, _ = sampler.sample(logits.clone(), [row])
+        assert tokens.tolist() == [reference_choice(logits[0].tolist(), sampling, (0, 1), output)]
+        output += tokens.tolist()
+
+
+@given(st.lists(st.integers(0, 2), max_size=30))
+@settings(max_examples=200, deadline=None)
+def test_common_suffixes_count_what_a_naive_comparison_counts(tokens: list[int]) -> None:
+    def naive(end: int) -> int:
+        length = 0
+        while length <= end and tokens[end - length] == tokens[-1 - length]:
+            length += 1
+        return length
+
+    expected = [naive(end) for end in range(len(tokens) - 1)] + [0] * bool(tokens)
+    assert common_suffixes(tokens) == expected
