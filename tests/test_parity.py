@@ -14,7 +14,8 @@ from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLIm
 
 from batchocr.backend.reference import ReferenceOps
 from batchocr.data import Completion, Pixels, Request, Sampling
-from batchocr.engine.engine import Engine, EngineLimits
+from batchocr.engine.engine import Engine
+from batchocr.engine.limits import EngineLimits
 from batchocr.model.checkpoint import Model, load_model
 from batchocr.model.prompt import PromptFormat
 from batchocr.model.rope import mrope_positions
@@ -106,13 +107,13 @@ def run(
         max_new_tokens=MAX_NEW_TOKENS,
         num_kv_blocks=num_kv_blocks,
     )
-    engine = Engine(case.model, limits, Meter())
+    engine = Engine(case.model, limits)
     for index, (image, prompt) in enumerate(zip(images, case.prompts, strict=True)):
         pixels = Pixels(image.height, image.width, bytearray(image.tobytes()))
         assert engine.submit(index, Request(pixels, prompt, Sampling(MAX_NEW_TOKENS))) is None
     answers: dict[int, Completion] = {}
     while engine.has_work:
-        answers.update(engine.step())
+        answers.update(engine.step(Meter()))
     return [answers[index].text for index in range(len(images))], engine
 
 

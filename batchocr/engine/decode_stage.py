@@ -29,7 +29,6 @@ class DecodeStage:
         self,
         model: Model,
         queue: EmbeddingQueue,
-        meter: Meter,
         *,
         batch_size: int,
         prefill_max_tokens: int,
@@ -37,7 +36,6 @@ class DecodeStage:
         max_new_tokens: int,
     ) -> None:
         self._model = model
-        self._meter = meter
         self._batch_size = batch_size
         self.cache = KVCache(model.language.new_cache(num_kv_blocks))
         self._sampler = Sampler(
@@ -48,19 +46,19 @@ class DecodeStage:
         )
         self.scheduler = Scheduler(queue, self.cache, self._sampler, prefill_max_tokens=prefill_max_tokens)
 
-    def run(self) -> list[tuple[int, Completion]]:
+    def run(self, meter: Meter) -> list[tuple[int, Completion]]:
         """Prefill what fits, run one decode step. Returns what ended: (request_id, completion)."""
         finished: list[tuple[int, Completion]] = []
         admitted = self.scheduler.admit()
         if admitted:
             started = time.perf_counter()
             finished += self._retire_finished(admitted, self._prefill(admitted))
-            self._meter.add("prefill", time.perf_counter() - started, items=len(admitted))
+            meter.add("prefill", time.perf_counter() - started, items=len(admitted))
         decoding = self.scheduler.make_room()
         if decoding:
             started = time.perf_counter()
             finished += self._retire_finished(decoding, self._decode(decoding))
-            self._meter.add("decode", time.perf_counter() - started, items=len(decoding), limit=self._batch_size)
+            meter.add("decode", time.perf_counter() - started, items=len(decoding), limit=self._batch_size)
         return finished
 
     def _prefill(self, batch: list[Sequence]) -> Tensor:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 
 from batchocr.data import Completion, Request
 from batchocr.engine.decode_stage import DecodeStage
 from batchocr.engine.embedding_queue import EmbeddingQueue
+from batchocr.engine.limits import EngineLimits
 from batchocr.engine.sequence import Sequence
 from batchocr.engine.vision_stage import VisionStage
 from batchocr.model.checkpoint import Model
@@ -16,33 +15,18 @@ from batchocr.model.rope import mrope_positions
 from batchocr.report import Meter
 
 
-@dataclass(frozen=True, slots=True)
-class EngineLimits:
-    """Upper limits of the two stages, of the queue between them, and of the KV cache."""
-
-    vit_batch_size: int
-    vit_max_patches: int
-    embedding_queue_tokens: int
-    llm_batch_size: int
-    prefill_max_tokens: int
-    max_new_tokens: int
-    num_kv_blocks: int
-
-
 class Engine:
     """Two stages joined by a queue of embeddings that never leave the device."""
 
-    def __init__(self, model: Model, limits: EngineLimits, meter: Meter) -> None:
+    def __init__(self, model: Model, limits: EngineLimits) -> None:
         self._model = model
-        self._meter = meter
         self._queue = EmbeddingQueue(limits.embedding_queue_tokens)
         self._vision = VisionStage(
-            model, self._queue, meter, batch_size=limits.vit_batch_size, max_patches=limits.vit_max_patches
+            model, self._queue, batch_size=limits.vit_batch_size, max_patches=limits.vit_max_patches
         )
         self._decode = DecodeStage(
             model,
             self._queue,
-            meter,
             batch_size=limits.llm_batch_size,
             prefill_max_tokens=limits.prefill_max_tokens,
             num_kv_blocks=limits.num_kv_blocks,
@@ -68,14 +52,19 @@ class Engine:
         return None
 
     @torch.inference_mode()
-    def step(self) -> list[tuple[int, Completion]]:
+    def step(self, meter: Meter) -> list[tuple[int, Completion]]:
         """Encode a batch of images if the queue has room, prefill what fits, decode one token of every sequence.
 
         Returns what ended: (request_id, completion).
         """
-        self._vision.run()
-        self._meter.queue_depth(self._queue.num_tokens)
-        return self._decode.run()
+        self._vision.run(meter)
+        meter.queue_depth(self._queue.num_tokens)
+        return self._decode.run(meter)
+
+    def clear(self) -> None:
+        """Forget every request: whoever asked is gone."""
+        self._vision.clear()
+        self._decode.scheduler.clear()
 
     def _sequence(self, request_id: int, request: Request) -> Sequence:
         pixels = request.pixels
@@ -83,13 +72,14 @@ class Engine:
         merge_size = self._model.architecture.vision.merge_size
         merged_h, merged_w = grid[0] // merge_size, grid[1] // merge_size
         prompt = self._model.prompts.encode(request.prompt, merged_h * merged_w)
-        longest = len(prompt.token_ids) + request.sampling.max_new_tokens
+        max_positions = self._model.architecture.language.max_positions
+        longest = min(max_positions, len(prompt.token_ids) + request.sampling.max_new_tokens)
         if longest > self._decode.cache.num_tokens:
             raise ValueError(
                 f"a prompt of {len(prompt.token_ids)} tokens with up to {request.sampling.max_new_tokens} new ones "
                 f"does not fit the KV cache of {self._decode.cache.num_tokens} tokens: lower --max-new-tokens"
             )
-        if len(prompt.token_ids) >= self._model.architecture.language.max_positions:
+        if len(prompt.token_ids) >= max_positions:
             raise ValueError(f"a prompt of {len(prompt.token_ids)} tokens is longer than the model allows")
         return Sequence(
             request_id=request_id,

@@ -71,6 +71,14 @@ class Scheduler:
         self._free(sequence)
         sequence.embeddings = None
 
+    def clear(self) -> None:
+        """Forget every sequence, running or waiting."""
+        for sequence in list(self.running):
+            self.retire(sequence)
+        self._put_back.clear()
+        while len(self._queue):
+            self._queue.pop()
+
     def _put_back_one(self, sequence: Sequence) -> None:
         self.running.remove(sequence)
         self._free(sequence)

@@ -17,10 +17,9 @@ from batchocr.report import Meter
 class VisionStage:
     """Owns the sequences whose images are not yet encoded, the latest rounds of pages first."""
 
-    def __init__(self, model: Model, queue: EmbeddingQueue, meter: Meter, *, batch_size: int, max_patches: int) -> None:
+    def __init__(self, model: Model, queue: EmbeddingQueue, *, batch_size: int, max_patches: int) -> None:
         self._model = model
         self._queue = queue
-        self._meter = meter
         self._batch_size = batch_size
         self._max_patches = max_patches
         self._waiting: list[tuple[int, int, Sequence]] = []
@@ -32,7 +31,7 @@ class VisionStage:
     def add(self, sequence: Sequence, *, page_round: int) -> None:
         heapq.heappush(self._waiting, (-page_round, next(self._arrivals), sequence))
 
-    def run(self) -> None:
+    def run(self, meter: Meter) -> None:
         """Encode one batch, if images wait and the queue has room; their sequences go to the queue."""
         batch = self._next_batch()
         if not batch:
@@ -48,9 +47,19 @@ class VisionStage:
             # A copy, so that the batch's memory is not held by its last sequence.
             sequence.embeddings = part.clone()
             self._queue.put(sequence)
-        self._meter.add("preprocess", preprocessed - started, items=len(batch), limit=self._batch_size)
-        self._meter.add("vit", time.perf_counter() - preprocessed, items=len(batch), limit=self._batch_size)
-        self._meter.add_patches(sum(sequence.num_patches for sequence in batch))
+        limit = self._fillable(batch)
+        meter.add("preprocess", preprocessed - started, items=len(batch), limit=limit)
+        meter.add("vit", time.perf_counter() - preprocessed, items=len(batch), limit=limit)
+        meter.add_patches(sum(sequence.num_patches for sequence in batch))
+
+    def clear(self) -> None:
+        """Forget everything that waits."""
+        self._waiting.clear()
+
+    def _fillable(self, batch: list[Sequence]) -> float:
+        """How many images like these a batch could have held under whichever of the two limits comes first."""
+        mean_patches = sum(sequence.num_patches for sequence in batch) / len(batch)
+        return max(len(batch), min(self._batch_size, self._max_patches / mean_patches))
 
     def _next_batch(self) -> list[Sequence]:
         batch: list[Sequence] = []

@@ -1,0 +1,85 @@
+"""The thread that owns the engine and, with it, everything on the device."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+
+from batchocr.data import Completion, Request
+from batchocr.engine.engine import Engine
+from batchocr.errors import EngineError
+from batchocr.report import Meter
+
+Finished = tuple[int, Completion]
+
+
+class EngineThread:
+    """Runs an engine until closed. Two queues join it to the caller's thread; there are no locks.
+
+    meter: counted into until `close()` returns, then the caller's. notify: called from the engine's thread whenever
+    `finished()` has something new; must not block.
+    """
+
+    def __init__(self, engine: Engine, meter: Meter, notify: Callable[[], None]) -> None:
+        self._engine = engine
+        self._meter = meter
+        self._notify = notify
+        self._submitted: SimpleQueue[tuple[int, Request] | None] = SimpleQueue()
+        self._finished: SimpleQueue[Finished] = SimpleQueue()
+        self._error: Exception | None = None
+        self._thread = threading.Thread(target=self._run, name="batchocr-engine", daemon=True)
+        self._thread.start()
+
+    def submit(self, request_id: int, request: Request) -> None:
+        self._submitted.put((request_id, request))
+
+    def finished(self) -> list[Finished]:
+        """All completions since the last call. Raises EngineError if the engine broke."""
+        if self._error is not None:
+            raise EngineError(f"The engine failed: {type(self._error).__name__}: {self._error}") from self._error
+        completions = []
+        while not self._finished.empty():
+            completions.append(self._finished.get())
+        return completions
+
+    def close(self) -> None:
+        """End the thread after the step in hand; what was submitted and is not finished is dropped."""
+        self._submitted.put(None)
+        self._thread.join()
+        self._engine.clear()
+
+    def _run(self) -> None:
+        try:
+            while self._take_requests():
+                self._deliver(self._engine.step(self._meter))
+        except Exception as error:  # noqa: BLE001 (boundary: the engine's step)
+            self._error = error
+            self._notify()
+
+    def _take_requests(self) -> bool:
+        """Hand what was submitted to the engine, waiting where it has nothing to do. Returns False at the end."""
+        while True:
+            try:
+                item = self._submitted.get_nowait() if self._engine.has_work else self._wait()
+            except Empty:
+                return True
+            if item is None:
+                return False
+            request_id, request = item
+            refused = self._engine.submit(request_id, request)
+            if refused is not None:
+                self._deliver([(request_id, refused)])
+
+    def _wait(self) -> tuple[int, Request] | None:
+        started = time.perf_counter()
+        item = self._submitted.get()
+        self._meter.device_idle(time.perf_counter() - started)
+        return item
+
+    def _deliver(self, finished: list[Finished]) -> None:
+        for item in finished:
+            self._finished.put(item)
+        if finished:
+            self._notify()

@@ -1,0 +1,83 @@
+"""`--pages 1-10,15,r3-r1`."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from batchocr.errors import UsageError
+from batchocr.input.page_spec import PageSpec, parse_page_spec
+
+
+@pytest.mark.parametrize(
+    ("spec", "page_count", "indices"),
+    [
+        ("1", 5, [0]),
+        ("1-3", 5, [0, 1, 2]),
+        ("r1", 5, [4]),
+        ("r3-r1", 5, [2, 3, 4]),
+        ("2-r2", 5, [1, 2, 3]),
+        ("r2-5", 5, [3, 4]),
+        ("1-10,15,r3-r1", 20, [*range(10), 14, 17, 18, 19]),
+        (" 1 , 3-4 ", 5, [0, 2, 3]),
+    ],
+)
+def test_a_spec_names_pages_from_one_and_from_the_last(spec: str, page_count: int, indices: list[int]) -> None:
+    assert parse_page_spec(spec).pages(page_count) == indices
+
+
+def test_pages_come_ascending_and_once_whatever_the_order_of_the_parts() -> None:
+    assert parse_page_spec("5,2-4,3,r1").pages(5) == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("spec", ["7", "6-9", "r6", "r9-r6", "4-r4"])
+def test_pages_that_do_not_exist_are_left_out(spec: str) -> None:
+    assert parse_page_spec(spec).pages(5) == []
+
+
+def test_a_range_is_cut_where_the_document_ends() -> None:
+    assert parse_page_spec("4-999999999").pages(5) == [3, 4]
+    assert parse_page_spec("r999999999-r4").pages(5) == [0, 1]
+
+
+def test_a_document_without_pages_has_none_to_choose() -> None:
+    assert parse_page_spec("1,r1,1-r1").pages(0) == []
+
+
+@pytest.mark.parametrize("part", ["0", "-3", "3-", "a", "1-2-3", "r0", "R1", "1.5", "", "1–3", "٣"])
+def test_the_part_that_cannot_be_read_is_quoted(part: str) -> None:
+    with pytest.raises(UsageError, match="no page and no range") as caught:
+        parse_page_spec(f"1,{part},2")
+    assert repr(part) in str(caught.value)
+
+
+@pytest.mark.parametrize("part", ["10-1", "r1-r3"])
+def test_a_range_that_runs_backwards_is_refused(part: str) -> None:
+    with pytest.raises(UsageError, match=f"'{part}' runs backwards"):
+        parse_page_spec(part)
+
+
+_ENDS = st.integers(-30, 30).filter(bool)
+
+
+@given(ranges=st.lists(st.tuples(_ENDS, _ENDS), max_size=6), page_count=st.integers(0, 25))
+def test_a_page_is_chosen_exactly_if_a_range_holds_it(ranges: list[tuple[int, int]], page_count: int) -> None:
+    def counted_from_one(end: int) -> int:
+        return end if end > 0 else page_count + 1 + end
+
+    expected = [
+        number - 1
+        for number in range(1, page_count + 1)
+        if any(counted_from_one(first) <= number <= counted_from_one(last) for first, last in ranges)
+    ]
+    assert PageSpec(tuple(ranges)).pages(page_count) == expected
+
+
+@given(st.text(alphabet="0123456789r-, x", max_size=30))
+def test_any_text_is_a_spec_or_a_usage_error(text: str) -> None:
+    try:
+        spec = parse_page_spec(text)
+    except UsageError:
+        return
+    assert all(0 <= index < 40 for index in spec.pages(40))

@@ -1,0 +1,210 @@
+"""The throughput report: its arithmetic, its JSON, its table, and the bottleneck it names."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from batchocr.data import PageResult
+from batchocr.meter import STAGES, Ledger, Meter, Stage
+from batchocr.report import Circumstances, Report, make_report, peak_resident_bytes, write_report
+
+OK = PageResult("a.pdf", 0, "ok", image_tokens=4000, output_tokens=1000)
+DEGRADED = PageResult("a.pdf", 1, "degraded", image_tokens=2000, output_tokens=3000)
+FAILED = PageResult("b.pdf", None, "failed", error_kind="damaged", error_message="no PDF")
+SKIPPED = PageResult("c.pdf", None, "skipped")
+CIRCUMSTANCES = Circumstances(exit_reason="finished", start_up_s=5.0, work_s=10.0, workers=4)
+
+
+def ledger() -> Ledger:
+    """Six items of four documents: two read, one failed, one skipped, two done before."""
+    counted = Ledger(documents=4, found=6)
+    for result in (OK, DEGRADED, FAILED, SKIPPED):
+        counted.add_result(result)
+    counted.add_done("ok")
+    counted.add_done("degraded")
+    return counted
+
+
+def busy(seconds: dict[Stage, float], *, fill: float = 0.7, idle_s: float = 0.0) -> Report:
+    """The report of ten seconds in which the stages were busy this long, in batches this full."""
+    meter = Meter()
+    meter.device_idle(idle_s)
+    for stage, stage_seconds in seconds.items():
+        meter.add(stage, stage_seconds, items=round(100 * fill), limit=100)
+    return make_report(ledger(), meter, CIRCUMSTANCES)
+
+
+def test_rates_are_per_second_of_work_and_of_what_this_run_read() -> None:
+    report = make_report(ledger(), Meter(), CIRCUMSTANCES)
+    assert report.pages_read == 2
+    assert report.pages_per_second == 0.2
+    assert report.image_tokens_per_second == 600
+    assert report.output_tokens_per_second == 400
+    assert report.wall_seconds == 15
+
+
+def test_the_ledger_counts_every_item_once() -> None:
+    report = make_report(ledger(), Meter(), CIRCUMSTANCES)
+    items = report.items
+    assert (items.found, items.ok, items.degraded, items.failed, items.skipped, items.already_done) == (
+        6,
+        2,
+        2,
+        1,
+        1,
+        2,
+    )
+    assert report.errors == {"damaged": 1}
+    assert report.ledger_adds_up
+
+
+def test_an_item_that_is_lost_shows_in_the_ledger() -> None:
+    counted = ledger()
+    counted.found += 1
+    report = make_report(counted, Meter(), CIRCUMSTANCES)
+    assert not report.ledger_adds_up
+    assert "≠" in report.to_table()
+
+
+def test_means_per_page_are_over_the_pages_read() -> None:
+    meter = Meter()
+    meter.add_patches(30_000)
+    meter.add_patches(6_000)
+    page = make_report(ledger(), meter, CIRCUMSTANCES).per_page
+    assert (page.patches, page.image_tokens, page.output_tokens) == (18_000, 3_000, 2_000)
+
+
+def test_mean_fill_is_items_over_limits() -> None:
+    meter = Meter()
+    meter.add("vit", 1.0, items=8, limit=8)
+    meter.add("vit", 3.0, items=4, limit=16)
+    vit = make_report(ledger(), meter, CIRCUMSTANCES).stages["vit"]
+    assert (vit.mean_fill, vit.batches, vit.items) == (0.5, 2, 12)
+    assert (vit.busy_seconds, vit.busy_share, vit.items_per_busy_second) == (4.0, 0.4, 3.0)
+
+
+def test_a_stage_without_a_limit_has_no_fill() -> None:
+    meter = Meter()
+    meter.add("write", 0.5)
+    assert make_report(ledger(), meter, CIRCUMSTANCES).stages["write"].mean_fill is None
+
+
+def test_the_share_of_what_workers_do_is_of_all_workers() -> None:
+    meter = Meter()
+    meter.add("render", 20.0)
+    assert make_report(ledger(), meter, CIRCUMSTANCES).stages["render"].busy_share == 0.5
+
+
+def test_what_two_threads_counted_adds_up() -> None:
+    main, engine = Meter(), Meter()
+    main.add("write", 1.0)
+    engine.add("write", 2.0, items=3)
+    engine.add("decode", 4.0, items=2, limit=4)
+    engine.add_patches(10)
+    engine.device_idle(2.5)
+    main.queue_depth(100)
+    engine.queue_depth(300)
+    engine.queue_depth(500)
+    main.absorb(engine)
+    report = make_report(ledger(), main, CIRCUMSTANCES)
+    assert (report.stages["write"].busy_seconds, report.stages["write"].items) == (3.0, 4)
+    assert report.stages["decode"].mean_fill == 0.5
+    assert (report.device.idle_seconds, report.device.idle_share) == (2.5, 0.25)
+    assert (report.embedding_queue.mean_tokens, report.embedding_queue.max_tokens) == (300, 500)
+    assert report.per_page.patches == 5
+
+
+def test_model_flop_per_second_and_its_share_of_the_peak() -> None:
+    known = replace(CIRCUMSTANCES, model_flop=4e15, device_flop_per_s=8e14)
+    device = make_report(ledger(), Meter(), known).device
+    assert (device.model_flop_per_second, device.share_of_peak_flop) == (4e14, 0.5)
+    unknown = make_report(ledger(), Meter(), CIRCUMSTANCES).device
+    assert (unknown.model_flop_per_second, unknown.share_of_peak_flop) == (None, None)
+
+
+def test_a_run_that_did_nothing_has_a_report() -> None:
+    nothing = Circumstances(exit_reason="finished", start_up_s=0.0, work_s=0.0, workers=1)
+    report = make_report(Ledger(), Meter(), nothing)
+    assert report.pages_per_second == 0
+    assert report.ledger_adds_up
+    assert "no page was read" in report.to_table()
+
+
+def test_json_has_its_keys_and_the_rate_at_the_top(tmp_path: Path) -> None:
+    path = tmp_path / "out.report.json"
+    write_report(replace(busy({"vit": 8.0}), settings={"device": "cuda:0", "vit_batch_size": 64}), path)
+    report = json.loads(path.read_text())
+    assert next(iter(report)) == "pages_per_second"
+    assert set(report) == {
+        *("pages_per_second", "image_tokens_per_second", "output_tokens_per_second", "pages_read", "documents"),
+        *("items", "errors", "wall_seconds", "start_up_seconds", "work_seconds", "per_page", "stages"),
+        *("embedding_queue", "device", "host_memory", "workers", "settings", "exit_reason", "complete"),
+        *("ledger_adds_up", "bottleneck"),
+    }
+    assert list(report["stages"]) == list(STAGES)
+    assert report["settings"] == {"device": "cuda:0", "vit_batch_size": 64}
+    assert report["items"]["already_done"] == 2
+    assert report["complete"] is True
+    assert [file.name for file in tmp_path.iterdir()] == ["out.report.json"]
+
+
+def test_the_table_fits_a_terminal_and_says_what_matters() -> None:
+    settings = {f"option_{number}": "a value of some length" for number in range(12)}
+    report = replace(busy({"vit": 8.0, "render": 12.0}, idle_s=0.5), settings=settings)
+    lines = report.to_table().splitlines()
+    assert max(map(len, lines)) <= 100
+    assert lines[0] == "2 pages read at 0.20 pages/s (start-up 5.0 s, work 10.0 s)"
+    assert any(line.split()[:3] == ["vit", "8.0", "s"] and "80%" in line and "70%" in line for line in lines)
+    assert any(line.split() == ["decode", "–"] for line in lines)
+    assert any(line.split()[:2] == ["bottleneck", "vit:"] for line in lines)
+
+
+def test_the_table_of_a_run_that_was_stopped_says_so_and_what_is_left() -> None:
+    counted = ledger()
+    counted.found += 3
+    report = make_report(counted, Meter(), replace(CIRCUMSTANCES, exit_reason="stopped"))
+    assert not report.complete
+    table = report.to_table()
+    assert "stopped before the end, run again to go on" in table.splitlines()[0]
+    assert "+ 3 not reached" in table
+
+
+@pytest.mark.parametrize(
+    ("report", "part", "advice"),
+    [
+        (busy({"vit": 8.0, "decode": 2.0}, fill=0.97), "vit", "--vit-batch-size"),
+        (busy({"vit": 8.0, "decode": 2.0}, fill=0.6), "vit", "hardware"),
+        (busy({"vit": 2.0, "prefill": 5.0}, fill=1.0), "prefill", "--prefill-max-tokens"),
+        (busy({"vit": 2.0, "decode": 7.0}, fill=0.95), "decode", "--llm-batch-size"),
+        (busy({"vit": 2.0, "decode": 7.0}, fill=0.2), "decode", "--pages-in-flight"),
+        (busy({"vit": 2.0, "decode": 7.0}, fill=0.7), "decode", "hardware"),
+        (busy({"preprocess": 9.0}, fill=0.99), "preprocess", "hardware"),
+        (busy({"render": 34.0, "post-process": 4.0, "vit": 4.0}, idle_s=5.0), "render", "--workers"),
+        (busy({"render": 9.0, "post-process": 28.0, "vit": 4.0}, idle_s=5.0), "post-process", "--workers"),
+        (busy({"render": 38.0, "vit": 9.5}, idle_s=0.2), "vit", "hardware"),
+        (busy({"write": 8.0, "vit": 3.0}, idle_s=6.0), "write", "--out"),
+        (busy({"render": 8.0, "vit": 3.0}, idle_s=6.0), "pages in flight", "--pages-in-flight"),
+    ],
+)
+def test_the_bottleneck_names_what_bounds_the_rate_and_what_would_move_it(
+    report: Report, part: str, advice: str
+) -> None:
+    assert report.bottleneck.startswith(f"{part}:")
+    assert advice in report.bottleneck
+
+
+def test_a_run_shorter_than_its_start_up_is_bounded_by_it() -> None:
+    report = make_report(ledger(), Meter(), replace(CIRCUMSTANCES, start_up_s=60.0))
+    assert report.bottleneck.startswith("start-up")
+
+
+def test_peak_memory_of_a_process_is_known_while_it_lives() -> None:
+    peak = peak_resident_bytes()
+    assert peak is not None and 10e6 < peak < 100e9
+    assert peak_resident_bytes(os.getpid()) is not None
+    assert peak_resident_bytes(2**22 + 1) is None
