@@ -1,0 +1,63 @@
+"""Which part of a run bounds its rate, and the option that would move it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from batchocr.meter import DEVICE_STAGES, WORKER_STAGES, Stage
+
+if TYPE_CHECKING:
+    from batchocr.report import Report
+
+_SIZE_OPTIONS: dict[Stage, str] = {
+    "vit": "--vit-batch-size or --vit-max-patches",
+    "prefill": "--prefill-max-tokens",
+    "decode": "--llm-batch-size",
+}
+
+_DEVICE_WAITS = 0.1
+"""Idle for more of the work time than this, the device waits for the host."""
+_WORKERS_BUSY = 0.8
+_WRITE_BUSY = 0.5
+_FULL = 0.9
+_SPARSE = 0.5
+
+
+def name_bottleneck(report: Report) -> str:
+    """One line on what bounds the rate, judged by who was busy and how full the batches were."""
+    if report.pages_read == 0:
+        return "none: no page was read in this run"
+    if report.start_up_seconds > report.work_seconds:
+        return "start-up took longer than the work: give one run more to read"
+    if report.device.idle_share > _DEVICE_WAITS:
+        return _of_the_host(report)
+    return _of_the_device(report)
+
+
+def _of_the_host(report: Report) -> str:
+    waits = f"the device waits {report.device.idle_share:.0%} of the time"
+    workers_share = sum(report.stages[stage].busy_share for stage in WORKER_STAGES)
+    if workers_share > _WORKERS_BUSY:
+        stage = _busiest(report, WORKER_STAGES)
+        return f"{stage}: {waits} and the workers are busy; raise --workers ({report.workers} now) if cores are free"
+    if report.stages["write"].busy_share > _WRITE_BUSY:
+        return f"write: {waits} and the output is slow; put --out on a faster disk"
+    return f"pages in flight: {waits} while the workers are not busy; raise --pages-in-flight"
+
+
+def _of_the_device(report: Report) -> str:
+    stage = _busiest(report, DEVICE_STAGES)
+    share, fill = report.stages[stage].busy_share, report.stages[stage].mean_fill
+    takes = f"{stage}: takes {share:.0%} of the work time"
+    if stage not in _SIZE_OPTIONS or fill is None:
+        return f"{takes}; it is the hardware that bounds it"
+    takes += f" in batches that are {fill:.0%} full"
+    if fill >= _FULL:
+        return f"{takes}; raise {_SIZE_OPTIONS[stage]} if memory allows"
+    if stage == "decode" and fill < _SPARSE:
+        return f"{takes}; raise --pages-in-flight so that more sequences decode at once"
+    return f"{takes}; it is the hardware that bounds it"
+
+
+def _busiest(report: Report, stages: tuple[Stage, ...]) -> Stage:
+    return max(stages, key=lambda stage: report.stages[stage].busy_share)

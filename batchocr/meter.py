@@ -1,0 +1,112 @@
+"""Counters of a run while it goes on: the work of each stage, and what became of each item.
+
+The engine thread and the main thread each count into a Meter of their own, so counting takes no lock; the run puts the
+two together when the engine thread has ended.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Literal, get_args
+
+from batchocr.data import ErrorKind, PageResult, Status
+
+Stage = Literal["open", "render", "preprocess", "vit", "prefill", "decode", "post-process", "write"]
+
+STAGES: tuple[Stage, ...] = get_args(Stage)
+WORKER_STAGES: tuple[Stage, ...] = ("open", "render", "post-process")
+DEVICE_STAGES: tuple[Stage, ...] = ("preprocess", "vit", "prefill", "decode")
+
+
+@dataclass(slots=True)
+class StageCount:
+    """What a stage has done. The last two count only batches that have a limit."""
+
+    busy_s: float = 0.0
+    batches: int = 0
+    items: int = 0
+    limited_items: int = 0
+    limit_sum: float = 0.0
+
+
+class Meter:
+    """Counts work as it is done. Belongs to one thread."""
+
+    def __init__(self) -> None:
+        self.stages: dict[Stage, StageCount] = {stage: StageCount() for stage in STAGES}
+        self.patches = 0
+        self.idle_s = 0.0
+        self.queue_samples = 0
+        self.queue_token_sum = 0
+        self.queue_max_tokens = 0
+
+    def add(
+        self, stage: Stage, seconds: float, *, items: int = 1, batches: int = 1, limit: float | None = None
+    ) -> None:
+        """Count work done. limit: how many items the batch could have held under the limit that it came nearest to."""
+        count = self.stages[stage]
+        count.busy_s += seconds
+        count.items += items
+        count.batches += batches
+        if limit is not None:
+            count.limited_items += items
+            count.limit_sum += limit
+
+    def add_patches(self, patches: int) -> None:
+        """Count patches that the ViT has encoded."""
+        self.patches += patches
+
+    def device_idle(self, seconds: float) -> None:
+        """Count time in which the device had nothing to do."""
+        self.idle_s += seconds
+
+    def queue_depth(self, tokens: int) -> None:
+        """Take a sample of the image tokens that wait in the embedding queue."""
+        self.queue_samples += 1
+        self.queue_token_sum += tokens
+        self.queue_max_tokens = max(self.queue_max_tokens, tokens)
+
+    def absorb(self, other: Meter) -> None:
+        """Count in what another thread counted, once that thread has ended."""
+        for stage, theirs in other.stages.items():
+            ours = self.stages[stage]
+            ours.busy_s += theirs.busy_s
+            ours.batches += theirs.batches
+            ours.items += theirs.items
+            ours.limited_items += theirs.limited_items
+            ours.limit_sum += theirs.limit_sum
+        self.patches += other.patches
+        self.idle_s += other.idle_s
+        self.queue_samples += other.queue_samples
+        self.queue_token_sum += other.queue_token_sum
+        self.queue_max_tokens = max(self.queue_max_tokens, other.queue_max_tokens)
+
+
+@dataclass(slots=True)
+class Ledger:
+    """What became of the items. documents and found are counted where the input is gone through, not here."""
+
+    documents: int = 0
+    found: int = 0
+    already_done: int = 0
+    by_status: Counter[Status] = field(default_factory=Counter)
+    errors: Counter[ErrorKind] = field(default_factory=Counter)
+    pages_read: int = 0
+    image_tokens: int = 0
+    output_tokens: int = 0
+
+    def add_result(self, result: PageResult) -> None:
+        """Count an item that this run has dealt with."""
+        self.by_status[result.status] += 1
+        if result.error_kind is not None:
+            self.errors[result.error_kind] += 1
+        if result.status in ("ok", "degraded"):
+            self.pages_read += 1
+            self.image_tokens += result.image_tokens
+            self.output_tokens += result.output_tokens
+
+    def add_done(self, status: Status) -> None:
+        """Count an item that an earlier run has dealt with for good."""
+        self.by_status[status] += 1
+        self.already_done += 1

@@ -1,0 +1,64 @@
+"""Files that are there whole or not at all, and what to say when one cannot be written."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from batchocr.errors import OutputError
+
+
+@contextmanager
+def atomic_file(path: Path) -> Iterator[BinaryIO]:
+    """Yield a file beside `path` that takes its place, on disk for good, when the block ends well.
+
+    Its name is fixed (`<name>.tmp`), so that what a killed run left behind is overwritten by the next.
+    Raises OutputError; whatever is raised, the file at `path` stays as it was.
+    """
+    temporary = path.with_name(path.name + ".tmp")
+    with writing(path):
+        try:
+            with open(temporary, "wb") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+            _sync_folder(path.parent)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn an OSError inside the block into an OutputError that says what stands in the way of `path`."""
+    try:
+        yield
+    except OSError as error:
+        raise OutputError(f"cannot write {path}: {_reason(path, error)}") from error
+
+
+def _reason(path: Path, error: OSError) -> str:
+    match error.errno:
+        case errno.ENOENT | errno.ENOTDIR:
+            return f"{path.parent} is not an existing folder; create it first"
+        case errno.EACCES | errno.EPERM | errno.EROFS:
+            return f"no permission to write in {path.parent}; choose another place"
+        case errno.EISDIR:
+            return "there is a folder of that name; choose another"
+        case errno.ENOSPC | errno.EDQUOT:
+            return "the disk is full; free some space and run again to go on"
+        case _:
+            return error.strerror or str(error)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Put the folder's list of names on disk: without it, a power loss may bring the replaced file back."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

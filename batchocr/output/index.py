@@ -1,0 +1,77 @@
+"""What the journal remembers of each row while a run lasts: its state and where its line lies, not its text."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass, replace
+
+from batchocr.data import Status
+
+
+@dataclass(frozen=True, slots=True)
+class IndexedRow:
+    """A row of the journal without its text.
+
+    size and mtime_ns: of the file when it was read; None where the row was taken over from a table.
+    offset, length: its line in the journal, in bytes.
+    """
+
+    page_index: int | None
+    status: Status
+    doc_id: str | None
+    page_count: int | None
+    attempts: int
+    size: int | None
+    mtime_ns: int | None
+    offset: int
+    length: int
+
+
+class RowIndex:
+    """The rows that count, by document: for each (source, page_index) the last, but no failure after a success."""
+
+    def __init__(self) -> None:
+        self._rows: dict[str, list[IndexedRow]] = {}
+
+    def rows(self, source: str) -> tuple[IndexedRow, ...]:
+        """All rows of a document by page; the row of the document as a whole (page_index None) comes first."""
+        return tuple(self._rows.get(source, ()))
+
+    def find(self, source: str, page_index: int | None) -> IndexedRow | None:
+        """The row of a page, or of the document as a whole; None where there is none yet."""
+        rows = self._rows.get(source, [])
+        position = bisect_left(rows, _rank(page_index), key=_row_rank)
+        if position < len(rows) and rows[position].page_index == page_index:
+            return rows[position]
+        return None
+
+    def put(self, source: str, row: IndexedRow) -> None:
+        """Take in a later row. A failure leaves a success of the same file (`doc_id`) in its place."""
+        rows = self._rows.setdefault(source, [])
+        if rows:
+            row = _sharing(row, rows[-1])
+        position = bisect_left(rows, _rank(row.page_index), key=_row_rank)
+        if position == len(rows) or rows[position].page_index != row.page_index:
+            rows.insert(position, row)
+        elif not _is_worse(row, rows[position]):
+            rows[position] = row
+
+
+def _rank(page_index: int | None) -> int:
+    return -1 if page_index is None else page_index
+
+
+def _row_rank(row: IndexedRow) -> int:
+    return _rank(row.page_index)
+
+
+def _sharing(row: IndexedRow, neighbour: IndexedRow) -> IndexedRow:
+    """The row with its neighbour's objects where they say the same of the file: it halves what a row holds."""
+    if (row.doc_id, row.size, row.mtime_ns) != (neighbour.doc_id, neighbour.size, neighbour.mtime_ns):
+        return row
+    return replace(row, doc_id=neighbour.doc_id, size=neighbour.size, mtime_ns=neighbour.mtime_ns)
+
+
+def _is_worse(later: IndexedRow, earlier: IndexedRow) -> bool:
+    was_read = earlier.status in ("ok", "degraded")
+    return later.status == "failed" and was_read and later.doc_id == earlier.doc_id

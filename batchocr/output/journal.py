@@ -1,0 +1,288 @@
+"""The checkpoint of a run: a file beside the output with a line per finished row, in order of completion.
+
+The first line holds the run's facts. A line is written by one call, so a run that is killed leaves at most a torn last
+line, which the next run cuts off. A failed disk can do more: a line that cannot be read before the last stops the next
+run, for it may not guess what was lost.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import time
+from collections.abc import Iterable
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from io import FileIO
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from pydantic import TypeAdapter, ValidationError
+
+from batchocr.data import PageResult, Status
+from batchocr.errors import OutputError, OutputMismatchError
+from batchocr.output.atomic import atomic_file, writing
+from batchocr.output.index import IndexedRow, RowIndex
+from batchocr.output.schema import (
+    RunFacts,
+    facts_from_json,
+    facts_to_json,
+    require_same_settings,
+    storable,
+    storable_text,
+)
+from batchocr.output.table import table_for
+
+_SYNC_INTERVAL_S = 3.0
+"""A power loss costs the rows of this long at most."""
+
+_HEADER_START = b'{"batchocr_version":'
+_MAX_HEADER_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A finished row and the file it was read from. size in bytes and mtime_ns: None where they are not known."""
+
+    result: PageResult
+    size: int | None
+    mtime_ns: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class _RowState:
+    """The part of a PageResult that the index needs; parsing it leaves the text alone."""
+
+    source: str
+    page_index: int | None
+    status: Status
+    doc_id: str | None
+    page_count: int | None
+    attempts: int
+
+
+@dataclass(frozen=True, slots=True)
+class _EntryState:
+    result: _RowState
+    size: int | None
+    mtime_ns: int | None
+
+
+_ENTRY = TypeAdapter(Entry)
+_ENTRY_STATE = TypeAdapter(_EntryState)
+
+
+def journal_path(out: Path) -> Path:
+    """Where the journal of the table at `out` lies."""
+    return out.with_name(out.name + ".journal")
+
+
+class Journal:
+    """A run's journal, open and locked against a second run. Belongs to one thread."""
+
+    def __init__(self, path: Path, file: FileIO) -> None:
+        self._path = path
+        self._file = file
+        self._index = RowIndex()
+        self._end = 0
+        self._synced_s = time.monotonic()
+
+    @classmethod
+    def open(cls, out: Path, facts: RunFacts, *, resume: bool, overwrite: bool) -> Journal:
+        """Return the journal of the table at `out`: the unfinished one, or a new one holding that table's rows.
+
+        overwrite: begin with an empty one, whatever is there; the table stays until a new one takes its place.
+        Raises OutputMismatchError where journal or table belong to other settings or are not ours, or where `resume`
+        is False and the journal is unfinished; OutputError where it cannot be written or another run holds it.
+        A journal that goes on vouches for its run: the table at `out` is looked at only when a journal begins.
+        """
+        path = journal_path(out)
+        with writing(out), ExitStack() as undo:
+            if out.is_dir():
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+            journal = undo.enter_context(cls(path, _lock(path)))
+            if overwrite:
+                journal._begin(facts, ())
+            elif (found := journal._read_header()) is None:
+                journal._begin(facts, _rows_of_table(out, facts))
+            elif not resume:
+                raise OutputMismatchError(
+                    f"{path} is an unfinished run: leave out --no-resume to go on, or start over with --overwrite"
+                )
+            else:
+                require_same_settings(path, found, facts)
+            journal._load()
+            undo.pop_all()
+        return journal
+
+    def append(self, entry: Entry) -> None:
+        """Write the row at once. Raises OutputError; the journal then ends as before."""
+        entry = replace(entry, result=storable(entry.result))
+        line = _to_line(entry)
+        with writing(self._path):
+            try:
+                _write_whole(self._file, line)
+            except OSError:
+                self._file.truncate(self._end)
+                raise
+            self._put(entry, self._end, len(line))
+            self._end += len(line)
+            if time.monotonic() - self._synced_s > _SYNC_INTERVAL_S:
+                self._sync()
+
+    def rows(self, source: str) -> tuple[IndexedRow, ...]:
+        """What is known of a document's rows, by page; the document as a whole (page_index None) comes first."""
+        return self._index.rows(storable_text(source))
+
+    def find(self, source: str, page_index: int | None) -> IndexedRow | None:
+        """What is known of one row; None where it is not finished."""
+        return self._index.find(storable_text(source), page_index)
+
+    def read(self, source: str, page_index: int | None) -> PageResult:
+        """The row itself. Raises KeyError where it is not finished, OutputError where its line cannot be read."""
+        row = self.find(source, page_index)
+        if row is None:
+            raise KeyError((source, page_index))
+        with writing(self._path):
+            line = os.pread(self._file.fileno(), row.length, row.offset)
+        try:
+            return _ENTRY.validate_json(line).result
+        except ValidationError as error:
+            raise _damaged(self._path, f"at byte {row.offset}") from error
+
+    def remove(self) -> None:
+        """Delete the journal: the run is complete and its table in place."""
+        with writing(self._path):
+            self._path.unlink(missing_ok=True)
+            self._file.close()
+
+    def close(self) -> None:
+        """Put every row on disk and let go of the lock. A journal that never began leaves no file."""
+        if self._file.closed:
+            return
+        with writing(self._path), self._file:
+            self._sync()
+            if os.fstat(self._file.fileno()).st_size == 0:
+                self._path.unlink(missing_ok=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _read_header(self) -> RunFacts | None:
+        """The facts in the first line; None where the journal is empty or was torn before the line was whole."""
+        self._file.seek(0)
+        with open(self._file.fileno(), "rb", closefd=False) as lines:
+            line = lines.readline(_MAX_HEADER_BYTES)
+        facts = facts_from_json(line) if line.endswith(b"\n") else None
+        if facts is None and not _is_torn_header(line):
+            raise OutputMismatchError(f"{self._path} is no journal of ours: choose another --out, or move it away")
+        return facts
+
+    def _begin(self, facts: RunFacts, rows: Iterable[PageResult]) -> None:
+        """Replace the journal by one that holds these rows, whole or not at all."""
+        with atomic_file(self._path) as fresh:
+            fresh.write(facts_to_json(facts) + b"\n")
+            fresh.writelines(_to_line(Entry(storable(result), size=None, mtime_ns=None)) for result in rows)
+        self._file.close()
+        self._file = _lock(self._path)
+
+    def _load(self) -> None:
+        """Index the lines, and cut off a torn last one."""
+        self._file.seek(0)
+        with open(self._file.fileno(), "rb", closefd=False) as lines:
+            for number, line in enumerate(lines, start=1):
+                if not line.endswith(b"\n"):
+                    break
+                if number > 1:
+                    self._put(self._parse(line, number), self._end, len(line))
+                self._end += len(line)
+        self._file.truncate(self._end)
+
+    def _parse(self, line: bytes, number: int) -> _EntryState:
+        try:
+            return _ENTRY_STATE.validate_json(line)
+        except ValidationError as error:
+            raise _damaged(self._path, f"in line {number}") from error
+
+    def _put(self, entry: Entry | _EntryState, offset: int, length: int) -> None:
+        result = entry.result
+        row = IndexedRow(
+            page_index=result.page_index,
+            status=result.status,
+            doc_id=result.doc_id,
+            page_count=result.page_count,
+            attempts=result.attempts,
+            size=entry.size,
+            mtime_ns=entry.mtime_ns,
+            offset=offset,
+            length=length,
+        )
+        self._index.put(result.source, row)
+
+    def _sync(self) -> None:
+        os.fdatasync(self._file.fileno())
+        self._synced_s = time.monotonic()
+
+
+def _lock(path: Path) -> FileIO:
+    """The file at `path`, made if need be, for this process alone. Raises OutputError where another run has it."""
+    while True:
+        with ExitStack() as undo:
+            file = undo.enter_context(open(path, "a+b", buffering=0))
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise OutputError(f"another run is writing {path}: wait for it, or choose another --out") from error
+            if _lies_at(path, file):
+                undo.pop_all()
+                return file
+        # The run that held the lock has just replaced or removed its journal: this was the file of that name before.
+
+
+def _lies_at(path: Path, file: FileIO) -> bool:
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), os.stat(path))
+    except FileNotFoundError:
+        return False
+
+
+def _write_whole(file: FileIO, line: bytes) -> None:
+    """One call writes it all, except where the disk fills up: the second call then raises what the first could not."""
+    remaining = memoryview(line)
+    while remaining:
+        remaining = remaining[file.write(remaining) :]
+
+
+def _to_line(entry: Entry) -> bytes:
+    return _ENTRY.dump_json(entry) + b"\n"
+
+
+def _rows_of_table(out: Path, facts: RunFacts) -> Iterable[PageResult]:
+    """The rows of a table that an earlier run of these settings left at `out`; none where there is no file."""
+    table = table_for(out)
+    if not out.exists():
+        return ()
+    found = table.read_facts(out)
+    if found is None:
+        raise OutputMismatchError(
+            f"{out} was not written by batchocr, or is damaged: choose another --out, or replace it with --overwrite"
+        )
+    require_same_settings(out, found, facts)
+    return table.read_rows(out)
+
+
+def _is_torn_header(line: bytes) -> bool:
+    return not line.endswith(b"\n") and line[: len(_HEADER_START)] == _HEADER_START[: len(line)]
+
+
+def _damaged(path: Path, where: str) -> OutputError:
+    return OutputError(
+        f"{path} is damaged {where}: delete that line to have its page read again, or start over with --overwrite"
+    )

@@ -1,0 +1,46 @@
+"""The table as JSON Lines: UTF-8, one row a line, and nothing else in the file.
+
+A line of facts would give readers a row that is not a page, so they lie beside it in `<name>.meta.json`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from batchocr.data import PageResult
+from batchocr.errors import OutputError
+from batchocr.output.atomic import atomic_file
+from batchocr.output.schema import RunFacts, facts_from_json, facts_to_json, from_json, to_json
+
+
+def meta_path(path: Path) -> Path:
+    """Where the facts of the table at `path` are."""
+    return path.with_name(path.name + ".meta.json")
+
+
+def write(path: Path, rows: Iterable[PageResult], facts: RunFacts) -> None:
+    """Write the rows, in their order, atomically; one row at a time is in memory. Raises OutputError."""
+    with atomic_file(path) as file:
+        file.writelines(to_json(result) + b"\n" for result in rows)
+    with atomic_file(meta_path(path)) as file:
+        file.write(facts_to_json(facts) + b"\n")
+
+
+def read_facts(path: Path) -> RunFacts | None:
+    """The facts of the run that wrote the file; None where it is not a table of ours."""
+    try:
+        return facts_from_json(meta_path(path).read_bytes())
+    except FileNotFoundError:
+        return None
+
+
+def read_rows(path: Path) -> Iterator[PageResult]:
+    """Yield the rows of a table of ours, in their order. Raises OutputError where a line is damaged."""
+    with open(path, "rb") as lines:
+        for number, line in enumerate(lines, start=1):
+            try:
+                result = from_json(line)
+            except ValueError as error:
+                raise OutputError(f"{path}, line {number} is damaged; start over with --overwrite") from error
+            yield result

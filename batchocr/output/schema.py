@@ -1,0 +1,189 @@
+"""What the table says: its columns, its rows and the facts of the run that wrote it.
+
+Every format writes the fields of PageResult, in their order, and every one carries the same RunFacts.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pydantic import TypeAdapter, ValidationError
+
+from batchocr.data import Block, PageResult
+from batchocr.errors import OutputMismatchError
+
+SCHEMA_VERSION = 1
+"""Changes whenever an older reader of the columns would go wrong."""
+
+_PREFIX = "batchocr."
+
+BLOCK_TYPE = pa.struct(
+    [
+        pa.field("type", pa.string(), nullable=False),
+        # Not a fixed-size list: readers differ in what they make of one inside a struct.
+        pa.field("bbox", pa.list_(pa.float64()), nullable=False),
+        pa.field("angle", pa.int64()),
+        pa.field("content", pa.string()),
+        pa.field("merge_prev", pa.bool_(), nullable=False),
+        pa.field("confidence", pa.float64()),
+        pa.field("min_logprob", pa.float64()),
+        pa.field("output_tokens", pa.int64()),
+        pa.field("finish_reason", pa.string()),
+    ]
+)
+
+PAGE_SCHEMA = pa.schema(
+    [
+        pa.field("source", pa.string(), nullable=False),
+        pa.field("page_index", pa.int64()),
+        pa.field("status", pa.string(), nullable=False),
+        pa.field("doc_id", pa.string()),
+        pa.field("page_count", pa.int64()),
+        pa.field("width", pa.int64()),
+        pa.field("height", pa.int64()),
+        pa.field("dpi", pa.float64()),
+        pa.field("error_kind", pa.string()),
+        pa.field("error_message", pa.string()),
+        pa.field("markdown", pa.string()),
+        pa.field("blocks", pa.list_(pa.field("item", BLOCK_TYPE, nullable=False)), nullable=False),
+        pa.field("image_tokens", pa.int64(), nullable=False),
+        pa.field("output_tokens", pa.int64(), nullable=False),
+        pa.field("attempts", pa.int64(), nullable=False),
+    ]
+)
+"""One row per page. Numbers are 64 bits wide so that Parquet and JSON Lines read as the same types."""
+
+_PAGE = TypeAdapter(PageResult)
+
+
+@dataclass(frozen=True, slots=True)
+class RunFacts:
+    """What a run's rows depend on. settings_fingerprint: of all that changes the text; `settings` spells it out."""
+
+    batchocr_version: str
+    model: str
+    model_fingerprint: str
+    settings_fingerprint: str
+    settings: Mapping[str, str]
+    schema_version: int = SCHEMA_VERSION
+
+
+_FACTS = TypeAdapter(RunFacts)
+
+
+def encode_facts(facts: RunFacts) -> dict[str, str]:
+    """The facts as file metadata: each under `batchocr.<name>`, the settings as JSON."""
+    settings = json.dumps(dict(facts.settings), ensure_ascii=False)
+    values = _FACTS.dump_python(facts) | {"settings": settings}
+    return {_PREFIX + name: str(value) for name, value in values.items()}
+
+
+def decode_facts(metadata: Mapping[str, str]) -> RunFacts | None:
+    """The facts in a file's metadata; None where they are not there, or not all."""
+    values: dict[str, Any] = {
+        name.removeprefix(_PREFIX): value for name, value in metadata.items() if name.startswith(_PREFIX)
+    }
+    try:
+        return _FACTS.validate_python(values | {"settings": json.loads(values.get("settings", ""))})
+    except (json.JSONDecodeError, ValidationError):
+        return None
+
+
+def facts_to_json(facts: RunFacts) -> bytes:
+    """The facts as one JSON object, on one line."""
+    return _FACTS.dump_json(facts)
+
+
+def facts_from_json(line: bytes) -> RunFacts | None:
+    """The facts in a JSON object; None where it holds something else."""
+    try:
+        return _FACTS.validate_json(line)
+    except ValidationError:
+        return None
+
+
+def require_same_settings(path: Path, found: RunFacts, facts: RunFacts) -> None:
+    """Raise OutputMismatchError, naming what differs, where the rows at `path` would not fit beside this run's."""
+    if (found.settings_fingerprint, found.schema_version) == (facts.settings_fingerprint, facts.schema_version):
+        return
+    there, here = _spelt_out(found), _spelt_out(facts)
+    differences = [
+        f"{name} {there.get(name, 'not set')} there, {here.get(name, 'not set')} here"
+        for name in sorted(there.keys() | here.keys())
+        if there.get(name) != here.get(name)
+    ]
+    raise OutputMismatchError(
+        f"{path} belongs to other settings ({'; '.join(differences)}): "
+        "run with the same, choose another --out, or start over with --overwrite"
+    )
+
+
+def _spelt_out(facts: RunFacts) -> dict[str, str]:
+    return {
+        **facts.settings,
+        "model": facts.model,
+        "model fingerprint": facts.model_fingerprint[:12],
+        "schema version": str(facts.schema_version),
+        "settings fingerprint": facts.settings_fingerprint[:12],
+    }
+
+
+def to_row(result: PageResult) -> dict[str, Any]:
+    """The result as a row of PAGE_SCHEMA, made of plain Python values."""
+    row: dict[str, Any] = _PAGE.dump_python(storable(result))
+    return row
+
+
+def from_row(row: Mapping[str, Any]) -> PageResult:
+    """The result in a row of PAGE_SCHEMA. Raises ValueError where the row is not one."""
+    return _PAGE.validate_python(row)
+
+
+def to_json(result: PageResult) -> bytes:
+    """The result as one JSON object, UTF-8, on one line."""
+    return _PAGE.dump_json(storable(result))
+
+
+def from_json(line: bytes) -> PageResult:
+    """The result in a JSON object. Raises ValueError where it holds something else."""
+    return _PAGE.validate_json(line)
+
+
+def storable_text(text: str) -> str:
+    r"""The text as UTF-8 can hold it: lone surrogates, as in odd file names, are spelt out (`\udce9`)."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def storable(result: PageResult) -> PageResult:
+    """The result as every format can hold it: text that is UTF-8, and None for a probability that is no number."""
+    return replace(
+        result,
+        source=storable_text(result.source),
+        error_message=_storable_optional(result.error_message),
+        markdown=_storable_optional(result.markdown),
+        blocks=tuple(_storable_block(block) for block in result.blocks),
+    )
+
+
+def _storable_block(block: Block) -> Block:
+    return replace(
+        block,
+        type=storable_text(block.type),
+        content=_storable_optional(block.content),
+        confidence=_finite(block.confidence),
+        min_logprob=_finite(block.min_logprob),
+    )
+
+
+def _storable_optional(text: str | None) -> str | None:
+    return None if text is None else storable_text(text)
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None

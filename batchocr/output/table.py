@@ -1,0 +1,33 @@
+"""Which format a table is written in: its name says so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Protocol
+
+from batchocr.data import PageResult
+from batchocr.errors import UsageError
+from batchocr.output import jsonl, parquet
+from batchocr.output.schema import RunFacts
+
+
+class TableFormat(Protocol):
+    """What each format's module offers; see there for what is raised."""
+
+    def write(self, path: Path, rows: Iterable[PageResult], facts: RunFacts) -> None: ...
+
+    def read_facts(self, path: Path) -> RunFacts | None: ...
+
+    def read_rows(self, path: Path) -> Iterator[PageResult]: ...
+
+
+def table_for(path: Path) -> TableFormat:
+    """The format of the table at `path`, by its suffix. Raises UsageError for any other."""
+    match path.suffix.lower():
+        case ".parquet":
+            return parquet
+        case ".jsonl":
+            return jsonl
+        case _:
+            raise UsageError(f"--out {path} must end in .parquet or .jsonl")

@@ -1,0 +1,227 @@
+"""The throughput report: what a run's counters say once it has ended."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from batchocr.bottleneck import name_bottleneck
+from batchocr.data import ErrorKind
+from batchocr.meter import STAGES, WORKER_STAGES, Ledger, Meter, Stage, StageCount
+from batchocr.output.atomic import atomic_file
+from batchocr.report_table import format_table
+
+__all__ = ["Circumstances", "Ledger", "Meter", "Report", "Stage", "make_report", "peak_resident_bytes", "write_report"]
+
+ExitReason = Literal["finished", "stopped", "interrupted"]
+Setting: TypeAlias = str | int | float | bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class Circumstances:
+    """What the run knows and no counter does.
+
+    model_flop: floating-point operations of the model in this run; device_flop_per_s: the device's peak. Either is
+    None where not known. settings: device, model, backend, dtype and batch sizes in force.
+    """
+
+    exit_reason: ExitReason
+    start_up_s: float
+    work_s: float
+    workers: int
+    settings: Mapping[str, Setting] = field(default_factory=dict)
+    peak_main_bytes: int | None = None
+    peak_worker_bytes: int | None = None
+    peak_device_bytes: int | None = None
+    model_flop: float | None = None
+    device_flop_per_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Items:
+    found: int
+    ok: int
+    degraded: int
+    failed: int
+    skipped: int
+    already_done: int
+
+
+@dataclass(frozen=True, slots=True)
+class StageReport:
+    """busy_share: of the work time; of all workers together for what they do. mean_fill: None without a limit."""
+
+    busy_seconds: float
+    busy_share: float
+    batches: int
+    mean_fill: float | None
+    items: int
+    items_per_busy_second: float
+
+
+@dataclass(frozen=True, slots=True)
+class PerPage:
+    """Means over the pages read in this run: no two pages/s compare without them."""
+
+    patches: float
+    image_tokens: float
+    output_tokens: float
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceReport:
+    idle_seconds: float
+    idle_share: float
+    peak_memory_bytes: int | None
+    model_flop_per_second: float | None
+    share_of_peak_flop: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class QueueReport:
+    mean_tokens: float
+    max_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class HostMemory:
+    """Peak resident memory of the main process, and of the worker that took most."""
+
+    peak_main_bytes: int | None
+    peak_worker_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The throughput report. Rates are per second of work, of what was read in this run."""
+
+    pages_per_second: float
+    image_tokens_per_second: float
+    output_tokens_per_second: float
+    exit_reason: ExitReason
+    pages_read: int
+    documents: int
+    items: Items
+    errors: Mapping[ErrorKind, int]
+    wall_seconds: float
+    start_up_seconds: float
+    work_seconds: float
+    per_page: PerPage
+    stages: Mapping[Stage, StageReport]
+    embedding_queue: QueueReport
+    device: DeviceReport
+    host_memory: HostMemory
+    workers: int
+    settings: Mapping[str, Setting]
+
+    @property
+    def complete(self) -> bool:
+        """Whether the run came to its end by itself."""
+        return self.exit_reason == "finished"
+
+    @property
+    def ledger_adds_up(self) -> bool:
+        items = self.items
+        return items.found == items.ok + items.degraded + items.failed + items.skipped
+
+    @property
+    def bottleneck(self) -> str:
+        """One line: what bounds the rate, and the option that would move it."""
+        return name_bottleneck(self)
+
+    def to_json(self) -> str:
+        """The report as a JSON object; times in seconds, memory in bytes, shares from 0 to 1."""
+        added = {"complete": self.complete, "ledger_adds_up": self.ledger_adds_up, "bottleneck": self.bottleneck}
+        return json.dumps(asdict(self) | added, indent=2, ensure_ascii=False)
+
+    def to_table(self) -> str:
+        """The report as plain text, at most 100 columns wide."""
+        return format_table(self)
+
+
+def make_report(ledger: Ledger, meter: Meter, circumstances: Circumstances) -> Report:
+    """The report of a run that has ended. meter: of all threads together."""
+    work_s = circumstances.work_s
+    status = ledger.by_status
+    return Report(
+        pages_per_second=_ratio(ledger.pages_read, work_s),
+        image_tokens_per_second=_ratio(ledger.image_tokens, work_s),
+        output_tokens_per_second=_ratio(ledger.output_tokens, work_s),
+        exit_reason=circumstances.exit_reason,
+        pages_read=ledger.pages_read,
+        documents=ledger.documents,
+        items=Items(
+            found=ledger.found,
+            ok=status["ok"],
+            degraded=status["degraded"],
+            failed=status["failed"],
+            skipped=status["skipped"],
+            already_done=ledger.already_done,
+        ),
+        errors=dict(ledger.errors.most_common()),
+        wall_seconds=circumstances.start_up_s + work_s,
+        start_up_seconds=circumstances.start_up_s,
+        work_seconds=work_s,
+        per_page=PerPage(
+            patches=_ratio(meter.patches, ledger.pages_read),
+            image_tokens=_ratio(ledger.image_tokens, ledger.pages_read),
+            output_tokens=_ratio(ledger.output_tokens, ledger.pages_read),
+        ),
+        stages={stage: _stage_report(stage, meter.stages[stage], circumstances) for stage in STAGES},
+        embedding_queue=QueueReport(_ratio(meter.queue_token_sum, meter.queue_samples), meter.queue_max_tokens),
+        device=_device_report(meter, circumstances),
+        host_memory=HostMemory(circumstances.peak_main_bytes, circumstances.peak_worker_bytes),
+        workers=circumstances.workers,
+        settings=dict(circumstances.settings),
+    )
+
+
+def write_report(report: Report, path: Path) -> None:
+    """Write the report as JSON, whole or not at all. Raises OutputError."""
+    with atomic_file(path) as file:
+        file.write(report.to_json().encode() + b"\n")
+
+
+def peak_resident_bytes(pid: int | Literal["self"] = "self") -> int | None:
+    """The most memory that a process has held since it started; None where it is gone.
+
+    Read from /proc and not by getrusage, which credits a child with what its parent held when it was started.
+    """
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return None
+    kilobytes = [line.split()[1] for line in status.splitlines() if line.startswith("VmHWM:")]
+    return int(kilobytes[0]) * 1024 if kilobytes else None
+
+
+def _stage_report(stage: Stage, count: StageCount, circumstances: Circumstances) -> StageReport:
+    processes = circumstances.workers if stage in WORKER_STAGES else 1
+    return StageReport(
+        busy_seconds=count.busy_s,
+        busy_share=_ratio(count.busy_s, circumstances.work_s * processes),
+        batches=count.batches,
+        mean_fill=count.limited_items / count.limit_sum if count.limit_sum else None,
+        items=count.items,
+        items_per_busy_second=_ratio(count.items, count.busy_s),
+    )
+
+
+def _device_report(meter: Meter, circumstances: Circumstances) -> DeviceReport:
+    flop, peak = circumstances.model_flop, circumstances.device_flop_per_s
+    flop_per_s = None if flop is None else _ratio(flop, circumstances.work_s)
+    return DeviceReport(
+        idle_seconds=meter.idle_s,
+        idle_share=_ratio(meter.idle_s, circumstances.work_s),
+        peak_memory_bytes=circumstances.peak_device_bytes,
+        model_flop_per_second=flop_per_s,
+        share_of_peak_flop=None if flop_per_s is None or peak is None else _ratio(flop_per_s, peak),
+    )
+
+
+def _ratio(amount: float, base: float) -> float:
+    """amount / base; 0 where there was none to divide by."""
+    return amount / base if base else 0.0

@@ -1,0 +1,120 @@
+"""The throughput report as text for a terminal or a log."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from batchocr.report import Report, StageReport
+
+_WIDTH = 100
+_LABEL_WIDTH = 12
+_NOTHING = "–"
+
+
+def format_table(report: Report) -> str:
+    """The report as lines of at most 100 columns: a heading, what was read, a line per stage, the bottleneck."""
+    return "\n".join([_heading(report), "", *_summary(report), "", *_stages(report), "", *_bottleneck(report)])
+
+
+def _heading(report: Report) -> str:
+    times = f"start-up {_duration(report.start_up_seconds)}, work {_duration(report.work_seconds)}"
+    ended = "" if report.complete else f"; {report.exit_reason} before the end, run again to go on"
+    return f"{report.pages_read:,} pages read at {report.pages_per_second:,.2f} pages/s ({times}){ended}"
+
+
+def _summary(report: Report) -> Iterator[str]:
+    page, queue = report.per_page, report.embedding_queue
+    yield from _labelled("items", _items(report))
+    if report.errors:
+        yield from _labelled("errors", ", ".join(f"{count:,} {kind}" for kind, count in report.errors.items()))
+    yield from _labelled(
+        "a page",
+        f"{page.patches:,.0f} patches, {page.image_tokens:,.0f} image tokens, {page.output_tokens:,.0f} output tokens",
+    )
+    yield from _labelled(
+        "a second",
+        f"{report.image_tokens_per_second:,.0f} image tokens, {report.output_tokens_per_second:,.0f} output tokens",
+    )
+    yield from _labelled("device", _device(report))
+    yield from _labelled(
+        "queue", f"{queue.mean_tokens:,.0f} image tokens on average, {queue.max_tokens:,} at most, between the stages"
+    )
+    yield from _labelled("host", _host(report))
+    if report.settings:
+        yield from _labelled("settings", ", ".join(f"{name} {value}" for name, value in report.settings.items()))
+
+
+def _items(report: Report) -> str:
+    items = report.items
+    settled = items.ok + items.degraded + items.failed + items.skipped
+    left = items.found - settled if not report.complete else 0
+    return (
+        f"{items.found:,} in {report.documents:,} documents {'=' if settled + left == items.found else '≠'} "
+        f"{items.ok:,} ok + {items.degraded:,} degraded + {items.failed:,} failed + {items.skipped:,} skipped"
+        + (f" + {left:,} not reached" if left else "")
+        + (f"; {items.already_done:,} were done before this run" if items.already_done else "")
+    )
+
+
+def _device(report: Report) -> str:
+    device = report.device
+    parts = [f"idle {_duration(device.idle_seconds)} ({device.idle_share:.0%})"]
+    if device.model_flop_per_second is not None:
+        of_peak = "" if device.share_of_peak_flop is None else f" ({device.share_of_peak_flop:.0%} of its peak)"
+        parts.append(f"{device.model_flop_per_second / 1e12:,.2f} TFLOP/s{of_peak}")
+    if device.peak_memory_bytes is not None:
+        parts.append(f"peak memory {_size(device.peak_memory_bytes)}")
+    return ", ".join(parts)
+
+
+def _host(report: Report) -> str:
+    memory = report.host_memory
+    main, worker = _size(memory.peak_main_bytes), _size(memory.peak_worker_bytes)
+    return f"peak memory {main} in the main process, {worker} in the largest of {report.workers} workers"
+
+
+def _stages(report: Report) -> Iterator[str]:
+    columns = f"{'busy':>12} {'share':>7} {'batches':>10} {'fill':>6} {'items':>11} {'per busy s':>11}"
+    yield f"{'stage':<{_LABEL_WIDTH}} {columns}"
+    for stage, counted in report.stages.items():
+        yield f"{stage:<{_LABEL_WIDTH}} {_stage_columns(counted)}"
+
+
+def _stage_columns(counted: StageReport) -> str:
+    if counted.batches == 0:
+        return f"{_NOTHING:>12}"
+    fill = _NOTHING if counted.mean_fill is None else f"{counted.mean_fill:.0%}"
+    return (
+        f"{_duration(counted.busy_seconds):>12} {counted.busy_share:>7.0%} {counted.batches:>10,} {fill:>6} "
+        f"{counted.items:>11,} {counted.items_per_busy_second:>11,.1f}"
+    )
+
+
+def _bottleneck(report: Report) -> Iterator[str]:
+    return _labelled("bottleneck", report.bottleneck)
+
+
+def _labelled(label: str, text: str) -> Iterator[str]:
+    margin = " " * (_LABEL_WIDTH + 1)
+    lines = textwrap.wrap(text, _WIDTH - len(margin), break_on_hyphens=False)
+    yield f"{label:<{_LABEL_WIDTH}} {lines[0]}"
+    yield from (margin + line for line in lines[1:])
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest:02} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours:,} h {minutes:02} min"
+
+
+def _size(num_bytes: int | None) -> str:
+    if num_bytes is None:
+        return _NOTHING
+    return f"{num_bytes / 1e9:,.2f} GB" if num_bytes >= 1e9 else f"{num_bytes / 1e6:,.0f} MB"

@@ -1,0 +1,30 @@
+"""The one switch that ends a run early: set by signal handlers or the clock, read by the run's loop."""
+
+from __future__ import annotations
+
+import time
+from typing import Literal
+
+StopReason = Literal["interrupted", "terminated", "stop_after"]
+
+
+class StopSwitch:
+    """Says whether, and why, no further page should be begun. Once set it stays set.
+
+    stop_after_s: seconds from now after which it sets itself.
+    """
+
+    def __init__(self, stop_after_s: float | None = None) -> None:
+        self._reason: StopReason | None = None
+        self._deadline_s = None if stop_after_s is None else time.monotonic() + stop_after_s
+
+    def request(self, reason: StopReason) -> None:
+        """Stop the run. Safe to call from a signal handler."""
+        self._reason = self._reason or reason
+
+    @property
+    def reason(self) -> StopReason | None:
+        """Why the run should stop; None while it should go on."""
+        if self._reason is None and self._deadline_s is not None and time.monotonic() >= self._deadline_s:
+            self._reason = "stop_after"
+        return self._reason
