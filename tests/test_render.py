@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import os
-import struct
 import subprocess
 import sys
-import zlib
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
 import pymupdf
 import pytest
-from PIL import Image, ImageDraw
+from PIL import Image
 
 from batchocr.data import Page
 from batchocr.errors import (
@@ -23,11 +20,10 @@ from batchocr.errors import (
     EncryptedError,
     NotFoundError,
     PageError,
-    TooLargeError,
     UnreadableError,
     UnsupportedError,
 )
-from batchocr.input.render import MAX_EDGE, OpenedDocument, fingerprint, open_document
+from batchocr.input.render import OpenedDocument, fingerprint, open_document
 
 RED, GREEN, BLUE, WHITE, BLACK = (255, 0, 0), (0, 255, 0), (0, 0, 255), (255, 255, 255), (0, 0, 0)
 
@@ -66,7 +62,11 @@ def pdf_bytes(*sizes: tuple[float, float], draw: Callable[[pymupdf.Page], object
 
 def raw_pdf(pages: str, *kids: str) -> bytes:
     """A PDF written by hand: the fields of its page tree, and its pages as objects 3, 4, …"""
-    objects = ["/Type /Catalog /Pages 2 0 R", f"/Type /Pages {pages}", *(f"/Type /Page /Parent 2 0 R {k}" for k in kids)]
+    objects = [
+        "/Type /Catalog /Pages 2 0 R",
+        f"/Type /Pages {pages}",
+        *(f"/Type /Page /Parent 2 0 R {k}" for k in kids),
+    ]
     data = b"%PDF-1.7\n"
     offsets = []
     for number, fields in enumerate(objects, start=1):
@@ -74,14 +74,19 @@ def raw_pdf(pages: str, *kids: str) -> bytes:
         data += f"{number} 0 obj\n<< {fields} >>\nendobj\n".encode()
     table = "".join(f"{offset:010} 00000 n \n" for offset in offsets)
     size = len(objects) + 1
-    return data + (
-        f"xref\n0 {size}\n0000000000 65535 f \n{table}trailer\n<< /Root 1 0 R /Size {size} >>\n"
-        f"startxref\n{len(data)}\n%%EOF\n"
-    ).encode()
+    return (
+        data
+        + (
+            f"xref\n0 {size}\n0000000000 65535 f \n{table}trailer\n<< /Root 1 0 R /Size {size} >>\n"
+            f"startxref\n{len(data)}\n%%EOF\n"
+        ).encode()
+    )
 
 
 def test_a_pdf_page_is_drawn_at_the_resolution_asked_for(tmp_path: Path) -> None:
-    path = written(tmp_path / "a.pdf", pdf_bytes((100, 50), draw=lambda page: page.draw_rect((50, 0, 100, 50), fill=RED)))
+    path = written(
+        tmp_path / "a.pdf", pdf_bytes((100, 50), draw=lambda page: page.draw_rect((50, 0, 100, 50), fill=(1, 0, 0)))
+    )
     page = render(path, dpi=144)
     assert (page.image.mode, page.image.size, page.dpi) == ("RGB", (200, 100), 144)
     assert page.image.getpixel((10, 10)) == WHITE
@@ -233,13 +238,17 @@ def test_an_image_named_pdf_is_an_image(tmp_path: Path) -> None:
     assert pixels(render(path)) == [RED] * 12
 
 
-@pytest.mark.parametrize("content", [b"just words\n" * 500, b"<!DOCTYPE html><html><body>words</body></html>", b"\0" * 99])
+@pytest.mark.parametrize(
+    "content", [b"just words\n" * 500, b"<!DOCTYPE html><html><body>words</body></html>", b"\0" * 99]
+)
 def test_what_is_only_named_pdf_is_unsupported(tmp_path: Path, content: bytes) -> None:
     with pytest.raises(UnsupportedError, match="no PDF in the file"):
         opened(written(tmp_path / "a.pdf", content))
 
 
-@pytest.mark.parametrize("content", [b"just words", b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", b"PK\3\4", b"\0"])
+@pytest.mark.parametrize(
+    "content", [b"just words", b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", b"PK\3\4", b"\0"]
+)
 def test_formats_that_are_not_read_are_unsupported_whatever_the_name(tmp_path: Path, content: bytes) -> None:
     with pytest.raises(UnsupportedError, match="neither a PDF nor an image"):
         opened(written(tmp_path / "a.png", content))

@@ -1,0 +1,204 @@
+"""Image files as pages, through Pillow: a page for each frame of a TIFF, GIF or WebP, one for any other."""
+
+from __future__ import annotations
+
+import struct
+import warnings
+import zlib
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import cast
+
+from PIL import ExifTags, Image, ImageFile, UnidentifiedImageError
+
+from batchocr.data import Page
+from batchocr.errors import DamagedError, PageOutOfMemoryError, TooLargeError, UnreadableError
+
+FORMAT_NAMES = "PNG, JPEG, JPEG 2000, WebP, TIFF, GIF, BMP, ICNS, PPM"
+
+_FORMATS = ("BMP", "DIB", "GIF", "ICNS", "JPEG", "JPEG2000", "PNG", "PPM", "TIFF", "WEBP")
+"""The Pillow plugins that may see a file. Others do more than decode: the one for EPS starts Ghostscript."""
+
+_SIGNATURES = (
+    b"\x89PNG\r\n\x1a\n",
+    b"\xff\xd8\xff",  # JPEG
+    b"\x00\x00\x00\x0cjP  \r\n\x87\n",  # JPEG 2000
+    b"\xff\x4f\xff\x51",  # JPEG 2000, bare codestream
+    *(b"II*\x00", b"MM\x00*", b"II+\x00", b"MM\x00+"),  # TIFF, BigTIFF
+    *(b"GIF87a", b"GIF89a"),
+    b"icns",
+    b"BM",
+    *(size.to_bytes(4, "little") for size in (12, 40, 52, 56, 64, 108, 124)),  # DIB: no mark, but few sizes of header
+    *(b"P%d%c" % (kind, space) for kind in range(1, 7) for space in b" \t\r\n"),  # PBM, PGM, PPM
+)
+
+_DECODING_ERRORS = (
+    *(OSError, SyntaxError, ValueError, TypeError, EOFError, ArithmeticError, LookupError, NotImplementedError),
+    *(struct.error, zlib.error),
+)
+"""What Pillow's decoders raise on bad bytes; what they do not mean to raise, such as TypeError, is there too."""
+
+_UPRIGHT: dict[object, Image.Transpose] = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+"""EXIF orientation → what undoes it."""
+
+
+class ImageDocument:
+    """An image file. Its file is open between pages only where there are several."""
+
+    def __init__(self, path: str, *, page_count: int, max_edge: int) -> None:
+        self._path = path
+        self._max_edge = max_edge
+        self._image: ImageFile.ImageFile | None = None
+        self.page_count = page_count
+
+    def render(self, page_index: int) -> Page:
+        """Return the frame upright, in RGB, transparent parts on white."""
+        with _refusals_of(f"page {page_index + 1}"), ExitStack() as closing:
+            image, self._image = self._image or _open(self._path), None
+            closing.callback(image.close)
+            image.seek(page_index)
+            image.draft(None, (self._max_edge, self._max_edge))  # a JPEG far above the limit is decoded smaller
+            image.load()
+            pixels = _shrink(_to_eight_bits(image), self._max_edge)
+            page = Page(image=_upright(_on_white(pixels), _orientation(image)), dpi=None)
+            if self.page_count > 1:
+                self._image = image  # after a failure its state is unknown: it is closed, and opened anew
+                closing.pop_all()
+        return page
+
+    def close(self) -> None:
+        if self._image is not None:
+            self._image.close()
+            self._image = None
+
+
+def begins_like_an_image(head: bytes) -> bool:
+    """Say whether the first bytes of a file are those of a format read here."""
+    return head.startswith(_SIGNATURES) or (head.startswith(b"RIFF") and head[8:12] == b"WEBP")
+
+
+def open_image(path: str, *, max_edge: int) -> ImageDocument:
+    """Return the image file at `path`, its pages to be reduced to `max_edge` px on their long side.
+
+    Raises DamagedError, TooLargeError, UnreadableError, PageOutOfMemoryError.
+    """
+    with _refusals_of("the image"), _open(path) as image:
+        page_count = _count_pages(image)
+    return ImageDocument(path, page_count=page_count, max_edge=max_edge)
+
+
+def _open(path: str) -> ImageFile.ImageFile:
+    return Image.open(path, formats=_FORMATS)
+
+
+def _count_pages(image: ImageFile.ImageFile) -> int:
+    """Return the number of frames that are pages.
+
+    Further frames of a JPEG are previews and gain maps; those of an APNG are only claimed, up to two billion.
+    """
+    if image.format == "TIFF":
+        return _count_directories(image)
+    if image.format in ("GIF", "WEBP"):
+        return int(getattr(image, "n_frames", 1))
+    return 1
+
+
+def _count_directories(tiff: ImageFile.ImageFile) -> int:
+    """Return the number of images in a TIFF, those that cannot be decoded included: they fail as pages."""
+    count = 0
+    while True:
+        try:
+            tiff.seek(count)
+        except EOFError:
+            return count
+        except (*_DECODING_ERRORS, Image.DecompressionBombError):
+            if tiff.tell() < count:  # the chain of images is broken, not just the one it led to
+                return count + 1
+        count += 1
+
+
+def _to_eight_bits(image: Image.Image) -> Image.Image:
+    """Return the image in mode L, RGB or RGBA; RGBA only where something is transparent."""
+    if image.mode == "F" or image.mode.startswith("I"):
+        return _narrow(image)
+    if image.has_transparency_data:
+        return image.convert("RGBA")
+    if image.mode in ("1", "L"):
+        return image.convert("L")
+    return image.convert("RGB")
+
+
+def _narrow(image: Image.Image) -> Image.Image:
+    """Return grey levels of more than 8 bits in mode L.
+
+    16 bits lose their low byte, as in a viewer; if no more than 12 are in use, they are what a 12-bit scanner wrote.
+    Other ranges say nothing about what is white: the darkest level becomes 0, the brightest 255.
+    """
+    wide = image if image.mode == "F" else image.convert("I")
+    darkest, brightest = cast(tuple[float, float], wide.getextrema())  # of a mode with one band
+    if image.mode.startswith("I;16") or image.format == "PPM":
+        scale, offset = (1 / 16 if brightest < 4096 else 1 / 256), 0.0
+    else:
+        scale = 255 / (brightest - darkest) if brightest > darkest else 0.0
+        offset = 0.5 - darkest * scale
+    grey = wide.point(lambda level: level * scale + offset).convert("L")
+    grey.info.pop("transparency", None)  # a level on the old scale
+    return grey
+
+
+def _shrink(image: Image.Image, max_edge: int) -> Image.Image:
+    scale = max_edge / max(image.size)
+    if scale >= 1:
+        return image
+    size = (max(1, round(image.width * scale)), max(1, round(image.height * scale)))
+    return image.resize(size, Image.Resampling.LANCZOS, reducing_gap=3.0)
+
+
+def _on_white(image: Image.Image) -> Image.Image:
+    if image.mode != "RGBA":
+        return image.convert("RGB")
+    white = Image.new("RGBA", image.size, "white")
+    return Image.alpha_composite(white, image).convert("RGB")
+
+
+def _upright(image: Image.Image, orientation: object) -> Image.Image:
+    transpose = _UPRIGHT.get(orientation)
+    return image if transpose is None else image.transpose(transpose)
+
+
+def _orientation(image: Image.Image) -> object:
+    """Return the EXIF orientation of a loaded image; None where there is none (Pillow turns TIFFs itself)."""
+    try:
+        return image.getexif().get(ExifTags.Base.Orientation)
+    except _DECODING_ERRORS:  # the pixels are sound all the same
+        return None
+
+
+@contextmanager
+def _refusals_of(what: str) -> Iterator[None]:
+    """Turn what Pillow says against a file or a frame into a PageError, and its warnings into nothing.
+
+    Pillow warns of an image above 89 million px and refuses one of twice that; only the second is a limit here.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            yield
+        except Image.DecompressionBombError as error:
+            raise TooLargeError(f"{what} is too large to be decoded safely: {error}") from error
+        except MemoryError as error:
+            raise PageOutOfMemoryError(f"{what} needs more memory than there is") from error
+        except UnidentifiedImageError as error:
+            raise DamagedError(f"{what} is damaged: its header cannot be decoded") from error
+        except _DECODING_ERRORS as error:
+            if isinstance(error, OSError) and error.errno is not None:
+                raise UnreadableError(f"{what} cannot be read: {error.strerror}") from error
+            raise DamagedError(f"{what} is damaged: {error}") from error

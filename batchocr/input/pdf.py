@@ -1,0 +1,112 @@
+"""PDF pages as pixels, through PyMuPDF.
+
+MuPDF reads nothing but the file it is given: content that lies in other files (`/F` of a stream, reference XObjects),
+URLs, missing fonts and JavaScript made it open no file and no socket when traced (PyMuPDF 1.28.2).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+import pymupdf
+from PIL import Image
+
+from batchocr.data import Page
+from batchocr.errors import DamagedError, EncryptedError, PageOutOfMemoryError, UnsupportedError
+
+# A broken PDF is a row with a reason; what MuPDF prints beside it would go between the run's own lines.
+pymupdf.TOOLS.mupdf_display_errors(False)
+pymupdf.TOOLS.mupdf_display_warnings(False)
+
+_POINTS_PER_INCH = 72
+
+_REFUSALS = (pymupdf.mupdf.FzErrorBase, RuntimeError, ValueError)
+"""What PyMuPDF raises on bad input: MuPDF's own errors, those it turns into RuntimeError (FileDataError, EmptyFileError
+and the C++ side's), and ValueError for a page that the document claims but does not have."""
+
+
+class PdfDocument:
+    """An open, unlocked PDF."""
+
+    def __init__(self, document: pymupdf.Document, *, dpi: int, max_edge: int) -> None:
+        self._document = document
+        self._dpi = dpi
+        self._max_edge = max_edge
+        self.page_count: int = document.page_count
+
+    def render(self, page_index: int) -> Page:
+        """Return the page as a viewer shows it, annotations and form fields included."""
+        with _refusals_of(f"page {page_index + 1}"):
+            page = self._document.load_page(page_index)
+            long_side = max(page.rect.width, page.rect.height)
+            scale = min(self._dpi / _POINTS_PER_INCH, self._max_edge / long_side)
+            pixmap = page.get_pixmap(matrix=pymupdf.Matrix(scale, scale), colorspace=pymupdf.csRGB, alpha=False)
+            if not (pixmap.width and pixmap.height):
+                raise DamagedError(
+                    f"page {page_index + 1} is too thin to be drawn: {pixmap.width} × {pixmap.height} px"
+                )
+            image = Image.frombytes("RGB", (pixmap.width, pixmap.height), pixmap.samples_mv)
+        return Page(image=image, dpi=scale * _POINTS_PER_INCH)
+
+    def close(self) -> None:
+        self._document.close()
+
+
+def open_pdf(path: str, *, password: str | None, dpi: int, max_edge: int) -> PdfDocument:
+    """Return the PDF at `path`, to be rendered at `dpi` with at most `max_edge` px on its long side.
+
+    Raises EncryptedError, DamagedError, UnsupportedError, PageOutOfMemoryError.
+    """
+    with _refusals_of("the document"), ExitStack() as closing:
+        document = closing.enter_context(_load(path))
+        if not document.is_pdf:
+            raise UnsupportedError("there is no PDF in the file, whatever its name says")
+        _unlock(document, password)
+        opened = PdfDocument(document, dpi=dpi, max_edge=max_edge)
+        closing.pop_all()
+    return opened
+
+
+def _load(path: str) -> pymupdf.Document:
+    """`filetype` settles what MuPDF cannot tell from the content; it still opens HTML or SVG as what they are."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        # MuPDF takes names in UTF-8 only. A descriptor has a name in ASCII, whatever bytes are in the file's own.
+        with open(path, "rb") as file:
+            return pymupdf.open(f"/dev/fd/{file.fileno()}", filetype="pdf")
+    return pymupdf.open(path, filetype="pdf")
+
+
+def _unlock(document: pymupdf.Document, password: str | None) -> None:
+    """A PDF that the empty password opens is unlocked already."""
+    if not document.needs_pass:
+        return
+    if password is None:
+        raise EncryptedError("the document asks for a password; give it with --password or BATCHOCR_PASSWORD")
+    if not document.authenticate(password):
+        raise EncryptedError("the document's password is not the one given")
+
+
+@contextmanager
+def _refusals_of(what: str) -> Iterator[None]:
+    """Turn what PyMuPDF says against a document or a page into a PageError."""
+    try:
+        yield
+    except MemoryError as error:
+        raise PageOutOfMemoryError(f"{what} needs more memory than there is") from error
+    except _REFUSALS as error:
+        reason = _reason(error)
+        if re.search(r"\b[cm]alloc\b.* failed", reason):  # MuPDF has no error class of its own for it
+            raise PageOutOfMemoryError(f"{what} needs more memory than there is: {reason}") from error
+        raise DamagedError(f"{what} is damaged: {reason}") from error
+    finally:
+        pymupdf.TOOLS.reset_mupdf_warnings()  # PyMuPDF keeps every one of them, and a worker lives long
+
+
+def _reason(error: BaseException) -> str:
+    """MuPDF's own words, which FileDataError hides; they can quote the file, so odd bytes are escaped."""
+    words = str(error.__cause__ or error).removesuffix("\n")
+    return re.sub(r"^code=\d+: ", "", words).encode("utf-8", "backslashreplace").decode()

@@ -1,0 +1,96 @@
+"""From a file's bytes to the pixels of its pages. Runs in a worker process, where it may hang or crash: no torch."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import BufferedReader
+from typing import Protocol
+
+from batchocr.data import Page
+from batchocr.errors import DamagedError, NotFoundError, UnreadableError, UnsupportedError
+from batchocr.input.image import FORMAT_NAMES, begins_like_an_image, open_image
+from batchocr.input.pdf import PdfDocument, open_pdf
+
+MAX_EDGE = 3500
+"""px; the long side of a page, at most. As MinerU renders."""
+
+_HEAD_BYTES = 1024
+"""Readers accept a PDF header anywhere in here (PDF 1.7, appendix H.3, note 13)."""
+
+
+class OpenedDocument(Protocol):
+    """A document whose pages can be rendered, in any order and again; a page that fails leaves the others as they were.
+
+    page_count: as the document says; what it says can be wrong, and a page that is not there fails when rendered.
+    """
+
+    page_count: int
+
+    def render(self, page_index: int) -> Page:
+        """Return the page (0-based), its long side at most MAX_EDGE px. Raises PageError."""
+        ...
+
+    def close(self) -> None:
+        """Let go of the file."""
+        ...
+
+
+def open_document(path: str, *, password: str | None, dpi: int) -> OpenedDocument:
+    """Return the document at `path`, whatever its name says it is. Raises PageError.
+
+    password, dpi: for PDFs; an image is taken as it is.
+    """
+    with _reading(path) as file:
+        head = file.read(_HEAD_BYTES)
+    if not head:
+        raise DamagedError("the file is empty (0 bytes)")
+    if head.startswith(b"%PDF"):
+        return _open_pdf(path, password, dpi)
+    if begins_like_an_image(head):
+        return open_image(path, max_edge=MAX_EDGE)
+    if b"%PDF" in head:
+        return _open_pdf(path, password, dpi)
+    if path.lower().endswith(".pdf"):
+        return _open_pdf_without_header(path, password, dpi)
+    raise UnsupportedError(f"the file is neither a PDF nor an image of a known format ({FORMAT_NAMES})")
+
+
+def fingerprint(path: str) -> tuple[str, int, int]:
+    """Return the file's sha256 (hex), and from before it was read its size in bytes and its mtime in ns.
+
+    Raises PageError.
+    """
+    with _reading(path) as file:
+        status = os.fstat(file.fileno())
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    return digest, status.st_size, status.st_mtime_ns
+
+
+def _open_pdf(path: str, password: str | None, dpi: int) -> PdfDocument:
+    return open_pdf(path, password=password, dpi=dpi, max_edge=MAX_EDGE)
+
+
+def _open_pdf_without_header(path: str, password: str | None, dpi: int) -> PdfDocument:
+    """MuPDF repairs some of these; where it cannot, nothing but the name ever spoke for a PDF."""
+    try:
+        return _open_pdf(path, password, dpi)
+    except DamagedError as error:
+        raise UnsupportedError("there is no PDF in the file, whatever its name says") from error
+
+
+@contextmanager
+def _reading(path: str) -> Iterator[BufferedReader]:
+    """Open the file. What the system has against opening or reading it becomes a PageError."""
+    try:
+        if not stat.S_ISREG(os.stat(path).st_mode):  # to open a pipe would be to wait for its writer
+            raise UnreadableError("it is a folder or a device, not a file")
+        with open(path, "rb") as file:
+            yield file
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise NotFoundError("the file does not exist, or no longer") from error
+    except OSError as error:
+        raise UnreadableError(f"the file cannot be read: {error.strerror}") from error

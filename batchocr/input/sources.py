@@ -1,0 +1,239 @@
+"""From what the user named to the documents to read.
+
+An INPUT is a file, a folder, a glob, `@list.txt` (one path a line) or `-` (paths on stdin). Nothing is opened here but
+lists: whether a file is a document shows when a worker opens it. What is missing or may not be read is a Document too,
+so that it becomes a row.
+"""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import io
+import logging
+import os
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+from typing import TextIO
+
+from batchocr.data import Document, ErrorKind
+from batchocr.errors import NoInputError
+
+logger = logging.getLogger(__name__)
+
+SUFFIXES = (
+    *(".pdf", ".png", ".jpg", ".jpeg", ".jfif", ".webp", ".bmp", ".dib", ".jp2", ".j2k", ".jpx"),
+    *(".tif", ".tiff", ".gif", ".icns", ".ppm", ".pgm", ".pbm"),
+)
+"""What counts as a document in a folder. A file that is named itself is read whatever its suffix."""
+
+_MAX_NAMED = 10
+"""Inputs and problems that an error message spells out."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    """A Document without its final `source`.
+
+    real: the path without links, by which a file is known again. names: what `source` can be, the preferred first.
+    """
+
+    path: str
+    real: str
+    names: tuple[str, str]
+    error_kind: ErrorKind | None = None
+    error_message: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """Something found in a folder. relative: its path from there, "" for the folder itself."""
+
+    path: str
+    relative: str
+    is_folder: bool
+
+
+def find_documents(inputs: Sequence[str], *, stdin: TextIO | None = None) -> list[Document]:
+    """Return the documents that `inputs` name: in that order, folders in natural order, each file once.
+
+    stdin: where the paths of the INPUT `-` are read. Raises NoInputError if there is nothing that could be read.
+    """
+    candidates = list(_first_of_each(candidate for text in inputs for candidate in _expand(text, stdin)))
+    if all(candidate.error_kind for candidate in candidates):
+        raise NoInputError(_nothing_found(inputs, candidates))
+    return [
+        Document(candidate.path, source, candidate.error_kind, candidate.error_message)
+        for candidate, source in zip(candidates, _choose_names(candidates), strict=True)
+    ]
+
+
+def in_shard(document: Document, index: int, count: int) -> bool:
+    """Say whether `document` belongs to shard `index` (from 1) of `count`: the same on every machine, in every run."""
+    digest = hashlib.sha256(document.source.encode()).digest()
+    return int.from_bytes(digest[:8], "big") % count == index - 1
+
+
+def _expand(text: str, stdin: TextIO | None) -> Iterator[_Candidate]:
+    """Yield what one INPUT stands for."""
+    if text == "-":
+        yield from _read_stdin(stdin)
+    elif text.startswith("@"):
+        yield from _read_list(text)
+    elif re.search(r"[*?[]", text) and not os.path.lexists(text):
+        matches = sorted(glob.glob(text, recursive=True), key=_natural_key)
+        if not matches:
+            yield _failed(text, "not_found", f"no file matches {_as_text(text)}")
+        for match in matches:
+            yield from _look_at(match)
+    else:
+        yield from _look_at(text)
+
+
+def _read_stdin(stdin: TextIO | None) -> Iterator[_Candidate]:
+    if stdin is None:
+        yield _failed("-", "unreadable", "there is no stdin to read paths from")
+    elif isinstance(stdin, io.TextIOWrapper):
+        yield from _look_at_lines(os.fsdecode(stdin.buffer.read()))  # its own decoding refuses names that are no text
+    else:
+        yield from _look_at_lines(stdin.read())
+
+
+def _read_list(text: str) -> Iterator[_Candidate]:
+    try:
+        lines = os.fsdecode(Path(text[1:]).read_bytes())
+    except FileNotFoundError:
+        yield _failed(text, "not_found", f"the list {_as_text(text[1:])} does not exist")
+    except (OSError, ValueError) as error:
+        yield _failed(text, "unreadable", f"the list {_as_text(text[1:])} cannot be read: {_because(error)}")
+    else:
+        yield from _look_at_lines(lines)
+
+
+def _look_at_lines(text: str) -> Iterator[_Candidate]:
+    for line in text.removeprefix("\ufeff").split("\n"):
+        if line.strip():
+            yield from _look_at(line.removesuffix("\r"))
+
+
+def _look_at(path: str) -> Iterator[_Candidate]:
+    """Yield the file at `path`, or the documents in the folder that it is."""
+    if os.path.isdir(path):
+        yield from _walk(path)
+    else:
+        yield _look_at_file(path, _names(path))
+
+
+def _look_at_file(path: str, names: tuple[str, str]) -> _Candidate:
+    try:
+        os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return _failed(path, "not_found", f"{_as_text(path)} does not exist", names)
+    except (OSError, ValueError) as error:  # ValueError: a name that no file can have
+        return _failed(path, "unreadable", f"{_as_text(path)} cannot be read: {_because(error)}", names)
+    return _Candidate(path, os.path.realpath(path), names)
+
+
+def _walk(root: str) -> Iterator[_Candidate]:
+    """Yield the documents in a folder and the folders below it, in natural order."""
+    real_root = os.path.realpath(root)
+    visited: set[str] = set()
+    outside: list[str] = []
+    waiting = [_Entry(root, "", is_folder=True)]
+    while waiting:
+        entry = waiting.pop()
+        real = os.path.realpath(entry.path)
+        if os.path.commonpath((real, real_root)) != real_root:
+            outside.append(entry.path)
+        elif not entry.is_folder:
+            yield _look_at_file(entry.path, _names(root, entry.relative))
+        elif real not in visited:
+            visited.add(real)
+            try:
+                waiting += _list_folder(entry)
+            except OSError as error:
+                message = f"the folder {_as_text(entry.path)} cannot be read: {_because(error)}"
+                yield _failed(entry.path, "unreadable", message, _names(root, entry.relative))
+    if outside:
+        logger.warning(
+            "%s: not followed, since they lead out of it: %d links, such as %s", root, len(outside), outside[0]
+        )
+
+
+def _list_folder(folder: _Entry) -> list[_Entry]:
+    """Return the folders and documents in a folder, in reverse natural order. Raises OSError."""
+    entries = []
+    with os.scandir(folder.path) as found:
+        for item in found:
+            if item.name.startswith("."):
+                continue
+            is_folder = os.path.isdir(item.path) if item.is_symlink() else item.is_dir()  # is_dir() raises on a loop
+            if is_folder or item.name.lower().endswith(SUFFIXES):
+                entries.append(_Entry(item.path, os.path.join(folder.relative, item.name), is_folder))
+    return sorted(entries, key=lambda entry: _natural_key(entry.relative), reverse=True)
+
+
+def _first_of_each(candidates: Iterable[_Candidate]) -> Iterator[_Candidate]:
+    """Yield each file where it is met first. Hard links and copies are files of their own."""
+    first: dict[str, str] = {}
+    for candidate in candidates:
+        if candidate.real in first:
+            logger.info("%s is left out: it is the same file as %s", candidate.path, first[candidate.real])
+        else:
+            first[candidate.real] = candidate.path
+            yield candidate
+
+
+def _choose_names(candidates: Sequence[_Candidate]) -> list[str]:
+    """Return for each the first of its names that no other one goes by."""
+    choices = [(*candidate.names, _as_unique_text(candidate.real)) for candidate in candidates]
+    levels = [0] * len(choices)
+    while True:
+        names = [choice[level] for choice, level in zip(choices, levels, strict=True)]
+        uses = Counter(names)
+        clashing = [i for i, name in enumerate(names) if uses[name] > 1 and levels[i] < 2]
+        if not clashing:
+            return names
+        for i in clashing:
+            levels[i] += 1
+
+
+def _names(path: str, relative: str = "") -> tuple[str, str]:
+    """Return the names a file goes by, the preferred first: from its INPUT folder `path` on, and with that folder."""
+    whole = _as_text(PurePath(path, relative).as_posix())
+    return _as_text(PurePath(relative).as_posix()) if relative else whole, whole
+
+
+def _failed(path: str, kind: ErrorKind, message: str, names: tuple[str, str] | None = None) -> _Candidate:
+    return _Candidate(path, os.path.abspath(path), names or _names(path), kind, message)
+
+
+def _nothing_found(inputs: Sequence[str], candidates: Sequence[_Candidate]) -> str:
+    named = ", ".join(_as_text(text) for text in inputs[:_MAX_NAMED]) or "nothing"
+    found = "; ".join(str(candidate.error_message) for candidate in candidates[:_MAX_NAMED]) or "no document is there"
+    return (
+        f"no document to read; looked in {named}: {found}. An INPUT is a file, a folder with files of these kinds "
+        f"({' '.join(SUFFIXES)}), a glob, @list.txt with one path a line, or - for paths on stdin"
+    )
+
+
+def _natural_key(name: str) -> tuple[list[str | int], str]:
+    """Order `page2` before `page10`; the name itself decides between `page2` and `page02`."""
+    return [int(part) if part.isdecimal() else part for part in re.split("([0-9]+)", name)], name
+
+
+def _because(error: OSError | ValueError) -> str:
+    return error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+
+
+def _as_text(path: str) -> str:
+    """Return `path` as valid Unicode: bytes of it that are no text are written as escapes."""
+    return path.encode("utf-8", "backslashreplace").decode()
+
+
+def _as_unique_text(path: str) -> str:
+    """As `_as_text`, and never the same for two paths: a backslash of the path itself is doubled."""
+    return _as_text(path.replace("\\", "\\\\"))
