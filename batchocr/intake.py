@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -46,6 +46,36 @@ class DocumentState:
     done: frozenset[int | None] = frozenset()
 
 
+class RowCursor:
+    """Walks over the rows of all documents in input order, as far as their documents are known."""
+
+    def __init__(self, states: Sequence[DocumentState], limit: int | None) -> None:
+        self._states = states
+        self._remaining = limit
+        self._document = 0
+        self._position = 0
+
+    @property
+    def at_end(self) -> bool:
+        return self._document >= len(self._states)
+
+    def next(self) -> RowKey | None:
+        """The next row; None at the end, or while its document is not known."""
+        while not self.at_end:
+            rows = self._states[self._document].rows
+            if rows is None:
+                return None
+            if self._remaining == 0:
+                self._document = len(self._states)
+            elif self._position == len(rows):
+                self._document, self._position = self._document + 1, 0
+            else:
+                self._position += 1
+                self._remaining = None if self._remaining is None else self._remaining - 1
+                return RowKey(self._document, rows[self._position - 1])
+        return None
+
+
 class Intake:
     """Hands out documents to open and rows to begin, and owns what is known of each document.
 
@@ -65,24 +95,33 @@ class Intake:
         self.states = [DocumentState() for _ in documents]
         self.num_planned = 0
         self.num_handed_out = 0
+        self.num_done_before = 0
         self._spec = spec
         self._finished = finished
         self._limit = limit
-        self._opened_to = 0
-        self._document = 0
-        self._position = 0
+        self._num_opened = 0
+        self._cursor = self.rows()
         self._given_back: deque[RowKey] = deque()
 
     @property
     def exhausted(self) -> bool:
         """Whether every row has been handed out."""
-        return not self._given_back and self._document >= len(self.documents)
+        return not self._given_back and self._cursor.at_end
+
+    @property
+    def all_planned(self) -> bool:
+        """Whether `num_planned` is final."""
+        return self._cursor.at_end or self._num_opened == len(self.documents)
+
+    def rows(self) -> RowCursor:
+        """A walk over every row of the output, those done before among them."""
+        return RowCursor(self.states, self._limit)
 
     def next_document(self) -> int | None:
         """The next document that has to be opened to learn its pages; None when there is none left."""
-        while self._document < len(self.documents) and self._opened_to < len(self.documents):
-            index = self._opened_to
-            self._opened_to += 1
+        while not self._cursor.at_end and self._num_opened < len(self.documents):
+            index = self._num_opened
+            self._num_opened += 1
             document = self.documents[index]
             if document.error_kind is not None:
                 self.not_opened(index, document.error_kind, document.error_message or "")
@@ -106,35 +145,16 @@ class Intake:
         """The next row to begin; None while its document is not opened yet, or when there is none left."""
         if self._given_back:
             return self._given_back.popleft()
-        while self._document < len(self.documents):
-            state = self.states[self._document]
-            if state.rows is None:
-                return None
-            if self.num_handed_out == self._limit:
-                self._document = len(self.documents)
-            elif self._position == len(state.rows):
-                self._document, self._position = self._document + 1, 0
-            else:
-                page_index = state.rows[self._position]
-                self._position += 1
-                self.num_handed_out += 1
-                if page_index not in state.done:
-                    return RowKey(self._document, page_index)
+        while (key := self._cursor.next()) is not None:
+            self.num_handed_out += 1
+            if key.page_index not in self.states[key.document].done:
+                return key
+            self.num_done_before += 1
         return None
 
     def give_back(self, key: RowKey) -> None:
         """Have a row that was handed out begun once more, before all others."""
         self._given_back.appendleft(key)
-
-    def all_rows(self) -> Iterator[RowKey]:
-        """Every row of the output, in input order, once all documents are known."""
-        remaining = self._limit
-        for index, state in enumerate(self.states):
-            for page_index in state.rows or ():
-                if remaining == 0:
-                    return
-                yield RowKey(index, page_index)
-                remaining = None if remaining is None else remaining - 1
 
     def _unchanged(self, index: int) -> bool:
         """Plan a document from what an earlier run learnt of it, if its file has not been touched since."""

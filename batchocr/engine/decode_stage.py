@@ -37,6 +37,7 @@ class DecodeStage:
     ) -> None:
         self._model = model
         self._batch_size = batch_size
+        self._prefill_max_tokens = prefill_max_tokens
         self.cache = KVCache(model.language.new_cache(num_kv_blocks))
         self._sampler = Sampler(
             num_rows=batch_size,
@@ -52,8 +53,10 @@ class DecodeStage:
         admitted = self.scheduler.admit()
         if admitted:
             started = time.perf_counter()
+            mean_tokens = sum(sequence.num_tokens for sequence in admitted) / len(admitted)
+            fillable = max(len(admitted), min(self._batch_size, self._prefill_max_tokens / mean_tokens))
             finished += self._retire_finished(admitted, self._prefill(admitted))
-            meter.add("prefill", time.perf_counter() - started, items=len(admitted))
+            meter.add("prefill", time.perf_counter() - started, items=len(admitted), limit=fillable)
         decoding = self.scheduler.make_room()
         if decoding:
             started = time.perf_counter()

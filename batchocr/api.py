@@ -1,0 +1,96 @@
+"""The Python interface: `run`, `process`, and `Ocr`, which keeps the model loaded between calls."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from batchocr.config import Config, make_config
+from batchocr.data import Document, PageResult
+from batchocr.input.sources import find_documents, in_shard
+from batchocr.job import write_output
+from batchocr.ordered import read_in_order
+from batchocr.output.table import table_for
+from batchocr.progress import Progress
+from batchocr.report import Report
+from batchocr.session import Session
+from batchocr.stop import StopSwitch
+
+Inputs = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+
+
+class Ocr:
+    """A loaded model. Its options are those of the command line, with underscores; see Config.
+
+    Raises UsageError, ModelError.
+    """
+
+    def __init__(self, **options: object) -> None:
+        self._session = Session(make_config(options))
+        self._session.load()
+
+    def process(self, inputs: Inputs) -> Iterator[PageResult]:
+        """Read documents; yields a row per page, in input order. See `process` below."""
+        return read_in_order(self._session, list_documents(self._session.config, inputs))
+
+    def run(self, inputs: Inputs, *, out: str | os.PathLike[str]) -> Report:
+        """Read documents into one table. See `run` below."""
+        started_s = time.perf_counter()
+        config = self._session.config
+        documents = list_documents(config, inputs)
+        return write_output(
+            self._session, documents, Path(out), StopSwitch(config.stop_after), None, started_s=started_s
+        )
+
+    def close(self) -> None:
+        """Let go of the model and its memory."""
+        self._session.unload()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def process(inputs: Inputs, **options: object) -> Iterator[PageResult]:
+    """Read documents; yields a PageResult per page, in input order.
+
+    inputs: a path or several: files, folders, globs, `@list.txt`. Goes on reading while the caller handles a page; ends
+    its workers when the loop is left early. What fails is a row with a status, not an exception. Options that concern
+    the output file have no effect. Raises UsageError, NoInputError, ModelError, EngineError.
+    """
+    with Ocr(**options) as ocr:
+        yield from ocr.process(inputs)
+
+
+def run(inputs: Inputs, *, out: str | os.PathLike[str], **options: object) -> Report:
+    """Read documents into a Parquet or JSON Lines table, as the command does, and return its report.
+
+    Goes on with an unfinished output of the same settings. Raises UsageError, NoInputError, ModelError, OutputError,
+    EngineError; what failed on single pages is in the table and counted in the report.
+    """
+    config = make_config(options)
+    return run_with(config, inputs, out=Path(out), stop=StopSwitch(config.stop_after), progress=None)
+
+
+def run_with(config: Config, inputs: Inputs, *, out: Path, stop: StopSwitch, progress: Progress | None) -> Report:
+    """`run` for a Config, with a switch that stops it and somebody to tell how far it is."""
+    started_s = time.perf_counter()
+    table_for(out)
+    documents = list_documents(config, inputs)
+    return write_output(Session(config), documents, out, stop, progress, started_s=started_s)
+
+
+def list_documents(config: Config, inputs: Inputs) -> list[Document]:
+    """The documents of the inputs that belong to this shard. Raises NoInputError."""
+    paths = [inputs] if isinstance(inputs, str | os.PathLike) else inputs
+    documents = find_documents([os.fspath(path) for path in paths], stdin=sys.stdin)
+    return [document for document in documents if in_shard(document, *config.shard)]

@@ -1,0 +1,93 @@
+"""One output from begin to end: its journal, a pass over the documents, the table built from it, the report."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from batchocr.data import Document, PageResult
+from batchocr.intake import Intake, RowKey
+from batchocr.meter import Ledger
+from batchocr.output.journal import Journal
+from batchocr.output.table import table_for
+from batchocr.progress import Progress
+from batchocr.report import Report, write_report
+from batchocr.session import Pass, Session
+from batchocr.stop import StopSwitch
+
+logger = logging.getLogger(__name__)
+
+
+def write_output(
+    session: Session,
+    documents: Sequence[Document],
+    out: Path,
+    stop: StopSwitch,
+    progress: Progress | None,
+    *,
+    started_s: float,
+) -> Report:
+    """Read the documents into the table at `out`, or go on with one that is unfinished.
+
+    A run that is stopped leaves its journal and builds no table. started_s: on time.perf_counter. Raises OutputError,
+    ModelError, EngineError.
+    """
+    config = session.config
+    with Journal.open(out, session.facts, resume=config.resume, overwrite=config.overwrite) as journal:
+        with Pass(session, documents, stop, finished=journal, started_s=started_s) as reading:
+            _read(reading, journal, progress)
+            if stop.reason is None:
+                _count_all(reading.intake, reading.ledger, journal)
+                writing_s = time.perf_counter()
+                table_for(out).write(out, _rows(reading.intake, journal), session.facts)
+                reading.meter.add("write", time.perf_counter() - writing_s, items=reading.ledger.found)
+            else:
+                reading.ledger.found = reading.ledger.by_status.total()
+            report = reading.report()
+        write_report(report, Path(config.report or f"{out}.report.json"))
+        if report.complete and not report.items.failed:
+            journal.remove()
+    return report
+
+
+def _read(reading: Pass, journal: Journal, progress: Progress | None) -> None:
+    intake, ledger = reading.intake, reading.ledger
+
+    def show() -> None:
+        if progress is not None:
+            planned = min(intake.num_planned, reading.limit or intake.num_planned)
+            done = intake.num_done_before + ledger.by_status.total()
+            progress.show(done, planned, intake.all_planned, ledger.by_status["failed"])
+
+    try:
+        for _, entry in reading.results(tick=show):
+            started_s = time.perf_counter()
+            journal.append(entry)
+            reading.meter.add("write", time.perf_counter() - started_s)
+    finally:
+        if progress is not None:
+            progress.close()
+
+
+def _keys(intake: Intake) -> Iterator[RowKey]:
+    rows = intake.rows()
+    while (key := rows.next()) is not None:
+        yield key
+
+
+def _rows(intake: Intake, journal: Journal) -> Iterator[PageResult]:
+    """Every row of the table, in input order."""
+    for key in _keys(intake):
+        yield journal.read(intake.documents[key.document].source, key.page_index)
+
+
+def _count_all(intake: Intake, ledger: Ledger, journal: Journal) -> None:
+    """Count the rows there should be, and those that earlier runs have dealt with."""
+    for key in _keys(intake):
+        ledger.found += 1
+        if key.page_index in intake.states[key.document].done:
+            row = journal.find(intake.documents[key.document].source, key.page_index)
+            if row is not None:
+                ledger.add_done(row.status)

@@ -1,0 +1,252 @@
+"""The run's loop: documents to workers, their questions to the engine, rows to whoever asked.
+
+It runs on the caller's thread and only routes: workers do the work on pages, the engine's thread that on the device.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+
+from batchocr.data import Completion, ErrorKind, PageResult
+from batchocr.engine.thread import EngineThread
+from batchocr.intake import Intake, RowKey
+from batchocr.meter import Meter
+from batchocr.output.journal import Entry
+from batchocr.stop import StopSwitch
+from batchocr.worker.messages import Began, Completions, Ended, Failed, Finished, OpenDocument, Opened, ReadPage
+from batchocr.worker.pool import Arrived, Asked, Loss, Worker, WorkerPool
+
+logger = logging.getLogger(__name__)
+
+_TICK_S = 0.5
+_MAX_ATTEMPTS = 2
+_AFFINITY_PAGES = 8
+
+
+@dataclass(slots=True, eq=False)
+class _Task:
+    """What a worker was asked for: a document to open, or a page to read.
+
+    answers: the completions of its last round as they come in, None where one is missing.
+    """
+
+    key: RowKey
+    worker: Worker
+    answers: list[Completion | None] = field(default_factory=list)
+
+    @property
+    def opening(self) -> bool:
+        return self.key.page_index is None
+
+
+class Pipeline:
+    """Reads what an intake hands out. Owns the tasks in the workers' hands and the requests in the engine's."""
+
+    def __init__(
+        self,
+        intake: Intake,
+        pool: WorkerPool,
+        engine: EngineThread,
+        meter: Meter,
+        *,
+        pages_in_flight: int,
+        page_timeout_s: float,
+    ) -> None:
+        self._intake = intake
+        self._pool = pool
+        self._engine = engine
+        self._meter = meter
+        self._pages_in_flight = pages_in_flight
+        self._page_timeout_s = page_timeout_s
+        self._tasks: dict[int, _Task] = {}
+        self._requests: dict[int, tuple[int, int]] = {}
+        self._failed_attempts: dict[RowKey, int] = {}
+        self._last_document: dict[Worker, int] = {}
+        self._finished: deque[tuple[RowKey, Entry]] = deque()
+        self._reopen: deque[int] = deque()
+        self._num_opening = 0
+        self._last_id = 0
+
+    def results(self, stop: StopSwitch, tick: Callable[[], None]) -> Iterator[tuple[RowKey, Entry]]:
+        """Read everything; yields rows as they are finished. On a stop, finishes what is in flight and ends.
+
+        tick: called about twice a second, for progress. Raises EngineError where the engine breaks, BatchOcrError
+        where no worker can be started.
+        """
+        while True:
+            while stop.reason is None and self._begin():
+                pass
+            while self._finished:
+                yield self._finished.popleft()
+            if not self._tasks and (stop.reason is not None or self._intake.exhausted):
+                return
+            for _, message in self._pool.wait(_TICK_S):
+                self._handle(message)
+            self._take_completions()
+            for loss in self._pool.replace_lost(self._page_timeout_s):
+                self._take_back(loss)
+            tick()
+
+    # Beginning
+
+    def _begin(self) -> bool:
+        """Open a document a little ahead, or begin a row; returns False where nothing may be begun now."""
+        index = self._next_document()
+        if index is not None:
+            return self._begin_task(RowKey(index, None))
+        if len(self._tasks) - self._num_opening >= self._pages_in_flight:
+            return False
+        key = self._intake.next_row()
+        if key is None:
+            return False
+        if key.page_index is None:
+            self._finish_document(key)
+            return True
+        if self._begin_task(key):
+            return True
+        self._intake.give_back(key)
+        return False
+
+    def _next_document(self) -> int | None:
+        if self._reopen:
+            return self._reopen.popleft()
+        ready = self._intake.num_planned - self._intake.num_handed_out + self._num_opening
+        return self._intake.next_document() if ready < self._pages_in_flight else None
+
+    def _begin_task(self, key: RowKey) -> bool:
+        """Give a worker the task; returns False where none can take it yet."""
+        worker = self._worker_for(key)
+        if worker is None:
+            return False
+        self._last_id += 1
+        self._tasks[self._last_id] = task = _Task(key, worker)
+        self._last_document[worker] = key.document
+        self._num_opening += task.opening
+        path = self._intake.documents[key.document].path
+        if key.page_index is None:
+            worker.send(OpenDocument(self._last_id, path))
+        else:
+            worker.send(ReadPage(self._last_id, path, key.page_index))
+        return True
+
+    def _worker_for(self, key: RowKey) -> Worker | None:
+        """The least busy worker, or the one that has this document open already if it is hardly busier.
+
+        A page that took its worker down before goes to one that holds nothing else; None where there is none yet.
+        """
+        loads = {worker: len(worker.task_ids) for worker in self._pool.workers}
+        if key.page_index is not None and key in self._failed_attempts:
+            return next((worker for worker, load in loads.items() if not load), None)
+
+        def cost(worker: Worker) -> int:
+            return loads[worker] - _AFFINITY_PAGES * (self._last_document.get(worker) == key.document)
+
+        return min(loads, key=cost)
+
+    # Routing
+
+    def _handle(self, message: Arrived) -> None:
+        match message:
+            case Began():
+                pass
+            case Ended():
+                self._meter.add(message.activity, message.seconds)
+            case Asked():
+                self._ask(message)
+            case Opened():
+                self._intake.opened(
+                    self._end_task(message.task_id).key.document,
+                    page_count=message.page_count,
+                    doc_id=message.doc_id,
+                    size=message.size,
+                    mtime_ns=message.mtime_ns,
+                )
+            case Finished():
+                self._finish_page(self._end_task(message.task_id).key, message)
+            case Failed():
+                key = self._end_task(message.task_id).key
+                self._fail(key, message.error_kind, message.error_message, message.doc_id)
+
+    def _ask(self, message: Asked) -> None:
+        self._tasks[message.task_id].answers = [None] * len(message.requests)
+        for position, request in enumerate(message.requests):
+            self._last_id += 1
+            self._requests[self._last_id] = (message.task_id, position)
+            self._engine.submit(self._last_id, request)
+
+    def _take_completions(self) -> None:
+        for request_id, completion in self._engine.finished():
+            task_id, position = self._requests.pop(request_id)
+            task = self._tasks.get(task_id)
+            if task is None:  # its worker was lost meanwhile
+                continue
+            task.answers[position] = completion
+            answers = tuple(answer for answer in task.answers if answer is not None)
+            if len(answers) == len(task.answers):
+                task.worker.send(Completions(task_id, answers))
+
+    def _take_back(self, loss: Loss) -> None:
+        """Begin a lost worker's tasks again; the one it died at only once more."""
+        self._last_document.pop(loss.worker, None)
+        culprits = {loss.doing.task_id} if loss.doing is not None else loss.task_ids
+        # give_back puts each before the others: the last first keeps their order.
+        for task_id in sorted(loss.task_ids, reverse=True):
+            key = self._end_task(task_id).key
+            if task_id in culprits:
+                self._failed_attempts[key] = self._failed_attempts.get(key, 0) + 1
+            if self._failed_attempts.get(key, 0) >= _MAX_ATTEMPTS:
+                self._fail(key, loss.error_kind, loss.error_message, None)
+            elif key.page_index is None:
+                self._reopen.appendleft(key.document)
+            else:
+                self._intake.give_back(key)
+        logger.warning("a worker was lost, and replaced: %s", loss.error_message)
+
+    # Ending
+
+    def _end_task(self, task_id: int) -> _Task:
+        task = self._tasks.pop(task_id)
+        self._num_opening -= task.opening
+        return task
+
+    def _finish_page(self, key: RowKey, message: Finished) -> None:
+        reading = message.reading
+        result = PageResult(
+            source=self._intake.documents[key.document].source,
+            page_index=key.page_index,
+            status="degraded" if reading.degraded else "ok",
+            width=message.width,
+            height=message.height,
+            dpi=message.dpi,
+            error_message=reading.degraded,
+            markdown=reading.markdown,
+            blocks=reading.blocks,
+            image_tokens=reading.image_tokens,
+            output_tokens=reading.output_tokens,
+        )
+        self._emit(key, result)
+
+    def _finish_document(self, key: RowKey) -> None:
+        """The row of a document as a whole: it cannot be opened, or has no pages."""
+        problem = self._intake.states[key.document].problem
+        source = self._intake.documents[key.document].source
+        if problem is None:
+            self._emit(key, PageResult(source, None, "skipped"))
+        else:
+            self._emit(key, PageResult(source, None, "failed", error_kind=problem[0], error_message=problem[1]))
+
+    def _fail(self, key: RowKey, kind: ErrorKind, message: str, doc_id: str | None) -> None:
+        if key.page_index is None:
+            self._intake.not_opened(key.document, kind, message, doc_id)
+        else:
+            source = self._intake.documents[key.document].source
+            self._emit(key, PageResult(source, key.page_index, "failed", error_kind=kind, error_message=message))
+
+    def _emit(self, key: RowKey, result: PageResult) -> None:
+        state = self._intake.states[key.document]
+        attempts = min(self._failed_attempts.pop(key, 0) + 1, _MAX_ATTEMPTS)
+        result = replace(result, doc_id=state.doc_id, page_count=state.page_count, attempts=attempts)
+        self._finished.append((key, Entry(result, state.size, state.mtime_ns)))

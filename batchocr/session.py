@@ -1,0 +1,204 @@
+"""A model made ready to read, and one pass of it over some documents."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from importlib.metadata import version
+from types import TracebackType
+from typing import Self
+
+import torch
+
+from batchocr import backend
+from batchocr.config import Config
+from batchocr.data import Document
+from batchocr.engine.engine import Engine
+from batchocr.engine.limits import engine_limits
+from batchocr.engine.thread import EngineThread
+from batchocr.input.page_spec import parse_page_spec
+from batchocr.intake import FinishedRows, Intake, RowKey
+from batchocr.meter import Ledger, Meter
+from batchocr.model.architecture import read_architecture
+from batchocr.model.checkpoint import find_checkpoint, load_model
+from batchocr.model.weights import fingerprint
+from batchocr.output.journal import Entry
+from batchocr.output.schema import RunFacts
+from batchocr.pipeline import Pipeline
+from batchocr.protocol.mineru import VERSION as PROTOCOL_VERSION
+from batchocr.report import Circumstances, Report, Setting, make_report, peak_resident_bytes
+from batchocr.stop import StopSwitch
+from batchocr.worker.messages import Setup
+from batchocr.worker.pool import WorkerPool
+
+_PAGE_BYTES = 40 << 20
+"""A page in flight, on the host: its own pixels, and once more as the questions asked about it."""
+
+
+class Session:
+    """A checkpoint on a device. Finding and checking it is quick and done at once; `load` reads the weights.
+
+    Raises ModelError for a checkpoint that is not there or not right, UsageError for a device that is not there.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.device = backend.select_device(config.device)
+        self.dtype = backend.select_dtype(config.dtype, self.device)
+        self.ops = backend.select_ops(config.backend)
+        self._folder = find_checkpoint(config.model, config.revision)
+        self.architecture = read_architecture(self._folder)
+        self.limits = engine_limits(
+            config,
+            self.architecture,
+            self.ops,
+            on_gpu=self.device.type != "cpu",
+            free_bytes=backend.memory_bytes(self.device),
+            value_bytes=self.dtype.itemsize,
+        )
+        self.workers = config.workers or max(1, min(16, (os.cpu_count() or 1) // 2))
+        self.pages_in_flight = config.pages_in_flight or self._pages_in_flight()
+        self.facts = self._facts()
+        self._engine: Engine | None = None
+
+    def load(self) -> Engine:
+        """The engine; its weights are read on the first call."""
+        if self._engine is None:
+            model = load_model(self._folder, device=self.device, dtype=self.dtype, ops=self.ops)
+            self._engine = Engine(model, self.limits)
+        return self._engine
+
+    def unload(self) -> None:
+        """Let go of the engine and its memory."""
+        self._engine = None
+
+    def settings(self) -> dict[str, Setting]:
+        """What is in force, for the report."""
+        return {
+            "device": str(self.device),
+            "backend": self.ops.name,
+            "dtype": str(self.dtype).removeprefix("torch."),
+            "model": self.config.model,
+            "dpi": self.config.dpi,
+            "vit_batch_size": self.limits.vit_batch_size,
+            "vit_max_patches": self.limits.vit_max_patches,
+            "llm_batch_size": self.limits.llm_batch_size,
+            "prefill_max_tokens": self.limits.prefill_max_tokens,
+            "embedding_queue_tokens": self.limits.embedding_queue_tokens,
+            "max_new_tokens": self.limits.max_new_tokens,
+            "pages_in_flight": self.pages_in_flight,
+        }
+
+    def _pages_in_flight(self) -> int:
+        """Enough for the decode batch to be full of some pages' blocks while others are rendered and laid out, in at
+        most a quarter of the host's memory."""
+        useful = 2 * self.workers + max(4, self.limits.llm_batch_size // 4)
+        affordable = backend.memory_bytes(torch.device("cpu")) // 4 // _PAGE_BYTES
+        return max(2, min(useful, affordable))
+
+    def _facts(self) -> RunFacts:
+        """What the rows depend on: all that changes their text, and nothing that does not."""
+        settings = {
+            "model_fingerprint": fingerprint(self._folder),
+            "protocol": PROTOCOL_VERSION,
+            "dtype": str(self.dtype).removeprefix("torch."),
+            "dpi": str(self.config.dpi),
+            "max_new_tokens": str(self.config.max_new_tokens),
+            "penalties": str(self.config.penalties).lower(),
+        }
+        return RunFacts(
+            batchocr_version=version("batchocr"),
+            model=self.config.model,
+            model_fingerprint=settings["model_fingerprint"],
+            settings_fingerprint=hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest(),
+            settings=settings,
+        )
+
+
+class Pass:
+    """One reading of some documents: its workers, its engine thread, and its counts. Close it when done.
+
+    finished: rows that need not be read again. started_s: on time.perf_counter, when the whole run began.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        documents: Sequence[Document],
+        stop: StopSwitch,
+        *,
+        finished: FinishedRows | None,
+        started_s: float,
+    ) -> None:
+        config = session.config
+        self._session = session
+        self._stop = stop
+        self._started_s = started_s
+        self._engine_meter = Meter()
+        self.limit = config.limit
+        self.meter = Meter()
+        self.ledger = Ledger(documents=len(documents))
+        self.intake = Intake(
+            documents, parse_page_spec(config.pages) if config.pages else None, finished, limit=config.limit
+        )
+        setup = Setup(config.dpi, config.password, config.max_new_tokens, config.penalties)
+        with ExitStack() as undo:
+            # The workers start up while the weights are read.
+            self._pool = undo.enter_context(WorkerPool(session.workers, setup))
+            self._engine = EngineThread(session.load(), self._engine_meter, self._pool.wake)
+            undo.callback(self._engine.close)
+            self._closing = undo.pop_all()
+        self._work_started_s = time.perf_counter()
+        self._peak_worker_bytes: int | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the engine's thread and the workers, whatever they are at."""
+        self._closing.close()
+
+    def results(self, tick: Callable[[], None]) -> Iterator[tuple[RowKey, Entry]]:
+        """Rows as they are finished; see Pipeline.results."""
+        pipeline = Pipeline(
+            self.intake,
+            self._pool,
+            self._engine,
+            self.meter,
+            pages_in_flight=self._session.pages_in_flight,
+            page_timeout_s=self._session.config.page_timeout,
+        )
+        for key, entry in pipeline.results(self._stop, tick):
+            self.ledger.add_result(entry.result)
+            yield key, entry
+
+    def report(self) -> Report:
+        """The throughput report of what was read. Ends the pass: the engine's counts are its own until then."""
+        peaks = [peak for worker in self._pool.workers if (peak := peak_resident_bytes(worker.pid)) is not None]
+        work_s = time.perf_counter() - self._work_started_s
+        self.close()
+        self.meter.absorb(self._engine_meter)
+        reason = self._stop.reason
+        return make_report(
+            self.ledger,
+            self.meter,
+            Circumstances(
+                exit_reason="finished" if reason is None else "interrupted" if reason == "interrupted" else "stopped",
+                start_up_s=self._work_started_s - self._started_s,
+                work_s=work_s,
+                workers=self._session.workers,
+                settings=self._session.settings(),
+                peak_main_bytes=peak_resident_bytes(),
+                peak_worker_bytes=max(peaks, default=None),
+                peak_device_bytes=backend.peak_device_bytes(self._session.device) or None,
+            ),
+        )
