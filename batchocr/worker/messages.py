@@ -1,7 +1,7 @@
 """The words between the run (`pipeline.py`) and a worker process (`worker/__main__.py`).
 
-A task is one document to open or one page to read; its number is the run's. The run sends Setup once, then OpenDocument,
-ReadPage and Completions; the rest come back. Every task ends with exactly one Opened, Finished or Failed.
+A task is one document to open or one page to read; its number is the run's. The run sends Setup once, then
+OpenDocument, ReadPage and Completions; the rest come back. Every task ends with exactly one Opened, Finished or Failed.
 """
 
 from __future__ import annotations

@@ -1,0 +1,96 @@
+"""A worker as an operating system process, seen from the run: started, killed, and asked what it died of."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import batchocr
+
+# -P keeps the caller's folder off the path: a file named json.py in it would be taken for the library's.
+WORKER_COMMAND = (sys.executable, "-P", "-m", "batchocr.worker")
+
+_TAIL_BYTES = 2048
+_MAX_OUTPUT_BYTES = 2**20
+_DEATH_S = 2.0
+
+
+class Child:
+    """A running worker process.
+
+    Its standard input is the lifeline: the kernel kills it when the run's end of that closes, however the run ends.
+    What it writes to its standard output and error goes to a file without a name, for `describe_death`.
+    """
+
+    def __init__(self, command: Sequence[str], sock: socket.socket) -> None:
+        """Start it, with `sock` as its end of the channel. Raises OSError."""
+        self._output = tempfile.TemporaryFile()  # noqa: SIM115 (closed by `kill`)
+        self._process = subprocess.Popen(
+            [*command, str(sock.fileno())],
+            stdin=subprocess.PIPE,
+            stdout=self._output,
+            stderr=self._output,
+            pass_fds=[sock.fileno()],
+            env=_environment(os.environ),
+        )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def trim_output(self) -> None:
+        """Keep what a chatty library writes, over days, from filling the disk."""
+        if os.fstat(self._output.fileno()).st_size > _MAX_OUTPUT_BYTES:
+            self._output.seek(0)
+            self._output.truncate()
+
+    def describe_death(self) -> str:
+        """What it died of and what it said last. To be asked when it has closed its channel, before `kill`."""
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(_DEATH_S)
+        said = self._last_words()
+        return _describe(self._process.returncode) + (f"; it said: {said}" if said else "")
+
+    def kill(self) -> None:
+        """End it at once. It holds nothing that it would have to put in order."""
+        self._process.kill()
+        with suppress(subprocess.TimeoutExpired):  # stuck in the kernel, as on a file server that is gone
+            self._process.wait(_DEATH_S)
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        self._output.close()
+
+    def _last_words(self) -> str:
+        size = os.fstat(self._output.fileno()).st_size
+        tail = os.pread(self._output.fileno(), _TAIL_BYTES, max(0, size - _TAIL_BYTES))
+        return tail.decode("utf-8", "backslashreplace").strip()
+
+
+def _describe(code: int | None) -> str:
+    if code is None:
+        return "the worker process has closed its channel"
+    if code == -signal.SIGKILL:
+        return "the worker process was killed, as the system does when memory runs out"
+    if code < 0:
+        return f"the worker process was ended by {signal.Signals(-code).name}"
+    return f"the worker process has ended with exit code {code}"
+
+
+def _environment(caller: Mapping[str, str]) -> dict[str, str]:
+    """The caller's environment, in which a worker finds this very batchocr and takes one core."""
+    environment = {**caller, "OMP_NUM_THREADS": "1"}
+    root = str(Path(batchocr.__file__).parent.parent)
+    if root != sysconfig.get_path(
+        "purelib"
+    ):  # not installed; site-packages themselves must not come before the library
+        # An empty entry would stand for the caller's folder.
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, [root, caller.get("PYTHONPATH")]))
+    return environment

@@ -1,0 +1,165 @@
+"""A page's life in a worker process: opened, rendered, read in rounds of questions, finished."""
+
+from __future__ import annotations
+
+import os
+import time
+import traceback
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from batchocr.data import Completion, ErrorKind
+from batchocr.errors import PageError
+from batchocr.input.render import fingerprint
+from batchocr.protocol.base import PageProtocol, Reader
+from batchocr.worker.channel import Channel, ChannelError
+from batchocr.worker.documents import OpenDocuments
+from batchocr.worker.messages import (
+    Activity,
+    Began,
+    Completions,
+    Ended,
+    Failed,
+    Finished,
+    FromWorker,
+    OpenDocument,
+    Opened,
+    ReadPage,
+    Round,
+    ToWorker,
+)
+from batchocr.worker.pixels import share_round
+
+
+@dataclass(frozen=True, slots=True)
+class _PageInWork:
+    """A page that waits for its completions. width, height: px."""
+
+    reader: Reader
+    width: int
+    height: int
+    dpi: float | None
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """What is known of a task when it fails. doc_id: of the document being opened."""
+
+    doc_id: str | None = None
+
+
+class PageWorker:
+    """Does what the run asks for, one thing at a time, until the run closes the channel.
+
+    Many pages are in work at once, each waiting for its completions. Those that have them go before all that is new.
+    """
+
+    def __init__(
+        self, channel: Channel[FromWorker, ToWorker], protocol: PageProtocol, documents: OpenDocuments
+    ) -> None:
+        self._channel = channel
+        self._protocol = protocol
+        self._documents = documents
+        self._new: deque[OpenDocument | ReadPage] = deque()
+        self._answered: deque[Completions] = deque()
+        self._in_work: dict[int, _PageInWork] = {}
+
+    def run(self) -> None:
+        """Work until the channel closes. Raises ChannelError where the run sends what it must not."""
+        while self._take_messages():
+            if self._answered:
+                self._go_on(self._answered.popleft())
+            else:
+                self._begin(self._new.popleft())
+
+    def _take_messages(self) -> bool:
+        """Take what has arrived, waiting where there is nothing to do. Returns False when the run has gone."""
+        while True:
+            for message, _ in self._channel.receive():
+                if isinstance(message, Completions):
+                    self._answered.append(message)
+                elif isinstance(message, OpenDocument | ReadPage):
+                    self._new.append(message)
+            if self._channel.closed:
+                return False
+            if self._answered or self._new:
+                return True
+            self._channel.wait()
+
+    def _begin(self, task: OpenDocument | ReadPage) -> None:
+        if isinstance(task, OpenDocument):
+            self._open(task)
+        else:
+            self._read(task)
+
+    def _open(self, task: OpenDocument) -> None:
+        with self._boundary(task.task_id) as attempt:
+            with self._during(task.task_id, "open"):
+                doc_id, size, mtime_ns = fingerprint(task.path)
+                attempt.doc_id = doc_id
+                page_count = self._documents.get(task.path).page_count
+            self._channel.send(Opened(task.task_id, page_count, doc_id, size, mtime_ns))
+
+    def _read(self, task: ReadPage) -> None:
+        with self._boundary(task.task_id):
+            with self._during(task.task_id, "render"):
+                page = self._documents.get(task.path).render(task.page_index)
+                width, height = page.image.size
+                in_work = _PageInWork(self._protocol.read(page), width, height, page.dpi)
+                outcome, pixels = self._advance(task.task_id, in_work, None)
+            self._channel.send(outcome, pixels)
+
+    def _go_on(self, answers: Completions) -> None:
+        with self._boundary(answers.task_id):
+            with self._during(answers.task_id, "post-process"):
+                in_work = self._in_work.pop(answers.task_id)
+                outcome, pixels = self._advance(answers.task_id, in_work, list(answers.completions))
+            self._channel.send(outcome, pixels)
+
+    def _advance(
+        self, task_id: int, page: _PageInWork, completions: list[Completion] | None
+    ) -> tuple[Round | Finished, int | None]:
+        """Have the page read on. Returns its next round with the descriptor of its pixels, or what became of it."""
+        try:
+            requests = next(page.reader) if completions is None else page.reader.send(completions)
+            while not requests:
+                requests = page.reader.send([])
+        except StopIteration as end:
+            return Finished(task_id, page.width, page.height, page.dpi, end.value), None
+        self._in_work[task_id] = page
+        return share_round(task_id, requests)
+
+    @contextmanager
+    def _during(self, task_id: int, activity: Activity) -> Iterator[None]:
+        """Tell the run what is being done before it is begun: it may never end."""
+        started_s = time.monotonic()
+        self._channel.send(Began(task_id, activity, started_s))
+        try:
+            yield
+        finally:
+            self._channel.send(Ended(task_id, activity, time.monotonic() - started_s))
+
+    @contextmanager
+    def _boundary(self, task_id: int) -> Iterator[_Attempt]:
+        """Whatever goes wrong inside is a Failed of this task, and of no other."""
+        attempt = _Attempt()
+        try:
+            yield attempt
+        except ChannelError:
+            raise
+        except Exception as error:  # noqa: BLE001 (boundary: a page in a worker)
+            self._in_work.pop(task_id, None)
+            kind, message = _reason(error)
+            self._channel.send(Failed(task_id, kind, message, attempt.doc_id))
+
+
+def _reason(error: Exception) -> tuple[ErrorKind, str]:
+    """What a row says of an error."""
+    if isinstance(error, PageError):
+        return error.error_kind, str(error)
+    if isinstance(error, MemoryError):
+        return "out_of_memory", "the page needs more memory than there is"
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    return "internal", f"{type(error).__name__}: {error} ({os.path.basename(place.filename)}, line {place.lineno})"

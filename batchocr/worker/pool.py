@@ -1,0 +1,229 @@
+"""The worker processes: started, listened to, watched, replaced. Knows of no pages, rows or second attempts."""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Literal, TypeAlias
+
+from batchocr.data import Request
+from batchocr.errors import BatchOcrError
+from batchocr.worker.channel import ChannelError, run_end
+from batchocr.worker.child import WORKER_COMMAND, Child
+from batchocr.worker.messages import (
+    Began,
+    Completions,
+    Ended,
+    Failed,
+    Finished,
+    FromWorker,
+    OpenDocument,
+    Opened,
+    ReadPage,
+    Round,
+    Setup,
+)
+from batchocr.worker.pixels import map_round
+
+_START_S = 60.0
+"""A worker that is at nothing may be silent for this long with work before it: it may still be starting."""
+
+_MAX_STILLBORN = 3
+"""Workers lost one after the other before they had said a word: then something is wrong with all of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A Round with its pixels: what the engine is to answer, for Completions in the same order."""
+
+    task_id: int
+    requests: tuple[Request, ...]
+
+
+Arrived: TypeAlias = Began | Ended | Opened | Asked | Finished | Failed
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """A worker that is no more; another has taken its place.
+
+    task_ids: what it held. doing: what it was at, None where it was at nothing: of its tasks this one is to blame.
+    """
+
+    worker: Worker
+    task_ids: frozenset[int]
+    doing: Began | None
+    error_kind: Literal["timeout", "crashed"]
+    error_message: str
+
+
+class Worker:
+    """A worker process and what is known of it. task_ids: what it holds. doing: what it is at, if it is at anything."""
+
+    def __init__(self, setup: Setup, command: Sequence[str]) -> None:
+        """Start it. Raises OSError."""
+        ours, its = socket.socketpair()
+        self.channel = run_end(ours)
+        with its:
+            self._child = Child(command, its)
+        self.task_ids: set[int] = set()
+        self.doing: Began | None = None
+        self.has_spoken = False
+        self._owes: dict[int, OpenDocument | ReadPage | Completions] = {}
+        self._progress_s = time.monotonic()
+        self._fault: str | None = None
+        self.channel.send(setup)
+
+    @property
+    def pid(self) -> int:
+        return self._child.pid
+
+    def send(self, message: OpenDocument | ReadPage | Completions) -> None:
+        """Give it something to do. Never blocks; one that has died is found by `WorkerPool.replace_lost`."""
+        if not self._owes:
+            self._progress_s = time.monotonic()
+        self.task_ids.add(message.task_id)
+        self._owes[message.task_id] = message
+        try:
+            self.channel.send(message)
+        except ChannelError as error:
+            self._give_up(error)
+
+    def receive(self) -> list[Arrived]:
+        """What it has said since the last call; sends on what waits. One that says what it must not is lost."""
+        arrived: list[Arrived] = []
+        try:
+            self.channel.flush()
+            for message, descriptor in self.channel.receive():
+                arrived.append(self._follow(message, descriptor))
+        except ChannelError as error:
+            self._give_up(error)
+        self._child.trim_output()
+        return arrived
+
+    def loss(self, timeout_s: float) -> Loss | None:
+        """Why it is lost: it died, said what it must not, or is at something for longer than `timeout_s`."""
+        if self._fault is not None:
+            return self._loss("crashed", f"the worker process was ended: {self._fault}")
+        if self.channel.closed:
+            return self._loss("crashed", self._child.describe_death())
+        limit_s = timeout_s if self.doing else max(timeout_s, _START_S)
+        if not self._owes or time.monotonic() - self._progress_s <= limit_s:
+            return None
+        doing = f"to {self.doing.activity}" if self.doing else "without a word"
+        return self._loss("timeout", f"it took longer than {limit_s:g} s {doing}")
+
+    def close(self) -> None:
+        """End it."""
+        self.channel.close()
+        self._child.kill()
+
+    def _follow(self, message: FromWorker, descriptor: int | None) -> Arrived:
+        """Keep account of a message, and put a round's pixels to it. Raises ChannelError where it is out of turn."""
+        if not self._is_due(message) or isinstance(message, Round) is (descriptor is None):
+            if descriptor is not None:
+                os.close(descriptor)
+            raise ChannelError(f"it sent {message.type!r} of task {message.task_id} out of turn")
+        self.has_spoken = True
+        self._progress_s = time.monotonic()
+        if isinstance(message, Began | Ended):
+            self.doing = message if isinstance(message, Began) else None
+            return message
+        del self._owes[message.task_id]
+        if isinstance(message, Round):
+            assert descriptor is not None
+            return Asked(message.task_id, map_round(message, descriptor))
+        self.task_ids.discard(message.task_id)
+        return message
+
+    def _is_due(self, message: FromWorker) -> bool:
+        asked = self._owes.get(message.task_id)
+        if isinstance(message, Opened):
+            return isinstance(asked, OpenDocument)
+        if isinstance(message, Round | Finished):
+            return isinstance(asked, ReadPage | Completions)
+        return asked is not None
+
+    def _give_up(self, error: ChannelError) -> None:
+        self._fault = str(error)
+        self.channel.close()
+
+    def _loss(self, kind: Literal["timeout", "crashed"], message: str) -> Loss:
+        return Loss(self, frozenset(self.task_ids), self.doing, kind, message)
+
+
+class WorkerPool:
+    """As many workers as there should be, always. Belongs to one thread, but for `wake`.
+
+    The run's loop: `wait` for what they say, `replace_lost`, give them work by `Worker.send`.
+    """
+
+    def __init__(self, count: int, setup: Setup, command: Sequence[str] = WORKER_COMMAND) -> None:
+        """Start them. Raises OSError."""
+        self.workers: list[Worker] = []
+        self._setup = setup
+        self._command = command
+        self._num_stillborn = 0
+        self._woken, self._waker = socket.socketpair()
+        self._woken.setblocking(False)
+        self._waker.setblocking(False)
+        try:
+            for _ in range(count):
+                self.workers.append(Worker(setup, command))
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> WorkerPool:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def wake(self) -> None:
+        """Have `wait` return. From any thread, until `close`."""
+        with suppress(BlockingIOError):  # enough wake-ups wait already
+            self._waker.send(b"\0")
+
+    def wait(self, timeout_s: float) -> list[tuple[Worker, Arrived]]:
+        """What the workers have said, as soon as there is something; empty on `wake` and after `timeout_s`."""
+        poll = select.poll()
+        poll.register(self._woken, select.POLLIN)
+        for worker in self.workers:
+            if not worker.channel.closed:
+                poll.register(worker.channel, select.POLLIN | (select.POLLOUT if worker.channel.wants_write else 0))
+        ready = {descriptor for descriptor, _ in poll.poll(timeout_s * 1000)}
+        with suppress(BlockingIOError):
+            self._woken.recv(4096)
+        heard = [worker for worker in self.workers if worker.channel.fileno() in ready]
+        return [(worker, message) for worker in heard for message in worker.receive()]
+
+    def replace_lost(self, timeout_s: float) -> list[Loss]:
+        """End the workers that died or overran, start others in their places, and return what was lost.
+
+        timeout_s: how long opening, rendering or post-processing may take. Raises OSError, and BatchOcrError where
+        workers die as they start.
+        """
+        losses = [loss for worker in self.workers if (loss := worker.loss(timeout_s)) is not None]
+        for loss in losses:
+            loss.worker.close()
+            self._num_stillborn = 0 if loss.worker.has_spoken else self._num_stillborn + 1
+            if self._num_stillborn == _MAX_STILLBORN:
+                raise BatchOcrError(f"no worker process can be started: {loss.error_message}")
+            self.workers[self.workers.index(loss.worker)] = Worker(self._setup, self._command)
+        return losses
+
+    def close(self) -> None:
+        """End all workers, whatever they are at."""
+        for worker in self.workers:
+            worker.close()
+        self._woken.close()
+        self._waker.close()

@@ -1,0 +1,71 @@
+"""A worker process: set up so that it ends when the run does, and never takes the run with it."""
+
+from __future__ import annotations
+
+import faulthandler
+import fcntl
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+from batchocr.input.render import open_document
+from batchocr.protocol.base import PageProtocol
+from batchocr.worker.channel import Channel, ChannelError, worker_end
+from batchocr.worker.documents import OpenDocuments
+from batchocr.worker.messages import FromWorker, Setup, ToWorker
+from batchocr.worker.page_worker import PageWorker
+
+_LIFELINE = 0
+"""Standard input: a pipe that carries nothing. Its other end is the run's, and closes when the run ends, however."""
+
+
+def serve(descriptor: int, make_protocol: Callable[[Setup], PageProtocol]) -> None:
+    """Work for the run at the other end of the socket until it closes it."""
+    # Ctrl-C, batch systems and service managers signal every process of a job: what becomes of it, the run decides.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    faulthandler.enable()
+    _die_with_the_run()
+    _be_killed_first()
+    os.set_inheritable(descriptor, False)
+    with socket.socket(fileno=descriptor) as sock:
+        channel = worker_end(sock)
+        setup = _receive_setup(channel)
+        if setup is not None:
+            documents = OpenDocuments(partial(open_document, password=setup.password, dpi=setup.dpi))
+            PageWorker(channel, make_protocol(setup), documents).run()
+
+
+def _receive_setup(channel: Channel[FromWorker, ToWorker]) -> Setup | None:
+    """The first message, the others left in the channel; None where the run has gone."""
+    while not channel.closed:
+        channel.wait()
+        for message, _ in channel.receive():
+            if not isinstance(message, Setup):
+                raise ChannelError(f"the first message is no setup but {message.type!r}")
+            return message
+    return None
+
+
+def _die_with_the_run() -> None:
+    """Have the kernel kill this process when the run's end of the lifeline closes, even while C code hangs.
+
+    PR_SET_PDEATHSIG would also do so when the thread ends that started the worker, with the run still there. Where a
+    sandbox does not know signals from pipes, the end of the channel has to do.
+    """
+    with suppress(OSError):
+        if sys.platform == "linux":
+            fcntl.fcntl(_LIFELINE, fcntl.F_SETSIG, signal.SIGKILL)
+        fcntl.fcntl(_LIFELINE, fcntl.F_SETOWN, os.getpid())
+        fcntl.fcntl(_LIFELINE, fcntl.F_SETFL, os.O_ASYNC)
+
+
+def _be_killed_first() -> None:
+    """When memory runs out, have the system end a worker and not the run. Best effort."""
+    with suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
