@@ -9,7 +9,7 @@ BatchOcrError              exit code
 ├── EngineError            1   a bug of ours in the engine
 └── PageError              –   becomes a row, never an exit code; each class owns its `error_kind`
     └── NotFoundError, UnreadableError, UnsupportedError, EncryptedError, DamagedError, TooLargeError,
-        PageOutOfMemoryError
+        PageOutOfMemoryError, RefusedError
 
 A message says what, where, and what to do.
 """
@@ -83,3 +83,9 @@ class TooLargeError(PageError):
 
 class PageOutOfMemoryError(PageError):
     error_kind = "out_of_memory"
+
+
+class RefusedError(PageError):
+    """The engine could not run the question on which all others of the page depend."""
+
+    error_kind = "engine"

@@ -1,0 +1,267 @@
+"""MinerU's way to read a page: first its layout, then every block at native resolution.
+
+The only module that knows mineru_vl_utils. Its MinerUClientHelper does the parsing, the cropping and the
+post-processing, set as MinerUClient sets it, so that our text is MinerU's.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Final
+
+import mineru_vl_utils
+from loguru import logger
+from mineru_vl_utils.mineru_client import (
+    DEFAULT_PROMPTS,
+    DEFAULT_SAMPLING_PARAMS,
+    MinerUClientHelper,
+    MinerUSamplingParams,
+)
+from mineru_vl_utils.post_process.table_image_processor import TABLE_IMAGE_TOKEN_MAP_KEY, build_table_image_map
+from mineru_vl_utils.structs import ContentBlock
+from PIL import Image
+
+from batchocr.data import Block, Completion, Page, Pixels, Reading, Request, Sampling
+from batchocr.errors import RefusedError
+from batchocr.output.markdown import to_markdown
+from batchocr.protocol.base import Reader
+
+_REVISION: Final = 1
+"""Changes whenever what stands here, or in to_markdown, may change the text of a page."""
+
+VERSION: Final = f"mineru {mineru_vl_utils.__version__} r{_REVISION}"
+
+PICTURE_CODE_SEED: Final = 0
+"""Of the codes drawn over pictures inside tables: the same for every page, so that a page reads the same every time."""
+
+MAX_READ_AREA: Final = 8.0
+"""In pages: how much all crops of a page may cover together. A sound layout covers it once or twice, a layout that
+went in circles a hundred times, which no memory would hold."""
+
+_UNPARSABLE_NUMBER: Final = re.compile(r"(?<!\d)\d{4301,}")
+"""Longer than `int` takes. Coordinates end at 1000, so MinerU would pass over such a box anyway."""
+
+_NO_TEXT: Final = "[Non-Text]"
+_COMPLETION: Final = "_batchocr_completion"
+"""Our key on a ContentBlock: post-processing reorders, drops and replaces blocks, but keeps foreign keys."""
+
+
+class MinerUProtocol:
+    """Reads pages as MinerUClient.two_step_extract does, without image analysis.
+
+    max_new_tokens: per question. penalties: MinerU's own; False decodes greedily and without any rule.
+    """
+
+    version = VERSION
+
+    def __init__(self, *, max_new_tokens: int, penalties: bool) -> None:
+        logger.disable("mineru_vl_utils")  # it logs every layout
+        self._max_new_tokens = max_new_tokens
+        self._penalties = penalties
+        self._helper = MinerUClientHelper(
+            backend="transformers",  # any but "http-client" gives images, not PNGs
+            prompts=DEFAULT_PROMPTS,
+            sampling_params=DEFAULT_SAMPLING_PARAMS,
+            layout_image_size=(1036, 1036),
+            min_image_edge=28,
+            max_image_edge_ratio=50,
+            simple_post_process=False,
+            handle_equation_block=True,
+            abandon_list=False,
+            abandon_paratext=False,
+            image_analysis=False,
+            debug=False,
+        )
+
+    def read(self, page: Page) -> Reader:
+        """Return the generator that reads this page, in one round or two. Raises RefusedError."""
+        [layout] = yield [self._layout_request(page)]
+        if layout.error is not None:
+            raise RefusedError(f"the page's layout could not be asked for: {layout.error}")
+        blocks = self._parse_layout(layout.text)
+        num_surplus = _drop_surplus(blocks)
+        requests, asked = self._block_requests(page, blocks)
+        rounds = [requests] if requests else []
+        del page, requests  # and the round is popped: no pixels stay here while the model answers
+        completions = (yield rounds.pop()) if rounds else []
+        return self._finish(layout, blocks, num_surplus, asked, completions)
+
+    def _layout_request(self, page: Page) -> Request:
+        width, height = self._helper.layout_image_size
+        return Request(
+            pixels=_pixels(page.image),
+            prompt=DEFAULT_PROMPTS["[layout]"],
+            sampling=self._sampling(DEFAULT_SAMPLING_PARAMS["[layout]"]),
+            resize_to=(height, width),
+        )
+
+    def _parse_layout(self, text: str) -> list[ContentBlock]:
+        """The blocks MinerU finds in the text, whatever it is; none where it finds none."""
+        blocks: list[ContentBlock] = self._helper.parse_layout_output(_UNPARSABLE_NUMBER.sub("9999", text))
+        return blocks
+
+    def _block_requests(self, page: Page, blocks: list[ContentBlock]) -> tuple[list[Request], list[ContentBlock]]:
+        """The questions about the blocks to read, and those blocks. Takes from `blocks` what MinerU takes."""
+        with _same_picture_codes():
+            crops, prompts, sampling_params, indices = self._helper.prepare_for_extract(page.image, blocks)
+        _name_pictures_in_tables(blocks)
+        requests = [
+            Request(_pixels(crop), prompt, self._sampling(params), round=1)
+            for crop, prompt, params in zip(crops, prompts, sampling_params, strict=True)
+        ]
+        return requests, [blocks[index] for index in indices]
+
+    def _sampling(self, params: MinerUSamplingParams) -> Sampling:
+        if not self._penalties:
+            return Sampling(self._max_new_tokens, stop_loops=False)
+        return Sampling(
+            max_new_tokens=self._max_new_tokens,
+            presence_penalty=params.presence_penalty or 0.0,
+            frequency_penalty=params.frequency_penalty or 0.0,
+            repetition_penalty=params.repetition_penalty or 1.0,
+            no_repeat_ngram_size=params.no_repeat_ngram_size or 0,
+        )
+
+    def _finish(
+        self,
+        layout: Completion,
+        blocks: list[ContentBlock],
+        num_surplus: int,
+        asked: list[ContentBlock],
+        completions: Sequence[Completion],
+    ) -> Reading:
+        reasons = _layout_reasons(layout, blocks, num_surplus)
+        for block, completion in zip(asked, completions, strict=True):
+            block[_COMPLETION] = completion
+            block.content = completion.text if completion.error is None else None
+        for block in blocks:
+            if block.type == "equation" and block.content is None:
+                block.content = ""  # None among the parts of an equation_block ends all post-processing of the page
+        processed = self._helper.post_process(blocks)
+        reasons += _block_reasons(completions, _num_unparsed_tables(processed))
+        read = tuple(_to_block(block) for block in processed)
+        answers = [layout, *completions]
+        return Reading(
+            markdown=to_markdown(read),
+            blocks=read,
+            image_tokens=sum(answer.image_tokens for answer in answers),
+            output_tokens=sum(answer.output_tokens for answer in answers),
+            degraded="; ".join(reasons) or None,
+        )
+
+
+def _pixels(image: Image.Image) -> Pixels:
+    return Pixels(image.height, image.width, image.tobytes())
+
+
+def _drop_surplus(blocks: list[ContentBlock]) -> int:
+    """Take the blocks beyond MAX_READ_AREA from the end of the list. Returns how many."""
+    area = 0.0
+    for index, block in enumerate(blocks):
+        x0, y0, x1, y1 = block.bbox
+        area += (x1 - x0) * (y1 - y0)
+        if area > MAX_READ_AREA:
+            num_surplus = len(blocks) - index
+            del blocks[index:]
+            return num_surplus
+    return 0
+
+
+@contextmanager
+def _same_picture_codes() -> Iterator[None]:
+    """Inside, MinerU draws the same codes for every page; whoever else uses `random` notices nothing."""
+    state = random.getstate()
+    random.seed(PICTURE_CODE_SEED)
+    try:
+        yield
+    finally:
+        random.setstate(state)
+
+
+def _name_pictures_in_tables(blocks: list[ContentBlock]) -> None:
+    """Let a picture inside a table become `<img src="#bbox=x0,y0,x1,y1"/>`, in shares of the page.
+
+    MinerU hides such a picture behind a code, drops its block and puts the picture for the code, as a base64 data URI:
+    megabytes in a column of text. What it looks like is on the page; where it stands, no block says any more, so that
+    is what we keep. `#` alone stands for one of several pictures if one of them is less than a pixel wide: MinerU does
+    not say which it left out.
+    """
+    for table, pictures in build_table_image_map(blocks).items():
+        codes = blocks[table].get(TABLE_IMAGE_TOKEN_MAP_KEY, {})
+        names = [f"#bbox={','.join(f'{share:g}' for share in blocks[picture].bbox)}" for picture in pictures]
+        if len(names) != len(codes):
+            names = ["#"] * len(codes)
+        if codes:
+            blocks[table][TABLE_IMAGE_TOKEN_MAP_KEY] = dict(zip(codes, names, strict=True))
+
+
+def _layout_reasons(layout: Completion, blocks: Sequence[ContentBlock], num_surplus: int) -> list[str]:
+    reasons = []
+    if layout.finish_reason == "length":
+        reasons.append("the layout hit its token limit")
+    if layout.finish_reason == "repetition":
+        reasons.append("the layout went in circles")
+    if layout.text.strip() and not blocks:
+        reasons.append(f"the layout, {len(layout.text)} characters, names no block")
+    if num_surplus:
+        reasons.append(
+            f"the layout names blocks of more than {MAX_READ_AREA:g} pages together: {_blocks(num_surplus)} left out"
+        )
+    return reasons
+
+
+def _block_reasons(completions: Sequence[Completion], num_unparsed_tables: int) -> list[str]:
+    answered = Counter(completion.finish_reason for completion in completions if completion.error is None)
+    errors = [completion.error for completion in completions if completion.error is not None]
+    reasons = []
+    if answered["length"]:
+        reasons.append(f"{_blocks(answered['length'])} hit the token limit")
+    if answered["repetition"]:
+        reasons.append(f"{_blocks(answered['repetition'])} went in circles")
+    if errors:
+        reasons.append(f"{_blocks(len(errors))} could not be read: {errors[0]}")
+    if num_unparsed_tables:
+        reasons.append(f"{num_unparsed_tables} table{'s' * (num_unparsed_tables > 1)} could not be parsed")
+    return reasons
+
+
+def _blocks(count: int) -> str:
+    return f"{count} block{'s' * (count > 1)}"
+
+
+def _num_unparsed_tables(processed: Iterable[ContentBlock]) -> int:
+    """How many tables the model gave text for that did not become HTML: MinerU drops it, or leaves it as it is."""
+    return sum(
+        block.type == "table"
+        and _COMPLETION in block
+        and block[_COMPLETION].text.strip() not in ("", _NO_TEXT)
+        and not (block.content or "").startswith("<table")
+        for block in processed
+    )
+
+
+def _to_block(block: ContentBlock) -> Block:
+    x0, y0, x1, y1 = block.bbox
+    unread = Block(
+        type=block.type,
+        bbox=(x0, y0, x1, y1),
+        angle=block.angle,
+        content=block.content or None,
+        merge_prev=block.get("merge_prev", False),
+    )
+    completion: Completion | None = block.get(_COMPLETION)
+    if completion is None or completion.error is not None:
+        return unread
+    return replace(
+        unread,
+        content=block.content,
+        confidence=completion.mean_probability,
+        min_logprob=completion.min_logprob,
+        output_tokens=completion.output_tokens,
+        finish_reason=completion.finish_reason,
+    )

@@ -1,0 +1,48 @@
+"""A page read by the protocol, with a model whose answers are written down."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from PIL import Image
+
+from batchocr.data import Completion, FinishReason, Page, Reading, Request
+from batchocr.protocol.mineru import MinerUProtocol
+
+PROTOCOL = MinerUProtocol(max_new_tokens=4096, penalties=True)
+BLANK = Page(Image.new("RGB", (200, 300), "white"), 72)
+
+
+def line(box: str, type: str, *, turn: str = "up", tail: str = "") -> str:
+    return f"<|box_start|>{box}<|box_end|><|ref_start|>{type}<|ref_end|><|rotate_{turn}|>{tail}\n"
+
+
+def completion(text: str, finish_reason: FinishReason = "stop", error: str | None = None) -> Completion:
+    return Completion(text, finish_reason, 10, 3, 0.9, -0.5, error)
+
+
+@dataclass
+class Reader:
+    """A page read with a fixed layout and an answer for each question after it. rounds: all that was asked."""
+
+    layout: str | Completion
+    answer: Callable[[int, str], str | Completion] = lambda number, prompt: f"answer {number}"
+    rounds: list[list[Request]] = field(default_factory=list)
+
+    def read(self, page: Page = BLANK, protocol: MinerUProtocol = PROTOCOL) -> Reading:
+        reader = protocol.read(page)
+        requests = next(reader)
+        answers: list[str | Completion] = [self.layout]
+        try:
+            while True:
+                self.rounds.append(requests)
+                requests = reader.send([a if isinstance(a, Completion) else completion(a) for a in answers])
+                answers = [self.answer(number, request.prompt) for number, request in enumerate(requests)]
+        except StopIteration as end:
+            reading: Reading = end.value
+            return reading
+
+
+def read(layout: str | Completion, *answers: str | Completion, page: Page = BLANK) -> Reading:
+    return Reader(layout, lambda number, prompt: answers[number]).read(page)

@@ -1,0 +1,128 @@
+"""Blocks as Markdown."""
+
+from __future__ import annotations
+
+import time
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from mineru_vl_utils.post_process.json2markdown import json2md
+
+from batchocr.data import Block
+from batchocr.output.markdown import to_markdown
+
+
+def block(type: str, content: str | None, *, merge_prev: bool = False) -> Block:
+    return Block(type, (0.1, 0.1, 0.9, 0.2), 0, content, merge_prev)
+
+
+def markdown(type: str, content: str | None) -> str:
+    return to_markdown([block(type, content)])
+
+
+def test_blocks_follow_each_other_with_a_blank_line_between_and_one_newline_at_the_end() -> None:
+    assert to_markdown([block("text", "One."), block("text", "Two.")]) == "One.\n\nTwo.\n"
+
+
+def test_a_page_without_blocks_is_empty() -> None:
+    assert to_markdown([]) == ""
+
+
+def test_blocks_without_content_vanish() -> None:
+    assert to_markdown([block("text", None), block("list", None), block("text", " \n"), block("title", "")]) == ""
+
+
+def test_what_belongs_to_the_sheet_is_left_out_and_footnotes_stay() -> None:
+    sheet = [block(type, "x") for type in ("header", "footer", "page_number", "aside_text")]
+    assert to_markdown([*sheet, block("page_footnote", "* A note.")]) == "* A note.\n"
+
+
+def test_headings_are_marked_and_take_one_line() -> None:
+    assert markdown("doc_title", "On\nSundials") == "# On Sundials\n"
+    assert markdown("title", "1  A clock") == "# 1 A clock\n"
+    assert markdown("paragraph_title", "Noon") == "## Noon\n"
+
+
+def test_display_formulas_stand_between_double_dollars_without_blank_lines() -> None:
+    assert markdown("equation", "\\[\na = b\n\n+ c\n\\]") == "$$\na = b\n+ c\n$$\n"
+    assert markdown("equation", "\\[\n\n\\]") == ""
+
+
+def test_inline_formulas_stand_between_dollars_without_inner_space() -> None:
+    assert markdown("text", r"Let \( x \) be \(y_1\), \[1, 2\].") == "Let $x$ be $y_1$, \\[1, 2\\].\n"
+    assert markdown("title", r"The \( n \)-th hour") == "# The $n$-th hour\n"
+    assert markdown("text", r"open \( a, open \( b \)") == r"open \( a, open $b$" + "\n"
+
+
+def test_tables_stay_html_in_one_piece() -> None:
+    html = "<table><tr><td>a\n\nb \\( x \\)</td></tr></table>"
+    assert markdown("table", html) == "<table><tr><td>a\nb \\( x \\)</td></tr></table>\n"
+
+
+def test_figures_point_to_their_block() -> None:
+    blocks = [block("header", "h"), block("image", None), block("image_caption", "Figure 1."), block("chart", None)]
+    assert to_markdown(blocks) == "![image](#block-1)\n\nFigure 1.\n\n![chart](#block-3)\n"
+
+
+def test_code_stands_in_fences_longer_than_those_inside() -> None:
+    assert markdown("code", "a = 1\n\nb = 2") == "```\na = 1\n\nb = 2\n```\n"
+    assert markdown("code", "see ```` here") == "`````\nsee ```` here\n`````\n"
+    assert markdown("code", "```python\na = 1\n```") == "```python\na = 1\n```\n"
+
+
+def test_bullets_become_list_items() -> None:
+    assert markdown("text", "• a spirit level;\n•a pencil") == "- a spirit level;\n- a pencil\n"
+
+
+def test_a_continued_text_joins_the_last_text_before_it() -> None:
+    blocks = [
+        block("text", "it comes out of its drawer, because"),
+        block("table", "<table></table>"),
+        block("title", "Aside"),
+        block("text", "slate does not forgive.", merge_prev=True),
+    ]
+    assert to_markdown(blocks) == (
+        "it comes out of its drawer, because slate does not forgive.\n\n<table></table>\n\n# Aside\n"
+    )
+
+
+def test_a_continued_chinese_text_joins_without_a_space() -> None:
+    assert (
+        to_markdown([block("text", "日晷有一个"), block("text", "活动部件", merge_prev=True)]) == "日晷有一个活动部件\n"
+    )
+
+
+def test_a_text_that_continues_nothing_is_a_paragraph() -> None:
+    assert to_markdown([block("title", "A"), block("text", "b", merge_prev=True)]) == "# A\n\nb\n"
+
+
+PLAIN_TEXTS = st.lists(st.builds(block, st.just("text"), st.text("ab 日"), merge_prev=st.booleans()))
+ANY_BLOCKS = st.lists(
+    st.builds(
+        block,
+        st.sampled_from(["text", "title", "equation", "table", "code", "image", "header", "list_item", "caption"]),
+        st.none() | st.text(st.sampled_from("a \n\\()[]`$•<>日")),
+        merge_prev=st.booleans(),
+    )
+)
+
+
+@given(PLAIN_TEXTS)
+@settings(max_examples=60)
+def test_plain_texts_are_joined_as_json2md_joins_them(blocks: list[Block]) -> None:
+    stripped = [{"type": "text", "content": (b.content or "").strip(), "merge_prev": b.merge_prev} for b in blocks]
+    assert to_markdown(blocks).rstrip("\n") == json2md(stripped)
+
+
+@given(ANY_BLOCKS)
+@settings(max_examples=100)
+def test_whatever_stands_in_blocks_the_text_ends_with_one_newline_or_is_empty(blocks: list[Block]) -> None:
+    text = to_markdown(blocks)
+    assert text == "" or (text.endswith("\n") and text.strip() and not text.endswith("\n\n"))
+
+
+def test_formulas_opened_and_never_closed_take_no_quadratic_time() -> None:
+    content = "\\( a " * 60_000
+    started = time.perf_counter()
+    assert markdown("text", content) == content.strip() + "\n"
+    assert time.perf_counter() - started < 2
