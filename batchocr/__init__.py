@@ -1,0 +1,47 @@
+"""Offline batch document OCR: PDFs and images in, one table out.
+
+    for page in batchocr.process(["./docs"]):
+        print(page.source, page.page_index, page.markdown)
+
+The names below are loaded when they are first used, so that `import batchocr` alone costs next to nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.metadata import version
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from batchocr.api import Ocr, process, run
+    from batchocr.config import Config
+    from batchocr.data import Block, PageResult
+    from batchocr.errors import BatchOcrError
+    from batchocr.report import Report
+
+    __version__: str
+
+__all__ = ["BatchOcrError", "Block", "Config", "Ocr", "PageResult", "Report", "__version__", "process", "run"]
+
+_MODULES = {
+    "BatchOcrError": "batchocr.errors",
+    "Block": "batchocr.data",
+    "Config": "batchocr.config",
+    "Ocr": "batchocr.api",
+    "PageResult": "batchocr.data",
+    "Report": "batchocr.report",
+    "process": "batchocr.api",
+    "run": "batchocr.api",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name == "__version__":
+        return version("batchocr")
+    if name in _MODULES:
+        return getattr(import_module(_MODULES[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -109,7 +109,7 @@ def read_architecture(folder: Path) -> Architecture:
         image_token_id = int(config.get("image_token_id", 151655))
     except KeyError as error:
         raise ModelError(f"{folder / 'config.json'} lacks the field {error}") from error
-    except (TypeError, ValueError) as error:
+    except (AttributeError, TypeError, ValueError) as error:
         raise ModelError(f"{folder / 'config.json'} holds a value that does not fit: {error}") from error
     _check(vision, language)
     return Architecture(vision, language, _image_limits(folder, vision), image_token_id)
@@ -161,6 +161,8 @@ def _check(vision: VisionShape, language: LanguageShape) -> None:
         if not holds:
             raise ModelError(f"The checkpoint's config.json does not fit together: {sentence}")
 
+    heads = (language.num_heads, language.num_kv_heads, vision.num_heads)
+    require(min(heads) > 0, "num_attention_heads, num_key_value_heads and the vision num_heads must be positive")
     require(language.width % language.num_heads == 0, "hidden_size is no multiple of num_attention_heads")
     require(language.num_heads % language.num_kv_heads == 0, "the query heads cannot be shared among the KV heads")
     require(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,7 +37,7 @@ class Model:
 
 def find_checkpoint(name: str, revision: str | None) -> Path:
     """The folder of a checkpoint, downloaded where it is a Hugging Face id. HF_HUB_OFFLINE is honoured."""
-    folder = Path(name).expanduser()
+    folder = Path(os.path.expanduser(name))
     if folder.is_dir():
         return folder
     if name.count("/") != 1 or name.startswith((".", "/", "~")):

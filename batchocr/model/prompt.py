@@ -8,6 +8,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from jinja2 import TemplateError
+
 from batchocr.errors import ModelError
 from batchocr.model.architecture import Architecture, read_json
 
@@ -32,6 +34,7 @@ class PromptFormat:
         self._check_vocabulary(folder, architecture)
         self.stop_token_ids = self._read_stop_tokens(folder)
         self._template_ids = lru_cache(maxsize=64)(self._apply_template)
+        self.encode("", num_image_tokens=1)  # what is wrong with the template shows now, not in the middle of a run
 
     def encode(self, prompt: str, num_image_tokens: int) -> PromptTokens:
         """The chat with system prompt, one image and this text, ready for the answer."""
@@ -50,7 +53,10 @@ class PromptFormat:
             {"role": "system", "content": SYSTEM_PROMPT},
             {"role": "user", "content": [{"type": "image"}, {"type": "text", "text": prompt}]},
         ]
-        text = self._tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
+        try:
+            text = self._tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
+        except TemplateError as error:
+            raise ModelError(f"The checkpoint's chat template cannot be used: {error}") from error
         token_ids = tuple(self._tokenizer(text, add_special_tokens=False)["input_ids"])
         if token_ids.count(self._image_token_id) != 1:
             raise ModelError("The checkpoint's chat template does not place exactly one image token for an image.")
@@ -63,8 +69,12 @@ class PromptFormat:
                 f"{folder}: the tokenizer has {len(self._tokenizer)} tokens, the model only "
                 f"{architecture.language.vocab_size}: they are not of one checkpoint."
             )
-        if not 0 <= self._image_token_id < architecture.language.vocab_size:
-            raise ModelError(f"{folder}: image_token_id {self._image_token_id} lies outside the vocabulary.")
+        # Without its files, transformers makes up a tokenizer of one token.
+        if not 0 <= self._image_token_id < len(self._tokenizer):
+            raise ModelError(
+                f"{folder}: image_token_id {self._image_token_id} is none of the tokenizer's {len(self._tokenizer)} "
+                "tokens: are all of the tokenizer's files there (tokenizer.json)?"
+            )
 
     def _read_stop_tokens(self, folder: Path) -> frozenset[int]:
         """The tokens that end an answer. Also notes which tokens an answer's text leaves out."""

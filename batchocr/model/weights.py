@@ -18,6 +18,9 @@ from batchocr.model.architecture import read_json
 _SAMPLE_BYTES = 1 << 20
 _SAMPLE_STRIDE = 64 << 20
 
+_INDEX = "model.safetensors.index.json"
+_SMALL_FILES = ("*.json", "*.jinja", "*.txt")
+
 
 class WeightReader:
     """Hands out tensors by canonical name: `visual.…`, `language_model.…` or `lm_head.weight`.
@@ -41,8 +44,6 @@ class WeightReader:
         path = self._folder / file_name
         try:
             self._files[file_name] = safe_open(path, framework="pt")
-        except FileNotFoundError:
-            raise ModelError(f"{path} is missing: the checkpoint was not downloaded in full.") from None
         except (SafetensorError, OSError) as error:
             raise ModelError(f"{path} is damaged or cut short ({error}): download it again.") from error
         return self._files[file_name]
@@ -68,32 +69,44 @@ class WeightReader:
 
 
 def weight_files(folder: Path) -> list[str]:
-    """The checkpoint's safetensors files, by name. Raises ModelError where there are none."""
-    if (folder / "model.safetensors.index.json").exists():
-        weight_map = read_json(folder, "model.safetensors.index.json").get("weight_map")
-        if not isinstance(weight_map, dict) or not weight_map:
-            raise ModelError(f"{folder / 'model.safetensors.index.json'} has no weight_map.")
-        return sorted(set(weight_map.values()))
-    if (folder / "model.safetensors").exists():
-        return ["model.safetensors"]
-    raise ModelError(f"{folder} holds no model.safetensors (batchocr reads no pickled weights).")
+    """The checkpoint's safetensors files, by name. Raises ModelError where there are none, or one is missing."""
+    names = _files_in_index(folder) if (folder / _INDEX).exists() else ["model.safetensors"]
+    if not any((folder / name).is_file() for name in names):
+        raise ModelError(f"{folder} holds no {names[0]} (batchocr reads no pickled weights).")
+    for name in names:
+        if not (folder / name).is_file():
+            raise ModelError(f"{folder / name} is missing: the checkpoint was not downloaded in full.")
+    return names
+
+
+def _files_in_index(folder: Path) -> list[str]:
+    weight_map = read_json(folder, _INDEX).get("weight_map")
+    if not isinstance(weight_map, dict) or not weight_map:
+        raise ModelError(f"{folder / _INDEX} has no weight_map.")
+    return sorted({str(name) for name in weight_map.values()})
 
 
 def fingerprint(folder: Path) -> str:
-    """A hash that changes with the checkpoint: of its JSON files, and of every weight file's length, header and a
-    megabyte in each 64, so that it takes well under a second for 2.4 GB."""
+    """A hash that changes with the checkpoint: of its small files, and of every weight file's length, header and a
+    megabyte in each 64, so that it takes well under a second for 2.4 GB. Raises ModelError."""
     digest = hashlib.sha256()
-    for path in sorted(folder.glob("*.json")) + sorted(folder.glob("*.jinja")):
-        digest.update(path.name.encode() + path.read_bytes())
-    for name in weight_files(folder):
-        path = folder / name
-        size = path.stat().st_size
-        digest.update(json.dumps([name, size]).encode())
-        with path.open("rb") as file:
-            for offset in range(0, size, _SAMPLE_STRIDE):
-                file.seek(offset)
-                digest.update(file.read(_SAMPLE_BYTES))
+    try:
+        for path in sorted(path for pattern in _SMALL_FILES for path in folder.glob(pattern)):
+            digest.update(path.name.encode() + path.read_bytes())
+        for name in weight_files(folder):
+            _add_sample(digest, folder / name)
+    except OSError as error:
+        raise ModelError(f"{folder} cannot be read: {error}") from error
     return digest.hexdigest()
+
+
+def _add_sample(digest: hashlib._Hash, path: Path) -> None:
+    size = path.stat().st_size
+    digest.update(json.dumps([path.name, size]).encode())
+    with path.open("rb") as file:
+        for offset in range(0, size, _SAMPLE_STRIDE):
+            file.seek(offset)
+            digest.update(file.read(_SAMPLE_BYTES))
 
 
 def _canonical(name: str) -> str:

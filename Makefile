@@ -1,0 +1,25 @@
+# Needs make and Python 3.11 or newer; everything else is installed into .venv.
+
+PYTHON ?= python3
+BIN := .venv/bin
+INSTALLED := .venv/installed
+
+.PHONY: sample test
+
+# One of the sample documents is broken on purpose; --max-page-error-rate 1 keeps that from being an error here.
+sample: $(INSTALLED)
+	$(BIN)/batchocr run sample_data/documents --model sample_data/model --password batchocr \
+	    --out results.parquet --overwrite --max-page-error-rate 1
+	@echo; echo "The first page's Markdown:"; echo
+	@$(BIN)/python -c "import pyarrow.parquet as pq; print(pq.read_table('results.parquet')['markdown'][0])"
+
+test: $(INSTALLED)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/pytest -q
+
+$(INSTALLED): pyproject.toml
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --editable '.[test]'
+	touch $@

@@ -1,0 +1,6 @@
+"""`python -m batchocr`: the command, where its script is not on the PATH."""
+
+from batchocr.cli import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,191 @@
+"""The command: flags to a Config, errors and reports to exit codes, signals to an orderly end."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.metadata import version
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from batchocr import cli_options as options
+from batchocr.config import Config, from_flags, make_config
+from batchocr.console import LogFormat, configure_logging, quieten_libraries, write_line
+from batchocr.errors import BatchOcrError
+from batchocr.progress import Progress, ProgressBar, ProgressLog
+from batchocr.stop import StopSwitch
+
+if TYPE_CHECKING:
+    from batchocr.report import Report
+
+logger = logging.getLogger(__name__)
+
+EXIT_BUG = 1
+EXIT_TOO_MANY_FAILURES = 3
+EXIT_STOPPED = 75
+EXIT_INTERRUPTED = 130
+
+_NOT_IN_CONFIG = ("inputs", "out", "recipe", "quiet", "verbose", "log_format")
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
+
+
+def main() -> None:
+    """Run the command and end the process with its exit code."""
+    if sys.stderr is None:
+        sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")  # the command was started with stderr closed
+    configure_logging("text", logging.INFO)
+    try:
+        app(prog_name="batchocr")
+    except BatchOcrError as error:
+        logger.error("%s", error, exc_info=logger.isEnabledFor(logging.DEBUG))
+        sys.exit(error.exit_code)
+    except Exception as error:
+        verbose = logger.isEnabledFor(logging.DEBUG)
+        hint = "" if verbose else "; --verbose shows where"
+        logger.error("a bug in batchocr: %s: %s%s", type(error).__name__, error, hint, exc_info=verbose)
+        sys.exit(EXIT_BUG)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"batchocr {version('batchocr')}")
+        raise typer.Exit
+
+
+@app.callback()
+def batchocr(
+    show_version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Offline batch document OCR: PDFs and images in, one table out."""
+
+
+@app.command(epilog=options.EPILOG)
+def run(
+    context: typer.Context,
+    inputs: options.Inputs,
+    out: options.Out,
+    pages: options.Pages = None,
+    dpi: options.Dpi = None,
+    password: options.Password = None,
+    shard: options.Shard = None,
+    limit: options.Limit = None,
+    model: options.Model = None,
+    revision: options.Revision = None,
+    device: options.Device = None,
+    dtype: options.DTypeOption = None,
+    backend: options.Backend = None,
+    memory_fraction: options.MemoryFraction = None,
+    max_new_tokens: options.MaxNewTokens = None,
+    no_penalties: options.NoPenalties = False,
+    vit_batch_size: options.VitBatchSize = None,
+    vit_max_patches: options.VitMaxPatches = None,
+    llm_batch_size: options.LlmBatchSize = None,
+    prefill_max_tokens: options.PrefillMaxTokens = None,
+    embedding_queue_tokens: options.EmbeddingQueueTokens = None,
+    pages_in_flight: options.PagesInFlight = None,
+    workers: options.Workers = None,
+    recipe: options.Recipe = None,
+    no_resume: options.NoResume = False,
+    overwrite: options.Overwrite = False,
+    stop_after: options.StopAfter = None,
+    page_timeout: options.PageTimeout = None,
+    max_page_error_rate: options.MaxPageErrorRate = None,
+    report: options.ReportPath = None,
+    quiet: options.Quiet = False,
+    verbose: options.Verbose = False,
+    log_format: options.LogFormatOption = "text",
+) -> None:
+    """Read every page of the INPUTs into one table, a row a page. Run it again and it goes on where it was stopped."""
+    configure_logging(log_format, logging.DEBUG if verbose else logging.WARNING if quiet else logging.INFO)
+    if not verbose:
+        quieten_libraries(downloads=quiet or not sys.stderr.isatty())
+    config = make_config(_given_flags(context), recipe)
+    stop = StopSwitch(config.stop_after)
+    with _stop_on_signals(stop):
+        from batchocr.api import run_with  # loads torch, which --help and usage errors can do without
+
+        finished = run_with(config, inputs, out=Path(out), stop=stop, progress=_progress(quiet, log_format))
+    if not quiet:
+        _show_report(finished, log_format)
+    raise typer.Exit(_conclude(finished, config, out))
+
+
+def _given_flags(context: typer.Context) -> dict[str, object]:
+    """The fields of Config that flags, or their environment variables, set."""
+    return from_flags(
+        {
+            name: value
+            for name, value in context.params.items()
+            if name not in _NOT_IN_CONFIG and value is not None and value is not False
+        }
+    )
+
+
+def _progress(quiet: bool, log_format: LogFormat) -> Progress | None:
+    if quiet:
+        return None
+    return ProgressBar() if sys.stderr.isatty() and log_format == "text" else ProgressLog()
+
+
+@contextmanager
+def _stop_on_signals(stop: StopSwitch) -> Iterator[None]:
+    """Inside the block, SIGTERM and the first Ctrl-C stop the run in good order; the second Ctrl-C ends it at once."""
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        stop.request("interrupted")
+        logger.info("stopping once the pages in flight are finished; Ctrl-C again to stop at once")
+
+    def terminate(_number: int, _frame: FrameType | None) -> None:
+        stop.request("terminated")
+        logger.info("SIGTERM: stopping once the pages in flight are finished")
+
+    before = {signal.SIGINT: signal.signal(signal.SIGINT, interrupt)}
+    before[signal.SIGTERM] = signal.signal(signal.SIGTERM, terminate)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _show_report(report: Report, log_format: LogFormat) -> None:
+    if log_format == "json":
+        logger.info("the run has ended", extra={"fields": {"report": json.loads(report.to_json())}})
+    else:
+        write_line(f"\n{report.to_table()}\n")
+
+
+def _conclude(report: Report, config: Config, out: str) -> int:
+    """Say where the results are and what to do next; return the exit code."""
+    report_path = config.report or f"{out}.report.json"
+    if not report.complete:
+        logger.info("stopped before the end; finished pages are kept: run the same command again to go on")
+        logger.info("the report is %s", report_path)
+        return EXIT_INTERRUPTED if report.exit_reason == "interrupted" else EXIT_STOPPED
+    logger.info("the table is %s, the report %s", out, report_path)
+    items = report.items
+    if not report.ledger_adds_up:
+        logger.error("a bug in batchocr: of %d items found, not every one is accounted for: %s", items.found, items)
+        return EXIT_BUG
+    if items.found and items.failed / items.found > config.max_page_error_rate:
+        logger.warning(
+            "%d of %d items failed, more than --max-page-error-rate %g allows; "
+            "the columns error_kind and error_message say why",
+            items.failed,
+            items.found,
+            config.max_page_error_rate,
+        )
+        return EXIT_TOO_MANY_FAILURES
+    return 0

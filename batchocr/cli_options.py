@@ -1,0 +1,193 @@
+"""The options of `batchocr run`: how they are spelt, and what `--help` says of them.
+
+Each is None, or False for a switch, where it was not given: defaults are those of `Config`, and a recipe comes between.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Annotated, Any
+
+import typer
+
+from batchocr.config import BackendName, Config, DType
+from batchocr.console import LogFormat
+
+_DEFAULTS = {field.name: field.default for field in fields(Config)}
+_INPUT, _MODEL, _SIZES, _RUN, _OUTPUT = "What to read", "Model", "Batch sizes", "The run", "What is said on stderr"
+_BY_DEVICE = "by device memory"
+
+
+def _option(flag: str, metavar: str, panel: str, text: str, *, default: str = "", envvar: str | None = None) -> Any:
+    """An option of a panel. default: what `--help` says it is where Config has None or no such field."""
+    of_config = _DEFAULTS.get(flag.removeprefix("--").replace("-", "_"))
+    default = default or ("" if of_config is None else str(of_config).removesuffix(".0"))
+    said = f"{text} Default: {default}." if default else text
+    return typer.Option(flag, metavar=metavar, rich_help_panel=panel, help=said, show_default=False, envvar=envvar)
+
+
+def _switch(flag: str, panel: str, text: str) -> Any:
+    return typer.Option(flag, metavar="", rich_help_panel=panel, help=text, show_default=False)
+
+
+Inputs = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="INPUT",
+        show_default=False,
+        help="Files, folders with all below them, globs, @list.txt with one path a line, or - for paths on stdin.",
+    ),
+]
+Out = Annotated[str, _option("--out", "PATH", _INPUT, "The table to write: NAME.parquet or NAME.jsonl.")]
+Pages = Annotated[
+    str | None,
+    _option(
+        "--pages",
+        "SPEC",
+        _INPUT,
+        "Pages of each document, counted from 1; r1 is the last: 1-10,15,r3-r1.",
+        default="all",
+    ),
+]
+Dpi = Annotated[
+    int | None,
+    _option("--dpi", "N", _INPUT, "Resolution at which PDFs are rendered; the long side stays within 3500 px."),
+]
+Password = Annotated[
+    str | None, _option("--password", "TEXT", _INPUT, "For encrypted PDFs.", envvar="BATCHOCR_PASSWORD")
+]
+Shard = Annotated[
+    str | None,
+    _option(
+        "--shard",
+        "I/N",
+        _INPUT,
+        "Only the documents of this job, one of N that share the input; each needs an --out of its own.",
+        default="1/1",
+    ),
+]
+Limit = Annotated[int | None, _option("--limit", "N", _INPUT, "Read N pages, then end as if there were no more.")]
+
+Model = Annotated[
+    str | None, _option("--model", "NAME_OR_DIR", _MODEL, "A model on Hugging Face, or a folder that holds one.")
+]
+Revision = Annotated[str | None, _option("--revision", "TEXT", _MODEL, "Its branch, tag or commit on Hugging Face.")]
+Device = Annotated[str | None, _option("--device", "NAME", _MODEL, "cpu, or a GPU such as cuda:0.")]
+DTypeOption = Annotated[
+    DType | None, _option("--dtype", "NAME", _MODEL, "float32, bfloat16 or auto: float32 on a CPU, bfloat16 on a GPU.")
+]
+Backend = Annotated[
+    BackendName | None,
+    _option("--backend", "NAME", _MODEL, "Kernels: reference (plain PyTorch), cuda, or auto: the best that works."),
+]
+MemoryFraction = Annotated[
+    float | None, _option("--memory-fraction", "F", _MODEL, "Share of the GPU's memory that may be used.")
+]
+MaxNewTokens = Annotated[int | None, _option("--max-new-tokens", "N", _MODEL, "Tokens written for one block, at most.")]
+NoPenalties = Annotated[
+    bool,
+    _switch(
+        "--no-penalties",
+        _MODEL,
+        "No presence, frequency or repetition penalty, no n-gram rule, no loop handling; to compare with others.",
+    ),
+]
+
+VitBatchSize = Annotated[
+    int | None, _option("--vit-batch-size", "N", _SIZES, "Images in one ViT batch, at most.", default=_BY_DEVICE)
+]
+VitMaxPatches = Annotated[
+    int | None,
+    _option(
+        "--vit-max-patches",
+        "N",
+        _SIZES,
+        "Patches in one ViT batch, at most; a larger image goes alone.",
+        default=_BY_DEVICE,
+    ),
+]
+LlmBatchSize = Annotated[
+    int | None, _option("--llm-batch-size", "N", _SIZES, "Sequences decoding at once, at most.", default=_BY_DEVICE)
+]
+PrefillMaxTokens = Annotated[
+    int | None,
+    _option(
+        "--prefill-max-tokens",
+        "N",
+        _SIZES,
+        "Tokens in one prefill batch, at most; a longer prompt goes alone.",
+        default=_BY_DEVICE,
+    ),
+]
+EmbeddingQueueTokens = Annotated[
+    int | None,
+    _option(
+        "--embedding-queue-tokens",
+        "N",
+        _SIZES,
+        "Image tokens waiting between ViT and LLM, at most; a larger image passes alone.",
+        default=_BY_DEVICE,
+    ),
+]
+PagesInFlight = Annotated[
+    int | None,
+    _option(
+        "--pages-in-flight",
+        "N",
+        _SIZES,
+        "Pages holding pixels at once: the one bound on memory.",
+        default="by host memory and device",
+    ),
+]
+Workers = Annotated[
+    int | None,
+    _option("--workers", "N", _SIZES, "Processes that open, render and post-process pages.", default="by cores"),
+]
+
+Recipe = Annotated[
+    str | None,
+    _option(
+        "--recipe",
+        "FILE_OR_NAME",
+        _RUN,
+        "A TOML file of options, or the name of one that comes with batchocr: cpu. Flags win over it.",
+    ),
+]
+NoResume = Annotated[bool, _switch("--no-resume", _RUN, "Refuse an unfinished output instead of going on with it.")]
+Overwrite = Annotated[bool, _switch("--overwrite", _RUN, "Start over, whatever lies at --out.")]
+StopAfter = Annotated[
+    str | None,
+    _option("--stop-after", "DURATION", _RUN, "After this long (3h55m, 90s), finish the pages in flight and exit 75."),
+]
+PageTimeout = Annotated[
+    float | None,
+    _option("--page-timeout", "SECONDS", _RUN, "Time to open a document, render a page, or post-process a page."),
+]
+MaxPageErrorRate = Annotated[
+    float | None, _option("--max-page-error-rate", "F", _RUN, "Share of failed pages above which the exit code is 3.")
+]
+ReportPath = Annotated[
+    str | None,
+    _option("--report", "PATH", _RUN, "Where the throughput report goes, as JSON.", default="OUT.report.json"),
+]
+
+Quiet = Annotated[bool, _switch("--quiet", _OUTPUT, "No progress and no report: warnings and errors only.")]
+Verbose = Annotated[bool, _switch("--verbose", _OUTPUT, "Log what goes on inside, and show tracebacks.")]
+LogFormatOption = Annotated[
+    LogFormat, _option("--log-format", "NAME", _OUTPUT, "text, or json: one object a line.", default="text")
+]
+
+EPILOG = """Examples:
+
+batchocr run ./scans --out results.parquet
+
+batchocr run 'reports/**/*.pdf' --pages 1-3 --out first-pages.jsonl
+
+find . -name '*.pdf' | batchocr run - --out results.parquet
+
+batchocr run ./archive --shard 2/8 --stop-after 3h55m --out part-2.parquet
+
+Exit codes: 0 every page read; 1 a bug of ours; 2 wrong usage; 3 more pages failed than allowed; 4 nothing to read; \
+5 the model cannot be loaded; 6 the output cannot be written, or belongs to other settings; 75 stopped before the end \
+and 130 interrupted: run the same command again to go on.
+"""

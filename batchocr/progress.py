@@ -1,0 +1,109 @@
+"""How far the run is: a bar on a terminal, a log line every ten seconds elsewhere."""
+
+from __future__ import annotations
+
+import logging
+import math
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Protocol
+
+from tqdm import tqdm
+
+logger = logging.getLogger(__name__)
+
+_BAR_INTERVAL_S = 0.2
+_LINE_INTERVAL_S = 10.0
+_BAR = "{percentage:3.0f}% |{bar}| {n_fmt} of {total_fmt} pages [{elapsed} < {remaining}, {rate_fmt}{postfix}]"
+_BAR_WITHOUT_END = "{n_fmt} of {total_fmt} or more pages [{elapsed}, {rate_fmt}{postfix}]"
+
+
+class Progress(Protocol):
+    """Told by the run after every row and about twice a second; slows itself down."""
+
+    def show(self, done: int, planned: int, all_planned: bool, failed: int) -> None:
+        """done, failed: rows so far. planned: rows in all, as far as is known; more may come unless `all_planned`."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class ProgressBar:
+    """A bar on stderr, with the mean pages/s and, once all pages are known, the time that is left. clock: seconds."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._drawn_s = -math.inf
+        self._bar: Any = None
+
+    def show(self, done: int, planned: int, all_planned: bool, failed: int) -> None:
+        if self._clock() - self._drawn_s < _BAR_INTERVAL_S:
+            return
+        self._drawn_s = self._clock()
+        bar_format = _BAR if all_planned else _BAR_WITHOUT_END
+        with suppress(OSError):  # whoever read stderr may have gone; the run goes on
+            if self._bar is None:
+                self._bar = tqdm(
+                    file=sys.stderr,
+                    initial=done,
+                    total=planned,
+                    bar_format=bar_format,
+                    unit=" pages",
+                    dynamic_ncols=True,
+                    leave=False,
+                )
+            self._bar.n, self._bar.total, self._bar.bar_format = done, planned, bar_format
+            self._bar.set_postfix_str(f"{failed} failed" if failed else "")
+
+    def close(self) -> None:
+        """Take the bar off the screen."""
+        if self._bar is not None:
+            with suppress(OSError):
+                self._bar.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    done: int
+    planned: int
+    all_planned: bool
+    failed: int
+
+
+class ProgressLog:
+    """A log line when the work begins, then every ten seconds, and one at the end. clock: seconds."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._first: tuple[int, float] | None = None
+        self._logged_s = -math.inf
+        self._state: _State | None = None
+
+    def show(self, done: int, planned: int, all_planned: bool, failed: int) -> None:
+        self._first = self._first or (done, self._clock())
+        self._state = _State(done, planned, all_planned, failed)
+        if self._clock() - self._logged_s >= _LINE_INTERVAL_S:
+            self._log(self._state, *self._first)
+
+    def close(self) -> None:
+        """Log where the run has ended."""
+        if self._state is not None and self._first is not None:
+            self._log(self._state, *self._first)
+
+    def _log(self, state: _State, first_done: int, first_s: float) -> None:
+        self._logged_s = self._clock()
+        rate = (state.done - first_done) / (self._logged_s - first_s) if self._logged_s > first_s else 0.0
+        left = state.planned - state.done
+        text = f"{state.done} of {state.planned}{'' if state.all_planned else ' or more'} pages"
+        if state.failed:
+            text += f", {state.failed} failed"
+        if rate:
+            text += f", {rate:.2f} pages/s"
+        if rate and left and state.all_planned:
+            text += f", about {timedelta(seconds=round(left / rate))} left"
+        counts = {"done": state.done, "planned": state.planned, "failed": state.failed}
+        logger.info("%s", text, extra={"fields": counts})

@@ -1,0 +1,121 @@
+"""batchocr against MinerU's own client on transformers: the same checkpoint, the same pages, the same machine.
+
+    python benchmarks/cpu_vs_transformers.py --checkpoint sample
+    python benchmarks/cpu_vs_transformers.py --checkpoint wide --limit 4
+
+Each reads the pages in a process of its own, in turn: batchocr, then the client with batches of 1, 4 and 16. Counted is
+the time from the first document to the last row, rendering included, model loading left out. Both decode greedily
+without penalties, so both do the same work; the number of output tokens says so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from wide_checkpoint import make_wide_checkpoint
+
+ROOT = Path(__file__).resolve().parent.parent
+SAMPLE_MODEL = ROOT / "sample_data" / "model"
+BATCH_SIZES = (1, 4, 16)
+MAX_NEW_TOKENS = 512
+
+
+def read_with_batchocr(folder: Path, inputs: Sequence[str], limit: int) -> tuple[int, int, float]:
+    """Returns pages, characters of all blocks, seconds."""
+    import batchocr
+
+    with batchocr.Ocr(model=str(folder), penalties=False, max_new_tokens=MAX_NEW_TOKENS, limit=limit) as ocr:
+        started = time.perf_counter()
+        pages = [page for page in ocr.process(inputs) if page.status in ("ok", "degraded")]
+        seconds = time.perf_counter() - started
+    return len(pages), sum(len(block.content or "") for page in pages for block in page.blocks), seconds
+
+
+def read_with_transformers(folder: Path, inputs: Sequence[str], limit: int, batch_size: int) -> tuple[int, int, float]:
+    """Returns pages, characters of all blocks, seconds. Pages go through 16 at a time, however small the batch."""
+    sys.path.insert(0, str(ROOT / "tests"))
+    from mineru_oracle import make_client
+
+    from batchocr.errors import PageError
+    from batchocr.input.render import open_document
+    from batchocr.input.sources import find_documents
+
+    client = make_client(folder, batch_size=batch_size, max_new_tokens=MAX_NEW_TOKENS)
+    started = time.perf_counter()
+    images = []
+    for document in find_documents(inputs):
+        try:
+            opened = open_document(document.path, password=None, dpi=200)
+        except PageError:
+            continue
+        images += [opened.render(index).image for index in range(min(opened.page_count, limit - len(images)))]
+        opened.close()
+    results = []
+    for start in range(0, len(images), 16):
+        results += client.batch_two_step_extract(images[start : start + 16])
+    seconds = time.perf_counter() - started
+    return len(results), sum(len(block.content or "") for blocks in results for block in blocks), seconds
+
+
+def measure(arguments: argparse.Namespace, folder: Path, engine: str) -> dict[str, float]:
+    """One engine in a process of its own."""
+    command = [sys.executable, __file__, "--engine", engine, "--folder", str(folder), "--limit", str(arguments.limit)]
+    output = subprocess.run([*command, *arguments.inputs], check=True, stdout=subprocess.PIPE, text=True).stdout
+    result: dict[str, float] = json.loads(output.splitlines()[-1])
+    result["pages_per_second"] = result["pages"] / result["seconds"]
+    print(
+        f"{engine:16} {result['pages']:4.0f} pages {result['seconds']:8.1f} s {result['pages_per_second']:8.3f} pages/s"
+    )
+    return result
+
+
+def run_one(arguments: argparse.Namespace) -> None:
+    folder = Path(arguments.folder)
+    if arguments.engine == "batchocr":
+        pages, characters, seconds = read_with_batchocr(folder, arguments.inputs, arguments.limit)
+    else:
+        batch_size = int(arguments.engine.split("-")[1])
+        pages, characters, seconds = read_with_transformers(folder, arguments.inputs, arguments.limit, batch_size)
+    print(json.dumps({"pages": pages, "characters": characters, "seconds": seconds}))
+
+
+def compare(arguments: argparse.Namespace) -> None:
+    with tempfile.TemporaryDirectory() as temporary:
+        wide = arguments.checkpoint == "wide"
+        folder = make_wide_checkpoint(SAMPLE_MODEL, Path(temporary)) if wide else SAMPLE_MODEL
+        ours = measure(arguments, folder, "batchocr")
+        theirs = [measure(arguments, folder, f"transformers-{size}") for size in BATCH_SIZES]
+        best = max(theirs, key=lambda result: result["pages_per_second"])
+        ratio = ours["pages_per_second"] / best["pages_per_second"]
+        print(f"ratio            {ratio:.2f} ({platform.processor() or platform.machine()}, {os.cpu_count()} cores)")
+        report = {"checkpoint": arguments.checkpoint, "batchocr": ours, "transformers": theirs, "ratio": ratio}
+        print(json.dumps(report))
+        if ours["pages"] != best["pages"] or ours["characters"] != best["characters"]:
+            sys.exit("the two did not read the same: the figures cannot be compared")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("inputs", nargs="*", default=[str(ROOT / "sample_data" / "documents")])
+    parser.add_argument("--checkpoint", choices=["sample", "wide"], default="sample")
+    parser.add_argument("--limit", type=int, default=64, help="pages at most")
+    parser.add_argument("--engine", help=argparse.SUPPRESS)
+    parser.add_argument("--folder", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.engine:
+        run_one(arguments)
+    else:
+        compare(arguments)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,289 @@
+"""What a checkpoint may look like, and the sentence that says what is wrong with one."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pytest
+import torch
+from checkpoints import SHAPES, Shape, make_checkpoint
+from safetensors.torch import load_file, save_file
+
+from batchocr.backend.reference import ReferenceOps
+from batchocr.config import Config
+from batchocr.data import Completion, Pixels, Request, Sampling
+from batchocr.engine.engine import Engine
+from batchocr.errors import ModelError
+from batchocr.meter import Meter
+from batchocr.model.architecture import Architecture, read_architecture
+from batchocr.model.checkpoint import find_checkpoint, load_model
+from batchocr.model.weights import fingerprint
+from batchocr.session import Session
+
+Damage: TypeAlias = Callable[[Path], object]
+NORM = "model.language_model.norm.weight"
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_checkpoint(tmp_path_factory.mktemp("sound"))
+
+
+@pytest.fixture
+def folder(sound: Path, tmp_path: Path) -> Path:
+    """A copy of a sound checkpoint, to be changed."""
+    return Path(shutil.copytree(sound, tmp_path / "checkpoint"))
+
+
+def load(model: Path | str) -> Engine:
+    """The checkpoint as a run loads it."""
+    return Session(Config(model=str(model), device="cpu", max_new_tokens=64)).load()
+
+
+def change_json(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    values = json.loads(path.read_text())
+    change(values)
+    path.write_text(json.dumps(values))
+
+
+def config(**fields: object) -> Damage:
+    """Set fields of config.json."""
+    return lambda folder: change_json(folder / "config.json", lambda values: values.update(fields))
+
+
+def text_config(**fields: object) -> Damage:
+    return lambda folder: change_json(folder / "config.json", lambda values: values["text_config"].update(fields))
+
+
+def rope(**fields: object) -> Damage:
+    return lambda folder: change_json(
+        folder / "config.json", lambda values: values["text_config"]["rope_parameters"].update(fields)
+    )
+
+
+def without(*names: str) -> Damage:
+    return lambda folder: [(folder / name).unlink() for name in names]
+
+
+def with_text(name: str, text: str) -> Damage:
+    return lambda folder: (folder / name).write_text(text)
+
+
+def cut_short(folder: Path) -> None:
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def reshape_a_tensor(folder: Path) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    save_file(tensors | {NORM: tensors[NORM][:-1].clone()}, folder / "model.safetensors")
+
+
+def leave_out_a_tensor(folder: Path) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    del tensors[NORM]
+    save_file(tensors, folder / "model.safetensors")
+
+
+def shard(folder: Path) -> None:
+    """Split the weights over two files, as large checkpoints are."""
+    tensors = load_file(folder / "model.safetensors")
+    weight_map = {
+        name: f"model-0000{1 + number % 2}-of-00002.safetensors" for number, name in enumerate(sorted(tensors))
+    }
+    for file_name in set(weight_map.values()):
+        part = {name: tensor for name, tensor in tensors.items() if weight_map[name] == file_name}
+        save_file(part, folder / file_name, metadata={"format": "pt"})
+    (folder / "model.safetensors").unlink()
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": weight_map}))
+
+
+def lose_a_shard(folder: Path) -> None:
+    shard(folder)
+    (folder / "model-00002-of-00002.safetensors").unlink()
+
+
+DAMAGES: dict[str, tuple[Damage, str]] = {
+    "another architecture": (
+        config(model_type="qwen2_5_vl", architectures=["Qwen2_5_VLForConditionalGeneration"]),
+        "architecture 'qwen2_5_vl'. batchocr runs Qwen2-VL",
+    ),
+    "no config.json": (without("config.json"), "holds no config.json"),
+    "broken JSON": (with_text("config.json", '{"model_type": "qwen2_vl",'), "config.json cannot be read"),
+    "JSON that is no object": (with_text("config.json", "[]"), "config.json should hold a JSON object"),
+    "no vision_config": (
+        lambda folder: change_json(folder / "config.json", lambda values: values.pop("vision_config")),
+        "lacks the field 'vision_config'",
+    ),
+    "a number that is none": (text_config(hidden_size="wide"), "config.json holds a value that does not fit"),
+    "a list where fields should be": (config(text_config=["hidden_size"]), "config.json holds a value that does not"),
+    "no heads": (text_config(num_attention_heads=0), "num_attention_heads"),
+    "no preprocessor_config.json": (without("preprocessor_config.json"), "holds no preprocessor_config.json"),
+    "a preprocessor of another model": (
+        lambda folder: change_json(
+            folder / "preprocessor_config.json", lambda values: values.update(patch_size=16)
+        ),
+        "patch_size is 16 in the preprocessor, 14 in the model",
+    ),
+    "no tokenizer": (without("tokenizer.json", "tokenizer_config.json"), "holds no tokenizer"),
+    "a broken tokenizer": (with_text("tokenizer.json", "{"), "holds no tokenizer that transformers can load"),
+    "no chat template": (without("chat_template.jinja"), "holds no chat template"),
+    "no weights": (without("model.safetensors"), "holds no model.safetensors"),
+    "weights cut short": (cut_short, "model.safetensors is damaged or cut short"),
+    "empty weights": (with_text("model.safetensors", ""), "model.safetensors is damaged or cut short"),
+    "a tensor of a wrong shape": (
+        reshape_a_tensor,
+        f"tensor '{NORM}' has the shape [63], but config.json asks for [64]",
+    ),
+    "a missing tensor": (leave_out_a_tensor, "holds no tensor 'language_model.norm.weight'"),
+    "a missing shard": (lose_a_shard, "model-00002-of-00002.safetensors is missing"),
+    "an index without files": (with_text("model.safetensors.index.json", "{}"), "index.json has no weight_map"),
+    "an index of numbers": (
+        with_text("model.safetensors.index.json", '{"weight_map": {"a": 1, "b": "c"}}'),
+        "index.json has no weight_map",
+    ),
+    "mrope_section that does not fit": (
+        rope(mrope_section=[2, 2, 2]),
+        "mrope_section [2, 2, 2] sums to 6, but half of head_dim 16 is 8",
+    ),
+    "mrope_section of two": (rope(mrope_section=[4, 4]), "config.json holds a value that does not fit"),
+    "rope scaling": (rope(rope_type="yarn"), "scales its rotary positions by 'yarn'"),
+    "a sliding window": (text_config(use_sliding_window=True), "sliding-window attention"),
+    "untied without lm_head": (
+        lambda folder: [change(folder) for change in (config(tie_word_embeddings=False), UNTIED)],
+        "no lm_head.weight",
+    ),
+    "a tokenizer larger than the vocabulary": (
+        lambda folder: change_json(
+            folder / "tokenizer.json",
+            lambda values: values["added_tokens"].append(values["added_tokens"][0] | {"id": 262, "content": "<more>"}),
+        ),
+        "the tokenizer has 263 tokens, the model only 262",
+    ),
+    "an image token outside the vocabulary": (config(image_token_id=262), "image_token_id 262 lies outside"),
+}
+UNTIED = text_config(tie_word_embeddings=False)
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_what_is_wrong_with_a_checkpoint_is_named(folder: Path, name: str) -> None:
+    damage, sentence = DAMAGES[name]
+    damage(folder)
+    with pytest.raises(ModelError) as refusal:
+        load(folder)
+    assert sentence in str(refusal.value)
+    assert refusal.value.exit_code == 5
+
+
+def test_a_name_that_is_neither_a_folder_nor_a_hub_id_is_refused(tmp_path: Path) -> None:
+    for name in ("mineru", "./models/mineru", str(tmp_path / "none"), "~nobody/mineru", "a/b/c"):
+        with pytest.raises(ModelError, match="is no folder, and no Hugging Face id"):
+            load(name)
+
+
+def test_a_hub_id_that_is_not_here_is_refused_where_there_is_no_network(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    with pytest.raises(ModelError, match="The model owner/name is not on this machine"):
+        find_checkpoint("owner/name", None)
+
+
+def test_tied_said_in_text_config_only_needs_no_lm_head(folder: Path) -> None:
+    config(tie_word_embeddings=False)(folder)
+    assert not any("lm_head" in name for name in load_file(folder / "model.safetensors"))
+    assert read_architecture(folder).language.tied_embeddings
+    load(folder)
+
+
+def test_shards_load_as_one_file_does(sound: Path, folder: Path) -> None:
+    shard(folder)
+    assert answer(folder) == answer(sound)
+
+
+def answer(folder: Path) -> Completion:
+    """What the model says to a grey image, in 8 tokens."""
+    engine = load(folder)
+    request = Request(Pixels(56, 84, bytearray(b"\x80" * (56 * 84 * 3))), "\nText Recognition:", Sampling(8))
+    assert engine.submit(0, request) is None
+    answers: dict[int, Completion] = {}
+    while engine.has_work:
+        answers.update(engine.step(Meter()))
+    return answers[0]
+
+
+def test_both_layouts_of_the_config_say_the_same(tmp_path: Path) -> None:
+    flat, nested = (
+        read_architecture(make_checkpoint(tmp_path / str(is_flat), Shape(flat_config=is_flat)))
+        for is_flat in (True, False)
+    )
+    assert flat == nested
+
+
+def test_both_layouts_of_the_image_limits_say_the_same(folder: Path) -> None:
+    path = folder / "preprocessor_config.json"
+    by_edges = images_with(path, {"size": {"shortest_edge": 784, "longest_edge": 9_408}})
+    by_pixels = images_with(path, {"min_pixels": 784, "max_pixels": 9_408})
+    in_processor = read_architecture_of_processor(folder)
+    assert by_edges == by_pixels == in_processor
+    assert (by_edges.images.min_pixels, by_edges.images.max_pixels) == (784, 9_408)
+
+
+def images_with(path: Path, limits: dict[str, object]) -> Architecture:
+    path.write_text(json.dumps({"patch_size": 14, "merge_size": 2, **limits}))
+    return read_architecture(path.parent)
+
+
+def read_architecture_of_processor(folder: Path) -> Architecture:
+    """With the preprocessor's values inside processor_config.json, where newer checkpoints have them."""
+    values = json.loads((folder / "preprocessor_config.json").read_text())
+    (folder / "preprocessor_config.json").unlink()
+    (folder / "processor_config.json").write_text(json.dumps({"image_processor": values}))
+    return read_architecture(folder)
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_every_shape_is_read_as_it_was_made(tmp_path: Path, name: str) -> None:
+    shape = SHAPES[name]
+    read = read_architecture(make_checkpoint(tmp_path, shape))
+    assert read.language.head_dim == shape.head_dim
+    assert read.language.mrope_section == shape.mrope
+    assert read.language.tied_embeddings == shape.tied
+    assert (read.vision.patch_size, read.vision.head_dim) == (shape.patch_size, shape.vision_head_dim)
+
+
+def test_the_fingerprint_is_of_the_content_and_not_of_the_place(sound: Path, folder: Path) -> None:
+    assert fingerprint(folder) == fingerprint(sound)
+
+
+def flip_a_weight_bit(folder: Path) -> None:
+    path = folder / "model.safetensors"
+    weights = bytearray(path.read_bytes())
+    weights[-1] ^= 1
+    path.write_bytes(weights)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        flip_a_weight_bit,
+        config(image_token_id=261),
+        with_text("generation_config.json", "{}"),
+        with_text("chat_template.jinja", "{{ messages }}"),
+        shard,
+    ],
+    ids=["weights", "config", "generation config", "chat template", "shards"],
+)
+def test_the_fingerprint_changes_with_whatever_may_change_the_text(sound: Path, folder: Path, change: Damage) -> None:
+    change(folder)
+    assert fingerprint(folder) != fingerprint(sound)
+
+
+def test_weights_are_kept_in_the_dtype_asked_for(sound: Path) -> None:
+    model = load_model(sound, device=torch.device("cpu"), dtype=torch.bfloat16, ops=ReferenceOps())
+    assert model.language.dtype == torch.bfloat16

@@ -1,0 +1,192 @@
+"""The command, through its entry point: exit codes, signals, and what it says. The run behind it is a stand-in."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from dataclasses import fields
+
+import pytest
+
+from batchocr.config import Config
+
+STAND_IN = """
+import signal, sys, types
+from batchocr import errors
+from batchocr.meter import Ledger, Meter
+from batchocr.report import Circumstances, make_report
+
+def report(reason="finished", found=10, failed=0):
+    ledger = Ledger(documents=1, found=found)
+    ledger.by_status.update({"ok": 10 - failed, "failed": failed})
+    return make_report(ledger, Meter(), Circumstances(reason, start_up_s=1.0, work_s=1.0, workers=1))
+
+def wait_for_stop(stop):
+    print("ready", flush=True)
+    while stop.reason is None:
+        signal.pause()
+    return report("interrupted" if stop.reason == "interrupted" else "stopped")
+
+def run_with(config, inputs, *, out, stop, progress):
+    BODY
+
+api = types.ModuleType("batchocr.api")
+api.run_with = run_with
+sys.modules["batchocr.api"] = api
+from batchocr.cli import main
+main()
+"""
+RUN = ("run", "docs", "--out", "table.parquet")
+
+
+def start(body: str, *arguments: str) -> subprocess.Popen[str]:
+    """The command with `body` in place of the run."""
+    return subprocess.Popen(
+        [sys.executable, "-c", STAND_IN.replace("BODY", body), *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
+    """The exit code, and what was said on stderr."""
+    _, said = process.communicate(timeout=60)
+    return process.returncode, said
+
+
+def command(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """The command as it is."""
+    return subprocess.run([sys.executable, "-m", "batchocr", *arguments], capture_output=True, text=True, timeout=60)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("run", "docs"), "--out"),
+        (("run", "--out", "table.parquet"), "INPUT"),
+        ((*RUN, "--dtype", "float16"), "float32"),
+        ((*RUN, "--dpi", "0"), "batchocr: error: --dpi must be more than 0, not 0"),
+        ((*RUN, "--limit", "0"), "batchocr: error: --limit must be more than 0, not 0"),
+        ((*RUN, "--shard", "9/8"), "batchocr: error: --shard I/N needs"),
+        ((*RUN, "--stop-after", "90"), "batchocr: error: --stop-after '90': '90' is no duration"),
+        ((*RUN, "--recipe", "gpu9"), "batchocr: error: there is no recipe gpu9"),
+    ],
+)
+def test_wrong_usage_ends_with_2_and_says_what_is_wrong(arguments: tuple[str, ...], said: str) -> None:
+    done = command(*arguments)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("width", ["80", "120"])
+def test_the_help_names_every_option_unbroken(width: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", width)
+    shown = command("run", "--help").stdout
+    for field in fields(Config):
+        switched_off = "no-" if field.name in ("penalties", "resume") else ""
+        assert f"--{switched_off}{field.name.replace('_', '-')} " in shown
+    assert max(len(line) for line in shown.splitlines()) <= int(width)
+
+
+def test_the_version_is_printed() -> None:
+    done = command("--version")
+    assert (done.returncode, done.stdout.split()[0]) == (0, "batchocr")
+
+
+@pytest.mark.parametrize(
+    ("body", "arguments", "code", "said"),
+    [
+        ("return report()", (), 0, "the table is table.parquet, the report table.parquet.report.json"),
+        ("return report(failed=1)", (), 3, "1 of 10 items failed, more than --max-page-error-rate 0 allows"),
+        ("return report(failed=1)", ("--max-page-error-rate", "0.1"), 0, "9 ok + 0 degraded + 1 failed"),
+        ("return report(found=11)", (), 1, "not every one is accounted for"),
+        ("raise errors.NoInputError('no file')", (), 4, "batchocr: error: no file\n"),
+        ("raise errors.ModelError('no weights')", (), 5, "batchocr: error: no weights\n"),
+        ("raise errors.OutputMismatchError('not ours')", (), 6, "batchocr: error: not ours\n"),
+        ("raise KeyError('x')", (), 1, "batchocr: error: a bug in batchocr: KeyError: 'x'; --verbose shows where\n"),
+    ],
+)
+def test_how_the_run_went_decides_the_exit_code(body: str, arguments: tuple[str, ...], code: int, said: str) -> None:
+    exit_code, stderr = ended(start(body, *RUN, *arguments))
+    assert exit_code == code
+    assert said in stderr
+    assert "Traceback" not in stderr
+
+
+def test_verbose_shows_where_an_error_came_from() -> None:
+    exit_code, stderr = ended(start("raise errors.ModelError('no weights')", *RUN, "--verbose"))
+    assert exit_code == 5
+    assert "batchocr: error: no weights\nTraceback" in stderr
+
+
+def test_only_the_flags_that_were_given_reach_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BATCHOCR_PASSWORD", "secret")
+    flags = ("--recipe", "cpu", "--no-penalties", "--vit-batch-size", "4", "--stop-after", "1m", "--shard", "2/8")
+    process = start("print(repr(config), inputs, out); return report()", *RUN, "@list.txt", "-", *flags)
+    config = Config(
+        password="secret",
+        penalties=False,
+        vit_batch_size=4,
+        vit_max_patches=8192,
+        llm_batch_size=16,
+        prefill_max_tokens=4096,
+        embedding_queue_tokens=16384,
+        stop_after=60.0,
+        shard=(2, 8),
+    )
+    assert process.communicate(timeout=60)[0] == f"{config!r} ['docs', '@list.txt', '-'] table.parquet\n"
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 75)], ids=lambda value: str(value))
+def test_a_signal_ends_the_run_in_good_order_and_says_how_to_go_on(number: signal.Signals, code: int) -> None:
+    process = start("return wait_for_stop(stop)", *RUN)
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.send_signal(number)
+    exit_code, stderr = ended(process)
+    assert exit_code == code
+    assert "stopping once the pages in flight are finished" in stderr
+    assert "run the same command again to go on" in stderr
+
+
+def test_a_second_interrupt_ends_the_run_at_once() -> None:
+    process = start("wait_for_stop(stop); print('stopping', flush=True)\n    while True: signal.pause()", *RUN)
+    assert process.stdout is not None
+    for _ in range(2):
+        process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+    exit_code, stderr = ended(process)
+    assert exit_code == 130
+    assert "Traceback" not in stderr
+
+
+def test_quiet_leaves_only_warnings_and_errors() -> None:
+    exit_code, stderr = ended(start("progress and progress.show(1, 1, True, 0); return report()", *RUN, "--quiet"))
+    assert (exit_code, stderr) == (0, "")
+
+
+def test_the_json_log_is_one_object_a_line_and_ends_with_the_report() -> None:
+    body = "progress.show(9, 10, True, 2); progress.close(); return report(failed=2)"
+    exit_code, stderr = ended(start(body, *RUN, "--log-format", "json"))
+    lines = [json.loads(line) for line in stderr.splitlines()]
+    assert exit_code == 3
+    assert [line["level"] for line in lines] == ["info", "info", "info", "info", "warning"]
+    assert (lines[0]["done"], lines[0]["planned"], lines[0]["failed"]) == (9, 10, 2)
+    assert lines[2]["report"]["items"]["failed"] == 2
+
+
+def test_warnings_and_logs_of_libraries_are_kept_from_the_user() -> None:
+    body = "import warnings, logging; warnings.warn('w'); logging.getLogger('other').warning('l'); return report()"
+    assert ended(start(body, *RUN, "--quiet")) == (0, "")
+
+
+@pytest.mark.parametrize("closed", ["2>&-", "2>&1 >/dev/null | true"])
+def test_a_reader_of_stderr_that_has_gone_changes_nothing(closed: str) -> None:
+    program = STAND_IN.replace("BODY", "progress.show(1, 1, True, 0); return report(failed=1)")
+    script = f'"$0" -c "$1" run docs --out table.parquet {closed}; exit ${{PIPESTATUS[0]}}'
+    done = subprocess.run(["bash", "-c", script, sys.executable, program], timeout=60, check=False)
+    assert done.returncode == 3

@@ -1,0 +1,134 @@
+"""Options and recipes: what is taken, what is refused, and which of two wins."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from batchocr.config import Config, from_flags, load_recipe, make_config
+from batchocr.errors import UsageError
+
+
+def recipe(folder: Path, text: str) -> str:
+    path = folder / "recipe.toml"
+    path.write_text(text)
+    return str(path)
+
+
+def test_without_options_the_defaults_hold() -> None:
+    assert make_config({}) == Config()
+
+
+def test_flags_win_over_the_recipe_and_the_recipe_over_defaults(tmp_path: Path) -> None:
+    path = recipe(tmp_path, "dpi = 150\nvit-batch-size = 4\n")
+    config = make_config({"dpi": 300}, path)
+    assert (config.dpi, config.vit_batch_size, config.max_new_tokens) == (300, 4, Config().max_new_tokens)
+
+
+def test_keys_of_a_recipe_are_flags_with_dashes_or_underscores(tmp_path: Path) -> None:
+    path = recipe(tmp_path, 'no-penalties = true\nno_resume = true\nstop-after = "1h30m"\nshard = "2/8"\n')
+    assert load_recipe(path) == {"penalties": False, "resume": False, "stop_after": 5400.0, "shard": (2, 8)}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("vit-batchsize = 4", "did you mean 'vit_batch_size'"),
+        ("colour = 'red'", "there are: backend, device, dpi"),
+        ("penalties = false", "did you mean 'no_penalties'"),
+        ("dpi = '200'", "--dpi '200': should be a valid integer"),
+        ("dpi = true", "--dpi True"),
+        ("dtype = 'float16'", "should be 'auto', 'float32' or 'bfloat16'"),
+        ("no-resume = 'yes'", "--resume 'yes': should be a valid boolean"),
+        ("workers = 0", "--workers must be more than 0"),
+        ("pages = '3-1'", "runs backwards"),
+        ("stop-after = 'soon'", "no duration; write it as 3h55m or 90s"),
+        ("shard = [1, 2]", "--shard [1, 2]: should be a valid tuple"),
+        ("dpi 200", "line 1"),
+    ],
+)
+def test_a_recipe_that_cannot_work_is_refused_with_its_file_and_key(tmp_path: Path, text: str, said: str) -> None:
+    path = recipe(tmp_path, text)
+    with pytest.raises(UsageError) as refusal:
+        make_config({}, path)
+    assert path in str(refusal.value)
+    assert said in str(refusal.value)
+
+
+def test_recipes_that_come_with_batchocr_go_by_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "cpu").write_text("dpi = 1")
+    monkeypatch.chdir(tmp_path)
+    assert load_recipe("cpu")["llm_batch_size"] == 16
+
+
+def test_every_recipe_that_comes_with_batchocr_can_be_loaded() -> None:
+    recipes = list((Path(__file__).parent.parent / "recipes").glob("*.toml"))
+    assert recipes
+    for path in recipes:
+        assert len(load_recipe(path.stem)) == len(tomllib.loads(path.read_text()))
+
+
+def test_an_unknown_recipe_names_those_there_are() -> None:
+    with pytest.raises(UsageError, match=r"no recipe gpu.*one of: cpu"):
+        load_recipe("gpu")
+
+
+@pytest.mark.parametrize("name", ["./there-is-none.toml", "/"])
+def test_a_recipe_that_is_no_readable_file_is_refused(name: str) -> None:
+    with pytest.raises(UsageError, match=name):
+        load_recipe(name)
+
+
+def test_a_recipe_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "recipe.toml"
+    path.write_bytes(b"model = '\xff'")
+    with pytest.raises(UsageError, match="cannot be read"):
+        load_recipe(str(path))
+
+
+def test_paths_are_taken_for_text(tmp_path: Path) -> None:
+    assert make_config({"model": tmp_path}).model == str(tmp_path)
+
+
+def test_an_unknown_option_is_refused() -> None:
+    with pytest.raises(UsageError, match="did you mean 'workers'"):
+        make_config({"worker": 2})
+
+
+def test_flags_that_switch_off_set_the_field_they_switch_off() -> None:
+    assert from_flags({"no_resume": True, "dpi": 72}) == {"resume": False, "dpi": 72}
+
+
+@given(st.integers(0, 99), st.integers(0, 99), st.integers(0, 99))
+def test_durations_are_hours_minutes_and_seconds(hours: int, minutes: int, seconds: int) -> None:
+    total = hours * 3600 + minutes * 60 + seconds
+    text = f"{hours}h{minutes}m{seconds}s"
+    if total:
+        assert make_config({"stop_after": text}).stop_after == total
+    else:
+        with pytest.raises(UsageError, match="--stop-after must be more than 0"):
+            make_config({"stop_after": text})
+
+
+@pytest.mark.parametrize("text", ["", "90", "1.5h", "5m3h", "-5s", "٣s", "3 h"])
+def test_what_is_no_duration_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="--stop-after"):
+        make_config({"stop_after": text})
+
+
+@pytest.mark.parametrize("text", ["", "1", "0/2", "3/2", "1/2/3", "a/b"])
+def test_what_is_no_shard_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="--shard"):
+        make_config({"shard": text})
+
+
+@pytest.mark.parametrize(
+    "options", [{"memory_fraction": 0.0}, {"memory_fraction": float("nan")}, {"max_page_error_rate": 1.1}]
+)
+def test_shares_stay_within_their_bounds(options: dict[str, float]) -> None:
+    with pytest.raises(UsageError, match="must be"):
+        make_config(options)

@@ -1,0 +1,43 @@
+"""What a start costs: heavy libraries are loaded when they are needed, not before."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import batchocr
+from batchocr.errors import BatchOcrError
+
+HEAVY = {"torch", "transformers", "pymupdf", "pyarrow", "PIL", "mineru_vl_utils"}
+
+
+def loaded_after(code: str) -> set[str]:
+    """The modules that a fresh interpreter has loaded once it has run `code`."""
+    probe = f"import sys\ntry:\n    {code}\nexcept SystemExit:\n    pass\nprint('\\n' + ' '.join(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
+    return set(done.stdout.splitlines()[-1].split())
+
+
+def test_importing_batchocr_loads_nothing_heavy() -> None:
+    assert not loaded_after("import batchocr; batchocr.__version__; batchocr.BatchOcrError; batchocr.Config") & HEAVY
+
+
+def test_the_help_loads_nothing_heavy() -> None:
+    for arguments in (["--help"], ["run", "--help"]):
+        loaded = loaded_after(f"sys.argv[1:] = {arguments!r}; from batchocr.cli import main; main()")
+        assert "batchocr.cli" in loaded
+        assert not loaded & HEAVY
+
+
+def test_every_public_name_is_there() -> None:
+    for name in batchocr.__all__:
+        assert getattr(batchocr, name)
+    assert batchocr.BatchOcrError is BatchOcrError
+    assert set(batchocr.__all__) <= set(dir(batchocr))
+
+
+def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'Reader'"):
+        batchocr.Reader  # noqa: B018
