@@ -25,13 +25,13 @@ Inputs = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 
 class Ocr:
-    """A loaded model. Its options are those of the command line, with underscores; see Config.
+    """A loaded model. Its options are the fields of Config, those of the command line with underscores; and `recipe`.
 
     Raises UsageError, ModelError.
     """
 
     def __init__(self, **options: object) -> None:
-        self._session = Session(make_config(options))
+        self._session = Session(_config(options))
         self._session.load()
 
     def process(self, inputs: Inputs) -> Iterator[PageResult]:
@@ -77,7 +77,7 @@ def run(inputs: Inputs, *, out: str | os.PathLike[str], **options: object) -> Re
     Goes on with an unfinished output of the same settings. Raises UsageError, NoInputError, ModelError, OutputError,
     EngineError; what failed on single pages is in the table and counted in the report.
     """
-    config = make_config(options)
+    config = _config(options)
     return run_with(config, inputs, out=Path(out), stop=StopSwitch(config.stop_after), progress=None)
 
 
@@ -87,6 +87,11 @@ def run_with(config: Config, inputs: Inputs, *, out: Path, stop: StopSwitch, pro
     table_for(out)
     documents = list_documents(config, inputs)
     return write_output(Session(config), documents, out, stop, progress, started_s=started_s)
+
+
+def _config(options: dict[str, object]) -> Config:
+    recipe = options.pop("recipe", None)
+    return make_config(options, None if recipe is None else str(recipe))
 
 
 def list_documents(config: Config, inputs: Inputs) -> list[Document]:

@@ -67,6 +67,7 @@ def _read(reading: Pass, journal: Journal, progress: Progress | None) -> None:
             journal.append(entry)
             reading.meter.add("write", time.perf_counter() - started_s)
     finally:
+        show()
         if progress is not None:
             progress.close()
 

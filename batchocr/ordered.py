@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import atexit
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from queue import Full, Queue
 
 from batchocr.data import Document, PageResult
-from batchocr.intake import RowKey
+from batchocr.intake import RowCursor, RowKey
 from batchocr.output.journal import Entry
 from batchocr.session import Pass, Session
 from batchocr.stop import StopSwitch
@@ -24,22 +24,19 @@ _POLL_S = 0.2
 def read_in_order(session: Session, documents: Sequence[Document]) -> Iterator[PageResult]:
     """Yield a row per page, in input order. Ends its workers when it is closed. Raises what reading raises."""
     stop = StopSwitch(session.config.stop_after)
-    left = threading.Event()
-    rows: _Rows = Queue(maxsize=session.pages_in_flight)
-    with (
-        Pass(session, documents, stop, finished=None, started_s=time.perf_counter()) as reading,
-        ThreadPoolExecutor(1, thread_name_prefix="batchocr-run") as thread,
-    ):
-        ended = thread.submit(_read_ahead, reading, rows, left)
-        try:
-            yield from _in_order(reading, rows)
-            ended.result()
-        finally:
-            left.set()
+    reading = Pass(session, documents, stop, finished=None, started_s=time.perf_counter())
+    ahead = _ReadAhead(reading, max_rows=session.pages_in_flight)
+    # A script can end with its loop half done: this generator is closed only when threads can no longer be waited for.
+    atexit.register(ahead.close)
+    try:
+        yield from _in_order(reading.intake.rows(), ahead.rows)
+        ahead.raise_error()
+    finally:
+        atexit.unregister(ahead.close)
+        ahead.close()
 
 
-def _in_order(reading: Pass, rows: _Rows) -> Iterator[PageResult]:
-    order = reading.intake.rows()
+def _in_order(order: RowCursor, rows: _Rows) -> Iterator[PageResult]:
     expected = None
     early: dict[RowKey, PageResult] = {}
     while (row := rows.get()) is not None:
@@ -53,27 +50,52 @@ def _in_order(reading: Pass, rows: _Rows) -> Iterator[PageResult]:
     yield from (early[key] for key in sorted(early, key=lambda key: (key.document, key.page_index or 0)))
 
 
-def _read_ahead(reading: Pass, rows: _Rows, left: threading.Event) -> None:
-    """Put rows into the queue until the end, or until the caller has left."""
+class _ReadAhead:
+    """Puts the rows of a pass into a queue, on a thread of its own, until the end or until `close`.
 
-    def put(row: tuple[RowKey, Entry] | None) -> None:
-        while not left.is_set():
+    The thread is a daemon, or a script that ends with its loop half done would wait for it for ever.
+    """
+
+    def __init__(self, reading: Pass, max_rows: int) -> None:
+        self.rows: _Rows = Queue(max_rows)
+        self._reading = reading
+        self._left = threading.Event()
+        self._error: Exception | None = None
+        self._thread = threading.Thread(target=self._run, name="batchocr-run", daemon=True)
+        self._thread.start()
+
+    def raise_error(self) -> None:
+        """Raise what reading raised, once `rows` has ended."""
+        if self._error is not None:
+            raise self._error
+
+    def close(self) -> None:
+        """End the thread, the workers and the engine's thread, whatever they are at."""
+        self._left.set()
+        self._thread.join()
+        self._reading.close()
+
+    def _run(self) -> None:
+        try:
+            for row in self._reading.results(tick=self._check):
+                self._put(row)
+        except _CallerLeftError:
+            return
+        except Exception as error:  # noqa: BLE001 (carried to the caller's thread)
+            self._error = error
+        self._put(None)
+
+    def _put(self, row: tuple[RowKey, Entry] | None) -> None:
+        """Put a row into the queue as soon as there is room, unless the caller has left."""
+        while not self._left.is_set():
             with suppress(Full):
-                rows.put(row, timeout=_POLL_S)
+                self.rows.put(row, timeout=_POLL_S)
                 return
 
-    with suppress(_CallerLeftError):
-        try:
-            for row in reading.results(tick=lambda: _check(left)):
-                put(row)
-        finally:
-            put(None)
+    def _check(self) -> None:
+        if self._left.is_set():
+            raise _CallerLeftError
 
 
 class _CallerLeftError(Exception):
     """Nobody waits for rows any more."""
-
-
-def _check(left: threading.Event) -> None:
-    if left.is_set():
-        raise _CallerLeftError

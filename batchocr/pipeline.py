@@ -24,6 +24,8 @@ logger = logging.getLogger(__name__)
 _TICK_S = 0.5
 _MAX_ATTEMPTS = 2
 _AFFINITY_PAGES = 8
+_ROWS_AHEAD = 2000
+"""Documents are opened ahead up to so many rows: it costs little, and whoever watches sees the whole sooner."""
 
 
 @dataclass(slots=True, eq=False)
@@ -94,12 +96,11 @@ class Pipeline:
 
     def _begin(self) -> bool:
         """Open a document a little ahead, or begin a row; returns False where nothing may be begun now."""
-        index = self._next_document()
+        full = len(self._tasks) - self._num_opening >= self._pages_in_flight
+        index = self._next_document(_ROWS_AHEAD if full else self._pages_in_flight)
         if index is not None:
             return self._begin_task(RowKey(index, None))
-        if len(self._tasks) - self._num_opening >= self._pages_in_flight:
-            return False
-        key = self._intake.next_row()
+        key = None if full else self._intake.next_row()
         if key is None:
             return False
         if key.page_index is None:
@@ -110,11 +111,14 @@ class Pipeline:
         self._intake.give_back(key)
         return False
 
-    def _next_document(self) -> int | None:
+    def _next_document(self, rows_ahead: int) -> int | None:
+        """The next document to open, if fewer rows than these are known to follow and a worker has none to open."""
+        if self._num_opening >= len(self._pool.workers):
+            return None
         if self._reopen:
             return self._reopen.popleft()
         ready = self._intake.num_planned - self._intake.num_handed_out + self._num_opening
-        return self._intake.next_document() if ready < self._pages_in_flight else None
+        return self._intake.next_document() if ready < rows_ahead else None
 
     def _begin_task(self, key: RowKey) -> bool:
         """Give a worker the task; returns False where none can take it yet."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from importlib.metadata import version
 from types import TracebackType
 from typing import Self
@@ -20,6 +21,7 @@ from batchocr.data import Document
 from batchocr.engine.engine import Engine
 from batchocr.engine.limits import engine_limits
 from batchocr.engine.thread import EngineThread
+from batchocr.errors import UsageError
 from batchocr.input.page_spec import parse_page_spec
 from batchocr.intake import FinishedRows, Intake, RowKey
 from batchocr.meter import Ledger, Meter
@@ -64,6 +66,7 @@ class Session:
         self.pages_in_flight = config.pages_in_flight or self._pages_in_flight()
         self.facts = self._facts()
         self._engine: Engine | None = None
+        self._engine_free = threading.Lock()
 
     def load(self) -> Engine:
         """The engine; its weights are read on the first call."""
@@ -71,6 +74,16 @@ class Session:
             model = load_model(self._folder, device=self.device, dtype=self.dtype, ops=self.ops)
             self._engine = Engine(model, self.limits)
         return self._engine
+
+    @contextmanager
+    def lend_engine(self) -> Iterator[Engine]:
+        """The engine, for one pass at a time. Raises UsageError while another has it."""
+        if not self._engine_free.acquire(blocking=False):
+            raise UsageError("this model is reading already: end that loop first, or make another Ocr")
+        try:
+            yield self.load()
+        finally:
+            self._engine_free.release()
 
     def unload(self) -> None:
         """Let go of the engine and its memory."""
@@ -149,7 +162,7 @@ class Pass:
         with ExitStack() as undo:
             # The workers start up while the weights are read.
             self._pool = undo.enter_context(WorkerPool(session.workers, setup))
-            self._engine = EngineThread(session.load(), self._engine_meter, self._pool.wake)
+            self._engine = EngineThread(undo.enter_context(session.lend_engine()), self._engine_meter, self._pool.wake)
             undo.callback(self._engine.close)
             self._closing = undo.pop_all()
         self._work_started_s = time.perf_counter()

@@ -70,10 +70,10 @@ class PromptFormat:
                 f"{architecture.language.vocab_size}: they are not of one checkpoint."
             )
         # Without its files, transformers makes up a tokenizer of one token.
-        if not 0 <= self._image_token_id < len(self._tokenizer):
+        if self._tokenizer.convert_ids_to_tokens(self._image_token_id) is None:
             raise ModelError(
-                f"{folder}: image_token_id {self._image_token_id} is none of the tokenizer's {len(self._tokenizer)} "
-                "tokens: are all of the tokenizer's files there (tokenizer.json)?"
+                f"{folder}: image_token_id {self._image_token_id} is not in the tokenizer: "
+                "are all of the tokenizer's files there (tokenizer.json)?"
             )
 
     def _read_stop_tokens(self, folder: Path) -> frozenset[int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -94,19 +94,20 @@ def fingerprint(folder: Path) -> str:
         for path in sorted(path for pattern in _SMALL_FILES for path in folder.glob(pattern)):
             digest.update(path.name.encode() + path.read_bytes())
         for name in weight_files(folder):
-            _add_sample(digest, folder / name)
+            for sample in _samples(folder / name):
+                digest.update(sample)
     except OSError as error:
         raise ModelError(f"{folder} cannot be read: {error}") from error
     return digest.hexdigest()
 
 
-def _add_sample(digest: hashlib._Hash, path: Path) -> None:
+def _samples(path: Path) -> Iterator[bytes]:
     size = path.stat().st_size
-    digest.update(json.dumps([path.name, size]).encode())
+    yield json.dumps([path.name, size]).encode()
     with path.open("rb") as file:
         for offset in range(0, size, _SAMPLE_STRIDE):
             file.seek(offset)
-            digest.update(file.read(_SAMPLE_BYTES))
+            yield file.read(_SAMPLE_BYTES)
 
 
 def _canonical(name: str) -> str:
