@@ -25,7 +25,7 @@ from batchocr.model.weights import fingerprint
 from batchocr.session import Session
 
 Damage: TypeAlias = Callable[[Path], object]
-NORM = "model.language_model.norm.weight"
+NORM = "model.norm.weight"
 
 
 @pytest.fixture(scope="module")
@@ -107,6 +107,7 @@ def lose_a_shard(folder: Path) -> None:
     (folder / "model-00002-of-00002.safetensors").unlink()
 
 
+NOT_TIED = text_config(tie_word_embeddings=False)
 DAMAGES: dict[str, tuple[Damage, str]] = {
     "another architecture": (
         config(model_type="qwen2_5_vl", architectures=["Qwen2_5_VLForConditionalGeneration"]),
@@ -124,14 +125,20 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
     "no heads": (text_config(num_attention_heads=0), "num_attention_heads"),
     "no preprocessor_config.json": (without("preprocessor_config.json"), "holds no preprocessor_config.json"),
     "a preprocessor of another model": (
-        lambda folder: change_json(
-            folder / "preprocessor_config.json", lambda values: values.update(patch_size=16)
-        ),
+        lambda folder: change_json(folder / "preprocessor_config.json", lambda values: values.update(patch_size=16)),
         "patch_size is 16 in the preprocessor, 14 in the model",
     ),
-    "no tokenizer": (without("tokenizer.json", "tokenizer_config.json"), "holds no tokenizer"),
+    "no tokenizer": (
+        without("tokenizer.json", "tokenizer_config.json"),
+        "is not in the tokenizer: are all of the tokenizer's files there",
+    ),
     "a broken tokenizer": (with_text("tokenizer.json", "{"), "holds no tokenizer that transformers can load"),
     "no chat template": (without("chat_template.jinja"), "holds no chat template"),
+    "a broken chat template": (with_text("chat_template.jinja", "{% if %}"), "chat template cannot be used"),
+    "a chat template without images": (
+        with_text("chat_template.jinja", "{{ messages[1].role }}"),
+        "chat template does not place exactly one image token",
+    ),
     "no weights": (without("model.safetensors"), "holds no model.safetensors"),
     "weights cut short": (cut_short, "model.safetensors is damaged or cut short"),
     "empty weights": (with_text("model.safetensors", ""), "model.safetensors is damaged or cut short"),
@@ -142,10 +149,6 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
     "a missing tensor": (leave_out_a_tensor, "holds no tensor 'language_model.norm.weight'"),
     "a missing shard": (lose_a_shard, "model-00002-of-00002.safetensors is missing"),
     "an index without files": (with_text("model.safetensors.index.json", "{}"), "index.json has no weight_map"),
-    "an index of numbers": (
-        with_text("model.safetensors.index.json", '{"weight_map": {"a": 1, "b": "c"}}'),
-        "index.json has no weight_map",
-    ),
     "mrope_section that does not fit": (
         rope(mrope_section=[2, 2, 2]),
         "mrope_section [2, 2, 2] sums to 6, but half of head_dim 16 is 8",
@@ -154,7 +157,7 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
     "rope scaling": (rope(rope_type="yarn"), "scales its rotary positions by 'yarn'"),
     "a sliding window": (text_config(use_sliding_window=True), "sliding-window attention"),
     "untied without lm_head": (
-        lambda folder: [change(folder) for change in (config(tie_word_embeddings=False), UNTIED)],
+        lambda folder: [change(folder) for change in (config(tie_word_embeddings=False), NOT_TIED)],
         "no lm_head.weight",
     ),
     "a tokenizer larger than the vocabulary": (
@@ -164,9 +167,8 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
         ),
         "the tokenizer has 263 tokens, the model only 262",
     ),
-    "an image token outside the vocabulary": (config(image_token_id=262), "image_token_id 262 lies outside"),
+    "an image token outside the vocabulary": (config(image_token_id=262), "image_token_id 262 is not in the tokenizer"),
 }
-UNTIED = text_config(tie_word_embeddings=False)
 
 
 @pytest.mark.parametrize("name", DAMAGES)
@@ -203,7 +205,7 @@ def test_tied_said_in_text_config_only_needs_no_lm_head(folder: Path) -> None:
 
 def test_shards_load_as_one_file_does(sound: Path, folder: Path) -> None:
     shard(folder)
-    assert answer(folder) == answer(sound)
+    assert answer(folder).text == answer(sound).text
 
 
 def answer(folder: Path) -> Completion:

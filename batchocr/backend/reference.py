@@ -33,7 +33,8 @@ class ReferenceOps:
             _sdpa(*(part.transpose(0, 1).unsqueeze(0) for part in qkv), causal=causal)
             for qkv in zip(*(torch.split(x, lengths) for x in (q, k, v)), strict=True)
         ]
-        return torch.cat([part.squeeze(0).transpose(0, 1) for part in parts])
+        parts = [part.squeeze(0).transpose(0, 1) for part in parts]
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
 
     def store_kv(self, cache: Tensor, k: Tensor, v: Tensor, slots: Tensor) -> None:
         cache[0].flatten(0, 1).index_copy_(0, slots, k)
@@ -65,7 +66,7 @@ class ReferenceOps:
         return F.layer_norm(x, (x.shape[-1],), weight, bias, eps)
 
     def quick_gelu(self, x: Tensor) -> Tensor:
-        return x * torch.sigmoid(1.702 * x)
+        return (1.702 * x).sigmoid_().mul_(x)
 
     def silu_mul(self, gate_up: Tensor) -> Tensor:
         gate, up = gate_up.chunk(2, dim=-1)
@@ -80,7 +81,11 @@ def _sdpa(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, mask: Tensor
 
 def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     first, second = x.float().chunk(2, dim=-1)
-    return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1).to(x.dtype)
+    turned = torch.empty(x.shape, dtype=torch.float32, device=x.device)
+    half = first.shape[-1]
+    torch.mul(first, cos, out=turned[..., :half]).addcmul_(second, sin, value=-1)
+    torch.mul(second, cos, out=turned[..., half:]).addcmul_(first, sin)
+    return turned.to(x.dtype)
 
 
 def _groups_of_similar_length(lengths: Sequence[int]) -> Iterator[list[int]]:

@@ -47,8 +47,9 @@ class Preprocessor:
         self._limits = limits
         self._ops = ops
         self._device = device
-        mean = torch.tensor(limits.mean, device=device)
-        std = torch.tensor(limits.std, device=device)
+        values_per_channel = shape.patch_size**2
+        mean = torch.tensor(limits.mean, device=device).repeat_interleave(values_per_channel)
+        std = torch.tensor(limits.std, device=device).repeat_interleave(values_per_channel)
         self._scale = 1.0 / (255.0 * std)
         self._offset = -mean / std
 
@@ -72,7 +73,8 @@ class Preprocessor:
         Returns float32 [patches of all, 3 · patch_size²] on the device: images in order, each in merge squares; one
         frame, for the two of a still image are the same. Values as channel, row, column.
         """
-        return torch.cat([self._patches_of(pixels, resize_to) for pixels, resize_to in images])
+        patches = torch.cat([self._patches_of(pixels, resize_to) for pixels, resize_to in images])
+        return patches.to(torch.float32).mul_(self._scale).add_(self._offset)
 
     def _patches_of(self, pixels: Pixels, resize_to: tuple[int, int] | None) -> Tensor:
         host = torch.frombuffer(pixels.data, dtype=torch.uint8).view(pixels.height, pixels.width, 3)
@@ -80,12 +82,13 @@ class Preprocessor:
         if resize_to is not None:
             image = self._resize(image, *resize_to)
         image = self._resize(image, *self._size(image.shape[0], image.shape[1]))
-        return self._cut(image.to(torch.float32) * self._scale + self._offset)
+        return self._cut(image)
 
     def _resize(self, image: Tensor, height: int, width: int) -> Tensor:
         return image if image.shape[:2] == (height, width) else self._ops.resize(image, height, width)
 
     def _cut(self, image: Tensor) -> Tensor:
+        """uint8 [height, width, 3] to uint8 [patches, 3 · patch_size²]."""
         patch, merge = self._shape.patch_size, self._shape.merge_size
         height, width, _ = image.shape
         squares = image.view(
