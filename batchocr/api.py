@@ -27,7 +27,7 @@ Inputs = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 class Ocr:
     """A loaded model. Its options are the fields of Config, those of the command line with underscores; and `recipe`.
 
-    Raises UsageError, ModelError.
+    Reads for one loop or one run at a time. Raises UsageError, ModelError.
     """
 
     def __init__(self, **options: object) -> None:

@@ -8,9 +8,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from batchocr.data import Document, PageResult
+from batchocr.errors import OutputMismatchError
 from batchocr.intake import Intake, RowKey
 from batchocr.meter import Ledger
 from batchocr.output.journal import Journal
+from batchocr.output.schema import storable_text
 from batchocr.output.table import table_for
 from batchocr.progress import Progress
 from batchocr.report import Report, write_report
@@ -31,18 +33,20 @@ def write_output(
 ) -> Report:
     """Read the documents into the table at `out`, or go on with one that is unfinished.
 
-    A run that is stopped leaves its journal and builds no table. started_s: on time.perf_counter. Raises OutputError,
-    ModelError, EngineError.
+    A run that is stopped leaves its journal and builds no table. started_s: on time.perf_counter. Raises UsageError,
+    OutputError, ModelError, EngineError.
     """
     config = session.config
+    table = table_for(out)
     with Journal.open(out, session.facts, resume=config.resume, overwrite=config.overwrite) as journal:
+        _require_same_input(out, documents, journal)
         with Pass(session, documents, stop, finished=journal, started_s=started_s) as reading:
             _read(reading, journal, progress)
             if stop.reason is None:
                 _count_all(reading.intake, reading.ledger, journal)
                 writing_s = time.perf_counter()
-                table_for(out).write(out, _rows(reading.intake, journal), session.facts)
-                reading.meter.add("write", time.perf_counter() - writing_s, items=reading.ledger.found)
+                table.write(out, _rows(reading.intake, journal), session.facts)
+                reading.meter.add("write", time.perf_counter() - writing_s, items=0)
             else:
                 reading.ledger.found = reading.ledger.by_status.total()
             report = reading.report()
@@ -70,6 +74,16 @@ def _read(reading: Pass, journal: Journal, progress: Progress | None) -> None:
         show()
         if progress is not None:
             progress.close()
+
+
+def _require_same_input(out: Path, documents: Sequence[Document], journal: Journal) -> None:
+    """Refuse to replace a table by one of other documents altogether. Raises OutputMismatchError."""
+    known = journal.sources()
+    if known and not any(storable_text(document.source) in known for document in documents):
+        raise OutputMismatchError(
+            f"{out} holds {len(known)} other documents, {min(known)!r} among them, and none of this input: "
+            "choose another --out, or start over with --overwrite"
+        )
 
 
 def _keys(intake: Intake) -> Iterator[RowKey]:

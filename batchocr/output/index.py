@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from batchocr.data import Status
@@ -32,6 +33,10 @@ class RowIndex:
 
     def __init__(self) -> None:
         self._rows: dict[str, list[IndexedRow]] = {}
+
+    def sources(self) -> Collection[str]:
+        """Every document that has rows."""
+        return self._rows.keys()
 
     def rows(self, source: str) -> tuple[IndexedRow, ...]:
         """All rows of a document by page; the row of the document as a whole (page_index None) comes first."""

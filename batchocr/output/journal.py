@@ -11,7 +11,7 @@ import errno
 import fcntl
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from io import FileIO
@@ -135,6 +135,10 @@ class Journal:
     def rows(self, source: str) -> tuple[IndexedRow, ...]:
         """What is known of a document's rows, by page; the document as a whole (page_index None) comes first."""
         return self._index.rows(storable_text(source))
+
+    def sources(self) -> Collection[str]:
+        """Every document that has rows."""
+        return self._index.sources()
 
     def find(self, source: str, page_index: int | None) -> IndexedRow | None:
         """What is known of one row; None where it is not finished."""

@@ -1,0 +1,91 @@
+"""Whole runs in tests: a model that is quick, documents of a few pages, the command, and what it leaves behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeVar
+
+import psutil
+import pymupdf
+
+from batchocr.data import PageResult
+from batchocr.output.table import table_for
+
+DEADLINE_S = 60.0
+T = TypeVar("T")
+
+
+def make_quick_model(sample_data: Path, folder: Path) -> Path:
+    """The sample model with images an eighth as large: every answer keeps its form, and a page takes a fifth of a
+    second."""
+    shutil.copytree(sample_data / "model", folder)
+    path = folder / "preprocessor_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"max_pixels": 200_000}))
+    return folder
+
+
+def draw_pdf(path: Path, *pages: str) -> Path:
+    """Write a PDF with a page for each text."""
+    with pymupdf.open() as document:
+        for text in pages:
+            page = document.new_page(width=300, height=400)
+            page.insert_textbox((30, 30, 270, 370), f"{text}\n\n" * 8, fontsize=14)
+        document.save(path)
+    return path
+
+
+def command(*arguments: str | Path) -> list[str | Path]:
+    return [sys.executable, "-m", "batchocr", "run", *arguments]
+
+
+def environment() -> dict[str, str]:
+    """One thread for torch: the tests' machine may have two cores, and a worker takes one."""
+    return {**os.environ, "OMP_NUM_THREADS": "1"}
+
+
+def run_command(*arguments: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """The command, ended. Whatever it says, it shows no traceback."""
+    done = subprocess.run(
+        command(*arguments), env=environment(), cwd=cwd, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert "Traceback" not in done.stderr, done.stderr
+    return done
+
+
+def read_rows(out: Path) -> list[PageResult]:
+    return list(table_for(out).read_rows(out))
+
+
+def texts(rows: Iterable[PageResult]) -> list[PageResult]:
+    """The rows without what may differ between two runs: attempts, and the last digits of probabilities."""
+    return [
+        replace(
+            row,
+            attempts=1,
+            blocks=tuple(replace(block, confidence=None, min_logprob=None) for block in row.blocks),
+        )
+        for row in rows
+    ]
+
+
+def eventually(look: Callable[[], T]) -> T:
+    """What `look` returns, once that is true."""
+    deadline_s = time.monotonic() + DEADLINE_S
+    while not (found := look()):
+        assert time.monotonic() < deadline_s
+        time.sleep(0.01)
+    return found
+
+
+def workers_of(process: psutil.Process | None = None) -> list[psutil.Process]:
+    """The worker processes of this process, or of another."""
+    children = (process or psutil.Process()).children(recursive=True)
+    return [child for child in children if "batchocr.worker" in child.cmdline()]

@@ -1,0 +1,251 @@
+"""The Python interface, with a real model and real workers: rows in order, read ahead, and nothing left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pyarrow.parquet as pq
+import pytest
+import torch
+from running import draw_pdf, environment, eventually, make_quick_model, read_rows, texts, workers_of
+
+import batchocr
+from batchocr import Ocr, PageResult
+from batchocr.errors import EngineError, NoInputError, OutputMismatchError, UsageError
+
+DOCUMENTS = ("two-columns.pdf", "article.pdf", "broken.pdf", "scanned-letter.png")
+ROWS = [("two-columns.pdf", 0), ("article.pdf", 0), ("article.pdf", 1), ("broken.pdf", None), ("scanned-letter.png", 0)]
+
+
+@pytest.fixture(scope="module")
+def model(sample_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    num_threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield make_quick_model(sample_data, tmp_path_factory.mktemp("model") / "quick")
+    torch.set_num_threads(num_threads)
+
+
+@pytest.fixture(scope="module")
+def ocr(model: Path) -> Iterator[Ocr]:
+    with Ocr(model=model, dpi=72, workers=1, dtype="float32", device="cpu") as ocr:
+        yield ocr
+
+
+@pytest.fixture(scope="module")
+def inputs(sample_data: Path) -> list[Path]:
+    return [sample_data / "documents" / name for name in DOCUMENTS]
+
+
+@pytest.fixture(scope="module")
+def rows(ocr: Ocr, inputs: list[Path]) -> list[PageResult]:
+    return list(ocr.process(inputs))
+
+
+@pytest.fixture
+def letters(tmp_path: Path) -> list[Path]:
+    """Five documents of a page each."""
+    return [draw_pdf(tmp_path / f"letter{number}.pdf", f"Letter {number}") for number in range(5)]
+
+
+def places(rows: list[PageResult]) -> list[tuple[str, int | None]]:
+    return [(Path(row.source).name, row.page_index) for row in rows]
+
+
+def engine_threads() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("batchocr")]
+
+
+def test_rows_come_in_input_order_with_a_failed_document_in_its_place(rows: list[PageResult]) -> None:
+    assert places(rows) == ROWS
+    assert [row.status for row in rows] == ["ok", "ok", "ok", "failed", "ok"]
+    assert rows[3].error_kind == "damaged"
+
+
+def test_a_page_has_its_text_and_its_blocks_in_place(rows: list[PageResult]) -> None:
+    for row in rows:
+        if row.page_index is None:
+            continue
+        assert row.markdown
+        assert row.image_tokens > 0 < row.output_tokens
+        assert len(row.blocks) > 3
+        for block in row.blocks:
+            left, top, right, bottom = block.bbox
+            assert 0 <= left < right <= 1
+            assert 0 <= top < bottom <= 1
+            if block.confidence is not None:
+                assert 0 < block.confidence <= 1
+                assert block.min_logprob is not None
+                assert block.min_logprob <= 0
+
+
+def test_a_second_call_reads_the_same_with_the_same_model(ocr: Ocr, inputs: list[Path], rows: list[PageResult]) -> None:
+    assert texts(ocr.process(inputs)) == texts(rows)
+
+
+def test_a_table_holds_the_rows_that_process_yields(
+    ocr: Ocr, inputs: list[Path], rows: list[PageResult], tmp_path: Path
+) -> None:
+    report = ocr.run(inputs, out=tmp_path / "table.parquet")
+    assert texts(read_rows(tmp_path / "table.parquet")) == texts(rows)
+    assert pq.read_table(tmp_path / "table.parquet").num_rows == report.items.found == 5
+    assert (report.items.ok, report.items.failed, report.complete) == (4, 1, True)
+    assert report.ledger_adds_up
+
+
+def test_run_returns_a_report_and_refuses_an_output_of_other_settings(
+    model: Path, letters: list[Path], tmp_path: Path
+) -> None:
+    out = tmp_path / "table.jsonl"
+    report = batchocr.run(letters[0], out=out, model=model, dpi=72, max_new_tokens=16)
+    assert isinstance(report, batchocr.Report)
+    assert (report.items.found, len(read_rows(out))) == (1, 1)
+    with pytest.raises(OutputMismatchError, match="max_new_tokens 16 there, 17 here"):
+        batchocr.run(letters[0], out=out, model=model, dpi=72, max_new_tokens=17)
+
+
+def test_reading_goes_on_while_the_caller_handles_a_page(model: Path, letters: list[Path]) -> None:
+    with Ocr(model=model, dpi=72, workers=1, pages_in_flight=1) as ocr:
+        pages = ocr.process(letters)
+        next(pages)
+        [worker] = workers_of()
+        # With one page in flight, letter 3 is opened when letter 2 is begun, and that when letter 1 is finished.
+        eventually(lambda: str(letters[3]) in {file.path for file in worker.open_files()})
+        assert len(list(pages)) == 4
+
+
+def test_leaving_the_loop_ends_the_workers_and_the_engine(model: Path, letters: list[Path]) -> None:
+    before = psutil.Process().children()
+    for page in batchocr.process(letters, model=model, dpi=72, workers=2):
+        assert len(workers_of()) == 2
+        assert "batchocr-engine" in engine_threads()
+        assert page.page_index == 0
+        break
+    assert psutil.Process().children() == before
+    assert engine_threads() == []
+
+
+def test_an_error_in_the_loop_ends_the_workers_too(ocr: Ocr, letters: list[Path]) -> None:
+    with pytest.raises(ZeroDivisionError):
+        for page in ocr.process(letters):
+            _ = page.output_tokens / 0
+    assert workers_of() == []
+
+
+def test_a_worker_that_is_killed_is_replaced_and_no_page_is_lost(model: Path, tmp_path: Path) -> None:
+    document = draw_pdf(tmp_path / "letters.pdf", *(f"Letter {number}" for number in range(9)))
+    pages = batchocr.process(document, model=model, dpi=72, workers=1, pages_in_flight=2, max_new_tokens=16)
+    first = next(pages)
+    [worker] = workers_of()
+    worker.kill()
+    rows = [first, *pages]
+    assert [row.page_index for row in rows] == list(range(9))
+    assert {row.error_kind for row in rows} == {None}
+    assert {row.attempts for row in rows} <= {1, 2}
+
+
+def test_an_engine_that_breaks_ends_the_run_with_its_error_and_the_next_one_reads(
+    ocr: Ocr, letters: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def break_down(*arguments: object) -> None:
+        raise RuntimeError("the device is gone")
+
+    with monkeypatch.context() as broken:
+        broken.setattr("batchocr.engine.decode_stage.DecodeStage.run", break_down)
+        with pytest.raises(EngineError, match="RuntimeError: the device is gone"):
+            list(ocr.process(letters))
+    assert workers_of() == []
+    assert [row.status for row in ocr.process(letters[0])] == ["ok"]
+
+
+def test_one_model_reads_for_one_loop_at_a_time(ocr: Ocr, letters: list[Path], tmp_path: Path) -> None:
+    pages = ocr.process(letters)
+    next(pages)
+    with pytest.raises(UsageError, match="is reading already"):
+        ocr.run(letters, out=tmp_path / "table.parquet")
+    assert len(list(pages)) == 4
+    assert len(list(ocr.process(letters[0]))) == 1
+
+
+def test_no_signal_handler_is_installed(ocr: Ocr, letters: list[Path]) -> None:
+    before = handlers()
+    pages = ocr.process(letters[0])
+    next(pages)
+    assert handlers() == before
+    assert list(pages) == []
+    assert handlers() == before
+
+
+def handlers() -> dict[int, object]:
+    return {number: signal.getsignal(number) for number in signal.valid_signals()}
+
+
+SCRIPT = """
+import sys
+import batchocr
+
+pages = batchocr.process(["letters"], model=sys.argv[1], dpi=72, workers=2)
+for page in pages:
+    print(page.source, page.status, flush=True)
+    if sys.argv[2] == "half" and page.source == "letter1.pdf":
+        break
+"""
+
+
+def run_script(script: Path, model: Path, folder: Path, how_much: str) -> list[str]:
+    done = subprocess.run(
+        [sys.executable, script, model, how_much],
+        cwd=folder,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout.splitlines()
+
+
+def test_a_script_needs_no_main_guard_even_in_a_folder_with_a_json_py(model: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "work"
+    (folder / "letters").mkdir(parents=True)
+    (folder / "json.py").write_text("raise SystemExit('this is not the json of the library')")
+    (tmp_path / "script.py").write_text(SCRIPT)
+    for number in range(3):
+        draw_pdf(folder / "letters" / f"letter{number}.pdf", f"Letter {number}")
+    read = run_script(tmp_path / "script.py", model, folder, "whole")
+    assert read == ["letter0.pdf ok", "letter1.pdf ok", "letter2.pdf ok"]
+
+
+def test_a_script_that_ends_with_its_loop_half_done_ends(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "letters").mkdir()
+    (tmp_path / "script.py").write_text(SCRIPT)
+    for number in range(9):
+        draw_pdf(tmp_path / "letters" / f"letter{number}.pdf", f"Letter {number}")
+    assert run_script(tmp_path / "script.py", model, tmp_path, "half") == ["letter0.pdf ok", "letter1.pdf ok"]
+
+
+def test_the_order_is_kept_where_pages_are_picked_and_limited(model: Path, tmp_path: Path) -> None:
+    draw_pdf(tmp_path / "b.pdf", "one", "two", "three")
+    draw_pdf(tmp_path / "a.pdf", "one", "two", "three")
+    inputs = [tmp_path / "b.pdf", tmp_path / "a.pdf"]
+    rows = batchocr.process(inputs, model=model, dpi=72, max_new_tokens=8, pages="r1,1", limit=3)
+    assert places(list(rows)) == [("b.pdf", 0), ("b.pdf", 2), ("a.pdf", 0)]
+
+
+def test_what_cannot_be_asked_for_is_refused(model: Path, tmp_path: Path) -> None:
+    with pytest.raises(NoInputError):
+        next(batchocr.process(tmp_path / "none", model=model))
+    with pytest.raises(UsageError, match="did you mean 'workers'"):
+        Ocr(worker=2)
+    with pytest.raises(UsageError, match="must end in"):
+        batchocr.run(tmp_path, out=tmp_path / "table.csv")
+    with Ocr(model=model, overwrite=True) as ocr, pytest.raises(UsageError, match="must end in"):
+        ocr.run(draw_pdf(tmp_path / "letter.pdf", "letter"), out=tmp_path / "table.csv")
+    assert os.listdir(tmp_path) == ["letter.pdf"]

@@ -1,0 +1,270 @@
+"""Which document is opened next and which row is begun next: in input order, ahead, and nothing twice."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from batchocr.data import Document, Status
+from batchocr.input.page_spec import parse_page_spec
+from batchocr.intake import Intake, RowKey
+from batchocr.output.index import IndexedRow
+
+
+@dataclass
+class Finished:
+    """Rows of earlier runs, by source."""
+
+    by_source: dict[str, tuple[IndexedRow, ...]] = field(default_factory=dict)
+
+    def rows(self, source: str) -> tuple[IndexedRow, ...]:
+        return self.by_source.get(source, ())
+
+
+def documents(*names: str) -> list[Document]:
+    return [Document(path=f"/nowhere/{name}", source=name) for name in names]
+
+
+def make_intake(
+    found: Sequence[Document], spec: str | None = None, finished: Finished | None = None, limit: int | None = None
+) -> Intake:
+    return Intake(found, parse_page_spec(spec) if spec else None, finished, limit=limit)
+
+
+def open_next(intake: Intake, page_count: int) -> int:
+    """Open the next document, which is to have that many pages; returns its index."""
+    index = intake.next_document()
+    assert index is not None
+    intake.opened(index, page_count=page_count, doc_id=f"id-{index}", size=100, mtime_ns=5)
+    return index
+
+
+def remaining(intake: Intake) -> list[tuple[int, int | None]]:
+    """The rows that are handed out now."""
+    rows = []
+    while (key := intake.next_row()) is not None:
+        rows.append((key.document, key.page_index))
+    return rows
+
+
+def all_rows(intake: Intake) -> list[tuple[int, int | None]]:
+    """The rows of the output."""
+    cursor, rows = intake.rows(), []
+    while (key := cursor.next()) is not None:
+        rows.append((key.document, key.page_index))
+    return rows
+
+
+def row(
+    page_index: int | None,
+    *,
+    status: Status = "ok",
+    doc_id: str | None = "id-0",
+    page_count: int | None = 3,
+    size: int | None = None,
+    mtime_ns: int | None = None,
+) -> IndexedRow:
+    return IndexedRow(page_index, status, doc_id, page_count, 1, size, mtime_ns, offset=0, length=1)
+
+
+def test_rows_are_handed_out_in_input_order_however_the_documents_open() -> None:
+    intake = make_intake(documents("a", "b", "c"))
+    indices = [intake.next_document() for _ in range(3)]
+    assert indices == [0, 1, 2]
+    assert intake.next_document() is None
+    intake.opened(2, page_count=1, doc_id="c", size=1, mtime_ns=1)
+    assert intake.next_row() is None
+    intake.opened(0, page_count=2, doc_id="a", size=1, mtime_ns=1)
+    assert remaining(intake) == [(0, 0), (0, 1)]
+    assert not intake.exhausted
+    intake.opened(1, page_count=1, doc_id="b", size=1, mtime_ns=1)
+    assert remaining(intake) == [(1, 0), (2, 0)]
+    assert intake.exhausted
+
+
+def test_documents_can_be_opened_ahead_of_their_rows() -> None:
+    intake = make_intake(documents("a", "b"))
+    open_next(intake, 5)
+    assert intake.next_row() == RowKey(0, 0)
+    assert not intake.all_planned
+    open_next(intake, 7)
+    assert intake.all_planned
+    assert (intake.num_planned, intake.num_handed_out) == (12, 1)
+
+
+def test_the_limit_counts_over_documents_and_later_ones_are_not_opened() -> None:
+    intake = make_intake(documents("a", "b", "c"), limit=3)
+    open_next(intake, 2)
+    assert remaining(intake) == [(0, 0), (0, 1)]
+    open_next(intake, 2)
+    assert remaining(intake) == [(1, 0)]
+    assert intake.exhausted
+    assert intake.next_document() is None
+    assert all_rows(intake) == [(0, 0), (0, 1), (1, 0)]
+
+
+def test_the_limit_means_the_same_rows_when_some_are_done_already() -> None:
+    finished = Finished({"a": (row(1, page_count=2),)})
+    intake = make_intake(documents("a", "b"), finished=finished, limit=3)
+    open_next(intake, 2)
+    open_next(intake, 2)
+    assert remaining(intake) == [(0, 0), (1, 0)]
+    assert all_rows(intake) == [(0, 0), (0, 1), (1, 0)]
+    assert intake.num_done_before == 1
+
+
+def test_a_document_that_fails_counts_as_one_row_against_the_limit() -> None:
+    found = [Document("/nowhere/a", "a", "not_found", "a does not exist"), *documents("b")]
+    intake = make_intake(found, limit=2)
+    open_next(intake, 3)
+    assert remaining(intake) == [(0, None), (1, 0)]
+
+
+def test_a_document_known_to_be_missing_is_a_row_and_never_opened() -> None:
+    found = [*documents("a"), Document("/nowhere/b", "b", "not_found", "b does not exist"), *documents("c")]
+    intake = make_intake(found)
+    assert [intake.next_document(), intake.next_document(), intake.next_document()] == [0, 2, None]
+    assert intake.states[1].problem == ("not_found", "b does not exist")
+    assert intake.states[1].rows == [None]
+
+
+def test_a_document_that_cannot_be_opened_is_one_row() -> None:
+    intake = make_intake(documents("a"))
+    index = intake.next_document()
+    assert index is not None
+    intake.not_opened(index, "damaged", "no trailer", doc_id="id-0")
+    assert remaining(intake) == [(0, None)]
+    assert (intake.states[0].problem, intake.states[0].doc_id) == (("damaged", "no trailer"), "id-0")
+
+
+def test_a_document_without_pages_is_one_row() -> None:
+    intake = make_intake(documents("a"))
+    open_next(intake, 0)
+    assert remaining(intake) == [(0, None)]
+    assert intake.states[0].problem is None
+
+
+def test_a_page_spec_picks_pages_of_each_document() -> None:
+    intake = make_intake(documents("a", "b"), spec="1,r1")
+    open_next(intake, 3)
+    open_next(intake, 1)
+    assert remaining(intake) == [(0, 0), (0, 2), (1, 0)]
+
+
+def test_a_document_without_the_pages_asked_for_has_no_rows() -> None:
+    intake = make_intake(documents("a", "b"), spec="3-5")
+    open_next(intake, 2)
+    open_next(intake, 4)
+    assert remaining(intake) == [(1, 2), (1, 3)]
+    assert intake.exhausted
+
+
+def test_no_documents_are_no_rows() -> None:
+    intake = make_intake([])
+    assert (intake.next_document(), intake.next_row()) == (None, None)
+    assert intake.exhausted
+    assert intake.all_planned
+
+
+def test_a_row_given_back_comes_before_all_others() -> None:
+    intake = make_intake(documents("a"))
+    open_next(intake, 4)
+    first, second = intake.next_row(), intake.next_row()
+    assert first is not None
+    assert second is not None
+    intake.give_back(second)
+    intake.give_back(first)
+    assert remaining(intake) == [(0, 0), (0, 1), (0, 2), (0, 3)]
+    intake.give_back(first)
+    assert not intake.exhausted
+    assert remaining(intake) == [(0, 0)]
+    assert intake.exhausted
+
+
+def file_with_rows(folder: Path, *rows: IndexedRow) -> tuple[list[Document], Finished]:
+    """A document of 4 bytes, and the rows of it that an earlier run left."""
+    (folder / "a.pdf").write_bytes(b"1234")
+    return [Document(str(folder / "a.pdf"), "a.pdf")], Finished({"a.pdf": rows})
+
+
+def as_it_was(folder: Path) -> dict[str, int]:
+    return {"size": 4, "mtime_ns": (folder / "a.pdf").stat().st_mtime_ns}
+
+
+def test_an_unchanged_document_is_not_opened_and_its_done_rows_are_not_begun(tmp_path: Path) -> None:
+    found, finished = file_with_rows(tmp_path)
+    finished.by_source["a.pdf"] = (row(0, **as_it_was(tmp_path)), row(2, status="degraded", **as_it_was(tmp_path)))
+    intake = make_intake(found, finished=finished)
+    assert intake.next_document() is None
+    assert remaining(intake) == [(0, 1)]
+    assert all_rows(intake) == [(0, 0), (0, 1), (0, 2)]
+    assert (intake.num_planned, intake.num_done_before) == (3, 2)
+
+
+def test_a_failed_page_is_begun_again(tmp_path: Path) -> None:
+    found, finished = file_with_rows(tmp_path)
+    facts = as_it_was(tmp_path)
+    finished.by_source["a.pdf"] = (row(0, status="failed", **facts), row(1, **facts), row(2, **facts))
+    intake = make_intake(found, finished=finished)
+    assert intake.next_document() is None
+    assert remaining(intake) == [(0, 0)]
+
+
+def test_a_document_that_failed_as_a_whole_is_opened_again(tmp_path: Path) -> None:
+    found, finished = file_with_rows(tmp_path, row(None, status="failed", page_count=None))
+    intake = make_intake(found, finished=finished)
+    open_next(intake, 2)
+    assert remaining(intake) == [(0, 0), (0, 1)]
+
+
+def test_an_unchanged_document_without_pages_is_not_opened_again(tmp_path: Path) -> None:
+    found, finished = file_with_rows(tmp_path)
+    finished.by_source["a.pdf"] = (row(None, status="skipped", page_count=0, **as_it_was(tmp_path)),)
+    intake = make_intake(found, finished=finished)
+    assert intake.next_document() is None
+    assert remaining(intake) == []
+    assert all_rows(intake) == [(0, None)]
+
+
+def test_a_touched_document_is_opened_and_keeps_the_rows_of_its_content(tmp_path: Path) -> None:
+    found, finished = file_with_rows(tmp_path, row(0, size=4, mtime_ns=1), row(1, size=4, mtime_ns=1))
+    intake = make_intake(found, finished=finished)
+    open_next(intake, 3)
+    assert remaining(intake) == [(0, 2)]
+
+
+def test_rows_taken_over_from_a_table_are_kept_for_the_same_content(tmp_path: Path) -> None:
+    found, finished = file_with_rows(tmp_path, row(0), row(1), row(2))
+    intake = make_intake(found, finished=finished)
+    open_next(intake, 3)
+    assert remaining(intake) == []
+
+
+def test_a_document_with_other_content_is_read_again(tmp_path: Path) -> None:
+    found, finished = file_with_rows(tmp_path, row(0, doc_id="before", size=4, mtime_ns=1))
+    intake = make_intake(found, finished=finished)
+    open_next(intake, 2)
+    assert remaining(intake) == [(0, 0), (0, 1)]
+
+
+def test_rows_of_other_content_do_not_count_beside_those_of_this(tmp_path: Path) -> None:
+    found, finished = file_with_rows(tmp_path)
+    finished.by_source["a.pdf"] = (row(0, **as_it_was(tmp_path)), row(1, doc_id="before", size=9, mtime_ns=1))
+    intake = make_intake(found, finished=finished)
+    assert intake.next_document() is None
+    assert remaining(intake) == [(0, 1), (0, 2)]
+
+
+def test_a_document_that_has_gone_is_opened_so_that_its_row_says_so() -> None:
+    finished = Finished({"a": (row(0, size=4, mtime_ns=1),)})
+    assert make_intake(documents("a"), finished=finished).next_document() == 0
+
+
+def test_a_page_spec_leaves_rows_of_other_pages_out(tmp_path: Path) -> None:
+    found, finished = file_with_rows(tmp_path)
+    finished.by_source["a.pdf"] = (row(0, **as_it_was(tmp_path)), row(1, **as_it_was(tmp_path)))
+    intake = make_intake(found, spec="2-3", finished=finished)
+    assert intake.next_document() is None
+    assert remaining(intake) == [(0, 2)]
+    assert all_rows(intake) == [(0, 1), (0, 2)]

@@ -1,0 +1,217 @@
+"""A run that was ended in the middle, by whatever, and run again: the same table, nothing read twice."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import pytest
+import torch
+from running import command, draw_pdf, environment, eventually, make_quick_model, read_rows, texts, workers_of
+
+import batchocr
+from batchocr import PageResult, Report
+from batchocr.errors import OutputMismatchError
+
+NUM_PAGES = 12
+OPTIONS = {"dpi": 72, "workers": 1, "pages_in_flight": 2}
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is read, and the table that a run without interruption made of it."""
+
+    model: Path
+    documents: Path
+    table: Path
+
+    def arguments(self, out: Path) -> list[str | Path]:
+        flags = [f"--{name.replace('_', '-')}={value}" for name, value in OPTIONS.items()]
+        return [self.documents, "--out", out, "--model", self.model, *flags]
+
+    def run(self, out: Path, **options: object) -> Report:
+        return batchocr.run(self.documents, out=out, **(OPTIONS | {"model": self.model} | options))
+
+
+@dataclass(frozen=True)
+class Killed:
+    """A run after SIGKILL. num_rows: whole lines of its journal. workers: those it had. folder: for its temporary
+    files."""
+
+    out: Path
+    num_rows: int
+    workers: list[psutil.Process]
+    folder: Path
+    shared_memory_before: set[str]
+
+
+@pytest.fixture(scope="module")
+def job(sample_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
+    folder = tmp_path_factory.mktemp("job")
+    (folder / "documents").mkdir()
+    for name, count in (("a.pdf", NUM_PAGES - 4), ("b.pdf", 1), ("c.pdf", 3)):
+        draw_pdf(folder / "documents" / name, *(f"Page {number} of {name}" for number in range(count)))
+    num_threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    job = Job(make_quick_model(sample_data, folder / "model"), folder / "documents", folder / "whole.parquet")
+    assert job.run(job.table).pages_read == NUM_PAGES
+    yield job
+    torch.set_num_threads(num_threads)
+
+
+@pytest.fixture(scope="module")
+def reference(job: Job) -> list[PageResult]:
+    rows = read_rows(job.table)
+    assert [(row.source, row.page_index) for row in rows] == [
+        *(("a.pdf", index) for index in range(NUM_PAGES - 4)),
+        ("b.pdf", 0),
+        *(("c.pdf", index) for index in range(3)),
+    ]
+    return rows
+
+
+@pytest.fixture(scope="module")
+def killed(job: Job, tmp_path_factory: pytest.TempPathFactory) -> Killed:
+    folder = tmp_path_factory.mktemp("killed")
+    (folder / "tmp").mkdir()
+    shared_memory = set(os.listdir("/dev/shm"))
+    out = folder / "table.parquet"
+    with in_the_middle(job, out, {"TMPDIR": str(folder / "tmp")}) as process:
+        workers = workers_of(psutil.Process(process.pid))
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    return Killed(out, num_rows(out), workers, folder / "tmp", shared_memory)
+
+
+@pytest.fixture
+def out(killed: Killed, tmp_path: Path) -> Path:
+    """A copy of what the killed run left behind."""
+    return Path(shutil.copytree(killed.out.parent, tmp_path / "copy")) / killed.out.name
+
+
+@contextmanager
+def in_the_middle(job: Job, out: Path, variables: dict[str, str] | None = None) -> Iterator[subprocess.Popen[bytes]]:
+    """The command, some rows of it finished and most not."""
+    with subprocess.Popen(
+        command(*job.arguments(out)), env=environment() | (variables or {}), stderr=subprocess.DEVNULL
+    ) as process:
+        try:
+            eventually(lambda: process.poll() is not None or num_rows(out) >= 3)
+            assert process.poll() is None
+            yield process
+        finally:
+            process.kill()
+
+
+def journal(out: Path) -> Path:
+    return out.with_name(out.name + ".journal")
+
+
+def num_rows(out: Path) -> int:
+    """The whole lines of a run's journal, but for its header."""
+    return journal(out).read_bytes().count(b"\n") - 1 if journal(out).exists() else 0
+
+
+def is_alive(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def test_a_killed_run_leaves_its_journal_and_nothing_else(killed: Killed) -> None:
+    assert 3 <= killed.num_rows < NUM_PAGES - 4
+    assert sorted(os.listdir(killed.out.parent)) == ["table.parquet.journal", "tmp"]
+    assert killed.workers
+    eventually(lambda: not any(is_alive(worker) for worker in killed.workers))
+    assert os.listdir(killed.folder) == []
+    assert set(os.listdir("/dev/shm")) <= killed.shared_memory_before
+
+
+def test_a_killed_run_goes_on_and_its_table_is_that_of_a_run_without_interruption(
+    job: Job, killed: Killed, out: Path, reference: list[PageResult]
+) -> None:
+    report = job.run(out)
+    assert report.pages_read == NUM_PAGES - killed.num_rows
+    assert (report.items.ok, report.items.already_done) == (NUM_PAGES, killed.num_rows)
+    assert texts(read_rows(out)) == texts(reference)
+    assert not journal(out).exists()
+
+
+def test_a_torn_last_line_is_read_again(job: Job, killed: Killed, out: Path, reference: list[PageResult]) -> None:
+    os.truncate(journal(out), journal(out).stat().st_size - 10)
+    assert num_rows(out) == killed.num_rows - 1
+    assert job.run(out).pages_read == NUM_PAGES - killed.num_rows + 1
+    assert texts(read_rows(out)) == texts(reference)
+
+
+def test_an_unfinished_output_of_other_settings_is_refused_until_it_is_to_be_overwritten(job: Job, out: Path) -> None:
+    before = journal(out).read_bytes()
+    with pytest.raises(OutputMismatchError, match="dpi 72 there, 50 here") as refusal:
+        job.run(out, dpi=50)
+    assert refusal.value.exit_code == 6
+    with pytest.raises(OutputMismatchError, match="is an unfinished run"):
+        job.run(out, resume=False)
+    assert journal(out).read_bytes() == before
+    report = job.run(out, dpi=50, overwrite=True, limit=2)
+    assert (report.pages_read, report.items.found, report.items.already_done) == (2, 2, 0)
+    assert [row.width for row in read_rows(out)] == [209, 209]
+
+
+@pytest.mark.parametrize(("number", "exit_code"), [(signal.SIGTERM, 75), (signal.SIGINT, 130)])
+def test_a_stopped_run_keeps_what_was_in_flight_and_goes_on(
+    job: Job, tmp_path: Path, reference: list[PageResult], number: signal.Signals, exit_code: int
+) -> None:
+    out = tmp_path / "table.parquet"
+    with in_the_middle(job, out) as process:
+        process.send_signal(number)
+        assert process.wait(60) == exit_code
+    assert not out.exists()
+    report = json.loads((tmp_path / "table.parquet.report.json").read_text())
+    assert report["complete"] is False
+    assert report["pages_read"] == report["items"]["ok"] == num_rows(out) < NUM_PAGES
+    rest = job.run(out)
+    assert rest.pages_read == NUM_PAGES - report["pages_read"]
+    assert texts(read_rows(out)) == texts(reference)
+
+
+def test_a_finished_output_run_again_reads_nothing_and_keeps_its_rows(job: Job, reference: list[PageResult]) -> None:
+    report = job.run(job.table)
+    assert (report.pages_read, report.items.already_done, report.items.ok) == (0, NUM_PAGES, NUM_PAGES)
+    assert read_rows(job.table) == reference
+
+
+def test_a_document_that_failed_is_tried_again_and_a_changed_one_read_again(job: Job, tmp_path: Path) -> None:
+    folder, out = tmp_path / "documents", tmp_path / "table.parquet"
+    folder.mkdir()
+    draw_pdf(folder / "a.pdf", "sound")
+    (folder / "b.pdf").write_bytes(b"%PDF-1.7 and no more")
+
+    def run() -> tuple[int, list[tuple[str, int | None, str]]]:
+        report = batchocr.run(folder, out=out, model=job.model, max_new_tokens=16, **OPTIONS)
+        return report.pages_read, [(row.source, row.page_index, row.status) for row in read_rows(out)]
+
+    assert run() == (1, [("a.pdf", 0, "degraded"), ("b.pdf", None, "failed")])
+    assert run() == (0, [("a.pdf", 0, "degraded"), ("b.pdf", None, "failed")])
+    draw_pdf(folder / "b.pdf", "repaired")
+    assert run() == (1, [("a.pdf", 0, "degraded"), ("b.pdf", 0, "degraded")])
+    draw_pdf(folder / "a.pdf", "another", "and one more")
+    assert run() == (2, [("a.pdf", 0, "degraded"), ("a.pdf", 1, "degraded"), ("b.pdf", 0, "degraded")])
+
+
+def test_a_table_of_other_documents_is_not_replaced(job: Job, tmp_path: Path) -> None:
+    first, second = draw_pdf(tmp_path / "first.pdf", "One"), draw_pdf(tmp_path / "second.pdf", "Two")
+    out = tmp_path / "results.parquet"
+    options = {"out": out, "model": job.model, "max_new_tokens": 64}
+    batchocr.run([first], **options)
+    with pytest.raises(OutputMismatchError, match=r"first\.pdf"):
+        batchocr.run([second], **options)
+    assert [row.source for row in read_rows(out)] == [str(first)]
