@@ -46,6 +46,10 @@ class Ops(Protocol):
     name: str
     kv_block_size: int
 
+    def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        """x · weightᵀ + bias. x: [rows, in]. weight: [out, in]. Returns [rows, out]."""
+        ...
+
     def resize(self, image: Tensor, height: int, width: int) -> Tensor:
         """Bicubic, with Pillow's very bytes. image: uint8 [h, w, 3]. Returns uint8 [height, width, 3]."""
         ...

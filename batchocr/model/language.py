@@ -119,15 +119,15 @@ class LanguageModel:
         heads = [shape.num_heads, shape.num_kv_heads, shape.num_kv_heads]
         for layer, layer_cache in zip(self._layers, cache, strict=True):
             normed = ops.rms_norm(x, layer.input_norm, shape.rms_norm_eps)
-            qkv = F.linear(normed, layer.qkv_weight, layer.qkv_bias).view(x.shape[0], -1, shape.head_dim)
+            qkv = ops.linear(normed, layer.qkv_weight, layer.qkv_bias).view(x.shape[0], -1, shape.head_dim)
             q, k, v = torch.split(qkv, heads, dim=1)
             q, k = ops.rotary(q, k, cos, sin)
             ops.store_kv(layer_cache, k, v, slots)
-            x = x + F.linear(attend(q, k, v, layer_cache).flatten(1), layer.output)
+            x = x + ops.linear(attend(q, k, v, layer_cache).flatten(1), layer.output)
             normed = ops.rms_norm(x, layer.mlp_norm, shape.rms_norm_eps)
-            x = x + F.linear(ops.silu_mul(F.linear(normed, layer.gate_up)), layer.down)
+            x = x + ops.linear(ops.silu_mul(ops.linear(normed, layer.gate_up)), layer.down)
         return x
 
     def _logits(self, hidden: Tensor) -> Tensor:
         normed = self._ops.rms_norm(hidden, self._norm, self.shape.rms_norm_eps)
-        return F.linear(normed, self._lm_head).float()
+        return self._ops.linear(normed, self._lm_head).float()

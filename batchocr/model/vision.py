@@ -83,19 +83,22 @@ class VisionModel:
         """
         segments = self._segments(grids)
         cos, sin = self._rotary_tables(grids)
-        x = F.linear(patches.to(self._patch_weight.dtype), self._patch_weight)
+        x = self._ops.linear(patches.to(self._patch_weight.dtype), self._patch_weight)
         for layer in self._layers:
             x = x + self._attend(layer, self._norm(x, layer.norm1), cos, sin, segments)
-            hidden = self._ops.quick_gelu(_linear(self._norm(x, layer.norm2), layer.fc1))
-            x = x + _linear(hidden, layer.fc2)
+            hidden = self._ops.quick_gelu(self._linear(self._norm(x, layer.norm2), layer.fc1))
+            x = x + self._linear(hidden, layer.fc2)
         merged = self._norm(x, self._merge_norm).view(-1, self._merge_in.weight.shape[1])
-        return _linear(F.gelu(_linear(merged, self._merge_in)), self._merge_out)
+        return self._linear(F.gelu(self._linear(merged, self._merge_in)), self._merge_out)
 
     def _attend(self, layer: _Layer, x: Tensor, cos: Tensor, sin: Tensor, segments: Segments) -> Tensor:
-        q, k, v = _linear(x, layer.qkv).view(x.shape[0], 3, self.shape.num_heads, self.shape.head_dim).unbind(1)
+        q, k, v = self._linear(x, layer.qkv).view(x.shape[0], 3, self.shape.num_heads, self.shape.head_dim).unbind(1)
         q, k = self._ops.rotary(q, k, cos, sin)
         attended = self._ops.attention(q, k, v, segments, causal=False)
-        return _linear(attended.flatten(1), layer.proj)
+        return self._linear(attended.flatten(1), layer.proj)
+
+    def _linear(self, x: Tensor, layer: _Affine) -> Tensor:
+        return self._ops.linear(x, layer.weight, layer.bias)
 
     def _norm(self, x: Tensor, norm: _Affine) -> Tensor:
         return self._ops.layer_norm(x, norm.weight, norm.bias, _NORM_EPS)
@@ -111,7 +114,3 @@ class VisionModel:
         angles = positions.to(self._device).unsqueeze(-1) * self._inv_freq
         angles = angles.flatten(1)
         return angles.cos(), angles.sin()
-
-
-def _linear(x: Tensor, layer: _Affine) -> Tensor:
-    return F.linear(x, layer.weight, layer.bias)
