@@ -25,6 +25,7 @@ from wide_checkpoint import make_wide_checkpoint
 
 ROOT = Path(__file__).resolve().parent.parent
 SAMPLE_MODEL = ROOT / "sample_data" / "model"
+READABLE = ("article.pdf", "two-columns.pdf", "scanned-letter.png", "fax.tiff")
 BATCH_SIZES = (1, 4, 16)
 MAX_NEW_TOKENS = 512
 
@@ -45,7 +46,6 @@ def read_with_transformers(folder: Path, inputs: Sequence[str], limit: int, batc
     sys.path.insert(0, str(ROOT / "tests"))
     from mineru_oracle import make_client
 
-    from batchocr.errors import PageError
     from batchocr.input.render import open_document
     from batchocr.input.sources import find_documents
 
@@ -53,10 +53,7 @@ def read_with_transformers(folder: Path, inputs: Sequence[str], limit: int, batc
     started = time.perf_counter()
     images = []
     for document in find_documents(inputs):
-        try:
-            opened = open_document(document.path, password=None, dpi=200)
-        except PageError:
-            continue
+        opened = open_document(document.path, password=None, dpi=200)
         images += [opened.render(index).image for index in range(min(opened.page_count, limit - len(images)))]
         opened.close()
     results = []
@@ -105,7 +102,8 @@ def compare(arguments: argparse.Namespace) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("inputs", nargs="*", default=[str(ROOT / "sample_data" / "documents")])
+    documents = ROOT / "sample_data" / "documents"
+    parser.add_argument("inputs", nargs="*", default=[str(documents / name) for name in READABLE])
     parser.add_argument("--checkpoint", choices=["sample", "wide"], default="sample")
     parser.add_argument("--limit", type=int, default=64, help="pages at most")
     parser.add_argument("--engine", help=argparse.SUPPRESS)
