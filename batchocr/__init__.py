@@ -8,6 +8,7 @@ The names below are loaded when they are first used, so that `import batchocr` a
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from importlib.metadata import version
 from typing import TYPE_CHECKING
@@ -33,6 +34,11 @@ _MODULES = {
     "process": "batchocr.api",
     "run": "batchocr.api",
 }
+
+
+# Torch's threads wait for each other in a loop by default, on the cores that render pages: on two cores it makes a run
+# take half as long again. Torch reads this when it is loaded, which is later.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 
 def __getattr__(name: str) -> object:

@@ -42,7 +42,7 @@ def write_output(
         _require_same_input(out, documents, journal)
         with Pass(session, documents, stop, finished=journal, started_s=started_s) as reading:
             _read(reading, journal, progress)
-            if stop.reason is None:
+            if reading.complete:
                 _count_all(reading.intake, reading.ledger, journal)
                 writing_s = time.perf_counter()
                 table.write(out, _rows(reading.intake, journal), session.facts)
@@ -51,9 +51,18 @@ def write_output(
                 reading.ledger.found = reading.ledger.by_status.total()
             report = reading.report()
         write_report(report, Path(config.report or f"{out}.report.json"))
-        if report.complete and not report.items.failed:
-            journal.remove()
+        if report.complete:
+            _retire(journal, report)
     return report
+
+
+def _retire(journal: Journal, report: Report) -> None:
+    """Delete the journal, unless it says more than the table: what failed, or rows this input does not ask for."""
+    num_surplus = journal.count_read() - report.items.ok - report.items.degraded
+    if num_surplus > 0:
+        logger.warning("%d pages of earlier runs are no part of this input: the journal keeps them", num_surplus)
+    elif not report.items.failed:
+        journal.remove()
 
 
 def _read(reading: Pass, journal: Journal, progress: Progress | None) -> None:

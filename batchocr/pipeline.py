@@ -6,9 +6,10 @@ It runs on the caller's thread and only routes: workers do the work on pages, th
 from __future__ import annotations
 
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from batchocr.data import Completion, ErrorKind, PageResult
 from batchocr.engine.thread import EngineThread
@@ -23,7 +24,10 @@ logger = logging.getLogger(__name__)
 
 _TICK_S = 0.5
 _MAX_ATTEMPTS = 2
-_AFFINITY_PAGES = 8
+_MAX_LOSSES = 5
+"""So often may a page lose its worker although it was not the one being worked on."""
+
+_AFFINITY_TASKS = 2
 _ROWS_AHEAD = 2000
 """Documents are opened ahead up to so many rows: it costs little, and whoever watches sees the whole sooner."""
 
@@ -65,7 +69,8 @@ class Pipeline:
         self._page_timeout_s = page_timeout_s
         self._tasks: dict[int, _Task] = {}
         self._requests: dict[int, tuple[int, int]] = {}
-        self._failed_attempts: dict[RowKey, int] = {}
+        self._failed_attempts: Counter[RowKey] = Counter()
+        self._losses: Counter[RowKey] = Counter()
         self._last_document: dict[Worker, int] = {}
         self._finished: deque[tuple[RowKey, Entry]] = deque()
         self._reopen: deque[int] = deque()
@@ -106,10 +111,7 @@ class Pipeline:
         if key.page_index is None:
             self._finish_document(key)
             return True
-        if self._begin_task(key):
-            return True
-        self._intake.give_back(key)
-        return False
+        return self._begin_task(key)
 
     def _next_document(self, rows_ahead: int) -> int | None:
         """The next document to open, if fewer rows than these are known to follow and a worker has none to open."""
@@ -120,11 +122,9 @@ class Pipeline:
         ready = self._intake.num_planned - self._intake.num_handed_out + self._num_opening
         return self._intake.next_document() if ready < rows_ahead else None
 
-    def _begin_task(self, key: RowKey) -> bool:
-        """Give a worker the task; returns False where none can take it yet."""
+    def _begin_task(self, key: RowKey) -> Literal[True]:
+        """Give a worker the task."""
         worker = self._worker_for(key)
-        if worker is None:
-            return False
         self._last_id += 1
         self._tasks[self._last_id] = task = _Task(key, worker)
         self._last_document[worker] = key.document
@@ -136,19 +136,14 @@ class Pipeline:
             worker.send(ReadPage(self._last_id, path, key.page_index))
         return True
 
-    def _worker_for(self, key: RowKey) -> Worker | None:
-        """The least busy worker, or the one that has this document open already if it is hardly busier.
+    def _worker_for(self, key: RowKey) -> Worker:
+        """The worker with the least work before it, or the one that has this document open if it is hardly busier."""
 
-        A page that took its worker down before goes to one that holds nothing else; None where there is none yet.
-        """
-        loads = {worker: len(worker.task_ids) for worker in self._pool.workers}
-        if key.page_index is not None and key in self._failed_attempts:
-            return next((worker for worker, load in loads.items() if not load), None)
+        def cost(worker: Worker) -> tuple[int, int]:
+            knows_document = self._last_document.get(worker) == key.document
+            return worker.backlog - _AFFINITY_TASKS * knows_document, len(worker.task_ids)
 
-        def cost(worker: Worker) -> int:
-            return loads[worker] - _AFFINITY_PAGES * (self._last_document.get(worker) == key.document)
-
-        return min(loads, key=cost)
+        return min(self._pool.workers, key=cost)
 
     # Routing
 
@@ -195,13 +190,12 @@ class Pipeline:
     def _take_back(self, loss: Loss) -> None:
         """Begin a lost worker's tasks again; the one it died at only once more."""
         self._last_document.pop(loss.worker, None)
-        culprits = {loss.doing.task_id} if loss.doing is not None else loss.task_ids
         # give_back puts each before the others: the last first keeps their order.
         for task_id in sorted(loss.task_ids, reverse=True):
             key = self._end_task(task_id).key
-            if task_id in culprits:
-                self._failed_attempts[key] = self._failed_attempts.get(key, 0) + 1
-            if self._failed_attempts.get(key, 0) >= _MAX_ATTEMPTS:
+            self._losses[key] += 1
+            self._failed_attempts[key] += loss.doing is not None and loss.doing.task_id == task_id
+            if self._failed_attempts[key] >= _MAX_ATTEMPTS or self._losses[key] >= _MAX_LOSSES:
                 self._fail(key, loss.error_kind, loss.error_message, None)
             elif key.page_index is None:
                 self._reopen.appendleft(key.document)
@@ -252,5 +246,6 @@ class Pipeline:
     def _emit(self, key: RowKey, result: PageResult) -> None:
         state = self._intake.states[key.document]
         attempts = min(self._failed_attempts.pop(key, 0) + 1, _MAX_ATTEMPTS)
+        self._losses.pop(key, None)
         result = replace(result, doc_id=state.doc_id, page_count=state.page_count, attempts=attempts)
         self._finished.append((key, Entry(result, state.size, state.mtime_ns)))

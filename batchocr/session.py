@@ -32,7 +32,7 @@ from batchocr.output.journal import Entry
 from batchocr.output.schema import RunFacts
 from batchocr.pipeline import Pipeline
 from batchocr.protocol.mineru import VERSION as PROTOCOL_VERSION
-from batchocr.report import Circumstances, Report, Setting, make_report, peak_resident_bytes
+from batchocr.report import Circumstances, ExitReason, Report, Setting, make_report, peak_resident_bytes
 from batchocr.stop import StopSwitch
 from batchocr.worker.messages import Setup
 from batchocr.worker.pool import WorkerPool
@@ -194,18 +194,27 @@ class Pass:
             self.ledger.add_result(entry.result)
             yield key, entry
 
+    @property
+    def complete(self) -> bool:
+        """Whether every row was read: a stop that comes too late to leave any out has stopped nothing."""
+        return self.intake.exhausted
+
+    def _exit_reason(self) -> ExitReason:
+        if self.complete:
+            return "finished"
+        return "interrupted" if self._stop.reason == "interrupted" else "stopped"
+
     def report(self) -> Report:
         """The throughput report of what was read. Ends the pass: the engine's counts are its own until then."""
         peaks = [peak for worker in self._pool.workers if (peak := peak_resident_bytes(worker.pid)) is not None]
         work_s = time.perf_counter() - self._work_started_s
         self.close()
         self.meter.absorb(self._engine_meter)
-        reason = self._stop.reason
         return make_report(
             self.ledger,
             self.meter,
             Circumstances(
-                exit_reason="finished" if reason is None else "interrupted" if reason == "interrupted" else "stopped",
+                exit_reason=self._exit_reason(),
                 start_up_s=self._work_started_s - self._started_s,
                 work_s=work_s,
                 workers=self._session.workers,

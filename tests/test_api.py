@@ -74,7 +74,7 @@ def test_a_page_has_its_text_and_its_blocks_in_place(rows: list[PageResult]) -> 
             continue
         assert row.markdown
         assert row.image_tokens > 0 < row.output_tokens
-        assert len(row.blocks) > 3
+        assert row.blocks
         for block in row.blocks:
             left, top, right, bottom = block.bbox
             assert 0 <= left < right <= 1

@@ -41,7 +41,7 @@ def test_the_resize_gives_pillows_bytes(old: tuple[int, int], new: tuple[int, in
     image = noise(*old)
     expected = as_tensor(image.resize(new, Image.Resampling.BICUBIC))
     assert torch.equal(resize_bicubic(as_tensor(image), new[1], new[0]), expected)
-    assert torch.equal(ReferenceOps().resize(as_tensor(image), new[1], new[0]), expected)
+    assert torch.equal(ReferenceOps().resize([as_tensor(image)], [(new[1], new[0])])[0], expected)
 
 
 @pytest.fixture(scope="module")

@@ -50,8 +50,11 @@ class Ops(Protocol):
         """x · weightᵀ + bias. x: [rows, in]. weight: [out, in]. Returns [rows, out]."""
         ...
 
-    def resize(self, image: Tensor, height: int, width: int) -> Tensor:
-        """Bicubic, with Pillow's very bytes. image: uint8 [h, w, 3]. Returns uint8 [height, width, 3]."""
+    def resize(self, images: Sequence[Tensor], sizes: Sequence[tuple[int, int]]) -> list[Tensor]:
+        """Bicubic, with Pillow's very bytes. images: uint8 [h, w, 3]; sizes: (height, width) of each.
+
+        Returns uint8 [height, width, 3] for each; the image itself where it has that size already.
+        """
         ...
 
     def attention(self, q: Tensor, k: Tensor, v: Tensor, segments: Segments, *, causal: bool) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import torch
 from PIL import Image
@@ -29,13 +30,12 @@ class ReferenceOps:
             return product
         return F.linear(x, weight, bias)
 
-    def resize(self, image: Tensor, height: int, width: int) -> Tensor:
-        # On the host Pillow is both the definition and several times as fast as the same arithmetic in torch.
-        if image.device.type != "cpu":
-            return resize_bicubic(image, height, width)
-        source = Image.frombuffer("RGB", (image.shape[1], image.shape[0]), image.numpy(), "raw", "RGB", 0, 1)
-        resized = source.resize((width, height), Image.Resampling.BICUBIC)
-        return torch.frombuffer(bytearray(resized.tobytes()), dtype=torch.uint8).view(height, width, 3)
+    def __init__(self) -> None:
+        # Pillow lets go of the interpreter while it resizes.
+        self._threads = ThreadPoolExecutor(torch.get_num_threads(), thread_name_prefix="batchocr-resize")
+
+    def resize(self, images: Sequence[Tensor], sizes: Sequence[tuple[int, int]]) -> list[Tensor]:
+        return list(self._threads.map(_resize, images, sizes))
 
     def attention(self, q: Tensor, k: Tensor, v: Tensor, segments: Segments, *, causal: bool) -> Tensor:
         lengths = list(segments.lengths)
@@ -81,6 +81,18 @@ class ReferenceOps:
     def silu_mul(self, gate_up: Tensor) -> Tensor:
         gate, up = gate_up.chunk(2, dim=-1)
         return F.silu(gate) * up
+
+
+def _resize(image: Tensor, size: tuple[int, int]) -> Tensor:
+    height, width = size
+    if image.shape[:2] == size:
+        return image
+    # On the host Pillow is both the definition and several times as fast as the same arithmetic in torch.
+    if image.device.type != "cpu":
+        return resize_bicubic(image, height, width)
+    source = Image.frombuffer("RGB", (image.shape[1], image.shape[0]), image.numpy(), "raw", "RGB", 0, 1)
+    resized = source.resize((width, height), Image.Resampling.BICUBIC)
+    return torch.frombuffer(bytearray(resized.tobytes()), dtype=torch.uint8).view(height, width, 3)
 
 
 def _sdpa(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, mask: Tensor | None = None) -> Tensor:

@@ -73,19 +73,16 @@ class Preprocessor:
         Returns float32 [patches of all, 3 · patch_size²] on the device: images in order, each in merge squares; one
         frame, for the two of a still image are the same. Values as channel, row, column.
         """
-        patches = torch.cat([self._patches_of(pixels, resize_to) for pixels, resize_to in images])
+        frames = [self._upload(pixels) for pixels, _ in images]
+        first = [resize_to or (pixels.height, pixels.width) for pixels, resize_to in images]
+        frames = self._ops.resize(frames, first)
+        frames = self._ops.resize(frames, [self._size(height, width) for height, width in first])
+        patches = torch.cat([self._cut(frame) for frame in frames])
         return patches.to(torch.float32).mul_(self._scale).add_(self._offset)
 
-    def _patches_of(self, pixels: Pixels, resize_to: tuple[int, int] | None) -> Tensor:
+    def _upload(self, pixels: Pixels) -> Tensor:
         host = torch.frombuffer(pixels.data, dtype=torch.uint8).view(pixels.height, pixels.width, 3)
-        image = host.to(self._device)
-        if resize_to is not None:
-            image = self._resize(image, *resize_to)
-        image = self._resize(image, *self._size(image.shape[0], image.shape[1]))
-        return self._cut(image)
-
-    def _resize(self, image: Tensor, height: int, width: int) -> Tensor:
-        return image if image.shape[:2] == (height, width) else self._ops.resize(image, height, width)
+        return host.to(self._device)
 
     def _cut(self, image: Tensor) -> Tensor:
         """uint8 [height, width, 3] to uint8 [patches, 3 · patch_size²]."""

@@ -87,6 +87,7 @@ class Journal:
         self._file = file
         self._index = RowIndex()
         self._end = 0
+        self._says_nothing_new = False
         self._synced_s = time.monotonic()
 
     @classmethod
@@ -129,12 +130,17 @@ class Journal:
                 raise
             self._put(entry, self._end, len(line))
             self._end += len(line)
+            self._says_nothing_new = False
             if time.monotonic() - self._synced_s > _SYNC_INTERVAL_S:
                 self._sync()
 
     def rows(self, source: str) -> tuple[IndexedRow, ...]:
         """What is known of a document's rows, by page; the document as a whole (page_index None) comes first."""
         return self._index.rows(storable_text(source))
+
+    def count_read(self) -> int:
+        """How many pages it holds that were read."""
+        return self._index.count_read()
 
     def sources(self) -> Collection[str]:
         """Every document that has rows."""
@@ -163,12 +169,13 @@ class Journal:
             self._file.close()
 
     def close(self) -> None:
-        """Put every row on disk and let go of the lock. A journal that never began leaves no file."""
+        """Put every row on disk and let go of the lock. A journal begun here to which nothing was added leaves no file:
+        what it holds is in the table."""
         if self._file.closed:
             return
         with writing(self._path), self._file:
             self._sync()
-            if os.fstat(self._file.fileno()).st_size == 0:
+            if self._says_nothing_new or os.fstat(self._file.fileno()).st_size == 0:
                 self._path.unlink(missing_ok=True)
 
     def __enter__(self) -> Self:
@@ -196,6 +203,7 @@ class Journal:
             fresh.writelines(_to_line(Entry(storable(result), size=None, mtime_ns=None)) for result in rows)
         self._file.close()
         self._file = _lock(self._path)
+        self._says_nothing_new = True
 
     def _load(self) -> None:
         """Index the lines, and cut off a torn last one."""

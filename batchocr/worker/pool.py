@@ -84,6 +84,11 @@ class Worker:
     def pid(self) -> int:
         return self._child.pid
 
+    @property
+    def backlog(self) -> int:
+        """How many tasks it has work on now; the others it holds wait for their completions."""
+        return len(self._owes)
+
     def send(self, message: OpenDocument | ReadPage | Completions) -> None:
         """Give it something to do. Never blocks; one that has died is found by `WorkerPool.replace_lost`."""
         if not self._owes:
