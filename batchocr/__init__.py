@@ -15,19 +15,17 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from batchocr.api import Ocr, process, run
-    from batchocr.config import Config
     from batchocr.data import Block, PageResult
     from batchocr.errors import BatchOcrError
     from batchocr.report import Report
 
     __version__: str
 
-__all__ = ["BatchOcrError", "Block", "Config", "Ocr", "PageResult", "Report", "__version__", "process", "run"]
+__all__ = ["BatchOcrError", "Block", "Ocr", "PageResult", "Report", "__version__", "process", "run"]
 
 _MODULES = {
     "BatchOcrError": "batchocr.errors",
     "Block": "batchocr.data",
-    "Config": "batchocr.config",
     "Ocr": "batchocr.api",
     "PageResult": "batchocr.data",
     "Report": "batchocr.report",

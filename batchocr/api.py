@@ -25,7 +25,7 @@ Inputs = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 
 class Ocr:
-    """A loaded model. Its options are the fields of Config, those of the command line with underscores; and `recipe`.
+    """A loaded model. Its options are those of the command line, with underscores for dashes, and `recipe`.
 
     Reads for one loop or one run at a time. Raises UsageError, ModelError.
     """

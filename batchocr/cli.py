@@ -122,7 +122,7 @@ def run(
 
 
 def _given_flags(context: typer.Context) -> dict[str, object]:
-    """The fields of Config that flags, or their environment variables, set."""
+    """The fields of Config that flags set."""
     return from_flags(
         {
             name: value

@@ -10,20 +10,20 @@ from typing import Annotated, Any
 
 import typer
 
-from batchocr.config import BackendName, Config, DType
+from batchocr.config import PASSWORD_VARIABLE, BackendName, Config, DType
 from batchocr.console import LogFormat
 
 _DEFAULTS = {field.name: field.default for field in fields(Config)}
 _INPUT, _MODEL, _SIZES, _RUN, _OUTPUT = "What to read", "Model", "Batch sizes", "The run", "What is said on stderr"
-_BY_DEVICE = "by device memory"
+_BY_DEVICE = "by device"
 
 
-def _option(flag: str, metavar: str, panel: str, text: str, *, default: str = "", envvar: str | None = None) -> Any:
+def _option(flag: str, metavar: str, panel: str, text: str, *, default: str = "") -> Any:
     """An option of a panel. default: what `--help` says it is where Config has None or no such field."""
     of_config = _DEFAULTS.get(flag.removeprefix("--").replace("-", "_"))
     default = default or ("" if of_config is None else str(of_config).removesuffix(".0"))
     said = f"{text} Default: {default}." if default else text
-    return typer.Option(flag, metavar=metavar, rich_help_panel=panel, help=said, show_default=False, envvar=envvar)
+    return typer.Option(flag, metavar=metavar, rich_help_panel=panel, help=said, show_default=False)
 
 
 def _switch(flag: str, panel: str, text: str) -> Any:
@@ -54,7 +54,7 @@ Dpi = Annotated[
     _option("--dpi", "N", _INPUT, "Resolution at which PDFs are rendered; the long side stays within 3500 px."),
 ]
 Password = Annotated[
-    str | None, _option("--password", "TEXT", _INPUT, "For encrypted PDFs.", envvar="BATCHOCR_PASSWORD")
+    str | None, _option("--password", "TEXT", _INPUT, f"For encrypted PDFs; also the variable {PASSWORD_VARIABLE}.")
 ]
 Shard = Annotated[
     str | None,

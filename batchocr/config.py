@@ -24,6 +24,7 @@ from batchocr.input.page_spec import parse_page_spec
 DType = Literal["auto", "float32", "bfloat16"]
 BackendName = Literal["auto", "reference", "cuda"]
 DEFAULT_MODEL = "opendatalab/MinerU2.5-Pro-2605-1.2B"
+PASSWORD_VARIABLE = "BATCHOCR_PASSWORD"
 
 _DURATION = re.compile("(?:([0-9]+)h)?(?:([0-9]+)m)?(?:([0-9]+)s)?")
 _SHARD = re.compile("([0-9]+)/([0-9]+)")
@@ -122,9 +123,13 @@ _FLAG_NAMES = _NAMES - set(_SWITCHED_OFF.values()) | set(_SWITCHED_OFF)
 
 
 def make_config(options: Mapping[str, object], recipe: str | None = None) -> Config:
-    """Return the Config of a recipe and of `options`, fields of Config by name, which win. Raises UsageError."""
+    """Return the Config of `options`, fields of Config by name; what they leave out is as the recipe has it.
+
+    A password that they leave out is looked for in the environment first. Raises UsageError.
+    """
     _refuse_unknown(options, _NAMES)
-    return Config(**{**(load_recipe(recipe) if recipe is not None else {}), **_checked(options)})
+    environment = {"password": password} if (password := os.environ.get(PASSWORD_VARIABLE)) else {}
+    return Config(**{**(load_recipe(recipe) if recipe is not None else {}), **_checked({**environment, **options})})
 
 
 def from_flags(flags: Mapping[str, object]) -> dict[str, object]:

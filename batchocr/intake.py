@@ -100,6 +100,7 @@ class Intake:
         self._finished = finished
         self._limit = limit
         self._num_opened = 0
+        self._num_known = 0
         self._cursor = self.rows()
         self._given_back: deque[RowKey] = deque()
 
@@ -111,7 +112,7 @@ class Intake:
     @property
     def all_planned(self) -> bool:
         """Whether `num_planned` is final."""
-        return self._cursor.at_end or self._num_opened == len(self.documents)
+        return self._cursor.at_end or self._num_known == len(self.documents)
 
     def rows(self) -> RowCursor:
         """A walk over every row of the output, those done before among them."""
@@ -140,6 +141,7 @@ class Intake:
         state = self.states[index]
         state.problem, state.doc_id, state.rows = (kind, message), doc_id, [None]
         self.num_planned += 1
+        self._num_known += 1
 
     def next_row(self) -> RowKey | None:
         """The next row to begin; None while its document is not opened yet, or when there is none left."""
@@ -184,3 +186,4 @@ class Intake:
             row.page_index for row in earlier if row.status != "failed" and row.doc_id == doc_id
         ).intersection(state.rows)
         self.num_planned += len(state.rows)
+        self._num_known += 1

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -11,10 +14,20 @@ from typing import Literal, TypeAlias
 from batchocr.bottleneck import name_bottleneck
 from batchocr.data import ErrorKind
 from batchocr.meter import STAGES, WORKER_STAGES, Ledger, Meter, Stage, StageCount
-from batchocr.output.atomic import atomic_file
+from batchocr.output.atomic import atomic_file, writing
 from batchocr.report_table import format_table
 
-__all__ = ["Circumstances", "Ledger", "Meter", "Report", "Stage", "make_report", "peak_resident_bytes", "write_report"]
+__all__ = [
+    "Circumstances",
+    "Ledger",
+    "Meter",
+    "Report",
+    "Stage",
+    "make_report",
+    "peak_resident_bytes",
+    "require_writable",
+    "write_report",
+]
 
 ExitReason = Literal["finished", "stopped", "interrupted"]
 Setting: TypeAlias = str | int | float | bool | None
@@ -177,6 +190,15 @@ def make_report(ledger: Ledger, meter: Meter, circumstances: Circumstances) -> R
         workers=circumstances.workers,
         settings=dict(circumstances.settings),
     )
+
+
+def require_writable(path: Path) -> None:
+    """Find out before hours of work whether a report can be written there. Raises OutputError."""
+    with writing(path):
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
 
 
 def write_report(report: Report, path: Path) -> None:

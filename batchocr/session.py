@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -24,6 +23,7 @@ from batchocr.engine.thread import EngineThread
 from batchocr.errors import UsageError
 from batchocr.input.page_spec import parse_page_spec
 from batchocr.intake import FinishedRows, Intake, RowKey
+from batchocr.machine import usable_cores
 from batchocr.meter import Ledger, Meter
 from batchocr.model.architecture import read_architecture
 from batchocr.model.checkpoint import find_checkpoint, load_model
@@ -62,7 +62,7 @@ class Session:
             free_bytes=backend.memory_bytes(self.device),
             value_bytes=self.dtype.itemsize,
         )
-        self.workers = config.workers or max(1, min(16, (os.cpu_count() or 1) // 2))
+        self.workers = config.workers or max(1, min(16, usable_cores() // 2))
         self.pages_in_flight = config.pages_in_flight or self._pages_in_flight()
         self.facts = self._facts()
         self._engine: Engine | None = None
@@ -109,7 +109,7 @@ class Session:
     def _pages_in_flight(self) -> int:
         """Enough for the decode batch to be full of some pages' blocks while others are rendered and laid out, in at
         most a quarter of the host's memory."""
-        useful = 2 * self.workers + max(4, self.limits.llm_batch_size // 4)
+        useful = 2 * self.workers + max(12, self.limits.llm_batch_size // 4)
         affordable = backend.memory_bytes(torch.device("cpu")) // 4 // _PAGE_BYTES
         return max(2, min(useful, affordable))
 

@@ -19,7 +19,7 @@ from batchocr.worker.channel import Channel, ChannelError, run_end, worker_end
 from batchocr.worker.messages import Began, Completions, Failed, FromWorker, OpenDocument, Question, Round, ToWorker
 from batchocr.worker.pixels import map_round, share_round
 
-BEGAN = Began(1, "open", 2.5)
+BEGAN = Began(1, "open")
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def frame(text: bytes, num_descriptors: int = 0) -> bytes:
 
 
 def began_frame(num_descriptors: int = 0) -> bytes:
-    return frame(b'{"type": "began", "task_id": 1, "activity": "open", "started_s": 2.5}', num_descriptors)
+    return frame(b'{"type": "began", "task_id": 1, "activity": "open"}', num_descriptors)
 
 
 def test_messages_arrive_in_order_and_unchanged(
@@ -125,7 +125,7 @@ def test_a_descriptor_arrives_with_its_message_and_is_closed_where_it_came_from(
         pytest.param(frame(b"1" * 10_000), id="long number"),
         pytest.param(frame(b"{}"), id="no type"),
         pytest.param(frame(b'{"type": "setup"}'), id="unknown type"),
-        pytest.param(frame(b'{"type": "began", "task_id": 1, "activity": "dance", "started_s": 0}'), id="wrong field"),
+        pytest.param(frame(b'{"type": "began", "task_id": 1, "activity": "dance"}'), id="wrong field"),
         pytest.param(frame(b'{"type": "open", "task_id": 1, "path": "a"}'), id="wrong direction"),
         pytest.param(began_frame(num_descriptors=1), id="descriptor missing"),
     ],

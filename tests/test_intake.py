@@ -87,8 +87,9 @@ def test_documents_can_be_opened_ahead_of_their_rows() -> None:
     intake = make_intake(documents("a", "b"))
     open_next(intake, 5)
     assert intake.next_row() == RowKey(0, 0)
+    assert intake.next_document() == 1
     assert not intake.all_planned
-    open_next(intake, 7)
+    intake.opened(1, page_count=7, doc_id="id-1", size=100, mtime_ns=5)
     assert intake.all_planned
     assert (intake.num_planned, intake.num_handed_out) == (12, 1)
 

@@ -39,9 +39,14 @@ def test_a_folder_is_read_recursively_in_natural_order() -> None:
     assert sources("d") == ["page1/b/a.tiff", "page1/z.png", "page02.pdf", "page2.pdf", "page10.pdf"]
 
 
+def test_digits_of_other_scripts_are_ordered_as_text() -> None:
+    make("d/２０２４/x.pdf", "d/2023/x.pdf", "d/٣2024.pdf", "d/a.pdf")
+    assert sources("d") == ["2023/x.pdf", "a.pdf", "٣2024.pdf", "２０２４/x.pdf"]
+
+
 def test_a_folder_yields_documents_by_suffix_in_any_case() -> None:
-    make("d/a.PDF", "d/b.Jpeg", "d/c.jp2", "d/notes.txt", "d/README", "d/e.docx", "d/f.pgm")
-    assert sources("d") == ["a.PDF", "b.Jpeg", "c.jp2", "f.pgm"]
+    make("d/a.PDF", "d/b.Jpeg", "d/c.jp2", "d/notes.txt", "d/README", "d/e.docx", "d/f.pgm", "d/g.pnm")
+    assert sources("d") == ["a.PDF", "b.Jpeg", "c.jp2", "f.pgm", "g.pnm"]
 
 
 def test_hidden_files_and_folders_are_left_out() -> None:

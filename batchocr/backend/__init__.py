@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import os
-
 import torch
 
 from batchocr.backend.base import Ops
 from batchocr.backend.reference import ReferenceOps
 from batchocr.config import BackendName, DType
 from batchocr.errors import UsageError
+from batchocr.machine import usable_memory_bytes
+
+_DEVICE_TYPES = ("cpu", "cuda", "xpu", "mps")
 
 
 def select_device(name: str) -> torch.device:
@@ -21,6 +22,8 @@ def select_device(name: str) -> torch.device:
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         raise UsageError(f"--device {name} cannot be used here: {str(error).splitlines()[0]}") from error
+    if device.type not in _DEVICE_TYPES:
+        raise UsageError(f"--device {name} cannot compute; choose one of {', '.join(_DEVICE_TYPES)}, or auto")
     return device
 
 
@@ -39,10 +42,10 @@ def select_ops(name: BackendName) -> Ops:
 
 
 def memory_bytes(device: torch.device) -> int:
-    """Memory free on a GPU now; on a CPU, the machine's memory."""
+    """Memory free on a GPU now; on a CPU, what of the machine's memory this process may hold."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return usable_memory_bytes()
 
 
 def peak_device_bytes(device: torch.device) -> int:

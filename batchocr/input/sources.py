@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 SUFFIXES = (
     *(".pdf", ".png", ".jpg", ".jpeg", ".jfif", ".webp", ".bmp", ".dib", ".jp2", ".j2k", ".jpx"),
-    *(".tif", ".tiff", ".gif", ".icns", ".ppm", ".pgm", ".pbm"),
+    *(".tif", ".tiff", ".gif", ".icns", ".pnm", ".ppm", ".pgm", ".pbm"),
 )
 """What counts as a document in a folder. A file that is named itself is read whatever its suffix."""
 
@@ -222,7 +222,8 @@ def _nothing_found(inputs: Sequence[str], candidates: Sequence[_Candidate]) -> s
 
 def _natural_key(name: str) -> tuple[list[str | int], str]:
     """Order `page2` before `page10`; the name itself decides between `page2` and `page02`."""
-    return [int(part) if part.isdecimal() else part for part in re.split("([0-9]+)", name)], name
+    parts = re.split("([0-9]+)", name)  # text and numbers take turns, so that like is compared with like
+    return [int(part) if i % 2 else part for i, part in enumerate(parts)], name
 
 
 def _because(error: OSError | ValueError) -> str:

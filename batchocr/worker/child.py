@@ -88,9 +88,8 @@ def _environment(caller: Mapping[str, str]) -> dict[str, str]:
     """The caller's environment, in which a worker finds this very batchocr and takes one core."""
     environment = {**caller, "OMP_NUM_THREADS": "1"}
     root = str(Path(batchocr.__file__).parent.parent)
-    if root != sysconfig.get_path(
-        "purelib"
-    ):  # not installed; site-packages themselves must not come before the library
+    # Installed, it is found anyway, and site-packages must not come before the library.
+    if root != sysconfig.get_path("purelib"):
         # An empty entry would stand for the caller's folder.
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, [root, caller.get("PYTHONPATH")]))
     return environment

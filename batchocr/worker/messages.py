@@ -51,11 +51,10 @@ class Completions:
 
 @dataclass(frozen=True, slots=True)
 class Began:
-    """The worker is about to do something that may hang. started_s: CLOCK_MONOTONIC, which all processes share."""
+    """The worker is about to do something that may hang."""
 
     task_id: int
     activity: Activity
-    started_s: float
     type: Literal["began"] = "began"
 
 

@@ -134,8 +134,8 @@ class PageWorker:
     @contextmanager
     def _during(self, task_id: int, activity: Activity) -> Iterator[None]:
         """Tell the run what is being done before it is begun: it may never end."""
+        self._channel.send(Began(task_id, activity))
         started_s = time.monotonic()
-        self._channel.send(Began(task_id, activity, started_s))
         try:
             yield
         finally:

@@ -1,0 +1,51 @@
+"""What of the machine this process may use: containers and job schedulers allow it less than there is.
+
+A limit may be set on the process's own control group (cgroup v2) and on every one above it; the tightest holds.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+_ROOT = Path("/")
+
+
+def usable_cores(root: Path = _ROOT) -> int:
+    """How many cores this process may keep busy, at least 1. root: where /proc and /sys are found."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    for limit in _limits(root, "cpu.max"):
+        quota_us, period_us = limit.split()
+        if quota_us != "max":
+            cores = min(cores, int(quota_us) // int(period_us))
+    return max(1, cores)
+
+
+def usable_memory_bytes(root: Path = _ROOT) -> int:
+    """How much main memory this process may hold. root: where /proc and /sys are found."""
+    memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return min([memory_bytes, *(int(limit) for limit in _limits(root, "memory.max") if limit != "max")])
+
+
+def _limits(root: Path, name: str) -> Iterator[str]:
+    """What the file `name` says of this process's control group and of each one above it, where there is such a file.
+
+    Source: https://docs.kernel.org/admin-guide/cgroup-v2.html
+    """
+    mount = root / "sys/fs/cgroup"
+    relative = _own_group(root)
+    for group in (relative, *relative.parents):
+        try:
+            yield (mount / group / name).read_text().strip()
+        except OSError:
+            continue  # in a container the mount may begin further down, at the container's own group
+
+
+def _own_group(root: Path) -> Path:
+    """The path of this process's control group below the mount; the mount itself where there is none."""
+    try:
+        lines = (root / "proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return Path()
+    return Path(next((line.removeprefix("0::/") for line in lines if line.startswith("0::/")), ""))

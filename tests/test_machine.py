@@ -1,0 +1,56 @@
+"""What a container or a job scheduler leaves of the machine."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from batchocr.machine import usable_cores, usable_memory_bytes
+
+MIB = 2**20
+CORES = len(os.sched_getaffinity(0))
+MEMORY_BYTES = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def machine(root: Path, group: str, limits: dict[str, str]) -> Path:
+    """A machine on which this process is in `group`; limits: contents of files below the mount of control groups."""
+    (root / "proc/self").mkdir(parents=True)
+    (root / "proc/self/cgroup").write_text(f"4:memory:/elsewhere\n0::{group}\n")
+    for name, text in limits.items():
+        path = root / "sys/fs/cgroup" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"{text}\n")
+    return root
+
+
+def test_without_control_groups_the_machine_is_the_limit(tmp_path: Path) -> None:
+    assert (usable_cores(tmp_path), usable_memory_bytes(tmp_path)) == (CORES, MEMORY_BYTES)
+
+
+def test_groups_without_limits_and_limits_beyond_the_machine_change_nothing(tmp_path: Path) -> None:
+    beyond = {"cpu.max": "900000000 100000", "memory.max": str(2**60)}
+    root = machine(tmp_path, "/job", {"job/cpu.max": "max 100000", "job/memory.max": "max", **beyond})
+    assert (usable_cores(root), usable_memory_bytes(root)) == (CORES, MEMORY_BYTES)
+
+
+@pytest.mark.parametrize("limited", ["", "user.slice/", "user.slice/job/"], ids=["top", "middle", "own"])
+def test_a_limit_holds_wherever_above_the_process_it_is_set(tmp_path: Path, limited: str) -> None:
+    limits = {f"{limited}cpu.max": "100000 100000", f"{limited}memory.max": str(64 * MIB)}
+    root = machine(tmp_path, "/user.slice/job", limits)
+    assert (usable_cores(root), usable_memory_bytes(root)) == (1, 64 * MIB)
+
+
+def test_the_tightest_limit_holds(tmp_path: Path) -> None:
+    limits = {"memory.max": str(48 * MIB), "job/memory.max": str(64 * MIB), "other/memory.max": str(MIB)}
+    assert usable_memory_bytes(machine(tmp_path, "/job", limits)) == 48 * MIB
+
+
+def test_less_than_a_core_is_one(tmp_path: Path) -> None:
+    assert usable_cores(machine(tmp_path, "/", {"cpu.max": "20000 100000"})) == 1
+
+
+def test_a_group_outside_the_mount_falls_back_to_what_is_mounted(tmp_path: Path) -> None:
+    root = machine(tmp_path, "/docker/3f2a", {"memory.max": str(64 * MIB)})
+    assert usable_memory_bytes(root) == 64 * MIB
