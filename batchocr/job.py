@@ -60,6 +60,7 @@ def _retire(journal: Journal, report: Report) -> None:
     """Delete the journal, unless it says more than the table: what failed, or rows this input does not ask for."""
     num_surplus = journal.count_read() - report.items.ok - report.items.degraded
     if num_surplus > 0:
+        journal.keep()
         logger.warning("%d pages of earlier runs are no part of this input: the journal keeps them", num_surplus)
     elif not report.items.failed:
         journal.remove()

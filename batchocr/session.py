@@ -23,7 +23,7 @@ from batchocr.engine.thread import EngineThread
 from batchocr.errors import UsageError
 from batchocr.input.page_spec import parse_page_spec
 from batchocr.intake import FinishedRows, Intake, RowKey
-from batchocr.machine import usable_cores
+from batchocr.machine import return_freed_memory, usable_cores
 from batchocr.meter import Ledger, Meter
 from batchocr.model.architecture import read_architecture
 from batchocr.model.checkpoint import find_checkpoint, load_model
@@ -36,6 +36,8 @@ from batchocr.report import Circumstances, ExitReason, Report, Setting, make_rep
 from batchocr.stop import StopSwitch
 from batchocr.worker.messages import Setup
 from batchocr.worker.pool import WorkerPool
+
+_TRIM_INTERVAL_S = 10.0
 
 _PAGE_BYTES = 40 << 20
 """A page in flight, on the host: its own pixels, and once more as the questions asked about it."""
@@ -190,9 +192,13 @@ class Pass:
             pages_in_flight=self._session.pages_in_flight,
             page_timeout_s=self._session.config.page_timeout,
         )
+        trimmed_s = time.monotonic()
         for key, entry in pipeline.results(self._stop, tick):
             self.ledger.add_result(entry.result)
             yield key, entry
+            if time.monotonic() - trimmed_s > _TRIM_INTERVAL_S:
+                return_freed_memory()
+                trimmed_s = time.monotonic()
 
     @property
     def complete(self) -> bool:

@@ -90,6 +90,17 @@ def test_a_recipe_that_is_no_text_is_refused(tmp_path: Path) -> None:
         load_recipe(str(path))
 
 
+def test_a_password_is_the_one_given_or_of_the_environment_or_of_the_recipe(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = recipe(tmp_path, "password = 'of the recipe'")
+    assert make_config({}, path).password == "of the recipe"
+    monkeypatch.setenv("BATCHOCR_PASSWORD", "of the environment")
+    assert make_config({}, path).password == "of the environment"
+    assert make_config({"password": "given"}, path).password == "given"
+    assert make_config({"password": None}, path).password is None
+
+
 def test_paths_are_taken_for_text(tmp_path: Path) -> None:
     assert make_config({"model": tmp_path}).model == str(tmp_path)
 

@@ -21,7 +21,7 @@ def loaded_after(code: str) -> set[str]:
 
 
 def test_importing_batchocr_loads_nothing_heavy() -> None:
-    assert not loaded_after("import batchocr; batchocr.__version__; batchocr.BatchOcrError; batchocr.PageResult") & HEAVY
+    assert not loaded_after("import batchocr; batchocr.__version__; batchocr.BatchOcrError; batchocr.Block") & HEAVY
 
 
 def test_the_help_loads_nothing_heavy() -> None:

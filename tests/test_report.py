@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from batchocr.data import PageResult
+from batchocr.errors import OutputError
 from batchocr.meter import STAGES, Ledger, Meter, Stage
-from batchocr.report import Circumstances, Report, make_report, peak_resident_bytes, write_report
+from batchocr.report import Circumstances, Report, make_report, peak_resident_bytes, require_writable, write_report
 
 OK = PageResult("a.pdf", 0, "ok", image_tokens=4000, output_tokens=1000)
 DEGRADED = PageResult("a.pdf", 1, "degraded", image_tokens=2000, output_tokens=3000)
@@ -208,3 +209,28 @@ def test_peak_memory_of_a_process_is_known_while_it_lives() -> None:
     assert peak is not None and 10e6 < peak < 100e9
     assert peak_resident_bytes(os.getpid()) is not None
     assert peak_resident_bytes(2**22 + 1) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("missing/report.json", "is not an existing folder"),
+        ("file/report.json", "is not an existing folder"),
+        ("folder", "there is a folder of that name"),
+        ("/proc/report.json", "/proc"),
+    ],
+)
+def test_a_place_where_no_report_can_be_written_is_refused(tmp_path: Path, name: str, said: str) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(OutputError, match=said):
+        require_writable(tmp_path / name)
+
+
+def test_to_ask_whether_a_report_can_be_written_leaves_all_as_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "report.json"
+    require_writable(path)
+    path.write_text("of an earlier run")
+    require_writable(path)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["report.json"]
+    assert path.read_text() == "of an earlier run"

@@ -215,3 +215,15 @@ def test_a_table_of_other_documents_is_not_replaced(job: Job, tmp_path: Path) ->
     with pytest.raises(OutputMismatchError, match=r"first\.pdf"):
         batchocr.run([second], **options)
     assert [row.source for row in read_rows(out)] == [str(first)]
+
+
+def test_pages_that_a_narrower_run_leaves_out_are_not_lost(job: Job, tmp_path: Path) -> None:
+    document = draw_pdf(tmp_path / "three.pdf", "One", "Two", "Three")
+    out = tmp_path / "results.parquet"
+    options = {"out": out, "model": job.model, "max_new_tokens": 64}
+    batchocr.run([document], **options)
+    batchocr.run([document], **options, limit=1)
+    assert [row.page_index for row in read_rows(out)] == [0]
+    again = batchocr.run([document], **options)
+    assert (again.pages_read, again.items.already_done) == (0, 3)
+    assert [row.page_index for row in read_rows(out)] == [0, 1, 2]

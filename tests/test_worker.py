@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+import shlex
 import signal
 import subprocess
 import sys
@@ -209,6 +210,38 @@ def test_workers_that_cannot_start_end_the_run_with_their_reason() -> None:
     command = (sys.executable, "-c", "import no_such_module")
     with WorkerPool(1, SETUP, command) as pool, pytest.raises(BatchOcrError, match="no_such_module"):
         run_until(pool, lambda log: False)
+
+
+def test_a_command_that_is_not_there_is_an_error_and_leaves_no_descriptor() -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(BatchOcrError, match="a worker process cannot be started: No such file"):
+        WorkerPool(2, SETUP, ("/no/such/program",))
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_replacement_that_cannot_be_started_is_an_error(tmp_path: Path) -> None:
+    launcher = tmp_path / "worker"
+    launcher.write_text(f'#!/bin/sh\nexec {shlex.join(worker_entry.COMMAND)} "$@"\n')
+    launcher.chmod(0o755)
+    path = draw_page(tmp_path / "bad.png", "exit")
+    with WorkerPool(1, SETUP, (str(launcher),)) as pool:
+        pool.workers[0].send(ReadPage(1, path, 0))
+        pool.wait(DEADLINE_S)
+        launcher.unlink()
+        with pytest.raises(BatchOcrError, match="a worker process cannot be started"):
+            run_until(pool, one_loss)
+
+
+def test_workers_that_die_at_birth_are_forgiven_while_others_do_their_work(tmp_path: Path) -> None:
+    """One worker in two dies before it says a word, more often than would end a run in which none speaks."""
+    path = draw_page(tmp_path / "a.png", "read")
+    with WorkerPool(2, SETUP, worker_entry.COMMAND) as pool:
+        for task_id in range(5):
+            healthy, doomed = pool.workers
+            os.kill(doomed.pid, signal.SIGKILL)
+            assert run_until(pool, one_loss).losses[0].worker is doomed
+            healthy.send(OpenDocument(task_id, path))
+            run_until(pool, outcomes(1))
 
 
 def test_a_closed_pool_leaves_no_process_and_no_descriptor(tmp_path: Path) -> None:

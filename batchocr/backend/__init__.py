@@ -19,11 +19,12 @@ def select_device(name: str) -> torch.device:
         return torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
+        if device.type not in _DEVICE_TYPES:
+            raise UsageError(f"--device {name} cannot be used: choose auto, or one of {', '.join(_DEVICE_TYPES)}")
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError, NotImplementedError) as error:
-        raise UsageError(f"--device {name} cannot be used here: {str(error).splitlines()[0]}") from error
-    if device.type not in _DEVICE_TYPES:
-        raise UsageError(f"--device {name} cannot compute; choose one of {', '.join(_DEVICE_TYPES)}, or auto")
+        reason = str(error).splitlines()[0].partition(". ")[0]
+        raise UsageError(f"--device {name} cannot be used here: {reason}") from error
     return device
 
 

@@ -162,6 +162,10 @@ class Journal:
         except ValidationError as error:
             raise _damaged(self._path, f"at byte {row.offset}") from error
 
+    def keep(self) -> None:
+        """Leave it where it is when it is closed: it holds rows that no table has any more."""
+        self._says_nothing_new = False
+
     def remove(self) -> None:
         """Delete the journal: the run is complete and its table in place."""
         with writing(self._path):

@@ -33,14 +33,18 @@ class Child:
     def __init__(self, command: Sequence[str], sock: socket.socket) -> None:
         """Start it, with `sock` as its end of the channel. Raises OSError."""
         self._output = tempfile.TemporaryFile()  # noqa: SIM115 (closed by `kill`)
-        self._process = subprocess.Popen(
-            [*command, str(sock.fileno())],
-            stdin=subprocess.PIPE,
-            stdout=self._output,
-            stderr=self._output,
-            pass_fds=[sock.fileno()],
-            env=_environment(os.environ),
-        )
+        try:
+            self._process = subprocess.Popen(
+                [*command, str(sock.fileno())],
+                stdin=subprocess.PIPE,
+                stdout=self._output,
+                stderr=self._output,
+                pass_fds=[sock.fileno()],
+                env=_environment(os.environ),
+            )
+        except OSError:
+            self._output.close()
+            raise
 
     @property
     def pid(self) -> int:

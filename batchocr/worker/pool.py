@@ -35,7 +35,7 @@ _START_S = 60.0
 """A worker that is at nothing may be silent for this long with work before it: it may still be starting."""
 
 _MAX_STILLBORN = 3
-"""Workers lost one after the other before they had said a word: then something is wrong with all of them."""
+"""Workers lost before they had said a word, and no word from any other since: something is wrong with all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +70,12 @@ class Worker:
         """Start it. Raises OSError."""
         ours, its = socket.socketpair()
         self.channel = run_end(ours)
-        with its:
-            self._child = Child(command, its)
+        try:
+            with its:
+                self._child = Child(command, its)
+        except OSError:
+            self.channel.close()
+            raise
         self.task_ids: set[int] = set()
         self.doing: Began | None = None
         self.has_spoken = False
@@ -170,7 +174,7 @@ class WorkerPool:
     """
 
     def __init__(self, count: int, setup: Setup, command: Sequence[str] = WORKER_COMMAND) -> None:
-        """Start them. Raises OSError."""
+        """Start them. Raises BatchOcrError."""
         self.workers: list[Worker] = []
         self._setup = setup
         self._command = command
@@ -180,7 +184,7 @@ class WorkerPool:
         self._waker.setblocking(False)
         try:
             for _ in range(count):
-                self.workers.append(Worker(setup, command))
+                self.workers.append(self._start_worker())
         except BaseException:
             self.close()
             raise
@@ -209,21 +213,24 @@ class WorkerPool:
         with suppress(BlockingIOError):
             self._woken.recv(4096)
         heard = [worker for worker in self.workers if worker.channel.fileno() in ready]
-        return [(worker, message) for worker in heard for message in worker.receive()]
+        arrived = [(worker, message) for worker in heard for message in worker.receive()]
+        if arrived:
+            self._num_stillborn = 0
+        return arrived
 
     def replace_lost(self, timeout_s: float) -> list[Loss]:
         """End the workers that died or overran, start others in their places, and return what was lost.
 
-        timeout_s: how long opening, rendering or post-processing may take. Raises OSError, and BatchOcrError where
-        workers die as they start.
+        timeout_s: how long opening, rendering or post-processing may take. Raises BatchOcrError where no worker
+        can be started, or all die as they start.
         """
         losses = [loss for worker in self.workers if (loss := worker.loss(timeout_s)) is not None]
         for loss in losses:
             loss.worker.close()
-            self._num_stillborn = 0 if loss.worker.has_spoken else self._num_stillborn + 1
-            if self._num_stillborn == _MAX_STILLBORN:
+            self._num_stillborn += not loss.worker.has_spoken
+            if self._num_stillborn >= _MAX_STILLBORN:
                 raise BatchOcrError(f"no worker process can be started: {loss.error_message}")
-            self.workers[self.workers.index(loss.worker)] = Worker(self._setup, self._command)
+            self.workers[self.workers.index(loss.worker)] = self._start_worker()
         return losses
 
     def close(self) -> None:
@@ -232,3 +239,12 @@ class WorkerPool:
             worker.close()
         self._woken.close()
         self._waker.close()
+
+    def _start_worker(self) -> Worker:
+        try:
+            return Worker(self._setup, self._command)
+        except OSError as error:
+            raise BatchOcrError(
+                f"a worker process cannot be started: {error.strerror or error}; finished pages are kept: fewer "
+                "--workers need less memory and fewer processes"
+            ) from error
