@@ -15,7 +15,7 @@ from batchocr.output.journal import Journal
 from batchocr.output.schema import storable_text
 from batchocr.output.table import table_for
 from batchocr.progress import Progress
-from batchocr.report import Report, write_report
+from batchocr.report import Report, require_writable, write_report
 from batchocr.session import Pass, Session
 from batchocr.stop import StopSwitch
 
@@ -38,6 +38,8 @@ def write_output(
     """
     config = session.config
     table = table_for(out)
+    report_path = Path(config.report or f"{out}.report.json")
+    require_writable(report_path)
     with Journal.open(out, session.facts, resume=config.resume, overwrite=config.overwrite) as journal:
         _require_same_input(out, documents, journal)
         with Pass(session, documents, stop, finished=journal, started_s=started_s) as reading:
@@ -50,7 +52,7 @@ def write_output(
             else:
                 reading.ledger.found = reading.ledger.by_status.total()
             report = reading.report()
-        write_report(report, Path(config.report or f"{out}.report.json"))
+        write_report(report, report_path)
         if report.complete:
             _retire(journal, report)
     return report

@@ -59,7 +59,7 @@ def places(rows: list[PageResult]) -> list[tuple[str, int | None]]:
 
 
 def engine_threads() -> list[str]:
-    return [thread.name for thread in threading.enumerate() if thread.name.startswith("batchocr")]
+    return [thread.name for thread in threading.enumerate() if thread.name in ("batchocr-engine", "batchocr-run")]
 
 
 def test_rows_come_in_input_order_with_a_failed_document_in_its_place(rows: list[PageResult]) -> None:

@@ -244,7 +244,5 @@ class WorkerPool:
         try:
             return Worker(self._setup, self._command)
         except OSError as error:
-            raise BatchOcrError(
-                f"a worker process cannot be started: {error.strerror or error}; finished pages are kept: fewer "
-                "--workers need less memory and fewer processes"
-            ) from error
+            reason = error.strerror or str(error)
+            raise BatchOcrError(f"a worker process cannot be started: {reason}; try fewer --workers") from error
