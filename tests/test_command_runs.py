@@ -57,7 +57,8 @@ def runs(sample_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Runs:
     out = tmp_path_factory.mktemp("runs") / "table.parquet"
     journal = out.with_name(out.name + ".journal")
     interrupted = interrupted_at_work(command(sample_data, out, DOCUMENTS, "--pages-in-flight", "1"))
-    read_before = len(journal.read_text().splitlines()) - 1
+    # A run that is stopped before its first row is finished leaves no journal.
+    read_before = len(journal.read_text().splitlines()) - 1 if journal.exists() else 0
     stopped = exit_code(command(sample_data, out, DOCUMENTS, "--stop-after", "1s"))
     table_before_the_end = out.exists()
     finished = exit_code(command(sample_data, out, DOCUMENTS))
