@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from batchocr.backend.base import Ops, PagedContext, Segments
 from batchocr.errors import ModelError
 from batchocr.model.architecture import LanguageShape
-from batchocr.model.rope import inverse_frequencies, mrope_cos_sin
+from batchocr.model.rope import inverse_frequencies, mrope_cos_sin, mrope_dimensions
 from batchocr.model.weights import WeightReader
 
 _Attend = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
@@ -72,6 +72,7 @@ class LanguageModel:
                 "The checkpoint has no lm_head.weight, and its config.json does not tie it to the embeddings."
             )
         self._inv_freq = inverse_frequencies(shape.head_dim, shape.rope_theta, device)
+        self._mrope_dimensions = mrope_dimensions(shape.mrope_section, device)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -115,7 +116,7 @@ class LanguageModel:
 
     def _run(self, x: Tensor, positions: Tensor, slots: Tensor, cache: Tensor, attend: _Attend) -> Tensor:
         shape, ops = self.shape, self._ops
-        cos, sin = mrope_cos_sin(positions, self._inv_freq, shape.mrope_section)
+        cos, sin = mrope_cos_sin(positions, self._inv_freq, self._mrope_dimensions)
         heads = [shape.num_heads, shape.num_kv_heads, shape.num_kv_heads]
         for layer, layer_cache in zip(self._layers, cache, strict=True):
             normed = ops.rms_norm(x, layer.input_norm, shape.rms_norm_eps)

@@ -42,13 +42,16 @@ def mrope_positions(prompt_length: int, image_start: int, grid_h: int, grid_w: i
     return torch.cat([before, image, after.expand(3, -1)], dim=1)
 
 
-def mrope_cos_sin(positions: Tensor, inv_freq: Tensor, section: tuple[int, int, int]) -> tuple[Tensor, Tensor]:
+def mrope_dimensions(section: tuple[int, int, int], device: torch.device) -> Tensor:
+    """Which position turns each frequency: 0 time, 1 height, 2 width. Returns int64 [head_dim / 2]."""
+    return torch.tensor([dimension for dimension, count in enumerate(section) for _ in range(count)], device=device)
+
+
+def mrope_cos_sin(positions: Tensor, inv_freq: Tensor, dimensions: Tensor) -> tuple[Tensor, Tensor]:
     """Compose the step's tables once, so that layers apply plain rotary embedding.
 
-    positions: int [3, tokens]. inv_freq: [head_dim / 2]. Returns float32 cos, sin, each [tokens, head_dim / 2].
+    positions: int [3, tokens]. inv_freq, dimensions: [head_dim / 2]. Returns float32 cos, sin, each
+    [tokens, head_dim / 2].
     """
-    chosen = torch.repeat_interleave(
-        torch.arange(3, device=inv_freq.device), torch.tensor(section, device=inv_freq.device)
-    )
-    angles = positions.to(torch.float32).t()[:, chosen] * inv_freq
+    angles = positions.to(torch.float32).t()[:, dimensions] * inv_freq
     return angles.cos(), angles.sin()
