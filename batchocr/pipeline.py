@@ -9,7 +9,6 @@ import logging
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Literal
 
 from batchocr.data import Completion, ErrorKind, PageResult
 from batchocr.engine.thread import EngineThread
@@ -104,14 +103,16 @@ class Pipeline:
         full = len(self._tasks) - self._num_opening >= self._pages_in_flight
         index = self._next_document(_ROWS_AHEAD if full else self._pages_in_flight)
         if index is not None:
-            return self._begin_task(RowKey(index, None))
+            self._begin_task(RowKey(index, None))
+            return True
         key = None if full else self._intake.next_row()
         if key is None:
             return False
         if key.page_index is None:
             self._finish_document(key)
-            return True
-        return self._begin_task(key)
+        else:
+            self._begin_task(key)
+        return True
 
     def _next_document(self, rows_ahead: int) -> int | None:
         """The next document to open, if fewer rows than these are known to follow and a worker has none to open."""
@@ -122,7 +123,7 @@ class Pipeline:
         ready = self._intake.num_planned - self._intake.num_handed_out + self._num_opening
         return self._intake.next_document() if ready < rows_ahead else None
 
-    def _begin_task(self, key: RowKey) -> Literal[True]:
+    def _begin_task(self, key: RowKey) -> None:
         """Give a worker the task."""
         worker = self._worker_for(key)
         self._last_id += 1
@@ -134,7 +135,6 @@ class Pipeline:
             worker.send(OpenDocument(self._last_id, path))
         else:
             worker.send(ReadPage(self._last_id, path, key.page_index))
-        return True
 
     def _worker_for(self, key: RowKey) -> Worker:
         """The worker with the least work before it, or the one that has this document open if it is hardly busier."""

@@ -17,18 +17,6 @@ from batchocr.meter import STAGES, WORKER_STAGES, Ledger, Meter, Stage, StageCou
 from batchocr.output.atomic import atomic_file, writing
 from batchocr.report_table import format_table
 
-__all__ = [
-    "Circumstances",
-    "Ledger",
-    "Meter",
-    "Report",
-    "Stage",
-    "make_report",
-    "peak_resident_bytes",
-    "require_writable",
-    "write_report",
-]
-
 ExitReason = Literal["finished", "stopped", "interrupted"]
 Setting: TypeAlias = str | int | float | bool | None
 

@@ -168,7 +168,6 @@ class Pass:
             undo.callback(self._engine.close)
             self._closing = undo.pop_all()
         self._work_started_s = time.perf_counter()
-        self._peak_worker_bytes: int | None = None
 
     def __enter__(self) -> Self:
         return self

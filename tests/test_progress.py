@@ -100,8 +100,11 @@ def test_a_line_written_beside_the_bar_stands_on_its_own(monkeypatch: pytest.Mon
 
 
 def test_a_closed_stderr_stops_neither_the_bar_nor_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    attempts: list[str] = []
+
     class Broken(io.StringIO):
         def write(self, text: str) -> int:
+            attempts.append(text)
             raise BrokenPipeError
 
     monkeypatch.setattr(sys, "stderr", Broken())
@@ -109,6 +112,7 @@ def test_a_closed_stderr_stops_neither_the_bar_nor_the_log(monkeypatch: pytest.M
     bar.show(1, 2, True, failed=0)
     write_line("nobody reads this")
     bar.close()
+    assert any("nobody reads this" in text for text in attempts)
 
 
 def record(level: int, message: str) -> logging.LogRecord:

@@ -14,8 +14,8 @@ from batchocr.engine.kv_cache import KVCache
 from batchocr.engine.sampler import Sampler
 from batchocr.engine.scheduler import Scheduler
 from batchocr.engine.sequence import Sequence
+from batchocr.meter import Meter
 from batchocr.model.checkpoint import Model
-from batchocr.report import Meter
 
 _LOOP_WINDOW = 768
 _LOOP_GRAM = 8

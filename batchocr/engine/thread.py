@@ -11,7 +11,7 @@ from queue import Empty, SimpleQueue
 from batchocr.data import Completion, Request
 from batchocr.engine.engine import Engine
 from batchocr.errors import EngineError
-from batchocr.report import Meter
+from batchocr.meter import Meter
 
 _SWITCH_INTERVAL_S = 0.0002
 

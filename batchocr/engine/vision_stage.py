@@ -10,8 +10,8 @@ import torch
 
 from batchocr.engine.embedding_queue import EmbeddingQueue
 from batchocr.engine.sequence import Sequence
+from batchocr.meter import Meter
 from batchocr.model.checkpoint import Model
-from batchocr.report import Meter
 
 
 class VisionStage:

@@ -16,7 +16,7 @@ from batchocr.model.language import LanguageModel
 from batchocr.model.preprocess import Preprocessor
 from batchocr.model.prompt import PromptFormat
 from batchocr.model.vision import VisionModel
-from batchocr.model.weights import WeightReader, fingerprint
+from batchocr.model.weights import WeightReader
 
 logger = logging.getLogger(__name__)
 
@@ -68,6 +68,3 @@ def load_model(folder: Path, *, device: torch.device, dtype: torch.dtype, ops: O
         prompts=PromptFormat(folder, architecture),
         device=device,
     )
-
-
-__all__ = ["Model", "find_checkpoint", "fingerprint", "load_model"]
