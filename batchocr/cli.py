@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 EXIT_BUG = 1
+EXIT_USAGE = 2
 EXIT_TOO_MANY_FAILURES = 3
 EXIT_STOPPED = 75
 EXIT_INTERRUPTED = 130
@@ -84,6 +85,7 @@ def run(
     revision: options.Revision = None,
     device: options.Device = None,
     dtype: options.DTypeOption = None,
+    vit_dtype: options.VitDTypeOption = None,
     backend: options.Backend = None,
     memory_fraction: options.MemoryFraction = None,
     max_new_tokens: options.MaxNewTokens = None,
@@ -119,6 +121,28 @@ def run(
     if not quiet:
         _show_report(finished, log_format)
     raise typer.Exit(_conclude(finished, config, out))
+
+
+@app.command()
+def doctor(
+    device: options.Device = None,
+    dtype: options.DTypeOption = None,
+    backend: options.Backend = None,
+    workers: options.Workers = None,
+    verbose: options.Verbose = False,
+) -> None:
+    """Say what this machine offers, which kernels a run would use and how exact they are; exit 0 when one can run."""
+    configure_logging("text", logging.DEBUG if verbose else logging.WARNING)
+    quieten_libraries(downloads=True)
+    flags = {"device": device, "dtype": dtype, "backend": backend, "workers": workers}
+    config = make_config({name: value for name, value in flags.items() if value is not None}, None)
+    from batchocr.doctor import examine  # loads torch
+
+    diagnosis = examine(config)
+    typer.echo(diagnosis.to_text())
+    if not diagnosis.can_run:
+        logger.error("a run would fail here: see the lines marked NO")
+        raise typer.Exit(EXIT_USAGE)
 
 
 def _given_flags(context: typer.Context) -> dict[str, object]:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from batchocr.config import PASSWORD_VARIABLE, BackendName, Config, DType
+from batchocr.config import PASSWORD_VARIABLE, BackendName, Config, DType, VitDType
 from batchocr.console import LogFormat
 
 _DEFAULTS = {field.name: field.default for field in fields(Config)}
@@ -76,9 +76,20 @@ Device = Annotated[str | None, _option("--device", "NAME", _MODEL, "cpu, or a GP
 DTypeOption = Annotated[
     DType | None, _option("--dtype", "NAME", _MODEL, "float32, bfloat16 or auto: float32 on a CPU, bfloat16 on a GPU.")
 ]
+VitDTypeOption = Annotated[
+    VitDType | None,
+    _option(
+        "--vit-dtype",
+        "NAME",
+        _MODEL,
+        "fp8: the ViT's linear layers in 8 bits, on GPUs that have them; experimental. auto: as --dtype.",
+    ),
+]
 Backend = Annotated[
     BackendName | None,
-    _option("--backend", "NAME", _MODEL, "Kernels: reference (plain PyTorch), cuda, or auto: the best that works."),
+    _option(
+        "--backend", "NAME", _MODEL, "Kernels: reference (plain PyTorch), cpu, cuda, or auto: what fits the device."
+    ),
 ]
 MemoryFraction = Annotated[
     float | None, _option("--memory-fraction", "F", _MODEL, "Share of the GPU's memory that may be used.")

@@ -22,7 +22,8 @@ from batchocr.errors import UsageError
 from batchocr.input.page_spec import parse_page_spec
 
 DType = Literal["auto", "float32", "bfloat16"]
-BackendName = Literal["auto", "reference", "cuda"]
+VitDType = Literal["auto", "fp8"]
+BackendName = Literal["auto", "reference", "cpu", "cuda"]
 DEFAULT_MODEL = "opendatalab/MinerU2.5-Pro-2605-1.2B"
 PASSWORD_VARIABLE = "BATCHOCR_PASSWORD"
 
@@ -75,6 +76,7 @@ class Config:
     page_timeout: float = 60.0
     device: str = "auto"
     dtype: DType = "auto"
+    vit_dtype: VitDType = "auto"
     backend: BackendName = "auto"
     memory_fraction: float = 0.9
     resume: bool = True

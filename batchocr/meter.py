@@ -36,6 +36,8 @@ class Meter:
     def __init__(self) -> None:
         self.stages: dict[Stage, StageCount] = {stage: StageCount() for stage in STAGES}
         self.patches = 0
+        self.model_flop = 0.0
+        self.vit_batches_halved = 0
         self.idle_s = 0.0
         self.queue_samples = 0
         self.queue_token_sum = 0
@@ -57,6 +59,14 @@ class Meter:
         """Count patches that the ViT has encoded."""
         self.patches += patches
 
+    def add_flop(self, flop: float) -> None:
+        """Count floating-point operations of the model."""
+        self.model_flop += flop
+
+    def halve_vit_batch(self) -> None:
+        """Count a ViT batch that did not fit the device's memory."""
+        self.vit_batches_halved += 1
+
     def device_idle(self, seconds: float) -> None:
         """Count time in which the device had nothing to do."""
         self.idle_s += seconds
@@ -77,6 +87,8 @@ class Meter:
             ours.limited_items += theirs.limited_items
             ours.limit_sum += theirs.limit_sum
         self.patches += other.patches
+        self.model_flop += other.model_flop
+        self.vit_batches_halved += other.vit_batches_halved
         self.idle_s += other.idle_s
         self.queue_samples += other.queue_samples
         self.queue_token_sum += other.queue_token_sum

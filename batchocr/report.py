@@ -25,8 +25,8 @@ Setting: TypeAlias = str | int | float | bool | None
 class Circumstances:
     """What the run knows and no counter does.
 
-    model_flop: floating-point operations of the model in this run; device_flop_per_s: the device's peak. Either is
-    None where not known. settings: device, model, backend, dtype and batch sizes in force.
+    device_flop_per_s: the device's peak, None where not known. settings: device, model, backend, dtype and batch sizes
+    in force.
     """
 
     exit_reason: ExitReason
@@ -37,7 +37,6 @@ class Circumstances:
     peak_main_bytes: int | None = None
     peak_worker_bytes: int | None = None
     peak_device_bytes: int | None = None
-    model_flop: float | None = None
     device_flop_per_s: float | None = None
 
 
@@ -77,7 +76,7 @@ class DeviceReport:
     idle_seconds: float
     idle_share: float
     peak_memory_bytes: int | None
-    model_flop_per_second: float | None
+    model_flop_per_second: float
     share_of_peak_flop: float | None
 
 
@@ -221,14 +220,13 @@ def _stage_report(stage: Stage, count: StageCount, circumstances: Circumstances)
 
 
 def _device_report(meter: Meter, circumstances: Circumstances) -> DeviceReport:
-    flop, peak = circumstances.model_flop, circumstances.device_flop_per_s
-    flop_per_s = None if flop is None else _ratio(flop, circumstances.work_s)
+    flop_per_s, peak = _ratio(meter.model_flop, circumstances.work_s), circumstances.device_flop_per_s
     return DeviceReport(
         idle_seconds=meter.idle_s,
         idle_share=_ratio(meter.idle_s, circumstances.work_s),
         peak_memory_bytes=circumstances.peak_device_bytes,
         model_flop_per_second=flop_per_s,
-        share_of_peak_flop=None if flop_per_s is None or peak is None else _ratio(flop_per_s, peak),
+        share_of_peak_flop=None if peak is None else _ratio(flop_per_s, peak),
     )
 
 

@@ -53,18 +53,17 @@ class Session:
         self.config = config
         self.device = backend.select_device(config.device)
         self.dtype = backend.select_dtype(config.dtype, self.device)
-        self.ops = backend.select_ops(config.backend)
+        self.backend = backend.select_backend(config.backend, self.device)
         self._folder = find_checkpoint(config.model, config.revision)
         self.architecture = read_architecture(self._folder)
         self.limits = engine_limits(
             config,
             self.architecture,
-            self.ops,
             on_gpu=self.device.type != "cpu",
-            free_bytes=backend.memory_bytes(self.device),
+            memory_bytes=backend.memory_bytes(self.device),
             value_bytes=self.dtype.itemsize,
         )
-        self.workers = config.workers or max(1, min(16, usable_cores() // 2))
+        self.workers = num_workers(config)
         self.pages_in_flight = config.pages_in_flight or self._pages_in_flight()
         self.facts = self._facts()
         self._engine: Engine | None = None
@@ -73,7 +72,10 @@ class Session:
     def load(self) -> Engine:
         """The engine; its weights are read on the first call."""
         if self._engine is None:
-            model = load_model(self._folder, device=self.device, dtype=self.dtype, ops=self.ops)
+            ops = backend.make_ops(self.backend, self.device, self.dtype)
+            device = backend.open_device(self.device)
+            vision_ops = backend.vision_ops(ops, self.config.vit_dtype)
+            model = load_model(self._folder, device=device, dtype=self.dtype, ops=ops, vision_ops=vision_ops)
             self._engine = Engine(model, self.limits)
         return self._engine
 
@@ -95,9 +97,10 @@ class Session:
         """What is in force, for the report."""
         return {
             "device": str(self.device),
-            "backend": self.ops.name,
+            "backend": self.backend,
             "dtype": str(self.dtype).removeprefix("torch."),
             "model": self.config.model,
+            "vit_dtype": self.config.vit_dtype,
             "dpi": self.config.dpi,
             "vit_batch_size": self.limits.vit_batch_size,
             "vit_max_patches": self.limits.vit_max_patches,
@@ -121,6 +124,7 @@ class Session:
             "model_fingerprint": fingerprint(self._folder),
             "protocol": PROTOCOL_VERSION,
             "dtype": str(self.dtype).removeprefix("torch."),
+            "vit_dtype": self.config.vit_dtype,
             "dpi": str(self.config.dpi),
             "max_new_tokens": str(self.config.max_new_tokens),
             "penalties": str(self.config.penalties).lower(),
@@ -132,6 +136,11 @@ class Session:
             settings_fingerprint=hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest(),
             settings=settings,
         )
+
+
+def num_workers(config: Config) -> int:
+    """Worker processes: what the user set, or half the cores, as the engine and the main thread want theirs."""
+    return config.workers or max(1, min(16, usable_cores() // 2))
 
 
 class Pass:
@@ -226,6 +235,7 @@ class Pass:
                 settings=self._session.settings(),
                 peak_main_bytes=peak_resident_bytes(),
                 peak_worker_bytes=max(peaks, default=None),
+                device_flop_per_s=backend.peak_flop_per_s(self._session.device, self._session.dtype),
                 peak_device_bytes=backend.peak_device_bytes(self._session.device) or None,
             ),
         )

@@ -13,6 +13,7 @@ import torch
 from checkpoints import SHAPES, Shape, make_checkpoint
 from safetensors.torch import load_file, save_file
 
+from batchocr.backend.device import HostDevice
 from batchocr.backend.reference import ReferenceOps
 from batchocr.config import Config
 from batchocr.data import Completion, Pixels, Request, Sampling
@@ -287,5 +288,6 @@ def test_the_fingerprint_changes_with_whatever_may_change_the_text(sound: Path, 
 
 
 def test_weights_are_kept_in_the_dtype_asked_for(sound: Path) -> None:
-    model = load_model(sound, device=torch.device("cpu"), dtype=torch.bfloat16, ops=ReferenceOps())
+    cpu = torch.device("cpu")
+    model = load_model(sound, device=HostDevice(cpu), dtype=torch.bfloat16, ops=ReferenceOps(cpu))
     assert model.language.dtype == torch.bfloat16

@@ -9,9 +9,12 @@ from pathlib import Path
 import pytest
 import torch
 from checkpoints import SHAPES, make_checkpoint, oracle, tokenizer
+from late_device import LateDevice
 from PIL import Image
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
+from batchocr.backend.cpu import CpuOps
+from batchocr.backend.device import HostDevice
 from batchocr.backend.reference import ReferenceOps
 from batchocr.data import Completion, Pixels, Request, Sampling
 from batchocr.engine.engine import Engine
@@ -53,10 +56,28 @@ def processed(folder: Path, image: Image.Image) -> tuple[torch.Tensor, torch.Ten
     return values["pixel_values"], values["image_grid_thw"]
 
 
-@pytest.fixture(scope="module", params=SHAPES, ids=lambda name: name.replace(" ", "-"))
+CPU = torch.device("cpu")
+
+
+class CapturableOps(ReferenceOps):
+    """Lets the fake device "capture" what a real graph could not."""
+
+    capturable = True
+
+
+KINDS = {
+    "reference": lambda: (ReferenceOps(CPU), HostDevice(CPU)),
+    "cpu": lambda: (CpuOps(), HostDevice(CPU)),
+    "late": lambda: (CapturableOps(CPU), LateDevice()),
+}
+RUNS = [(shape, kind) for shape in SHAPES for kind in ("reference", "cpu")] + [(next(iter(SHAPES)), "late")]
+
+
+@pytest.fixture(scope="module", params=RUNS, ids=lambda run: f"{run[0]}-{run[1]}".replace(" ", "-"))
 def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Case:
-    folder = make_checkpoint(tmp_path_factory.mktemp("checkpoint"), SHAPES[request.param])
-    model = load_model(folder, device=torch.device("cpu"), dtype=torch.float32, ops=ReferenceOps())
+    folder = make_checkpoint(tmp_path_factory.mktemp("checkpoint"), SHAPES[request.param[0]])
+    ops, device = KINDS[request.param[1]]()
+    model = load_model(folder, device=device, dtype=torch.float32, ops=ops)
     sizes = [(60, 60), (300, 40), (33, 400), (500, 500), (90, 200), (28, 28), (640, 200), (121, 77)]
     images = [picture(seed, *sizes[seed % len(sizes)]) for seed in range(24)]
     prompts = [PROMPTS[index % len(PROMPTS)] for index in range(24)]
@@ -96,7 +117,7 @@ def _generate(folder: Path, images: list[Image.Image], prompts: list[str]) -> li
 
 
 def run(
-    case: Case, images: list[Image.Image], *, vit: int = 24, llm: int = 24, num_kv_blocks: int = 4000
+    case: Case, images: list[Image.Image], *, vit: int = 24, llm: int = 24, num_kv_tokens: int = 64_000
 ) -> tuple[list[str], Engine]:
     limits = EngineLimits(
         vit_batch_size=vit,
@@ -105,7 +126,7 @@ def run(
         llm_batch_size=llm,
         prefill_max_tokens=700,
         max_new_tokens=MAX_NEW_TOKENS,
-        num_kv_blocks=num_kv_blocks,
+        num_kv_tokens=num_kv_tokens,
     )
     engine = Engine(case.model, limits)
     for index, (image, prompt) in enumerate(zip(images, case.prompts, strict=True)):
@@ -136,7 +157,7 @@ def test_sequences_put_back_for_lack_of_kv_blocks_end_with_the_same_tokens(case:
     ]
     blocks = max(-(-len(prompt.token_ids) // 16) for prompt in prompts)
     # Three of the longest get in, each grows by two blocks or more, and only three are left.
-    texts, engine = run(some, some.images, num_kv_blocks=3 * blocks + 3)
+    texts, engine = run(some, some.images, num_kv_tokens=16 * (3 * blocks + 3))
     assert texts == [case.expected[index] for index in small]
     assert engine.num_put_back > 0
 

@@ -121,11 +121,12 @@ def test_what_two_threads_counted_adds_up() -> None:
 
 
 def test_model_flop_per_second_and_its_share_of_the_peak() -> None:
-    known = replace(CIRCUMSTANCES, model_flop=4e15, device_flop_per_s=8e14)
-    device = make_report(ledger(), Meter(), known).device
+    meter = Meter()
+    meter.add_flop(4e15)
+    device = make_report(ledger(), meter, replace(CIRCUMSTANCES, device_flop_per_s=8e14)).device
     assert (device.model_flop_per_second, device.share_of_peak_flop) == (4e14, 0.5)
-    unknown = make_report(ledger(), Meter(), CIRCUMSTANCES).device
-    assert (unknown.model_flop_per_second, unknown.share_of_peak_flop) == (None, None)
+    unknown = make_report(ledger(), meter, CIRCUMSTANCES).device
+    assert (unknown.model_flop_per_second, unknown.share_of_peak_flop) == (4e14, None)
 
 
 def test_a_run_that_did_nothing_has_a_report() -> None:

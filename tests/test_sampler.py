@@ -9,11 +9,17 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from batchocr.backend.reference import ReferenceOps
 from batchocr.data import Sampling
-from batchocr.engine.sampler import Sampler, common_suffixes
+from batchocr.engine.sampler import Sampler, common_suffixes, sampling_hints
 
 VOCABULARY = 7
 STEPS = 40
+
+
+def new_sampler(num_rows: int) -> Sampler:
+    cpu = torch.device("cpu")
+    return Sampler(ReferenceOps(cpu), num_rows=num_rows, vocab_size=VOCABULARY, max_new_tokens=STEPS, device=cpu)
 
 
 def reference_choice(logits: list[float], sampling: Sampling, prompt: tuple[int, ...], output: list[int]) -> int:
@@ -46,20 +52,20 @@ SETTINGS = [
 
 
 def test_choices_follow_the_rules_for_a_batch_of_different_settings() -> None:
-    sampler = Sampler(num_rows=8, vocab_size=VOCABULARY, max_new_tokens=STEPS, device=torch.device("cpu"))
+    sampler = new_sampler(num_rows=8)
     prompts = [(index, (index + 1) % VOCABULARY) for index in range(len(SETTINGS))]
     rows = [sampler.bind(sampling, prompt, []) for sampling, prompt in zip(SETTINGS, prompts, strict=True)]
     outputs: list[list[int]] = [[] for _ in SETTINGS]
     generator = torch.manual_seed(0)
     # A few tokens are favoured, so that sequences would repeat themselves without the rules.
     favoured = 2 * torch.randn(len(SETTINGS), VOCABULARY, generator=generator)
-    for _ in range(STEPS):
+    for step in range(STEPS):
         logits = favoured + torch.randn(len(SETTINGS), VOCABULARY, generator=generator)
         expected = [
             reference_choice(row.tolist(), sampling, prompt, output)
             for row, sampling, prompt, output in zip(logits, SETTINGS, prompts, outputs, strict=True)
         ]
-        tokens, logprobs = sampler.sample(logits.clone(), rows)
+        tokens, logprobs = sampler.sample(logits.clone(), torch.tensor(rows), sampling_hints(SETTINGS, step + 1))
         assert tokens.tolist() == expected
         assert torch.allclose(logprobs, logits.log_softmax(-1).gather(1, tokens[:, None])[:, 0], atol=1e-6)
         for output, token in zip(outputs, expected, strict=True):
@@ -68,7 +74,7 @@ def test_choices_follow_the_rules_for_a_batch_of_different_settings() -> None:
 
 @pytest.mark.parametrize("sampling", SETTINGS)
 def test_a_sequence_put_back_goes_on_as_if_nothing_had_happened(sampling: Sampling) -> None:
-    sampler = Sampler(num_rows=2, vocab_size=VOCABULARY, max_new_tokens=STEPS, device=torch.device("cpu"))
+    sampler = new_sampler(num_rows=2)
     generator = torch.manual_seed(1)
     row = sampler.bind(sampling, (0, 1), [])
     output: list[int] = []
@@ -77,7 +83,7 @@ def test_a_sequence_put_back_goes_on_as_if_nothing_had_happened(sampling: Sampli
         if step % 5 == 4:
             sampler.release(row)
             row = sampler.bind(sampling, (0, 1), output)
-        tokens, _ = sampler.sample(logits.clone(), [row])
+        tokens, _ = sampler.sample(logits.clone(), torch.tensor([row]), sampling_hints([sampling], step + 1))
         assert tokens.tolist() == [reference_choice(logits[0].tolist(), sampling, (0, 1), output)]
         output += tokens.tolist()
 

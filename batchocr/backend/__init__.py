@@ -5,11 +5,21 @@ from __future__ import annotations
 import torch
 
 from batchocr.backend.base import Ops
+from batchocr.backend.cpu import CpuOps
+from batchocr.backend.device import Device, HostDevice
 from batchocr.backend.reference import ReferenceOps
-from batchocr.config import BackendName, DType
+from batchocr.config import BackendName, DType, VitDType
 from batchocr.errors import UsageError
 from batchocr.machine import usable_memory_bytes
 
+_PEAK_BF16_FLOP_PER_S = {
+    "H200": 989e12,
+    "H100 PCIe": 756e12,
+    "H100": 989e12,
+    "A100": 312e12,
+    "L40S": 362e12,
+    "RTX 4090": 165e12,
+}
 _DEVICE_TYPES = ("cpu", "cuda", "xpu", "mps")
 
 
@@ -35,11 +45,54 @@ def select_dtype(name: DType, device: torch.device) -> torch.dtype:
     return torch.float32 if name == "float32" else torch.bfloat16
 
 
-def select_ops(name: BackendName) -> Ops:
-    """The operations to run with. Raises UsageError for a backend that is not there."""
-    if name == "cuda":
-        raise UsageError("--backend cuda is not part of this version; --backend reference runs on any device.")
-    return ReferenceOps()
+def select_backend(name: BackendName, device: torch.device) -> BackendName:
+    """What `auto` stands for on this device. Raises UsageError for a backend that does not run there."""
+    if name == "auto":
+        return "cuda" if device.type == "cuda" else "cpu" if _runs_cpu_ops(device) else "reference"
+    if name == "cpu" and not _runs_cpu_ops(device):
+        raise UsageError("--backend cpu needs --device cpu and a torch with oneDNN; reference runs on any device.")
+    if name == "cuda" and device.type != "cuda":
+        raise UsageError("--backend cuda needs an NVIDIA GPU (--device cuda); reference runs on any device.")
+    return name
+
+
+def make_ops(name: BackendName, device: torch.device, dtype: torch.dtype) -> Ops:
+    """The operations of a backend that `select_backend` returned. For a GPU, its candidates are tried: seconds."""
+    match name:
+        case "cuda":
+            from batchocr.backend.cuda_device import device_seconds
+            from batchocr.backend.cuda_trials import try_all
+
+            return try_all(device, dtype, device_seconds)
+        case "cpu":
+            return CpuOps()
+        case _:
+            return ReferenceOps(device)
+
+
+def vision_ops(ops: Ops, vit_dtype: VitDType) -> Ops:
+    """The operations for the vision model. Raises UsageError where the backend has no fp8."""
+    if vit_dtype == "auto":
+        return ops
+    if ops.name != "cuda":
+        raise UsageError("--vit-dtype fp8 needs an NVIDIA GPU and --dtype bfloat16.")
+    from batchocr.backend.cuda import CudaOps
+
+    assert isinstance(ops, CudaOps)
+    return ops.with_fp8()
+
+
+def open_device(device: torch.device) -> Device:
+    """The device as the engine sees it: streams and graphs on an NVIDIA GPU, one step after the other elsewhere."""
+    if device.type == "cuda":
+        from batchocr.backend.cuda_device import CudaDevice
+
+        return CudaDevice(device)
+    return HostDevice(device)
+
+
+def _runs_cpu_ops(device: torch.device) -> bool:
+    return device.type == "cpu" and bool(torch.backends.mkldnn.is_available())  # type: ignore[no-untyped-call]
 
 
 def memory_bytes(device: torch.device) -> int:
@@ -52,3 +105,11 @@ def memory_bytes(device: torch.device) -> int:
 def peak_device_bytes(device: torch.device) -> int:
     """The most memory this process held on a GPU; 0 on a CPU."""
     return int(torch.cuda.max_memory_allocated(device)) if device.type == "cuda" else 0
+
+
+def peak_flop_per_s(device: torch.device, dtype: torch.dtype) -> float | None:
+    """What a GPU's data sheet promises for dense bfloat16 products; None where not known."""
+    if device.type != "cuda" or dtype != torch.bfloat16:
+        return None
+    name = torch.cuda.get_device_name(device)
+    return next((peak for part, peak in _PEAK_BF16_FLOP_PER_S.items() if part in name), None)

@@ -1,41 +1,55 @@
-"""Every operation in plain torch: the definition the other backends are compared with, and what runs on a CPU."""
+"""Every operation in plain torch, on any device: the definition the other backends are compared with."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
 import torch
-from PIL import Image
 from torch import Tensor
 from torch.nn import functional as F
 
-from batchocr.backend.base import PagedContext, Segments
-from batchocr.backend.resize import resize_bicubic
-
-_HAS_ONEDNN = bool(torch.backends.mkldnn.is_available())  # type: ignore[no-untyped-call]
+from batchocr.backend.base import (
+    Activation,
+    Affine,
+    Linear,
+    Mlp,
+    PagedContext,
+    ResizePlan,
+    SamplerRows,
+    SamplingHints,
+    Segments,
+)
+from batchocr.backend.resize import cut_patches, resize_bicubic
+from batchocr.backend.sampling import greedy_after_penalties
 
 
 class ReferenceOps:
-    """Implements `backend.base.Ops` on any device."""
+    """Implements `backend.base.Ops`."""
 
     name = "reference"
     kv_block_size = 16
+    capturable = False
 
-    def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-        if x.device.type == "cpu" and _HAS_ONEDNN:
-            # oneDNN takes 40 % of the time of the BLAS behind F.linear for the few rows of a decode step, and at most
-            # as long for many (measured on an AMD EPYC).
-            product: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
-            return product
-        return F.linear(x, weight, bias)
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
 
-    def __init__(self) -> None:
-        # Pillow lets go of the interpreter while it resizes.
-        self._threads = ThreadPoolExecutor(torch.get_num_threads(), thread_name_prefix="batchocr-resize")
+    def linear(self, layer: Affine) -> Linear:
+        return _Linear(layer)
 
-    def resize(self, images: Sequence[Tensor], sizes: Sequence[tuple[int, int]]) -> list[Tensor]:
-        return list(self._threads.map(_resize, images, sizes))
+    def mlp(self, inner: Affine, outer: Affine, activation: Activation) -> Mlp:
+        return _Mlp(_Linear(inner), _Linear(outer), activation)
+
+    def patches(
+        self, images: Sequence[Tensor], plans: Sequence[ResizePlan], patch_size: int, merge_size: int
+    ) -> Tensor:
+        frames = []
+        for image, plan in zip(images, plans, strict=True):
+            frame = image.to(self._device)
+            for height, width in plan:
+                frame = resize_bicubic(frame, height, width)
+            frames.append(cut_patches(frame, patch_size, merge_size))
+        return torch.cat(frames)
 
     def attention(self, q: Tensor, k: Tensor, v: Tensor, segments: Segments, *, causal: bool) -> Tensor:
         lengths = list(segments.lengths)
@@ -46,28 +60,33 @@ class ReferenceOps:
         parts = [part.squeeze(0).transpose(0, 1) for part in parts]
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
-    def store_kv(self, cache: Tensor, k: Tensor, v: Tensor, slots: Tensor) -> None:
+    def rotary(self, q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+        cos, sin = cos.unsqueeze(1), sin.unsqueeze(1)
+        return _rotate(q, cos, sin), _rotate(k, cos, sin)
+
+    def rotary_store(
+        self, q: Tensor, k: Tensor, v: Tensor, cos: Tensor, sin: Tensor, cache: Tensor, slots: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        q, k = self.rotary(q, k, cos, sin)
         cache[0].flatten(0, 1).index_copy_(0, slots, k)
         cache[1].flatten(0, 1).index_copy_(0, slots, v)
+        return q, k
 
     def paged_attention(self, q: Tensor, cache: Tensor, context: PagedContext) -> Tensor:
         out = torch.empty_like(q)
         block_size = cache.shape[2]
-        for rows in _groups_of_similar_length(context.lengths):
+        lengths = context.lengths.tolist() if context.host_lengths is None else context.host_lengths
+        for rows in _groups_of_similar_length(lengths):
             index = torch.tensor(rows, device=q.device)
-            longest = max(context.lengths[row] for row in rows)
+            longest = max(lengths[row] for row in rows)
             tables = context.block_tables[index, : -(-longest // block_size)].long()
             # [2, rows, tokens, kv_heads, head_dim]
             keys, values = cache[:, tables].flatten(2, 3)[:, :, :longest]
-            seen = torch.arange(longest, device=q.device) < context.lengths_device[index].unsqueeze(1)
+            seen = torch.arange(longest, device=q.device) < context.lengths[index].unsqueeze(1)
             out[index] = _sdpa(
                 q[index].unsqueeze(2), keys.transpose(1, 2), values.transpose(1, 2), mask=seen[:, None, None]
             ).squeeze(2)
         return out
-
-    def rotary(self, q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
-        cos, sin = cos.unsqueeze(1), sin.unsqueeze(1)
-        return _rotate(q, cos, sin), _rotate(k, cos, sin)
 
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
         return F.rms_norm(x, (x.shape[-1],), weight, eps)
@@ -75,24 +94,38 @@ class ReferenceOps:
     def layer_norm(self, x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
         return F.layer_norm(x, (x.shape[-1],), weight, bias, eps)
 
-    def quick_gelu(self, x: Tensor) -> Tensor:
-        return (1.702 * x).sigmoid_().mul_(x)
-
-    def silu_mul(self, gate_up: Tensor) -> Tensor:
-        gate, up = gate_up.chunk(2, dim=-1)
-        return F.silu(gate) * up
+    def sample(self, logits: Tensor, index: Tensor, rows: SamplerRows, hints: SamplingHints) -> tuple[Tensor, Tensor]:
+        return greedy_after_penalties(logits.float(), index, rows, hints)
 
 
-def _resize(image: Tensor, size: tuple[int, int]) -> Tensor:
-    height, width = size
-    if image.shape[:2] == size:
-        return image
-    # On the host Pillow is both the definition and several times as fast as the same arithmetic in torch.
-    if image.device.type != "cpu":
-        return resize_bicubic(image, height, width)
-    source = Image.frombuffer("RGB", (image.shape[1], image.shape[0]), image.numpy(), "raw", "RGB", 0, 1)
-    resized = source.resize((width, height), Image.Resampling.BICUBIC)
-    return torch.frombuffer(bytearray(resized.tobytes()), dtype=torch.uint8).view(height, width, 3)
+@dataclass(frozen=True, slots=True)
+class _Linear:
+    layer: Affine
+
+    def __call__(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
+        product = F.linear(x, self.layer.weight, self.layer.bias)
+        return product if residual is None else product.add_(residual)
+
+
+@dataclass(frozen=True, slots=True)
+class _Mlp:
+    inner: Linear
+    outer: Linear
+    activation: Activation
+
+    def __call__(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
+        return self.outer(activate(self.inner(x), self.activation), residual)
+
+
+def activate(x: Tensor, activation: Activation) -> Tensor:
+    match activation:
+        case "quick_gelu":
+            return x * torch.sigmoid(1.702 * x)
+        case "gelu":
+            return F.gelu(x)
+        case "silu_mul":
+            gate, up = x.chunk(2, dim=-1)
+            return F.silu(gate) * up
 
 
 def _sdpa(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, mask: Tensor | None = None) -> Tensor:

@@ -1,4 +1,4 @@
-"""Pillow's bicubic resize, byte for byte, in torch on any device.
+"""Pillow's bicubic resize, byte for byte, and the cut into patches, in torch on any device.
 
 Two passes of integer arithmetic, each rounded to uint8; coefficients of 22 fractional bits. A float bicubic differs
 from it by up to 17 levels on 14 % of a text page's values.
@@ -27,6 +27,17 @@ def resize_bicubic(image: Tensor, height: int, width: int) -> Tensor:
         elif not resize_rows and image.shape[1] != width:
             image = _resample_rows(image.transpose(0, 1), width).transpose(0, 1)
     return image.contiguous()
+
+
+def cut_patches(image: Tensor, patch_size: int, merge_size: int) -> Tensor:
+    """Returns uint8 [patches, 3 · patch_size²]: merge squares one after the other, each patch as channel, row, column.
+
+    image: uint8 [height, width, 3], its sides multiples of patch_size · merge_size.
+    """
+    height, width, channels = image.shape
+    square = patch_size * merge_size
+    squares = image.view(height // square, merge_size, patch_size, width // square, merge_size, patch_size, channels)
+    return squares.permute(0, 3, 1, 4, 6, 2, 5).reshape(-1, channels * patch_size**2)
 
 
 def _resample_rows(image: Tensor, size: int) -> Tensor:

@@ -2,24 +2,56 @@
 
 from __future__ import annotations
 
-import time
+from collections import deque
+from dataclasses import dataclass
+from itertools import accumulate
 
 import torch
 from torch import Tensor
 
-from batchocr.backend.base import PagedContext, Segments
+from batchocr.backend.base import SamplingHints, Segments
+from batchocr.backend.device import Mark
 from batchocr.data import Completion, FinishReason
+from batchocr.engine.decode_rows import DecodeRows
 from batchocr.engine.embedding_queue import EmbeddingQueue
+from batchocr.engine.graphs import DecodeGraphs
 from batchocr.engine.kv_cache import KVCache
-from batchocr.engine.sampler import Sampler
+from batchocr.engine.sampler import Sampler, sampling_hints
 from batchocr.engine.scheduler import Scheduler
 from batchocr.engine.sequence import Sequence
-from batchocr.meter import Meter
+from batchocr.meter import Meter, Stage
 from batchocr.model.checkpoint import Model
+from batchocr.model.cost import decode_flop, prefill_flop
 
 _LOOP_WINDOW = 768
 _LOOP_GRAM = 8
 _LOOP_CHECK_EVERY = 64
+
+Finished = list[tuple[int, Completion]]
+"""What ended: (request_id, completion)."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """A prefill or a decode step, as the meter counts it."""
+
+    stage: Stage
+    batch: list[Sequence]
+    limit: float
+    flop: float
+    begun: Mark
+
+
+@dataclass(frozen=True, slots=True)
+class _Launched:
+    """Work whose tokens the host has not read yet.
+
+    chosen: float64 [2, sequences] on the host, tokens and log-probabilities, there once `done`.
+    """
+
+    work: _Work
+    chosen: Tensor
+    done: Mark
 
 
 class DecodeStage:
@@ -32,85 +64,152 @@ class DecodeStage:
         *,
         batch_size: int,
         prefill_max_tokens: int,
-        num_kv_blocks: int,
+        num_kv_tokens: int,
         max_new_tokens: int,
     ) -> None:
         self._model = model
+        self._device = model.device
         self._batch_size = batch_size
         self._prefill_max_tokens = prefill_max_tokens
-        self.cache = KVCache(model.language.new_cache(num_kv_blocks))
+        language = model.architecture.language
+        num_kv_blocks = -(-num_kv_tokens // model.ops.kv_block_size)
+        self.cache = KVCache(model.language.new_cache(num_kv_blocks + 1))
         self._sampler = Sampler(
+            model.ops,
             num_rows=batch_size,
-            vocab_size=model.architecture.language.vocab_size,
+            vocab_size=language.vocab_size,
             max_new_tokens=max_new_tokens,
-            device=model.device,
+            device=model.device.torch_device,
         )
+        self._rows = DecodeRows(
+            model.device,
+            num_rows=batch_size,
+            max_blocks=self.cache.blocks_for(min(language.max_positions, self.cache.num_tokens)),
+            block_size=self.cache.block_size,
+        )
+        self._graphs = DecodeGraphs(model.device, self._captured_step, max_rows=batch_size, spare_row=self._rows.spare)
+        if model.ops.capturable:
+            self._graphs.capture()
         self.scheduler = Scheduler(queue, self.cache, self._sampler, prefill_max_tokens=prefill_max_tokens)
+        self._launched: deque[_Launched] = deque()
 
-    def run(self, meter: Meter) -> list[tuple[int, Completion]]:
-        """Prefill what fits, run one decode step. Returns what ended: (request_id, completion)."""
-        finished: list[tuple[int, Completion]] = []
+    @property
+    def has_work(self) -> bool:
+        return self.scheduler.has_work or bool(self._launched)
+
+    def run(self, meter: Meter) -> Finished:
+        """Prefill what fits and launch one decode step; read the tokens of what was launched before."""
+        # A sequence that was put back cannot be prefilled before all of its tokens are known.
+        finished = self._read(meter, keep=0) if self.scheduler.has_put_back else []
         admitted = self.scheduler.admit()
         if admitted:
-            started = time.perf_counter()
-            mean_tokens = sum(sequence.num_tokens for sequence in admitted) / len(admitted)
-            fillable = max(len(admitted), min(self._batch_size, self._prefill_max_tokens / mean_tokens))
-            finished += self._retire_finished(admitted, self._prefill(admitted))
-            meter.add("prefill", time.perf_counter() - started, items=len(admitted), limit=fillable)
-        decoding = self.scheduler.make_room()
+            self._launched.append(self._prefill(admitted))
+            finished += self._read(meter, keep=self._device.max_unread)
+        decoding = self.scheduler.make_room(lambda sequence: not self._is_full(sequence))
         if decoding:
-            started = time.perf_counter()
-            finished += self._retire_finished(decoding, self._decode(decoding))
-            meter.add("decode", time.perf_counter() - started, items=len(decoding), limit=self._batch_size)
-        return finished
+            self._launched.append(self._decode(decoding))
+        return finished + self._read(meter, keep=self._device.max_unread if decoding else 0)
 
-    def _prefill(self, batch: list[Sequence]) -> Tensor:
-        token_ids = [[*sequence.prompt.token_ids, *sequence.output_ids] for sequence in batch]
-        x = self._model.language.embed(self._to_device([token for tokens in token_ids for token in tokens]))
-        ends = torch.tensor([0, *map(len, token_ids)]).cumsum(0)
-        for sequence, start in zip(batch, ends.tolist(), strict=False):
-            assert sequence.embeddings is not None
-            image = start + sequence.prompt.image_start
-            x[image : image + sequence.prompt.num_image_tokens] = sequence.embeddings
-        positions = torch.cat([sequence.all_positions() for sequence in batch], dim=1).to(self._model.device)
-        slots = torch.cat([self._slots(sequence) for sequence in batch]).to(self._model.device)
-        segments = Segments([len(tokens) for tokens in token_ids], ends.to(self._model.device, torch.int32))
-        return self._model.language.prefill(x, positions, slots, segments, self.cache.pool)
+    def clear(self) -> None:
+        """Forget every request, and wait for what is on the device."""
+        while self._launched:
+            self._launched.popleft().done.wait()
+        self.scheduler.clear()
 
-    def _decode(self, batch: list[Sequence]) -> Tensor:
+    def _is_full(self, sequence: Sequence) -> bool:
+        """Whether its tokens, read or not, leave no room for another."""
+        max_positions = self._model.architecture.language.max_positions
+        return sequence.num_outputs >= sequence.sampling.max_new_tokens or sequence.num_tokens >= max_positions
+
+    def _prefill(self, batch: list[Sequence]) -> _Launched:
+        begun = self._device.mark()
+        x = self._embedded(batch)
         lengths = [sequence.num_tokens for sequence in batch]
-        longest = max(len(sequence.block_table) for sequence in batch)
-        tables = [sequence.block_table + [0] * (longest - len(sequence.block_table)) for sequence in batch]
-        context = PagedContext(
-            block_tables=self._to_device(tables, torch.int32),
-            lengths=lengths,
-            lengths_device=self._to_device(lengths, torch.int32),
-        )
-        positions = self._to_device([sequence.next_position for sequence in batch]).expand(3, -1)
-        slots = self._to_device([self._slot(sequence, sequence.num_tokens - 1) for sequence in batch])
-        last = self._to_device([sequence.output_ids[-1] for sequence in batch])
-        return self._model.language.decode(last, positions, slots, context, self.cache.pool)
+        positions = self._device.upload(torch.cat([sequence.all_positions() for sequence in batch], dim=1))
+        slots = self._device.upload(torch.cat([self._slots(sequence) for sequence in batch]))
+        ends = torch.tensor([0, *accumulate(lengths)], dtype=torch.int32)
+        segments = Segments(lengths, self._device.upload(ends))
+        logits = self._model.language.prefill(x, positions, slots, segments, self.cache.pool)
+        index = self._upload(_rows_of(batch))
+        tokens, logprobs = self._sampler.sample(logits, index, _hints(batch))
+        self._rows.begin(batch, index, tokens)
+        mean_tokens = len(x) / len(batch)
+        limit = max(len(batch), min(self._batch_size, self._prefill_max_tokens / mean_tokens))
+        flop = prefill_flop(self._model.architecture.language, segments.lengths)
+        return self._launch(_Work("prefill", batch, limit, flop, begun), tokens, logprobs)
 
-    def _retire_finished(self, batch: list[Sequence], logits: Tensor) -> list[tuple[int, Completion]]:
-        rows = [sequence.row for sequence in batch if sequence.row is not None]
-        tokens, logprobs = self._sampler.sample(logits, rows)
-        finished = []
-        for sequence, token, logprob in zip(batch, tokens.tolist(), logprobs.tolist(), strict=True):
-            sequence.logprobs.append(logprob)
-            reason = self._append(sequence, token)
-            if reason is not None:
-                self.scheduler.retire(sequence)
-                text = self._model.prompts.decode(sequence.output_ids)
-                finished.append((sequence.request_id, sequence.complete(text, reason)))
+    def _embedded(self, batch: list[Sequence]) -> Tensor:
+        """The packed prompts, and what was put out before a sequence was put back: [tokens, width]."""
+        texts = []
+        for sequence in batch:
+            prompt = sequence.prompt
+            texts.append(prompt.token_ids[: prompt.image_start])
+            texts.append((*prompt.token_ids[prompt.image_start + prompt.num_image_tokens :], *sequence.output_ids))
+        embedded = self._model.language.embed(self._upload([token for text in texts for token in text]))
+        parts = list(torch.split(embedded, [len(text) for text in texts]))
+        for place, sequence in enumerate(batch):
+            assert sequence.embeddings is not None and sequence.encoded is not None
+            self._device.take_over(sequence.embeddings, sequence.encoded)
+            parts.insert(3 * place + 1, sequence.embeddings)
+        return torch.cat(parts)
+
+    def _decode(self, batch: list[Sequence]) -> _Launched:
+        begun = self._device.mark()
+        self._rows.extend(batch)
+        rows, lengths = _rows_of(batch), [sequence.num_tokens for sequence in batch]
+        flop = decode_flop(self._model.architecture.language, lengths)
+        chosen = self._graphs.replay(rows)
+        if chosen is None:
+            index = self._upload(rows)
+            logits = self._logits(index, lengths)
+            chosen = self._sampler.sample(logits, index, _hints(batch))
+            self._rows.advance(index, chosen[0])
+        return self._launch(_Work("decode", batch, self._batch_size, flop, begun), *chosen)
+
+    def _captured_step(self, index: Tensor) -> tuple[Tensor, Tensor]:
+        """A decode step that asks the host for nothing: what a graph replays."""
+        tokens, logprobs = self._sampler.sample(self._logits(index, None), index, sampling_hints((), 0))
+        self._rows.advance(index, tokens)
+        return tokens, logprobs
+
+    def _logits(self, index: Tensor, host_lengths: list[int] | None) -> Tensor:
+        tokens, positions, slots, context = self._rows.next_inputs(index, host_lengths)
+        return self._model.language.decode(tokens, positions, slots, context, self.cache.pool)
+
+    def _launch(self, work: _Work, tokens: Tensor, logprobs: Tensor) -> _Launched:
+        chosen, done = self._device.read_back(torch.stack([tokens.double(), logprobs.double()]))
+        for sequence in work.batch:
+            sequence.num_unread += 1
+        return _Launched(work, chosen, done)
+
+    def _read(self, meter: Meter, *, keep: int) -> Finished:
+        """Read the tokens of all that was launched but the newest `keep`. Returns what ended with them."""
+        finished: Finished = []
+        while len(self._launched) > keep:
+            step = self._launched.popleft()
+            work = step.work
+            step.done.wait()
+            meter.add_flop(work.flop)
+            meter.add(work.stage, step.done.seconds_since(work.begun), items=len(work.batch), limit=work.limit)
+            tokens, logprobs = step.chosen.tolist()
+            for sequence, token, logprob in zip(work.batch, tokens, logprobs, strict=True):
+                sequence.num_unread -= 1
+                # It may have ended with the token before, when this step was on its way already.
+                reason = None if sequence.ended else self._append(sequence, int(token), logprob)
+                if reason is not None:
+                    sequence.ended = True
+                    self.scheduler.retire(sequence)
+                    text = self._model.prompts.decode(sequence.output_ids)
+                    finished.append((sequence.request_id, sequence.complete(text, reason)))
         return finished
 
-    def _append(self, sequence: Sequence, token: int) -> FinishReason | None:
+    def _append(self, sequence: Sequence, token: int, logprob: float) -> FinishReason | None:
         """Take the newest token; returns why the sequence ends with it, None where it goes on."""
+        sequence.logprobs.append(logprob)
         if token in self._model.prompts.stop_token_ids:
             return "stop"
         sequence.output_ids.append(token)
-        too_long = sequence.num_tokens >= self._model.architecture.language.max_positions
-        if too_long or len(sequence.output_ids) >= sequence.sampling.max_new_tokens:
+        if self._is_full(sequence) and not sequence.num_unread:
             return "length"
         if sequence.sampling.stop_loops and goes_in_circles(sequence.output_ids):
             return "repetition"
@@ -122,12 +221,18 @@ class DecodeStage:
         slots = torch.tensor(sequence.block_table).unsqueeze(1) * self.cache.block_size + offsets
         return slots.flatten()[: sequence.num_tokens]
 
-    def _slot(self, sequence: Sequence, index: int) -> int:
-        block, offset = divmod(index, self.cache.block_size)
-        return sequence.block_table[block] * self.cache.block_size + offset
+    def _upload(self, values: list[int]) -> Tensor:
+        return self._device.upload(torch.tensor(values))
 
-    def _to_device(self, values: list[int] | list[list[int]], dtype: torch.dtype = torch.int64) -> Tensor:
-        return torch.tensor(values, dtype=dtype).to(self._model.device, non_blocking=True)
+
+def _hints(batch: list[Sequence]) -> SamplingHints:
+    return sampling_hints(
+        [sequence.sampling for sequence in batch], max(sequence.num_outputs for sequence in batch) + 1
+    )
+
+
+def _rows_of(batch: list[Sequence]) -> list[int]:
+    return [sequence.row for sequence in batch if sequence.row is not None]
 
 
 def goes_in_circles(output_ids: list[int]) -> bool:

@@ -24,18 +24,19 @@ class Engine:
         self._vision = VisionStage(
             model, self._queue, batch_size=limits.vit_batch_size, max_patches=limits.vit_max_patches
         )
-        self._decode = DecodeStage(
-            model,
-            self._queue,
-            batch_size=limits.llm_batch_size,
-            prefill_max_tokens=limits.prefill_max_tokens,
-            num_kv_blocks=limits.num_kv_blocks,
-            max_new_tokens=limits.max_new_tokens,
-        )
+        with torch.inference_mode(), model.device.main():
+            self._decode = DecodeStage(
+                model,
+                self._queue,
+                batch_size=limits.llm_batch_size,
+                prefill_max_tokens=limits.prefill_max_tokens,
+                num_kv_tokens=limits.num_kv_tokens,
+                max_new_tokens=limits.max_new_tokens,
+            )
 
     @property
     def has_work(self) -> bool:
-        return len(self._vision) > 0 or self._decode.scheduler.has_work
+        return len(self._vision) > 0 or self._decode.has_work
 
     @property
     def num_put_back(self) -> int:
@@ -57,14 +58,15 @@ class Engine:
 
         Returns what ended: (request_id, completion).
         """
-        self._vision.run(meter)
-        meter.queue_depth(self._queue.num_tokens)
-        return self._decode.run(meter)
+        with self._model.device.main():
+            self._vision.run(meter, wait=not self._decode.has_work)
+            meter.queue_depth(self._queue.num_tokens)
+            return self._decode.run(meter)
 
     def clear(self) -> None:
         """Forget every request: whoever asked is gone."""
         self._vision.clear()
-        self._decode.scheduler.clear()
+        self._decode.clear()
 
     def _sequence(self, request_id: int, request: Request) -> Sequence:
         pixels = request.pixels
@@ -85,6 +87,7 @@ class Engine:
             request_id=request_id,
             prompt=prompt,
             positions=mrope_positions(len(prompt.token_ids), prompt.image_start, merged_h, merged_w),
+            position_shift=max(merged_h, merged_w) - merged_h * merged_w,
             grid=grid,
             resize_to=request.resize_to,
             sampling=request.sampling,

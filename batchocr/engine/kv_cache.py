@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from torch import Tensor
 
+SCRATCH_BLOCK = 0
+"""Never handed out: the padding of a batch reads and writes there."""
+
 
 class KVCache:
     """Owns the pool and which of its blocks are free.
@@ -13,9 +16,9 @@ class KVCache:
 
     def __init__(self, pool: Tensor) -> None:
         self.pool = pool
-        self.num_blocks: int = pool.shape[2]
+        self.num_blocks: int = pool.shape[2] - 1
         self.block_size: int = pool.shape[3]
-        self._free = list(range(self.num_blocks - 1, -1, -1))
+        self._free = list(range(self.num_blocks, SCRATCH_BLOCK, -1))
 
     @property
     def num_free(self) -> int:

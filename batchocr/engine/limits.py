@@ -1,15 +1,17 @@
-"""How large the batches are where the user left it to the machine."""
+"""How large the batches are where the user left it to the machine, and how memory is divided: once, at the start."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from batchocr.backend.base import Ops
 from batchocr.config import Config
+from batchocr.errors import UsageError
 from batchocr.model.architecture import Architecture
+from batchocr.model.cost import num_parameters
 
 _PROMPT_TEXT_TOKENS = 256
 _KV_TOKENS_PER_SEQUENCE = 4096
+_GIB = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,36 +24,101 @@ class EngineLimits:
     llm_batch_size: int
     prefill_max_tokens: int
     max_new_tokens: int
-    num_kv_blocks: int
+    num_kv_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Defaults:
+    """Batch limits for devices with at least this much memory."""
+
+    memory_bytes: int
+    vit_batch_size: int
+    vit_max_patches: int
+    embedding_queue_tokens: int
+    llm_batch_size: int
+    prefill_max_tokens: int
+
+
+_CPU = _Defaults(0, 8, 8_192, 16_384, 16, 4_096)
+
+# Computed from what a patch and a token take (see _working_bytes); none of these has been measured on a GPU yet.
+_GPUS = (
+    _Defaults(60 * _GIB, 64, 65_536, 65_536, 256, 16_384),
+    _Defaults(20 * _GIB, 32, 32_768, 32_768, 128, 16_384),
+    _Defaults(12 * _GIB, 16, 16_384, 16_384, 64, 8_192),
+    _Defaults(0, 8, 8_192, 8_192, 32, 4_096),
+)
 
 
 def engine_limits(
-    config: Config, architecture: Architecture, ops: Ops, *, on_gpu: bool, free_bytes: int, value_bytes: int
+    config: Config, architecture: Architecture, *, on_gpu: bool, memory_bytes: int, value_bytes: int
 ) -> EngineLimits:
     """What the user set, and for the rest what suits the device.
 
-    free_bytes: memory for the KV cache and everything else still to come. value_bytes: of the model's dtype.
+    memory_bytes: free on the device before the weights are loaded. value_bytes: of the model's dtype.
+    Raises UsageError where the model and its working memory do not fit.
     """
-    llm_batch_size = config.llm_batch_size or (128 if on_gpu else 16)
-    tokens = _kv_tokens(config, architecture, llm_batch_size, free_bytes, value_bytes)
-    return EngineLimits(
-        vit_batch_size=config.vit_batch_size or (64 if on_gpu else 8),
-        vit_max_patches=config.vit_max_patches or (65_536 if on_gpu else 8_192),
-        embedding_queue_tokens=config.embedding_queue_tokens or (65_536 if on_gpu else 16_384),
-        llm_batch_size=llm_batch_size,
-        prefill_max_tokens=config.prefill_max_tokens or (16_384 if on_gpu else 4_096),
+    suitable = next(row for row in _GPUS if memory_bytes >= row.memory_bytes) if on_gpu else _CPU
+    limits = EngineLimits(
+        vit_batch_size=config.vit_batch_size or suitable.vit_batch_size,
+        vit_max_patches=config.vit_max_patches or suitable.vit_max_patches,
+        embedding_queue_tokens=config.embedding_queue_tokens or suitable.embedding_queue_tokens,
+        llm_batch_size=config.llm_batch_size or suitable.llm_batch_size,
+        prefill_max_tokens=config.prefill_max_tokens or suitable.prefill_max_tokens,
         max_new_tokens=config.max_new_tokens,
-        num_kv_blocks=-(-tokens // ops.kv_block_size),
+        num_kv_tokens=0,
     )
+    return _with_kv_tokens(limits, config, architecture, on_gpu, memory_bytes, value_bytes)
 
 
-def _kv_tokens(
-    config: Config, architecture: Architecture, llm_batch_size: int, free_bytes: int, value_bytes: int
-) -> int:
-    """A few thousand tokens a sequence within a quarter of the memory, and never less than one longest request."""
-    language, vision = architecture.language, architecture.vision
-    image_tokens = architecture.images.max_pixels // (vision.patch_size * vision.merge_size) ** 2
-    one_request = min(language.max_positions, image_tokens + _PROMPT_TEXT_TOKENS + config.max_new_tokens)
+def _with_kv_tokens(
+    limits: EngineLimits, config: Config, architecture: Architecture, on_gpu: bool, memory_bytes: int, value_bytes: int
+) -> EngineLimits:
+    """Give the KV cache what is left: a few thousand tokens a sequence, and never less than one longest request."""
+    language = architecture.language
     token_bytes = 2 * language.num_layers * language.num_kv_heads * language.head_dim * value_bytes
-    affordable = int(free_bytes * config.memory_fraction / 4) // token_bytes
-    return max(one_request, min(affordable, llm_batch_size * _KV_TOKENS_PER_SEQUENCE))
+    one_request = min(
+        language.max_positions, max_image_tokens(architecture) + _PROMPT_TEXT_TOKENS + limits.max_new_tokens
+    )
+    if on_gpu:
+        usable = int(memory_bytes * config.memory_fraction)
+        left = usable - num_parameters(architecture) * value_bytes - _working_bytes(limits, architecture, value_bytes)
+        if left < one_request * token_bytes:
+            raise UsageError(
+                f"The GPU's {usable / _GIB:.1f} GiB (--memory-fraction {config.memory_fraction}) hold the model, but "
+                "not these batches too: lower --vit-max-patches, --llm-batch-size or --max-new-tokens."
+            )
+    else:
+        # The weights and everything else a machine does have the rest.
+        left = memory_bytes // 4
+    wanted = max(one_request, min(left // token_bytes, limits.llm_batch_size * _KV_TOKENS_PER_SEQUENCE))
+    return replace(limits, num_kv_tokens=wanted)
+
+
+def max_image_tokens(architecture: Architecture) -> int:
+    """Image tokens of the largest image the checkpoint allows."""
+    vision = architecture.vision
+    return architecture.images.max_pixels // (vision.patch_size * vision.merge_size) ** 2
+
+
+def _working_bytes(limits: EngineLimits, architecture: Architecture, value_bytes: int) -> int:
+    """Memory for everything but weights and KV cache, at the largest batches: counted, not measured.
+
+    A patch in the ViT: its byte and its value form, the residual and its norm, [q, k, v], the attention's output, and
+    the MLP's inner row. A token in prefill: the same for the language model. Rows of
+    the sampler; logits of a step, as they come and in float32.
+    """
+    vision, language = architecture.vision, architecture.language
+    patches = max(limits.vit_max_patches, 4 * max_image_tokens(architecture))
+    patch = 3 * vision.patch_size**2 * (1 + value_bytes) + (6 * vision.width + vision.mlp_width) * value_bytes
+    prefill_tokens = max(limits.prefill_max_tokens, language.max_positions)
+    token = (6 * language.width + 3 * language.mlp_width) * value_bytes
+    row = language.vocab_size * (3 + value_bytes + 4) + limits.max_new_tokens * 10
+    # Sequences that decode keep their embeddings, for a second prefill.
+    embeddings = limits.embedding_queue_tokens + limits.llm_batch_size * max_image_tokens(architecture)
+    return (
+        patches * patch
+        + prefill_tokens * token
+        + (limits.llm_batch_size + 1) * row
+        + embeddings * language.width * value_bytes
+    )

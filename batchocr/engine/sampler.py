@@ -1,36 +1,23 @@
-"""Greedy choice after penalties, on the device: no logits and no history ever travel to the host.
-
-Presence, frequency and the n-gram rule look at output tokens, repetition at prompt and output, as vLLM counts them.
-"""
+"""Penalty state of the running sequences: rows on the device, handed out and taken back."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence as Collection
 
 import torch
 from torch import Tensor
 
+from batchocr.backend.base import Ops, SamplerRows, SamplingHints
 from batchocr.data import Sampling
 
 
 class Sampler:
-    """Penalty state in rows, one per running sequence.
+    """Owns the rows and which of them are free. The last row is never handed out: it takes the padding of a batch."""
 
-    counts: how often each token was put out, int16 [rows, vocabulary]. in_prompt: bool [rows, vocabulary].
-    history: output tokens, int64 [rows, max_new_tokens]. suffix: int16, same shape: at t, how many tokens up to and
-    including history[t] are the same as the last ones of the history; it finds repeated n-grams without looking at
-    n tokens. length: tokens in the history, int64 [rows].
-    """
-
-    def __init__(self, *, num_rows: int, vocab_size: int, max_new_tokens: int, device: torch.device) -> None:
+    def __init__(self, ops: Ops, *, num_rows: int, vocab_size: int, max_new_tokens: int, device: torch.device) -> None:
+        self._ops = ops
         self._device = device
-        self._counts = torch.zeros(num_rows, vocab_size, dtype=torch.int16, device=device)
-        self._in_prompt = torch.zeros(num_rows, vocab_size, dtype=torch.bool, device=device)
-        self._history = torch.full((num_rows, max_new_tokens), -1, dtype=torch.int64, device=device)
-        self._suffix = torch.zeros(num_rows, max_new_tokens, dtype=torch.int16, device=device)
-        self._length = torch.zeros(num_rows, dtype=torch.int64, device=device)
-        self._presence, self._frequency = torch.zeros(2, num_rows, device=device)
-        self._repetition = torch.ones(num_rows, device=device)
-        self._ngram = torch.zeros(num_rows, dtype=torch.int64, device=device)
-        self._settings: list[Sampling | None] = [None] * num_rows
+        self._rows = new_rows(num_rows + 1, vocab_size, max_new_tokens, device)
         self._free = list(range(num_rows - 1, -1, -1))
 
     @property
@@ -39,74 +26,56 @@ class Sampler:
 
     def bind(self, sampling: Sampling, prompt_ids: tuple[int, ...], output_ids: list[int]) -> int:
         """Reset a free row for a sequence and return it. output_ids: what it put out before it was put back."""
-        row = self._free.pop()
-        self._settings[row] = sampling
-        self._presence[row] = sampling.presence_penalty
-        self._frequency[row] = sampling.frequency_penalty
-        self._repetition[row] = sampling.repetition_penalty
-        self._ngram[row] = sampling.no_repeat_ngram_size
-        self._counts[row].zero_()
-        self._in_prompt[row].zero_()
-        self._in_prompt[row, torch.tensor(prompt_ids, device=self._device)] = True
-        self._history[row].fill_(-1)
-        self._suffix[row].zero_()
-        self._length[row] = len(output_ids)
+        row, rows = self._free.pop(), self._rows
+        rows.presence[row] = sampling.presence_penalty
+        rows.frequency[row] = sampling.frequency_penalty
+        rows.repetition[row] = sampling.repetition_penalty
+        rows.ngram_size[row] = sampling.no_repeat_ngram_size
+        rows.counts[row].zero_()
+        rows.in_prompt[row].zero_()
+        rows.in_prompt[row, torch.tensor(prompt_ids, device=self._device)] = True
+        rows.history[row].fill_(-1)
+        rows.suffix[row].zero_()
+        rows.length[row] = len(output_ids)
         if output_ids:
             output = torch.tensor(output_ids, device=self._device)
-            self._counts[row] = torch.bincount(output, minlength=self._counts.shape[1])
-            self._history[row, : len(output_ids)] = output
-            self._suffix[row, : len(output_ids)] = torch.tensor(common_suffixes(output_ids), device=self._device)
+            rows.counts[row] = torch.bincount(output, minlength=rows.counts.shape[1])
+            rows.history[row, : len(output_ids)] = output
+            rows.suffix[row, : len(output_ids)] = torch.tensor(common_suffixes(output_ids), device=self._device)
         return row
 
     def release(self, row: int) -> None:
-        self._settings[row] = None
         self._free.append(row)
 
-    def sample(self, logits: Tensor, rows: list[int]) -> tuple[Tensor, Tensor]:
-        """Choose each sequence's next token and remember it.
+    def sample(self, logits: Tensor, index: Tensor, hints: SamplingHints) -> tuple[Tensor, Tensor]:
+        """Choose each sequence's next token and remember it; see Ops.sample."""
+        return self._ops.sample(logits, index, self._rows, hints)
 
-        logits: float32 [sequences, vocabulary]; rows: their rows. Returns the tokens, int64 [sequences], and their
-        log-probabilities before penalties, float32 [sequences], on the device.
-        """
-        index = torch.tensor(rows, device=self._device)
-        tokens = self._penalised(logits, rows, index).argmax(dim=-1)
-        logprobs = logits.gather(1, tokens.unsqueeze(1)).squeeze(1) - logits.logsumexp(dim=-1)
-        self._remember(tokens, index)
-        return tokens, logprobs
 
-    def _penalised(self, logits: Tensor, rows: list[int], index: Tensor) -> Tensor:
-        settings = [sampling for row in rows if (sampling := self._settings[row]) is not None]
-        if any(sampling.repetition_penalty != 1 for sampling in settings):
-            penalty = self._repetition[index].unsqueeze(1)
-            seen = self._in_prompt[index] | (self._counts[index] > 0)
-            logits = torch.where(seen, torch.where(logits > 0, logits / penalty, logits * penalty), logits)
-        if any(sampling.frequency_penalty or sampling.presence_penalty for sampling in settings):
-            counts = self._counts[index]
-            frequency = self._frequency[index].unsqueeze(1) * counts
-            logits = logits - frequency - self._presence[index].unsqueeze(1) * (counts > 0)
-        if any(sampling.no_repeat_ngram_size for sampling in settings):
-            logits = self._without_repeated_ngrams(logits, index)
-        return logits
+def new_rows(num_rows: int, vocab_size: int, max_new_tokens: int, device: torch.device) -> SamplerRows:
+    """Rows of no sequence, without any rule."""
+    presence, frequency = torch.zeros(2, num_rows, device=device)
+    return SamplerRows(
+        counts=torch.zeros(num_rows, vocab_size, dtype=torch.int16, device=device),
+        in_prompt=torch.zeros(num_rows, vocab_size, dtype=torch.bool, device=device),
+        history=torch.full((num_rows, max_new_tokens), -1, dtype=torch.int64, device=device),
+        suffix=torch.zeros(num_rows, max_new_tokens, dtype=torch.int16, device=device),
+        length=torch.zeros(num_rows, dtype=torch.int64, device=device),
+        presence=presence,
+        frequency=frequency,
+        repetition=torch.ones(num_rows, device=device),
+        ngram_size=torch.zeros(num_rows, dtype=torch.int64, device=device),
+    )
 
-    def _without_repeated_ngrams(self, logits: Tensor, index: Tensor) -> Tensor:
-        """Forbid each token that once followed the last n - 1 tokens."""
-        size = self._ngram[index].unsqueeze(1)
-        followed = (self._suffix[index] >= size - 1) & (size > 0)
-        # history[t + 1] followed what ends at t; before the first token (t = -1) nothing had to match.
-        first = size == 1
-        followed = torch.cat([first, followed[:, :-1]], dim=1)
-        history = self._history[index]
-        followed &= history >= 0
-        bans = torch.zeros_like(followed, dtype=logits.dtype).masked_fill_(followed, -torch.inf)
-        return logits.scatter_reduce(1, history.clamp(min=0), bans + logits.gather(1, history.clamp(min=0)), "amin")
 
-    def _remember(self, tokens: Tensor, index: Tensor) -> None:
-        self._counts.index_put_((index, tokens), torch.ones_like(tokens, dtype=torch.int16), accumulate=True)
-        history, suffix = self._history[index], self._suffix[index]
-        previous = torch.cat([torch.zeros_like(suffix[:, :1]), suffix[:, :-1]], dim=1)
-        self._suffix[index] = torch.where(history == tokens.unsqueeze(1), previous + 1, 0)
-        self._history[index, self._length[index]] = tokens
-        self._length[index] += 1
+def sampling_hints(batch: Collection[Sampling], longest: int) -> SamplingHints:
+    """What a batch with these settings needs. longest: an upper limit of output tokens so far, this step's included."""
+    return SamplingHints(
+        repetition=any(sampling.repetition_penalty != 1 for sampling in batch),
+        counts=any(sampling.frequency_penalty or sampling.presence_penalty for sampling in batch),
+        ngram=any(sampling.no_repeat_ngram_size for sampling in batch),
+        longest=longest,
+    )
 
 
 def common_suffixes(tokens: list[int]) -> list[int]:

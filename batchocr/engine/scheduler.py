@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 
 from batchocr.engine.embedding_queue import EmbeddingQueue
 from batchocr.engine.kv_cache import KVCache
@@ -47,13 +48,18 @@ class Scheduler:
             self.running.append(sequence)
         return admitted
 
-    def make_room(self) -> list[Sequence]:
-        """Give every running sequence a slot for its newest token, putting the youngest back where blocks run out.
+    @property
+    def has_put_back(self) -> bool:
+        """Whether sequences wait to be prefilled again."""
+        return bool(self._put_back)
 
-        Returns those that decode in this step.
+    def make_room(self, can_go_on: Callable[[Sequence], bool]) -> list[Sequence]:
+        """Give running sequences a slot for their newest token, putting the youngest back where blocks run out.
+
+        Returns those that decode in this step: of those that can go on, the ones that got a slot.
         """
         ready: list[Sequence] = []
-        pending = deque(self.running)
+        pending = deque(filter(can_go_on, self.running))
         while pending:
             sequence = pending.popleft()
             while not self._cache.grow(sequence.block_table, sequence.num_tokens):
@@ -66,9 +72,12 @@ class Scheduler:
         return ready
 
     def retire(self, sequence: Sequence) -> None:
-        """Take a finished sequence's blocks and row back."""
-        self.running.remove(sequence)
-        self._free(sequence)
+        """Take back what a finished sequence holds. It may have ended with a token read after it was put back."""
+        if sequence.row is None:
+            self._put_back.remove(sequence)
+        else:
+            self.running.remove(sequence)
+            self._free(sequence)
         sequence.embeddings = None
 
     def clear(self) -> None:
@@ -76,8 +85,7 @@ class Scheduler:
         for sequence in list(self.running):
             self.retire(sequence)
         self._put_back.clear()
-        while len(self._queue):
-            self._queue.pop()
+        self._queue.clear()
 
     def _put_back_one(self, sequence: Sequence) -> None:
         self.running.remove(sequence)

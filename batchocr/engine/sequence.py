@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from batchocr.backend.device import Mark
 from batchocr.data import Completion, FinishReason, Pixels, Sampling
 from batchocr.model.preprocess import PatchGrid
 from batchocr.model.prompt import PromptTokens
@@ -17,41 +18,48 @@ from batchocr.model.prompt import PromptTokens
 class Sequence:
     """A request's state: owned by the vision stage first, then by the decode stage.
 
-    positions: int64 [3, prompt] on the host. pixels: until the vision stage has read them. embeddings:
-    [image tokens, width] on the device, kept until the end, for a second prefill after having been put back.
-    row: the sampler's, while it decodes.
+    positions: int64 [3, prompt] on the host. position_shift: what the position of a token behind the image is ahead of
+    its index; below 0, for an image takes up fewer positions than it has tokens. pixels: until the vision stage has
+    read them. embeddings: [image tokens, width] on the device, to be read once `encoded` is done; kept until the end,
+    for a second prefill after having been put back. row: on the device, while it decodes. num_unread: tokens put out
+    that the host has not yet read.
     """
 
     request_id: int
     prompt: PromptTokens
     positions: Tensor
+    position_shift: int
     grid: PatchGrid
     resize_to: tuple[int, int] | None
     sampling: Sampling
     pixels: Pixels | None
     embeddings: Tensor | None = None
+    encoded: Mark | None = None
     row: int | None = None
     block_table: list[int] = field(default_factory=list)
     output_ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
+    num_unread: int = 0
+    ended: bool = False
 
     @property
     def num_patches(self) -> int:
         return self.grid[0] * self.grid[1]
 
     @property
-    def num_tokens(self) -> int:
-        """Prompt and output so far."""
-        return len(self.prompt.token_ids) + len(self.output_ids)
+    def num_outputs(self) -> int:
+        """Tokens put out so far, read or not."""
+        return len(self.output_ids) + self.num_unread
 
     @property
-    def next_position(self) -> int:
-        """The position of the last token so far, in all three dimensions, once there is output."""
-        return int(self.positions[0, -1]) + len(self.output_ids)
+    def num_tokens(self) -> int:
+        """Prompt and output so far."""
+        return len(self.prompt.token_ids) + self.num_outputs
 
     def all_positions(self) -> Tensor:
-        """Positions of prompt and output so far: int64 [3, num_tokens] on the host."""
-        output = int(self.positions[0, -1]) + 1 + torch.arange(len(self.output_ids))
+        """Positions of prompt and output that was read: int64 [3, tokens] on the host."""
+        first = len(self.prompt.token_ids) + self.position_shift
+        output = torch.arange(first, first + len(self.output_ids))
         return torch.cat([self.positions, output.expand(3, -1)], dim=1)
 
     def complete(self, text: str, finish_reason: FinishReason) -> Completion:

@@ -3,15 +3,34 @@
 from __future__ import annotations
 
 import heapq
-import time
+import logging
+from collections import deque
+from dataclasses import dataclass
 from itertools import count
 
 import torch
 
+from batchocr.backend.device import Mark
 from batchocr.engine.embedding_queue import EmbeddingQueue
 from batchocr.engine.sequence import Sequence
 from batchocr.meter import Meter
 from batchocr.model.checkpoint import Model
+from batchocr.model.cost import vision_flop
+
+logger = logging.getLogger(__name__)
+
+_MAX_LAUNCHED = 2
+"""Batches on the device at once: the next one waits there, so that no gap opens between the two."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """A batch on its way through the ViT, with the marks around its two parts."""
+
+    sequences: list[Sequence]
+    begun: Mark
+    preprocessed: Mark
+    encoded: Mark
 
 
 class VisionStage:
@@ -19,42 +38,90 @@ class VisionStage:
 
     def __init__(self, model: Model, queue: EmbeddingQueue, *, batch_size: int, max_patches: int) -> None:
         self._model = model
+        self._device = model.device
         self._queue = queue
         self._batch_size = batch_size
         self._max_patches = max_patches
         self._waiting: list[tuple[int, int, Sequence]] = []
+        self._launched: deque[_Batch] = deque()
         self._arrivals = count()
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return len(self._waiting) + len(self._launched)
 
     def add(self, sequence: Sequence, *, page_round: int) -> None:
         heapq.heappush(self._waiting, (-page_round, next(self._arrivals), sequence))
 
-    def run(self, meter: Meter) -> None:
-        """Encode one batch, if images wait and the queue has room; their sequences go to the queue."""
-        batch = self._next_batch()
-        if not batch:
-            return
-        started = time.perf_counter()
-        images = [(sequence.pixels, sequence.resize_to) for sequence in batch if sequence.pixels is not None]
-        patches = self._model.preprocessor.patches(images)
-        preprocessed = time.perf_counter()
-        embeddings = self._model.vision.encode(patches, [sequence.grid for sequence in batch])
-        sizes = [sequence.prompt.num_image_tokens for sequence in batch]
-        for sequence, part in zip(batch, torch.split(embeddings, sizes), strict=True):
-            sequence.pixels = None
-            # A copy, so that the batch's memory is not held by its last sequence.
-            sequence.embeddings = part.clone()
-            self._queue.put(sequence)
-        limit = self._fillable(batch)
-        meter.add("preprocess", preprocessed - started, items=len(batch), limit=limit)
-        meter.add("vit", time.perf_counter() - preprocessed, items=len(batch), limit=limit)
-        meter.add_patches(sum(sequence.num_patches for sequence in batch))
+    def run(self, meter: Meter, *, wait: bool) -> None:
+        """Encode a batch, if images wait and the queue has room; hand on what is encoded.
+
+        wait: whether there is nothing to do meanwhile, so that the oldest batch on the device is worth waiting for.
+        """
+        if len(self._launched) < _MAX_LAUNCHED:
+            self._launch(meter)
+        if self._launched and wait:
+            self._launched[0].encoded.wait()
+        while self._launched and self._launched[0].encoded.is_done():
+            self._hand_on(self._launched.popleft(), meter)
 
     def clear(self) -> None:
-        """Forget everything that waits."""
+        """Forget everything that waits, and wait for what is on the device."""
         self._waiting.clear()
+        while self._launched:
+            self._launched.popleft().encoded.wait()
+
+    def _launch(self, meter: Meter) -> None:
+        sequences = self._next_batch()
+        if not sequences:
+            return
+        try:
+            with self._device.beside():
+                self._launched.append(self._encode(sequences))
+        except torch.OutOfMemoryError:
+            if len(sequences) == 1:
+                raise
+            self._shrink(sequences, meter)
+            return
+        for sequence in sequences:
+            sequence.pixels = None
+            self._queue.reserve(sequence)
+
+    def _encode(self, sequences: list[Sequence]) -> _Batch:
+        begun = self._device.mark()
+        images = [(sequence.pixels, sequence.resize_to) for sequence in sequences if sequence.pixels is not None]
+        patches = self._model.preprocessor.patches(images)
+        preprocessed = self._device.mark()
+        embeddings = self._model.vision.encode(patches, [sequence.grid for sequence in sequences])
+        sizes = [sequence.prompt.num_image_tokens for sequence in sequences]
+        # Copies, so that the batch's memory is not held by its last sequence.
+        parts = [part.clone() for part in torch.split(embeddings, sizes)]
+        encoded = self._device.mark()
+        for sequence, part in zip(sequences, parts, strict=True):
+            sequence.embeddings, sequence.encoded = part, encoded
+        return _Batch(sequences, begun, preprocessed, encoded)
+
+    def _shrink(self, sequences: list[Sequence], meter: Meter) -> None:
+        """The batch did not fit the device's memory: from now on half as much, this batch included."""
+        for sequence in sequences:
+            # Ahead of all that wait: they were taken from there.
+            heapq.heappush(self._waiting, (-(1 << 30), next(self._arrivals), sequence))
+        self._device.release_cached_memory()
+        self._max_patches = max(1, sum(sequence.num_patches for sequence in sequences) // 2)
+        meter.halve_vit_batch()
+        logger.warning(
+            "A ViT batch did not fit the GPU's memory; going on with at most %d patches a batch (--vit-max-patches).",
+            self._max_patches,
+        )
+
+    def _hand_on(self, batch: _Batch, meter: Meter) -> None:
+        for sequence in batch.sequences:
+            self._queue.put(sequence)
+        images, limit = len(batch.sequences), self._fillable(batch.sequences)
+        meter.add("preprocess", batch.preprocessed.seconds_since(batch.begun), items=images, limit=limit)
+        meter.add("vit", batch.encoded.seconds_since(batch.preprocessed), items=images, limit=limit)
+        patches = [sequence.num_patches for sequence in batch.sequences]
+        meter.add_patches(sum(patches))
+        meter.add_flop(vision_flop(self._model.architecture.vision, patches))
 
     def _fillable(self, batch: list[Sequence]) -> float:
         """How many images like these a batch could have held under whichever of the two limits comes first."""
@@ -68,7 +135,7 @@ class VisionStage:
             sequence = self._waiting[0][-1]
             patches += sequence.num_patches
             tokens += sequence.prompt.num_image_tokens
-            fits_queue = self._queue.has_room(tokens) or not (batch or len(self._queue))
+            fits_queue = self._queue.has_room(tokens) or not (batch or self._queue.num_tokens)
             if not fits_queue or (batch and patches > self._max_patches):
                 break
             heapq.heappop(self._waiting)

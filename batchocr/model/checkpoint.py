@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 
 from batchocr.backend.base import Ops
+from batchocr.backend.device import Device
 from batchocr.errors import ModelError
 from batchocr.model.architecture import Architecture, read_architecture
 from batchocr.model.language import LanguageModel
@@ -32,7 +33,8 @@ class Model:
     vision: VisionModel
     language: LanguageModel
     prompts: PromptFormat
-    device: torch.device
+    ops: Ops
+    device: Device
 
 
 def find_checkpoint(name: str, revision: str | None) -> Path:
@@ -56,15 +58,19 @@ def find_checkpoint(name: str, revision: str | None) -> Path:
         raise ModelError(f"The model {name} cannot be downloaded: {error}") from error
 
 
-def load_model(folder: Path, *, device: torch.device, dtype: torch.dtype, ops: Ops) -> Model:
-    """Load a checkpoint's weights and tokenizer onto the device. Raises ModelError."""
+def load_model(folder: Path, *, device: Device, dtype: torch.dtype, ops: Ops, vision_ops: Ops | None = None) -> Model:
+    """Load a checkpoint's weights and tokenizer onto the device. Raises ModelError.
+
+    vision_ops: for the vision model, where it has its own.
+    """
     architecture = read_architecture(folder)
-    weights = WeightReader(folder, device=device, dtype=dtype)
+    weights = WeightReader(folder, device=device.torch_device, dtype=dtype)
     return Model(
         architecture=architecture,
-        preprocessor=Preprocessor(architecture.vision, architecture.images, ops, device),
-        vision=VisionModel(architecture.vision, weights, ops, device),
-        language=LanguageModel(architecture.language, weights, ops, device),
+        preprocessor=Preprocessor(architecture.vision, architecture.images, ops),
+        vision=VisionModel(architecture.vision, architecture.images, weights, vision_ops or ops, device.torch_device),
+        language=LanguageModel(architecture.language, weights, ops, device.torch_device),
         prompts=PromptFormat(folder, architecture),
+        ops=ops,
         device=device,
     )

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from batchocr.backend.base import Ops, PagedContext, Segments
+from batchocr.backend.base import Affine, Linear, Mlp, Ops, PagedContext, Segments
 from batchocr.errors import ModelError
 from batchocr.model.architecture import LanguageShape
 from batchocr.model.rope import inverse_frequencies, mrope_cos_sin, mrope_dimensions
@@ -25,15 +25,13 @@ _Attend = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 @dataclass(frozen=True, slots=True)
 class _Layer:
     input_norm: Tensor
-    qkv_weight: Tensor
-    qkv_bias: Tensor
-    output: Tensor
+    qkv: Linear
+    output: Linear
     mlp_norm: Tensor
-    gate_up: Tensor
-    down: Tensor
+    mlp: Mlp
 
     @classmethod
-    def read(cls, weights: WeightReader, index: int, shape: LanguageShape) -> _Layer:
+    def read(cls, weights: WeightReader, index: int, shape: LanguageShape, ops: Ops) -> _Layer:
         name, width = f"language_model.layers.{index}", shape.width
         kv_width = shape.num_kv_heads * shape.head_dim
         projections = (("q_proj", width), ("k_proj", kv_width), ("v_proj", kv_width))
@@ -41,16 +39,18 @@ class _Layer:
         def take(part: str, *sizes: int) -> Tensor:
             return weights.take(f"{name}.{part}", sizes)
 
+        qkv = Affine(
+            torch.cat([take(f"self_attn.{part}.weight", size, width) for part, size in projections]),
+            torch.cat([take(f"self_attn.{part}.bias", size) for part, size in projections]),
+        )
+        gate_up = [take(f"mlp.{part}.weight", shape.mlp_width, width) for part in ("gate_proj", "up_proj")]
+        down = Affine(take("mlp.down_proj.weight", width, shape.mlp_width))
         return cls(
             input_norm=take("input_layernorm.weight", width),
-            qkv_weight=torch.cat([take(f"self_attn.{part}.weight", size, width) for part, size in projections]),
-            qkv_bias=torch.cat([take(f"self_attn.{part}.bias", size) for part, size in projections]),
-            output=take("self_attn.o_proj.weight", width, width),
+            qkv=ops.linear(qkv),
+            output=ops.linear(Affine(take("self_attn.o_proj.weight", width, width))),
             mlp_norm=take("post_attention_layernorm.weight", width),
-            gate_up=torch.cat(
-                [take(f"mlp.{part}.weight", shape.mlp_width, width) for part in ("gate_proj", "up_proj")]
-            ),
-            down=take("mlp.down_proj.weight", width, shape.mlp_width),
+            mlp=ops.mlp(Affine(torch.cat(gate_up)), down, "silu_mul"),
         )
 
 
@@ -61,16 +61,17 @@ class LanguageModel:
         self.shape = shape
         self._ops = ops
         self._embeddings = weights.take("language_model.embed_tokens.weight", (shape.vocab_size, shape.width))
-        self._layers = [_Layer.read(weights, index, shape) for index in range(shape.num_layers)]
+        self._layers = [_Layer.read(weights, index, shape, ops) for index in range(shape.num_layers)]
         self._norm = weights.take("language_model.norm.weight", (shape.width,))
         if shape.tied_embeddings:
-            self._lm_head = self._embeddings
+            lm_head = self._embeddings
         elif "lm_head.weight" in weights:
-            self._lm_head = weights.take("lm_head.weight", (shape.vocab_size, shape.width))
+            lm_head = weights.take("lm_head.weight", (shape.vocab_size, shape.width))
         else:
             raise ModelError(
                 "The checkpoint has no lm_head.weight, and its config.json does not tie it to the embeddings."
             )
+        self._lm_head = ops.linear(Affine(lm_head))
         self._inv_freq = inverse_frequencies(shape.head_dim, shape.rope_theta, device)
         self._mrope_dimensions = mrope_dimensions(shape.mrope_section, device)
 
@@ -94,41 +95,40 @@ class LanguageModel:
     def prefill(self, x: Tensor, positions: Tensor, slots: Tensor, segments: Segments, cache: Tensor) -> Tensor:
         """Run whole prompts, packed, and fill their cache.
 
-        x: [tokens, width]. positions: int64 [3, tokens]. slots: int64 [tokens]. Returns float32 logits
-        [prompts, vocabulary] of each prompt's last token.
+        x: [tokens, width]. positions: int64 [3, tokens]. slots: int64 [tokens]. Returns logits [prompts, vocabulary]
+        of each prompt's last token.
         """
 
         def attend(q: Tensor, k: Tensor, v: Tensor, layer_cache: Tensor) -> Tensor:
             return self._ops.attention(q, k, v, segments, causal=True)
 
-        hidden = self._run(x, positions, slots, cache, attend)
-        return self._logits(hidden[segments.cu_seqlens[1:].long() - 1])
+        return self._run(x, positions, slots, cache, attend, last=segments.cu_seqlens[1:].long() - 1)
 
     def decode(
         self, token_ids: Tensor, positions: Tensor, slots: Tensor, context: PagedContext, cache: Tensor
     ) -> Tensor:
-        """One step of every sequence. token_ids: int64 [sequences]. Returns float32 logits [sequences, vocabulary]."""
+        """One step of every sequence. token_ids: int64 [sequences]. Returns logits [sequences, vocabulary]."""
 
         def attend(q: Tensor, k: Tensor, v: Tensor, layer_cache: Tensor) -> Tensor:
             return self._ops.paged_attention(q, layer_cache, context)
 
-        return self._logits(self._run(self.embed(token_ids), positions, slots, cache, attend))
+        return self._run(self.embed(token_ids), positions, slots, cache, attend)
 
-    def _run(self, x: Tensor, positions: Tensor, slots: Tensor, cache: Tensor, attend: _Attend) -> Tensor:
+    def _run(
+        self, x: Tensor, positions: Tensor, slots: Tensor, cache: Tensor, attend: _Attend, last: Tensor | None = None
+    ) -> Tensor:
+        """Logits of every token, or of those in `last`. Behind the last layer's attention the other tokens serve no
+        one, so they end there."""
         shape, ops = self.shape, self._ops
         cos, sin = mrope_cos_sin(positions, self._inv_freq, self._mrope_dimensions)
         heads = [shape.num_heads, shape.num_kv_heads, shape.num_kv_heads]
         for layer, layer_cache in zip(self._layers, cache, strict=True):
-            normed = ops.rms_norm(x, layer.input_norm, shape.rms_norm_eps)
-            qkv = ops.linear(normed, layer.qkv_weight, layer.qkv_bias).view(x.shape[0], -1, shape.head_dim)
-            q, k, v = torch.split(qkv, heads, dim=1)
-            q, k = ops.rotary(q, k, cos, sin)
-            ops.store_kv(layer_cache, k, v, slots)
-            x = x + ops.linear(attend(q, k, v, layer_cache).flatten(1), layer.output)
-            normed = ops.rms_norm(x, layer.mlp_norm, shape.rms_norm_eps)
-            x = x + ops.linear(ops.silu_mul(ops.linear(normed, layer.gate_up)), layer.down)
-        return x
-
-    def _logits(self, hidden: Tensor) -> Tensor:
-        normed = self._ops.rms_norm(hidden, self._norm, self.shape.rms_norm_eps)
-        return self._ops.linear(normed, self._lm_head).float()
+            qkv = layer.qkv(ops.rms_norm(x, layer.input_norm, shape.rms_norm_eps))
+            q, k, v = torch.split(qkv.view(x.shape[0], -1, shape.head_dim), heads, dim=1)
+            q, k = ops.rotary_store(q, k, v, cos, sin, layer_cache, slots)
+            attended = attend(q, k, v, layer_cache).flatten(1)
+            if last is not None and layer is self._layers[-1]:
+                x, attended = x[last], attended[last]
+            x = layer.output(attended, residual=x)
+            x = layer.mlp(ops.rms_norm(x, layer.mlp_norm, shape.rms_norm_eps), residual=x)
+        return self._lm_head(ops.rms_norm(x, self._norm, shape.rms_norm_eps))

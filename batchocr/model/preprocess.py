@@ -1,4 +1,4 @@
-"""From uint8 pixels to normalised patches, on the model's device, many images of different sizes in one call."""
+"""From uint8 pixels to patches, on the model's device, many images of different sizes in one call."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from batchocr.backend.base import Ops
+from batchocr.backend.base import Ops, ResizePlan
 from batchocr.data import Pixels
 from batchocr.model.architecture import ImageLimits, VisionShape
 
@@ -40,23 +40,37 @@ def smart_resize(height: int, width: int, *, factor: int, min_pixels: int, max_p
 
 
 class Preprocessor:
-    """Resizes, normalises and cuts images into patches with one model's numbers."""
+    """Resizes images and cuts them into patches with one model's numbers."""
 
-    def __init__(self, shape: VisionShape, limits: ImageLimits, ops: Ops, device: torch.device) -> None:
+    def __init__(self, shape: VisionShape, limits: ImageLimits, ops: Ops) -> None:
         self._shape = shape
         self._limits = limits
         self._ops = ops
-        self._device = device
-        values_per_channel = shape.patch_size**2
-        mean = torch.tensor(limits.mean, device=device).repeat_interleave(values_per_channel)
-        std = torch.tensor(limits.std, device=device).repeat_interleave(values_per_channel)
-        self._scale = 1.0 / (255.0 * std)
-        self._offset = -mean / std
 
     def patch_grid(self, height: int, width: int, resize_to: tuple[int, int] | None) -> PatchGrid:
         """The grid an image of this size in px gets. Raises ValueError for one that is too thin."""
         height, width = self._size(*(resize_to or (height, width)))
         return height // self._shape.patch_size, width // self._shape.patch_size
+
+    def patches(self, images: Sequence[tuple[Pixels, tuple[int, int] | None]]) -> Tensor:
+        """Cut each image, resized to its `resize_to` first, then to its grid.
+
+        Returns uint8 [patches of all, 3 · patch_size²] on the device: images in order, each in merge squares; one
+        frame, for the two of a still image are the same. The model's patch projection does the normalising.
+        """
+        return self._ops.patches(
+            [
+                torch.frombuffer(pixels.data, dtype=torch.uint8).view(pixels.height, pixels.width, 3)
+                for pixels, _ in images
+            ],
+            [self._plan(pixels, resize_to) for pixels, resize_to in images],
+            self._shape.patch_size,
+            self._shape.merge_size,
+        )
+
+    def _plan(self, pixels: Pixels, resize_to: tuple[int, int] | None) -> ResizePlan:
+        size = self._size(*(resize_to or (pixels.height, pixels.width)))
+        return (size,) if resize_to in (None, size) else (resize_to, size)
 
     def _size(self, height: int, width: int) -> tuple[int, int]:
         return smart_resize(
@@ -66,29 +80,3 @@ class Preprocessor:
             min_pixels=self._limits.min_pixels,
             max_pixels=self._limits.max_pixels,
         )
-
-    def patches(self, images: Sequence[tuple[Pixels, tuple[int, int] | None]]) -> Tensor:
-        """Cut each image, resized to its `resize_to` first, then to its grid.
-
-        Returns float32 [patches of all, 3 · patch_size²] on the device: images in order, each in merge squares; one
-        frame, for the two of a still image are the same. Values as channel, row, column.
-        """
-        frames = [self._upload(pixels) for pixels, _ in images]
-        first = [resize_to or (pixels.height, pixels.width) for pixels, resize_to in images]
-        frames = self._ops.resize(frames, first)
-        frames = self._ops.resize(frames, [self._size(height, width) for height, width in first])
-        patches = torch.cat([self._cut(frame) for frame in frames])
-        return patches.to(torch.float32).mul_(self._scale).add_(self._offset)
-
-    def _upload(self, pixels: Pixels) -> Tensor:
-        host = torch.frombuffer(pixels.data, dtype=torch.uint8).view(pixels.height, pixels.width, 3)
-        return host.to(self._device)
-
-    def _cut(self, image: Tensor) -> Tensor:
-        """uint8 [height, width, 3] to uint8 [patches, 3 · patch_size²]."""
-        patch, merge = self._shape.patch_size, self._shape.merge_size
-        height, width, _ = image.shape
-        squares = image.view(
-            height // (merge * patch), merge, patch, width // (merge * patch), merge, patch, self._shape.in_channels
-        )
-        return squares.permute(0, 3, 1, 4, 6, 2, 5).reshape(-1, self._shape.patch_width)

@@ -10,10 +10,9 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
-from batchocr.backend.base import Ops, Segments
-from batchocr.model.architecture import VisionShape
+from batchocr.backend.base import Affine, Linear, Mlp, Ops, Segments
+from batchocr.model.architecture import ImageLimits, VisionShape
 from batchocr.model.preprocess import PatchGrid
 from batchocr.model.rope import inverse_frequencies, vision_positions
 from batchocr.model.weights import WeightReader
@@ -22,43 +21,35 @@ _NORM_EPS = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
-class _Affine:
-    """A linear layer or a LayerNorm."""
-
-    weight: Tensor
-    bias: Tensor
-
-    @classmethod
-    def read(cls, weights: WeightReader, name: str, *shape: int) -> _Affine:
-        return cls(weights.take(f"{name}.weight", shape), weights.take(f"{name}.bias", shape[:1]))
-
-
-@dataclass(frozen=True, slots=True)
 class _Layer:
-    norm1: _Affine
-    qkv: _Affine
-    proj: _Affine
-    norm2: _Affine
-    fc1: _Affine
-    fc2: _Affine
+    norm1: Affine
+    qkv: Linear
+    proj: Linear
+    norm2: Affine
+    mlp: Mlp
 
     @classmethod
-    def read(cls, weights: WeightReader, index: int, shape: VisionShape) -> _Layer:
+    def read(cls, weights: WeightReader, index: int, shape: VisionShape, ops: Ops) -> _Layer:
         name, width = f"visual.blocks.{index}", shape.width
         return cls(
-            norm1=_Affine.read(weights, f"{name}.norm1", width),
-            qkv=_Affine.read(weights, f"{name}.attn.qkv", 3 * width, width),
-            proj=_Affine.read(weights, f"{name}.attn.proj", width, width),
-            norm2=_Affine.read(weights, f"{name}.norm2", width),
-            fc1=_Affine.read(weights, f"{name}.mlp.fc1", shape.mlp_width, width),
-            fc2=_Affine.read(weights, f"{name}.mlp.fc2", width, shape.mlp_width),
+            norm1=weights.take_affine(f"{name}.norm1", width),
+            qkv=ops.linear(weights.take_affine(f"{name}.attn.qkv", 3 * width, width)),
+            proj=ops.linear(weights.take_affine(f"{name}.attn.proj", width, width)),
+            norm2=weights.take_affine(f"{name}.norm2", width),
+            mlp=ops.mlp(
+                weights.take_affine(f"{name}.mlp.fc1", shape.mlp_width, width),
+                weights.take_affine(f"{name}.mlp.fc2", width, shape.mlp_width),
+                "quick_gelu",
+            ),
         )
 
 
 class VisionModel:
     """Patches in, embeddings for the language model out."""
 
-    def __init__(self, shape: VisionShape, weights: WeightReader, ops: Ops, device: torch.device) -> None:
+    def __init__(
+        self, shape: VisionShape, limits: ImageLimits, weights: WeightReader, ops: Ops, device: torch.device
+    ) -> None:
         self.shape = shape
         self._ops = ops
         self._device = device
@@ -66,41 +57,41 @@ class VisionModel:
             "visual.patch_embed.proj.weight",
             (shape.width, shape.in_channels, shape.temporal_patch_size, shape.patch_size, shape.patch_size),
         )
-        # Every frame of a still image is the same, so the sum of the frames' weights sees it once.
-        self._patch_weight = frames.sum(dim=2).flatten(1)
-        self._layers = [_Layer.read(weights, index, shape) for index in range(shape.depth)]
-        merged = shape.width * shape.merge_size**2
-        self._merge_norm = _Affine.read(weights, "visual.merger.ln_q", shape.width)
-        self._merge_in = _Affine.read(weights, "visual.merger.mlp.0", merged, merged)
-        self._merge_out = _Affine.read(weights, "visual.merger.mlp.2", shape.out_width, merged)
+        self._dtype = frames.dtype
+        self._embed = ops.linear(patch_projection(frames, limits))
+        self._layers = [_Layer.read(weights, index, shape, ops) for index in range(shape.depth)]
+        self._merge_norm = weights.take_affine("visual.merger.ln_q", shape.width)
+        self._merged_width = shape.width * shape.merge_size**2
+        self._merge = ops.mlp(
+            weights.take_affine("visual.merger.mlp.0", self._merged_width, self._merged_width),
+            weights.take_affine("visual.merger.mlp.2", shape.out_width, self._merged_width),
+            "gelu",
+        )
         self._inv_freq = inverse_frequencies(shape.head_dim // 2, shape.rope_theta, device)
 
     def encode(self, patches: Tensor, grids: Sequence[PatchGrid]) -> Tensor:
         """Embed the images of a batch.
 
-        patches: float32 [patches, 3 · patch_size²], images in the order of grids. Returns [patches / merge_size²,
+        patches: uint8 [patches, 3 · patch_size²], images in the order of grids. Returns [patches / merge_size²,
         out_width] in the model's dtype.
         """
         segments = self._segments(grids)
         cos, sin = self._rotary_tables(grids)
-        x = self._ops.linear(patches.to(self._patch_weight.dtype), self._patch_weight)
+        x = self._embed(patches.to(self._dtype))
         for layer in self._layers:
-            x = x + self._attend(layer, self._norm(x, layer.norm1), cos, sin, segments)
-            hidden = self._ops.quick_gelu(self._linear(self._norm(x, layer.norm2), layer.fc1))
-            x = x + self._linear(hidden, layer.fc2)
-        merged = self._norm(x, self._merge_norm).view(-1, self._merge_in.weight.shape[1])
-        return self._linear(F.gelu(self._linear(merged, self._merge_in)), self._merge_out)
+            x = self._attend(layer, x, cos, sin, segments)
+            x = layer.mlp(self._norm(x, layer.norm2), residual=x)
+        return self._merge(self._norm(x, self._merge_norm).view(-1, self._merged_width))
 
     def _attend(self, layer: _Layer, x: Tensor, cos: Tensor, sin: Tensor, segments: Segments) -> Tensor:
-        q, k, v = self._linear(x, layer.qkv).view(x.shape[0], 3, self.shape.num_heads, self.shape.head_dim).unbind(1)
+        qkv = layer.qkv(self._norm(x, layer.norm1))
+        q, k, v = qkv.view(x.shape[0], 3, self.shape.num_heads, self.shape.head_dim).unbind(1)
         q, k = self._ops.rotary(q, k, cos, sin)
         attended = self._ops.attention(q, k, v, segments, causal=False)
-        return self._linear(attended.flatten(1), layer.proj)
+        return layer.proj(attended.flatten(1), residual=x)
 
-    def _linear(self, x: Tensor, layer: _Affine) -> Tensor:
-        return self._ops.linear(x, layer.weight, layer.bias)
-
-    def _norm(self, x: Tensor, norm: _Affine) -> Tensor:
+    def _norm(self, x: Tensor, norm: Affine) -> Tensor:
+        assert norm.bias is not None
         return self._ops.layer_norm(x, norm.weight, norm.bias, _NORM_EPS)
 
     def _segments(self, grids: Sequence[PatchGrid]) -> Segments:
@@ -114,3 +105,17 @@ class VisionModel:
         angles = positions.to(self._device).unsqueeze(-1) * self._inv_freq
         angles = angles.flatten(1)
         return angles.cos(), angles.sin()
+
+
+def patch_projection(frames: Tensor, limits: ImageLimits) -> Affine:
+    """The patch projection with the normalisation folded in: it takes bytes 0–255 as they are.
+
+    frames: [width, channels, temporal_patch_size, patch_size, patch_size]. Every frame of a still image is the same, so
+    the sum of the frames' weights sees it once. Bytes are exact in bfloat16, normalised values are not.
+    """
+    weight = frames.double().sum(dim=2)
+    mean = torch.tensor(limits.mean, dtype=torch.float64, device=frames.device).view(1, -1, 1, 1)
+    std = torch.tensor(limits.std, dtype=torch.float64, device=frames.device).view(1, -1, 1, 1)
+    scaled = (weight / (255.0 * std)).flatten(1).to(frames.dtype)
+    bias = -(weight * mean / std).flatten(1).sum(dim=1)
+    return Affine(scaled, bias.to(frames.dtype))

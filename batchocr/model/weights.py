@@ -12,6 +12,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from batchocr.backend.base import Affine
 from batchocr.errors import ModelError
 from batchocr.model.architecture import read_json
 
@@ -66,6 +67,10 @@ class WeightReader:
                 f"but config.json asks for {list(shape)}."
             )
         return tensor.to(device=self._device, dtype=self._dtype)
+
+    def take_affine(self, name: str, *shape: int) -> Affine:
+        """A linear layer of this shape with its bias, or a LayerNorm's weight and bias."""
+        return Affine(self.take(f"{name}.weight", shape), self.take(f"{name}.bias", shape[:1]))
 
 
 def weight_files(folder: Path) -> list[str]:

@@ -1,0 +1,89 @@
+"""Attention from the libraries that have it, behind the two signatures that `Ops` asks for.
+
+Each loader imports its library when called; a library that is missing or does not fit raises there.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+
+from torch import Tensor
+
+from batchocr.backend.base import PagedContext, Segments
+from batchocr.backend.trial import Candidate
+
+Attention = Callable[[Tensor, Tensor, Tensor, Segments, bool], Tensor]
+"""(q, k, v, segments, causal) → the shape of q."""
+
+PagedAttention = Callable[[Tensor, Tensor, PagedContext], Tensor]
+"""(q, one layer's cache, context) → the shape of q."""
+
+
+def _sgl_attention() -> Attention:
+    from sgl_kernel.flash_attn import flash_attn_varlen_func
+
+    def attend(q: Tensor, k: Tensor, v: Tensor, segments: Segments, causal: bool) -> Tensor:
+        ends, longest = segments.cu_seqlens, segments.max_length
+        out: Tensor = flash_attn_varlen_func(q, k, v, ends, ends, longest, longest, causal=causal)
+        return out
+
+    return attend
+
+
+def _torch_attention() -> Attention:
+    from torch.nn.attention.varlen import varlen_attn
+
+    accepted = inspect.signature(varlen_attn).parameters
+
+    def attend(q: Tensor, k: Tensor, v: Tensor, segments: Segments, causal: bool) -> Tensor:
+        # torch 2.10 says `is_causal`, later ones say it with a window; the first of them cannot group heads.
+        options: dict[str, object] = {"is_causal": causal}
+        if "window_size" in accepted:
+            options = {"window_size": (-1, 0) if causal else (-1, -1)}
+        if q.shape[1] != k.shape[1]:
+            if "enable_gqa" in accepted:
+                options["enable_gqa"] = True
+            else:
+                k, v = (x.repeat_interleave(q.shape[1] // k.shape[1], dim=1) for x in (k, v))
+        ends, longest = segments.cu_seqlens, segments.max_length
+        out = varlen_attn(q, k, v, ends, ends, longest, longest, **options)  # type: ignore[arg-type]
+        assert isinstance(out, Tensor)
+        return out
+
+    return attend
+
+
+def _sgl_paged_attention() -> PagedAttention:
+    from sgl_kernel.flash_attn import flash_attn_with_kvcache
+
+    def attend(q: Tensor, cache: Tensor, context: PagedContext) -> Tensor:
+        out: Tensor = flash_attn_with_kvcache(
+            q.unsqueeze(1),
+            cache[0],
+            cache[1],
+            cache_seqlens=context.lengths,
+            page_table=context.block_tables,
+            causal=True,
+        )
+        return out.squeeze(1)
+
+    return attend
+
+
+def _triton_paged_attention() -> PagedAttention:
+    from batchocr.backend.kernels.paged_attention import paged_attention
+
+    def attend(q: Tensor, cache: Tensor, context: PagedContext) -> Tensor:
+        out: Tensor = paged_attention(q, cache, context.block_tables, context.lengths)
+        return out
+
+    return attend
+
+
+ATTENTION = (Candidate("sgl_kernel FA3", _sgl_attention), Candidate("torch varlen_attn", _torch_attention))
+PAGED_ATTENTION = (
+    Candidate("sgl_kernel FA3", _sgl_paged_attention),
+    Candidate("triton", _triton_paged_attention),
+)
+"""Both are fixed launches, so that a decode step can be captured."""

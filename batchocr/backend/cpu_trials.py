@@ -1,0 +1,64 @@
+"""How far the CPU's operations are from the reference, and how long they take: for `batchocr doctor`.
+
+There is nothing to choose: oneDNN is part of torch, Pillow of batchocr.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from batchocr.backend.base import Activation, Affine, Mlp, Ops, ResizePlan
+from batchocr.backend.cpu import CpuOps
+from batchocr.backend.reference import ReferenceOps
+from batchocr.backend.trial import Choice, relative_error
+
+_ROWS, _WIDTH, _INNER = 256, 896, 1792
+
+
+def measure_all() -> list[Choice]:
+    """One entry for each operation that the CPU's backend does in its own way."""
+    own, reference = CpuOps(), ReferenceOps(torch.device("cpu"))
+    generator = torch.Generator().manual_seed(0)
+
+    def random(*shape: int) -> Tensor:
+        return torch.randn(shape, generator=generator)
+
+    x, layer = random(_ROWS, _WIDTH), Affine(random(_INNER, _WIDTH), random(_INNER))
+    image = torch.randint(0, 256, (2200, 1700, 3), dtype=torch.uint8, generator=generator)
+    plan: ResizePlan = ((1036, 1036),)
+    cases: dict[str, tuple[str, Callable[[Ops], Callable[[], Tensor]]]] = {
+        "linear": ("oneDNN", lambda ops: _bind(ops.linear(layer), x)),
+        "patches": ("Pillow", lambda ops: lambda: ops.patches([image], [plan], 14, 2)),
+    }
+    activations: tuple[Activation, ...] = ("quick_gelu", "gelu", "silu_mul")
+    for activation in activations:
+        inner = Affine(random(_INNER, _WIDTH), random(_INNER))
+        outer = Affine(random(_WIDTH, _INNER // 2 if activation == "silu_mul" else _INNER), random(_WIDTH))
+        cases[f"{activation} MLP"] = "oneDNN", _mlp_case(inner, outer, activation, x)
+    return [_measure(name, taken, case(own), case(reference)) for name, (taken, case) in cases.items()]
+
+
+def _mlp_case(inner: Affine, outer: Affine, activation: Activation, x: Tensor) -> Callable[[Ops], Callable[[], Tensor]]:
+    return lambda ops: _bind(ops.mlp(inner, outer, activation), x)
+
+
+def _bind(layer: Mlp, x: Tensor) -> Callable[[], Tensor]:
+    return lambda: layer(x)
+
+
+def _measure(operation: str, taken: str, own: Callable[[], Tensor], reference: Callable[[], Tensor]) -> Choice:
+    error = relative_error((own(),), (reference(),))
+    return Choice(operation, taken, error, _seconds(own), {"reference": f"{1e6 * _seconds(reference):.0f} µs"})
+
+
+def _seconds(call: Callable[[], Tensor]) -> float:
+    def once() -> float:
+        begun = time.perf_counter()
+        call()
+        return time.perf_counter() - begun
+
+    return min(once() for _ in range(3))

@@ -1,0 +1,161 @@
+"""On an NVIDIA GPU: matrix products from cuBLAS, attention from libraries, the rest from our Triton kernels.
+
+Every operation is taken from the candidates in cuda_trials.py, tried on the GPU itself when a run starts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from batchocr.backend.attention_kernels import Attention, PagedAttention
+from batchocr.backend.base import (
+    Activation,
+    Affine,
+    Linear,
+    Mlp,
+    PagedContext,
+    ResizePlan,
+    SamplerRows,
+    SamplingHints,
+    Segments,
+)
+from batchocr.backend.trial import Choice
+from batchocr.errors import UsageError
+
+BiasActivation = Callable[[Tensor, Tensor], Tensor]
+"""(product, bias) → activation(product + bias), perhaps in the product's own memory."""
+
+Rotary = Callable[[Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
+RotaryStore = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
+Patches = Callable[[Sequence[Tensor], Sequence[ResizePlan], int, int], Tensor]
+Sample = Callable[[Tensor, Tensor, SamplerRows, SamplingHints], tuple[Tensor, Tensor]]
+
+
+@dataclass(frozen=True, slots=True)
+class Kernels:
+    """What was chosen for each operation; the signatures are those of `Ops`, without keywords."""
+
+    linear: Callable[[Affine], Linear]
+    attention: Attention
+    paged_attention: PagedAttention
+    rotary: Rotary
+    rotary_store: RotaryStore
+    rms_norm: Callable[[Tensor, Tensor, float], Tensor]
+    layer_norm: Callable[[Tensor, Tensor, Tensor, float], Tensor]
+    quick_gelu: BiasActivation
+    gelu: BiasActivation
+    silu_mul: Callable[[Tensor], Tensor]
+    sample: Sample
+    patches: Patches
+
+
+class CudaOps:
+    """Implements `backend.base.Ops`."""
+
+    name = "cuda"
+    kv_block_size = 64
+
+    def __init__(self, kernels: Kernels, choices: Sequence[Choice], fp8: Callable[[Affine], Linear] | None) -> None:
+        """fp8: makes a linear layer in fp8, where this GPU can."""
+        self._kernels = kernels
+        self._fp8 = fp8
+        self.choices = tuple(choices)
+        taken = {choice.operation: choice.taken for choice in choices}
+        # Those of the reference ask the host for lengths.
+        self.capturable = all(taken[name] != "reference" for name in ("paged_attention", "sample"))
+
+    def with_fp8(self) -> CudaOps:
+        """The same operations with linear layers in fp8. Raises UsageError on a GPU that has none."""
+        if self._fp8 is None:
+            raise UsageError(
+                "--vit-dtype fp8 does not work on this GPU: it takes one of compute capability 8.9 or higher "
+                "(RTX 40, L40S, H100, H200, …); `batchocr doctor` says what was tried."
+            )
+        return CudaOps(replace(self._kernels, linear=self._fp8), self.choices, None)
+
+    def linear(self, layer: Affine) -> Linear:
+        return self._kernels.linear(layer)
+
+    def mlp(self, inner: Affine, outer: Affine, activation: Activation) -> Mlp:
+        match activation:
+            case "silu_mul":
+                return _GatedMlp(self.linear(inner), self.linear(outer), self._kernels.silu_mul)
+            case "quick_gelu":
+                return self._biased_mlp(inner, outer, self._kernels.quick_gelu)
+            case "gelu":
+                return self._biased_mlp(inner, outer, self._kernels.gelu)
+
+    def _biased_mlp(self, inner: Affine, outer: Affine, activate: BiasActivation) -> Mlp:
+        assert inner.bias is not None
+        return _Mlp(self.linear(Affine(inner.weight)), inner.bias, self.linear(outer), activate)
+
+    def patches(
+        self, images: Sequence[Tensor], plans: Sequence[ResizePlan], patch_size: int, merge_size: int
+    ) -> Tensor:
+        return self._kernels.patches(images, plans, patch_size, merge_size)
+
+    def attention(self, q: Tensor, k: Tensor, v: Tensor, segments: Segments, *, causal: bool) -> Tensor:
+        return self._kernels.attention(q, k, v, segments, causal)
+
+    def rotary(self, q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+        return self._kernels.rotary(q, k, cos, sin)
+
+    def rotary_store(
+        self, q: Tensor, k: Tensor, v: Tensor, cos: Tensor, sin: Tensor, cache: Tensor, slots: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        return self._kernels.rotary_store(q, k, v, cos, sin, cache, slots)
+
+    def paged_attention(self, q: Tensor, cache: Tensor, context: PagedContext) -> Tensor:
+        return self._kernels.paged_attention(q, cache, context)
+
+    def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
+        return self._kernels.rms_norm(x, weight, eps)
+
+    def layer_norm(self, x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
+        return self._kernels.layer_norm(x, weight, bias, eps)
+
+    def sample(self, logits: Tensor, index: Tensor, rows: SamplerRows, hints: SamplingHints) -> tuple[Tensor, Tensor]:
+        return self._kernels.sample(logits, index, rows, hints)
+
+
+@dataclass(frozen=True, slots=True)
+class PlainLinear:
+    """cuBLAS. Without a bias, the residual is added inside the product."""
+
+    layer: Affine
+
+    def __call__(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
+        weight, bias = self.layer.weight, self.layer.bias
+        if residual is None:
+            return F.linear(x, weight, bias)
+        if bias is None:
+            return torch.addmm(residual, x, weight.t())
+        return F.linear(x, weight, bias).add_(residual)
+
+
+@dataclass(frozen=True, slots=True)
+class _Mlp:
+    """The inner product runs without its bias: the activation adds it in the pass it takes anyway."""
+
+    inner: Linear
+    inner_bias: Tensor
+    outer: Linear
+    activate: BiasActivation
+
+    def __call__(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
+        return self.outer(self.activate(self.inner(x), self.inner_bias), residual)
+
+
+@dataclass(frozen=True, slots=True)
+class _GatedMlp:
+    gate_up: Linear
+    down: Linear
+    silu_mul: Callable[[Tensor], Tensor]
+
+    def __call__(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
+        return self.down(self.silu_mul(self.gate_up(x)), residual)

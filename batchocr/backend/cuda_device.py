@@ -1,0 +1,107 @@
+"""An NVIDIA GPU: two streams, marks that are events, pinned copies, captured graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from batchocr.backend.device import Mark, Result
+
+_WARM_UP_RUNS = 2
+
+
+class CudaMark:
+    """An event on a stream."""
+
+    def __init__(self) -> None:
+        self._event = torch.cuda.Event(enable_timing=True)
+        self._event.record()
+
+    def is_done(self) -> bool:
+        return bool(self._event.query())
+
+    def wait(self) -> None:
+        self._event.synchronize()
+
+    def wait_on_stream(self) -> None:
+        """Let the current stream, not the calling thread, wait."""
+        self._event.wait()
+
+    def seconds_since(self, earlier: CudaMark) -> float:
+        return float(earlier._event.elapsed_time(self._event)) / 1000
+
+
+class CudaDevice:
+    """Implements `backend.device.Device`.
+
+    Decoding runs on a stream of high priority: its small kernels go between those of the vision stage, which fill the
+    device. Pinned buffers need no care of ours: torch hands one out again only when the copies from it are done.
+    """
+
+    max_unread = 1
+
+    def __init__(self, device: torch.device) -> None:
+        self.torch_device = device
+        torch.cuda.set_device(device)
+        self._main = torch.cuda.Stream(device, priority=-1)
+        self._side = torch.cuda.Stream(device, priority=0)
+        self._graph_pool: Any = None
+
+    def upload(self, host: Tensor) -> Tensor:
+        return host.pin_memory().to(self.torch_device, non_blocking=True)
+
+    def read_back(self, value: Tensor) -> tuple[Tensor, Mark]:
+        host = torch.empty(value.shape, dtype=value.dtype, pin_memory=True)
+        host.copy_(value, non_blocking=True)
+        return host, CudaMark()
+
+    def mark(self) -> Mark:
+        return CudaMark()
+
+    @contextmanager
+    def main(self) -> Iterator[None]:
+        self._main.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self._main):
+            yield
+
+    @contextmanager
+    def beside(self) -> Iterator[None]:
+        with torch.cuda.stream(self._side):
+            yield
+
+    def take_over(self, value: Tensor, made: Mark) -> None:
+        assert isinstance(made, CudaMark)
+        made.wait_on_stream()
+        value.record_stream(torch.cuda.current_stream())
+
+    def capture(self, function: Callable[[], Result]) -> Callable[[], Result]:
+        for _ in range(_WARM_UP_RUNS):
+            function()
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        # The memory of one graph serves the next: they never run at once.
+        with torch.cuda.graph(graph, pool=self._graph_pool, stream=self._main):
+            result = function()
+        self._graph_pool = graph.pool()
+
+        def replay() -> Result:
+            graph.replay()
+            return result
+
+        return replay
+
+    def release_cached_memory(self) -> None:
+        torch.cuda.empty_cache()
+
+
+def device_seconds(call: Callable[[], object]) -> float:
+    """How long a call keeps the device busy."""
+    begun = CudaMark()
+    call()
+    ended = CudaMark()
+    ended.wait()
+    return ended.seconds_since(begun)

@@ -1,0 +1,303 @@
+"""The candidates for every operation on an NVIDIA GPU, and the small cases on which they are compared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from batchocr.backend.attention_kernels import ATTENTION, PAGED_ATTENTION, Attention, PagedAttention
+from batchocr.backend.base import Affine, Linear, PagedContext, ResizePlan, SamplerRows, SamplingHints, Segments
+from batchocr.backend.cuda import (
+    BiasActivation,
+    CudaOps,
+    Kernels,
+    Patches,
+    PlainLinear,
+    Rotary,
+    RotaryStore,
+    Sample,
+)
+from batchocr.backend.fp8 import Fp8Linear, fits_fp8
+from batchocr.backend.reference import ReferenceOps, activate
+from batchocr.backend.trial import Candidate, Choice, Trial, choose
+
+Operation = TypeVar("Operation")
+Timer = Callable[[Callable[[], object]], float]
+
+_EPS = 1e-6
+# MinerU2.5's widths.
+_VIT_HEADS, _VIT_HEAD_DIM, _VIT_WIDTH, _VIT_MLP = 16, 80, 1280, 5120
+_LLM_HEADS, _LLM_KV_HEADS, _LLM_HEAD_DIM, _LLM_WIDTH, _LLM_MLP = 14, 2, 64, 896, 4864
+_LLM_SPLIT = [_LLM_HEADS, _LLM_KV_HEADS, _LLM_KV_HEADS]
+_VOCABULARY = 151_936
+
+
+def try_all(device: torch.device, dtype: torch.dtype, timer: Timer) -> CudaOps:
+    """The operations for this device and dtype, each the fastest candidate that agrees with the reference."""
+    trials = CudaTrials(device, dtype, timer)
+    kernels = Kernels(
+        linear=PlainLinear,
+        attention=trials.attention(),
+        paged_attention=trials.paged_attention(),
+        rotary=trials.rotary(),
+        rotary_store=trials.rotary_store(),
+        rms_norm=trials.rms_norm(),
+        layer_norm=trials.layer_norm(),
+        quick_gelu=trials.bias_activation("quick_gelu"),
+        gelu=trials.bias_activation("gelu"),
+        silu_mul=trials.silu_mul(),
+        sample=trials.sample(),
+        patches=trials.patches(),
+    )
+    fp8 = trials.fp8_linear() if dtype == torch.bfloat16 else None
+    return CudaOps(kernels, trials.choices, fp8)
+
+
+class CudaTrials:
+    """Compares candidates one operation after the other, and keeps what was chosen in `choices`."""
+
+    def __init__(self, device: torch.device, dtype: torch.dtype, timer: Timer) -> None:
+        self.choices: list[Choice] = []
+        self._device = device
+        self._dtype = dtype
+        self._timer = timer
+        self._reference = ReferenceOps(device)
+        self._generator = torch.Generator(device).manual_seed(0)
+        # What rounding the result alone may cost, with room for another order of summing.
+        self._max_error = 1e-4 if dtype == torch.float32 else 2e-2
+
+    def attention(self) -> Attention:
+        lengths = [1369, 300, 76, 4]
+        segments = Segments(lengths, self._segment_ends(lengths))
+        tokens = sum(lengths)
+        vision = self._random(tokens, 3 * _VIT_HEADS, _VIT_HEAD_DIM).chunk(3, dim=1)
+        language = self._random(tokens, sum(_LLM_SPLIT), _LLM_HEAD_DIM).split(_LLM_SPLIT, dim=1)
+
+        def reference(q: Tensor, k: Tensor, v: Tensor, segments: Segments, causal: bool) -> Tensor:
+            return self._reference.attention(q, k, v, segments, causal=causal)
+
+        def run(attend: Attention) -> tuple[Tensor, ...]:
+            (vision_q, vision_k, vision_v), (q, k, v) = vision, language
+            return attend(vision_q, vision_k, vision_v, segments, False), attend(q, k, v, segments, True)
+
+        return self._choose("attention", ATTENTION, reference, run)
+
+    def paged_attention(self) -> PagedAttention:
+        block_size, most_blocks = CudaOps.kv_block_size, 24
+        lengths = [1400, 1, 64, 65, 300] + [700] * 11
+        context = PagedContext(
+            torch.arange(1, len(lengths) * most_blocks + 1, dtype=torch.int32, device=self._device).view(
+                -1, most_blocks
+            ),
+            torch.tensor(lengths, dtype=torch.int32, device=self._device),
+        )
+        q = self._random(len(lengths), _LLM_HEADS, _LLM_HEAD_DIM)
+        cache = self._random(2, len(lengths) * most_blocks + 1, block_size, _LLM_KV_HEADS, _LLM_HEAD_DIM)
+        return self._choose(
+            "paged_attention",
+            PAGED_ATTENTION,
+            self._reference.paged_attention,
+            lambda attend: (attend(q, cache, context),),
+        )
+
+    def rotary(self) -> Rotary:
+        def load() -> Rotary:
+            from batchocr.backend.kernels.rotary import rotary_
+
+            def turn(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+                rotary_(q, k, cos, sin)
+                return q, k
+
+            return turn
+
+        qkv = self._random(3000, 3, _VIT_HEADS, _VIT_HEAD_DIM)
+        cos, sin = self._random(2, 3000, _VIT_HEAD_DIM // 2, dtype=torch.float32)
+
+        def run(turn: Rotary) -> tuple[Tensor, ...]:
+            q, k, _ = qkv.clone().unbind(1)
+            return turn(q, k, cos, sin)
+
+        return self._choose("rotary", [Candidate("triton", load)], self._reference.rotary, run)
+
+    def rotary_store(self) -> RotaryStore:
+        def load() -> RotaryStore:
+            from batchocr.backend.kernels.rotary import rotary_store_
+
+            def turn_and_store(
+                q: Tensor, k: Tensor, v: Tensor, cos: Tensor, sin: Tensor, cache: Tensor, slots: Tensor
+            ) -> tuple[Tensor, Tensor]:
+                rotary_store_(q, k, v, cos, sin, cache, slots)
+                return q, k
+
+            return turn_and_store
+
+        tokens = 2000
+        qkv = self._random(tokens, sum(_LLM_SPLIT), _LLM_HEAD_DIM)
+        cos, sin = self._random(2, tokens, _LLM_HEAD_DIM // 2, dtype=torch.float32)
+        slots = torch.randperm(64 * 40, generator=self._generator, device=self._device)[:tokens]
+
+        def run(turn_and_store: RotaryStore) -> tuple[Tensor, ...]:
+            cache = torch.zeros(2, 40, 64, _LLM_KV_HEADS, _LLM_HEAD_DIM, dtype=self._dtype, device=self._device)
+            q, k, v = qkv.clone().split(_LLM_SPLIT, dim=1)
+            return (*turn_and_store(q, k, v, cos, sin, cache, slots), cache)
+
+        return self._choose("rotary_store", [Candidate("triton", load)], self._reference.rotary_store, run)
+
+    def rms_norm(self) -> Callable[[Tensor, Tensor, float], Tensor]:
+        def load_triton() -> Callable[[Tensor, Tensor, float], Tensor]:
+            from batchocr.backend.kernels.norm import rms_norm
+
+            return rms_norm
+
+        def load_sgl() -> Callable[[Tensor, Tensor, float], Tensor]:
+            from sgl_kernel import rmsnorm
+
+            return rmsnorm
+
+        x, weight = self._random(4000, _LLM_WIDTH), self._random(_LLM_WIDTH)
+        candidates = [Candidate("triton", load_triton), Candidate("sgl_kernel", load_sgl)]
+        return self._choose("rms_norm", candidates, self._reference.rms_norm, lambda norm: (norm(x, weight, _EPS),))
+
+    def layer_norm(self) -> Callable[[Tensor, Tensor, Tensor, float], Tensor]:
+        def load() -> Callable[[Tensor, Tensor, Tensor, float], Tensor]:
+            from batchocr.backend.kernels.norm import layer_norm
+
+            return layer_norm
+
+        x, weight, bias = self._random(4000, _VIT_WIDTH), self._random(_VIT_WIDTH), self._random(_VIT_WIDTH)
+        candidates = [Candidate("triton", load)]
+        return self._choose(
+            "layer_norm", candidates, self._reference.layer_norm, lambda norm: (norm(x, weight, bias, _EPS),)
+        )
+
+    def bias_activation(self, name: str) -> BiasActivation:
+        def load() -> BiasActivation:
+            from batchocr.backend.kernels import activation
+
+            in_place = activation.quick_gelu_bias_ if name == "quick_gelu" else activation.gelu_bias_
+
+            def apply(x: Tensor, bias: Tensor) -> Tensor:
+                in_place(x, bias)
+                return x
+
+            return apply
+
+        def reference(x: Tensor, bias: Tensor) -> Tensor:
+            return activate(x + bias, "quick_gelu" if name == "quick_gelu" else "gelu")
+
+        x, bias = self._random(4000, _VIT_MLP), self._random(_VIT_MLP)
+        return self._choose(name, [Candidate("triton", load)], reference, lambda apply: (apply(x.clone(), bias),))
+
+    def silu_mul(self) -> Callable[[Tensor], Tensor]:
+        def load_triton() -> Callable[[Tensor], Tensor]:
+            from batchocr.backend.kernels.activation import silu_mul
+
+            return silu_mul
+
+        def load_sgl() -> Callable[[Tensor], Tensor]:
+            from sgl_kernel import silu_and_mul
+
+            return silu_and_mul
+
+        gate_up = self._random(4000, 2 * _LLM_MLP)
+        candidates = [Candidate("triton", load_triton), Candidate("sgl_kernel", load_sgl)]
+        return self._choose("silu_mul", candidates, lambda x: activate(x, "silu_mul"), lambda op: (op(gate_up),))
+
+    def sample(self) -> Sample:
+        def load() -> Sample:
+            from batchocr.backend.kernels.sampling import sample
+
+            return lambda logits, index, rows, hints: sample(logits, index, rows)
+
+        # float32, so that no two scores are equal and the choice is one choice.
+        logits = self._random(16, _VOCABULARY, dtype=torch.float32)
+        index = torch.arange(16, device=self._device)
+        hints = SamplingHints(repetition=True, counts=True, ngram=True, longest=64)
+
+        def run(sample: Sample) -> tuple[Tensor, ...]:
+            rows = _sampler_rows(17, self._device)
+            steps = [sample(logits.clone(), index, rows, hints) for _ in range(3)]
+            return (*(value for step in steps for value in step), rows.length[:16])
+
+        return self._choose("sample", [Candidate("triton", load)], self._reference.sample, run, max_error=1e-5)
+
+    def patches(self) -> Patches:
+        def load() -> Patches:
+            from batchocr.backend.kernels.preprocess import patches
+
+            def cut(images: Sequence[Tensor], plans: Sequence[ResizePlan], patch_size: int, merge_size: int) -> Tensor:
+                return patches(images, plans, patch_size, merge_size, self._device)
+
+            return cut
+
+        sizes = [(2200, 1700), (90, 700), (61, 61)]
+        images = [torch.randint(0, 256, (*size, 3), dtype=torch.uint8) for size in sizes]
+        plans: list[ResizePlan] = [((1036, 1036),), ((84, 700),), ((112, 112), (56, 56))]
+        return self._choose(
+            "patches",
+            [Candidate("triton", load)],
+            self._reference.patches,
+            lambda cut: (cut(images, plans, 14, 2),),
+            max_error=0.0,
+        )
+
+    def fp8_linear(self) -> Callable[[Affine], Linear] | None:
+        """Makes a linear layer in fp8; None where the GPU cannot."""
+
+        def load() -> Callable[[Affine], Linear]:
+            from batchocr.backend.kernels.quantize import quantize_rows
+
+            return lambda layer: Fp8Linear(layer, quantize_rows) if fits_fp8(layer) else PlainLinear(layer)
+
+        x = self._random(4000, _VIT_WIDTH)
+        layer = Affine(self._random(_VIT_MLP, _VIT_WIDTH), self._random(_VIT_MLP))
+        chosen = self._choose(
+            "fp8 linear",
+            [Candidate("triton and torch", load)],
+            PlainLinear,
+            lambda linear: (linear(layer)(x),),
+            # Three bits of mantissa on both sides: a few per cent of a value, averaged over 1,280 of them.
+            max_error=0.05,
+        )
+        return None if chosen is PlainLinear else chosen
+
+    def _choose(
+        self,
+        operation: str,
+        candidates: Sequence[Candidate[Operation]],
+        reference: Operation,
+        run: Callable[[Operation], tuple[Tensor, ...]],
+        max_error: float | None = None,
+    ) -> Operation:
+        bound = self._max_error if max_error is None else max_error
+        chosen, choice = choose(Trial(operation, candidates, reference, run, bound), self._timer)
+        self.choices.append(choice)
+        return chosen
+
+    def _random(self, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
+        return torch.randn(shape, generator=self._generator, device=self._device, dtype=dtype or self._dtype)
+
+    def _segment_ends(self, lengths: Sequence[int]) -> Tensor:
+        return torch.tensor([0, *lengths], device=self._device).cumsum(0).int()
+
+
+def _sampler_rows(num_rows: int, device: torch.device) -> SamplerRows:
+    """Rows of sequences with every rule set, that have put out nothing yet."""
+
+    def full(value: float) -> Tensor:
+        return torch.full((num_rows,), value, device=device)
+
+    return SamplerRows(
+        counts=torch.zeros(num_rows, _VOCABULARY, dtype=torch.int16, device=device),
+        in_prompt=torch.zeros(num_rows, _VOCABULARY, dtype=torch.bool, device=device),
+        history=torch.full((num_rows, 64), -1, dtype=torch.int64, device=device),
+        suffix=torch.zeros(num_rows, 64, dtype=torch.int16, device=device),
+        length=torch.zeros(num_rows, dtype=torch.int64, device=device),
+        presence=full(1.0),
+        frequency=full(0.05),
+        repetition=full(1.1),
+        ngram_size=torch.full((num_rows,), 2, device=device),
+    )

@@ -1,0 +1,219 @@
+"""Decode attention over a paged KV cache, split along the sequence (flash-decoding).
+
+Source: Dao et al., Flash-Decoding for long-context inference (2023).
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+# A tile's keys and values are 16 KiB at a head_dim of 64. Of five stages the compiler gives half to looking up blocks,
+# so two tiles are held: one is on its way while the other is worked on (with three, nothing is). Six such programs fit
+# a multiprocessor of sm_90: 96 KiB on their way, where 4.3 TB/s over 132 of them and a latency of 1 µs need 33.
+_TOKENS = 64
+_STAGES = 5
+_WARPS = 4
+# What a part leaves for the second launch, 3.6 KB written and read again, is 5 % of the 64 KiB it looks at.
+_SMALLEST_PART = 256
+_MOST_PARTS = 32
+
+
+@torch.library.custom_op("batchocr::paged_attention", mutates_args=())
+def paged_attention(q: Tensor, cache: Tensor, block_tables: Tensor, lengths: Tensor) -> Tensor:
+    """Attend with one new token a sequence to all its cached ones. Returns [sequences, heads, head_dim], contiguous.
+
+    q: [sequences, heads, head_dim], its sequences may lie further apart. cache: [2, blocks, block_size, kv_heads,
+    head_dim], keys first, each half contiguous. block_tables: int32 [sequences, most blocks]. lengths: int32
+    [sequences], tokens in the cache; a sequence of 0 tokens gets zeros.
+
+    Moves each sequence's keys and values once. A program reads one part of one sequence for all query heads of one KV
+    head. How many parts there are depends on shapes only, so that the launch can be captured; a short sequence has
+    fewer, and the programs of the others end at once. A second launch weighs the parts against each other.
+    """
+    sequences, heads, head_dim = q.shape
+    block_size, kv_heads = cache.shape[2:4]
+    assert q.stride()[1:] == (head_dim, 1) and cache[0].is_contiguous() and block_tables.stride(1) == 1
+    parts = _num_parts(sequences * kv_heads, block_tables.shape[1] * block_size)
+    out = q.new_empty(q.shape)
+    part_out = q.new_empty((sequences, heads, parts, head_dim), dtype=torch.float32)
+    part_weight = q.new_empty((sequences, heads, parts), dtype=torch.float32)
+    shared = {
+        "HEAD_DIM": head_dim,
+        "DIM_BLOCK": triton.next_power_of_2(head_dim),
+        "TOKENS": _TOKENS,
+        "SMALLEST_PART": _SMALLEST_PART,
+        "num_warps": _WARPS,
+        "enable_fp_fusion": True,
+    }
+    _attend_kernel[(sequences, kv_heads, parts)](
+        q,
+        cache,
+        block_tables,
+        lengths,
+        out,
+        part_out,
+        part_weight,
+        head_dim**-0.5 * math.log2(math.e),
+        q.stride(0),
+        block_tables.stride(0),
+        cache.stride(0),
+        BLOCK_SIZE=block_size,
+        KV_HEADS=kv_heads,
+        GROUP=heads // kv_heads,
+        GROUP_BLOCK=max(16, triton.next_power_of_2(heads // kv_heads)),
+        num_stages=_STAGES,
+        **shared,
+    )
+    if parts > 1:
+        _combine_kernel[(sequences, heads)](
+            part_out, part_weight, lengths, out, parts, PARTS_BLOCK=_MOST_PARTS, **shared
+        )
+    return out
+
+
+@paged_attention.register_fake
+def _(q: Tensor, cache: Tensor, block_tables: Tensor, lengths: Tensor) -> Tensor:
+    return q.new_empty(q.shape)
+
+
+def _num_parts(whole_programs: int, most_tokens: int) -> int:
+    """Into how many parts the longest sequence may be split.
+
+    A small batch is split until it fills the device; a large one only so far that its longest sequence does not keep
+    the others waiting, as programs that find nothing to do cost time too.
+    """
+    wanted = max(8, min(_MOST_PARTS, 2048 // whole_programs))
+    return min(wanted, -(-most_tokens // _SMALLEST_PART))
+
+
+@triton.jit
+def _part_size(length, parts, TOKENS: tl.constexpr, SMALLEST_PART: tl.constexpr):
+    """Tokens in each part of a sequence but the last; both kernels split alike."""
+    return tl.maximum(tl.cdiv(tl.cdiv(length, parts), TOKENS) * TOKENS, SMALLEST_PART)
+
+
+@triton.jit
+def _load_tile(
+    cache,
+    table,
+    tokens,
+    exists,
+    kv_head,
+    values_offset,
+    BLOCK_SIZE: tl.constexpr,
+    KV_HEADS: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    DIM_BLOCK: tl.constexpr,
+):
+    """One head's keys and values of some tokens of a sequence, each [tokens, DIM_BLOCK]."""
+    block = tl.load(table + tokens // BLOCK_SIZE, mask=exists, other=0).to(tl.int64)
+    slots = block * BLOCK_SIZE + tokens % BLOCK_SIZE
+    dims = tl.arange(0, DIM_BLOCK)
+    keys = cache + (slots[:, None] * KV_HEADS + kv_head) * HEAD_DIM + dims
+    mask = exists[:, None] & (dims < HEAD_DIM)
+    return tl.load(keys, mask=mask, other=0.0), tl.load(keys + values_offset, mask=mask, other=0.0)
+
+
+@triton.jit(do_not_specialize=["table_stride"])
+def _attend_kernel(
+    q,
+    cache,
+    block_tables,
+    lengths,
+    out,
+    part_out,
+    part_weight,
+    scale,
+    q_stride,
+    table_stride,
+    values_offset,
+    BLOCK_SIZE: tl.constexpr,
+    KV_HEADS: tl.constexpr,
+    GROUP: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    GROUP_BLOCK: tl.constexpr,
+    DIM_BLOCK: tl.constexpr,
+    TOKENS: tl.constexpr,
+    SMALLEST_PART: tl.constexpr,
+):
+    sequence = tl.program_id(0).to(tl.int64)
+    kv_head = tl.program_id(1)
+    part = tl.program_id(2)
+    parts = tl.num_programs(2)
+    length = tl.load(lengths + sequence)
+    size = _part_size(length, parts, TOKENS, SMALLEST_PART)
+    begin = part * size
+    if (begin >= length) & (part > 0):
+        return
+    end = tl.minimum(begin + size, length)
+
+    group = tl.arange(0, GROUP_BLOCK)
+    dims = tl.arange(0, DIM_BLOCK)
+    heads = kv_head * GROUP + group
+    head_exists = (group < GROUP)[:, None] & (dims < HEAD_DIM)
+    query = tl.load(q + sequence * q_stride + heads[:, None] * HEAD_DIM + dims, mask=head_exists, other=0.0)
+
+    table = block_tables + sequence * table_stride
+    largest = tl.full([GROUP_BLOCK], float("-inf"), tl.float32)
+    total = tl.zeros([GROUP_BLOCK], tl.float32)
+    attended = tl.zeros([GROUP_BLOCK, DIM_BLOCK], tl.float32)
+    for start in range(begin, end, TOKENS):
+        tokens = start + tl.arange(0, TOKENS)
+        exists = tokens < end
+        key, value = _load_tile(
+            cache, table, tokens, exists, kv_head, values_offset, BLOCK_SIZE, KV_HEADS, HEAD_DIM, DIM_BLOCK
+        )
+        scores = tl.dot(query, tl.trans(key), input_precision="ieee") * scale
+        scores = tl.where(exists, scores, float("-inf"))
+        now_largest = tl.maximum(largest, tl.max(scores, axis=1))
+        kept = tl.exp2(largest - now_largest)
+        weights = tl.exp2(scores - now_largest[:, None])
+        total = total * kept + tl.sum(weights, axis=1)
+        attended = attended * kept[:, None] + tl.dot(weights.to(value.dtype), value, input_precision="ieee")
+        largest = now_largest
+
+    # The largest score's weight is 1, so only an empty sequence has a smaller total.
+    attended = attended / tl.maximum(total, 1.0)[:, None]
+    rows = sequence * (KV_HEADS * GROUP) + heads
+    if size >= length:
+        tl.store(out + rows[:, None] * HEAD_DIM + dims, attended, mask=head_exists)
+    else:
+        rows = rows * parts + part
+        tl.store(part_out + rows[:, None] * HEAD_DIM + dims, attended, mask=head_exists)
+        tl.store(part_weight + rows, largest + tl.log2(total), mask=group < GROUP)
+
+
+@triton.jit(do_not_specialize=["parts"])
+def _combine_kernel(
+    part_out,
+    part_weight,
+    lengths,
+    out,
+    parts,
+    HEAD_DIM: tl.constexpr,
+    DIM_BLOCK: tl.constexpr,
+    PARTS_BLOCK: tl.constexpr,
+    TOKENS: tl.constexpr,
+    SMALLEST_PART: tl.constexpr,
+):
+    sequence = tl.program_id(0)
+    row = sequence.to(tl.int64) * tl.num_programs(1) + tl.program_id(1)
+    length = tl.load(lengths + sequence)
+    size = _part_size(length, parts, TOKENS, SMALLEST_PART)
+    if size >= length:
+        return
+    part = tl.arange(0, PARTS_BLOCK)
+    dims = tl.arange(0, DIM_BLOCK)
+    used = part * size < length
+    at = row * parts + part
+    logs = tl.load(part_weight + at, mask=used, other=float("-inf"))
+    weights = tl.exp2(logs - tl.max(logs, axis=0))
+    mask = used[:, None] & (dims < HEAD_DIM)
+    attended = tl.load(part_out + at[:, None] * HEAD_DIM + dims, mask=mask, other=0.0)
+    mean = tl.sum(attended * weights[:, None], axis=0) / tl.sum(weights, axis=0)
+    tl.store(out + row * HEAD_DIM + dims, mean, mask=dims < HEAD_DIM)

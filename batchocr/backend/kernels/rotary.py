@@ -1,0 +1,187 @@
+"""Rotary embedding in place on the product it comes from, and the language model's write into the KV cache with it.
+
+In place costs the same traffic as copies would, but no memory: the turned q and k of a batch of pages stay where they
+are, and attention kernels take them as strided views.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+# A 16-byte vector of bfloat16 from each half of a head.
+_PAIRS_A_THREAD = 8
+
+
+@torch.library.custom_op("batchocr::rotary_", mutates_args=("q", "k"))
+def rotary_(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> None:
+    """Turn the two halves of every head of q and k against each other, in place.
+
+    q, k: [tokens, heads, head_dim], views whose tokens may lie further apart. cos, sin: float32 [tokens, head_dim / 2].
+    Moves q and k twice. A token a program, which loads its angles once for all heads.
+    """
+    tokens, heads, head_dim = q.shape
+    assert k.shape == q.shape
+    half, warps = _geometry(heads, head_dim)
+    _rotary_kernel[(tokens,)](
+        q,
+        k,
+        _angles(cos),
+        _angles(sin),
+        _token_stride(q),
+        _token_stride(k),
+        HEADS=heads,
+        HALF=head_dim // 2,
+        HEADS_BLOCK=triton.next_power_of_2(heads),
+        HALF_BLOCK=half,
+        num_warps=warps,
+        enable_fp_fusion=True,
+    )
+
+
+@torch.library.custom_op("batchocr::rotary_store_", mutates_args=("q", "k", "cache"))
+def rotary_store_(q: Tensor, k: Tensor, v: Tensor, cos: Tensor, sin: Tensor, cache: Tensor, slots: Tensor) -> None:
+    """Turn q and k in place, and write each token's turned key and its value into its slot of the cache.
+
+    q: [tokens, heads, head_dim]; k, v: [tokens, kv_heads, head_dim]; views as in `rotary_`. cos, sin: float32 [tokens,
+    head_dim / 2]. cache: [2, blocks, block_size, kv_heads, head_dim], each half contiguous. slots: int64 [tokens],
+    block · block_size + offset. Moves q twice, k three times and v twice. A token a program.
+    """
+    tokens, heads, head_dim = q.shape
+    kv_heads = k.shape[1]
+    assert k.shape == v.shape and cache.shape[3:] == k.shape[1:] and cache[0].is_contiguous()
+    half, warps = _geometry(heads, head_dim)
+    _rotary_store_kernel[(tokens,)](
+        q,
+        k,
+        v,
+        _angles(cos),
+        _angles(sin),
+        cache,
+        slots,
+        _token_stride(q),
+        _token_stride(k),
+        _token_stride(v),
+        cache.stride(0),
+        HEADS=heads,
+        KV_HEADS=kv_heads,
+        HALF=head_dim // 2,
+        HEADS_BLOCK=triton.next_power_of_2(heads),
+        KV_HEADS_BLOCK=triton.next_power_of_2(kv_heads),
+        HALF_BLOCK=half,
+        num_warps=warps,
+        enable_fp_fusion=True,
+    )
+
+
+@rotary_.register_fake
+def _(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> None:
+    return None
+
+
+@rotary_store_.register_fake
+def _(q: Tensor, k: Tensor, v: Tensor, cos: Tensor, sin: Tensor, cache: Tensor, slots: Tensor) -> None:
+    return None
+
+
+def _geometry(heads: int, head_dim: int) -> tuple[int, int]:
+    """The power of two that holds half a head, and the warps that share a token's heads."""
+    half = triton.next_power_of_2(head_dim // 2)
+    return half, max(1, triton.next_power_of_2(heads) * half // (32 * _PAIRS_A_THREAD))
+
+
+def _token_stride(x: Tensor) -> int:
+    assert x.stride()[1:] == (x.shape[2], 1)
+    return x.stride(0)
+
+
+def _angles(x: Tensor) -> Tensor:
+    assert x.is_contiguous() and x.dtype == torch.float32
+    return x
+
+
+@triton.jit
+def _heads(HEADS: tl.constexpr, HALF: tl.constexpr, HEADS_BLOCK: tl.constexpr, HALF_BLOCK: tl.constexpr):
+    """Where the first half of each head of a token lies, [HEADS_BLOCK, HALF_BLOCK], and which of these exist."""
+    heads = tl.arange(0, HEADS_BLOCK)[:, None]
+    columns = tl.arange(0, HALF_BLOCK)
+    return heads * (2 * HALF) + columns, (heads < HEADS) & (columns < HALF)
+
+
+@triton.jit
+def _turn(at, exists, cos, sin, HALF: tl.constexpr):
+    """Turn what lies at these places, and return it. A thread stores only what it has loaded, so nothing is lost."""
+    first = tl.load(at, mask=exists, other=0.0).to(tl.float32)
+    second = tl.load(at + HALF, mask=exists, other=0.0).to(tl.float32)
+    turned_first = first * cos - second * sin
+    turned_second = second * cos + first * sin
+    tl.store(at, turned_first, mask=exists)
+    tl.store(at + HALF, turned_second, mask=exists)
+    return turned_first, turned_second
+
+
+@triton.jit
+def _load_angles(cos, sin, token, HALF: tl.constexpr, HALF_BLOCK: tl.constexpr):
+    columns = tl.arange(0, HALF_BLOCK)
+    at = token * HALF + columns
+    return tl.load(cos + at, mask=columns < HALF, other=0.0), tl.load(sin + at, mask=columns < HALF, other=0.0)
+
+
+@triton.jit
+def _rotary_kernel(
+    q,
+    k,
+    cos,
+    sin,
+    q_stride,
+    k_stride,
+    HEADS: tl.constexpr,
+    HALF: tl.constexpr,
+    HEADS_BLOCK: tl.constexpr,
+    HALF_BLOCK: tl.constexpr,
+):
+    token = tl.program_id(0).to(tl.int64)
+    cosines, sines = _load_angles(cos, sin, token, HALF, HALF_BLOCK)
+    places, exists = _heads(HEADS, HALF, HEADS_BLOCK, HALF_BLOCK)
+    _turn(q + token * q_stride + places, exists, cosines, sines, HALF)
+    _turn(k + token * k_stride + places, exists, cosines, sines, HALF)
+
+
+@triton.jit
+def _rotary_store_kernel(
+    q,
+    k,
+    v,
+    cos,
+    sin,
+    cache,
+    slots,
+    q_stride,
+    k_stride,
+    v_stride,
+    values_offset,
+    HEADS: tl.constexpr,
+    KV_HEADS: tl.constexpr,
+    HALF: tl.constexpr,
+    HEADS_BLOCK: tl.constexpr,
+    KV_HEADS_BLOCK: tl.constexpr,
+    HALF_BLOCK: tl.constexpr,
+):
+    token = tl.program_id(0).to(tl.int64)
+    cosines, sines = _load_angles(cos, sin, token, HALF, HALF_BLOCK)
+    places, exists = _heads(HEADS, HALF, HEADS_BLOCK, HALF_BLOCK)
+    _turn(q + token * q_stride + places, exists, cosines, sines, HALF)
+
+    places, exists = _heads(KV_HEADS, HALF, KV_HEADS_BLOCK, HALF_BLOCK)
+    key_first, key_second = _turn(k + token * k_stride + places, exists, cosines, sines, HALF)
+    value = v + token * v_stride + places
+    value_first = tl.load(value, mask=exists)
+    value_second = tl.load(value + HALF, mask=exists)
+
+    slot = cache + tl.load(slots + token) * (KV_HEADS * 2 * HALF) + places
+    tl.store(slot, key_first, mask=exists)
+    tl.store(slot + HALF, key_second, mask=exists)
+    tl.store(slot + values_offset, value_first, mask=exists)
+    tl.store(slot + values_offset + HALF, value_second, mask=exists)

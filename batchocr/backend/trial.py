@@ -1,0 +1,97 @@
+"""Which of several implementations of an operation is used: the fastest that is right, tried where it will run."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+import torch
+from torch import Tensor
+
+logger = logging.getLogger(__name__)
+
+Operation = TypeVar("Operation")
+Outputs = tuple[Tensor, ...]
+
+_TIMED_RUNS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate(Generic[Operation]):
+    """One implementation. load: imports what it needs; whatever it raises is why the candidate falls out."""
+
+    name: str
+    load: Callable[[], Operation]
+
+
+@dataclass(frozen=True, slots=True)
+class Trial(Generic[Operation]):
+    """How the candidates for an operation are compared.
+
+    run: the operation on a small case; the same inputs each time, made anew. max_error: the largest difference from
+    the reference that is still right, relative to the reference's largest value.
+    """
+
+    operation: str
+    candidates: Sequence[Candidate[Operation]]
+    reference: Operation
+    run: Callable[[Operation], Outputs]
+    max_error: float
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What was taken for an operation, and why the others were not.
+
+    error: against the reference, relative; seconds: of one run on the small case. Both 0 for the reference itself.
+    """
+
+    operation: str
+    taken: str
+    error: float = 0.0
+    seconds: float = 0.0
+    rejected: dict[str, str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        reasons = "".join(f"; not {name}: {reason}" for name, reason in self.rejected.items())
+        return f"{self.operation}: {self.taken} (error {self.error:.1e}, {1e6 * self.seconds:.0f} µs){reasons}"
+
+
+def choose(trial: Trial[Operation], timer: Callable[[Callable[[], object]], float]) -> tuple[Operation, Choice]:
+    """Try every candidate. Returns the fastest of those that are right, or the reference where none is.
+
+    timer: seconds that a call takes on the device.
+    """
+    expected = trial.run(trial.reference)
+    best, best_choice = trial.reference, Choice(trial.operation, "reference")
+    rejected: dict[str, str] = {}
+    for candidate in trial.candidates:
+        try:
+            operation = candidate.load()
+            error = relative_error(trial.run(operation), expected)
+            if not error <= trial.max_error:
+                raise ArithmeticError(f"differs from the reference by {error:.1e}, more than {trial.max_error:.0e}")
+            seconds = min(timer(lambda operation=operation: trial.run(operation)) for _ in range(_TIMED_RUNS))  # type: ignore[misc]
+        except Exception as failure:  # noqa: BLE001 (boundary: a backend's trial run)
+            rejected[candidate.name] = f"{type(failure).__name__}: {failure}".splitlines()[0][:200]
+            continue
+        if best_choice.taken == "reference" or seconds < best_choice.seconds:
+            if best_choice.taken != "reference":
+                rejected[best_choice.taken] = f"{1e6 * best_choice.seconds:.0f} µs"
+            best, best_choice = operation, Choice(trial.operation, candidate.name, error, seconds)
+        else:
+            rejected[candidate.name] = f"{1e6 * seconds:.0f} µs"
+    choice = Choice(trial.operation, best_choice.taken, best_choice.error, best_choice.seconds, rejected)
+    logger.info("%s", choice)
+    return best, choice
+
+
+def relative_error(values: Outputs, expected: Outputs) -> float:
+    """The largest difference over the largest expected value, worst of all outputs; NaN where a value is NaN."""
+    errors = [
+        (value.double() - wanted.double()).abs().max() / wanted.double().abs().max().clamp(min=1e-12)
+        for value, wanted in zip(values, expected, strict=True)
+    ]
+    return float(torch.stack([error.cpu() for error in errors]).max())

@@ -1,0 +1,149 @@
+"""What this machine offers the main job: `batchocr doctor`."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import platform
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import torch
+from PIL import Image
+
+from batchocr import backend
+from batchocr.backend.base import Ops
+from batchocr.backend.trial import Choice
+from batchocr.config import Config
+from batchocr.data import Pixels, Request, Sampling
+from batchocr.errors import BatchOcrError
+from batchocr.machine import usable_cores, usable_memory_bytes
+from batchocr.session import num_workers
+from batchocr.worker.messages import OpenDocument, Opened, Setup
+from batchocr.worker.pixels import map_round, share_round
+from batchocr.worker.pool import WorkerPool
+
+_GIB = 1 << 30
+_KERNEL_LIBRARIES = {"triton": "triton", "sgl_kernel": "sglang-kernel", "xformers": "xformers"}
+_WORKER_DEADLINE_S = 30.0
+_NVIDIA_DRIVER = Path("/proc/driver/nvidia/version")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing looked at. ok: None where it is neither good nor bad."""
+
+    name: str
+    value: str
+    ok: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    findings: Sequence[Finding]
+    choices: Sequence[Choice]
+
+    @property
+    def can_run(self) -> bool:
+        """Whether the main job can run here."""
+        return all(finding.ok is not False for finding in self.findings)
+
+    def to_text(self) -> str:
+        signs = {True: "ok", False: "NO", None: ""}
+        width = max(len(finding.name) for finding in self.findings)
+        lines = [f"{finding.name:{width}}  {signs[finding.ok]:2}  {finding.value}" for finding in self.findings]
+        lines += ["", "operation         taken              error against reference        time"]
+        for choice in self.choices:
+            lines.append(f"{choice.operation:17} {choice.taken:18} {choice.error:23.1e} {1e6 * choice.seconds:8.0f} µs")
+            lines += [f"{'':17} not {name}: {reason}" for name, reason in choice.rejected.items()]
+        return "\n".join(lines)
+
+
+def examine(config: Config) -> Diagnosis:
+    """Look at everything a run needs but the model and the documents. Raises UsageError for a device not there."""
+    device = backend.select_device(config.device)
+    dtype = backend.select_dtype(config.dtype, device)
+    name = backend.select_backend(config.backend, device)
+    ops = backend.make_ops(name, device, dtype)
+    findings = [
+        Finding("batchocr", f"{version('batchocr')}, Python {platform.python_version()}, {platform.system()}"),
+        Finding("host", f"{usable_cores()} cores, {usable_memory_bytes() / _GIB:.1f} GiB of memory, for this process"),
+        Finding("torch", f"{torch.__version__}, built {_cuda_build()}"),
+        _gpu(),
+        *(_library(module, package) for module, package in _KERNEL_LIBRARIES.items()),
+        Finding("runs on", f"{device}, {str(dtype).removeprefix('torch.')}, backend {name}", True),
+        _shared_memory(),
+        _workers(config),
+    ]
+    return Diagnosis(findings, _choices(ops))
+
+
+def _choices(ops: Ops) -> Sequence[Choice]:
+    match ops.name:
+        case "cuda":
+            from batchocr.backend.cuda import CudaOps
+
+            assert isinstance(ops, CudaOps)
+            return ops.choices
+        case "cpu":
+            from batchocr.backend.cpu_trials import measure_all
+
+            return measure_all()
+        case _:
+            return [Choice("all", "reference")]
+
+
+def _cuda_build() -> str:
+    return f"for CUDA {torch.version.cuda}" if torch.version.cuda else "without CUDA"
+
+
+def _gpu() -> Finding:
+    if not torch.cuda.is_available():
+        why = "torch was built without CUDA" if torch.version.cuda is None else "no driver, or no device, was found"
+        return Finding("NVIDIA GPU", f"none ({why}); the CPU does the work, at a few pages a minute with a real model")
+    properties = torch.cuda.get_device_properties(0)
+    free, total = (size / _GIB for size in torch.cuda.mem_get_info(0))
+    driver = _NVIDIA_DRIVER.read_text().splitlines()[0] if _NVIDIA_DRIVER.exists() else "unknown driver"
+    return Finding(
+        "NVIDIA GPU",
+        f"{properties.name}, sm_{properties.major}{properties.minor}, {free:.1f} of {total:.1f} GiB free, {driver}",
+        True,
+    )
+
+
+def _library(module: str, package: str) -> Finding:
+    try:
+        importlib.import_module(module)
+        return Finding(module, version(package))
+    except PackageNotFoundError:
+        return Finding(module, "found")
+    except (ImportError, OSError, RuntimeError) as error:
+        return Finding(module, f"not usable: {error}".splitlines()[0][:150])
+
+
+def _shared_memory() -> Finding:
+    """Send a dense page's pixels the way a worker does."""
+    page = Pixels(2200, 1700, os.urandom(2200 * 1700 * 3))
+    try:
+        [received] = map_round(*share_round(0, [Request(page, "", Sampling(1))]))
+    except BatchOcrError as error:
+        return Finding("shared memory", str(error), False)
+    intact = bytes(received.pixels.data) == bytes(page.data)
+    return Finding("shared memory", "a page of 11 MB crosses it" if intact else "a page is damaged on its way", intact)
+
+
+def _workers(config: Config) -> Finding:
+    """Let a worker open a picture."""
+    setup = Setup(config.dpi, config.password, config.max_new_tokens, config.penalties)
+    with tempfile.NamedTemporaryFile(suffix=".png") as file, WorkerPool(1, setup) as pool:
+        Image.new("RGB", (28, 28)).save(file.name)
+        pool.workers[0].send(OpenDocument(0, file.name))
+        deadline_s = time.monotonic() + _WORKER_DEADLINE_S
+        while time.monotonic() < deadline_s:
+            if any(isinstance(message, Opened) for _, message in pool.wait(1.0)):
+                return Finding("workers", f"{num_workers(config)}; one was started and opened a picture", True)
+    return Finding("workers", f"none opened a picture within {_WORKER_DEADLINE_S:.0f} s", False)

@@ -1,0 +1,92 @@
+"""What a decode step needs to know of each running sequence, in rows on the device that advance by themselves.
+
+The host sends the numbers of the rows that decode, and new KV blocks where a sequence needs one; tokens, positions and
+lengths never leave the device, so a step can be launched before the last one was read, and captured in a graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Collection
+
+import torch
+from torch import Tensor
+
+from batchocr.backend.base import PagedContext
+from batchocr.backend.device import Device
+from batchocr.engine.kv_cache import SCRATCH_BLOCK
+from batchocr.engine.sequence import Sequence
+
+
+class DecodeRows:
+    """Numbered as the sampler's rows; the last one, of no sequence, takes the padding of a batch.
+
+    block_tables: int32 [rows, most blocks]. length: tokens of the sequence, the newest one not yet in the cache
+    included, int64 [rows]. position_shift: what a token's M-RoPE position is ahead of its index, int64 [rows].
+    last_token: int64 [rows].
+    """
+
+    def __init__(self, device: Device, *, num_rows: int, max_blocks: int, block_size: int) -> None:
+        self._device = device
+        self._block_size = block_size
+        on = device.torch_device
+        self._block_tables = torch.full((num_rows + 1, max_blocks), SCRATCH_BLOCK, dtype=torch.int32, device=on)
+        # A row of no sequence is one token long: what pads a batch has to be something that can be decoded.
+        self._length = torch.ones(num_rows + 1, dtype=torch.int64, device=on)
+        self._position_shift, self._last_token = torch.zeros(2, num_rows + 1, dtype=torch.int64, device=on)
+        self._known_blocks = [0] * num_rows
+        self.spare = num_rows
+
+    def begin(self, batch: Collection[Sequence], index: Tensor, tokens: Tensor) -> None:
+        """Fill the rows of sequences that were just prefilled. index: their rows. tokens: what each put out first."""
+        lengths = [sequence.num_tokens + 1 for sequence in batch]
+        shifts = [sequence.position_shift for sequence in batch]
+        uploaded = self._device.upload(torch.tensor([lengths, shifts]))
+        self._length.index_copy_(0, index, uploaded[0])
+        self._position_shift.index_copy_(0, index, uploaded[1])
+        self._last_token.index_copy_(0, index, tokens)
+        for sequence in batch:
+            assert sequence.row is not None
+            self._known_blocks[sequence.row] = 0
+        self.extend(batch)
+
+    def extend(self, batch: Collection[Sequence]) -> None:
+        """Send the KV blocks that sequences were given since."""
+        changes = []
+        for sequence in batch:
+            assert sequence.row is not None
+            known = self._known_blocks[sequence.row]
+            changes += [
+                (sequence.row, column, sequence.block_table[column])
+                for column in range(known, len(sequence.block_table))
+            ]
+            self._known_blocks[sequence.row] = len(sequence.block_table)
+        if changes:
+            rows, columns, blocks = self._device.upload(torch.tensor(changes).t())
+            self._block_tables.index_put_((rows, columns), blocks.int())
+
+    def next_inputs(self, index: Tensor, host_lengths: list[int] | None) -> tuple[Tensor, Tensor, Tensor, PagedContext]:
+        """What these rows decode next: tokens [n], positions [3, n], slots [n], and what each may look at.
+
+        host_lengths: the sequences' lengths, where the host knows them; they bound the block tables' width.
+        """
+        lengths = self._length.index_select(0, index)
+        newest = lengths - 1
+        tables = self._block_tables
+        if host_lengths is not None:
+            tables = tables[:, : -(-max(host_lengths) // self._block_size)]
+        tables = tables.index_select(0, index)
+        blocks = tables.gather(1, (newest // self._block_size).unsqueeze(1)).squeeze(1)
+        slots = blocks * self._block_size + newest % self._block_size
+        positions = (newest + self._position_shift.index_select(0, index)).expand(3, -1)
+        return (
+            self._last_token.index_select(0, index),
+            positions,
+            slots,
+            PagedContext(tables, lengths.int(), host_lengths),
+        )
+
+    def advance(self, index: Tensor, tokens: Tensor) -> None:
+        """Take each row's newest token. The spare row stays where it is."""
+        self._last_token.index_copy_(0, index, tokens)
+        self._length.index_add_(0, index, torch.ones_like(index))
+        self._length[self.spare] = 1

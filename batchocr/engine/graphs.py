@@ -1,0 +1,66 @@
+"""Decode steps captured as graphs, one for each of a few batch sizes."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from batchocr.backend.device import Device
+
+Chosen = tuple[Tensor, Tensor]
+"""Tokens and log-probabilities of a step, [sequences] each."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Graph:
+    """index: the rows that decode, written before each replay."""
+
+    index: Tensor
+    replay: Callable[[], Chosen]
+
+
+class DecodeGraphs:
+    """Replays a step for any number of rows; a smaller batch is padded with the spare row.
+
+    step: decodes the rows in the index it is given. Without graphs on the device, `replay` returns None.
+    """
+
+    def __init__(self, device: Device, step: Callable[[Tensor], Chosen], *, max_rows: int, spare_row: int) -> None:
+        self._device = device
+        self._step = step
+        self._spare_row = spare_row
+        self._sizes = graph_sizes(max_rows)
+        self._graphs: dict[int, _Graph] = {}
+
+    def capture(self) -> None:
+        """Capture every size, the largest first, so that the smaller ones share its memory."""
+        for size in reversed(self._sizes):
+            index = torch.full((size,), self._spare_row, device=self._device.torch_device)
+
+            def step(index: Tensor = index) -> Chosen:
+                return self._step(index)
+
+            replay = self._device.capture(step)
+            if replay is None:
+                return
+            self._graphs[size] = _Graph(index, replay)
+
+    def replay(self, rows: list[int]) -> Chosen | None:
+        """Decode these rows. Returns None where nothing was captured."""
+        if not self._graphs:
+            return None
+        graph = self._graphs[self._sizes[bisect_left(self._sizes, len(rows))]]
+        padding = [self._spare_row] * (len(graph.index) - len(rows))
+        graph.index.copy_(self._device.upload(torch.tensor(rows + padding)))
+        tokens, logprobs = graph.replay()
+        return tokens[: len(rows)], logprobs[: len(rows)]
+
+
+def graph_sizes(max_rows: int) -> list[int]:
+    """1, 2, 4, 8, then every 8 up to 64, every 16 up to 128, every 32 beyond, up to max_rows itself."""
+    sizes = [1, 2, 4, *range(8, 64, 8), *range(64, 128, 16), *range(128, max_rows, 32)]
+    return [size for size in sizes if size < max_rows] + [max_rows]

@@ -1,0 +1,44 @@
+"""What our Triton kernels take on each architecture, as a Markdown table: `python benchmarks/kernel_resources.py`.
+
+Needs no GPU: each kernel is compiled as the model launches it, at MinerU2.5's widths. Registers are a thread's, shared
+memory is a program's, and spilled bytes are a thread's stack.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+
+TESTS = Path(__file__).resolve().parent.parent / "tests"
+
+
+def rows() -> Iterator[tuple[object, ...]]:
+    """A row for each kernel of each launch that the kernels' tests name, on each architecture."""
+    sys.path.insert(0, str(TESTS))
+    from kernel_compilation import ARCHITECTURES, resources
+
+    for path in sorted(TESTS.glob("test_kernels_*.py")):
+        for launch in import_module(path.stem).LAUNCHES:
+            for architecture in ARCHITECTURES:
+                for kernel in resources(launch, architecture):
+                    yield (
+                        launch.name,
+                        kernel.kernel.strip("_"),
+                        f"sm_{architecture}",
+                        kernel.warps,
+                        kernel.registers,
+                        kernel.shared_bytes,
+                        kernel.spilled_bytes,
+                    )
+
+
+def main() -> None:
+    columns = ("operator", "kernel", "architecture", "warps", "registers", "shared memory", "spilled")
+    for row in (columns, ["---"] * len(columns), *rows()):
+        print("| " + " | ".join(map(str, row)) + " |")
+
+
+if __name__ == "__main__":
+    main()

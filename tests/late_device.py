@@ -1,0 +1,82 @@
+"""A device that, like a GPU, has done nothing yet when a call returns: what is read too early is not there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+from batchocr.backend.device import HostDevice, HostMark, Mark, Result
+
+
+class LateMark(HostMark):
+    """Done, with all before it in its stream, when it was waited for, or asked about for the third time."""
+
+    def __init__(self, stream: list[LateMark], finish: Callable[[], object]) -> None:
+        super().__init__()
+        self._stream = stream
+        self._finish = finish
+        self._questions = 0
+        self.done = False
+        stream.append(self)
+
+    def is_done(self) -> bool:
+        self._questions += 1
+        if self._questions >= 3:
+            self.wait()
+        return self.done
+
+    def wait(self) -> None:
+        while not self.done:
+            first = self._stream.pop(0)
+            first._finish()
+            first.done = True
+
+    def seconds_since(self, earlier: HostMark) -> float:
+        assert isinstance(earlier, LateMark)
+        assert self.done and earlier.done, "a span was measured before it was over"
+        return super().seconds_since(earlier)
+
+
+class LateDevice(HostDevice):
+    """Writes down what the engine asks for in `events`. A captured graph is the function itself."""
+
+    max_unread = 1
+
+    def __init__(self) -> None:
+        super().__init__(torch.device("cpu"))
+        self.events: list[str] = []
+        self._main: list[LateMark] = []
+        self._side: list[LateMark] = []
+        self._current = self._main
+
+    def read_back(self, value: Tensor) -> tuple[Tensor, Mark]:
+        self.events.append("read back")
+        kept, host = value.clone(), torch.full_like(value, torch.nan)
+        return host, LateMark(self._current, lambda: host.copy_(kept))
+
+    def mark(self) -> Mark:
+        return LateMark(self._current, lambda: None)
+
+    @contextmanager
+    def beside(self) -> Iterator[None]:
+        self.events.append("beside")
+        self._current = self._side
+        yield
+        self._current = self._main
+
+    def take_over(self, value: Tensor, made: Mark) -> None:
+        assert isinstance(made, LateMark)
+        assert made.done, "an image was admitted before it was encoded: its prefill would hold up all decoding"
+        self.events.append("take over")
+
+    def capture(self, function: Callable[[], Result]) -> Callable[[], Result] | None:
+        function()
+
+        def replay() -> Result:
+            self.events.append("replay")
+            return function()
+
+        return replay
