@@ -161,7 +161,7 @@ Recipe = Annotated[
         "--recipe",
         "FILE_OR_NAME",
         _RUN,
-        "A TOML file of options, or the name of one that comes with batchocr: cpu. Flags win over it.",
+        "A TOML file of options, or the name of one that comes with batchocr: cpu, h200, rtx4090. Flags win over it.",
     ),
 ]
 NoResume = Annotated[bool, _switch("--no-resume", _RUN, "Refuse an unfinished output instead of going on with it.")]

@@ -73,11 +73,14 @@ class PerPage:
 
 @dataclass(frozen=True, slots=True)
 class DeviceReport:
+    """vit_batches_halved: how often a ViT batch did not fit the memory and was tried again with half the patches."""
+
     idle_seconds: float
     idle_share: float
     peak_memory_bytes: int | None
     model_flop_per_second: float
     share_of_peak_flop: float | None
+    vit_batches_halved: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,6 +229,7 @@ def _device_report(meter: Meter, circumstances: Circumstances) -> DeviceReport:
         idle_share=_ratio(meter.idle_s, circumstances.work_s),
         peak_memory_bytes=circumstances.peak_device_bytes,
         model_flop_per_second=flop_per_s,
+        vit_batches_halved=meter.vit_batches_halved,
         share_of_peak_flop=None if peak is None else _ratio(flop_per_s, peak),
     )
 

@@ -65,6 +65,8 @@ def _device(report: Report) -> str:
     if device.model_flop_per_second:
         of_peak = "" if device.share_of_peak_flop is None else f" ({device.share_of_peak_flop:.0%} of its peak)"
         parts.append(f"{device.model_flop_per_second / 1e12:,.2f} TFLOP/s{of_peak}")
+    if device.vit_batches_halved:
+        parts.append(f"out of memory in {device.vit_batches_halved} ViT batches: lower --vit-max-patches")
     if device.peak_memory_bytes is not None:
         parts.append(f"peak memory {_size(device.peak_memory_bytes)}")
     return ", ".join(parts)

@@ -66,6 +66,7 @@ class Session:
         self.workers = num_workers(config)
         self.pages_in_flight = config.pages_in_flight or self._pages_in_flight()
         self.facts = self._facts()
+        self._kernels = ""
         self._engine: Engine | None = None
         self._engine_free = threading.Lock()
 
@@ -73,6 +74,7 @@ class Session:
         """The engine; its weights are read on the first call."""
         if self._engine is None:
             ops = backend.make_ops(self.backend, self.device, self.dtype)
+            self._kernels = backend.kernels_in_use(ops)
             device = backend.open_device(self.device)
             vision_ops = backend.vision_ops(ops, self.config.vit_dtype)
             model = load_model(self._folder, device=device, dtype=self.dtype, ops=ops, vision_ops=vision_ops)
@@ -98,6 +100,7 @@ class Session:
         return {
             "device": str(self.device),
             "backend": self.backend,
+            **({"kernels": self._kernels} if self._kernels else {}),
             "dtype": str(self.dtype).removeprefix("torch."),
             "model": self.config.model,
             "vit_dtype": self.config.vit_dtype,

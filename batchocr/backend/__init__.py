@@ -6,6 +6,7 @@ import torch
 
 from batchocr.backend.base import Ops
 from batchocr.backend.cpu import CpuOps
+from batchocr.backend.cuda import CudaOps
 from batchocr.backend.device import Device, HostDevice
 from batchocr.backend.reference import ReferenceOps
 from batchocr.config import BackendName, DType, VitDType
@@ -70,14 +71,18 @@ def make_ops(name: BackendName, device: torch.device, dtype: torch.dtype) -> Ops
             return ReferenceOps(device)
 
 
+def kernels_in_use(ops: Ops) -> str:
+    """What was chosen for each operation, for the report; empty where there was no choice."""
+    choices = ops.choices if isinstance(ops, CudaOps) else ()
+    return "; ".join(f"{choice.operation}: {choice.taken}" for choice in choices)
+
+
 def vision_ops(ops: Ops, vit_dtype: VitDType) -> Ops:
     """The operations for the vision model. Raises UsageError where the backend has no fp8."""
     if vit_dtype == "auto":
         return ops
     if ops.name != "cuda":
         raise UsageError("--vit-dtype fp8 needs an NVIDIA GPU and --dtype bfloat16.")
-    from batchocr.backend.cuda import CudaOps
-
     assert isinstance(ops, CudaOps)
     return ops.with_fp8()
 
