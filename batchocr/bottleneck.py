@@ -16,7 +16,9 @@ _SIZE_OPTIONS: dict[Stage, str] = {
 }
 
 _DEVICE_WAITS = 0.1
-"""Idle for more of the work time than this, the device waits for the host."""
+"""Without a request for more of the work time than this, the device waits for pages."""
+_ENGINE_SLOW = 0.3
+"""Idle for more of it although there are pages, the device waits for the engine's Python."""
 _WORKERS_BUSY = 0.8
 _WRITE_BUSY = 0.5
 _FULL = 0.9
@@ -29,13 +31,16 @@ def name_bottleneck(report: Report) -> str:
         return "none: no page was read in this run"
     if report.start_up_seconds > report.work_seconds:
         return "start-up took longer than the work: give one run more to read"
-    if report.device.idle_share > _DEVICE_WAITS:
+    if report.device.starved_share > _DEVICE_WAITS:
         return _of_the_host(report)
+    if report.device.idle_share > _ENGINE_SLOW:
+        idle = f"the device stands idle {report.device.idle_share:.0%} of the time between the engine's own steps"
+        return f"engine: {idle}; larger batches help, --llm-batch-size first"
     return _of_the_device(report)
 
 
 def _of_the_host(report: Report) -> str:
-    waits = f"the device waits {report.device.idle_share:.0%} of the time"
+    waits = f"the device waits {report.device.starved_share:.0%} of the time"
     workers_share = sum(report.stages[stage].busy_share for stage in WORKER_STAGES)
     if workers_share > _WORKERS_BUSY:
         stage = _busiest(report, WORKER_STAGES)

@@ -10,6 +10,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
+from batchocr.busy_time import BusyTime
 from batchocr.data import ErrorKind, PageResult, Status
 
 Stage = Literal["open", "render", "preprocess", "vit", "prefill", "decode", "post-process", "write"]
@@ -38,7 +39,8 @@ class Meter:
         self.patches = 0
         self.model_flop = 0.0
         self.vit_batches_halved = 0
-        self.idle_s = 0.0
+        self.starved_s = 0.0
+        self.device_busy = BusyTime()
         self.queue_samples = 0
         self.queue_token_sum = 0
         self.queue_max_tokens = 0
@@ -67,9 +69,14 @@ class Meter:
         """Count a ViT batch that did not fit the device's memory."""
         self.vit_batches_halved += 1
 
-    def device_idle(self, seconds: float) -> None:
-        """Count time in which the device had nothing to do."""
-        self.idle_s += seconds
+    def starved(self, seconds: float) -> None:
+        """Count time in which the engine had been asked for nothing."""
+        self.starved_s += seconds
+
+    def add_on_device(self, stage: Stage, begin_s: float, end_s: float, *, items: int, limit: float) -> None:
+        """Count a batch that the device was busy with from one time to another, on the device's clock."""
+        self.add(stage, end_s - begin_s, items=items, limit=limit)
+        self.device_busy.add(begin_s, end_s)
 
     def queue_depth(self, tokens: int) -> None:
         """Take a sample of the image tokens that wait in the embedding queue."""
@@ -89,7 +96,8 @@ class Meter:
         self.patches += other.patches
         self.model_flop += other.model_flop
         self.vit_batches_halved += other.vit_batches_halved
-        self.idle_s += other.idle_s
+        self.starved_s += other.starved_s
+        self.device_busy = max(self.device_busy, other.device_busy, key=lambda busy: busy.total_s)
         self.queue_samples += other.queue_samples
         self.queue_token_sum += other.queue_token_sum
         self.queue_max_tokens = max(self.queue_max_tokens, other.queue_max_tokens)

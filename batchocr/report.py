@@ -73,10 +73,14 @@ class PerPage:
 
 @dataclass(frozen=True, slots=True)
 class DeviceReport:
-    """vit_batches_halved: how often a ViT batch did not fit the memory and was tried again with half the patches."""
+    """idle: not busy with any stage. starved: as long as no page asked for anything. vit_batches_halved: how often a ViT
+    batch did not fit the memory and was tried again with half the patches.
+    """
 
     idle_seconds: float
     idle_share: float
+    starved_seconds: float
+    starved_share: float
     peak_memory_bytes: int | None
     model_flop_per_second: float
     share_of_peak_flop: float | None
@@ -223,10 +227,13 @@ def _stage_report(stage: Stage, count: StageCount, circumstances: Circumstances)
 
 
 def _device_report(meter: Meter, circumstances: Circumstances) -> DeviceReport:
+    idle_s = max(0.0, circumstances.work_s - meter.device_busy.total_s)
     flop_per_s, peak = _ratio(meter.model_flop, circumstances.work_s), circumstances.device_flop_per_s
     return DeviceReport(
-        idle_seconds=meter.idle_s,
-        idle_share=_ratio(meter.idle_s, circumstances.work_s),
+        idle_seconds=idle_s,
+        idle_share=_ratio(idle_s, circumstances.work_s),
+        starved_seconds=meter.starved_s,
+        starved_share=_ratio(meter.starved_s, circumstances.work_s),
         peak_memory_bytes=circumstances.peak_device_bytes,
         model_flop_per_second=flop_per_s,
         vit_batches_halved=meter.vit_batches_halved,

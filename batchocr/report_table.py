@@ -61,7 +61,9 @@ def _items(report: Report) -> str:
 
 def _device(report: Report) -> str:
     device = report.device
-    parts = [f"idle {_duration(device.idle_seconds)} ({device.idle_share:.0%})"]
+    parts = [
+        f"idle {_duration(device.idle_seconds)} ({device.idle_share:.0%}; {device.starved_share:.0%} without pages)"
+    ]
     if device.model_flop_per_second:
         of_peak = "" if device.share_of_peak_flop is None else f" ({device.share_of_peak_flop:.0%} of its peak)"
         parts.append(f"{device.model_flop_per_second / 1e12:,.2f} TFLOP/s{of_peak}")

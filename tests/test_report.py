@@ -31,10 +31,11 @@ def ledger() -> Ledger:
     return counted
 
 
-def busy(seconds: dict[Stage, float], *, fill: float = 0.7, idle_s: float = 0.0) -> Report:
+def busy(seconds: dict[Stage, float], *, fill: float = 0.7, starved_s: float = 0.0) -> Report:
     """The report of ten seconds in which the stages were busy this long, in batches this full."""
     meter = Meter()
-    meter.device_idle(idle_s)
+    meter.starved(starved_s)
+    meter.device_busy.add(0.0, 10.0 - starved_s)
     for stage, stage_seconds in seconds.items():
         meter.add(stage, stage_seconds, items=round(100 * fill), limit=100)
     return make_report(ledger(), meter, CIRCUMSTANCES)
@@ -107,7 +108,8 @@ def test_what_two_threads_counted_adds_up() -> None:
     engine.add("write", 2.0, items=3)
     engine.add("decode", 4.0, items=2, limit=4)
     engine.add_patches(10)
-    engine.device_idle(2.5)
+    engine.starved(2.5)
+    engine.device_busy.add(0.0, 7.0)
     main.queue_depth(100)
     engine.queue_depth(300)
     engine.queue_depth(500)
@@ -115,7 +117,8 @@ def test_what_two_threads_counted_adds_up() -> None:
     report = make_report(ledger(), main, CIRCUMSTANCES)
     assert (report.stages["write"].busy_seconds, report.stages["write"].items) == (3.0, 4)
     assert report.stages["decode"].mean_fill == 0.5
-    assert (report.device.idle_seconds, report.device.idle_share) == (2.5, 0.25)
+    assert (report.device.idle_seconds, report.device.idle_share) == (3.0, 0.3)
+    assert (report.device.starved_seconds, report.device.starved_share) == (2.5, 0.25)
     assert (report.embedding_queue.mean_tokens, report.embedding_queue.max_tokens) == (300, 500)
     assert report.per_page.patches == 5
 
@@ -157,7 +160,7 @@ def test_json_has_its_keys_and_the_rate_at_the_top(tmp_path: Path) -> None:
 
 def test_the_table_fits_a_terminal_and_says_what_matters() -> None:
     settings = {f"option_{number}": "a value of some length" for number in range(12)}
-    report = replace(busy({"vit": 8.0, "render": 12.0}, idle_s=0.5), settings=settings)
+    report = replace(busy({"vit": 8.0, "render": 12.0}, starved_s=0.5), settings=settings)
     lines = report.to_table().splitlines()
     assert max(map(len, lines)) <= 100
     assert lines[0] == "2 pages read at 0.20 pages/s (start-up 5.0 s, work 10.0 s)"
@@ -186,11 +189,11 @@ def test_the_table_of_a_run_that_was_stopped_says_so_and_what_is_left() -> None:
         (busy({"vit": 2.0, "decode": 7.0}, fill=0.2), "decode", "--pages-in-flight"),
         (busy({"vit": 2.0, "decode": 7.0}, fill=0.7), "decode", "hardware"),
         (busy({"preprocess": 9.0}, fill=0.99), "preprocess", "hardware"),
-        (busy({"render": 34.0, "post-process": 4.0, "vit": 4.0}, idle_s=5.0), "render", "--workers"),
-        (busy({"render": 9.0, "post-process": 28.0, "vit": 4.0}, idle_s=5.0), "post-process", "--workers"),
-        (busy({"render": 38.0, "vit": 9.5}, idle_s=0.2), "vit", "hardware"),
-        (busy({"write": 8.0, "vit": 3.0}, idle_s=6.0), "write", "--out"),
-        (busy({"render": 8.0, "vit": 3.0}, idle_s=6.0), "pages in flight", "--pages-in-flight"),
+        (busy({"render": 34.0, "post-process": 4.0, "vit": 4.0}, starved_s=5.0), "render", "--workers"),
+        (busy({"render": 9.0, "post-process": 28.0, "vit": 4.0}, starved_s=5.0), "post-process", "--workers"),
+        (busy({"render": 38.0, "vit": 9.5}, starved_s=0.2), "vit", "hardware"),
+        (busy({"write": 8.0, "vit": 3.0}, starved_s=6.0), "write", "--out"),
+        (busy({"render": 8.0, "vit": 3.0}, starved_s=6.0), "pages in flight", "--pages-in-flight"),
     ],
 )
 def test_the_bottleneck_names_what_bounds_the_rate_and_what_would_move_it(

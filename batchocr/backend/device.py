@@ -71,6 +71,25 @@ class Device(Protocol):
         ...
 
 
+class DeviceClock:
+    """Times of marks, in seconds since the clock was made. Moves its origin along: an event's timer loses digits."""
+
+    _KEEP_S = 60.0
+
+    def __init__(self, device: Device) -> None:
+        self._origin = device.mark()
+        self._origin.wait()
+        self._origin_s = 0.0
+
+    def at(self, mark: Mark) -> float:
+        """When a mark that is done was reached."""
+        since_s = mark.seconds_since(self._origin)
+        time_s = self._origin_s + since_s
+        if since_s > self._KEEP_S:
+            self._origin, self._origin_s = mark, time_s
+        return time_s
+
+
 class HostMark:
     """A moment that has passed."""
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from batchocr.backend.base import SamplingHints, Segments
-from batchocr.backend.device import Mark
+from batchocr.backend.device import DeviceClock, Mark
 from batchocr.data import Completion, FinishReason
 from batchocr.engine.decode_rows import DecodeRows
 from batchocr.engine.embedding_queue import EmbeddingQueue
@@ -61,6 +61,7 @@ class DecodeStage:
         self,
         model: Model,
         queue: EmbeddingQueue,
+        clock: DeviceClock,
         *,
         batch_size: int,
         prefill_max_tokens: int,
@@ -69,6 +70,7 @@ class DecodeStage:
     ) -> None:
         self._model = model
         self._device = model.device
+        self._clock = clock
         self._batch_size = batch_size
         self._prefill_max_tokens = prefill_max_tokens
         language = model.architecture.language
@@ -190,7 +192,8 @@ class DecodeStage:
             work = step.work
             step.done.wait()
             meter.add_flop(work.flop)
-            meter.add(work.stage, step.done.seconds_since(work.begun), items=len(work.batch), limit=work.limit)
+            begun_s, done_s = self._clock.at(work.begun), self._clock.at(step.done)
+            meter.add_on_device(work.stage, begun_s, done_s, items=len(work.batch), limit=work.limit)
             tokens, logprobs = step.chosen.tolist()
             for sequence, token, logprob in zip(work.batch, tokens, logprobs, strict=True):
                 sequence.num_unread -= 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from batchocr.backend.device import DeviceClock
 from batchocr.data import Completion, Request
 from batchocr.engine.decode_stage import DecodeStage
 from batchocr.engine.embedding_queue import EmbeddingQueue
@@ -21,13 +22,15 @@ class Engine:
     def __init__(self, model: Model, limits: EngineLimits) -> None:
         self._model = model
         self._queue = EmbeddingQueue(limits.embedding_queue_tokens)
+        clock = DeviceClock(model.device)
         self._vision = VisionStage(
-            model, self._queue, batch_size=limits.vit_batch_size, max_patches=limits.vit_max_patches
+            model, self._queue, clock, batch_size=limits.vit_batch_size, max_patches=limits.vit_max_patches
         )
         with torch.inference_mode(), model.device.main():
             self._decode = DecodeStage(
                 model,
                 self._queue,
+                clock,
                 batch_size=limits.llm_batch_size,
                 prefill_max_tokens=limits.prefill_max_tokens,
                 num_kv_tokens=limits.num_kv_tokens,

@@ -10,7 +10,7 @@ from itertools import count
 
 import torch
 
-from batchocr.backend.device import Mark
+from batchocr.backend.device import DeviceClock, Mark
 from batchocr.engine.embedding_queue import EmbeddingQueue
 from batchocr.engine.sequence import Sequence
 from batchocr.meter import Meter
@@ -36,10 +36,13 @@ class _Batch:
 class VisionStage:
     """Owns the sequences whose images are not yet encoded, the latest rounds of pages first."""
 
-    def __init__(self, model: Model, queue: EmbeddingQueue, *, batch_size: int, max_patches: int) -> None:
+    def __init__(
+        self, model: Model, queue: EmbeddingQueue, clock: DeviceClock, *, batch_size: int, max_patches: int
+    ) -> None:
         self._model = model
         self._device = model.device
         self._queue = queue
+        self._clock = clock
         self._batch_size = batch_size
         self._max_patches = max_patches
         self._waiting: list[tuple[int, int, Sequence]] = []
@@ -117,8 +120,9 @@ class VisionStage:
         for sequence in batch.sequences:
             self._queue.put(sequence)
         images, limit = len(batch.sequences), self._fillable(batch.sequences)
-        meter.add("preprocess", batch.preprocessed.seconds_since(batch.begun), items=images, limit=limit)
-        meter.add("vit", batch.encoded.seconds_since(batch.preprocessed), items=images, limit=limit)
+        begun_s, preprocessed_s, encoded_s = map(self._clock.at, (batch.begun, batch.preprocessed, batch.encoded))
+        meter.add_on_device("preprocess", begun_s, preprocessed_s, items=images, limit=limit)
+        meter.add_on_device("vit", preprocessed_s, encoded_s, items=images, limit=limit)
         patches = [sequence.num_patches for sequence in batch.sequences]
         meter.add_patches(sum(patches))
         meter.add_flop(vision_flop(self._model.architecture.vision, patches))
