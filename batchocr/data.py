@@ -109,6 +109,11 @@ class Completion:
     error: str | None = None
 
 
+def failed_completion(reason: str) -> Completion:
+    """What a request gets that the engine could not run."""
+    return Completion("", "stop", 0, 0, 0.0, 0.0, error=reason)
+
+
 @dataclass(frozen=True, slots=True)
 class Block:
     """A block of a page, in reading order.

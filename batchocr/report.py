@@ -73,8 +73,8 @@ class PerPage:
 
 @dataclass(frozen=True, slots=True)
 class DeviceReport:
-    """idle: not busy with any stage. starved: as long as no page asked for anything. vit_batches_halved: how often a ViT
-    batch did not fit the memory and was tried again with half the patches.
+    """idle: not busy with any stage. starved: as long as no page asked for anything. vit_batches_halved: how often a
+    ViT batch did not fit the memory and was tried again with half the patches.
     """
 
     idle_seconds: float

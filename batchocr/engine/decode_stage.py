@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from dataclasses import dataclass
 from itertools import accumulate
@@ -11,7 +12,7 @@ from torch import Tensor
 
 from batchocr.backend.base import SamplingHints, Segments
 from batchocr.backend.device import DeviceClock, Mark
-from batchocr.data import Completion, FinishReason
+from batchocr.data import Completion, FinishReason, failed_completion
 from batchocr.engine.decode_rows import DecodeRows
 from batchocr.engine.embedding_queue import EmbeddingQueue
 from batchocr.engine.graphs import DecodeGraphs
@@ -198,16 +199,24 @@ class DecodeStage:
             for sequence, token, logprob in zip(work.batch, tokens, logprobs, strict=True):
                 sequence.num_unread -= 1
                 # It may have ended with the token before, when this step was on its way already.
-                reason = None if sequence.ended else self._append(sequence, int(token), logprob)
-                if reason is not None:
+                completion = None if sequence.ended else self._take(sequence, int(token), logprob)
+                if completion is not None:
                     sequence.ended = True
                     self.scheduler.retire(sequence)
-                    text = self._model.prompts.decode(sequence.output_ids)
-                    finished.append((sequence.request_id, sequence.complete(text, reason)))
+                    finished.append((sequence.request_id, completion))
         return finished
 
+    def _take(self, sequence: Sequence, token: int, logprob: float) -> Completion | None:
+        """Take the newest token. Returns the whole answer where the sequence ends with it."""
+        if not math.isfinite(logprob):
+            return failed_completion("the model computed values that are not finite")
+        reason = self._append(sequence, token, logprob)
+        if reason is None:
+            return None
+        return sequence.complete(self._model.prompts.decode(sequence.output_ids), reason)
+
     def _append(self, sequence: Sequence, token: int, logprob: float) -> FinishReason | None:
-        """Take the newest token; returns why the sequence ends with it, None where it goes on."""
+        """Append the newest token; returns why the sequence ends with it, None where it goes on."""
         sequence.logprobs.append(logprob)
         if token in self._model.prompts.stop_token_ids:
             return "stop"

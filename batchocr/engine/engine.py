@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from batchocr.backend.device import DeviceClock
-from batchocr.data import Completion, Request
+from batchocr.data import Completion, Request, failed_completion
 from batchocr.engine.decode_stage import DecodeStage
 from batchocr.engine.embedding_queue import EmbeddingQueue
 from batchocr.engine.limits import EngineLimits
@@ -51,7 +51,7 @@ class Engine:
         try:
             sequence = self._sequence(request_id, request)
         except ValueError as error:
-            return Completion("", "stop", 0, 0, 0.0, 0.0, error=str(error))
+            return failed_completion(str(error))
         self._vision.add(sequence, page_round=request.round)
         return None
 

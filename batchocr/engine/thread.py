@@ -10,6 +10,7 @@ from queue import Empty, SimpleQueue
 
 from batchocr.data import Completion, Request
 from batchocr.engine.engine import Engine
+from batchocr.engine.recovery import RecoveringEngine
 from batchocr.errors import EngineError
 from batchocr.meter import Meter
 
@@ -26,7 +27,7 @@ class EngineThread:
     """
 
     def __init__(self, engine: Engine, meter: Meter, notify: Callable[[], None]) -> None:
-        self._engine = engine
+        self._engine = RecoveringEngine(engine)
         self._meter = meter
         self._notify = notify
         self._submitted: SimpleQueue[tuple[int, Request] | None] = SimpleQueue()
@@ -43,6 +44,8 @@ class EngineThread:
 
     def finished(self) -> list[Finished]:
         """All completions since the last call. Raises EngineError if the engine broke."""
+        if isinstance(self._error, EngineError):
+            raise self._error
         if self._error is not None:
             raise EngineError(f"The engine failed: {type(self._error).__name__}: {self._error}") from self._error
         completions = []
@@ -61,7 +64,7 @@ class EngineThread:
         try:
             while self._take_requests():
                 self._deliver(self._engine.step(self._meter))
-        except Exception as error:  # noqa: BLE001 (boundary: the engine's step)
+        except Exception as error:  # noqa: BLE001 (boundary: the engine's step, what recovery gave up on)
             self._error = error
             self._notify()
 

@@ -1,0 +1,91 @@
+"""An engine that outlives its errors: what was in hand is run again, one request at a time, to find what broke it."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+
+from batchocr.data import Completion, Request, failed_completion
+from batchocr.engine.decode_stage import Finished
+from batchocr.engine.engine import Engine
+from batchocr.errors import EngineError
+from batchocr.meter import Meter
+
+logger = logging.getLogger(__name__)
+
+_MAX_FAILURES = 3
+"""Requests that fail alone, one after the other, before the engine itself is held to be broken."""
+
+
+class RecoveringEngine:
+    """Wraps an engine. After an exception in its step it runs what was in hand alone, then goes on as before."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._in_hand: dict[int, Request] = {}
+        self._suspects: deque[tuple[int, Request]] = deque()
+        self._held_back: list[tuple[int, Request]] = []
+        self._on_trial: int | None = None
+        self._failures = 0
+
+    @property
+    def has_work(self) -> bool:
+        return self._engine.has_work or bool(self._suspects or self._held_back)
+
+    def submit(self, request_id: int, request: Request) -> Completion | None:
+        """See Engine.submit. While suspects run alone, a new request waits."""
+        if self._on_trial is not None:
+            self._held_back.append((request_id, request))
+            return None
+        refused = self._engine.submit(request_id, request)
+        if refused is None:
+            self._in_hand[request_id] = request
+        return refused
+
+    def step(self, meter: Meter) -> Finished:
+        """See Engine.step. Raises EngineError where request after request fails alone."""
+        finished = [] if self._engine.has_work else self._take_next()
+        try:
+            finished += self._engine.step(meter)
+        except Exception as error:  # noqa: BLE001 (boundary: the engine's step)
+            finished += self._recover(error)
+        else:
+            self._failures = 0 if finished else self._failures
+        for request_id, _ in finished:
+            self._in_hand.pop(request_id, None)
+        return finished
+
+    def clear(self) -> None:
+        """Forget every request: whoever asked is gone."""
+        self._engine.clear()
+        self._in_hand.clear()
+        self._suspects.clear()
+        self._held_back.clear()
+        self._on_trial, self._failures = None, 0
+
+    def _recover(self, error: Exception) -> Finished:
+        what = f"{type(error).__name__}: {error}".splitlines()[0]
+        self._engine.clear()
+        if self._on_trial is None:
+            logger.warning("the engine failed (%s); running the %d requests in hand alone", what, len(self._in_hand))
+            self._suspects.extend(self._in_hand.items())
+            return []
+        self._failures += 1
+        if self._failures >= _MAX_FAILURES:
+            raise EngineError(f"The engine failed {self._failures} times in a row, last with {what}") from error
+        return [(self._on_trial, failed_completion(f"the engine failed on it: {what}"))]
+
+    def _take_next(self) -> Finished:
+        """Put the next suspect on trial or, behind the last, take in what was held back. Returns what was refused."""
+        requests = [self._suspects.popleft()] if self._suspects else self._held_back
+        self._on_trial = None
+        finished = [
+            (request_id, refused)
+            for request_id, request in requests
+            if (refused := self.submit(request_id, request)) is not None
+        ]
+        if requests is self._held_back:
+            self._held_back = []
+        else:
+            self._on_trial = requests[0][0]
+        return finished
