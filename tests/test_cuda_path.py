@@ -79,13 +79,21 @@ ARCHITECTURE = Architecture(
 
 
 class Indexing(TorchFunctionMode):
-    """Square brackets and `copy_` by other operators: a torch built without CUDA refuses them on `cuda`."""
+    """Square brackets and `copy_` by other operators: a torch built without CUDA refuses them on `cuda`.
+
+    And once the model is loaded, no tensor comes to the GPU but through the device's upload.
+    """
+
+    model_is_loaded = False
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         if not (args and isinstance(args[0], Tensor) and args[0].device == CUDA):
-            return func(*args, **(kwargs or {}))
+            result = func(*args, **(kwargs or {}))
+            if self.model_is_loaded and func in (Tensor.to, Tensor.cuda, torch.tensor, torch.as_tensor):
+                assert result.device != CUDA, "a copy from ordinary memory waits for all work before it"
+            return result
         if func is Tensor.__getitem__:
             return part(*args)
         if func is Tensor.__setitem__:
@@ -241,19 +249,21 @@ KERNELS = Kernels(
 @contextmanager
 def fake_engine(kernels: Kernels = KERNELS) -> Iterator[tuple[Engine, FakeCudaDevice]]:
     choices = [Choice("paged_attention", "triton"), Choice("sample", "triton")]
-    with FakeTensorMode(allow_non_fake_inputs=True), Indexing():
+    with FakeTensorMode(allow_non_fake_inputs=True), Indexing() as indexing:
         ops, vision_ops = CudaOps(KERNELS, choices, None), CudaOps(kernels, choices, None)
         device, weights = FakeCudaDevice(), ShapelyWeights()
         model = Model(
             architecture=ARCHITECTURE,
             preprocessor=Preprocessor(ARCHITECTURE.vision, ARCHITECTURE.images, ops),
-            vision=VisionModel(ARCHITECTURE.vision, ARCHITECTURE.images, weights, vision_ops, CUDA),
+            vision=VisionModel(ARCHITECTURE.vision, ARCHITECTURE.images, weights, vision_ops, device),
             language=LanguageModel(ARCHITECTURE.language, weights, ops, CUDA),
             prompts=Prompts(),  # type: ignore[arg-type]
             ops=ops,
             device=device,
         )
-        yield Engine(model, LIMITS), device
+        engine = Engine(model, LIMITS)
+        indexing.model_is_loaded = True
+        yield engine, device
 
 
 def submit_pages(engine: Engine) -> int:

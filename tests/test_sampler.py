@@ -9,6 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from batchocr.backend.device import HostDevice
 from batchocr.backend.reference import ReferenceOps
 from batchocr.data import Sampling
 from batchocr.engine.sampler import Sampler, common_suffixes, sampling_hints
@@ -19,7 +20,8 @@ STEPS = 40
 
 def new_sampler(num_rows: int) -> Sampler:
     cpu = torch.device("cpu")
-    return Sampler(ReferenceOps(cpu), num_rows=num_rows, vocab_size=VOCABULARY, max_new_tokens=STEPS, device=cpu)
+    ops, device = ReferenceOps(cpu), HostDevice(cpu)
+    return Sampler(ops, device, num_rows=num_rows, vocab_size=VOCABULARY, max_new_tokens=STEPS)
 
 
 def reference_choice(logits: list[float], sampling: Sampling, prompt: tuple[int, ...], output: list[int]) -> int:

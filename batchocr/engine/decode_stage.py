@@ -79,10 +79,10 @@ class DecodeStage:
         self.cache = KVCache(model.language.new_cache(num_kv_blocks + 1))
         self._sampler = Sampler(
             model.ops,
+            model.device,
             num_rows=batch_size,
             vocab_size=language.vocab_size,
             max_new_tokens=max_new_tokens,
-            device=model.device.torch_device,
         )
         self._rows = DecodeRows(
             model.device,

@@ -8,16 +8,17 @@ import torch
 from torch import Tensor
 
 from batchocr.backend.base import Ops, SamplerRows, SamplingHints
+from batchocr.backend.device import Device
 from batchocr.data import Sampling
 
 
 class Sampler:
     """Owns the rows and which of them are free. The last row is never handed out: it takes the padding of a batch."""
 
-    def __init__(self, ops: Ops, *, num_rows: int, vocab_size: int, max_new_tokens: int, device: torch.device) -> None:
+    def __init__(self, ops: Ops, device: Device, *, num_rows: int, vocab_size: int, max_new_tokens: int) -> None:
         self._ops = ops
         self._device = device
-        self._rows = new_rows(num_rows + 1, vocab_size, max_new_tokens, device)
+        self._rows = new_rows(num_rows + 1, vocab_size, max_new_tokens, device.torch_device)
         self._free = list(range(num_rows - 1, -1, -1))
 
     @property
@@ -32,16 +33,17 @@ class Sampler:
         rows.repetition[row] = sampling.repetition_penalty
         rows.ngram_size[row] = sampling.no_repeat_ngram_size
         rows.counts[row].zero_()
-        rows.in_prompt[row].zero_()
-        rows.in_prompt[row, torch.tensor(prompt_ids, device=self._device)] = True
         rows.history[row].fill_(-1)
         rows.suffix[row].zero_()
         rows.length[row] = len(output_ids)
+        if sampling.repetition_penalty != 1:
+            rows.in_prompt[row].zero_()
+            rows.in_prompt[row].index_fill_(0, self._device.upload(torch.tensor(prompt_ids)), True)
         if output_ids:
-            output = torch.tensor(output_ids, device=self._device)
-            rows.counts[row] = torch.bincount(output, minlength=rows.counts.shape[1])
+            output, suffix = self._device.upload(torch.tensor([output_ids, common_suffixes(output_ids)]))
+            rows.counts[row].index_add_(0, output, torch.ones_like(output, dtype=torch.int16))
             rows.history[row, : len(output_ids)] = output
-            rows.suffix[row, : len(output_ids)] = torch.tensor(common_suffixes(output_ids), device=self._device)
+            rows.suffix[row, : len(output_ids)] = suffix
         return row
 
     def release(self, row: int) -> None:

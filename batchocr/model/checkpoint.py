@@ -68,7 +68,7 @@ def load_model(folder: Path, *, device: Device, dtype: torch.dtype, ops: Ops, vi
     return Model(
         architecture=architecture,
         preprocessor=Preprocessor(architecture.vision, architecture.images, ops),
-        vision=VisionModel(architecture.vision, architecture.images, weights, vision_ops or ops, device.torch_device),
+        vision=VisionModel(architecture.vision, architecture.images, weights, vision_ops or ops, device),
         language=LanguageModel(architecture.language, weights, ops, device.torch_device),
         prompts=PromptFormat(folder, architecture),
         ops=ops,

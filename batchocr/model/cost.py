@@ -26,10 +26,13 @@ def vision_flop(shape: VisionShape, num_patches: Iterable[int]) -> float:
 
 
 def prefill_flop(shape: LanguageShape, lengths: Iterable[int]) -> float:
-    """Prompts of these lengths; causal attention sees half of each square. The head looks at one token of each."""
+    """Prompts of these lengths; causal attention sees half of each square. Behind the last layer's attention only the
+    last token of each goes on."""
     lengths = list(lengths)
     attention = 2.0 * shape.width * shape.num_layers * sum(length**2 for length in lengths)
-    return 2.0 * _body(shape) * sum(lengths) + attention + 2.0 * shape.vocab_size * shape.width * len(lengths)
+    behind_attention = shape.width**2 + 3 * shape.width * shape.mlp_width
+    ended = 2.0 * behind_attention * (sum(lengths) - len(lengths))
+    return 2.0 * (_body(shape) * sum(lengths) + shape.vocab_size * shape.width * len(lengths)) + attention - ended
 
 
 def decode_flop(shape: LanguageShape, lengths: Iterable[int]) -> float:

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import torch
 from torch import Tensor
 
 from batchocr.backend.base import Affine, Linear, Mlp, Ops, Segments
+from batchocr.backend.device import Device
 from batchocr.model.architecture import ImageLimits, VisionShape
 from batchocr.model.preprocess import PatchGrid
 from batchocr.model.rope import inverse_frequencies, vision_positions
@@ -48,7 +50,7 @@ class VisionModel:
     """Patches in, embeddings for the language model out."""
 
     def __init__(
-        self, shape: VisionShape, limits: ImageLimits, weights: WeightReader, ops: Ops, device: torch.device
+        self, shape: VisionShape, limits: ImageLimits, weights: WeightReader, ops: Ops, device: Device
     ) -> None:
         self.shape = shape
         self._ops = ops
@@ -67,7 +69,7 @@ class VisionModel:
             weights.take_affine("visual.merger.mlp.2", shape.out_width, self._merged_width),
             "gelu",
         )
-        self._inv_freq = inverse_frequencies(shape.head_dim // 2, shape.rope_theta, device)
+        self._inv_freq = inverse_frequencies(shape.head_dim // 2, shape.rope_theta, device.torch_device)
 
     def encode(self, patches: Tensor, grids: Sequence[PatchGrid]) -> Tensor:
         """Embed the images of a batch.
@@ -96,13 +98,13 @@ class VisionModel:
 
     def _segments(self, grids: Sequence[PatchGrid]) -> Segments:
         lengths = [rows * columns for rows, columns in grids]
-        ends = torch.tensor([0, *lengths]).cumsum(0).to(torch.int32)
-        return Segments(lengths, ends.to(self._device))
+        ends = torch.tensor([0, *accumulate(lengths)], dtype=torch.int32)
+        return Segments(lengths, self._device.upload(ends))
 
     def _rotary_tables(self, grids: Sequence[PatchGrid]) -> tuple[Tensor, Tensor]:
         """Half of a head's frequencies turn with the row, half with the column. Each is [patches, head_dim / 2]."""
         positions = torch.cat([vision_positions(rows, columns, self.shape.merge_size) for rows, columns in grids])
-        angles = positions.to(self._device).unsqueeze(-1) * self._inv_freq
+        angles = self._device.upload(positions).unsqueeze(-1) * self._inv_freq
         angles = angles.flatten(1)
         return angles.cos(), angles.sin()
 
