@@ -167,9 +167,15 @@ def _stop_on_signals(stop: StopSwitch) -> Iterator[None]:
     """Inside the block, SIGTERM and the first Ctrl-C stop the run in good order; the second Ctrl-C ends it at once."""
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGINT, end_at_once)
         stop.request("interrupted")
         logger.info("stopping once the pages in flight are finished; Ctrl-C again to stop at once")
+
+    def end_at_once(_number: int, _frame: FrameType | None) -> None:
+        # Nothing is tidied up, for that could wait minutes for a step on a CPU: a journal may end in a torn line, and
+        # the workers end with this process.
+        write_line("batchocr: stopped at once; finished pages are kept: run the same command again to go on")
+        os._exit(EXIT_INTERRUPTED)
 
     def terminate(_number: int, _frame: FrameType | None) -> None:
         stop.request("terminated")

@@ -162,6 +162,7 @@ def test_a_second_interrupt_ends_the_run_at_once() -> None:
     exit_code, stderr = ended(process)
     assert exit_code == 130
     assert "Traceback" not in stderr
+    assert "finished pages are kept" in stderr
 
 
 def test_quiet_leaves_only_warnings_and_errors() -> None:
