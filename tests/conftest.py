@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+import batchocr  # noqa: F401 (ahead of torch: it tells OpenMP's threads how to wait)
+
 ROOT = Path(__file__).resolve().parent.parent
 
 

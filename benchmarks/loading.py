@@ -1,0 +1,62 @@
+"""A model and an engine as the product makes them, from a checkpoint's folder."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+
+from batchocr import backend
+from batchocr.config import Config, DType, VitDType
+from batchocr.engine.engine import Engine
+from batchocr.engine.limits import EngineLimits, engine_limits
+from batchocr.model.checkpoint import Model, load_model
+from batchocr.model.cost import num_parameters
+from benchmarks.record import Record
+
+
+def load(folder: Path, device_name: str, dtype: DType = "auto", vit_dtype: VitDType = "auto") -> Model:
+    """The checkpoint on the device, with the operations that the product takes there."""
+    device = backend.select_device(device_name)
+    torch_dtype = backend.select_dtype(dtype, device)
+    ops = backend.make_ops(backend.select_backend("auto", device), device, torch_dtype)
+    vision_ops = backend.vision_ops(ops, vit_dtype)
+    return load_model(folder, device=backend.open_device(device), dtype=torch_dtype, ops=ops, vision_ops=vision_ops)
+
+
+def limits_for(model: Model, options: Mapping[str, int | float | None]) -> EngineLimits:
+    """What a run with these options, fields of Config, has as its limits on this machine now."""
+    device, value_bytes = model.device.torch_device, model.language.dtype.itemsize
+    weight_bytes = num_parameters(model.architecture) * value_bytes
+    return engine_limits(
+        Config(**options),
+        model.architecture,
+        on_gpu=device.type != "cpu",
+        memory_bytes=backend.memory_bytes(device) + weight_bytes,
+        value_bytes=value_bytes,
+    )
+
+
+def make_engine(model: Model, **options: int | float | None) -> Engine:
+    """An engine with these options, and for the rest with the product's defaults. What engines before it held, and
+    nobody holds any more, is given back first."""
+    free_memory()
+    return Engine(model, limits_for(model, options))
+
+
+def free_memory() -> None:
+    """Give the memory of models and engines that are gone back to the device."""
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
+def note_kernels(record: Record, model: Model) -> None:
+    """Write down which implementation each operation has."""
+    record.note("backend", model.ops.name)
+    record.note("dtype", str(model.language.dtype).removeprefix("torch."))
+    record.note("kernels", [str(choice) for choice in getattr(model.ops, "choices", ())])
+    if model.device.torch_device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats()

@@ -1,0 +1,88 @@
+"""Every operation of the backend against the reference in float32, on the device itself, at the model's true widths.
+
+    python -m benchmarks.ops_check
+
+Ends behind a check that has broken the CUDA context, for whatever follows in that process fails too: `gpu_check` starts
+it again with the checks that are left. Exit code 1 where a check fails.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import torch
+from torch import Tensor
+
+from batchocr import backend
+from batchocr.backend.reference import ReferenceOps
+from batchocr.backend.trial import relative_error
+from benchmarks.loading import free_memory
+from benchmarks.ops_cases import CASES, Bench
+from benchmarks.record import Record, Row, Value, benchmark_parser
+
+_MAX_ERROR = {torch.float32: 1e-4, torch.bfloat16: 2e-2}
+"""Of the largest value: what rounding costs, with room for another order of summing."""
+_MAX_ERROR_OF = {"patches": 0.0, "sample": 1e-4, "fp8_linear": 6e-2}
+
+
+def largest_error(name: str, bench: Bench) -> float:
+    """Of all cases of a check, relative to the largest value that the reference gives in float32."""
+    make, sizes = CASES[name]
+    reference = ReferenceOps(bench.device)
+    errors = []
+    for size in sizes:
+        case = make(bench, *size)
+        actual = case(bench.ops, Tensor.clone)
+        expected = case(reference, lambda x: x.float().clone() if x.is_floating_point() else x.clone())
+        errors.append(relative_error(actual, expected))
+    return max(errors)
+
+
+def check(name: str, bench: Bench) -> dict[str, Value]:
+    """A row that says whether the operation is right, how far off it is, or why it failed."""
+    torch.manual_seed(0)
+    bound = _MAX_ERROR_OF.get(name, _MAX_ERROR[bench.dtype])
+    row: dict[str, Value] = {"check": name, "dtype": str(bench.dtype).removeprefix("torch.")}
+    try:
+        error = largest_error(name, bench)
+    except Exception as failure:  # noqa: BLE001 (boundary: one check; the others are still worth knowing)
+        return row | {"ok": False, "error": None, "reason": f"{type(failure).__name__}: {failure}"[:300]}
+    return row | {"ok": error <= bound, "error": error, "reason": None if error <= bound else f"more than {bound:g}"}
+
+
+def broke_the_context(row: Row) -> bool:
+    """Whether nothing can be asked of the GPU any more in the process of this check."""
+    return any(words in str(row["reason"]) for words in ("CUDA error", "Triton Error [CUDA]"))
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = benchmark_parser(__doc__)
+    parser.add_argument("--only", type=lambda text: text.split(","), default=list(CASES), help="names of checks")
+    given = parser.parse_args(arguments)
+    record = Record("ops_check", given)
+    torch.set_float32_matmul_precision("highest")
+    on_gpu = record.device.type == "cuda"
+    kind = backend.select_backend("auto", record.device)
+    failed = False
+    # float32 first: it says whether the arithmetic is right; then bfloat16, as it will run.
+    for dtype in (torch.float32, torch.bfloat16) if on_gpu else (torch.float32,):
+        ops = backend.make_ops(kind, record.device, dtype)
+        record.note(f"kernels_{str(dtype).removeprefix('torch.')}", [str(one) for one in getattr(ops, "choices", ())])
+        most_rows, most_columns = (12, 256) if given.smoke else (1 << 20, 1 << 20)
+        bench = Bench(ops, record.device, dtype, most_rows, most_columns)
+        for name in given.only:
+            if name == "fp8_linear" and dtype != torch.bfloat16:
+                continue
+            with torch.inference_mode():
+                row = check(name, bench)
+            record.add(row)
+            failed |= not row["ok"]
+            if broke_the_context(row):
+                sys.exit(1)
+            free_memory()
+    if failed:
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,172 @@
+"""What a good model would answer about real pages, from their text layer: layouts, texts, and how long they are.
+
+The product's own protocol cuts the blocks, so the requests are those of a run. Tokens are estimated: 3.6 characters
+each in text, 2 in formulas, 22 for a block of a layout. Tables are taken as the blocks of text that they consist of.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pymupdf
+
+from batchocr.data import Completion, Document, Page, Pixels
+from batchocr.errors import PageError
+from batchocr.input.render import open_document
+from batchocr.input.sources import find_documents
+from batchocr.protocol.mineru import MinerUProtocol
+from benchmarks.trace import LAYOUT_SIZE, Ask, Kind, TracePage
+
+DPI = 200
+_CHARACTERS_A_TOKEN = {"text": 3.6, "title": 3.6, "equation": 2.0}
+_LAYOUT_TOKENS_A_BLOCK = 22
+_MATHEMATICS = re.compile(r"CMMI|CMSY|CMEX|MSBM|Math|Symbol", re.IGNORECASE)
+_FRAGMENT = 8
+_BANDS = 8
+_BAND_TEXT = "Text that no layer tells, as long as such a band may hold. " * 5
+
+
+@dataclass(frozen=True, slots=True)
+class TextBlock:
+    """bbox: in thousandths of the page, x0 < x1, y0 < y1."""
+
+    kind: Kind
+    bbox: tuple[int, int, int, int]
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """To one request. key: `pixels_key` of its image."""
+
+    key: bytes
+    ask: Ask
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class PageAnswers:
+    layout: Answer
+    blocks: tuple[Answer, ...]
+
+    @property
+    def asks(self) -> TracePage:
+        return TracePage(self.layout.ask, tuple(answer.ask for answer in self.blocks))
+
+
+def read_answers(inputs: Sequence[str]) -> Iterator[PageAnswers]:
+    """Read all pages that can be rendered. A page without text is taken as eight bands of text."""
+    protocol = MinerUProtocol(max_new_tokens=8192, penalties=True)
+    for document in find_documents(inputs):
+        try:
+            opened = open_document(document.path, password=None, dpi=DPI)
+            texts = _text_layers(document)
+            for index in range(opened.page_count):
+                blocks = texts[index] if index < len(texts) else []
+                yield _answers(protocol, opened.render(index), blocks or _bands())
+            opened.close()
+        except PageError as error:
+            print(f"{document.source}: {error}", file=sys.stderr)
+
+
+def pixels_key(pixels: Pixels) -> bytes:
+    """A hash of the size and some thousand bytes, cheap enough to be taken beside a running engine."""
+    view = memoryview(pixels.data).cast("B")
+    step = max(1, len(view) // 4096)
+    return hashlib.blake2b(b"%d %d " % (pixels.height, pixels.width) + bytes(view[::step]), digest_size=16).digest()
+
+
+def _answers(protocol: MinerUProtocol, page: Page, blocks: list[TextBlock]) -> PageAnswers:
+    text = "\n".join(_layout_line(block) for block in blocks)
+    reader = protocol.read(page)
+    [layout] = next(reader)
+    requests = reader.send([Completion(text, "stop", 0, 0, 1.0, 0.0)])
+    reader.close()
+    height, width = layout.pixels.height, layout.pixels.width
+    ask = Ask("layout", height, width, _LAYOUT_TOKENS_A_BLOCK * len(blocks), LAYOUT_SIZE)
+    return PageAnswers(
+        Answer(pixels_key(layout.pixels), ask, text),
+        tuple(
+            Answer(
+                pixels_key(request.pixels),
+                Ask(block.kind, request.pixels.height, request.pixels.width, _tokens(block)),
+                block.text,
+            )
+            for block, request in zip(blocks, requests, strict=True)
+        ),
+    )
+
+
+def _layout_line(block: TextBlock) -> str:
+    box = " ".join(f"{value:03}" for value in block.bbox)
+    return f"<|box_start|>{box}<|box_end|><|ref_start|>{block.kind}<|ref_end|><|rotate_up|>"
+
+
+def _tokens(block: TextBlock) -> int:
+    return 2 + round(len(block.text) / _CHARACTERS_A_TOKEN[block.kind])
+
+
+def _bands() -> list[TextBlock]:
+    height = 1000 // _BANDS
+    return [TextBlock("text", (60, top + 10, 940, top + height - 10), _BAND_TEXT) for top in range(0, 1000, height)]
+
+
+def _text_layers(document: Document) -> list[list[TextBlock]]:
+    """The text blocks of each page; none for what is no PDF."""
+    with pymupdf.open(document.path) as opened:
+        if not opened.is_pdf:
+            return []
+        return [_text_blocks(page) for page in opened]
+
+
+def _text_blocks(page: pymupdf.Page) -> list[TextBlock]:
+    """In the order of the text layer. Without blocks that lie outside the page or are thinner than 8 px."""
+    found = [block for block in page.get_text("dict")["blocks"] if block["type"] == 0]
+    sizes = sorted(span["size"] for block in found for line in block["lines"] for span in line["spans"])
+    usual_size = sizes[len(sizes) // 2] if sizes else 0.0
+    blocks = []
+    for block in found:
+        spans = [span for line in block["lines"] for span in line["spans"]]
+        text = " ".join("".join(span["text"] for span in line["spans"]).strip() for line in block["lines"]).strip()
+        box = _box(page, pymupdf.Rect(block["bbox"]))
+        if text and box is not None:
+            blocks.append(TextBlock(_kind(spans, usual_size, text), box, text))
+    return _join_fragments(blocks)
+
+
+def _join_fragments(blocks: Sequence[TextBlock]) -> list[TextBlock]:
+    """Join runs of blocks of a few characters: a text layer tears formulas and rows of tables to pieces."""
+    joined: list[TextBlock] = []
+    for block in blocks:
+        last = joined[-1] if joined else None
+        if last is None or len(block.text) > _FRAGMENT or not (last.kind == "equation" or len(last.text) <= _FRAGMENT):
+            joined.append(block)
+            continue
+        (x0, y0, x1, y1), (left, top, right, bottom) = last.bbox, block.bbox
+        box = (min(x0, left), min(y0, top), max(x1, right), max(y1, bottom))
+        joined[-1] = TextBlock("equation", box, f"{last.text} {block.text}")
+    return joined
+
+
+def _box(page: pymupdf.Page, rect: pymupdf.Rect) -> tuple[int, int, int, int] | None:
+    """In thousandths of the page as it is shown, where PyMuPDF tells places on the page before it is turned."""
+    shown = (rect * page.rotation_matrix).normalize() & page.rect
+    thin = 8 * 72 / DPI
+    if shown.is_empty or shown.width < thin or shown.height < thin:
+        return None
+    across, down = 1000 / page.rect.width, 1000 / page.rect.height
+    x0, x1 = int((shown.x0 - page.rect.x0) * across), round((shown.x1 - page.rect.x0) * across)
+    y0, y1 = int((shown.y0 - page.rect.y0) * down), round((shown.y1 - page.rect.y0) * down)
+    return (x0, y0, x1, y1) if x0 < x1 and y0 < y1 else None
+
+
+def _kind(spans: Sequence[dict[str, object]], usual_size: float, text: str) -> Kind:
+    mathematics = sum(len(str(span["text"])) for span in spans if _MATHEMATICS.search(str(span["font"])))
+    if mathematics > len(text) / 2:
+        return "equation"
+    largest = max(float(str(span["size"])) for span in spans)
+    return "title" if largest > 1.15 * usual_size and len(text) < 200 else "text"

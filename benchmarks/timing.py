@@ -1,0 +1,95 @@
+"""Times of calls on a device, and how much of a window its kernels fill."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import torch
+from torch.autograd import DeviceType
+from torch.profiler import ProfilerActivity, profile
+
+
+def mean_ms(call: Callable[[], object], device: torch.device, *, runs: int, warm_up: int = 3) -> float:
+    """Milliseconds a call takes when `runs` of them follow each other: on a GPU by its own clock."""
+    for _ in range(warm_up):
+        call()
+    if device.type != "cuda":
+        started = time.perf_counter()
+        for _ in range(runs):
+            call()
+        return 1000 * (time.perf_counter() - started) / runs
+    begun, ended = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    torch.cuda.synchronize(device)
+    begun.record()
+    for _ in range(runs):
+        call()
+    ended.record()
+    ended.synchronize()
+    return begun.elapsed_time(ended) / runs
+
+
+def synchronize(device: torch.device) -> None:
+    """Wait until the device has done all it was asked for."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """An operation on the device: a kernel or a copy on a GPU, an operation of torch on a CPU. In ns."""
+
+    name: str
+    start: int
+    end: int
+
+
+class SpanProfile:
+    """What the device does between `start` and `stop`, as torch's profiler sees it.
+
+    Profiling slows the host down, so that a device that waits for it waits longer than without.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        on_gpu = device.type == "cuda"
+        self._wanted = DeviceType.CUDA if on_gpu else DeviceType.CPU
+        self._profiler = profile(activities=[ProfilerActivity.CUDA if on_gpu else ProfilerActivity.CPU])
+
+    def start(self) -> None:
+        synchronize(self._device)
+        self._profiler.start()
+
+    def stop(self) -> list[Span]:
+        synchronize(self._device)
+        self._profiler.stop()
+        assert self._profiler.profiler is not None
+        results = self._profiler.profiler.kineto_results
+        assert results is not None
+        # The list that torch makes of these takes a minute for a million kernels.
+        return [
+            Span(event.name(), event.start_ns(), event.end_ns())
+            for event in results.events()
+            if event.device_type() == self._wanted
+        ]
+
+
+def spans(call: Callable[[], object], device: torch.device) -> list[Span]:
+    """What a call has the device do."""
+    profiled = SpanProfile(device)
+    profiled.start()
+    call()
+    return profiled.stop()
+
+
+def covered_share(times: Iterable[tuple[int, int]]) -> float:
+    """Which share of the time from the first begin to the last end is covered by what lies between; 0 for nothing."""
+    ordered = sorted(times)
+    if not ordered:
+        return 0.0
+    begin, covered, reached = ordered[0][0], 0, ordered[0][0]
+    for start, end in ordered:
+        covered += max(0, end - max(start, reached))
+        reached = max(reached, end)
+    return covered / max(1, reached - begin)

@@ -1,0 +1,172 @@
+"""Which requests pages make of an engine: a layout, and when it is there, the page's blocks.
+
+    python -m benchmarks.trace PDF... --out benchmarks/traces/NAME.json
+
+A trace holds sizes and lengths, no content. It is made from PDFs through their text layer (`text_layer.py`), or it is
+the dense page of the design: 17,900 patches and 1,480 output tokens, the figures that others measured with.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import math
+import random
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from batchocr.data import Pixels, Request, Sampling
+
+Kind = Literal["layout", "text", "title", "equation"]
+
+PROMPTS: dict[Kind, str] = {
+    "layout": "\nLayout Detection:",
+    "text": "\nText Recognition:",
+    "title": "\nText Recognition:",
+    "equation": "\nFormula Recognition:",
+}
+LAYOUT_SIZE = 1036
+_NOISE_BYTES = 1 << 26
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """One request. height, width: of its image, px. resize_to: px of both sides, None leaves the image as it is."""
+
+    kind: Kind
+    height: int
+    width: int
+    output_tokens: int
+    resize_to: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TracePage:
+    layout: Ask
+    blocks: tuple[Ask, ...]
+
+    @property
+    def asks(self) -> tuple[Ask, ...]:
+        return self.layout, *self.blocks
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """source: what the pages are."""
+
+    source: str
+    pages: tuple[TracePage, ...]
+
+    def repeated(self, num_pages: int) -> Trace:
+        """So many pages, from the beginning again where there are fewer."""
+        return replace(self, pages=tuple(itertools.islice(itertools.cycle(self.pages), num_pages)))
+
+    def shrunk(self, factor: float) -> Trace:
+        """The same pages with sides and output lengths by this factor, for engines on slow machines."""
+        return replace(self, pages=tuple(_shrink_page(page, factor) for page in self.pages))
+
+
+def dense_trace(num_pages: int) -> Trace:
+    """Pages of 1700 × 2200 px: a layout of 5,476 patches and 400 output tokens; 14 blocks of 12,424 patches and 1,080
+    output tokens in all. How the tokens are spread over the blocks differs from page to page."""
+    return Trace("dense pages, synthetic", tuple(_dense_page(random.Random(index)) for index in range(num_pages)))
+
+
+def _dense_page(rng: random.Random) -> TracePage:
+    grids = [(rows, 108) for rows in (2, 2, 2, 4, 4, 4, 4, 4, 6, 8, 14, 26, 34)] + [(8, 14)]
+    rng.shuffle(grids)
+    weights = [rows * columns * rng.uniform(0.5, 1.5) for rows, columns in grids]
+    ends = [round(1080 * part / sum(weights)) for part in itertools.accumulate(weights, initial=0.0)]
+    blocks = [
+        Ask("equation" if columns == 14 else "text", 14 * rows, 14 * columns, max(1, end - start))
+        for (rows, columns), (start, end) in zip(grids, itertools.pairwise(ends), strict=True)
+    ]
+    return TracePage(Ask("layout", 2200, 1700, 400, LAYOUT_SIZE), tuple(blocks))
+
+
+def _shrink_page(page: TracePage, factor: float) -> TracePage:
+    return TracePage(_shrink(page.layout, factor), tuple(_shrink(ask, factor) for ask in page.blocks))
+
+
+def _shrink(ask: Ask, factor: float) -> Ask:
+    return replace(
+        ask,
+        height=math.ceil(ask.height * factor),
+        width=math.ceil(ask.width * factor),
+        output_tokens=math.ceil(ask.output_tokens * factor**2),
+        resize_to=None if ask.resize_to is None else math.ceil(ask.resize_to * factor),
+    )
+
+
+def read_trace(path: Path) -> Trace:
+    """A trace from its file."""
+    values = json.loads(path.read_text(encoding="utf-8"))
+    pages = [[Ask(*ask) for ask in page] for page in values["pages"]]
+    return Trace(values["source"], tuple(TracePage(layout, tuple(blocks)) for layout, *blocks in pages))
+
+
+def write_trace(trace: Trace, path: Path) -> None:
+    """Write a trace, a page a line."""
+    lines = [json.dumps([list(asdict(ask).values()) for ask in page.asks]) for page in trace.pages]
+    head = json.dumps({"source": trace.source})[:-1]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f'{head}, "pages": [\n' + ",\n".join(lines) + "\n]}\n", encoding="utf-8")
+
+
+class Noise:
+    """Images of random pixels, no two alike, all cut from one buffer: what is on them changes no engine's speed."""
+
+    def __init__(self, num_bytes: int = _NOISE_BYTES) -> None:
+        noise = torch.randint(0, 256, (num_bytes,), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+        self._bytes = memoryview(bytearray(noise.numpy()))
+        self._starts = random.Random(0)
+
+    def pixels(self, height: int, width: int) -> Pixels:
+        """An image of this size, without a copy. At most as large as the buffer."""
+        size = 3 * height * width
+        start = self._starts.randrange(len(self._bytes) - size + 1)
+        return Pixels(height, width, self._bytes[start : start + size])
+
+    def request(self, ask: Ask) -> Request:
+        """The request as the product makes it, penalties included, but with so many new tokens as are asked for."""
+        penalties = ask.kind != "layout"
+        return Request(
+            pixels=self.pixels(ask.height, ask.width),
+            prompt=PROMPTS[ask.kind],
+            sampling=Sampling(
+                max_new_tokens=ask.output_tokens,
+                presence_penalty=1.0 if penalties else 0.0,
+                frequency_penalty=0.05 if penalties else 0.0,
+                no_repeat_ngram_size=100 if penalties else 0,
+                stop_loops=False,
+            ),
+            resize_to=None if ask.resize_to is None else (ask.resize_to, ask.resize_to),
+            round=0 if ask.kind == "layout" else 1,
+        )
+
+
+def trace_named(name: str, num_pages: int) -> Trace:
+    """`dense`, or a trace's file, in so many pages."""
+    return dense_trace(num_pages) if name == "dense" else read_trace(Path(name)).repeated(num_pages)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    from benchmarks.text_layer import read_answers
+
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("documents", nargs="+", help="PDFs with a text layer, or folders of them")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--source", help="what the pages are; the number of documents if not given")
+    given = parser.parse_args(arguments)
+    pages = [answers.asks for answers in read_answers(given.documents)]
+    write_trace(Trace(given.source or f"{len(given.documents)} documents", tuple(pages)), given.out)
+    print(f"{given.out}: {len(pages)} pages, {sum(len(page.blocks) for page in pages)} blocks")
+
+
+if __name__ == "__main__":
+    main()

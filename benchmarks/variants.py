@@ -1,0 +1,156 @@
+"""A model or an engine with one thing changed, for measuring what that thing is worth. The product knows none of it."""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from batchocr.backend.base import ResizePlan
+from batchocr.backend.cpu import CpuOps
+from batchocr.backend.device import Device, Mark
+from batchocr.data import Completion, Request
+from batchocr.engine.engine import Engine
+from batchocr.meter import Meter
+from batchocr.model.checkpoint import Model
+from batchocr.model.preprocess import Preprocessor
+from benchmarks.timing import SpanProfile, covered_share
+
+
+class _Wrapped:
+    """Whatever is not defined here is as in the wrapped object."""
+
+    def __init__(self, wrapped: Any) -> None:
+        self._wrapped = wrapped
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._wrapped, name)
+
+
+class WithoutGraphs(_Wrapped):
+    """A device that captures nothing: each kernel of a decode step is launched by the host."""
+
+    def capture(self, function: Callable[[], object]) -> None:
+        return None
+
+
+class WithoutOverlap(_Wrapped):
+    """A device on which a ViT batch is over before anything else is begun."""
+
+    @contextmanager
+    def beside(self) -> Iterator[None]:
+        yield
+        self._wrapped.mark().wait()
+
+
+class Watched(_Wrapped):
+    """A device that counts how long the host waited for results: the rest of its time it worked."""
+
+    def __init__(self, wrapped: Device) -> None:
+        super().__init__(wrapped)
+        self.waited_s = 0.0
+
+    def read_back(self, value: Tensor) -> tuple[Tensor, Mark]:
+        host, done = self._wrapped.read_back(value)
+        return host, _WatchedMark(done, self)
+
+
+class _WatchedMark(_Wrapped):
+    def __init__(self, wrapped: Mark, device: Watched) -> None:
+        super().__init__(wrapped)
+        self._device = device
+
+    def wait(self) -> None:
+        started = time.perf_counter()
+        self._wrapped.wait()
+        self._device.waited_s += time.perf_counter() - started
+
+
+class HostPatches(_Wrapped):
+    """Operations that resize and cut images on the host's cores, with Pillow, and send the patches."""
+
+    def __init__(self, wrapped: object, device: Device) -> None:
+        super().__init__(wrapped)
+        self._host = CpuOps()
+        self._device = device
+
+    def patches(
+        self, images: Sequence[Tensor], plans: Sequence[ResizePlan], patch_size: int, merge_size: int
+    ) -> Tensor:
+        return self._device.upload(self._host.patches(images, plans, patch_size, merge_size))
+
+
+def with_host_patches(model: Model) -> Model:
+    """The model with images preprocessed on the host."""
+    ops: Any = HostPatches(model.ops, model.device)
+    architecture = model.architecture
+    return replace(model, preprocessor=Preprocessor(architecture.vision, architecture.images, ops))
+
+
+def on_device(model: Model, device: Any) -> Model:
+    """The same weights behind another device interface."""
+    return replace(model, device=device)
+
+
+class CoupledEngine:
+    """An engine as a server with one batch size runs it: a batch of images is encoded, all of them are answered, then
+    the next batch begins. The engine inside has to hold `batch_size` images in one ViT batch and in its decode batch.
+    """
+
+    def __init__(self, engine: Engine, batch_size: int) -> None:
+        self._engine = engine
+        self._batch_size = batch_size
+        self._waiting: list[tuple[int, int, Request]] = []
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self._waiting) or self._engine.has_work
+
+    def submit(self, request_id: int, request: Request) -> Completion | None:
+        heapq.heappush(self._waiting, (-request.round, request_id, request))
+        return None
+
+    def step(self, meter: Meter) -> list[tuple[int, Completion]]:
+        if not self._engine.has_work:
+            for _ in range(min(self._batch_size, len(self._waiting))):
+                _, request_id, request = heapq.heappop(self._waiting)
+                if (refused := self._engine.submit(request_id, request)) is not None:
+                    return [(request_id, refused)]
+        return self._engine.step(meter)
+
+
+class ProfiledEngine:
+    """An engine of which some steps are profiled, in the middle of its work.
+
+    busy_share: of the time between the first and the last operation of those steps, how much some operation took;
+    None until they are over.
+    """
+
+    def __init__(self, engine: Engine, device: torch.device, *, first_step: int, num_steps: int) -> None:
+        self._engine = engine
+        self._profile = SpanProfile(device)
+        self._first, self._last = first_step, first_step + num_steps
+        self._step = 0
+        self.busy_share: float | None = None
+
+    @property
+    def has_work(self) -> bool:
+        return self._engine.has_work
+
+    def submit(self, request_id: int, request: Request) -> Completion | None:
+        return self._engine.submit(request_id, request)
+
+    def step(self, meter: Meter) -> list[tuple[int, Completion]]:
+        if self._step == self._first:
+            self._profile.start()
+        finished = self._engine.step(meter)
+        self._step += 1
+        if self._step == self._last:
+            self.busy_share = covered_share((span.start, span.end) for span in self._profile.stop())
+        return finished
