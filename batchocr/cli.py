@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
@@ -18,13 +19,15 @@ import typer
 
 from batchocr import cli_options as options
 from batchocr.config import Config, from_flags, make_config
-from batchocr.console import LogFormat, configure_logging, quieten_libraries, write_line
+from batchocr.console import LogFormat, configure_logging, printable, quieten_libraries, write_line
 from batchocr.errors import BatchOcrError
+from batchocr.input.page_spec import parse_page_spec
 from batchocr.progress import Progress, ProgressBar, ProgressLog
 from batchocr.stop import StopSwitch
 
 if TYPE_CHECKING:
     from batchocr.report import Report
+    from batchocr.verify import Problem
 
 logger = logging.getLogger(__name__)
 
@@ -143,6 +146,37 @@ def doctor(
     if not diagnosis.can_run:
         logger.error("a run would fail here: see the lines marked NO")
         raise typer.Exit(EXIT_USAGE)
+
+
+@app.command()
+def verify(
+    out: options.Table,
+    inputs: options.Inputs,
+    model: options.Model = None,
+    revision: options.Revision = None,
+    pages: options.Pages = None,
+    max_page_error_rate: options.MaxPageErrorRate = None,
+) -> None:
+    """Compare a table, or several shards' tables, with its INPUTs: a line for each row that is missing, stale, there
+    twice or failed; exit 3 where there is one, 0 where all is well."""
+    configure_logging("text", logging.INFO)
+    from batchocr.verify import Verifier, find_tables, summary
+
+    fingerprint = None
+    if model is not None:
+        from batchocr.model.checkpoint import find_checkpoint
+        from batchocr.model.weights import fingerprint as fingerprint_of
+
+        fingerprint = fingerprint_of(find_checkpoint(model, revision))
+    verifier = Verifier(find_tables(out), parse_page_spec(pages) if pages else None)
+    counts: Counter[Problem] = Counter()
+    for finding in verifier.findings(inputs, fingerprint):
+        counts[finding.problem] += 1
+        typer.echo(printable(str(finding)))
+    typer.echo(summary(counts, verifier.num_items))
+    failed = counts.pop("failed", 0)
+    if counts or failed > (max_page_error_rate or 0.0) * verifier.num_items:
+        raise typer.Exit(EXIT_TOO_MANY_FAILURES)
 
 
 def _given_flags(context: typer.Context) -> dict[str, object]:

@@ -38,6 +38,10 @@ Inputs = Annotated[
         help="Files, folders with all below them, globs, @list.txt with one path a line, or - for paths on stdin.",
     ),
 ]
+Table = Annotated[
+    str,
+    typer.Argument(metavar="OUT", show_default=False, help="A table, or a quoted glob that names those of all shards."),
+]
 Out = Annotated[str, _option("--out", "PATH", _INPUT, "The table to write: NAME.parquet or NAME.jsonl.")]
 Pages = Annotated[
     str | None,

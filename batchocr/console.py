@@ -21,7 +21,7 @@ class TextFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         level = f"{record.levelname.lower()}: " if record.levelno > logging.INFO else ""
-        text = f"batchocr: {level}{record.getMessage()}"
+        text = f"batchocr: {level}{printable(record.getMessage())}"
         return text if not record.exc_info else f"{text}\n{self.formatException(record.exc_info)}"
 
 
@@ -45,6 +45,15 @@ class _StderrHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         write_line(self.format(record))
+
+
+def printable(text: str) -> str:
+    """The text with whatever could move a terminal's cursor, colour it or reorder its letters spelt out: file names and
+    a model's words come from strangers."""
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape", "surrogatepass").decode()
+        for character in text
+    )
 
 
 def configure_logging(log_format: LogFormat, level: int) -> None:

@@ -1,0 +1,130 @@
+"""`batchocr verify`: whatever is wrong with a table has a line of its own, and the exit code says so."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from checkpoints import make_checkpoint
+
+from batchocr.data import PageResult
+from batchocr.model.weights import fingerprint
+from batchocr.output.schema import RunFacts
+from batchocr.output.table import table_for
+
+FACTS = RunFacts("0.1.0", "acme/reader", "f" * 64, "a" * 64, {"dpi": "200"})
+
+
+def page(source: str, content: bytes, page_index: int, page_count: int) -> PageResult:
+    doc_id = hashlib.sha256(content).hexdigest()
+    return PageResult(source, page_index, "ok", doc_id, page_count, 100, 100, 200.0, markdown="text")
+
+
+@pytest.fixture
+def documents(tmp_path: Path) -> Path:
+    """Two documents; what is in them does not matter here, only that it stays the same."""
+    folder = tmp_path / "documents"
+    folder.mkdir()
+    (folder / "a.pdf").write_bytes(b"three pages")
+    (folder / "b.pdf").write_bytes(b"encrypted")
+    return folder
+
+
+ROWS = [
+    *(page("a.pdf", b"three pages", index, 3) for index in range(3)),
+    PageResult("b.pdf", None, "failed", hashlib.sha256(b"encrypted").hexdigest(), error_kind="encrypted"),
+]
+
+
+def write(out: Path, rows: Sequence[PageResult], facts: RunFacts = FACTS) -> Path:
+    table_for(out).write(out, rows, facts)
+    return out
+
+
+def verify(out: Path | str, documents: Path, *options: str) -> tuple[int, list[str]]:
+    """The exit code, and what was printed."""
+    command = [sys.executable, "-m", "batchocr", "verify", str(out), str(documents), *options]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert "Traceback" not in done.stderr, done.stderr
+    return done.returncode, done.stdout.splitlines()
+
+
+@pytest.mark.parametrize("name", ["table.parquet", "table.jsonl"])
+def test_a_table_that_holds_every_page_is_right_but_for_what_failed(tmp_path: Path, documents: Path, name: str) -> None:
+    out = write(tmp_path / name, ROWS)
+    assert verify(out, documents) == (3, ["failed    b.pdf: encrypted", "4 rows expected: 1 failed"])
+    assert verify(out, documents, "--max-page-error-rate", "0.25")[0] == 0
+
+
+def drop_a_row(rows: list[PageResult], documents: Path) -> None:
+    del rows[1]
+
+
+def repeat_a_row(rows: list[PageResult], documents: Path) -> None:
+    rows.append(rows[0])
+
+
+def change_a_file(rows: list[PageResult], documents: Path) -> None:
+    (documents / "a.pdf").write_bytes(b"three other pages")
+
+
+def remove_a_file(rows: list[PageResult], documents: Path) -> None:
+    (documents / "a.pdf").unlink()
+
+
+def add_a_file(rows: list[PageResult], documents: Path) -> None:
+    (documents / "new\n.pdf").write_bytes(b"never read")
+
+
+@pytest.mark.parametrize(
+    ("harm", "line"),
+    [
+        (drop_a_row, "missing   a.pdf page 2: has no row"),
+        (repeat_a_row, "duplicate a.pdf page 1: has more than one row"),
+        (change_a_file, "stale     a.pdf: has changed since it was read"),
+        (remove_a_file, "surplus   a.pdf: is in the table but not in the input"),
+        (add_a_file, r"missing   new\n.pdf: has no row"),
+    ],
+)
+def test_each_kind_of_harm_has_its_line(
+    tmp_path: Path, documents: Path, harm: Callable[[list[PageResult], Path], None], line: str
+) -> None:
+    rows = list(ROWS)
+    harm(rows, documents)
+    code, lines = verify(write(tmp_path / "table.parquet", rows), documents, "--max-page-error-rate", "1")
+    assert (code, [found for found in lines[:-1] if not found.startswith("failed")]) == (3, [line])
+
+
+def test_a_table_of_another_model_is_stale(tmp_path: Path, documents: Path) -> None:
+    model = make_checkpoint(tmp_path / "model")
+    options = ("--max-page-error-rate", "1", "--model", str(model))
+    out = write(tmp_path / "table.parquet", ROWS)
+    code, lines = verify(out, documents, *options)
+    assert (code, lines[0].split(":")[0]) == (3, f"stale     {out}")
+    write(out, ROWS, replace(FACTS, model_fingerprint=fingerprint(model)))
+    assert verify(out, documents, *options)[0] == 0
+
+
+def test_the_tables_of_all_shards_are_compared_together(tmp_path: Path, documents: Path) -> None:
+    write(tmp_path / "part-1.parquet", ROWS[:3])
+    assert "missing   b.pdf: has no row" in verify(tmp_path / "part-*.parquet", documents)[1]
+    write(tmp_path / "part-2.parquet", ROWS[3:])
+    assert verify(tmp_path / "part-*.parquet", documents, "--max-page-error-rate", "1")[0] == 0
+    write(tmp_path / "part-2.parquet", ROWS[3:], replace(FACTS, settings_fingerprint="b" * 64))
+    code, lines = verify(tmp_path / "part-*.parquet", documents, "--max-page-error-rate", "1")
+    assert code == 3
+    assert lines[0].startswith("settings ")
+
+
+def test_pages_left_out_on_purpose_are_not_missing(tmp_path: Path, documents: Path) -> None:
+    out = write(tmp_path / "table.parquet", [ROWS[0], ROWS[2], ROWS[3]])
+    assert verify(out, documents, "--max-page-error-rate", "1", "--pages", "1,r1")[0] == 0
+
+
+def test_a_table_that_is_not_there_is_an_error_that_says_so(tmp_path: Path, documents: Path) -> None:
+    assert verify(tmp_path / "none.parquet", documents)[0] == 6
