@@ -59,7 +59,7 @@ class Session:
         self.limits = engine_limits(
             config,
             self.architecture,
-            on_gpu=self.device.type != "cpu",
+            on_gpu=self.device.type == "cuda",
             memory_bytes=backend.memory_bytes(self.device),
             value_bytes=self.dtype.itemsize,
         )

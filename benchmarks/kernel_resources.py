@@ -15,13 +15,13 @@ TESTS = Path(__file__).resolve().parent.parent / "tests"
 
 
 def rows() -> Iterator[tuple[object, ...]]:
-    """A row for each kernel of each launch that the kernels' tests name, on each architecture."""
+    """A row for each kernel of each launch that the kernels' tests name, on each architecture they are for."""
     sys.path.insert(0, str(TESTS))
-    from kernel_compilation import ARCHITECTURES, resources
+    from kernel_compilation import resources
 
     for path in sorted(TESTS.glob("test_kernels_*.py")):
         for launch in import_module(path.stem).LAUNCHES:
-            for architecture in ARCHITECTURES:
+            for architecture in launch.architectures:
                 for kernel in resources(launch, architecture):
                     yield (
                         launch.name,

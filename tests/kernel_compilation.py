@@ -40,10 +40,14 @@ ARCHITECTURES = (80, 86, 89, 90, 100)
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """A call of a public function with CPU tensors, of which only shapes, strides and types matter."""
+    """A call of a public function with CPU tensors, of which only shapes, strides and types matter.
+
+    architectures: those that have what its kernels need.
+    """
 
     name: str
     call: Callable[[], object]
+    architectures: tuple[int, ...] = ARCHITECTURES
 
 
 @dataclass(frozen=True, slots=True)

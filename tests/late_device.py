@@ -31,7 +31,8 @@ class LateMark(HostMark):
     def wait(self) -> None:
         while not self.done:
             first = self._stream.pop(0)
-            first._finish()
+            with torch.inference_mode():
+                first._finish()
             first.done = True
 
     def seconds_since(self, earlier: HostMark) -> float:
@@ -64,8 +65,10 @@ class LateDevice(HostDevice):
     def beside(self) -> Iterator[None]:
         self.events.append("beside")
         self._current = self._side
-        yield
-        self._current = self._main
+        try:
+            yield
+        finally:
+            self._current = self._main
 
     def take_over(self, value: Tensor, made: Mark) -> None:
         assert isinstance(made, LateMark)

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 from late_device import LateDevice, LateMark
+from mineru_shape import MINERU
 from torch import Tensor
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensor, FakeTensorMode
 from torch.overrides import TorchFunctionMode
@@ -28,7 +29,6 @@ from batchocr.data import Pixels, Request, Sampling
 from batchocr.engine.engine import Engine
 from batchocr.engine.limits import EngineLimits
 from batchocr.meter import Meter
-from batchocr.model.architecture import Architecture, ImageLimits, LanguageShape, VisionShape
 from batchocr.model.checkpoint import Model
 from batchocr.model.language import LanguageModel
 from batchocr.model.preprocess import Preprocessor
@@ -47,34 +47,8 @@ LIMITS = EngineLimits(
     max_new_tokens=64,
     num_kv_tokens=40_000,
 )
-ARCHITECTURE = Architecture(
-    vision=VisionShape(
-        depth=2,
-        width=1280,
-        num_heads=16,
-        mlp_width=5120,
-        out_width=896,
-        patch_size=14,
-        merge_size=2,
-        temporal_patch_size=2,
-        in_channels=3,
-        rope_theta=10_000.0,
-    ),
-    language=LanguageShape(
-        num_layers=2,
-        width=896,
-        num_heads=14,
-        num_kv_heads=2,
-        mlp_width=4864,
-        vocab_size=151_936,
-        rms_norm_eps=1e-6,
-        rope_theta=1e6,
-        mrope_section=(8, 12, 12),
-        max_positions=8_192,
-        tied_embeddings=True,
-    ),
-    images=ImageLimits(min_pixels=3_136, max_pixels=1_605_632, mean=(0.5, 0.5, 0.5), std=(0.3, 0.3, 0.3)),
-    image_token_id=3,
+ARCHITECTURE = replace(
+    MINERU, vision=replace(MINERU.vision, depth=2), language=replace(MINERU.language, num_layers=2), image_token_id=3
 )
 
 

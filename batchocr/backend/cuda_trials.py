@@ -33,6 +33,8 @@ _VIT_HEADS, _VIT_HEAD_DIM, _VIT_WIDTH, _VIT_MLP = 16, 80, 1280, 5120
 _LLM_HEADS, _LLM_KV_HEADS, _LLM_HEAD_DIM, _LLM_WIDTH, _LLM_MLP = 14, 2, 64, 896, 4864
 _LLM_SPLIT = [_LLM_HEADS, _LLM_KV_HEADS, _LLM_KV_HEADS]
 _VOCABULARY = 151_936
+# So many that a candidate's time is that of its work, not of its launch.
+_ROWS = 4000
 
 
 def try_all(device: torch.device, dtype: torch.dtype, timer: Timer) -> CudaOps:
@@ -113,8 +115,8 @@ class CudaTrials:
 
             return turn
 
-        qkv = self._random(3000, 3, _VIT_HEADS, _VIT_HEAD_DIM)
-        cos, sin = self._random(2, 3000, _VIT_HEAD_DIM // 2, dtype=torch.float32)
+        qkv = self._random(_ROWS, 3, _VIT_HEADS, _VIT_HEAD_DIM)
+        cos, sin = self._random(2, _ROWS, _VIT_HEAD_DIM // 2, dtype=torch.float32)
 
         def run(turn: Rotary) -> tuple[Tensor, ...]:
             q, k, _ = qkv.clone().unbind(1)
@@ -134,7 +136,7 @@ class CudaTrials:
 
             return turn_and_store
 
-        tokens = 2000
+        tokens = _ROWS // 2
         qkv = self._random(tokens, sum(_LLM_SPLIT), _LLM_HEAD_DIM)
         cos, sin = self._random(2, tokens, _LLM_HEAD_DIM // 2, dtype=torch.float32)
         slots = torch.randperm(64 * 40, generator=self._generator, device=self._device)[:tokens]
@@ -157,7 +159,7 @@ class CudaTrials:
 
             return rmsnorm
 
-        x, weight = self._random(4000, _LLM_WIDTH), self._random(_LLM_WIDTH)
+        x, weight = self._random(_ROWS, _LLM_WIDTH), self._random(_LLM_WIDTH)
         candidates = [Candidate("triton", load_triton), Candidate("sgl_kernel", load_sgl)]
         return self._choose("rms_norm", candidates, self._reference.rms_norm, lambda norm: (norm(x, weight, _EPS),))
 
@@ -167,7 +169,7 @@ class CudaTrials:
 
             return layer_norm
 
-        x, weight, bias = self._random(4000, _VIT_WIDTH), self._random(_VIT_WIDTH), self._random(_VIT_WIDTH)
+        x, weight, bias = self._random(_ROWS, _VIT_WIDTH), self._random(_VIT_WIDTH), self._random(_VIT_WIDTH)
         candidates = [Candidate("triton", load)]
         return self._choose(
             "layer_norm", candidates, self._reference.layer_norm, lambda norm: (norm(x, weight, bias, _EPS),)
@@ -188,7 +190,7 @@ class CudaTrials:
         def reference(x: Tensor, bias: Tensor) -> Tensor:
             return activate(x + bias, "quick_gelu" if name == "quick_gelu" else "gelu")
 
-        x, bias = self._random(4000, _VIT_MLP), self._random(_VIT_MLP)
+        x, bias = self._random(_ROWS, _VIT_MLP), self._random(_VIT_MLP)
         return self._choose(name, [Candidate("triton", load)], reference, lambda apply: (apply(x.clone(), bias),))
 
     def silu_mul(self) -> Callable[[Tensor], Tensor]:
@@ -202,7 +204,7 @@ class CudaTrials:
 
             return silu_and_mul
 
-        gate_up = self._random(4000, 2 * _LLM_MLP)
+        gate_up = self._random(_ROWS, 2 * _LLM_MLP)
         candidates = [Candidate("triton", load_triton), Candidate("sgl_kernel", load_sgl)]
         return self._choose("silu_mul", candidates, lambda x: activate(x, "silu_mul"), lambda op: (op(gate_up),))
 
@@ -252,7 +254,7 @@ class CudaTrials:
 
             return lambda layer: Fp8Linear(layer, quantize_rows) if fits_fp8(layer) else PlainLinear(layer)
 
-        x = self._random(4000, _VIT_WIDTH)
+        x = self._random(_ROWS, _VIT_WIDTH)
         layer = Affine(self._random(_VIT_MLP, _VIT_WIDTH), self._random(_VIT_MLP))
         chosen = self._choose(
             "fp8 linear",

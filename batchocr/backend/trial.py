@@ -89,7 +89,13 @@ def choose(trial: Trial[Operation], timer: Callable[[Callable[[], object]], floa
 
 
 def relative_error(values: Outputs, expected: Outputs) -> float:
-    """The largest difference over the largest expected value, worst of all outputs; NaN where a value is NaN."""
+    """The largest difference over the largest expected value, worst of all outputs; NaN where a value is NaN.
+
+    Raises ArithmeticError for other shapes.
+    """
+    shapes, wanted_shapes = ([tuple(value.shape) for value in outputs] for outputs in (values, expected))
+    if shapes != wanted_shapes:
+        raise ArithmeticError(f"gives {shapes}, the reference {wanted_shapes}")
     errors = [
         (value.double() - wanted.double()).abs().max() / wanted.double().abs().max().clamp(min=1e-12)
         for value, wanted in zip(values, expected, strict=True)

@@ -29,7 +29,7 @@ class EngineLimits:
 
 @dataclass(frozen=True, slots=True)
 class _Defaults:
-    """Batch limits for devices with at least this much memory."""
+    """Batch limits for devices with at least this much memory to use."""
 
     memory_bytes: int
     vit_batch_size: int
@@ -58,7 +58,8 @@ def engine_limits(
     memory_bytes: free on the device before the weights are loaded. value_bytes: of the model's dtype.
     Raises UsageError where the model and its working memory do not fit.
     """
-    suitable = next(row for row in _GPUS if memory_bytes >= row.memory_bytes) if on_gpu else _CPU
+    usable = memory_bytes * config.memory_fraction
+    suitable = next(row for row in _GPUS if usable >= row.memory_bytes) if on_gpu else _CPU
     limits = EngineLimits(
         vit_batch_size=config.vit_batch_size or suitable.vit_batch_size,
         vit_max_patches=config.vit_max_patches or suitable.vit_max_patches,
@@ -77,22 +78,26 @@ def _with_kv_tokens(
     """Give the KV cache what is left: a few thousand tokens a sequence, and never less than one longest request."""
     language = architecture.language
     token_bytes = 2 * language.num_layers * language.num_kv_heads * language.head_dim * value_bytes
-    one_request = min(
-        language.max_positions, max_image_tokens(architecture) + _PROMPT_TEXT_TOKENS + limits.max_new_tokens
-    )
+    one_request = _longest_request(limits, architecture)
     if on_gpu:
         usable = int(memory_bytes * config.memory_fraction)
         left = usable - num_parameters(architecture) * value_bytes - _working_bytes(limits, architecture, value_bytes)
         if left < one_request * token_bytes:
             raise UsageError(
-                f"The GPU's {usable / _GIB:.1f} GiB (--memory-fraction {config.memory_fraction}) hold the model, but "
-                "not these batches too: lower --vit-max-patches, --llm-batch-size or --max-new-tokens."
+                f"The GPU's {usable / _GIB:.1f} GiB (--memory-fraction {config.memory_fraction}) do not hold the model "
+                "and its batches: lower --vit-max-patches, --prefill-max-tokens, --llm-batch-size or --max-new-tokens."
             )
     else:
         # The weights and everything else a machine does have the rest.
         left = memory_bytes // 4
     wanted = max(one_request, min(left // token_bytes, limits.llm_batch_size * _KV_TOKENS_PER_SEQUENCE))
     return replace(limits, num_kv_tokens=wanted)
+
+
+def _longest_request(limits: EngineLimits, architecture: Architecture) -> int:
+    """Tokens of the largest image, its prompt and the longest answer: one prefill, where a sequence was put back."""
+    longest = max_image_tokens(architecture) + _PROMPT_TEXT_TOKENS + limits.max_new_tokens
+    return min(architecture.language.max_positions, longest)
 
 
 def max_image_tokens(architecture: Architecture) -> int:
@@ -111,7 +116,7 @@ def _working_bytes(limits: EngineLimits, architecture: Architecture, value_bytes
     vision, language = architecture.vision, architecture.language
     patches = max(limits.vit_max_patches, 4 * max_image_tokens(architecture))
     patch = 3 * vision.patch_size**2 * (1 + value_bytes) + (6 * vision.width + vision.mlp_width) * value_bytes
-    prefill_tokens = max(limits.prefill_max_tokens, language.max_positions)
+    prefill_tokens = max(limits.prefill_max_tokens, _longest_request(limits, architecture))
     token = (6 * language.width + 3 * language.mlp_width) * value_bytes
     row = language.vocab_size * (3 + value_bytes + 4) + limits.max_new_tokens * 10
     # Sequences that decode keep their embeddings, for a second prefill.

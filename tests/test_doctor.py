@@ -1,0 +1,110 @@
+"""`batchocr doctor` through its entry point, on a machine whose GPUs are hidden."""
+
+from __future__ import annotations
+
+import os
+import re
+import resource
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from batchocr.backend.trial import Choice
+from batchocr.doctor import Diagnosis, Finding
+
+FILE_LIMIT_BYTES = 1 << 20
+
+
+def doctor(*arguments: str, before: Callable[[], None] | None = None) -> subprocess.CompletedProcess[str]:
+    """The command, ended. before: called in its process ahead of it."""
+    done = subprocess.run(
+        [sys.executable, "-m", "batchocr", "doctor", *arguments],
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
+        preexec_fn=before,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert "Traceback" not in done.stderr, done.stderr
+    return done
+
+
+def findings(shown: str) -> dict[str, str]:
+    """The lines above the table of operations: name to the rest of the line."""
+    lines = shown.partition("\n\n")[0].splitlines()
+    return dict(re.split(r"\s{2,}", line, maxsplit=1) for line in lines)
+
+
+def test_a_machine_without_a_gpu_can_run_and_is_told_with_what() -> None:
+    done = doctor("--workers", "3")
+    assert (done.returncode, done.stderr) == (0, "")
+    found = findings(done.stdout)
+    assert re.match(r"none \(.+\); the CPU does the work", found["NVIDIA GPU"])
+    assert found["runs on"] == "ok  cpu, float32, backend cpu"
+    assert found["shared memory"] == "ok  a page of 11 MB crosses it"
+    assert found["workers"] == "ok  3; one was started and opened a picture"
+    assert {"batchocr", "host", "torch", "triton", "sgl_kernel"} <= found.keys()
+
+    table = done.stdout.partition("\n\n")[2]
+    timed = re.findall(r"^(\S.*?) {2,}(\S+) +(\d\.\de[-+]\d\d) +(\d+) µs$", table, re.MULTILINE)
+    assert {(operation, taken) for operation, taken, _, _ in timed} == {
+        ("linear", "oneDNN"),
+        ("patches", "Pillow"),
+        ("quick_gelu MLP", "oneDNN"),
+        ("gelu MLP", "oneDNN"),
+        ("silu_mul MLP", "oneDNN"),
+    }
+    assert all(float(error) < 1e-5 and int(microseconds) > 0 for _, _, error, microseconds in timed)
+    assert table.count("not reference: ") == len(timed)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--device", "cuda"), "--device cuda cannot be used here: "),
+        (("--backend", "cuda"), "--backend cuda needs an NVIDIA GPU (--device cuda); reference runs on any device."),
+    ],
+)
+def test_a_device_that_is_not_there_is_refused_in_a_sentence(arguments: tuple[str, ...], said: str) -> None:
+    done = doctor(*arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"batchocr: error: {said}")
+    assert len(done.stderr.splitlines()) == 1
+
+
+def limit_files() -> None:
+    """Let no file, and no shared memory either, grow beyond a tenth of a page."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (FILE_LIMIT_BYTES, FILE_LIMIT_BYTES))
+
+
+def test_what_would_fail_a_run_is_marked_and_fails_the_command() -> None:
+    done = doctor("--backend", "reference", before=limit_files)
+    assert done.returncode == 2
+    found = findings(done.stdout)
+    assert found["shared memory"].startswith("NO  no room for 10 MiB of pixels")
+    assert found["workers"].startswith("ok  ")
+    assert found["runs on"] == "ok  cpu, float32, backend reference"
+    assert done.stderr == "batchocr: error: a run would fail here: see the lines marked NO\n"
+
+
+@pytest.mark.parametrize(
+    ("marks", "can_run"), [((), True), ((None, True), True), ((True, False, None), False), ((False,), False)]
+)
+def test_one_finding_that_is_not_ok_is_enough(marks: tuple[bool | None, ...], can_run: bool) -> None:
+    assert Diagnosis([Finding("a", "b", ok) for ok in marks], []).can_run is can_run
+
+
+def test_a_candidate_that_was_not_taken_is_listed_with_its_reason() -> None:
+    choice = Choice("rms_norm", "triton", 1.5e-3, 2e-5, {"sgl_kernel": "ImportError: libcuda.so.1"})
+    shown = Diagnosis([Finding("host", "8 cores", None), Finding("workers", "none", False)], [choice]).to_text()
+    assert shown.splitlines() == [
+        "host         8 cores",
+        "workers  NO  none",
+        "",
+        "operation         taken              error against reference        time",
+        "rms_norm          triton                             1.5e-03       20 µs",
+        "                  not sgl_kernel: ImportError: libcuda.so.1",
+    ]
