@@ -1,0 +1,1 @@
+"""Trains the sample model to read: `python -m sample_data.training --help`."""

@@ -1,0 +1,206 @@
+"""What the model is shown in one step: text of every size, tables, formulas, and now and then a page's layout.
+
+A lesson follows from the seed and its number alone, whatever came before it: a run can be broken off and gone on with.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections import defaultdict, deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, IterableDataset, get_worker_info
+
+from sample_data.training.batches import Batch, collate
+from sample_data.training.samples import Sample, Sampler
+from sample_data.training.scan import make_page
+from sample_data.training.truth import Block, TrainingPage
+from sample_data.training.vocabulary import Vocabulary
+
+Lesson: TypeAlias = list[Batch]
+
+_TEXT_TYPES = (
+    "text",
+    "list_item",
+    "title",
+    "table_caption",
+    "image_caption",
+    "page_footnote",
+    "table_footnote",
+    "header",
+)
+_RARE_TYPES = ("page_number", "table_caption", "image_caption", "page_footnote", "table_footnote")
+_BLOCK_SHARES = {
+    "text": 0.42,
+    "list_item": 0.12,
+    "title": 0.12,
+    "table": 0.1,
+    "equation": 0.08,
+    "header": 0.03,
+    "footer": 0.03,
+    **dict.fromkeys(_RARE_TYPES, 0.02),
+}
+
+_WINDOW_SIDE = 12  # squares, about half of a layout image
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Up to which step, and what share of the lessons are single lines, several lines, or whole blocks (the rest).
+
+    eyes_only: the ViT learns alone, from its heads: the language model would have nothing to go by yet.
+    """
+
+    until: float
+    line: float
+    lines: float
+    eyes_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How lessons are filled.
+
+    patches, samples: of text in a lesson, about and at most; text_parts: batches they make. layout_every: lessons;
+    layout_pages: in each of those. window_pages: pages in each lesson of which the ViT sees windows. pool: pages at
+    hand; pages_per_lesson: how many of them are replaced.
+    """
+
+    patches: int
+    samples: int
+    text_parts: int
+    layout_every: int
+    layout_pages: int
+    window_pages: int
+    pool: int
+    pages_per_lesson: float
+    stages: tuple[Stage, ...]
+
+    def stage(self, step: int) -> Stage:
+        return next(stage for stage in self.stages if step < stage.until)
+
+
+class Teacher:
+    """Draws lessons from pages."""
+
+    def __init__(self, plan: Plan, vocabulary: Vocabulary) -> None:
+        self._plan = plan
+        self._vocabulary = vocabulary
+        self._sampler = Sampler(vocabulary)
+
+    def lesson(self, rng: np.random.Generator, pages: Sequence[TrainingPage], step: int) -> Lesson:
+        """Return the batches of one step: texts in so many parts of about one size, windows and layouts."""
+        stage = self._plan.stage(step)
+        kind = rng.uniform()
+        if kind < stage.line + stage.lines:
+            texts = self._fragments(rng, pages, 1 if kind < stage.line else int(rng.integers(2, 7)))
+        else:
+            texts = self._blocks(rng, pages)
+        layouts: list[Sample] = []
+        if step % self._plan.layout_every == 0:
+            chosen = rng.choice(len(pages), self._plan.layout_pages, replace=False)
+            layouts = [self._sampler.layout(pages[index]) for index in chosen]
+        windows: list[Sample] = []
+        for index in rng.choice(len(pages), self._plan.window_pages, replace=False):
+            windows += self._sampler.layout_windows(pages[index], _WINDOW_SIDE, rng)
+        by_core = [texts[number :: self._plan.text_parts] for number in range(self._plan.text_parts)]
+        parts = [part for part in (layouts, *by_core, windows) if part]
+        return [collate(part, self._vocabulary) for part in parts]
+
+    def _fragments(self, rng: np.random.Generator, pages: Sequence[TrainingPage], num_lines: int) -> list[Sample]:
+        """Return pieces of one width and so many lines; single lines of one height, for one large batch."""
+        width = int(np.exp(rng.uniform(np.log(60), np.log(900))))
+        drawn: dict[tuple[int, int], list[Sample]] = defaultdict(list)
+        for _ in range(2 * self._plan.samples):
+            sample = self._fragment(rng, pages[rng.integers(len(pages))], num_lines, width)
+            if sample is None:
+                continue
+            alike = drawn[sample.grid if num_lines == 1 else (0, 0)]
+            alike.append(sample)
+            if sum(each.num_patches for each in alike) >= self._plan.patches or len(alike) == self._plan.samples:
+                return alike
+        return max(drawn.values(), key=len)
+
+    def _fragment(self, rng: np.random.Generator, page: TrainingPage, num_lines: int, width: int) -> Sample | None:
+        """Return some lines of a text in a window of that width that begins with a word."""
+        blocks = [block for block in page.blocks if block.type in _TEXT_TYPES and block.lines[-1] + 1 >= num_lines]
+        if not blocks:
+            return None
+        sizes = np.array([len(block.tokens) for block in blocks], dtype=float)
+        block = blocks[rng.choice(len(blocks), p=sizes / sizes.sum())]
+        first = int(rng.integers(block.lines[-1] + 2 - num_lines))
+        start = _word_start(rng, block, first)
+        left = float(block.places[start, 0]) - rng.uniform(1, 8)
+        return self._sampler.fragment(page, block, range(first, first + num_lines), (left, width), rng)
+
+    def _blocks(self, rng: np.random.Generator, pages: Sequence[TrainingPage]) -> list[Sample]:
+        """Return whole blocks, common and rare ones."""
+        samples: list[Sample] = []
+        left = self._plan.patches
+        while left > 0 and len(samples) < self._plan.samples:
+            page = pages[rng.integers(len(pages))]
+            kind = rng.choice(list(_BLOCK_SHARES), p=list(_BLOCK_SHARES.values()))
+            blocks = [block for block in page.blocks if block.type == kind]
+            if blocks:
+                samples.append(self._sampler.block(page, blocks[rng.integers(len(blocks))], rng))
+                left -= samples[-1].num_patches
+        return samples
+
+
+def _word_start(rng: np.random.Generator, block: Block, line: int) -> int:
+    """Return the index of a mark of this line that begins a word; often the line's first."""
+    indices = np.flatnonzero((block.lines == line) & ~np.isnan(block.places[:, 0]))
+    starts = [i for i in indices if block.tokens[i] != " " and (i == indices[0] or block.tokens[i - 1] == " ")]
+    return int(starts[0] if rng.uniform() < 0.3 else starts[rng.integers(len(starts))])
+
+
+class LessonStream(IterableDataset[bytes]):
+    """Lessons from `start` on, pickled. Each of the loader's workers makes every n-th, from pages of its own.
+
+    Pickled, for as tensors each of them would take a file descriptor to reach the trainer.
+    """
+
+    def __init__(self, plan: Plan, seed: int, start: int) -> None:
+        self._plan = plan
+        self._seed = seed
+        self._start = start
+
+    def __iter__(self) -> Iterator[bytes]:
+        worker = get_worker_info()
+        num_lanes, offset = (worker.num_workers, worker.id) if worker else (1, 0)
+        lane = (self._start + offset) % num_lanes
+        teacher = Teacher(self._plan, Vocabulary())
+        pages: deque[TrainingPage] = deque(maxlen=self._plan.pool)
+        made = 0
+        for step in _every(self._start + offset, num_lanes):
+            oldest = int(self._plan.pages_per_lesson * (step // num_lanes))
+            for number in range(max(made, oldest), oldest + self._plan.pool):
+                pages.append(make_page(self._seed, lane, number))
+            made = oldest + self._plan.pool
+            yield pickle.dumps(teacher.lesson(np.random.default_rng((self._seed, step, 1)), pages, step))
+
+
+def _every(start: int, stride: int) -> Iterator[int]:
+    while True:
+        yield start
+        start += stride
+
+
+def load_lessons(plan: Plan, seed: int, start: int, num_workers: int) -> Iterator[Lesson]:
+    """Return the lessons from number `start` on, made ahead by other processes; here, where num_workers is 0."""
+    loader = DataLoader(
+        LessonStream(plan, seed, start),
+        batch_size=None,
+        num_workers=num_workers,
+        prefetch_factor=6 if num_workers else None,
+        worker_init_fn=_alone_on_a_core,
+    )
+    return (pickle.loads(lesson) for lesson in loader)  # noqa: S301, from our own process
+
+
+def _alone_on_a_core(worker: int) -> None:
+    torch.set_num_threads(1)

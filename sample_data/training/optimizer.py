@@ -1,0 +1,68 @@
+"""Muon for the matrices, AdamW for the rest.
+
+Source: Jordan et al., "Muon: an optimizer for hidden layers in neural networks", 2024. torch's own computes in
+bfloat16, which is slow on a CPU.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor, nn
+
+_COEFFICIENTS = (3.4445, -4.7750, 2.0315)
+_NEWTON_SCHULZ_STEPS = 5
+
+
+def orthogonalised(matrices: Tensor) -> Tensor:
+    """Return roughly the nearest orthogonal matrices. matrices: [n, rows, columns]."""
+    a, b, c = _COEFFICIENTS
+    tall = matrices.shape[1] > matrices.shape[2]
+    x = matrices.mT if tall else matrices
+    x = x / (x.norm(dim=(1, 2), keepdim=True) + 1e-7)
+    for _ in range(_NEWTON_SCHULZ_STEPS):
+        gram = x @ x.mT
+        x = a * x + (b * gram + c * gram @ gram) @ x
+    return x.mT if tall else x
+
+
+class Muon(torch.optim.Optimizer):
+    """Momentum whose every step is made orthogonal, all matrices of one shape at once."""
+
+    def __init__(self, parameters: Iterable[nn.Parameter], lr: float, momentum: float = 0.95) -> None:
+        super().__init__(parameters, {"lr": lr, "momentum": momentum})
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:
+        for group in self.param_groups:
+            by_shape: dict[torch.Size, list[Tensor]] = defaultdict(list)
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    by_shape[parameter.shape].append(parameter)
+            for shape, parameters in by_shape.items():
+                updates = orthogonalised(torch.stack([self._momentum(each, group["momentum"]) for each in parameters]))
+                scale = -group["lr"] * max(1.0, shape[0] / shape[1]) ** 0.5
+                for parameter, update in zip(parameters, updates, strict=True):
+                    parameter.add_(update, alpha=scale)
+
+    def _momentum(self, parameter: Tensor, momentum: float) -> Tensor:
+        """Nesterov's: the gradient, and the running mean that holds it already."""
+        state = self.state[parameter]
+        if not state:
+            state["mean"] = torch.zeros_like(parameter)
+        state["mean"].lerp_(parameter.grad, 1 - momentum)
+        return parameter.grad.lerp(state["mean"], momentum)
+
+
+def optimizers(model: nn.Module, muon_lr: float, adam_lr: float) -> tuple[Muon, torch.optim.AdamW]:
+    """Return the two optimisers that share the model's weights.
+
+    The merger's matrices are AdamW's too: to make the largest of them orthogonal costs as much as all others together.
+    """
+    matrices, others = [], []
+    for name, parameter in model.named_parameters():
+        is_matrix = parameter.ndim == 2 and name.startswith(("visual.blocks", "model.layers"))
+        (matrices if is_matrix else others).append(parameter)
+    return Muon(matrices, muon_lr), torch.optim.AdamW(others, adam_lr, betas=(0.9, 0.98), weight_decay=0.0)

@@ -1,0 +1,247 @@
+"""From a training page to what the model is shown and asked: pixels as the product makes them, answers, labels.
+
+The product crops a block by the layout's box and resizes the crop to a grid of squares. The labels say, for the
+auxiliary losses, what stands in each square.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from batchocr.model.preprocess import smart_resize
+from sample_data.training.heads import BLOCK_TYPES, IGNORED, MAX_RANK, SLOT_HEIGHT, SLOT_WIDTH, SLOTS
+from sample_data.training.table import ROW_END
+from sample_data.training.truth import Block, TrainingPage, ink_box
+from sample_data.training.vocabulary import FORMULA_PROMPT, LAYOUT_PROMPT, TABLE_PROMPT, TEXT_PROMPT, Vocabulary
+
+PATCH, MERGE = 10, 2
+SQUARE = PATCH * MERGE
+"""px; a side of what one image token sees."""
+MAX_PIXELS = 251_000  # just above 500², so that the layout image has 25 × 25 squares
+MIN_PIXELS = SQUARE * SQUARE
+LAYOUT_SIZE = 1036  # px; what MinerU makes of a page before the model's own limit
+_MIN_EDGE = 28  # px; MinerU enlarges thinner crops
+
+_PLACELESS = frozenset(("{", "}", "^{", "_{", ROW_END))
+"""Tokens whose place belongs to another token: the square shows that one."""
+_PROMPTS = {"table": TABLE_PROMPT, "equation": FORMULA_PROMPT}
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """An image, a question and its answer.
+
+    image: uint8 [h, w], multiples of SQUARE. answer: token ids, the end token too. guide: for each of them the image
+    token that holds its ink, or IGNORED. labels: by head, [image tokens, slots].
+    """
+
+    image: NDArray[np.uint8]
+    prompt: str
+    answer: NDArray[np.int64]
+    guide: NDArray[np.int64]
+    labels: dict[str, NDArray[np.int64]]
+    eyes_only: bool = False
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Rows and columns of image tokens."""
+        return self.image.shape[0] // SQUARE, self.image.shape[1] // SQUARE
+
+    @property
+    def num_patches(self) -> int:
+        return self.image.size // PATCH**2
+
+
+def resized(image: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Return the image in the size in which the product shows it to the model."""
+    picture = Image.fromarray(image)
+    if min(picture.size) < _MIN_EDGE:
+        scale = _MIN_EDGE / min(picture.size)
+        size = (int(np.ceil(picture.width * scale)), int(np.ceil(picture.height * scale)))
+        picture = picture.resize(size, Image.Resampling.BICUBIC)
+    height, width = smart_resize(
+        picture.height, picture.width, factor=SQUARE, min_pixels=MIN_PIXELS, max_pixels=MAX_PIXELS
+    )
+    return np.asarray(picture.resize((width, height), Image.Resampling.BICUBIC))
+
+
+class Sampler:
+    """Makes samples of pages."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self._vocabulary = vocabulary
+
+    def layout(self, page: TrainingPage) -> Sample:
+        """Return the question about the page's layout."""
+        shown = Image.fromarray(page.image).resize((LAYOUT_SIZE, LAYOUT_SIZE), Image.Resampling.BICUBIC)
+        image = resized(np.asarray(shown))
+        height, width = page.image.shape
+        boxes = [thousandths(block, width, height) for block in page.blocks]
+        side = image.shape[0] // SQUARE
+        tokens: list[str] = []
+        guide: list[int] = []
+        for block, (x0, y0, x1, y1) in zip(page.blocks, boxes, strict=True):
+            start, end = (y * side // 1000 * side + x * side // 1000 for x, y in ((x0, y0), (x1, y1)))
+            tokens += ["<|box_start|>", *f"{x0:03d} {y0:03d} {x1:03d} {y1:03d}", "<|box_end|>"]
+            guide += [start] * 9 + [end] * 7 + [IGNORED]
+            tokens += ["<|ref_start|>", block.type, "<|ref_end|>", "<|rotate_up|>", "\n"]
+            guide += [start, start, IGNORED, IGNORED, IGNORED]
+        labels = _layout_labels(image.shape[0], page.blocks, boxes)
+        return self._sample(image, LAYOUT_PROMPT, tokens, guide, labels)
+
+    def layout_windows(self, page: TrainingPage, side: int, rng: np.random.Generator) -> list[Sample]:
+        """Return two windows of the page's layout image, `side` squares wide and high, for the ViT alone.
+
+        What begins where can mostly be told from near by, and a window costs a tenth of a page.
+        """
+        whole = self.layout(page)
+        rows, columns = whole.grid
+        windows = []
+        for top, left in rng.integers(0, (rows - side + 1, columns - side + 1), (2, 2)):
+            image = whole.image[top * SQUARE : (top + side) * SQUARE, left * SQUARE : (left + side) * SQUARE]
+            labels = {
+                name: label.reshape(rows, columns, -1)[top : top + side, left : left + side].reshape(side * side, -1)
+                for name, label in whole.labels.items()
+                if name != "ranks"
+            }
+            windows.append(
+                replace(
+                    whole, image=image, labels=labels, answer=whole.answer[-1:], guide=whole.guide[-1:], eyes_only=True
+                )
+            )
+        return windows
+
+    def block(self, page: TrainingPage, block: Block, rng: np.random.Generator) -> Sample:
+        """Return the question about a block, cropped about as a layout would have it."""
+        height, width = page.image.shape
+        box = np.array(thousandths(block, width, height)) + rng.normal(0, (1.5, 1.2, 1.5, 1.2)).round()
+        x0, y0, x1, y1 = (box.clip(0, 1000) * (width, height, width, height) / 1000).round().astype(int)
+        crop = page.image[y0 : max(y1, y0 + 4), x0 : max(x1, x0 + 4)]
+        return self._reading(crop, _PROMPTS.get(block.type, TEXT_PROMPT), block.tokens, block.places - (x0, x0, y0, 0))
+
+    def fragment(
+        self, page: TrainingPage, block: Block, lines: range, window: tuple[float, int], rng: np.random.Generator
+    ) -> Sample | None:
+        """Return the question about some lines of a block, as far as their characters lie wholly in a window.
+
+        window: its left edge and its width, px. Characters cut by its edges are painted over. None where nothing is
+        left to read.
+        """
+        left, width = round(window[0]), window[1]
+        places = block.places
+        inside = (block.lines >= lines.start) & (block.lines < lines.stop)
+        inside &= (places[:, 0] >= left) & (places[:, 1] <= left + width)
+        chosen = _trimmed([int(index) for index in np.flatnonzero(inside)], block)
+        if not chosen:
+            return None
+        _, y0, _, y1 = ink_box(places[chosen])
+        y0, y1 = (np.array((y0, y1)) + rng.normal(0, 2.5, 2)).round().clip(0, page.image.shape[0])
+        crop = page.image[int(y0) : max(int(y1), int(y0) + 12), max(left, 0) : left + width].copy()
+        _paint_over_cut_characters(crop, block, chosen, left, float(y0))
+        moved = places[chosen] - np.array((left, left, y0, 0), dtype=np.float32)
+        tokens, moved = _with_line_breaks(block, chosen, moved)
+        return self._reading(crop, TEXT_PROMPT, tokens, moved)
+
+    def _reading(
+        self, crop: NDArray[np.uint8], prompt: str, tokens: tuple[str, ...], places: NDArray[np.float32]
+    ) -> Sample:
+        image = resized(crop)
+        rows, columns = image.shape[0] // SQUARE, image.shape[1] // SQUARE
+        x = (places[:, 0] + places[:, 1]) / 2 * image.shape[1] / crop.shape[1]
+        y = places[:, 2] * image.shape[0] / crop.shape[0]
+        seen = (x >= 0) & (x < image.shape[1]) & (y >= 0) & (y < image.shape[0])
+        x, y = np.where(seen, x, 0).astype(int), np.where(seen, y, 0).astype(int)
+        squares = y // SQUARE * columns + x // SQUARE
+        slots = y % SQUARE // SLOT_HEIGHT * (SQUARE // SLOT_WIDTH) + x % SQUARE // SLOT_WIDTH
+        characters = np.zeros((rows * columns, SLOTS), dtype=np.int64)
+        ids = self._vocabulary.ids(tokens)
+        for number in np.flatnonzero(seen):
+            if tokens[number] not in _PLACELESS:
+                characters[squares[number], slots[number]] = 1 + ids[number]
+        guide = np.where(seen, squares, IGNORED)
+        return self._sample(image, prompt, list(tokens), guide.tolist(), {"characters": characters})
+
+    def _sample(
+        self,
+        image: NDArray[np.uint8],
+        prompt: str,
+        tokens: list[str],
+        guide: list[int],
+        labels: dict[str, NDArray[np.int64]],
+    ) -> Sample:
+        answer = np.array([*self._vocabulary.ids(tokens), self._vocabulary.end])
+        return Sample(image, prompt, answer, np.array([*guide, IGNORED]), labels)
+
+
+def thousandths(block: Block, width: int, height: int) -> tuple[int, int, int, int]:
+    """Return a block's box in the layout's units, 0–999, rounded outwards."""
+    x0, y0, x1, y1 = block.box
+    low = np.floor((1000 * x0 / width, 1000 * y0 / height)).clip(0, 998).astype(int)
+    high = np.ceil((1000 * x1 / width, 1000 * y1 / height)).clip(low + 1, 999).astype(int)
+    return int(low[0]), int(low[1]), int(high[0]), int(high[1])
+
+
+def _layout_labels(
+    side: int, blocks: tuple[Block, ...], boxes: list[tuple[int, int, int, int]]
+) -> dict[str, NDArray[np.int64]]:
+    """side: of the layout image, px."""
+    squares, units = side // SQUARE, 1000 / side  # units a px
+    kinds = np.zeros((side // PATCH, side // PATCH), dtype=np.int64)
+    corners = np.zeros((squares * squares, 2), dtype=np.int64)
+    offsets = np.full((squares * squares, 4), IGNORED)
+    ranks = np.full((squares * squares, 1), IGNORED)
+    for rank, (block, (x0, y0, x1, y1)) in enumerate(zip(blocks, boxes, strict=True)):
+        left, top, right, bottom = (round(value / units / PATCH) for value in (x0, y0, x1, y1))
+        kinds[top : max(bottom, top + 1), left : max(right, left + 1)] = 1 + BLOCK_TYPES.index(block.type)
+        for corner, (x, y) in enumerate(((x0, y0), (x1, y1))):
+            column, row = int(x / units), int(y / units)
+            square = row // SQUARE * squares + column // SQUARE
+            corners[square, corner] = 1
+            if corner == 0:
+                ranks[square] = min(rank, MAX_RANK)
+            offsets[square, 2 * corner : 2 * corner + 2] = column % SQUARE, row % SQUARE
+    by_square = kinds.reshape(squares, MERGE, squares, MERGE).transpose(0, 2, 1, 3).reshape(-1, MERGE * MERGE)
+    places = np.stack(np.divmod(np.arange(squares * squares), squares), axis=1)
+    return {"kinds": by_square, "corners": corners, "offsets": offsets, "ranks": ranks, "places": places}
+
+
+def _trimmed(chosen: list[int], block: Block) -> list[int]:
+    """Return the marks without spaces at either end."""
+    while chosen and block.tokens[chosen[0]] == " ":
+        chosen = chosen[1:]
+    while chosen and block.tokens[chosen[-1]] == " ":
+        chosen = chosen[:-1]
+    return chosen
+
+
+def _paint_over_cut_characters(crop: NDArray[np.uint8], block: Block, chosen: list[int], left: int, top: float) -> None:
+    """Paint over, in the colour of the paper, what is left and right of the chosen characters in each line."""
+    paper = np.uint8(np.percentile(crop, 85))
+    lines = block.lines[chosen]
+    for line in np.unique(lines):
+        x0, y0, x1, y1 = ink_box(block.places[np.array(chosen)[lines == line]])
+        rows = slice(max(0, int(y0 - top)), max(0, int(y1 - top) + 1))
+        crop[rows, : max(0, int(x0 - left) - 1)] = paper
+        crop[rows, max(0, int(x1 - left) + 2) :] = paper
+
+
+def _with_line_breaks(
+    block: Block, chosen: list[int], places: NDArray[np.float32]
+) -> tuple[tuple[str, ...], NDArray[np.float32]]:
+    """Return tokens and places with one space between lines, also where the window cut off a line's own."""
+    tokens: list[str] = []
+    kept: list[NDArray[np.float32]] = []
+    nowhere = np.full(4, np.nan, dtype=np.float32)
+    for number, index in enumerate(chosen):
+        if block.tokens[index] == " " and tokens[-1] == " ":
+            continue
+        if number and block.lines[index] != block.lines[chosen[number - 1]] and tokens[-1] != " ":
+            tokens.append(" ")
+            kept.append(nowhere)
+        tokens.append(block.tokens[index])
+        kept.append(places[number])
+    return tuple(tokens), np.stack(kept)

@@ -1,0 +1,63 @@
+"""The two settings: hours on two CPU cores, minutes on a GPU."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal, TypeAlias
+
+from sample_data.training.lessons import Plan, Stage
+from sample_data.training.train import Setting
+
+SettingName: TypeAlias = Literal["cpu", "gpu"]
+
+SETTINGS: dict[SettingName, Setting] = {
+    "cpu": Setting(
+        plan=Plan(
+            patches=1600,
+            samples=96,
+            text_parts=2,
+            layout_every=3,
+            layout_pages=1,
+            window_pages=1,
+            pool=120,
+            pages_per_lesson=0.25,
+            stages=(
+                Stage(500, 0.3, 0.5, eyes_only=True),
+                Stage(1600, 0.8, 0.2),
+                Stage(math.inf, 0.45, 0.25),
+            ),
+        ),
+        steps=16_000,
+        muon_lr=0.015,
+        adam_lr=0.0015,
+        layout_share=0.3,
+        num_workers=1,
+        num_threads=2,
+        exam_every=1000,
+    ),
+    "gpu": Setting(
+        plan=Plan(
+            patches=24_000,
+            samples=800,
+            text_parts=1,
+            layout_every=1,
+            layout_pages=12,
+            window_pages=8,
+            pool=60,
+            pages_per_lesson=6.0,
+            stages=(
+                Stage(300, 0.3, 0.5, eyes_only=True),
+                Stage(1200, 0.8, 0.2),
+                Stage(2400, 0.45, 0.25),
+                Stage(math.inf, 0.25, 0.2),
+            ),
+        ),
+        steps=5_000,
+        muon_lr=0.02,
+        adam_lr=0.002,
+        layout_share=1.0,
+        num_workers=14,
+        num_threads=1,
+        exam_every=3000,
+    ),
+}

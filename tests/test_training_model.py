@@ -1,0 +1,192 @@
+"""The sample model's training: the arithmetic is transformers', the crops are the product's, the run can be resumed."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from transformers import AutoTokenizer, Qwen2VLForConditionalGeneration
+
+from batchocr.data import Completion, Page
+from batchocr.protocol.mineru import MinerUProtocol
+from sample_data.training.batches import Batch, collate
+from sample_data.training.export import checkpoint_weights, export
+from sample_data.training.heads import heads
+from sample_data.training.lessons import Plan, Stage, Teacher, load_lessons
+from sample_data.training.losses import losses
+from sample_data.training.model import ReadingModel, Shape
+from sample_data.training.samples import Sampler, resized, thousandths
+from sample_data.training.scan import make_page
+from sample_data.training.settings import SETTINGS
+from sample_data.training.train import Training
+from sample_data.training.truth import TrainingPage
+from sample_data.training.vocabulary import LAYOUT_PROMPT, TEXT_PROMPT, Vocabulary
+
+VOCABULARY = Vocabulary()
+TINY = Shape(
+    len(VOCABULARY),
+    vision_width=32,
+    vision_depth=2,
+    vision_heads=2,
+    width=32,
+    depth=3,
+    num_heads=2,
+    mlp_width=48,
+    mrope_section=(2, 2, 4),
+)
+PLAN = Plan(200, 20, 2, 1000, 1, window_pages=1, pool=2, pages_per_lesson=0.5, stages=(Stage(math.inf, 0.6, 0.2),))
+SETTING = replace(SETTINGS["cpu"], plan=PLAN, steps=6, num_workers=0, exam_every=1000)
+
+
+@pytest.fixture(scope="module")
+def page() -> TrainingPage:
+    return make_page(8, 1)
+
+
+@pytest.fixture(scope="module")
+def batch(page: TrainingPage) -> Batch:
+    rng = np.random.default_rng(0)
+    block = next(block for block in page.blocks if block.type == "text")
+    left = float(block.places[0, 0]) - 3
+    sample = Sampler(VOCABULARY).fragment(page, block, range(2), (left, 240), rng)
+    assert sample is not None
+    return collate([sample, sample], VOCABULARY)
+
+
+def test_the_logits_are_those_of_transformers(batch: Batch, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = ReadingModel(TINY, heads(len(VOCABULARY)))
+    export(model, VOCABULARY, tmp_path)
+    theirs = Qwen2VLForConditionalGeneration.from_pretrained(tmp_path, dtype=torch.float32).eval()
+    written = {name: tensor.float() for name, tensor in checkpoint_weights(model).items()}
+    written["visual.patch_embed.proj.weight"] = written["visual.patch_embed.proj.weight"].sum(dim=(1, 2)).flatten(1)
+    model.load_state_dict(written, strict=False)
+
+    with torch.no_grad():
+        seen = model(batch, model.see(batch))
+
+        [(count, length)] = batch.runs
+        input_ids = batch.token_ids.view(count, length)
+        [(_, num_patches)] = batch.image_runs
+        rows, columns = (batch.patch_places[:num_patches].max(dim=0).values + 1).tolist()
+        logits = theirs(
+            input_ids=input_ids,
+            pixel_values=batch.patches().view(-1, 1, 1, 100).expand(-1, 3, 2, -1).reshape(-1, 600),
+            image_grid_thw=torch.tensor([(1, rows, columns)] * count),
+            mm_token_type_ids=(input_ids == VOCABULARY.image).int(),
+        ).logits.flatten(0, 1)[batch.answer_index]
+    assert torch.allclose(seen.logits, logits, atol=1e-4)
+
+
+def test_decoding_step_by_step_says_what_one_pass_says(page: TrainingPage) -> None:
+    torch.manual_seed(1)
+    sample = Sampler(VOCABULARY).block(page, page.blocks[1], np.random.default_rng(0))
+    batch = collate([sample], VOCABULARY)
+    model = ReadingModel(TINY, heads(len(VOCABULARY)))
+    answer = model.read(batch, end=VOCABULARY.end, max_tokens=12)
+    said = batch.answer_index[: len(answer) + 1]
+    batch.token_ids[said[1:]] = torch.tensor(answer)
+    assert model(batch, model.see(batch)).logits[: len(answer)].argmax(-1).tolist() == answer
+
+
+def test_the_tokenizer_that_is_shipped_gives_the_ids_of_the_vocabulary(tmp_path: Path) -> None:
+    VOCABULARY.tokenizer().save_pretrained(tmp_path)
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path)
+    content = [{"type": "image"}, {"type": "text", "text": TEXT_PROMPT}]
+    text = tokenizer.apply_chat_template(
+        [{"role": "user", "content": content}], tokenize=False, add_generation_prompt=True
+    )
+    before, after = VOCABULARY.chat(TEXT_PROMPT)
+    assert tokenizer(text)["input_ids"] == [*before, VOCABULARY.image, *after]
+    for words in ("A naïve “quote” – 3 × 4° …", "<fcel>a<nl>\\frac{a}{\\alpha }", "日本"):
+        ids = tokenizer(words)["input_ids"]
+        assert tokenizer.decode(ids) == words == VOCABULARY.text(ids)
+
+
+def test_a_crop_for_training_has_the_size_of_the_products(page: TrainingPage) -> None:
+    height, width = page.image.shape
+    boxes = [thousandths(block, width, height) for block in page.blocks]
+    protocol = MinerUProtocol(max_new_tokens=10, penalties=False)
+    reader = protocol.read(Page(Image.fromarray(page.image).convert("RGB"), 200))
+    next(reader)
+    lines = (
+        f"<|box_start|>{x0} {y0} {x1} {y1}<|box_end|><|ref_start|>text<|ref_end|><|rotate_up|>"
+        for x0, y0, x1, y1 in boxes
+    )
+    requests = reader.send([Completion("\n".join(lines), "stop", 1, 1, 1.0, 0.0, None)])
+    for (x0, y0, x1, y1), request in zip(boxes, requests, strict=True):
+        pixels = np.frombuffer(request.pixels.data, np.uint8).reshape(request.pixels.height, request.pixels.width, 3)
+        left, top, right, bottom = (
+            round(value / 1000 * side) for value, side in ((x0, width), (y0, height), (x1, width), (y1, height))
+        )
+        crop = page.image[top:bottom, left:right]
+        assert np.array_equal(resized(crop), resized(pixels[..., 0]))
+
+
+def test_the_labels_of_a_reading_stand_where_its_ink_is(page: TrainingPage) -> None:
+    sample = Sampler(VOCABULARY).block(page, page.blocks[1], np.random.default_rng(0))
+    labels = sample.labels["characters"]
+    rows, columns = sample.grid
+    dark = sample.image < 128
+    for square, slot in zip(*np.nonzero(labels), strict=True):
+        if VOCABULARY.text([labels[square, slot] - 1]).isalnum():
+            x, y = square % columns * 20 + slot % 4 * 5, square // columns * 20 + slot // 4 * 10
+            assert dark[max(0, y - 6) : y + 16, max(0, x - 6) : x + 11].any()
+    assert rows * columns == len(labels)
+
+
+def test_an_answer_to_the_layout_names_every_block_in_order(page: TrainingPage) -> None:
+    sample = Sampler(VOCABULARY).layout(page)
+    assert sample.prompt == LAYOUT_PROMPT
+    lines = VOCABULARY.text(sample.answer.tolist()).removesuffix("<|im_end|>").splitlines()
+    assert [line.split("<|ref_start|>")[1].split("<|ref_end|>")[0] for line in lines] == [b.type for b in page.blocks]
+
+
+def test_lessons_from_other_processes_depend_on_the_seed_and_the_step_alone() -> None:
+    lessons = load_lessons(PLAN, seed=5, start=4, num_workers=2)
+    later = load_lessons(PLAN, seed=5, start=5, num_workers=2)
+    next(lessons)
+    for one, other in zip(next(lessons), next(later), strict=True):
+        assert torch.equal(one.images, other.images)
+        assert torch.equal(one.token_ids, other.token_ids)
+
+
+def test_a_few_steps_make_the_losses_smaller(tmp_path: Path) -> None:
+    training = Training(replace(SETTING, warm_up=1), tmp_path, torch.device("cpu"), seed=0, shape=TINY)
+    lesson = Teacher(PLAN, VOCABULARY).lesson(np.random.default_rng(0), [make_page(8, 2)] * 2, 1)
+    first, *_, last = [sum(training.learn(lesson).values()) for _ in range(6)]
+    assert last < 0.9 * first
+
+
+def test_the_losses_are_much_the_same_in_bfloat16(batch: Batch) -> None:
+    torch.manual_seed(2)
+    model = ReadingModel(TINY, heads(len(VOCABULARY)))
+    exact = losses(model, heads(len(VOCABULARY)), batch)
+    with torch.autocast("cpu", torch.bfloat16):
+        rough = losses(model, heads(len(VOCABULARY)), batch)
+    assert {name: value.item() for name, value in rough.items()} == pytest.approx(
+        {name: value.item() for name, value in exact.items()}, rel=0.03
+    )
+
+
+def test_a_run_that_was_broken_off_ends_as_if_it_had_not_been(tmp_path: Path) -> None:
+    def train(folder: Path, until: int, resume: bool) -> Training:
+        training = Training(SETTING, folder, torch.device("cpu"), seed=3, shape=TINY)
+        if resume:
+            training.resume()
+        lessons = training.lessons()
+        while training.step < until:
+            training.learn(next(lessons))
+        training.save()
+        return training
+
+    whole = train(tmp_path / "whole", 4, resume=False)
+    train(tmp_path / "parts", 2, resume=False)
+    parts = train(tmp_path / "parts", 4, resume=True)
+    for one, other in zip(whole.model.parameters(), parts.model.parameters(), strict=True):
+        assert torch.equal(one, other)

@@ -1,0 +1,114 @@
+"""The training pages of the sample model: what they are said to hold is what they show."""
+
+from __future__ import annotations
+
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+from mineru_vl_utils.post_process.otsl2html import convert_otsl_to_html
+
+from sample_data.training.pages import compose_page
+from sample_data.training.scan import make_page, render
+from sample_data.training.table import draw_table, set_table
+from sample_data.training.truth import TrainingPage, block_of
+from sample_data.training.typesetting import MIDDLE, Sheet, Style
+
+SEEDS = range(16)
+IN_LIGATURES = "filﬁﬂ"
+
+
+@pytest.fixture(scope="module")
+def sheets() -> list[Sheet]:
+    return [compose_page(np.random.default_rng(seed)) for seed in SEEDS]
+
+
+@pytest.fixture(scope="module")
+def clean_pages(sheets: list[Sheet]) -> list[TrainingPage]:
+    return [render(sheet) for sheet in sheets]
+
+
+def test_the_truth_of_a_page_is_its_text_layer(sheets: list[Sheet], clean_pages: list[TrainingPage]) -> None:
+    for sheet in sheets:
+        spans = [
+            span
+            for block in sheet.page.get_text("rawdict")["blocks"]
+            for line in block.get("lines", ())
+            for span in line["spans"]
+        ]
+        shown = {
+            (char["c"], round(char["origin"][0]), round(char["origin"][1]))
+            for span in spans
+            for char in span["chars"]
+            if not char["c"].isspace() and char["c"] not in IN_LIGATURES and not _in_a_formula(sheet, *char["origin"])
+        }
+        said = {
+            (token, round(float(x0)), round(float(y + MIDDLE * size)))
+            for block in sheet.blocks
+            if block.type != "equation"
+            for token, (x0, _, y, size) in zip(block.tokens, block.places, strict=True)
+            if len(token) == 1 and token not in " " + IN_LIGATURES
+        }
+        assert said
+        assert {char for char, _, _ in shown} == {char for char, _, _ in said}
+        assert len(_close(shown, said)) == len(shown)
+        assert len(_close(said, shown)) == len(said)
+
+
+def _in_a_formula(sheet: Sheet, x: float, y: float) -> bool:
+    boxes = [block.box for block in sheet.blocks if block.type == "equation"]
+    return any(x0 - 1 <= x <= x1 + 1 and y0 - 1 <= y <= y1 + 1 for x0, y0, x1, y1 in boxes)
+
+
+def _close(some: set[tuple[str, int, int]], others: set[tuple[str, int, int]]) -> set[tuple[str, int, int]]:
+    """Those of some that are among the others, up to a point of rounding."""
+    near = [(dx, dy) for dx in (-1, 0, 1) for dy in (-1, 0, 1)]
+    return {(char, x, y) for char, x, y in some if any((char, x + dx, y + dy) in others for dx, dy in near)}
+
+
+def test_every_box_holds_ink(clean_pages: list[TrainingPage]) -> None:
+    for page in clean_pages:
+        for block in page.blocks:
+            x0, y0, x1, y1 = (round(edge) for edge in block.box)
+            crop = page.image[max(y0, 0) : y1, max(x0, 0) : x1]
+            assert crop.min() < 128, block.type
+
+
+def test_blocks_of_text_do_not_overlap(clean_pages: list[TrainingPage]) -> None:
+    for page in clean_pages:
+        covered = np.zeros(page.image.shape, dtype=np.int8)
+        for block in page.blocks:
+            x0, y0, x1, y1 = (round(edge) for edge in block.box)
+            covered[max(y0, 0) + 4 : y1 - 4, max(x0, 0) + 4 : x1 - 4] += 1
+        assert (covered > 1).mean() < 0.001
+
+
+def test_the_same_numbers_name_the_same_page_scanned_or_not() -> None:
+    first, again, other = make_page(3, 1), make_page(3, 1), make_page(3, 2)
+    assert np.array_equal(first.image, again.image)
+    assert [block.text for block in first.blocks] == [block.text for block in again.blocks]
+    assert [block.text for block in first.blocks] != [block.text for block in other.blocks]
+
+
+class _Cells(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows: list[int] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag == "tr":
+            self.rows.append(0)
+        if tag == "td":
+            self.rows[-1] += int(dict(attrs).get("colspan") or 1)
+
+
+def test_tables_are_well_formed_otsl() -> None:
+    style = Style("times", "regular", 10.0)
+    for seed in range(40):
+        sheet = Sheet(600.0, 600.0)
+        table = draw_table(np.random.default_rng(seed), style, 450.0)
+        otsl = block_of("table", set_table(sheet, table, 50.0, 50.0, padding=4.0)).text
+        cells = _Cells()
+        cells.feed(convert_otsl_to_html(otsl))
+        assert len(cells.rows) == otsl.count("<nl>")
+        assert len(set(cells.rows)) == 1
