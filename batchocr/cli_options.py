@@ -96,7 +96,7 @@ Backend = Annotated[
     ),
 ]
 MemoryFraction = Annotated[
-    float | None, _option("--memory-fraction", "F", _MODEL, "Share of the GPU's memory that may be used.")
+    float | None, _option("--memory-fraction", "F", _MODEL, "Share of the GPU memory that is free at the start to use.")
 ]
 MaxNewTokens = Annotated[int | None, _option("--max-new-tokens", "N", _MODEL, "Tokens written for one block, at most.")]
 NoPenalties = Annotated[

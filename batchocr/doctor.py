@@ -73,7 +73,7 @@ def examine(config: Config) -> Diagnosis:
         Finding("batchocr", f"{version('batchocr')}, Python {platform.python_version()}, {platform.system()}"),
         Finding("host", f"{usable_cores()} cores, {usable_memory_bytes() / _GIB:.1f} GiB of memory, for this process"),
         Finding("torch", f"{torch.__version__}, built {_cuda_build()}"),
-        _gpu(),
+        _gpu(device),
         *(_library(module, package) for module, package in _KERNEL_LIBRARIES.items()),
         Finding("runs on", f"{device}, {str(dtype).removeprefix('torch.')}, backend {name}", True),
         _shared_memory(),
@@ -101,12 +101,13 @@ def _cuda_build() -> str:
     return f"for CUDA {torch.version.cuda}" if torch.version.cuda else "without CUDA"
 
 
-def _gpu() -> Finding:
+def _gpu(device: torch.device) -> Finding:
     if not torch.cuda.is_available():
         why = "torch was built without CUDA" if torch.version.cuda is None else "no driver, or no device, was found"
         return Finding("NVIDIA GPU", f"none ({why}); the CPU does the work, at a few pages a minute with a real model")
-    properties = torch.cuda.get_device_properties(0)
-    free, total = (size / _GIB for size in torch.cuda.mem_get_info(0))
+    number = device.index or 0
+    properties = torch.cuda.get_device_properties(number)
+    free, total = (size / _GIB for size in torch.cuda.mem_get_info(number))
     driver = _NVIDIA_DRIVER.read_text().splitlines()[0] if _NVIDIA_DRIVER.exists() else "unknown driver"
     return Finding(
         "NVIDIA GPU",

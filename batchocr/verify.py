@@ -85,6 +85,8 @@ class Verifier:
 
     def _check_document(self, document: Document, source: str, rows: _Rows) -> Iterator[Finding]:
         if not rows.statuses:
+            if self._spec and not self._spec.pages(1):
+                return  # of a short document these pages do not exist, and how short it is no row says
             self.num_items += 1
             yield Finding("missing", source, None, "has no row")
             return
@@ -99,8 +101,11 @@ class Verifier:
                 yield Finding("failed", source, page_index, error_kind or "unknown")
 
     def _check_file(self, document: Document, source: str, rows: _Rows) -> Iterator[Finding]:
-        if document.error_kind is not None or rows.doc_id is None:
+        if rows.doc_id is None:
             return  # it could not be read, and its row says so
+        if document.error_kind is not None:
+            yield Finding("stale", source, None, f"cannot be read any more: {document.error_message}")
+            return
         try:
             doc_id = fingerprint(document.path)[0]
         except PageError as error:

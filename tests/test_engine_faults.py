@@ -131,6 +131,36 @@ def test_requests_that_come_while_suspects_run_alone_are_answered(
     }
 
 
+def test_a_request_that_breaks_the_engine_while_others_are_suspected_is_answered_once(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spoil(monkeypatch, model, [0, 2], break_down)
+    engine = RecoveringEngine(Engine(model, LIMITS))
+    for number in (0, 1):
+        engine.submit(number, request(number))
+    answered = [number for number, _ in engine.step(Meter())]
+    engine.submit(2, request(2))
+    while engine.has_work:
+        answered += [number for number, _ in engine.step(Meter())]
+    assert sorted(answered) == [0, 1, 2]
+
+
+def test_what_is_not_finite_does_not_stay_in_the_cache(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = answers(model, range(5))
+    spoil(monkeypatch, model, [1], lambda part: part.fill_(torch.nan))
+    engine = RecoveringEngine(Engine(model, LIMITS))
+    finished: dict[int, Completion] = {}
+    for numbers in ([1], [0, 2, 3, 4]):
+        for number in numbers:
+            engine.submit(number, request(number))
+        while engine.has_work:
+            finished.update(engine.step(Meter()))
+    assert finished.pop(1).error
+    assert {number: completion.text for number, completion in finished.items()} == {
+        number: expected[number].text for number in finished
+    }
+
+
 def test_a_cleared_engine_remembers_no_suspects(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     spoil(monkeypatch, model, [0], break_down)
     engine = RecoveringEngine(Engine(model, LIMITS))

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from batchocr.backend.base import SamplerRows, SamplingHints
+from batchocr.backend.device import HostDevice
 from batchocr.backend.kernels import sampling, vocabulary_piece
 from batchocr.backend.sampling import greedy_after_penalties
 from batchocr.data import Sampling
@@ -65,7 +66,7 @@ class BothSamplers:
         self._hints = SamplingHints(repetition=True, counts=True, ngram=True, longest=max_new_tokens)
         self._ops = RecordingOps(reference=True), RecordingOps(reference=False)
         self._samplers = [
-            Sampler(ops, num_rows=num_rows, vocab_size=vocab_size, max_new_tokens=max_new_tokens, device=device)
+            Sampler(ops, HostDevice(device), num_rows=num_rows, vocab_size=vocab_size, max_new_tokens=max_new_tokens)
             for ops in self._ops
         ]
 

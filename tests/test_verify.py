@@ -46,7 +46,7 @@ def write(out: Path, rows: Sequence[PageResult], facts: RunFacts = FACTS) -> Pat
     return out
 
 
-def verify(out: Path | str, documents: Path, *options: str) -> tuple[int, list[str]]:
+def verify(out: Path | str, documents: Path | str, *options: str) -> tuple[int, list[str]]:
     """The exit code, and what was printed."""
     command = [sys.executable, "-m", "batchocr", "verify", str(out), str(documents), *options]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
@@ -124,6 +124,21 @@ def test_the_tables_of_all_shards_are_compared_together(tmp_path: Path, document
 def test_pages_left_out_on_purpose_are_not_missing(tmp_path: Path, documents: Path) -> None:
     out = write(tmp_path / "table.parquet", [ROWS[0], ROWS[2], ROWS[3]])
     assert verify(out, documents, "--max-page-error-rate", "1", "--pages", "1,r1")[0] == 0
+
+
+def test_a_named_file_that_is_gone_is_stale(tmp_path: Path, documents: Path) -> None:
+    gone, kept = (str(documents / name) for name in ("a.pdf", "b.pdf"))
+    rows = [replace(row, source=str(documents / row.source)) for row in ROWS]
+    out = write(tmp_path / "table.parquet", rows)
+    Path(gone).unlink()
+    code, lines = verify(out, gone, kept, "--max-page-error-rate", "1")
+    assert (code, lines[0]) == (3, f"stale     {gone}: cannot be read any more: {gone} does not exist")
+
+
+def test_a_document_too_short_for_the_pages_asked_for_is_not_missing(tmp_path: Path, documents: Path) -> None:
+    (documents / "short.pdf").write_bytes(b"one page")
+    out = write(tmp_path / "table.parquet", ROWS[1:])
+    assert verify(out, documents, "--max-page-error-rate", "1", "--pages", "2-3")[0] == 0
 
 
 def test_a_table_that_is_not_there_is_an_error_that_says_so(tmp_path: Path, documents: Path) -> None:

@@ -33,6 +33,10 @@ def select_device(name: str) -> torch.device:
         if device.type not in _DEVICE_TYPES:
             raise UsageError(f"--device {name} cannot be used: choose auto, or one of {', '.join(_DEVICE_TYPES)}")
         torch.empty(1, device=device)
+        if device.type == "cuda":
+            # Triton launches on the thread's current device, so it has to be this one from the first trial on.
+            device = torch.device("cuda", device.index or 0)
+            torch.cuda.set_device(device)
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         reason = str(error).splitlines()[0].partition(". ")[0]
         raise UsageError(f"--device {name} cannot be used here: {reason}") from error
@@ -77,12 +81,12 @@ def kernels_in_use(ops: Ops) -> str:
     return "; ".join(f"{choice.operation}: {choice.taken}" for choice in choices)
 
 
-def vision_ops(ops: Ops, vit_dtype: VitDType) -> Ops:
+def vision_ops(ops: Ops, vit_dtype: VitDType, dtype: torch.dtype) -> Ops:
     """The operations for the vision model. Raises UsageError where the backend has no fp8."""
     if vit_dtype == "auto":
         return ops
-    if ops.name != "cuda":
-        raise UsageError("--vit-dtype fp8 needs an NVIDIA GPU and --dtype bfloat16.")
+    if ops.name != "cuda" or dtype != torch.bfloat16:
+        raise UsageError("--vit-dtype fp8 needs an NVIDIA GPU, --backend cuda and --dtype bfloat16.")
     assert isinstance(ops, CudaOps)
     return ops.with_fp8()
 

@@ -64,7 +64,7 @@ class CudaDevice:
 
     @contextmanager
     def main(self) -> Iterator[None]:
-        self._main.wait_stream(torch.cuda.current_stream())
+        self._main.wait_stream(torch.cuda.current_stream(self.torch_device))
         with torch.cuda.stream(self._main):
             yield
 
@@ -93,9 +93,6 @@ class CudaDevice:
             return result
 
         return replay
-
-    def release_cached_memory(self) -> None:
-        torch.cuda.empty_cache()
 
 
 def device_seconds(call: Callable[[], object]) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
@@ -23,6 +24,8 @@ from batchocr.backend.cuda import (
 from batchocr.backend.fp8 import Fp8Linear, fits_fp8
 from batchocr.backend.reference import ReferenceOps, activate
 from batchocr.backend.trial import Candidate, Choice, Trial, choose
+
+logger = logging.getLogger(__name__)
 
 Operation = TypeVar("Operation")
 Timer = Callable[[Callable[[], object]], float]
@@ -55,7 +58,10 @@ def try_all(device: torch.device, dtype: torch.dtype, timer: Timer) -> CudaOps:
         patches=trials.patches(),
     )
     fp8 = trials.fp8_linear() if dtype == torch.bfloat16 else None
-    return CudaOps(kernels, trials.choices, fp8)
+    ops = CudaOps(kernels, trials.choices, fp8)
+    if not ops.capturable:
+        logger.warning("no fast paged attention or sampling works on this GPU: decoding is slow; see `batchocr doctor`")
+    return ops
 
 
 class CudaTrials:

@@ -66,10 +66,6 @@ class Device(Protocol):
         """The function as a graph to replay: the same work on the same buffers. None where there are no graphs."""
         ...
 
-    def release_cached_memory(self) -> None:
-        """Give memory that is held but not in use back to the device, after an allocation failed."""
-        ...
-
 
 class DeviceClock:
     """Times of marks, in seconds since the clock was made. Moves its origin along: an event's timer loses digits."""
@@ -134,6 +130,3 @@ class HostDevice:
 
     def capture(self, function: Callable[[], Result]) -> Callable[[], Result] | None:
         return None
-
-    def release_cached_memory(self) -> None:
-        return

@@ -209,6 +209,8 @@ class DecodeStage:
     def _take(self, sequence: Sequence, token: int, logprob: float) -> Completion | None:
         """Take the newest token. Returns the whole answer where the sequence ends with it."""
         if not math.isfinite(logprob):
+            # Attention multiplies masked tokens by 0, and 0 · NaN is NaN: whoever gets these blocks next would see it.
+            self.cache.wipe(self._upload(sequence.block_table))
             return failed_completion("the model computed values that are not finite")
         reason = self._append(sequence, token, logprob)
         if reason is None:

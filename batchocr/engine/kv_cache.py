@@ -18,7 +18,8 @@ class KVCache:
         self.pool = pool
         self.num_blocks: int = pool.shape[2] - 1
         self.block_size: int = pool.shape[3]
-        self._free = list(range(self.num_blocks, SCRATCH_BLOCK, -1))
+        self._free: list[int] = []
+        self.reset()
 
     @property
     def num_free(self) -> int:
@@ -28,6 +29,14 @@ class KVCache:
     def num_tokens(self) -> int:
         """Tokens the whole pool holds."""
         return self.num_blocks * self.block_size
+
+    def reset(self) -> None:
+        """Take every block back, whoever holds it."""
+        self._free = list(range(self.num_blocks, SCRATCH_BLOCK, -1))
+
+    def wipe(self, blocks: Tensor) -> None:
+        """Set these blocks to zero. blocks: int64 [n] on the pool's device."""
+        self.pool.index_fill_(2, blocks, 0.0)
 
     def blocks_for(self, num_tokens: int) -> int:
         return -(-num_tokens // self.block_size)

@@ -109,13 +109,15 @@ def max_image_tokens(architecture: Architecture) -> int:
 def _working_bytes(limits: EngineLimits, architecture: Architecture, value_bytes: int) -> int:
     """Memory for everything but weights and KV cache, at the largest batches: counted, not measured.
 
-    A patch in the ViT: its byte and its value form, the residual and its norm, [q, k, v], the attention's output, and
-    the MLP's inner row. A token in prefill: the same for the language model. Rows of
-    the sampler; logits of a step, as they come and in float32.
+    A patch in the ViT: its byte and its value form, the residual and its norm, [q, k, v], the attention's output, the
+    MLP's inner row, the rotary tables, and what its image took before it was resized, up to 12 times its own bytes. A
+    token in prefill: the same for the language model. Rows of the sampler; logits of a step, as they come and in
+    float32.
     """
     vision, language = architecture.vision, architecture.language
-    patches = max(limits.vit_max_patches, 4 * max_image_tokens(architecture))
-    patch = 3 * vision.patch_size**2 * (1 + value_bytes) + (6 * vision.width + vision.mlp_width) * value_bytes
+    patches = max(limits.vit_max_patches, vision.merge_size**2 * max_image_tokens(architecture))
+    patch = vision.patch_width * (13 + value_bytes) + (6 * vision.width + vision.mlp_width) * value_bytes
+    patch += 3 * vision.head_dim * 4
     prefill_tokens = max(limits.prefill_max_tokens, _longest_request(limits, architecture))
     token = (6 * language.width + 3 * language.mlp_width) * value_bytes
     row = language.vocab_size * (3 + value_bytes + 4) + limits.max_new_tokens * 10

@@ -68,7 +68,8 @@ class RecoveringEngine:
         self._engine.clear()
         if self._on_trial is None:
             logger.warning("the engine failed (%s); running the %d requests in hand alone", what, len(self._in_hand))
-            self._suspects.extend(self._in_hand.items())
+            # Anew: what was in hand holds the suspects that are still open, too.
+            self._suspects = deque(self._in_hand.items())
             return []
         self._failures += 1
         if self._failures >= _MAX_FAILURES:

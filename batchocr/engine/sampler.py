@@ -19,11 +19,17 @@ class Sampler:
         self._ops = ops
         self._device = device
         self._rows = new_rows(num_rows + 1, vocab_size, max_new_tokens, device.torch_device)
-        self._free = list(range(num_rows - 1, -1, -1))
+        self._num_rows = num_rows
+        self._free: list[int] = []
+        self.reset()
 
     @property
     def num_free(self) -> int:
         return len(self._free)
+
+    def reset(self) -> None:
+        """Take every row back, whoever holds it."""
+        self._free = list(range(self._num_rows - 1, -1, -1))
 
     def bind(self, sampling: Sampling, prompt_ids: tuple[int, ...], output_ids: list[int]) -> int:
         """Reset a free row for a sequence and return it. output_ids: what it put out before it was put back."""

@@ -81,11 +81,12 @@ class Scheduler:
         sequence.embeddings = None
 
     def clear(self) -> None:
-        """Forget every sequence, running or waiting."""
-        for sequence in list(self.running):
-            self.retire(sequence)
+        """Forget every sequence, running or waiting, and whatever one may have held when an exception broke in."""
+        self.running.clear()
         self._put_back.clear()
         self._queue.clear()
+        self._cache.reset()
+        self._sampler.reset()
 
     def _put_back_one(self, sequence: Sequence) -> None:
         self.running.remove(sequence)

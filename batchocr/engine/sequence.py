@@ -19,10 +19,9 @@ class Sequence:
     """A request's state: owned by the vision stage first, then by the decode stage.
 
     positions: int64 [3, prompt] on the host. position_shift: what the position of a token behind the image is ahead of
-    its index; below 0, for an image takes up fewer positions than it has tokens. pixels: until the vision stage has
-    read them. embeddings: [image tokens, width] on the device, to be read once `encoded` is done; kept until the end,
-    for a second prefill after having been put back. row: on the device, while it decodes. num_unread: tokens put out
-    that the host has not yet read.
+    its index; below 0, for an image takes up fewer positions than it has tokens. embeddings: [image tokens, width] on
+    the device, to be read once `encoded` is done; kept until the end, for a second prefill after having been put back.
+    row: on the device, while it decodes. num_unread: tokens put out that the host has not yet read.
     """
 
     request_id: int
@@ -32,7 +31,7 @@ class Sequence:
     grid: PatchGrid
     resize_to: tuple[int, int] | None
     sampling: Sampling
-    pixels: Pixels | None
+    pixels: Pixels
     embeddings: Tensor | None = None
     encoded: Mark | None = None
     row: int | None = None

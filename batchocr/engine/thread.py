@@ -54,11 +54,15 @@ class EngineThread:
         return completions
 
     def close(self) -> None:
-        """End the thread after the step in hand; what was submitted and is not finished is dropped."""
+        """End the thread after the step in hand; what was submitted and is not finished is dropped.
+
+        An engine that broke is left as it is: its device may refuse everything by now.
+        """
         self._submitted.put(None)
         self._thread.join()
         sys.setswitchinterval(self._switch_interval_s)
-        self._engine.clear()
+        if self._error is None:
+            self._engine.clear()
 
     def _run(self) -> None:
         try:

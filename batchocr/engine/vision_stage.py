@@ -60,8 +60,8 @@ class VisionStage:
 
         wait: whether there is nothing to do meanwhile, so that the oldest batch on the device is worth waiting for.
         """
-        if len(self._launched) < _MAX_LAUNCHED:
-            self._launch(meter)
+        while len(self._launched) < _MAX_LAUNCHED and self._launch(meter):
+            pass
         if self._launched and wait:
             self._launched[0].encoded.wait()
         while self._launched and self._launched[0].encoded.is_done():
@@ -73,10 +73,11 @@ class VisionStage:
         while self._launched:
             self._launched.popleft().encoded.wait()
 
-    def _launch(self, meter: Meter) -> None:
+    def _launch(self, meter: Meter) -> bool:
+        """Start the next batch. Returns False where none waits, or it did not fit the memory."""
         sequences = self._next_batch()
         if not sequences:
-            return
+            return False
         try:
             with self._device.beside():
                 self._launched.append(self._encode(sequences))
@@ -84,14 +85,14 @@ class VisionStage:
             if len(sequences) == 1:
                 raise
             self._shrink(sequences, meter)
-            return
+            return False
         for sequence in sequences:
-            sequence.pixels = None
             self._queue.reserve(sequence)
+        return True
 
     def _encode(self, sequences: list[Sequence]) -> _Batch:
         begun = self._device.mark()
-        images = [(sequence.pixels, sequence.resize_to) for sequence in sequences if sequence.pixels is not None]
+        images = [(sequence.pixels, sequence.resize_to) for sequence in sequences]
         patches = self._model.preprocessor.patches(images)
         preprocessed = self._device.mark()
         embeddings = self._model.vision.encode(patches, [sequence.grid for sequence in sequences])
@@ -104,12 +105,11 @@ class VisionStage:
         return _Batch(sequences, begun, preprocessed, encoded)
 
     def _shrink(self, sequences: list[Sequence], meter: Meter) -> None:
-        """The batch did not fit the device's memory: from now on half as much, this batch included."""
+        """The batch did not fit the device's memory: from now on half as many patches at most."""
         for sequence in sequences:
             # Ahead of all that wait: they were taken from there.
             heapq.heappush(self._waiting, (-(1 << 30), next(self._arrivals), sequence))
-        self._device.release_cached_memory()
-        self._max_patches = max(1, sum(sequence.num_patches for sequence in sequences) // 2)
+        self._max_patches = max(1, self._max_patches // 2)
         meter.halve_vit_batch()
         logger.warning(
             "A ViT batch did not fit the GPU's memory; going on with at most %d patches a batch (--vit-max-patches).",
