@@ -236,7 +236,7 @@ class DecodeStage:
         return slots.flatten()[: sequence.num_tokens]
 
     def _upload(self, values: list[int]) -> Tensor:
-        return self._device.upload(torch.tensor(values))
+        return self._device.upload(torch.tensor(values, dtype=torch.int64))
 
 
 def _hints(batch: list[Sequence]) -> SamplingHints:
