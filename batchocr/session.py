@@ -76,7 +76,7 @@ class Session:
             ops = backend.make_ops(self.backend, self.device, self.dtype)
             self._kernels = backend.kernels_in_use(ops)
             device = backend.open_device(self.device)
-            vision_ops = backend.vision_ops(ops, self.config.vit_dtype, self.dtype)
+            vision_ops = backend.vision_ops(ops, self.config.vit_dtype)
             model = load_model(self._folder, device=device, dtype=self.dtype, ops=ops, vision_ops=vision_ops)
             self._engine = Engine(model, self.limits)
         return self._engine

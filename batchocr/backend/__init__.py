@@ -81,11 +81,11 @@ def kernels_in_use(ops: Ops) -> str:
     return "; ".join(f"{choice.operation}: {choice.taken}" for choice in choices)
 
 
-def vision_ops(ops: Ops, vit_dtype: VitDType, dtype: torch.dtype) -> Ops:
+def vision_ops(ops: Ops, vit_dtype: VitDType) -> Ops:
     """The operations for the vision model. Raises UsageError where the backend has no fp8."""
     if vit_dtype == "auto":
         return ops
-    if ops.name != "cuda" or dtype != torch.bfloat16:
+    if ops.name != "cuda":
         raise UsageError("--vit-dtype fp8 needs an NVIDIA GPU, --backend cuda and --dtype bfloat16.")
     assert isinstance(ops, CudaOps)
     return ops.with_fp8()

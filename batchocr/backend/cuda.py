@@ -70,11 +70,11 @@ class CudaOps:
         self.capturable = all(taken[name] != "reference" for name in ("paged_attention", "sample"))
 
     def with_fp8(self) -> CudaOps:
-        """The same operations with linear layers in fp8. Raises UsageError on a GPU that has none."""
+        """The same operations with linear layers in fp8. Raises UsageError where there are none."""
         if self._fp8 is None:
             raise UsageError(
-                "--vit-dtype fp8 does not work on this GPU: it takes one of compute capability 8.9 or higher "
-                "(RTX 40, L40S, H100, H200, …); `batchocr doctor` says what was tried."
+                "--vit-dtype fp8 needs --dtype bfloat16 and a GPU of compute capability 8.9 or higher (RTX 40, L40S, "
+                "H100, H200, …); `batchocr doctor` says what was tried."
             )
         return CudaOps(replace(self._kernels, linear=self._fp8), self.choices, None)
 
