@@ -152,7 +152,7 @@ def doctor(
 def verify(
     out: options.Table,
     inputs: options.Inputs,
-    model: options.Model = None,
+    model: options.ModelToCompare = None,
     revision: options.Revision = None,
     pages: options.Pages = None,
     max_page_error_rate: options.MaxPageErrorRate = None,

@@ -42,6 +42,10 @@ Table = Annotated[
     str,
     typer.Argument(metavar="OUT", show_default=False, help="A table, or a quoted glob that names those of all shards."),
 ]
+ModelToCompare = Annotated[
+    str | None,
+    _option("--model", "NAME_OR_DIR", _MODEL, "The model that should have written the table.", default="not compared"),
+]
 Out = Annotated[str, _option("--out", "PATH", _INPUT, "The table to write: NAME.parquet or NAME.jsonl.")]
 Pages = Annotated[
     str | None,
