@@ -39,7 +39,7 @@ TINY = Shape(
     mlp_width=48,
     mrope_section=(2, 2, 4),
 )
-PLAN = Plan(200, 20, 2, 1000, 1, window_pages=1, pool=2, pages_per_lesson=0.5, stages=(Stage(math.inf, 0.6, 0.2),))
+PLAN = Plan(200, 20, 2, 1000, 1, quartered=0.5, pool=2, pages_per_lesson=0.5, stages=(Stage(math.inf, 0.6, 0.2),))
 SETTING = replace(SETTINGS["cpu"], plan=PLAN, steps=6, num_workers=0, exam_every=1000)
 
 

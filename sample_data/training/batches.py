@@ -36,7 +36,7 @@ class Batch:
     num_answers, the answer tokens of each of its segments. image_index: which
     tokens are the image's, [image tokens]. answer_index: which say the answer, [answer tokens]: each its next token,
     `answer`. guide: the index of the token that each should look at, or IGNORED. labels: by head, which image tokens
-    are asked and the classes of their slots. is_layout, eyes_only: of all samples.
+    are asked and the classes of their slots. is_layout: of all samples.
     """
 
     images: Tensor
@@ -53,7 +53,6 @@ class Batch:
     labels: dict[str, tuple[Tensor, Tensor]]
     num_samples: int
     is_layout: bool
-    eyes_only: bool
 
     def patches(self) -> Tensor:
         """Return the normalised patches, float32."""
@@ -71,23 +70,28 @@ class Batch:
 def collate(samples: Sequence[Sample], vocabulary: Vocabulary) -> Batch:
     """Return the batch of these samples, those of one size next to each other."""
     samples = sorted(samples, key=lambda sample: (sample.grid, len(sample.answer)))
-    grids = [sample.grid for sample in samples]
+    looks = [_looks(sample) for sample in samples]
+    orders = [np.concatenate(look) for look in looks]
     token_ids: list[int] = []
-    positions, image_index, answer_index, guide, lengths = [], [], [], [], []
-    for sample, (rows, columns) in zip(samples, grids, strict=True):
+    images, places, positions, image_index, answer_index, guide, lengths = [], [], [], [], [], [], []
+    for sample, order in zip(samples, orders, strict=True):
+        rows, columns = sample.grid
         before, after = vocabulary.chat(sample.prompt)
         image_start, num_image = len(token_ids) + len(before), rows * columns
         ids = [*before, *[vocabulary.image] * num_image, *after, *sample.answer[:-1].tolist()]
-        image_index.append(np.arange(image_start, image_start + num_image))
+        image_index.append(image_start + order)
+        images.append(_squares(sample.image)[order].reshape(-1, PATCH * PATCH))
+        by_square = vision_positions(MERGE * rows, MERGE * columns, MERGE).view(num_image, -1, 2)
+        places.append(by_square[order].flatten(0, 1))
         token_ids += ids
         answer_index.append(np.arange(len(token_ids) - len(sample.answer), len(token_ids)))
         guide.append(np.where(sample.guide == IGNORED, IGNORED, image_start + sample.guide))
         positions.append(mrope_positions(len(ids), len(before), rows, columns))
         lengths.append((len(ids), len(sample.answer)))
     return Batch(
-        images=torch.from_numpy(np.concatenate([_squares(sample.image) for sample in samples])),
-        patch_places=torch.cat([vision_positions(MERGE * rows, MERGE * columns, MERGE) for rows, columns in grids]),
-        image_runs=_runs([sample.num_patches for sample in samples]),
+        images=torch.from_numpy(np.concatenate(images)),
+        patch_places=torch.cat(places),
+        image_runs=_runs([MERGE**2 * len(squares) for look in looks for squares in look]),
         token_ids=torch.tensor(token_ids),
         positions=torch.cat(positions, dim=1),
         runs=tuple((count, length) for count, (length, _) in _runs(lengths)),
@@ -96,19 +100,26 @@ def collate(samples: Sequence[Sample], vocabulary: Vocabulary) -> Batch:
         answer_index=torch.from_numpy(np.concatenate(answer_index)),
         answer=torch.from_numpy(np.concatenate([sample.answer for sample in samples])),
         guide=torch.from_numpy(np.concatenate(guide)),
-        labels=_labels(samples),
+        labels=_labels(samples, orders),
         num_samples=len(samples),
         is_layout=samples[0].prompt == LAYOUT_PROMPT,
-        eyes_only=samples[0].eyes_only,
     )
 
 
+def _looks(sample: Sample) -> list[NDArray[np.int64]]:
+    """Return the squares that the ViT sees at once: all of the image, or each quarter."""
+    squares = np.arange(sample.grid[0] * sample.grid[1]).reshape(sample.grid)
+    if not sample.in_quarters:
+        return [squares.flatten()]
+    return [part.flatten() for half in np.array_split(squares, 2) for part in np.array_split(half, 2, axis=1)]
+
+
 def _squares(image: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Return the patches of an image, [patches, patch²], merge square after merge square."""
+    """Return the patches of an image, [merge squares, merge², patch²]."""
     height, width = image.shape
     side = MERGE * PATCH
     squares = image.reshape(height // side, MERGE, PATCH, width // side, MERGE, PATCH).transpose(0, 3, 1, 4, 2, 5)
-    return np.ascontiguousarray(squares).reshape(-1, PATCH * PATCH)
+    return np.ascontiguousarray(squares).reshape(-1, MERGE * MERGE, PATCH * PATCH)
 
 
 def _runs(values: Sequence[T]) -> tuple[tuple[int, T], ...]:
@@ -116,16 +127,15 @@ def _runs(values: Sequence[T]) -> tuple[tuple[int, T], ...]:
     return tuple((len(list(run)), value) for value, run in groupby(values))
 
 
-def _labels(samples: Sequence[Sample]) -> dict[str, tuple[Tensor, Tensor]]:
+def _labels(samples: Sequence[Sample], orders: Sequence[NDArray[np.int64]]) -> dict[str, tuple[Tensor, Tensor]]:
     found: dict[str, tuple[list[NDArray[np.int64]], list[NDArray[np.int64]]]] = {}
     first = 0
-    for sample in samples:
-        num_tokens = sample.grid[0] * sample.grid[1]
+    for sample, order in zip(samples, orders, strict=True):
         for name, classes in sample.labels.items():
             asked, known = found.setdefault(name, ([], []))
-            asked.append(np.arange(first, first + num_tokens))
-            known.append(classes)
-        first += num_tokens
+            asked.append(np.arange(first, first + len(order)))
+            known.append(classes[order])
+        first += len(order)
     return {
         name: (torch.from_numpy(np.concatenate(asked)), torch.from_numpy(np.concatenate(known)))
         for name, (asked, known) in found.items()

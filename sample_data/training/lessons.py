@@ -45,8 +45,6 @@ _BLOCK_SHARES = {
     **dict.fromkeys(_RARE_TYPES, 0.02),
 }
 
-_WINDOW_SIDE = 12  # squares, about half of a layout image
-
 
 @dataclass(frozen=True, slots=True)
 class Stage:
@@ -66,8 +64,8 @@ class Plan:
     """How lessons are filled.
 
     patches, samples: of text in a lesson, about and at most; text_parts: batches they make. layout_every: lessons;
-    layout_pages: in each of those. window_pages: pages in each lesson of which the ViT sees windows. pool: pages at
-    hand; pages_per_lesson: how many of them are replaced.
+    layout_pages: in each of those; quartered: the share of layouts of which the ViT sees quarters. pool: pages at hand;
+    pages_per_lesson: how many of them are replaced.
     """
 
     patches: int
@@ -75,7 +73,7 @@ class Plan:
     text_parts: int
     layout_every: int
     layout_pages: int
-    window_pages: int
+    quartered: float
     pool: int
     pages_per_lesson: float
     stages: tuple[Stage, ...]
@@ -93,7 +91,7 @@ class Teacher:
         self._sampler = Sampler(vocabulary)
 
     def lesson(self, rng: np.random.Generator, pages: Sequence[TrainingPage], step: int) -> Lesson:
-        """Return the batches of one step: texts in so many parts of about one size, windows and layouts."""
+        """Return the batches of one step: texts in so many parts of about one size, and layouts."""
         stage = self._plan.stage(step)
         kind = rng.uniform()
         if kind < stage.line + stage.lines:
@@ -103,12 +101,10 @@ class Teacher:
         layouts: list[Sample] = []
         if step % self._plan.layout_every == 0:
             chosen = rng.choice(len(pages), self._plan.layout_pages, replace=False)
-            layouts = [self._sampler.layout(pages[index]) for index in chosen]
-        windows: list[Sample] = []
-        for index in rng.choice(len(pages), self._plan.window_pages, replace=False):
-            windows += self._sampler.layout_windows(pages[index], _WINDOW_SIDE, rng)
+            in_quarters = bool(rng.uniform() < self._plan.quartered)
+            layouts = [self._sampler.layout(pages[index], in_quarters=in_quarters) for index in chosen]
         by_core = [texts[number :: self._plan.text_parts] for number in range(self._plan.text_parts)]
-        parts = [part for part in (layouts, *by_core, windows) if part]
+        parts = [part for part in (layouts, *by_core) if part]
         return [collate(part, self._vocabulary) for part in parts]
 
     def _fragments(self, rng: np.random.Generator, pages: Sequence[TrainingPage], num_lines: int) -> list[Sample]:

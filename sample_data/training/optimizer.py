@@ -1,7 +1,7 @@
 """Muon for the matrices, AdamW for the rest.
 
-Source: Jordan et al., "Muon: an optimizer for hidden layers in neural networks", 2024. torch's own computes in
-bfloat16, which is slow on a CPU.
+Source: Jordan et al., "Muon: an optimizer for hidden layers in neural networks", 2024. torch's own takes
+matrices one by one, which takes longer where they are small.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ def orthogonalised(matrices: Tensor) -> Tensor:
     """Return roughly the nearest orthogonal matrices. matrices: [n, rows, columns]."""
     a, b, c = _COEFFICIENTS
     tall = matrices.shape[1] > matrices.shape[2]
-    x = matrices.mT if tall else matrices
+    x = (matrices.mT if tall else matrices).bfloat16()
     x = x / (x.norm(dim=(1, 2), keepdim=True) + 1e-7)
     for _ in range(_NEWTON_SCHULZ_STEPS):
         gram = x @ x.mT
         x = a * x + (b * gram + c * gram @ gram) @ x
-    return x.mT if tall else x
+    return (x.mT if tall else x).to(matrices.dtype)
 
 
 class Muon(torch.optim.Optimizer):

@@ -38,14 +38,14 @@ def draw_page_style(rng: np.random.Generator) -> PageStyle:
     """Return how a page looks."""
     width, height = _PAPERS[rng.integers(len(_PAPERS))]
     family = FAMILIES[rng.choice(3, p=(0.38, 0.47, 0.15))]
-    columns = 2 if rng.uniform() < 0.35 and width > 450 else 1
+    columns = 2 if rng.uniform() < 0.25 and width > 450 else 1
     size = float(np.clip(rng.normal(10.6, 1.4), 8.5, 13.5)) if rng.uniform() < 0.88 else rng.uniform(13, 18)
     body = Style(
         family, "regular", min(size, 11.0) if columns == 2 else size, rng.uniform(1.12, 1.6), rng.uniform() < 0.3
     )
     heading_family = family if rng.uniform() < 0.7 else pick(rng, FAMILIES)
     face = ("bold", "bold-italic", "italic")[rng.choice(3, p=(0.85, 0.05, 0.1))]
-    spaced = rng.uniform() < 0.7
+    spaced = rng.uniform() < 0.9
     side = width * rng.uniform(0.08, 0.16)
     return PageStyle(
         width=width,

@@ -36,7 +36,8 @@ class Sample:
     """An image, a question and its answer.
 
     image: uint8 [h, w], multiples of SQUARE. answer: token ids, the end token too. guide: for each of them the image
-    token that holds its ink, or IGNORED. labels: by head, [image tokens, slots].
+    token that holds its ink, or IGNORED. labels: by head, [image tokens, slots]. in_quarters: the ViT sees each quarter
+    of the image by itself: what begins where can mostly be told from near by, at a third of the cost.
     """
 
     image: NDArray[np.uint8]
@@ -44,7 +45,7 @@ class Sample:
     answer: NDArray[np.int64]
     guide: NDArray[np.int64]
     labels: dict[str, NDArray[np.int64]]
-    eyes_only: bool = False
+    in_quarters: bool = False
 
     @property
     def grid(self) -> tuple[int, int]:
@@ -75,7 +76,7 @@ class Sampler:
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
 
-    def layout(self, page: TrainingPage) -> Sample:
+    def layout(self, page: TrainingPage, *, in_quarters: bool = False) -> Sample:
         """Return the question about the page's layout."""
         shown = Image.fromarray(page.image).resize((LAYOUT_SIZE, LAYOUT_SIZE), Image.Resampling.BICUBIC)
         image = resized(np.asarray(shown))
@@ -91,29 +92,7 @@ class Sampler:
             tokens += ["<|ref_start|>", block.type, "<|ref_end|>", "<|rotate_up|>", "\n"]
             guide += [start, start, IGNORED, IGNORED, IGNORED]
         labels = _layout_labels(image.shape[0], page.blocks, boxes)
-        return self._sample(image, LAYOUT_PROMPT, tokens, guide, labels)
-
-    def layout_windows(self, page: TrainingPage, side: int, rng: np.random.Generator) -> list[Sample]:
-        """Return two windows of the page's layout image, `side` squares wide and high, for the ViT alone.
-
-        What begins where can mostly be told from near by, and a window costs a tenth of a page.
-        """
-        whole = self.layout(page)
-        rows, columns = whole.grid
-        windows = []
-        for top, left in rng.integers(0, (rows - side + 1, columns - side + 1), (2, 2)):
-            image = whole.image[top * SQUARE : (top + side) * SQUARE, left * SQUARE : (left + side) * SQUARE]
-            labels = {
-                name: label.reshape(rows, columns, -1)[top : top + side, left : left + side].reshape(side * side, -1)
-                for name, label in whole.labels.items()
-                if name != "ranks"
-            }
-            windows.append(
-                replace(
-                    whole, image=image, labels=labels, answer=whole.answer[-1:], guide=whole.guide[-1:], eyes_only=True
-                )
-            )
-        return windows
+        return replace(self._sample(image, LAYOUT_PROMPT, tokens, guide, labels), in_quarters=in_quarters)
 
     def block(self, page: TrainingPage, block: Block, rng: np.random.Generator) -> Sample:
         """Return the question about a block, cropped about as a layout would have it."""

@@ -13,18 +13,19 @@ SettingName: TypeAlias = Literal["cpu", "gpu"]
 SETTINGS: dict[SettingName, Setting] = {
     "cpu": Setting(
         plan=Plan(
-            patches=1600,
+            patches=1800,
             samples=96,
-            text_parts=2,
-            layout_every=3,
+            text_parts=1,
+            layout_every=1,
             layout_pages=1,
-            window_pages=1,
+            quartered=0.8,
             pool=120,
             pages_per_lesson=0.25,
             stages=(
-                Stage(500, 0.3, 0.5, eyes_only=True),
-                Stage(1600, 0.8, 0.2),
-                Stage(math.inf, 0.45, 0.25),
+                Stage(400, 0.3, 0.5, eyes_only=True),
+                Stage(2000, 0.75, 0.2),
+                Stage(4500, 0.45, 0.25),
+                Stage(math.inf, 0.2, 0.2),
             ),
         ),
         steps=16_000,
@@ -42,7 +43,7 @@ SETTINGS: dict[SettingName, Setting] = {
             text_parts=1,
             layout_every=1,
             layout_pages=12,
-            window_pages=8,
+            quartered=0.2,
             pool=60,
             pages_per_lesson=6.0,
             stages=(

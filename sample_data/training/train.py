@@ -117,7 +117,7 @@ class Training:
         return load_lessons(self.setting.plan, self._seed, self.step, self.setting.num_workers)
 
     def learn(self, lesson: Lesson) -> dict[str, float]:
-        """Take one step. Returns its losses, weighted; those of layouts end in `/layout`, of windows in `/window`."""
+        """Take one step. Returns its losses, weighted; those of layouts end in `/layout`."""
         rate = self._learning_rate()
         groups = [group for optimizer in self._optimizers for group in optimizer.param_groups]
         for group, peak in zip(groups, self._rates, strict=True):
@@ -133,7 +133,7 @@ class Training:
                 if gradient is not None:
                     parameter.grad = gradient if parameter.grad is None else parameter.grad.add_(gradient)
             for name, value in parts.items():
-                found[f"{name}{_suffix(batch)}"] += value if batch.is_layout else share * value
+                found[f"{name}/layout" if batch.is_layout else name] += value if batch.is_layout else share * value
             self._samples += batch.num_samples
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), _MAX_GRADIENT)
         for optimizer in self._optimizers:
@@ -144,8 +144,8 @@ class Training:
 
     def _gradients(self, batch: Batch, share: float) -> tuple[dict[str, float], Sequence[Tensor | None]]:
         """Return a batch's losses, and for each parameter the gradient of their sum, times the share."""
-        eyes_only = batch.eyes_only or self.setting.plan.stage(self.step).eyes_only
-        with torch.autocast(self._device.type, torch.bfloat16, enabled=self._device.type == "cuda"):
+        eyes_only = self.setting.plan.stage(self.step).eyes_only
+        with torch.autocast(self._device.type, torch.bfloat16):
             parts = losses(self.model, self._heads, batch.to(self._device), eyes_only=eyes_only)
         total = share * torch.stack(list(parts.values())).sum()
         gradients = torch.autograd.grad(total, list(self.model.parameters()), allow_unused=True)
@@ -169,9 +169,3 @@ class Training:
         with (self._folder / CURVE).open("a") as curve:
             curve.write(json.dumps(line) + "\n")
         print(" ".join(f"{name} {value}" for name, value in line.items()), flush=True)
-
-
-def _suffix(batch: Batch) -> str:
-    if batch.eyes_only:
-        return "/window"
-    return "/layout" if batch.is_layout else ""
