@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 
 import numpy as np
 import torch
 
+from benchmarks.scoring import Box, character_error_rate, matched
 from sample_data.training.batches import collate
 from sample_data.training.model import ReadingModel
 from sample_data.training.samples import Sample, Sampler
 from sample_data.training.scan import make_page
-from sample_data.training.scoring import character_error_rate, layout_boxes, matched
 from sample_data.training.truth import TrainingPage
 from sample_data.training.vocabulary import Vocabulary
 
 _HELD_OUT = 900_000
 """The first number of the key of pages that no training sees."""
 _MAX_TOKENS = 800
+_BOX = re.compile(r"<\|box_start\|>(\d+) (\d+) (\d+) (\d+)<\|box_end\|>")
 
 
 class Examiner:
@@ -67,7 +69,12 @@ def _score(name: str, pairs: list[tuple[str, str]]) -> float:
         return character_error_rate(pairs)
     right = wanted = given = 0
     for truth, reading in pairs:
-        expected, found = ([box for _, box in layout_boxes(answer)] for answer in (truth, reading))
+        expected, found = (layout_boxes(answer) for answer in (truth, reading))
         right += len(matched(expected, found))
         wanted, given = wanted + len(expected), given + len(found)
     return 1 - 2 * right / max(1, wanted + given)
+
+
+def layout_boxes(answer: str) -> list[Box]:
+    """Return the boxes that a layout names."""
+    return [(int(x0), int(y0), int(x1), int(y1)) for x0, y0, x1, y1 in _BOX.findall(answer)]

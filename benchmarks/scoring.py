@@ -1,0 +1,108 @@
+"""How well something was read: characters, boxes, order, tables.
+
+Source of TEDS: Zhong et al., "Image-based table recognition: data, model, and evaluation" (PubTabNet), 2020.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from html.parser import HTMLParser
+from typing import TypeAlias
+
+from apted import APTED, Config
+from rapidfuzz.distance import Levenshtein
+
+Box: TypeAlias = tuple[float, float, float, float]
+"""x0, y0, x1, y1."""
+
+
+def character_error_rate(pairs: Sequence[tuple[str, str]]) -> float:
+    """Return the edit distances of (truth, reading) over the characters of the truths."""
+    distance = sum(Levenshtein.distance(truth, reading) for truth, reading in pairs)
+    return distance / max(1, sum(len(truth) for truth, _ in pairs))
+
+
+def overlap(a: Box, b: Box) -> float:
+    """Return the intersection over the union."""
+    width, height = min(a[2], b[2]) - max(a[0], b[0]), min(a[3], b[3]) - max(a[1], b[1])
+    if width <= 0 or height <= 0:
+        return 0.0
+    area = width * height
+    return area / ((a[2] - a[0]) * (a[3] - a[1]) + (b[2] - b[0]) * (b[3] - b[1]) - area)
+
+
+def matched(truth: Sequence[Box], found: Sequence[Box], threshold: float = 0.5) -> dict[int, int]:
+    """Return which box was found for which true one, by index: of those that overlap enough the best, each once."""
+    overlaps = sorted(
+        ((overlap(a, b), i, j) for i, a in enumerate(truth) for j, b in enumerate(found)), key=lambda pair: -pair[0]
+    )
+    partner: dict[int, int] = {}
+    taken: set[int] = set()
+    for share, i, j in overlaps:
+        if share >= threshold and i not in partner and j not in taken:
+            partner[i] = j
+            taken.add(j)
+    return partner
+
+
+def order_distance(partner: dict[int, int]) -> int:
+    """Return how many of the matched blocks must be moved to stand in the true order."""
+    found_order = [truth for truth, _ in sorted(partner.items(), key=lambda pair: pair[1])]
+    in_place = Levenshtein.distance(found_order, sorted(found_order), weights=(1, 1, 2))
+    return in_place // 2  # a move is one taken out and one put in
+
+
+@dataclass(slots=True)
+class _Node:
+    tag: str
+    span: tuple[str, str] = ("1", "1")
+    text: str = ""
+    children: list[_Node] = field(default_factory=list)
+
+
+class _TableTree(HTMLParser):
+    """The rows of a table and their cells, as a tree."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.root = _Node("table")
+        self.feed(html)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        if tag == "tr":
+            self.root.children.append(_Node("tr"))
+        elif tag in ("td", "th") and self.root.children:
+            span = (given.get("colspan") or "1", given.get("rowspan") or "1")
+            self.root.children[-1].children.append(_Node("td", span))
+
+    def handle_data(self, data: str) -> None:
+        if self.root.children and self.root.children[-1].children:
+            self.root.children[-1].children[-1].text += data
+
+    @property
+    def num_nodes(self) -> int:
+        return 1 + sum(1 + len(row.children) for row in self.root.children)
+
+
+class _Costs(Config):  # type: ignore[misc]
+    """What PubTabNet counts: a node added or taken away 1, another kind of cell 1, another text its share of edits."""
+
+    def rename(self, node1: _Node, node2: _Node) -> float:
+        if (node1.tag, node1.span) != (node2.tag, node2.span):
+            return 1.0
+        return Levenshtein.normalized_distance(node1.text.strip(), node2.text.strip())
+
+    def children(self, node: _Node) -> list[_Node]:
+        return node.children
+
+
+def table_similarity(truth: str, found: str) -> float:
+    """Return TEDS, 0 to 1, of two tables in HTML: 1 less their tree edit distance over the nodes of the larger."""
+    if not found:
+        return 0.0
+    trees = _TableTree(truth), _TableTree(found)
+    distance = APTED(trees[0].root, trees[1].root, _Costs()).compute_edit_distance()
+    return max(0.0, 1.0 - float(distance) / max(tree.num_nodes for tree in trees))

@@ -1,0 +1,98 @@
+"""The benchmark of accuracy: its measures, and the pages whose content it knows."""
+
+from __future__ import annotations
+
+import json
+import unicodedata
+from pathlib import Path
+
+import pymupdf
+import pytest
+
+from benchmarks.accuracy import Block, read_pages, score, score_page, summary, worst
+from benchmarks.scoring import character_error_rate, matched, order_distance, table_similarity
+from sample_data.training.exam import write_pages, write_prose
+from sample_data.training.progress import layout_boxes
+
+TABLE = "<table><tr><td>a</td><td>bc</td></tr><tr><td colspan='2'>d</td></tr></table>"
+
+
+def test_the_error_rate_weighs_every_character_the_same() -> None:
+    assert character_error_rate([("abcdefgh", "abcdefgh"), ("xy", "x")]) == pytest.approx(0.1)
+
+
+def test_a_box_is_matched_once_with_the_one_that_overlaps_most() -> None:
+    truth = [(0.0, 0.0, 10.0, 10.0), (20.0, 0.0, 30.0, 10.0)]
+    found = [(0.0, 0.0, 10.0, 6.0), (0.0, 1.0, 10.0, 10.0), (20.0, 0.0, 23.0, 10.0)]
+    assert matched(truth, found) == {0: 1}
+
+
+def test_blocks_out_of_order_are_those_that_must_be_moved() -> None:
+    assert order_distance({0: 0, 1: 1, 2: 2}) == 0
+    assert order_distance({0: 3, 1: 0, 2: 1, 3: 2}) == 1
+    assert order_distance({0: 2, 1: 1, 2: 0}) == 2
+
+
+def test_a_layout_is_read_up_to_where_it_breaks_off() -> None:
+    answer = "<|box_start|>001 002 003 004<|box_end|><|ref_start|>text<|ref_end|><|rotate_up|>\n<|box_start|>005"
+    assert layout_boxes(answer) == [(1, 2, 3, 4)]
+
+
+def test_a_table_is_like_itself_and_less_like_one_with_an_error_in_it() -> None:
+    assert table_similarity(TABLE, TABLE) == 1.0
+    assert table_similarity(TABLE, TABLE.replace("bc", "bd")) == pytest.approx(1 - 0.5 / 6)
+    assert table_similarity(TABLE, TABLE.replace(" colspan='2'", "")) == pytest.approx(1 - 1 / 6)
+    assert table_similarity(TABLE, "<table><tr><td>a</td><td>bc</td></tr></table>") == pytest.approx(1 - 2 / 6)
+    assert table_similarity(TABLE, "<p>a bc d</p>") == pytest.approx(1 / 6)  # a table without cells is still one
+    assert table_similarity(TABLE, "") == 0.0
+
+
+def test_a_page_read_without_a_fault_has_the_best_score(tmp_path: Path) -> None:
+    write_pages(tmp_path, 2)
+    truth = read_pages(tmp_path / "truth.jsonl")
+    figures = summary(score(truth, truth))
+    assert all((tmp_path / name.partition(":")[0]).exists() for name in truth)
+    for name, value in figures.items():
+        assert value == (0.0 if "error" in name else 1.0), name
+
+
+def test_what_is_wrong_with_a_page_shows_in_its_figures() -> None:
+    truth = [
+        Block("title", (0.1, 0.1, 0.9, 0.2), "Heading"),
+        Block("text", (0.1, 0.3, 0.9, 0.5), "one two"),
+        Block("equation", (0.1, 0.6, 0.9, 0.7), "\\[\nx^{2}\n\\]"),
+        Block("table", (0.1, 0.8, 0.9, 0.9), TABLE),
+    ]
+    found = [
+        Block("text", (0.1, 0.3, 0.9, 0.48), "one  twa"),
+        Block("text", (0.1, 0.1, 0.9, 0.2), "Heading"),
+        Block("equation", (0.1, 0.6, 0.9, 0.66), "\\[x^{2}\\]"),
+    ]
+    page = score_page("a.pdf:0", truth, found)
+    figures = summary([page])
+    assert figures["layout_recall"] == 0.75
+    assert figures["layout_precision"] == 1.0
+    assert figures["layout_recall_tight"] == 0.5
+    assert figures["type_accuracy"] == pytest.approx(2 / 3)
+    assert figures["order_errors"] == pytest.approx(1 / 3)
+    assert figures["error_rate_title"] == 0.0
+    assert figures["error_rate_text"] == pytest.approx(1 / 7)
+    assert figures["equation_exact"] == 1.0
+    assert figures["table_similarity"] == 0.0
+    assert [reading.type for reading in worst([page], 2)] == ["table", "text"]
+
+
+def test_a_page_that_was_not_read_counts_as_read_as_nothing() -> None:
+    truth = {"a.pdf:0": [Block("text", (0.1, 0.1, 0.9, 0.2), "abcd")]}
+    figures = summary(score(truth, {}))
+    assert (figures["layout_recall"], figures["error_rate_text"], figures["text_error_rate"]) == (0.0, 1.0, 1.0)
+
+
+def test_the_pages_of_prose_hold_what_they_are_said_to(tmp_path: Path) -> None:
+    write_prose(tmp_path)
+    truths = [json.loads(line)["blocks"][0]["content"] for line in (tmp_path / "truth.jsonl").read_text().splitlines()]
+    with pymupdf.open(tmp_path / "prose.pdf") as document:
+        assert len(document) == len(truths) == 10
+        for page, truth in zip(document, truths, strict=True):
+            shown = unicodedata.normalize("NFKC", page.get_text().replace("•", ""))  # Story sets ligatures
+            assert "".join(shown.split()) == "".join(truth.split())
