@@ -1,10 +1,10 @@
-"""Resident memory of every process of a run, over many pages and many documents.
+"""What the processes of a run hold over many pages and documents: memory, shared memory, file descriptors, processes.
 
-    python benchmarks/memory.py --pages 2000
+    python benchmarks/memory.py --pages 5000
 
 Reads copies of the sample article (two pages each) with the real command. The sample model's image limit is lowered so
-that thousands of pages take minutes; pages are rendered, shared and post-processed at full size all the same. Memory
-must not grow with the number of pages: the growth after the first 200 is what is reported.
+that thousands of pages take minutes; pages are rendered, shared and post-processed at full size all the same. Nothing
+may grow with the number of pages: the growth after the first 200 is what is reported.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import shutil
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,11 +28,15 @@ MAX_PIXELS = 150_000
 
 @dataclass(frozen=True)
 class Sample:
-    """pages: rows in the journal. main, workers: resident bytes, of the worker that holds most."""
+    """pages: rows in the journal. main, worker: resident bytes, of the worker that holds most. shared: bytes of shared
+    memory in all processes. descriptors: files open in all processes. processes: the command and its children."""
 
     pages: int
     main: int
-    workers: int
+    worker: int
+    shared: int
+    descriptors: int
+    processes: int
 
 
 def make_input(folder: Path, pages: int) -> tuple[Path, Path]:
@@ -54,14 +59,36 @@ def rows_in(journal: Path) -> int:
         return max(0, sum(1 for _ in file) - 1)
 
 
+def look_at(process: psutil.Process, pages: int) -> Sample:
+    """Raises NoSuchProcess where one ends meanwhile."""
+    workers = process.children(recursive=True)
+    family = [process, *workers]
+    return Sample(
+        pages=pages,
+        main=process.memory_info().rss,
+        worker=max((worker.memory_info().rss for worker in workers), default=0),
+        shared=sum(shared_bytes(member.pid) for member in family),
+        descriptors=sum(member.num_fds() for member in family),
+        processes=len(family),
+    )
+
+
+def shared_bytes(pid: int) -> int:
+    """Return the resident bytes of memory files and shared mappings of a process."""
+    with suppress(OSError):
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith("RssShmem:"):
+                return int(line.split()[1]) * 1024
+    return 0
+
+
 def watch(command: list[str], journal: Path) -> list[Sample]:
-    """Run the command and sample the memory of its processes once a second."""
+    """Run the command and look at its processes once a second."""
     samples = []
     process = psutil.Popen(command)
     while process.poll() is None:
         try:
-            children = [child.memory_info().rss for child in process.children()]
-            samples.append(Sample(rows_in(journal), process.memory_info().rss, max(children, default=0)))
+            samples.append(look_at(process, rows_in(journal)))
         except psutil.NoSuchProcess:
             continue
         time.sleep(1)
@@ -71,24 +98,28 @@ def watch(command: list[str], journal: Path) -> list[Sample]:
 
 
 def growth(samples: list[Sample]) -> dict[str, float]:
-    """MB by which the mean of the last tenth of samples exceeds that of the first tenth after the warm-up."""
+    """By how much the mean of the last tenth of samples exceeds that of the first tenth after the warm-up, and peaks.
+
+    Sizes in MB.
+    """
     warm = [sample for sample in samples if sample.pages >= WARM_UP_PAGES]
     tenth = max(1, len(warm) // 10)
 
-    def grown(values: list[int]) -> float:
-        return (sum(values[-tenth:]) - sum(values[:tenth])) / tenth / 1e6
+    def grown(name: str) -> float:
+        values = [getattr(sample, name) for sample in warm]
+        return float(sum(values[-tenth:]) - sum(values[:tenth])) / tenth
 
-    return {
-        "main_growth_mb": grown([sample.main for sample in warm]),
-        "worker_growth_mb": grown([sample.workers for sample in warm]),
-        "main_peak_mb": max(sample.main for sample in samples) / 1e6,
-        "worker_peak_mb": max(sample.workers for sample in samples) / 1e6,
-    }
+    figures: dict[str, float] = {}
+    for name in ("main", "worker", "shared", "descriptors", "processes"):
+        unit, suffix = (1, "") if name in ("descriptors", "processes") else (1e6, "_mb")
+        figures[f"{name}_growth{suffix}"] = round(grown(name) / unit, 2)
+        figures[f"{name}_peak{suffix}"] = round(max(getattr(sample, name) for sample in samples) / unit, 1)
+    return figures
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pages", type=int, default=2000)
+    parser.add_argument("--pages", type=int, default=5000)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
@@ -97,7 +128,10 @@ def main() -> None:
         command = [sys.executable, "-m", "batchocr", "run", str(documents), "--model", str(model), "--out", str(out)]
         samples = watch(command, out.with_name(out.name + ".journal"))
     for sample in samples[:: max(1, len(samples) // 20)]:
-        print(f"{sample.pages:6} pages  main {sample.main / 1e6:7.1f} MB  workers {sample.workers / 1e6:7.1f} MB")
+        print(
+            f"{sample.pages:6} pages  main {sample.main / 1e6:7.1f} MB  worker {sample.worker / 1e6:7.1f} MB  "
+            f"shared {sample.shared / 1e6:7.1f} MB  {sample.descriptors} descriptors  {sample.processes} processes"
+        )
     print(json.dumps({"pages": arguments.pages} | growth(samples)))
 
 
