@@ -147,6 +147,21 @@ def test_an_answer_to_the_layout_names_every_block_in_order(page: TrainingPage) 
     assert [line.split("<|ref_start|>")[1].split("<|ref_end|>")[0] for line in lines] == [b.type for b in page.blocks]
 
 
+def test_a_layout_seen_in_quarters_is_the_same_question(page: TrainingPage) -> None:
+    sampler = Sampler(VOCABULARY)
+    whole = collate([sampler.layout(page)], VOCABULARY)
+    quarters = collate([sampler.layout(page, in_quarters=True)], VOCABULARY)
+    assert [count * length for count, length in quarters.image_runs] == [4 * 13 * 13, 2 * 4 * 13 * 12, 4 * 12 * 12]
+    by_token = quarters.image_index.argsort()
+    for name in ("images", "patch_places"):
+        squares = getattr(quarters, name).view(25 * 25, 4, -1)[by_token]
+        assert torch.equal(squares, getattr(whole, name).view(25 * 25, 4, -1))
+    for name, (_, classes) in quarters.labels.items():
+        assert torch.equal(classes[by_token], whole.labels[name][1])
+    for name in ("token_ids", "positions", "answer", "guide"):
+        assert torch.equal(getattr(quarters, name), getattr(whole, name))
+
+
 def test_lessons_from_other_processes_depend_on_the_seed_and_the_step_alone() -> None:
     lessons = load_lessons(PLAN, seed=5, start=4, num_workers=2)
     later = load_lessons(PLAN, seed=5, start=5, num_workers=2)
