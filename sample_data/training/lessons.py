@@ -63,7 +63,8 @@ class Stage:
 class Plan:
     """How lessons are filled.
 
-    patches, samples: of text in a lesson, about and at most; text_parts: batches they make. layout_every: lessons;
+    patches, samples: of text in a lesson, about and at most; text_parts: batches they make in a lesson without layouts,
+    for there are two cores to keep busy. layout_every: lessons;
     layout_pages: in each of those; quartered: the share of layouts of which the ViT sees quarters. pool: pages at hand;
     pages_per_lesson: how many of them are replaced.
     """
@@ -91,7 +92,7 @@ class Teacher:
         self._sampler = Sampler(vocabulary)
 
     def lesson(self, rng: np.random.Generator, pages: Sequence[TrainingPage], step: int) -> Lesson:
-        """Return the batches of one step: texts in so many parts of about one size, and layouts."""
+        """Return the batches of one step: texts in parts of about one size, and layouts."""
         stage = self._plan.stage(step)
         kind = rng.uniform()
         if kind < stage.line + stage.lines:
@@ -103,7 +104,8 @@ class Teacher:
             chosen = rng.choice(len(pages), self._plan.layout_pages, replace=False)
             in_quarters = bool(rng.uniform() < self._plan.quartered)
             layouts = [self._sampler.layout(pages[index], in_quarters=in_quarters) for index in chosen]
-        by_core = [texts[number :: self._plan.text_parts] for number in range(self._plan.text_parts)]
+        num_parts = 1 if layouts else self._plan.text_parts
+        by_core = [texts[number::num_parts] for number in range(num_parts)]
         parts = [part for part in (layouts, *by_core) if part]
         return [collate(part, self._vocabulary) for part in parts]
 

@@ -15,10 +15,10 @@ SETTINGS: dict[SettingName, Setting] = {
         plan=Plan(
             patches=1800,
             samples=96,
-            text_parts=1,
-            layout_every=1,
+            text_parts=2,
+            layout_every=2,
             layout_pages=1,
-            quartered=0.8,
+            quartered=0.85,
             pool=120,
             pages_per_lesson=0.25,
             stages=(
@@ -34,7 +34,7 @@ SETTINGS: dict[SettingName, Setting] = {
         layout_share=0.3,
         num_workers=1,
         num_threads=2,
-        exam_every=1000,
+        exam_every=2000,
     ),
     "gpu": Setting(
         plan=Plan(
