@@ -97,5 +97,7 @@ def _config(options: dict[str, object]) -> Config:
 def list_documents(config: Config, inputs: Inputs) -> list[Document]:
     """The documents of the inputs that belong to this shard. Raises NoInputError."""
     paths = [inputs] if isinstance(inputs, str | os.PathLike) else inputs
-    documents = find_documents([os.fspath(path) for path in paths], stdin=sys.stdin)
+    documents = find_documents(
+        [os.fspath(path) for path in paths], stdin=sys.stdin, follow_symlinks=config.follow_symlinks
+    )
     return [document for document in documents if in_shard(document, *config.shard)]

@@ -21,7 +21,9 @@ from batchocr import cli_options as options
 from batchocr.config import Config, from_flags, make_config
 from batchocr.console import LogFormat, configure_logging, printable, quieten_libraries, write_line
 from batchocr.errors import BatchOcrError
+from batchocr.events import event
 from batchocr.input.page_spec import parse_page_spec
+from batchocr.input.sources import find_documents, in_shard
 from batchocr.progress import Progress, ProgressBar, ProgressLog
 from batchocr.stop import StopSwitch
 
@@ -50,12 +52,14 @@ def main() -> None:
     try:
         app(prog_name="batchocr")
     except BatchOcrError as error:
-        logger.error("%s", error, exc_info=logger.isEnabledFor(logging.DEBUG))
+        failed = event("run_failed", error=type(error).__name__, exit_code=error.exit_code)
+        logger.error("%s", error, exc_info=logger.isEnabledFor(logging.DEBUG), extra=failed)
         sys.exit(error.exit_code)
     except Exception as error:
         verbose = logger.isEnabledFor(logging.DEBUG)
         hint = "" if verbose else "; --verbose shows where"
-        logger.error("a bug in batchocr: %s: %s%s", type(error).__name__, error, hint, exc_info=verbose)
+        failed = event("run_failed", error=type(error).__name__, exit_code=EXIT_BUG)
+        logger.error("a bug in batchocr: %s: %s%s", type(error).__name__, error, hint, exc_info=verbose, extra=failed)
         sys.exit(EXIT_BUG)
 
 
@@ -82,6 +86,7 @@ def run(
     pages: options.Pages = None,
     dpi: options.Dpi = None,
     password: options.Password = None,
+    follow_symlinks: options.FollowSymlinks = False,
     shard: options.Shard = None,
     limit: options.Limit = None,
     model: options.Model = None,
@@ -100,9 +105,11 @@ def run(
     embedding_queue_tokens: options.EmbeddingQueueTokens = None,
     pages_in_flight: options.PagesInFlight = None,
     workers: options.Workers = None,
+    worker_memory: options.WorkerMemory = None,
     recipe: options.Recipe = None,
     no_resume: options.NoResume = False,
     overwrite: options.Overwrite = False,
+    retry_failed: options.RetryFailed = None,
     stop_after: options.StopAfter = None,
     page_timeout: options.PageTimeout = None,
     max_page_error_rate: options.MaxPageErrorRate = None,
@@ -121,8 +128,8 @@ def run(
         from batchocr.api import run_with  # loads torch, which --help and usage errors can do without
 
         finished = run_with(config, inputs, out=Path(out), stop=stop, progress=_progress(quiet, log_format))
-    if not quiet:
-        _show_report(finished, log_format)
+    if log_format == "text" and not quiet:
+        write_line(f"\n{finished.to_table()}\n")
     raise typer.Exit(_conclude(finished, config, out))
 
 
@@ -155,6 +162,8 @@ def verify(
     model: options.ModelToCompare = None,
     revision: options.Revision = None,
     pages: options.Pages = None,
+    follow_symlinks: options.FollowSymlinks = False,
+    shard: options.Shard = None,
     max_page_error_rate: options.MaxPageErrorRate = None,
 ) -> None:
     """Compare a table, or several shards' tables, with its INPUTs: a line for each row that is missing, stale, there
@@ -162,20 +171,25 @@ def verify(
     configure_logging("text", logging.INFO)
     from batchocr.verify import Verifier, find_tables, summary
 
+    given = {"pages": pages, "shard": shard, "max_page_error_rate": max_page_error_rate}
+    config = make_config({name: value for name, value in given.items() if value is not None})
+    tables = find_tables(out)
+    found = find_documents(inputs, stdin=sys.stdin, follow_symlinks=follow_symlinks)
+    documents = [document for document in found if in_shard(document, *config.shard)]
     fingerprint = None
     if model is not None:
         from batchocr.model.checkpoint import find_checkpoint
         from batchocr.model.weights import fingerprint as fingerprint_of
 
         fingerprint = fingerprint_of(find_checkpoint(model, revision))
-    verifier = Verifier(find_tables(out), parse_page_spec(pages) if pages else None)
+    verifier = Verifier(tables, parse_page_spec(pages) if pages else None)
     counts: Counter[Problem] = Counter()
-    for finding in verifier.findings(inputs, fingerprint):
+    for finding in verifier.findings(documents, fingerprint):
         counts[finding.problem] += 1
         typer.echo(printable(str(finding)))
     typer.echo(summary(counts, verifier.num_items))
     failed = counts.pop("failed", 0)
-    if counts or failed > (max_page_error_rate or 0.0) * verifier.num_items:
+    if counts or failed > config.max_page_error_rate * verifier.num_items:
         raise typer.Exit(EXIT_TOO_MANY_FAILURES)
 
 
@@ -185,9 +199,14 @@ def _given_flags(context: typer.Context) -> dict[str, object]:
         {
             name: value
             for name, value in context.params.items()
-            if name not in _NOT_IN_CONFIG and value is not None and value is not False
+            if name not in _NOT_IN_CONFIG and _was_given(context, name)
         }
     )
+
+
+def _was_given(context: typer.Context, name: str) -> bool:
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
 
 
 def _progress(quiet: bool, log_format: LogFormat) -> Progress | None:
@@ -203,7 +222,10 @@ def _stop_on_signals(stop: StopSwitch) -> Iterator[None]:
     def interrupt(_number: int, _frame: FrameType | None) -> None:
         signal.signal(signal.SIGINT, end_at_once)
         stop.request("interrupted")
-        logger.info("stopping once the pages in flight are finished; Ctrl-C again to stop at once")
+        logger.info(
+            "stopping once the pages in flight are finished; Ctrl-C again to stop at once",
+            extra=event("stop_requested", reason="interrupted"),
+        )
 
     def end_at_once(_number: int, _frame: FrameType | None) -> None:
         # Nothing is tidied up, for that could wait minutes for a step on a CPU: a journal may end in a torn line, and
@@ -213,7 +235,10 @@ def _stop_on_signals(stop: StopSwitch) -> Iterator[None]:
 
     def terminate(_number: int, _frame: FrameType | None) -> None:
         stop.request("terminated")
-        logger.info("SIGTERM: stopping once the pages in flight are finished")
+        logger.info(
+            "SIGTERM: stopping once the pages in flight are finished",
+            extra=event("stop_requested", reason="terminated"),
+        )
 
     before = {signal.SIGINT: signal.signal(signal.SIGINT, interrupt)}
     before[signal.SIGTERM] = signal.signal(signal.SIGTERM, terminate)
@@ -224,26 +249,22 @@ def _stop_on_signals(stop: StopSwitch) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _show_report(report: Report, log_format: LogFormat) -> None:
-    if log_format == "json":
-        logger.info("the run has ended", extra={"fields": {"report": json.loads(report.to_json())}})
-    else:
-        write_line(f"\n{report.to_table()}\n")
-
-
 def _conclude(report: Report, config: Config, out: str) -> int:
     """Say where the results are and what to do next; return the exit code."""
     report_path = config.report or f"{out}.report.json"
+    code = _exit_code(report, config)
+    ended = {"exit_code": code, "report": json.loads(report.to_json())}
     if not report.complete:
-        logger.info("stopped before the end; finished pages are kept: run the same command again to go on")
+        logger.info(
+            "stopped before the end; finished pages are kept: run the same command again to go on",
+            extra=event("run_stopped", **ended),
+        )
         logger.info("the report is %s", report_path)
-        return EXIT_INTERRUPTED if report.exit_reason == "interrupted" else EXIT_STOPPED
-    logger.info("the table is %s, the report %s", out, report_path)
+        return code
     items = report.items
-    if not report.ledger_adds_up:
+    if code == EXIT_BUG:
         logger.error("a bug in batchocr: of %d items found, not every one is accounted for: %s", items.found, items)
-        return EXIT_BUG
-    if items.found and items.failed / items.found > config.max_page_error_rate:
+    if code == EXIT_TOO_MANY_FAILURES:
         logger.warning(
             "%d of %d items failed, more than --max-page-error-rate %g allows; "
             "the columns error_kind and error_message say why",
@@ -251,5 +272,14 @@ def _conclude(report: Report, config: Config, out: str) -> int:
             items.found,
             config.max_page_error_rate,
         )
-        return EXIT_TOO_MANY_FAILURES
-    return 0
+    logger.info("the table is %s, the report %s", out, report_path, extra=event("run_finished", **ended))
+    return code
+
+
+def _exit_code(report: Report, config: Config) -> int:
+    if not report.complete:
+        return EXIT_INTERRUPTED if report.exit_reason == "interrupted" else EXIT_STOPPED
+    if not report.ledger_adds_up:
+        return EXIT_BUG
+    failed_share = report.items.failed / report.items.found if report.items.found else 0.0
+    return EXIT_TOO_MANY_FAILURES if failed_share > config.max_page_error_rate else 0

@@ -74,7 +74,20 @@ Shard = Annotated[
         default="1/1",
     ),
 ]
+FollowSymlinks = Annotated[
+    bool, _switch("--follow-symlinks", _INPUT, "Follow links that lead out of the folder, or the glob, that was given.")
+]
 Limit = Annotated[int | None, _option("--limit", "N", _INPUT, "Read N pages, then end as if there were no more.")]
+RetryFailed = Annotated[
+    bool | None,
+    _option(
+        "--retry-failed/--no-retry-failed",
+        "",
+        _INPUT,
+        "Whether pages that failed in an earlier run are read again.",
+        default="they are",
+    ),
+]
 
 Model = Annotated[
     str | None, _option("--model", "NAME_OR_DIR", _MODEL, "A model on Hugging Face, or a folder that holds one.")
@@ -160,7 +173,19 @@ PagesInFlight = Annotated[
 ]
 Workers = Annotated[
     int | None,
-    _option("--workers", "N", _SIZES, "Processes that open, render and post-process pages.", default="by cores"),
+    _option(
+        "--workers", "N", _SIZES, "Processes that open, render and post-process pages.", default="by cores and memory"
+    ),
+]
+WorkerMemory = Annotated[
+    str | None,
+    _option(
+        "--worker-memory",
+        "SIZE",
+        _SIZES,
+        "What one of them may hold (4G, 512M); a page that needs more fails.",
+        default="their share of half the memory, 4G at most",
+    ),
 ]
 
 Recipe = Annotated[

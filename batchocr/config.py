@@ -11,7 +11,7 @@ import os
 import re
 import tomllib
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_type_hints
@@ -29,6 +29,10 @@ PASSWORD_VARIABLE = "BATCHOCR_PASSWORD"
 
 _DURATION = re.compile("(?:([0-9]+)h)?(?:([0-9]+)m)?(?:([0-9]+)s)?")
 _SHARD = re.compile("([0-9]+)/([0-9]+)")
+_SIZE = re.compile("([0-9]+)([MG])")
+_UNITS = {"M": 2**20, "G": 2**30}
+_LEAST_WORKER_MEMORY = 256 * 2**20
+"""A worker that has opened nothing yet holds 70 MB."""
 
 
 def _as_seconds(value: object) -> object:
@@ -52,18 +56,29 @@ def _as_shard(value: object) -> object:
     return int(match[1]), int(match[2])
 
 
+def _as_bytes(value: object) -> object:
+    """The bytes in a size such as `4G`; what is no text is left as it is."""
+    if not isinstance(value, str):
+        return value
+    match = _SIZE.fullmatch(value)
+    if match is None:
+        raise ValueError(f"{value!r} is no size; write it as 4G or 512M")
+    return int(match[1]) * _UNITS[match[2]]
+
+
 @dataclass(frozen=True, slots=True)
 class Config:
     """The options of the command line, under the same names. Sizes are upper limits. Raises UsageError.
 
-    page_timeout and stop_after: seconds. shard: (index from 1, count).
+    page_timeout and stop_after: seconds. worker_memory: bytes. shard: (index from 1, count).
     """
 
     model: str = DEFAULT_MODEL
     revision: str | None = None
     pages: str | None = None
     dpi: int = 200
-    password: str | None = None
+    password: str | None = field(default=None, repr=False)
+    follow_symlinks: bool = False
     vit_batch_size: int | None = None
     vit_max_patches: int | None = None
     llm_batch_size: int | None = None
@@ -73,6 +88,7 @@ class Config:
     penalties: bool = True
     pages_in_flight: int | None = None
     workers: int | None = None
+    worker_memory: Annotated[int | None, BeforeValidator(_as_bytes)] = None
     page_timeout: float = 60.0
     device: str = "auto"
     dtype: DType = "auto"
@@ -81,6 +97,7 @@ class Config:
     memory_fraction: float = 0.9
     resume: bool = True
     overwrite: bool = False
+    retry_failed: bool = True
     shard: Annotated[tuple[int, int], BeforeValidator(_as_shard)] = (1, 1)
     limit: int | None = None
     max_page_error_rate: float = 0.0
@@ -92,6 +109,8 @@ class Config:
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise UsageError(f"{_flag(name)} must be more than 0, not {value}")
+        if self.worker_memory is not None and self.worker_memory < _LEAST_WORKER_MEMORY:
+            raise UsageError(f"--worker-memory must be at least 256M, not {self.worker_memory} bytes")
         if not 0 < self.memory_fraction <= 1:
             raise UsageError(f"--memory-fraction must be above 0 and at most 1, not {self.memory_fraction}")
         if not 0 <= self.max_page_error_rate <= 1:
@@ -192,7 +211,8 @@ def _checked_value(name: str, value: object, hint: Any) -> object:
         return TypeAdapter(hint).validate_python(plain, strict=True)
     except ValidationError as error:
         problem = error.errors()[0]["msg"].removeprefix("Value error, ").removeprefix("Input ")
-        raise UsageError(f"{_flag(name)} {value!r}: {problem}") from error
+        shown = "" if name == "password" else f" {value!r}"
+        raise UsageError(f"{_flag(name)}{shown}: {problem}") from error
 
 
 def _flag(name: str) -> str:

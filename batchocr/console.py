@@ -22,22 +22,26 @@ class TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         level = f"{record.levelname.lower()}: " if record.levelno > logging.INFO else ""
         text = f"batchocr: {level}{printable(record.getMessage())}"
-        return text if not record.exc_info else f"{text}\n{self.formatException(record.exc_info)}"
+        if not record.exc_info:
+            return text
+        return "\n".join([text, *map(printable, self.formatException(record.exc_info).split("\n"))])
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line: time, level, message, and the record's `fields` where it has some."""
+    """One JSON object a line: time, level, event, message, and the record's `fields` where it has some. All of it is
+    ASCII, the rest escaped: no terminal takes anything in it for a command."""
 
     def format(self, record: logging.LogRecord) -> str:
         entry: dict[str, object] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
+            "event": getattr(record, "event", "message"),
             "message": record.getMessage(),
         }
         entry.update(getattr(record, "fields", {}))
         if record.exc_info:
             entry["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(entry, ensure_ascii=False)
+        return json.dumps(entry)
 
 
 class _StderrHandler(logging.Handler):

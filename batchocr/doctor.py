@@ -22,7 +22,7 @@ from batchocr.config import Config
 from batchocr.data import Pixels, Request, Sampling
 from batchocr.errors import BatchOcrError
 from batchocr.machine import usable_cores, usable_memory_bytes
-from batchocr.session import num_workers
+from batchocr.session import num_workers, worker_memory_bytes
 from batchocr.worker.messages import OpenDocument, Opened, Setup
 from batchocr.worker.pixels import map_round, share_round
 from batchocr.worker.pool import WorkerPool
@@ -139,7 +139,8 @@ def _shared_memory() -> Finding:
 
 def _workers(config: Config) -> Finding:
     """Let a worker open a picture."""
-    setup = Setup(config.dpi, config.password, config.max_new_tokens, config.penalties)
+    memory_bytes = worker_memory_bytes(config)
+    setup = Setup(config.dpi, config.password, config.max_new_tokens, config.penalties, memory_bytes)
     with tempfile.NamedTemporaryFile(suffix=".png") as file, WorkerPool(1, setup) as pool:
         Image.new("RGB", (28, 28)).save(file.name)
         pool.workers[0].send(OpenDocument(0, file.name))

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from batchocr.data import Document, ErrorKind
 from batchocr.input.page_spec import PageSpec
 from batchocr.output.index import IndexedRow
+
+_MAX_WAITING = 1000
+"""Rows that others may pass: more than most documents have, and no matter for memory."""
 
 
 class FinishedRows(Protocol):
@@ -33,8 +36,9 @@ class RowKey:
 class DocumentState:
     """What has been learnt of a document.
 
-    rows: the page indices that get a row, [None] for the document as a whole; None until that is known.
-    done: those that an earlier run dealt with. problem: why the document cannot be opened.
+    size and mtime_ns: of the file as it was opened, or just before it could not be. rows: the page indices that get a
+    row, [None] for the document as a whole; None until that is known. done: those that an earlier run dealt with.
+    problem: why the document cannot be opened.
     """
 
     page_count: int | None = None
@@ -59,6 +63,11 @@ class RowCursor:
     def at_end(self) -> bool:
         return self._document >= len(self._states)
 
+    @property
+    def num_documents_ahead(self) -> int:
+        """How many documents there are from the next row's on."""
+        return len(self._states) - self._document
+
     def next(self) -> RowKey | None:
         """The next row; None at the end, or while its document is not known."""
         while not self.at_end:
@@ -80,7 +89,8 @@ class Intake:
     """Hands out documents to open and rows to begin, and owns what is known of each document.
 
     Documents are opened ahead, in any order; rows are handed out strictly in input order, so that `limit` means the
-    same rows in every run.
+    same rows in every run. retry_failed: begin the rows again that failed in an earlier run. max_unreleased: no row is
+    handed out while so many that were handed out before are not `released`; without it there is no such bound.
     """
 
     def __init__(
@@ -90,63 +100,86 @@ class Intake:
         finished: FinishedRows | None,
         *,
         limit: int | None,
+        retry_failed: bool = True,
+        max_unreleased: int | None = None,
     ) -> None:
         self.documents = documents
         self.states = [DocumentState() for _ in documents]
         self.num_planned = 0
+        self.num_known = 0
         self.num_handed_out = 0
         self.num_done_before = 0
         self._spec = spec
         self._finished = finished
         self._limit = limit
+        self._retry_failed = retry_failed
+        self._max_unreleased = max_unreleased
         self._num_opened = 0
-        self._num_known = 0
+        self._num_released = 0
         self._cursor = self.rows()
-        self._given_back: deque[RowKey] = deque()
+        self._waiting: deque[RowKey] = deque()
 
     @property
     def exhausted(self) -> bool:
         """Whether every row has been handed out."""
-        return not self._given_back and self._cursor.at_end
+        return not self._waiting and self._cursor.at_end
 
     @property
     def all_planned(self) -> bool:
         """Whether `num_planned` is final."""
-        return self._cursor.at_end or self._num_known == len(self.documents)
+        return self._cursor.at_end or self.num_known == len(self.documents)
 
     def rows(self) -> RowCursor:
         """A walk over every row of the output, those done before among them."""
         return RowCursor(self.states, self._limit)
 
     def next_document(self) -> int | None:
-        """The next document that has to be opened to learn its pages; None when there is none left."""
-        while not self._cursor.at_end and self._num_opened < len(self.documents):
-            index = self._num_opened
-            self._num_opened += 1
-            document = self.documents[index]
-            if document.error_kind is not None:
-                self.not_opened(index, document.error_kind, document.error_message or "")
-            elif not self._unchanged(index):
-                return index
-        return None
+        """The next document if it has to be opened to learn its pages; None where it does not, or there is none left.
+
+        Looks at one file a call, so that a million unchanged ones do not keep the caller from all else: `num_known`
+        grows when there may be more behind it.
+        """
+        if self._cursor.at_end or self._num_opened == len(self.documents):
+            return None
+        index = self._num_opened
+        self._num_opened += 1
+        document = self.documents[index]
+        if document.error_kind is not None:
+            self.not_opened(index, document.error_kind, document.error_message or "")
+            return None
+        return None if self._unchanged(index) else index
 
     def opened(self, index: int, *, page_count: int, doc_id: str, size: int, mtime_ns: int) -> None:
         """A document was opened. One without pages gets a row for the whole."""
         state = self.states[index]
         state.size, state.mtime_ns = size, mtime_ns
-        self._plan(index, page_count, doc_id)
+        self._plan(index, page_count, doc_id, self._settled(index))
 
     def not_opened(self, index: int, kind: ErrorKind, message: str, doc_id: str | None = None) -> None:
         """A document cannot be opened: one failed row for the whole."""
         state = self.states[index]
-        state.problem, state.doc_id, state.rows = (kind, message), doc_id, [None]
-        self.num_planned += 1
-        self._num_known += 1
+        state.problem = (kind, message)
+        self._plan(index, None, doc_id, self._settled(index) if doc_id is not None else [])
 
-    def next_row(self) -> RowKey | None:
-        """The next row to begin; None while its document is not opened yet, or when there is none left."""
-        if self._given_back:
-            return self._given_back.popleft()
+    def next_row(self, must_wait: Callable[[RowKey], bool] = lambda key: False) -> RowKey | None:
+        """The next row to begin; None while its document is not opened yet or too many rows wait, or at the end.
+
+        must_wait: whether a row is to let others pass, and to be asked for again.
+        """
+        for key in self._waiting:
+            if not must_wait(key):
+                self._waiting.remove(key)
+                return key
+        while len(self._waiting) < _MAX_WAITING and (new := self._next_new_row()) is not None:
+            if not must_wait(new):
+                return new
+            self._waiting.append(new)
+        return None
+
+    def _next_new_row(self) -> RowKey | None:
+        """The next row that was never handed out."""
+        if self._max_unreleased is not None and self.num_handed_out - self._num_released >= self._max_unreleased:
+            return None
         while (key := self._cursor.next()) is not None:
             self.num_handed_out += 1
             if key.page_index not in self.states[key.document].done:
@@ -156,34 +189,42 @@ class Intake:
 
     def give_back(self, key: RowKey) -> None:
         """Have a row that was handed out begun once more, before all others."""
-        self._given_back.appendleft(key)
+        self._waiting.appendleft(key)
+
+    def released(self) -> None:
+        """One more of the rows that were handed out has gone to whoever waits for them in input order."""
+        self._num_released += 1
 
     def _unchanged(self, index: int) -> bool:
         """Plan a document from what an earlier run learnt of it, if its file has not been touched since."""
-        rows = self._finished.rows(self.documents[index].source) if self._finished else ()
-        known = next((row for row in rows if row.status != "failed"), None)
-        if known is None or known.page_count is None or known.doc_id is None or known.size is None:
-            return False
+        state = self.states[index]
         try:
             file = os.stat(self.documents[index].path)
         except OSError:
             return False
-        if (file.st_size, file.st_mtime_ns) != (known.size, known.mtime_ns):
+        state.size, state.mtime_ns = file.st_size, file.st_mtime_ns
+        settled = self._settled(index)
+        of_this_file = [row for row in settled if (row.size, row.mtime_ns) == (state.size, state.mtime_ns)]
+        if not of_this_file:
             return False
-        self.states[index].size, self.states[index].mtime_ns = known.size, known.mtime_ns
-        self._plan(index, known.page_count, known.doc_id)
+        # A document that could be opened once has pages, whatever a later run met with.
+        row = min(of_this_file, key=lambda row: (row.status == "failed", row.page_index is None))
+        self._plan(index, row.page_count, row.doc_id, settled)
         return True
 
-    def _plan(self, index: int, page_count: int, doc_id: str) -> None:
+    def _plan(self, index: int, page_count: int | None, doc_id: str | None, settled: Sequence[IndexedRow]) -> None:
+        """Plan the rows of a document. page_count: None where it cannot be opened."""
         state = self.states[index]
         state.page_count, state.doc_id = page_count, doc_id
-        if page_count == 0:
+        if not page_count:
             state.rows = [None]
         else:
             state.rows = self._spec.pages(page_count) if self._spec else range(page_count)
-        earlier = self._finished.rows(self.documents[index].source) if self._finished else ()
-        state.done = frozenset(
-            row.page_index for row in earlier if row.status != "failed" and row.doc_id == doc_id
-        ).intersection(state.rows)
+        state.done = frozenset(row.page_index for row in settled if row.doc_id == doc_id).intersection(state.rows)
         self.num_planned += len(state.rows)
-        self._num_known += 1
+        self.num_known += 1
+
+    def _settled(self, index: int) -> list[IndexedRow]:
+        """The rows of a document that need no further try."""
+        rows = self._finished.rows(self.documents[index].source) if self._finished else ()
+        return [row for row in rows if row.status != "failed" or not self._retry_failed]

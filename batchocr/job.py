@@ -5,16 +5,18 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
+from types import TracebackType
 
 from batchocr.data import Document, PageResult
-from batchocr.errors import OutputMismatchError
-from batchocr.intake import Intake, RowKey
-from batchocr.meter import Ledger
-from batchocr.output.journal import Journal
+from batchocr.errors import BatchOcrError, OutputError, OutputMismatchError
+from batchocr.events import event
+from batchocr.intake import Intake, RowCursor, RowKey
+from batchocr.output.journal import Entry, Journal
 from batchocr.output.schema import storable_text
 from batchocr.output.table import table_for
-from batchocr.progress import Progress
+from batchocr.progress import Progress, log_failure
 from batchocr.report import Report, require_writable, write_report
 from batchocr.session import Pass, Session
 from batchocr.stop import StopSwitch
@@ -33,8 +35,8 @@ def write_output(
 ) -> Report:
     """Read the documents into the table at `out`, or go on with one that is unfinished.
 
-    A run that is stopped leaves its journal and builds no table. started_s: on time.perf_counter. Raises UsageError,
-    OutputError, ModelError, EngineError.
+    A run that is stopped leaves its journal and builds no table; one that fails while it reads or writes leaves its
+    journal and a report. started_s: on time.perf_counter. Raises UsageError, OutputError, ModelError, EngineError.
     """
     config = session.config
     table = table_for(out)
@@ -42,20 +44,25 @@ def write_output(
     require_writable(report_path)
     with Journal.open(out, session.facts, resume=config.resume, overwrite=config.overwrite) as journal:
         _require_same_input(out, documents, journal)
-        with Pass(session, documents, stop, finished=journal, started_s=started_s) as reading:
+        _log_start(session, documents, out)
+        reading = Pass(session, documents, stop, finished=journal, started_s=started_s)
+        with _ReportOfFailure(reading, journal, report_path), reading:
             _read(reading, journal, progress)
             if reading.complete:
-                _count_all(reading.intake, reading.ledger, journal)
                 writing_s = time.perf_counter()
-                table.write(out, _rows(reading.intake, journal), session.facts)
+                table.write(out, rows_in_order(reading.intake, journal), session.facts)
                 reading.meter.add("write", time.perf_counter() - writing_s, items=0)
-            else:
-                reading.ledger.found = reading.ledger.by_status.total()
-            report = reading.report()
+            report = _report(reading, journal)
         write_report(report, report_path)
         if report.complete:
             _retire(journal, report)
     return report
+
+
+def _log_start(session: Session, documents: Sequence[Document], out: Path) -> None:
+    facts = session.facts
+    fields = {"out": str(out), "documents": len(documents), "model": facts.model, "version": facts.batchocr_version}
+    logger.info("reading %d documents into %s", len(documents), out, extra=event("run_started", **fields))
 
 
 def _retire(journal: Journal, report: Report) -> None:
@@ -80,12 +87,23 @@ def _read(reading: Pass, journal: Journal, progress: Progress | None) -> None:
     try:
         for _, entry in reading.results(tick=show):
             started_s = time.perf_counter()
-            journal.append(entry)
+            journal.append(_counting_on(entry, journal))
+            if entry.result.status == "failed":
+                log_failure(entry.result)
             reading.meter.add("write", time.perf_counter() - started_s)
     finally:
         show()
         if progress is not None:
             progress.close()
+
+
+def _counting_on(entry: Entry, journal: Journal) -> Entry:
+    """The entry with the attempts of earlier runs at the same document counted in."""
+    result = entry.result
+    earlier = journal.find(result.source, result.page_index)
+    if earlier is None or earlier.doc_id != result.doc_id:
+        return entry
+    return replace(entry, result=replace(result, attempts=earlier.attempts + result.attempts))
 
 
 def _require_same_input(out: Path, documents: Sequence[Document], journal: Journal) -> None:
@@ -98,23 +116,58 @@ def _require_same_input(out: Path, documents: Sequence[Document], journal: Journ
         )
 
 
-def _keys(intake: Intake) -> Iterator[RowKey]:
-    rows = intake.rows()
+def _keys(rows: RowCursor) -> Iterator[RowKey]:
     while (key := rows.next()) is not None:
         yield key
 
 
-def _rows(intake: Intake, journal: Journal) -> Iterator[PageResult]:
+def rows_in_order(intake: Intake, journal: Journal) -> Iterator[PageResult]:
     """Every row of the table, in input order."""
-    for key in _keys(intake):
+    for key in _keys(intake.rows()):
         yield journal.read(intake.documents[key.document].source, key.page_index)
 
 
-def _count_all(intake: Intake, ledger: Ledger, journal: Journal) -> None:
-    """Count the rows there should be, and those that earlier runs have dealt with."""
-    for key in _keys(intake):
+def _report(reading: Pass, journal: Journal, error: str | None = None) -> Report:
+    """End the pass and return its report. error: what ended the run; None where nothing went wrong."""
+    _count_all(reading, journal)
+    return reading.report(error)
+
+
+def _count_all(reading: Pass, journal: Journal) -> None:
+    """Count the rows there should be, as far as they are known, and those that earlier runs have dealt with."""
+    intake, ledger = reading.intake, reading.ledger
+    rows = intake.rows()
+    for key in _keys(rows):
         ledger.found += 1
         if key.page_index in intake.states[key.document].done:
-            row = journal.find(intake.documents[key.document].source, key.page_index)
+            source = intake.documents[key.document].source
+            row = journal.find(source, key.page_index)
             if row is not None:
-                ledger.add_done(row.status)
+                failed = row.status == "failed"
+                ledger.add_done(row.status, journal.read(source, key.page_index).error_kind if failed else None)
+    ledger.documents_not_opened = rows.num_documents_ahead
+
+
+class _ReportOfFailure:
+    """Writes the report of what was done, where an error ends the block."""
+
+    def __init__(self, reading: Pass, journal: Journal, path: Path) -> None:
+        self._reading = reading
+        self._journal = journal
+        self._path = path
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not isinstance(error, Exception):
+            return
+        said = str(error) if isinstance(error, BatchOcrError) else f"{type(error).__name__}: {error}"
+        try:
+            write_report(_report(self._reading, self._journal, said), self._path)
+        except OutputError as in_the_way:
+            logger.warning("there is no report of this run: %s", in_the_way)
+        else:
+            logger.info("the report of this run, which failed, is %s", self._path)

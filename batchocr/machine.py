@@ -30,6 +30,18 @@ def usable_memory_bytes(root: Path = _ROOT) -> int:
     return min([memory_bytes, *(int(limit) for limit in _limits(root, "memory.max") if limit != "max")])
 
 
+def num_oom_kills(root: Path = _ROOT) -> int | None:
+    """How many processes the kernel has killed for want of memory: in this process's control group where that counts
+    them, on the whole machine otherwise. None where neither does. root: where /proc and /sys are found.
+    """
+    counts = next(_limits(root, "memory.events"), None)
+    try:
+        lines = (counts or (root / "proc/vmstat").read_text()).splitlines()
+    except OSError:
+        return None
+    return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), None)
+
+
 def return_freed_memory() -> None:
     """Give back to the system what this process has freed. glibc keeps it otherwise, tens of megabytes a thread."""
     if _malloc_trim is not None:

@@ -105,9 +105,13 @@ class Meter:
 
 @dataclass(slots=True)
 class Ledger:
-    """What became of the items. documents and found are counted where the input is gone through, not here."""
+    """What became of the items. The first three are counted where the input is gone through, not here.
+
+    documents_not_opened: those of which a run that ended early cannot say how many items they hold.
+    """
 
     documents: int = 0
+    documents_not_opened: int = 0
     found: int = 0
     already_done: int = 0
     by_status: Counter[Status] = field(default_factory=Counter)
@@ -126,7 +130,9 @@ class Ledger:
             self.image_tokens += result.image_tokens
             self.output_tokens += result.output_tokens
 
-    def add_done(self, status: Status) -> None:
+    def add_done(self, status: Status, error_kind: ErrorKind | None = None) -> None:
         """Count an item that an earlier run has dealt with for good."""
         self.by_status[status] += 1
         self.already_done += 1
+        if error_kind is not None:
+            self.errors[error_kind] += 1

@@ -5,45 +5,59 @@ from __future__ import annotations
 import atexit
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from queue import Full, Queue
 
 from batchocr.data import Document, PageResult
-from batchocr.intake import RowCursor, RowKey
+from batchocr.intake import Intake, RowKey
 from batchocr.output.journal import Entry
 from batchocr.session import Pass, Session
 from batchocr.stop import StopSwitch
 
-_Rows = Queue[tuple[RowKey, Entry] | None]
+_Rows = Queue[PageResult | None]
 """Finished rows, and None at the end."""
 
 _POLL_S = 0.2
+_MAX_EARLY = 4
+"""A page that takes long may have so many times `pages_in_flight` begun behind it. Their rows have to wait for its own:
+without a bound they would fill the memory, and with one of 1 the device would stand idle."""
 
 
 def read_in_order(session: Session, documents: Sequence[Document]) -> Iterator[PageResult]:
-    """Yield a row per page, in input order. Ends its workers when it is closed. Raises what reading raises."""
+    """Yield a row per page, in input order. Ends its workers when it is closed. Raises what reading raises.
+
+    However slow a page or the caller is, about 5 rows for each of `pages_in_flight` are in memory at most.
+    """
     stop = StopSwitch(session.config.stop_after)
-    reading = Pass(session, documents, stop, finished=None, started_s=time.perf_counter())
-    ahead = _ReadAhead(reading, max_rows=session.pages_in_flight)
-    # A script can end with its loop half done: this generator is closed only when threads can no longer be waited for.
-    atexit.register(ahead.close)
-    try:
-        yield from _in_order(reading.intake.rows(), ahead.rows)
-        ahead.raise_error()
-    finally:
-        atexit.unregister(ahead.close)
-        ahead.close()
+    in_flight = session.pages_in_flight
+    reading = Pass(
+        session, documents, stop, finished=None, max_unreleased=_MAX_EARLY * in_flight, started_s=time.perf_counter()
+    )
+    with reading:
+        ahead = _ReadAhead(reading, max_rows=in_flight)
+        # A script can end with its loop half done: this generator is closed only when threads can no longer be waited
+        # for.
+        atexit.register(ahead.close)
+        try:
+            while (row := ahead.rows.get()) is not None:
+                yield row
+            ahead.raise_error()
+        finally:
+            atexit.unregister(ahead.close)
+            ahead.close()
 
 
-def _in_order(order: RowCursor, rows: _Rows) -> Iterator[PageResult]:
+def _in_order(intake: Intake, rows: Iterable[tuple[RowKey, Entry]]) -> Iterator[PageResult]:
+    """Yield the rows in input order, each as soon as all before it are there, and release them to the intake."""
+    order = intake.rows()
     expected = None
     early: dict[RowKey, PageResult] = {}
-    while (row := rows.get()) is not None:
-        key, entry = row
+    for key, entry in rows:
         early[key] = entry.result
         expected = expected or order.next()
         while expected in early:
+            intake.released()
             yield early.pop(expected)
             expected = order.next()
     # A stop leaves gaps before some rows that were finished.
@@ -77,7 +91,7 @@ class _ReadAhead:
 
     def _run(self) -> None:
         try:
-            for row in self._reading.results(tick=self._check):
+            for row in _in_order(self._reading.intake, self._reading.results(tick=self._check)):
                 self._put(row)
         except _CallerLeftError:
             return
@@ -85,7 +99,7 @@ class _ReadAhead:
             self._error = error
         self._put(None)
 
-    def _put(self, row: tuple[RowKey, Entry] | None) -> None:
+    def _put(self, row: PageResult | None) -> None:
         """Put a row into the queue as soon as there is room, unless the caller has left."""
         while not self._left.is_set():
             with suppress(Full):

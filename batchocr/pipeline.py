@@ -6,12 +6,15 @@ It runs on the caller's thread and only routes: workers do the work on pages, th
 from __future__ import annotations
 
 import logging
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from weakref import WeakKeyDictionary
 
+from batchocr.attempts import Attempts
 from batchocr.data import Completion, ErrorKind, PageResult
 from batchocr.engine.thread import EngineThread
+from batchocr.events import event
 from batchocr.intake import Intake, RowKey
 from batchocr.meter import Meter
 from batchocr.output.journal import Entry
@@ -22,13 +25,11 @@ from batchocr.worker.pool import Arrived, Asked, Loss, Worker, WorkerPool
 logger = logging.getLogger(__name__)
 
 _TICK_S = 0.5
-_MAX_ATTEMPTS = 2
-_MAX_LOSSES = 5
-"""So often may a page lose its worker although it was not the one being worked on."""
-
 _AFFINITY_TASKS = 2
 _ROWS_AHEAD = 2000
 """Documents are opened ahead up to so many rows: it costs little, and whoever watches sees the whole sooner."""
+_BEGUN_AT_ONCE = 100
+"""Between two looks at what has arrived, and at whether to stop: a million files may be unchanged in a row."""
 
 
 @dataclass(slots=True, eq=False)
@@ -68,9 +69,8 @@ class Pipeline:
         self._page_timeout_s = page_timeout_s
         self._tasks: dict[int, _Task] = {}
         self._requests: dict[int, tuple[int, int]] = {}
-        self._failed_attempts: Counter[RowKey] = Counter()
-        self._losses: Counter[RowKey] = Counter()
-        self._last_document: dict[Worker, int] = {}
+        self._attempts = Attempts()
+        self._last_document: WeakKeyDictionary[Worker, int] = WeakKeyDictionary()
         self._finished: deque[tuple[RowKey, Entry]] = deque()
         self._reopen: deque[int] = deque()
         self._num_opening = 0
@@ -83,17 +83,18 @@ class Pipeline:
         where no worker can be started.
         """
         while True:
-            while stop.reason is None and self._begin():
-                pass
+            more = stop.reason is None and all(self._begin() for _ in range(_BEGUN_AT_ONCE))
             while self._finished:
                 yield self._finished.popleft()
+                more = True  # who took it may have released rows that others wait for
             if not self._tasks and (stop.reason is not None or self._intake.exhausted):
                 return
-            for _, message in self._pool.wait(_TICK_S):
+            for _, message in self._pool.wait(0 if more else _TICK_S):
                 self._handle(message)
             self._take_completions()
             for loss in self._pool.replace_lost(self._page_timeout_s):
                 self._take_back(loss)
+            self._pool.renew_worn()
             tick()
 
     # Beginning
@@ -101,15 +102,18 @@ class Pipeline:
     def _begin(self) -> bool:
         """Open a document a little ahead, or begin a row; returns False where nothing may be begun now."""
         full = len(self._tasks) - self._num_opening >= self._pages_in_flight
+        num_known = self._intake.num_known
         index = self._next_document(_ROWS_AHEAD if full else self._pages_in_flight)
         if index is not None:
             self._begin_task(RowKey(index, None))
             return True
-        key = None if full else self._intake.next_row()
+        key = None if full else self._intake.next_row(self._must_wait)
         if key is None:
-            return False
+            return self._intake.num_known > num_known
         if key.page_index is None:
             self._finish_document(key)
+        elif (given_up := self._attempts.given_up(key.document)) is not None:
+            self._fail(key, given_up.error_kind, given_up.error_message)
         else:
             self._begin_task(key)
         return True
@@ -123,8 +127,14 @@ class Pipeline:
         ready = self._intake.num_planned - self._intake.num_handed_out + self._num_opening
         return self._intake.next_document() if ready < rows_ahead else None
 
+    def _must_wait(self, key: RowKey) -> bool:
+        """Pages of a document that may cost their worker go one at a time; others pass them."""
+        in_hand = (task.key.document for task in self._tasks.values())
+        return self._attempts.is_suspected(key.document) and key.document in in_hand
+
     def _begin_task(self, key: RowKey) -> None:
         """Give a worker the task."""
+        self._attempts.begin(key)
         worker = self._worker_for(key)
         self._last_id += 1
         self._tasks[self._last_id] = task = _Task(key, worker)
@@ -137,10 +147,14 @@ class Pipeline:
             worker.send(ReadPage(self._last_id, path, key.page_index))
 
     def _worker_for(self, key: RowKey) -> Worker:
-        """The worker with the least work before it, or the one that has this document open if it is hardly busier."""
+        """The worker with the least work before it, or the one that has this document open if it is hardly busier.
+
+        A row that has cost a worker goes to the one with the least, which is fresh.
+        """
+        is_suspect = self._attempts.is_suspect(key)
 
         def cost(worker: Worker) -> tuple[int, int]:
-            knows_document = self._last_document.get(worker) == key.document
+            knows_document = self._last_document.get(worker) == key.document and not is_suspect
             return worker.backlog - _AFFINITY_TASKS * knows_document, len(worker.task_ids)
 
         return min(self._pool.workers, key=cost)
@@ -156,8 +170,10 @@ class Pipeline:
             case Asked():
                 self._ask(message)
             case Opened():
+                key = self._end_task(message.task_id).key
+                self._attempts.end(key, None)
                 self._intake.opened(
-                    self._end_task(message.task_id).key.document,
+                    key.document,
                     page_count=message.page_count,
                     doc_id=message.doc_id,
                     size=message.size,
@@ -165,6 +181,8 @@ class Pipeline:
                 )
             case Finished():
                 self._finish_page(self._end_task(message.task_id).key, message)
+            case Failed(error_kind="out_of_memory"):
+                self._try_afresh(message)
             case Failed():
                 key = self._end_task(message.task_id).key
                 self._fail(key, message.error_kind, message.error_message, message.doc_id)
@@ -188,20 +206,34 @@ class Pipeline:
                 task.worker.send(Completions(task_id, answers))
 
     def _take_back(self, loss: Loss) -> None:
-        """Begin a lost worker's tasks again; the one it died at only once more."""
-        self._last_document.pop(loss.worker, None)
+        """Begin a lost worker's tasks again; the one it died at only once more, those that merely waited always."""
         # give_back puts each before the others: the last first keeps their order.
         for task_id in sorted(loss.task_ids, reverse=True):
             key = self._end_task(task_id).key
-            self._losses[key] += 1
-            self._failed_attempts[key] += loss.doing is not None and loss.doing.task_id == task_id
-            if self._failed_attempts[key] >= _MAX_ATTEMPTS or self._losses[key] >= _MAX_LOSSES:
-                self._fail(key, loss.error_kind, loss.error_message, None)
-            elif key.page_index is None:
-                self._reopen.appendleft(key.document)
-            else:
-                self._intake.give_back(key)
-        logger.warning("a worker was lost, and replaced: %s", loss.error_message)
+            if loss.doing is None or loss.doing.task_id == task_id:
+                self._attempts.add_loss(key, to_blame=loss.doing is not None and not loss.killed)
+            self._begin_again(key, loss.error_kind, loss.error_message, None)
+        logger.warning(
+            "a worker was lost, and replaced: %s",
+            loss.error_message,
+            extra=event("worker_lost", error_kind=loss.error_kind, error_message=loss.error_message),
+        )
+
+    def _try_afresh(self, failed: Failed) -> None:
+        """Begin what found no memory once more, in a worker that holds nothing else yet."""
+        task = self._end_task(failed.task_id)
+        self._attempts.add_loss(task.key, to_blame=True)
+        self._pool.retire(task.worker)
+        self._begin_again(task.key, failed.error_kind, failed.error_message, failed.doc_id)
+
+    def _begin_again(self, key: RowKey, kind: ErrorKind, message: str, doc_id: str | None) -> None:
+        """Begin a row before all others, or fail it where it has been begun often enough."""
+        if self._attempts.exhausted(key):
+            self._fail(key, kind, message, doc_id)
+        elif key.page_index is None:
+            self._reopen.appendleft(key.document)
+        else:
+            self._intake.give_back(key)
 
     # Ending
 
@@ -236,7 +268,7 @@ class Pipeline:
         else:
             self._emit(key, PageResult(source, None, "failed", error_kind=problem[0], error_message=problem[1]))
 
-    def _fail(self, key: RowKey, kind: ErrorKind, message: str, doc_id: str | None) -> None:
+    def _fail(self, key: RowKey, kind: ErrorKind, message: str, doc_id: str | None = None) -> None:
         if key.page_index is None:
             self._intake.not_opened(key.document, kind, message, doc_id)
         else:
@@ -245,7 +277,6 @@ class Pipeline:
 
     def _emit(self, key: RowKey, result: PageResult) -> None:
         state = self._intake.states[key.document]
-        attempts = min(self._failed_attempts.pop(key, 0) + 1, _MAX_ATTEMPTS)
-        self._losses.pop(key, None)
+        attempts = self._attempts.end(key, result.error_kind)
         result = replace(result, doc_id=state.doc_id, page_count=state.page_count, attempts=attempts)
         self._finished.append((key, Entry(result, state.size, state.mtime_ns)))

@@ -1,4 +1,4 @@
-"""How far the run is: a bar on a terminal, a log line every ten seconds elsewhere."""
+"""How far the run is: a bar on a terminal, a log line every ten seconds elsewhere; and a line for what failed."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import timedelta
 from typing import Any, Protocol
 
 from tqdm import tqdm
+
+from batchocr.data import PageResult
+from batchocr.events import event
 
 logger = logging.getLogger(__name__)
 
@@ -20,6 +23,20 @@ _BAR_INTERVAL_S = 0.2
 _LINE_INTERVAL_S = 10.0
 _BAR = "{percentage:3.0f}% |{bar}| {n_fmt} of {total_fmt} pages [{elapsed} < {remaining}, {rate_fmt}{postfix}]"
 _BAR_WITHOUT_END = "{n_fmt} of {total_fmt} or more pages [{elapsed}, {rate_fmt}{postfix}]"
+
+
+def log_failure(result: PageResult) -> None:
+    """Log a row that failed. result: that row."""
+    page = "" if result.page_index is None else f"page {result.page_index + 1} of "
+    fields = {"source": result.source, "page_index": result.page_index, "error_kind": result.error_kind}
+    logger.warning(
+        "%s%s failed: %s: %s",
+        page,
+        result.source,
+        result.error_kind,
+        result.error_message,
+        extra=event("page_failed", **fields, error_message=result.error_message, attempts=result.attempts),
+    )
 
 
 class Progress(Protocol):
@@ -105,5 +122,4 @@ class ProgressLog:
             text += f", {rate:.2f} pages/s"
         if rate and left and state.all_planned:
             text += f", about {timedelta(seconds=round(left / rate))} left"
-        counts = {"done": state.done, "planned": state.planned, "failed": state.failed}
-        logger.info("%s", text, extra={"fields": counts})
+        logger.info("%s", text, extra=event("progress", **asdict(state), pages_per_second=round(rate, 3)))

@@ -17,7 +17,7 @@ from batchocr.meter import STAGES, WORKER_STAGES, Ledger, Meter, Stage, StageCou
 from batchocr.output.atomic import atomic_file, writing
 from batchocr.report_table import format_table
 
-ExitReason = Literal["finished", "stopped", "interrupted"]
+ExitReason = Literal["finished", "stopped", "interrupted", "failed"]
 Setting: TypeAlias = str | int | float | bool | None
 
 
@@ -25,14 +25,15 @@ Setting: TypeAlias = str | int | float | bool | None
 class Circumstances:
     """What the run knows and no counter does.
 
-    device_flop_per_s: the device's peak, None where not known. settings: device, model, backend, dtype and batch sizes
-    in force.
+    error: what ended a run that failed. device_flop_per_s: the device's peak, None where not known. settings: device,
+    model, backend, dtype and batch sizes in force.
     """
 
     exit_reason: ExitReason
     start_up_s: float
     work_s: float
     workers: int
+    error: str | None = None
     settings: Mapping[str, Setting] = field(default_factory=dict)
     peak_main_bytes: int | None = None
     peak_worker_bytes: int | None = None
@@ -42,11 +43,16 @@ class Circumstances:
 
 @dataclass(frozen=True, slots=True)
 class Items:
+    """found: as far as documents were opened. not_reached: those of a run that ended early that no run has read.
+    already_done: those among the others that earlier runs dealt with.
+    """
+
     found: int
     ok: int
     degraded: int
     failed: int
     skipped: int
+    not_reached: int
     already_done: int
 
 
@@ -109,8 +115,10 @@ class Report:
     image_tokens_per_second: float
     output_tokens_per_second: float
     exit_reason: ExitReason
+    error: str | None
     pages_read: int
     documents: int
+    documents_not_opened: int
     items: Items
     errors: Mapping[ErrorKind, int]
     wall_seconds: float
@@ -132,7 +140,7 @@ class Report:
     @property
     def ledger_adds_up(self) -> bool:
         items = self.items
-        return items.found == items.ok + items.degraded + items.failed + items.skipped
+        return items.found == items.ok + items.degraded + items.failed + items.skipped + items.not_reached
 
     @property
     def bottleneck(self) -> str:
@@ -158,14 +166,18 @@ def make_report(ledger: Ledger, meter: Meter, circumstances: Circumstances) -> R
         image_tokens_per_second=_ratio(ledger.image_tokens, work_s),
         output_tokens_per_second=_ratio(ledger.output_tokens, work_s),
         exit_reason=circumstances.exit_reason,
+        error=circumstances.error,
         pages_read=ledger.pages_read,
         documents=ledger.documents,
+        documents_not_opened=ledger.documents_not_opened,
         items=Items(
             found=ledger.found,
             ok=status["ok"],
             degraded=status["degraded"],
             failed=status["failed"],
             skipped=status["skipped"],
+            # Of a run that came to its end there are none: items that are missing then are a bug of ours, and show.
+            not_reached=0 if circumstances.exit_reason == "finished" else ledger.found - status.total(),
             already_done=ledger.already_done,
         ),
         errors=dict(ledger.errors.most_common()),

@@ -48,13 +48,12 @@ def _summary(report: Report) -> Iterator[str]:
 
 
 def _items(report: Report) -> str:
-    items = report.items
-    settled = items.ok + items.degraded + items.failed + items.skipped
-    left = items.found - settled if not report.complete else 0
+    items, not_opened = report.items, report.documents_not_opened
     return (
-        f"{items.found:,} in {report.documents:,} documents {'=' if settled + left == items.found else '≠'} "
+        f"{items.found:,} in {report.documents:,} documents {'=' if report.ledger_adds_up else '≠'} "
         f"{items.ok:,} ok + {items.degraded:,} degraded + {items.failed:,} failed + {items.skipped:,} skipped"
-        + (f" + {left:,} not reached" if left else "")
+        + (f" + {items.not_reached:,} not reached" if items.not_reached else "")
+        + (f"; {not_opened:,} documents were not opened yet" if not_opened else "")
         + (f"; {items.already_done:,} were done before this run" if items.already_done else "")
     )
 

@@ -23,7 +23,7 @@ from batchocr.engine.thread import EngineThread
 from batchocr.errors import UsageError
 from batchocr.input.page_spec import parse_page_spec
 from batchocr.intake import FinishedRows, Intake, RowKey
-from batchocr.machine import return_freed_memory, usable_cores
+from batchocr.machine import return_freed_memory, usable_cores, usable_memory_bytes
 from batchocr.meter import Ledger, Meter
 from batchocr.model.architecture import read_architecture
 from batchocr.model.checkpoint import find_checkpoint, load_model
@@ -41,6 +41,11 @@ _TRIM_INTERVAL_S = 10.0
 
 _PAGE_BYTES = 40 << 20
 """A page in flight, on the host: its own pixels, and once more as the questions asked about it."""
+
+
+_LEAST_WORKER_BYTES = 512 << 20
+_MOST_WORKER_BYTES = 4 << 30
+"""The largest picture that is decoded at all takes 2.3 GB."""
 
 
 class Session:
@@ -112,6 +117,7 @@ class Session:
             "embedding_queue_tokens": self.limits.embedding_queue_tokens,
             "max_new_tokens": self.limits.max_new_tokens,
             "pages_in_flight": self.pages_in_flight,
+            "worker_memory": worker_memory_bytes(self.config),
         }
 
     def _pages_in_flight(self) -> int:
@@ -142,14 +148,24 @@ class Session:
 
 
 def num_workers(config: Config) -> int:
-    """Worker processes: what the user set, or half the cores, as the engine and the main thread want theirs."""
-    return config.workers or max(1, min(16, usable_cores() // 2))
+    """Worker processes: what the user set, or half the cores, as the engine and the main thread want theirs, and no
+    more than half the memory is enough for."""
+    affordable = usable_memory_bytes() // 2 // _LEAST_WORKER_BYTES
+    return config.workers or max(1, min(16, usable_cores() // 2, affordable))
+
+
+def worker_memory_bytes(config: Config) -> int:
+    """What a worker may hold: what the user set, or its share of half the memory, so that all of them together leave
+    the machine to others."""
+    share = usable_memory_bytes() // 2 // num_workers(config)
+    return config.worker_memory or min(_MOST_WORKER_BYTES, max(_LEAST_WORKER_BYTES, share))
 
 
 class Pass:
-    """One reading of some documents: its workers, its engine thread, and its counts. Close it when done.
+    """One reading of some documents: its counts, and inside its `with` block its workers and its engine's thread.
 
-    finished: rows that need not be read again. started_s: on time.perf_counter, when the whole run began.
+    finished: rows that need not be read again. max_unreleased: see Intake. started_s: on time.perf_counter, when the
+    whole run began. Entering it raises ModelError, and BatchOcrError where no worker can be started.
     """
 
     def __init__(
@@ -159,29 +175,42 @@ class Pass:
         stop: StopSwitch,
         *,
         finished: FinishedRows | None,
+        max_unreleased: int | None = None,
         started_s: float,
     ) -> None:
         config = session.config
         self._session = session
         self._stop = stop
         self._started_s = started_s
+        self._work_started_s: float | None = None
+        self._peak_worker_bytes: int | None = None
+        self._closing = ExitStack()
         self._engine_meter = Meter()
         self.limit = config.limit
         self.meter = Meter()
         self.ledger = Ledger(documents=len(documents))
         self.intake = Intake(
-            documents, parse_page_spec(config.pages) if config.pages else None, finished, limit=config.limit
+            documents,
+            parse_page_spec(config.pages) if config.pages else None,
+            finished,
+            limit=config.limit,
+            retry_failed=config.retry_failed,
+            max_unreleased=max_unreleased,
         )
-        setup = Setup(config.dpi, config.password, config.max_new_tokens, config.penalties)
+
+    def __enter__(self) -> Self:
+        config = self._session.config
+        memory_bytes = worker_memory_bytes(config)
+        setup = Setup(config.dpi, config.password, config.max_new_tokens, config.penalties, memory_bytes)
         with ExitStack() as undo:
             # The workers start up while the weights are read.
-            self._pool = undo.enter_context(WorkerPool(session.workers, setup))
-            self._engine = EngineThread(undo.enter_context(session.lend_engine()), self._engine_meter, self._pool.wake)
+            self._pool = undo.enter_context(WorkerPool(self._session.workers, setup))
+            undo.callback(self._measure_workers)
+            engine = undo.enter_context(self._session.lend_engine())
+            self._engine = EngineThread(engine, self._engine_meter, self._pool.wake)
             undo.callback(self._engine.close)
             self._closing = undo.pop_all()
         self._work_started_s = time.perf_counter()
-
-    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -216,28 +245,39 @@ class Pass:
         """Whether every row was read: a stop that comes too late to leave any out has stopped nothing."""
         return self.intake.exhausted
 
-    def _exit_reason(self) -> ExitReason:
+    def _measure_workers(self) -> None:
+        """Note the workers' memory, which nobody can ask for once they have ended."""
+        peaks = [peak for worker in self._pool.workers if (peak := peak_resident_bytes(worker.pid)) is not None]
+        self._peak_worker_bytes = max(peaks, default=None)
+
+    def _exit_reason(self, error: str | None) -> ExitReason:
+        if error is not None:
+            return "failed"
         if self.complete:
             return "finished"
         return "interrupted" if self._stop.reason == "interrupted" else "stopped"
 
-    def report(self) -> Report:
-        """The throughput report of what was read. Ends the pass: the engine's counts are its own until then."""
-        peaks = [peak for worker in self._pool.workers if (peak := peak_resident_bytes(worker.pid)) is not None]
-        work_s = time.perf_counter() - self._work_started_s
+    def report(self, error: str | None = None) -> Report:
+        """The throughput report of what was read. Ends the pass: the engine's counts are its own until then.
+
+        error: what ended the run, be it before there was a worker; None where nothing went wrong.
+        """
+        ended_s = time.perf_counter()
+        work_started_s = ended_s if self._work_started_s is None else self._work_started_s
         self.close()
         self.meter.absorb(self._engine_meter)
         return make_report(
             self.ledger,
             self.meter,
             Circumstances(
-                exit_reason=self._exit_reason(),
-                start_up_s=self._work_started_s - self._started_s,
-                work_s=work_s,
+                exit_reason=self._exit_reason(error),
+                error=error,
+                start_up_s=work_started_s - self._started_s,
+                work_s=ended_s - work_started_s,
                 workers=self._session.workers,
                 settings=self._session.settings(),
                 peak_main_bytes=peak_resident_bytes(),
-                peak_worker_bytes=max(peaks, default=None),
+                peak_worker_bytes=self._peak_worker_bytes,
                 device_flop_per_s=backend.peak_flop_per_s(self._session.device, self._session.dtype),
                 peak_device_bytes=backend.peak_device_bytes(self._session.device) or None,
             ),

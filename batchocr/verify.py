@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import glob
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -13,7 +13,6 @@ from batchocr.data import Document, ErrorKind, PageResult, Status
 from batchocr.errors import OutputError, OutputMismatchError, PageError
 from batchocr.input.page_spec import PageSpec
 from batchocr.input.render import fingerprint
-from batchocr.input.sources import find_documents
 from batchocr.output.schema import RunFacts, storable_text
 from batchocr.output.table import table_for
 
@@ -34,13 +33,28 @@ class Finding:
         return f"{self.problem:9} {self.where}{page}: {self.message}"
 
 
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """What a table says of a page, or of a document as a whole."""
+
+    status: Status
+    error_kind: ErrorKind | None
+    doc_id: str | None
+
+
 @dataclass(slots=True)
 class _Rows:
-    """What the tables say of one document. statuses: by page index, None for the document as a whole."""
+    """What the tables say of one document, which may have changed between two of its rows.
 
-    doc_id: str | None = None
-    page_count: int | None = None
-    statuses: dict[int | None, tuple[Status, ErrorKind | None]] = field(default_factory=dict)
+    by_page: None is the document as a whole. page_counts: by doc_id.
+    """
+
+    by_page: dict[int | None, _Row] = field(default_factory=dict)
+    page_counts: dict[str | None, int] = field(default_factory=dict)
+
+    def page_count(self, doc_id: str | None) -> int | None:
+        """The pages of the file with this hash; where no row is of it, those of another version; None if none knows."""
+        return self.page_counts.get(doc_id, max(self.page_counts.values(), default=None))
 
 
 class Verifier:
@@ -52,14 +66,14 @@ class Verifier:
         self._outs = outs
         self._rows: dict[str, _Rows] = {}
 
-    def findings(self, inputs: Sequence[str], model_fingerprint: str | None) -> Iterator[Finding]:
+    def findings(self, documents: Iterable[Document], model_fingerprint: str | None) -> Iterator[Finding]:
         """Yield what is wrong, table by table, then document by document. model_fingerprint: of the model there should
-        be. Reads every document to its end, for its hash. Raises OutputError, OutputMismatchError, NoInputError."""
+        be. Reads every document to its end, for its hash. Raises OutputError, OutputMismatchError."""
         yield from self._check_settings(model_fingerprint)
         for out in self._outs:
             for row in table_for(out).read_rows(out):
                 yield from self._take(row)
-        for document in find_documents(inputs):
+        for document in documents:
             source = storable_text(document.source)
             rows = self._rows.pop(source, None)
             yield from self._check_document(document, source, rows or _Rows())
@@ -78,46 +92,63 @@ class Verifier:
                 )
 
     def _take(self, row: PageResult) -> Iterator[Finding]:
-        rows = self._rows.setdefault(row.source, _Rows(row.doc_id, row.page_count))
-        if row.page_index in rows.statuses:
+        rows = self._rows.setdefault(row.source, _Rows())
+        if row.page_index in rows.by_page:
             yield Finding("duplicate", row.source, row.page_index, "has more than one row")
-        rows.statuses[row.page_index] = row.status, row.error_kind
+        rows.by_page[row.page_index] = _Row(row.status, row.error_kind, row.doc_id)
+        if row.page_count is not None:
+            rows.page_counts[row.doc_id] = row.page_count
 
     def _check_document(self, document: Document, source: str, rows: _Rows) -> Iterator[Finding]:
-        if not rows.statuses:
+        if not rows.by_page:
             if self._spec and not self._spec.pages(1):
                 return  # of a short document these pages do not exist, and how short it is no row says
             self.num_items += 1
             yield Finding("missing", source, None, "has no row")
             return
-        yield from self._check_file(document, source, rows)
-        wanted = self._wanted(rows)
+        doc_id, problem = _current_doc_id(document)
+        yield from _stale(source, rows, doc_id, problem)
+        wanted = self._wanted(rows, doc_id)
         self.num_items += len(wanted)
         for page_index in wanted:
-            status, error_kind = rows.statuses.get(page_index, (None, None))
-            if status is None:
+            row = rows.by_page.pop(page_index, None)
+            if row is None:
                 yield Finding("missing", source, page_index, "has no row")
-            elif status == "failed":
-                yield Finding("failed", source, page_index, error_kind or "unknown")
+            elif row.status == "failed":
+                yield Finding("failed", source, page_index, row.error_kind or "unknown")
+        for page_index in rows.by_page:
+            yield Finding("surplus", source, page_index, "has a row that should not be there")
 
-    def _check_file(self, document: Document, source: str, rows: _Rows) -> Iterator[Finding]:
-        if rows.doc_id is None:
-            return  # it could not be read, and its row says so
-        if document.error_kind is not None:
-            yield Finding("stale", source, None, f"cannot be read any more: {document.error_message}")
-            return
-        try:
-            doc_id = fingerprint(document.path)[0]
-        except PageError as error:
-            yield Finding("stale", source, None, f"cannot be read any more: {error}")
-            return
-        if doc_id != rows.doc_id:
-            yield Finding("stale", source, None, "has changed since it was read")
-
-    def _wanted(self, rows: _Rows) -> Sequence[int | None]:
-        if None in rows.statuses or rows.page_count is None:
+    def _wanted(self, rows: _Rows, doc_id: str | None) -> Sequence[int | None]:
+        """The rows there should be: one a page, or one for a document of which no row knows the pages."""
+        page_count = rows.page_count(doc_id)
+        if not page_count:
             return [None]
-        return self._spec.pages(rows.page_count) if self._spec else range(rows.page_count)
+        return self._spec.pages(page_count) if self._spec else range(page_count)
+
+
+def _current_doc_id(document: Document) -> tuple[str | None, str | None]:
+    """The hash of the file as it is now; or None, and why it cannot be read."""
+    if document.error_kind is not None:
+        return None, document.error_message
+    try:
+        return fingerprint(document.path)[0], None
+    except PageError as error:
+        return None, str(error)
+
+
+def _stale(source: str, rows: _Rows, doc_id: str | None, problem: str | None) -> Iterator[Finding]:
+    """What was not read from the file as it is now: the document in one line, or some pages in one each. A row without
+    a doc_id says itself that the file could not be read."""
+    known = [page_index for page_index, row in rows.by_page.items() if row.doc_id is not None]
+    stale = [page_index for page_index in known if rows.by_page[page_index].doc_id != doc_id]
+    if stale and problem is not None:
+        yield Finding("stale", source, None, f"cannot be read any more: {problem}")
+    elif stale and len(stale) == len(known):
+        yield Finding("stale", source, None, "has changed since it was read")
+    else:
+        for page_index in stale:
+            yield Finding("stale", source, page_index, "was read before the file changed")
 
 
 def find_tables(pattern: str) -> list[Path]:

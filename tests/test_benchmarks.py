@@ -15,7 +15,7 @@ from conftest import ROOT
 
 from batchocr.meter import Meter
 from batchocr.model.architecture import read_architecture
-from benchmarks import gpu_check
+from benchmarks import gpu_check, journal
 from benchmarks.gpu_check import Part, Results, run_command, run_part
 from benchmarks.loading import load, make_engine
 from benchmarks.ops_cases import CASES
@@ -169,3 +169,9 @@ def test_a_replay_asks_for_blocks_behind_their_layout_and_gets_all_it_asked_for(
     )
     assert meter.stages["vit"].items == len(result.work) == 15
     assert meter.patches == sum(work.patches for work in result.work)
+
+
+def test_the_journal_benchmark_measures_memory_a_row(tmp_path: Path) -> None:
+    journal.main(["--smoke", "--out", str(tmp_path / "journal.json")])
+    figures = json.loads((tmp_path / "journal.json").read_text())["figures"]
+    assert figures["peak_mb"] > 0

@@ -126,6 +126,7 @@ def test_verbose_shows_where_an_error_came_from() -> None:
 def test_only_the_flags_that_were_given_reach_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BATCHOCR_PASSWORD", "secret")
     flags = ("--recipe", "cpu", "--no-penalties", "--vit-batch-size", "4", "--stop-after", "1m", "--shard", "2/8")
+    flags = (*flags, "--no-retry-failed")
     process = start("print(repr(config), inputs, out); return report()", *RUN, "@list.txt", "-", *flags)
     config = Config(
         password="secret",
@@ -137,6 +138,7 @@ def test_only_the_flags_that_were_given_reach_the_run(monkeypatch: pytest.Monkey
         embedding_queue_tokens=16384,
         stop_after=60.0,
         shard=(2, 8),
+        retry_failed=False,
     )
     assert process.communicate(timeout=60)[0] == f"{config!r} ['docs', '@list.txt', '-'] table.parquet\n"
 
@@ -175,9 +177,20 @@ def test_the_json_log_is_one_object_a_line_and_ends_with_the_report() -> None:
     exit_code, stderr = ended(start(body, *RUN, "--log-format", "json"))
     lines = [json.loads(line) for line in stderr.splitlines()]
     assert exit_code == 3
-    assert [line["level"] for line in lines] == ["info", "info", "info", "info", "warning"]
+    assert [line["event"] for line in lines] == ["progress", "progress", "message", "run_finished"]
     assert (lines[0]["done"], lines[0]["planned"], lines[0]["failed"]) == (9, 10, 2)
-    assert lines[2]["report"]["items"]["failed"] == 2
+    assert lines[2]["level"] == "warning"
+    assert (lines[3]["exit_code"], lines[3]["report"]["items"]["failed"]) == (3, 2)
+
+
+def test_the_json_log_names_a_stop_and_an_error() -> None:
+    json_log = (*RUN, "--log-format", "json")
+    _, said = ended(start("return report('stopped')", *json_log))
+    stopped = json.loads(said.splitlines()[0])
+    assert (stopped["event"], stopped["exit_code"]) == ("run_stopped", 75)
+    _, said = ended(start("from batchocr.errors import ModelError; raise ModelError('no')", *json_log))
+    failed = json.loads(said)
+    assert (failed["event"], failed["error"], failed["exit_code"]) == ("run_failed", "ModelError", 5)
 
 
 def test_warnings_and_logs_of_libraries_are_kept_from_the_user() -> None:

@@ -82,6 +82,7 @@ def test_the_same_command_again_goes_on_to_the_end_and_reads_nothing_twice(runs:
         "degraded": 0,
         "failed": 0,
         "skipped": 0,
+        "not_reached": 0,
         "already_done": runs.read_before,
     }
 

@@ -47,6 +47,8 @@ def test_keys_of_a_recipe_are_flags_with_dashes_or_underscores(tmp_path: Path) -
         ("workers = 0", "--workers must be more than 0"),
         ("pages = '3-1'", "runs backwards"),
         ("stop-after = 'soon'", "no duration; write it as 3h55m or 90s"),
+        ("worker-memory = '4 gigabytes'", "no size; write it as 4G or 512M"),
+        ("worker-memory = '255M'", "must be at least 256M"),
         ("shard = [1, 2]", "--shard [1, 2]: should be a valid tuple"),
         ("dpi 200", "line 1"),
     ],
@@ -129,6 +131,11 @@ def test_durations_are_hours_minutes_and_seconds(hours: int, minutes: int, secon
 def test_what_is_no_duration_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="--stop-after"):
         make_config({"stop_after": text})
+
+
+@pytest.mark.parametrize(("size", "num_bytes"), [("4G", 4 * 2**30), ("512M", 512 * 2**20), (2**30, 2**30)])
+def test_sizes_are_in_powers_of_1024(size: str | int, num_bytes: int) -> None:
+    assert make_config({"worker_memory": size}).worker_memory == num_bytes
 
 
 @pytest.mark.parametrize("text", ["", "1", "0/2", "3/2", "1/2/3", "a/b"])

@@ -27,14 +27,36 @@ def documents(*names: str) -> list[Document]:
 
 
 def make_intake(
-    found: Sequence[Document], spec: str | None = None, finished: Finished | None = None, limit: int | None = None
+    found: Sequence[Document],
+    spec: str | None = None,
+    finished: Finished | None = None,
+    limit: int | None = None,
+    *,
+    retry_failed: bool = True,
+    max_unreleased: int | None = None,
 ) -> Intake:
-    return Intake(found, parse_page_spec(spec) if spec else None, finished, limit=limit)
+    return Intake(
+        found,
+        parse_page_spec(spec) if spec else None,
+        finished,
+        limit=limit,
+        retry_failed=retry_failed,
+        max_unreleased=max_unreleased,
+    )
+
+
+def next_to_open(intake: Intake) -> int | None:
+    """The next document that has to be opened, behind those that need not be; None where there is none."""
+    while True:
+        num_known = intake.num_known
+        index = intake.next_document()
+        if index is not None or intake.num_known == num_known:
+            return index
 
 
 def open_next(intake: Intake, page_count: int) -> int:
     """Open the next document, which is to have that many pages; returns its index."""
-    index = intake.next_document()
+    index = next_to_open(intake)
     assert index is not None
     intake.opened(index, page_count=page_count, doc_id=f"id-{index}", size=100, mtime_ns=5)
     return index
@@ -70,9 +92,9 @@ def row(
 
 def test_rows_are_handed_out_in_input_order_however_the_documents_open() -> None:
     intake = make_intake(documents("a", "b", "c"))
-    indices = [intake.next_document() for _ in range(3)]
+    indices = [next_to_open(intake) for _ in range(3)]
     assert indices == [0, 1, 2]
-    assert intake.next_document() is None
+    assert next_to_open(intake) is None
     intake.opened(2, page_count=1, doc_id="c", size=1, mtime_ns=1)
     assert intake.next_row() is None
     intake.opened(0, page_count=2, doc_id="a", size=1, mtime_ns=1)
@@ -87,7 +109,7 @@ def test_documents_can_be_opened_ahead_of_their_rows() -> None:
     intake = make_intake(documents("a", "b"))
     open_next(intake, 5)
     assert intake.next_row() == RowKey(0, 0)
-    assert intake.next_document() == 1
+    assert next_to_open(intake) == 1
     assert not intake.all_planned
     intake.opened(1, page_count=7, doc_id="id-1", size=100, mtime_ns=5)
     assert intake.all_planned
@@ -101,7 +123,7 @@ def test_the_limit_counts_over_documents_and_later_ones_are_not_opened() -> None
     open_next(intake, 2)
     assert remaining(intake) == [(1, 0)]
     assert intake.exhausted
-    assert intake.next_document() is None
+    assert next_to_open(intake) is None
     assert all_rows(intake) == [(0, 0), (0, 1), (1, 0)]
 
 
@@ -125,14 +147,14 @@ def test_a_document_that_fails_counts_as_one_row_against_the_limit() -> None:
 def test_a_document_known_to_be_missing_is_a_row_and_never_opened() -> None:
     found = [*documents("a"), Document("/nowhere/b", "b", "not_found", "b does not exist"), *documents("c")]
     intake = make_intake(found)
-    assert [intake.next_document(), intake.next_document(), intake.next_document()] == [0, 2, None]
+    assert [next_to_open(intake), next_to_open(intake), next_to_open(intake)] == [0, 2, None]
     assert intake.states[1].problem == ("not_found", "b does not exist")
     assert intake.states[1].rows == [None]
 
 
 def test_a_document_that_cannot_be_opened_is_one_row() -> None:
     intake = make_intake(documents("a"))
-    index = intake.next_document()
+    index = next_to_open(intake)
     assert index is not None
     intake.not_opened(index, "damaged", "no trailer", doc_id="id-0")
     assert remaining(intake) == [(0, None)]
@@ -163,7 +185,7 @@ def test_a_document_without_the_pages_asked_for_has_no_rows() -> None:
 
 def test_no_documents_are_no_rows() -> None:
     intake = make_intake([])
-    assert (intake.next_document(), intake.next_row()) == (None, None)
+    assert (next_to_open(intake), intake.next_row()) == (None, None)
     assert intake.exhausted
     assert intake.all_planned
 
@@ -197,7 +219,7 @@ def test_an_unchanged_document_is_not_opened_and_its_done_rows_are_not_begun(tmp
     found, finished = file_with_rows(tmp_path)
     finished.by_source["a.pdf"] = (row(0, **as_it_was(tmp_path)), row(2, status="degraded", **as_it_was(tmp_path)))
     intake = make_intake(found, finished=finished)
-    assert intake.next_document() is None
+    assert next_to_open(intake) is None
     assert remaining(intake) == [(0, 1)]
     assert all_rows(intake) == [(0, 0), (0, 1), (0, 2)]
     assert (intake.num_planned, intake.num_done_before) == (3, 2)
@@ -208,7 +230,7 @@ def test_a_failed_page_is_begun_again(tmp_path: Path) -> None:
     facts = as_it_was(tmp_path)
     finished.by_source["a.pdf"] = (row(0, status="failed", **facts), row(1, **facts), row(2, **facts))
     intake = make_intake(found, finished=finished)
-    assert intake.next_document() is None
+    assert next_to_open(intake) is None
     assert remaining(intake) == [(0, 0)]
 
 
@@ -223,7 +245,7 @@ def test_an_unchanged_document_without_pages_is_not_opened_again(tmp_path: Path)
     found, finished = file_with_rows(tmp_path)
     finished.by_source["a.pdf"] = (row(None, status="skipped", page_count=0, **as_it_was(tmp_path)),)
     intake = make_intake(found, finished=finished)
-    assert intake.next_document() is None
+    assert next_to_open(intake) is None
     assert remaining(intake) == []
     assert all_rows(intake) == [(0, None)]
 
@@ -253,19 +275,92 @@ def test_rows_of_other_content_do_not_count_beside_those_of_this(tmp_path: Path)
     found, finished = file_with_rows(tmp_path)
     finished.by_source["a.pdf"] = (row(0, **as_it_was(tmp_path)), row(1, doc_id="before", size=9, mtime_ns=1))
     intake = make_intake(found, finished=finished)
-    assert intake.next_document() is None
+    assert next_to_open(intake) is None
     assert remaining(intake) == [(0, 1), (0, 2)]
 
 
 def test_a_document_that_has_gone_is_opened_so_that_its_row_says_so() -> None:
     finished = Finished({"a": (row(0, size=4, mtime_ns=1),)})
-    assert make_intake(documents("a"), finished=finished).next_document() == 0
+    assert next_to_open(make_intake(documents("a"), finished=finished)) == 0
 
 
 def test_a_page_spec_leaves_rows_of_other_pages_out(tmp_path: Path) -> None:
     found, finished = file_with_rows(tmp_path)
     finished.by_source["a.pdf"] = (row(0, **as_it_was(tmp_path)), row(1, **as_it_was(tmp_path)))
     intake = make_intake(found, spec="2-3", finished=finished)
-    assert intake.next_document() is None
+    assert next_to_open(intake) is None
     assert remaining(intake) == [(0, 2)]
     assert all_rows(intake) == [(0, 1), (0, 2)]
+
+
+def test_a_million_unchanged_documents_are_looked_at_one_a_call(tmp_path: Path) -> None:
+    found, finished = file_with_rows(tmp_path)
+    finished.by_source["a.pdf"] = (row(0, page_count=1, **as_it_was(tmp_path)),)
+    intake = make_intake(found * 1_000_000, finished=finished)
+    assert intake.next_document() is None
+    assert intake.num_known == 1
+    assert intake.next_row() is None
+    assert (intake.num_done_before, intake.all_planned, intake.exhausted) == (1, False, False)
+
+
+def test_no_more_rows_are_handed_out_than_may_wait_until_some_are_released(tmp_path: Path) -> None:
+    intake = make_intake(documents("a"), max_unreleased=3)
+    open_next(intake, 8)
+    assert remaining(intake) == [(0, 0), (0, 1), (0, 2)]
+    intake.released()
+    assert remaining(intake) == [(0, 3)]
+    intake.give_back(RowKey(0, 0))
+    assert remaining(intake) == [(0, 0)]
+    assert not intake.exhausted
+
+
+def test_without_retries_pages_that_failed_are_not_begun_again(tmp_path: Path) -> None:
+    found, finished = file_with_rows(tmp_path)
+    facts = as_it_was(tmp_path)
+    finished.by_source["a.pdf"] = (row(0, status="failed", **facts), row(1, **facts))
+    intake = make_intake(found, finished=finished, retry_failed=False)
+    assert next_to_open(intake) is None
+    assert remaining(intake) == [(0, 2)]
+    assert intake.num_done_before == 2
+
+
+def test_without_retries_a_document_that_failed_is_not_opened_again_until_it_changes(tmp_path: Path) -> None:
+    found, finished = file_with_rows(tmp_path)
+    facts = as_it_was(tmp_path)
+    finished.by_source["a.pdf"] = (row(None, status="failed", doc_id=None, page_count=None, **facts),)
+    intake = make_intake(found, finished=finished, retry_failed=False)
+    assert next_to_open(intake) is None
+    assert remaining(intake) == []
+    assert all_rows(intake) == [(0, None)]
+    (tmp_path / "a.pdf").write_bytes(b"123456")
+    assert next_to_open(make_intake(found, finished=finished, retry_failed=False)) == 0
+
+
+def test_without_retries_a_touched_document_that_fails_again_keeps_its_row(tmp_path: Path) -> None:
+    found, finished = file_with_rows(tmp_path, row(None, status="failed", page_count=None, size=4, mtime_ns=1))
+    intake = make_intake(found, finished=finished, retry_failed=False)
+    assert next_to_open(intake) == 0
+    intake.not_opened(0, "damaged", "no trailer", doc_id="id-0")
+    assert remaining(intake) == []
+
+
+def test_without_retries_a_document_that_was_opened_once_has_its_pages(tmp_path: Path) -> None:
+    found, finished = file_with_rows(tmp_path)
+    facts = as_it_was(tmp_path)
+    failed = row(None, status="failed", doc_id=None, page_count=None, **facts)
+    finished.by_source["a.pdf"] = (
+        failed,
+        row(0, page_count=2, **facts),
+        row(1, status="failed", page_count=2, **facts),
+    )
+    intake = make_intake(found, finished=finished, retry_failed=False)
+    assert next_to_open(intake) is None
+    assert (remaining(intake), all_rows(intake)) == ([], [(0, 0), (0, 1)])
+
+
+def test_a_document_that_cannot_be_opened_is_known_by_its_size_and_time(tmp_path: Path) -> None:
+    found, _ = file_with_rows(tmp_path)
+    intake = make_intake(found)
+    assert next_to_open(intake) == 0
+    intake.not_opened(0, "crashed", "took its worker down")
+    assert {"size": intake.states[0].size, "mtime_ns": intake.states[0].mtime_ns} == as_it_was(tmp_path)

@@ -313,3 +313,12 @@ def test_a_disk_that_fills_up_costs_only_the_row_that_no_longer_fits(out: Path) 
         assert journal.find("a.pdf", 1) is None
         journal.append(Entry(THIRD, None, None))
         assert journal.read("b/c.png", None) == THIRD
+
+
+def test_a_journal_that_is_removed_meanwhile_is_noticed(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("batchocr.output.journal._SYNC_INTERVAL_S", 0.0)
+    with open_journal(out) as journal:
+        journal.append(Entry(FIRST, None, None))
+        journal_path(out).unlink()
+        with pytest.raises(OutputError, match="was removed or replaced"):
+            journal.append(Entry(SECOND, None, None))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from batchocr.machine import usable_cores, usable_memory_bytes
+from batchocr.machine import num_oom_kills, usable_cores, usable_memory_bytes
 
 MIB = 2**20
 CORES = len(os.sched_getaffinity(0))
@@ -54,3 +54,16 @@ def test_less_than_a_core_is_one(tmp_path: Path) -> None:
 def test_a_group_outside_the_mount_falls_back_to_what_is_mounted(tmp_path: Path) -> None:
     root = machine(tmp_path, "/docker/3f2a", {"memory.max": str(64 * MIB)})
     assert usable_memory_bytes(root) == 64 * MIB
+
+
+def test_processes_killed_for_want_of_memory_are_those_of_the_own_group(tmp_path: Path) -> None:
+    root = machine(tmp_path, "/job", {"job/memory.events": "low 0\noom 3\noom_kill 2\n", "memory.events": "oom_kill 9"})
+    (root / "proc/vmstat").write_text("pgfault 1\noom_kill 20\n")
+    assert num_oom_kills(root) == 2
+
+
+def test_without_control_groups_they_are_those_of_the_machine(tmp_path: Path) -> None:
+    root = machine(tmp_path, "/", {})
+    assert num_oom_kills(root) is None
+    (root / "proc/vmstat").write_text("pgfault 1\noom_kill 20\n")
+    assert num_oom_kills(root) == 20

@@ -96,6 +96,55 @@ def test_a_text_that_continues_nothing_is_a_paragraph() -> None:
     assert to_markdown([block("title", "A"), block("text", "b", merge_prev=True)]) == "# A\n\nb\n"
 
 
+def test_html_in_text_is_shown_as_letters_and_a_comparison_stays_as_it_is() -> None:
+    assert markdown("text", "<script>alert(1)</script>") == "&lt;script>alert(1)&lt;/script>\n"
+    assert markdown("title", "<b>5 < 6") == "# &lt;b>5 < 6\n"
+    assert markdown("text", "<!-- a --> 1<2 i <3 x<y") == "&lt;!-- a --> 1<2 i <3 x&lt;y\n"
+
+
+def test_no_link_leads_out_of_the_page() -> None:
+    assert markdown("text", "[a](javascript:alert(1)) ![b](//x.test)") == "[a] (javascript:alert(1)) ![b] (//x.test)\n"
+    assert markdown("text", "[1]: http://x.test") == "[1] : http://x.test\n"
+    assert markdown("text", "see [1], [2]") == "see [1], [2]\n"
+
+
+def test_a_formula_keeps_its_mathematics_and_loses_what_loads_or_links() -> None:
+    assert markdown("equation", "\\[ a<b, [x](y) \\]") == "$$\na< b, [x] (y)\n$$\n"
+    assert markdown("text", r"\( \href{javascript:alert(1)}{x} \)") == "$\\ href{javascript:alert(1)}{x}$\n"
+    assert markdown("equation", r"\hrefs \urls \left[ a \right]") == "$$\n\\hrefs \\urls \\left[ a \\right]\n$$\n"
+
+
+def test_a_table_keeps_its_structure_only() -> None:
+    html = (
+        '<table onclick="x"><tr><td colspan=2 rowspan="3" style="x">5 &lt; 6 <script>x</script></td>'
+        '<td><img src="#bbox=0,0.1,1,1e-05"/><img src="http://x.test/a.png"/></td></tr></table>'
+    )
+    assert markdown("table", html) == (
+        '<table><tr><td colspan="2" rowspan="3">5 &lt; 6 &lt;script&gt;x&lt;/script&gt;</td>'
+        '<td><img src="#bbox=0,0.1,1,1e-05"><img></td></tr></table>\n'
+    )
+
+
+def test_a_table_that_is_cut_off_is_closed() -> None:
+    blocks = [block("table", "<table><tr><td>a<td>b"), block("text", "after")]
+    assert to_markdown(blocks) == "<table><tr><td>a</td><td>b</td></tr></table>\n\nafter\n"
+    assert markdown("table", "<table><tbody><tr><td>a") == "<table><tbody><tr><td>a</td></tr></tbody></table>\n"
+
+
+def test_what_a_model_fenced_itself_ends_with_the_block() -> None:
+    assert markdown("code", "```html\n```\n<b>\n```\nx\n```") == "````html\n```\n<b>\n```\nx\n````\n"
+    assert to_markdown([block("text", "```"), block("code", "<b>")]) == "\\```\n\n```\n<b>\n```\n"
+
+
+def test_two_halves_of_a_tag_in_texts_that_are_joined_stay_letters() -> None:
+    blocks = [block("text", "<"), block("text", "script>日", merge_prev=True)]
+    assert to_markdown(blocks) == "&lt;script>日\n"
+
+
+def test_characters_that_command_a_terminal_or_reorder_letters_are_left_out() -> None:
+    assert markdown("text", "a\x1b[2J\x00\x9b\u202eb\tc\nd\ud800") == "a[2Jb\tc\nd\\ud800\n"
+
+
 PLAIN_TEXTS = st.lists(st.builds(block, st.just("text"), st.text("ab 日"), merge_prev=st.booleans()))
 ANY_BLOCKS = st.lists(
     st.builds(

@@ -10,7 +10,8 @@ import sys
 import pytest
 
 from batchocr.console import JsonFormatter, TextFormatter, write_line
-from batchocr.progress import ProgressBar, ProgressLog
+from batchocr.data import PageResult
+from batchocr.progress import ProgressBar, ProgressLog, log_failure
 
 
 class Clock:
@@ -131,3 +132,36 @@ def test_a_json_line_is_one_object_with_time_level_and_message() -> None:
     entry = json.loads(line)
     assert (entry["level"], entry["message"]) == ("warning", "two\nlines, ü")
     assert entry["time"].endswith("+00:00")
+
+
+def test_every_json_line_names_its_event(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, logger="batchocr")
+    clock = Clock()
+    progress = ProgressLog(clock)
+    progress.show(10, 60, True, failed=1)
+    clock.now_s += 10
+    progress.show(30, 60, True, failed=1)
+    logging.getLogger("batchocr").info("something else")
+    _, heartbeat, other = (json.loads(JsonFormatter().format(record)) for record in caplog.records)
+    assert other["event"] == "message"
+    counts = {"done": 30, "planned": 60, "all_planned": True, "failed": 1, "pages_per_second": 2.0}
+    assert heartbeat["event"] == "progress"
+    assert counts.items() <= heartbeat.items()
+
+
+def test_a_failed_page_has_one_line_that_says_which_and_why(caplog: pytest.LogCaptureFixture) -> None:
+    log_failure(PageResult("a.pdf", 2, "failed", error_kind="damaged", error_message="no objects", attempts=2))
+    log_failure(PageResult("b.pdf", None, "failed", error_kind="encrypted", error_message="asks for a password"))
+    page, document = (json.loads(JsonFormatter().format(record)) for record in caplog.records)
+    del page["time"]
+    assert page == {
+        "level": "warning",
+        "event": "page_failed",
+        "message": "page 3 of a.pdf failed: damaged: no objects",
+        "source": "a.pdf",
+        "page_index": 2,
+        "error_kind": "damaged",
+        "error_message": "no objects",
+        "attempts": 2,
+    }
+    assert (document["message"], document["page_index"]) == ("b.pdf failed: encrypted: asks for a password", None)

@@ -149,7 +149,7 @@ def test_json_has_its_keys_and_the_rate_at_the_top(tmp_path: Path) -> None:
         *("pages_per_second", "image_tokens_per_second", "output_tokens_per_second", "pages_read", "documents"),
         *("items", "errors", "wall_seconds", "start_up_seconds", "work_seconds", "per_page", "stages"),
         *("embedding_queue", "device", "host_memory", "workers", "settings", "exit_reason", "complete"),
-        *("ledger_adds_up", "bottleneck"),
+        *("ledger_adds_up", "bottleneck", "error", "documents_not_opened"),
     }
     assert list(report["stages"]) == list(STAGES)
     assert report["settings"] == {"device": "cuda:0", "vit_batch_size": 64}
@@ -172,11 +172,31 @@ def test_the_table_fits_a_terminal_and_says_what_matters() -> None:
 def test_the_table_of_a_run_that_was_stopped_says_so_and_what_is_left() -> None:
     counted = ledger()
     counted.found += 3
+    counted.documents_not_opened = 2
     report = make_report(counted, Meter(), replace(CIRCUMSTANCES, exit_reason="stopped"))
     assert not report.complete
     table = report.to_table()
     assert "stopped before the end, run again to go on" in table.splitlines()[0]
     assert "+ 3 not reached" in table
+    assert "2 documents were not opened yet" in " ".join(table.split())
+    assert report.items.not_reached == 3
+    assert report.ledger_adds_up
+
+
+def test_the_report_of_a_run_that_failed_says_what_ended_it() -> None:
+    circumstances = replace(CIRCUMSTANCES, exit_reason="failed", error="cannot write out.parquet: the disk is full")
+    report = json.loads(make_report(ledger(), Meter(), circumstances).to_json())
+    assert (report["exit_reason"], report["complete"]) == ("failed", False)
+    assert report["error"] == "cannot write out.parquet: the disk is full"
+
+
+def test_errors_of_items_that_earlier_runs_gave_up_count_beside_those_of_this() -> None:
+    counted = ledger()
+    counted.found += 1
+    counted.add_done("failed", "damaged")
+    report = make_report(counted, Meter(), CIRCUMSTANCES)
+    assert (report.items.failed, report.items.already_done, report.errors) == (2, 3, {"damaged": 2})
+    assert report.ledger_adds_up
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,12 @@ from running import command, draw_pdf, environment, eventually, make_quick_model
 
 import batchocr
 from batchocr import PageResult, Report
+from batchocr.api import run_with
+from batchocr.config import Config
 from batchocr.errors import OutputMismatchError
+from batchocr.output.journal import Entry, Journal
+from batchocr.session import Session
+from batchocr.stop import StopSwitch
 
 NUM_PAGES = 12
 OPTIONS = {"dpi": 72, "workers": 1, "pages_in_flight": 2}
@@ -166,23 +171,6 @@ def test_an_unfinished_output_of_other_settings_is_refused_until_it_is_to_be_ove
     assert [row.width for row in read_rows(out)] == [209, 209]
 
 
-@pytest.mark.parametrize(("number", "exit_code"), [(signal.SIGTERM, 75), (signal.SIGINT, 130)])
-def test_a_stopped_run_keeps_what_was_in_flight_and_goes_on(
-    job: Job, tmp_path: Path, reference: list[PageResult], number: signal.Signals, exit_code: int
-) -> None:
-    out = tmp_path / "table.parquet"
-    with in_the_middle(job, out) as process:
-        process.send_signal(number)
-        assert process.wait(60) == exit_code
-    assert not out.exists()
-    report = json.loads((tmp_path / "table.parquet.report.json").read_text())
-    assert report["complete"] is False
-    assert report["pages_read"] == report["items"]["ok"] == num_rows(out) < NUM_PAGES
-    rest = job.run(out)
-    assert rest.pages_read == NUM_PAGES - report["pages_read"]
-    assert texts(read_rows(out)) == texts(reference)
-
-
 def test_a_finished_output_run_again_reads_nothing_and_keeps_its_rows(job: Job, reference: list[PageResult]) -> None:
     report = job.run(job.table)
     assert (report.pages_read, report.items.already_done, report.items.ok) == (0, NUM_PAGES, NUM_PAGES)
@@ -195,16 +183,31 @@ def test_a_document_that_failed_is_tried_again_and_a_changed_one_read_again(job:
     draw_pdf(folder / "a.pdf", "sound")
     (folder / "b.pdf").write_bytes(b"%PDF-1.7 and no more")
 
-    def run() -> tuple[int, list[tuple[str, int | None, str]]]:
-        report = batchocr.run(folder, out=out, model=job.model, max_new_tokens=16, **OPTIONS)
-        return report.pages_read, [(row.source, row.page_index, row.status) for row in read_rows(out)]
+    def run(**options: object) -> tuple[int, list[tuple[str, int | None, str, int]]]:
+        report = batchocr.run(folder, out=out, model=job.model, max_new_tokens=16, **(OPTIONS | options))
+        assert report.ledger_adds_up
+        return report.pages_read, [(row.source, row.page_index, row.status, row.attempts) for row in read_rows(out)]
 
-    assert run() == (1, [("a.pdf", 0, "degraded"), ("b.pdf", None, "failed")])
-    assert run() == (0, [("a.pdf", 0, "degraded"), ("b.pdf", None, "failed")])
+    assert run() == (1, [("a.pdf", 0, "degraded", 1), ("b.pdf", None, "failed", 1)])
+    assert run() == (0, [("a.pdf", 0, "degraded", 1), ("b.pdf", None, "failed", 2)])
+    assert run(retry_failed=False) == (0, [("a.pdf", 0, "degraded", 1), ("b.pdf", None, "failed", 2)])
     draw_pdf(folder / "b.pdf", "repaired")
-    assert run() == (1, [("a.pdf", 0, "degraded"), ("b.pdf", 0, "degraded")])
+    assert run(retry_failed=False) == (1, [("a.pdf", 0, "degraded", 1), ("b.pdf", 0, "degraded", 1)])
+    os.utime(folder / "a.pdf")
+    assert run() == (0, [("a.pdf", 0, "degraded", 1), ("b.pdf", 0, "degraded", 1)])
     draw_pdf(folder / "a.pdf", "another", "and one more")
-    assert run() == (2, [("a.pdf", 0, "degraded"), ("a.pdf", 1, "degraded"), ("b.pdf", 0, "degraded")])
+    assert run() == (
+        2,
+        [("a.pdf", 0, "degraded", 1), ("a.pdf", 1, "degraded", 1), ("b.pdf", 0, "degraded", 1)],
+    )
+
+
+def test_a_failure_that_is_not_tried_again_still_counts(job: Job, tmp_path: Path) -> None:
+    document, out = tmp_path / "b.pdf", tmp_path / "table.parquet"
+    document.write_bytes(b"%PDF-1.7 and no more")
+    batchocr.run(document, out=out, model=job.model, **OPTIONS)
+    report = batchocr.run(document, out=out, model=job.model, retry_failed=False, **OPTIONS)
+    assert (report.items.failed, report.items.already_done, report.errors) == (1, 1, {"damaged": 1})
 
 
 def test_a_table_of_other_documents_is_not_replaced(job: Job, tmp_path: Path) -> None:
@@ -227,3 +230,64 @@ def test_pages_that_a_narrower_run_leaves_out_are_not_lost(job: Job, tmp_path: P
     again = batchocr.run([document], **options)
     assert (again.pages_read, again.items.already_done) == (0, 3)
     assert [row.page_index for row in read_rows(out)] == [0, 1, 2]
+
+
+def break_down(*_: object, **__: object) -> None:
+    raise RuntimeError("the device is gone")
+
+
+def no_process(*_: object) -> None:
+    raise OSError("no more processes")
+
+
+@pytest.mark.parametrize(
+    ("broken", "replacement", "said"),
+    [
+        ("engine.decode_stage.DecodeStage.run", break_down, "the device is gone"),
+        ("worker.pool.Worker.__init__", no_process, "a worker process cannot be started"),
+        ("output.parquet.write", break_down, "RuntimeError: the device is gone"),
+    ],
+    ids=["engine", "worker", "bug"],
+)
+def test_a_run_that_fails_leaves_a_report_that_says_so_and_a_later_one_goes_on(
+    job: Job, killed: Killed, out: Path, monkeypatch: pytest.MonkeyPatch, broken: str, replacement: object, said: str
+) -> None:
+    with monkeypatch.context() as patched, pytest.raises((batchocr.BatchOcrError, RuntimeError)):
+        patched.setattr(f"batchocr.{broken}", replacement)
+        job.run(out)
+    report = json.loads(Path(f"{out}.report.json").read_text())
+    assert (report["exit_reason"], report["complete"], report["ledger_adds_up"]) == ("failed", False, True)
+    assert said in report["error"]
+    assert report["items"]["already_done"] in (0, killed.num_rows)
+    assert job.run(out).items.ok == NUM_PAGES
+
+
+class StopAtFirstSight:
+    """Progress that wants no more once it has seen some."""
+
+    def __init__(self, stop: StopSwitch) -> None:
+        self._stop = stop
+
+    def show(self, done: int, planned: int, all_planned: bool, failed: int) -> None:
+        self._stop.request("terminated")
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_run_can_be_stopped_while_it_goes_past_documents_that_have_not_changed(job: Job, tmp_path: Path) -> None:
+    folder, out, stop = tmp_path / "documents", tmp_path / "table.parquet", StopSwitch()
+    folder.mkdir()
+    config = Config(model=str(job.model), workers=1)
+    with Journal.open(out, Session(config).facts, resume=True, overwrite=False) as journal:
+        for number in range(1000):
+            (folder / f"{number:04}.pdf").write_bytes(b"unchanged")
+            file = (folder / f"{number:04}.pdf").stat()
+            row = PageResult(f"{number:04}.pdf", 0, "ok", doc_id=str(number), page_count=1)
+            journal.append(Entry(row, file.st_size, file.st_mtime_ns))
+    report = run_with(config, folder, out=out, stop=stop, progress=StopAtFirstSight(stop))
+    assert report.exit_reason == "stopped"
+    assert report.items.already_done == report.items.found
+    assert 0 < report.items.found < 1000
+    assert report.documents_not_opened == 1000 - report.items.found
+    assert batchocr.run(folder, out=out, model=job.model, workers=1).items.already_done == 1000

@@ -163,6 +163,34 @@ def test_links_that_lead_out_of_the_folder_are_not_followed(caplog: pytest.LogCa
     assert "2 links" in caplog.text
 
 
+def test_links_that_lead_out_are_followed_when_asked(caplog: pytest.LogCaptureFixture) -> None:
+    make("outside/x.pdf", "outside/sub/y.pdf", "d/in.pdf")
+    Path("d/folder").symlink_to("../outside")
+    Path("outside/sub/up").symlink_to("..")
+    followed = find_documents(["d"], follow_symlinks=True)
+    assert [document.source for document in followed] == ["folder/sub/y.pdf", "folder/x.pdf", "in.pdf"]
+    assert not caplog.messages
+
+
+def test_a_link_that_is_named_itself_is_followed() -> None:
+    make("outside/x.pdf", "d/in.pdf")
+    Path("d/file.pdf").symlink_to("../outside/x.pdf")
+    Path("list.txt").write_text("d/file.pdf")
+    assert sources("d/file.pdf") == ["d/file.pdf"]
+    assert sources("@list.txt") == ["d/file.pdf"]
+
+
+def test_a_glob_follows_no_link_out_of_the_folder_where_it_begins(caplog: pytest.LogCaptureFixture) -> None:
+    make("outside/x.pdf", "d/in.pdf", "d/.more/y.pdf")
+    Path("d/folder").symlink_to("../outside")
+    Path("d/file.pdf").symlink_to("../outside/x.pdf")
+    Path("d/inside").symlink_to(".more")
+    assert sources("d/**/*.pdf") == ["d/in.pdf", "d/inside/y.pdf"]
+    assert sources("d/*") == ["d/in.pdf", "y.pdf"]
+    assert "d: not followed, since they lead out of it: 2 links, such as d/file.pdf" in caplog.text
+    assert [d.source for d in find_documents(["d/*.pdf"], follow_symlinks=True)] == ["d/file.pdf", "d/in.pdf"]
+
+
 def test_a_sibling_whose_name_begins_alike_is_outside() -> None:
     make("d2/x.pdf", "d/in.pdf")
     Path("d/file.pdf").symlink_to("../d2/x.pdf")

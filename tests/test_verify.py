@@ -121,6 +121,46 @@ def test_the_tables_of_all_shards_are_compared_together(tmp_path: Path, document
     assert lines[0].startswith("settings ")
 
 
+def test_the_table_of_one_shard_is_compared_with_its_documents_alone(tmp_path: Path, documents: Path) -> None:
+    out = write(tmp_path / "part.parquet", ROWS[:3])
+    assert verify(out, documents, "--shard", "3/3") == (0, ["3 rows expected: nothing wrong"])  # it has a.pdf alone
+    code, lines = verify(out, documents, "--shard", "1/3")
+    assert (code, lines[0], lines[1]) == (
+        *(3, "missing   b.pdf: has no row"),
+        "surplus   a.pdf: is in the table but not in the input",
+    )
+    assert verify(out, documents, "--shard", "4/3")[0] == 2
+
+
+def test_each_page_that_was_read_before_the_file_changed_is_stale(tmp_path: Path, documents: Path) -> None:
+    before = [page("a.pdf", b"as it was", index, 2) for index in range(2)]
+    out = write(tmp_path / "table.parquet", [before[1], ROWS[0], ROWS[2], ROWS[3]])
+    code, lines = verify(out, documents, "--max-page-error-rate", "1")
+    assert (code, lines[0]) == (3, "stale     a.pdf page 2: was read before the file changed")
+    assert lines[-1] == "4 rows expected: 1 stale, 1 failed"
+
+
+def test_a_row_of_a_page_that_does_not_exist_is_surplus(tmp_path: Path, documents: Path) -> None:
+    failed = PageResult("a.pdf", None, "failed", None, error_kind="timeout")
+    out = write(tmp_path / "table.parquet", [failed, *ROWS[:3], page("a.pdf", b"three pages", 3, 3), ROWS[3]])
+    code, lines = verify(out, documents, "--max-page-error-rate", "1")
+    assert (code, lines[:2]) == (
+        3,
+        [
+            "surplus   a.pdf: has a row that should not be there",
+            "surplus   a.pdf page 4: has a row that should not be there",
+        ],
+    )
+
+
+def test_links_that_lead_out_are_compared_where_the_run_followed_them(tmp_path: Path, documents: Path) -> None:
+    (tmp_path / "outside.pdf").write_bytes(b"elsewhere")
+    (documents / "link.pdf").symlink_to("../outside.pdf")
+    out = write(tmp_path / "table.parquet", [*ROWS, page("link.pdf", b"elsewhere", 0, 1)])
+    assert verify(out, documents, "--max-page-error-rate", "1")[0] == 3
+    assert verify(out, documents, "--max-page-error-rate", "1", "--follow-symlinks")[0] == 0
+
+
 def test_pages_left_out_on_purpose_are_not_missing(tmp_path: Path, documents: Path) -> None:
     out = write(tmp_path / "table.parquet", [ROWS[0], ROWS[2], ROWS[3]])
     assert verify(out, documents, "--max-page-error-rate", "1", "--pages", "1,r1")[0] == 0

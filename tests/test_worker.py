@@ -18,6 +18,8 @@ import pytest
 import worker_entry
 from worker_entry import draw_page
 
+from batchocr import session
+from batchocr.config import make_config
 from batchocr.data import Completion, Page, Reading, Request
 from batchocr.errors import BatchOcrError
 from batchocr.input.render import fingerprint
@@ -25,7 +27,7 @@ from batchocr.worker.documents import OpenDocuments
 from batchocr.worker.messages import Began, Completions, Ended, Failed, Finished, OpenDocument, Opened, ReadPage, Setup
 from batchocr.worker.pool import Arrived, Asked, Loss, WorkerPool
 
-SETUP = Setup(dpi=100, password=None, max_new_tokens=8, penalties=True)
+SETUP = Setup(dpi=100, password=None, max_new_tokens=8, penalties=True, memory_bytes=2**30)
 DEADLINE_S = 30.0
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -191,6 +193,30 @@ def test_a_worker_that_hangs_is_replaced_when_its_time_is_over(
     assert has_ended(worker.pid)
 
 
+@pytest.mark.parametrize(
+    ("memory_gib", "cores", "options", "expected"),
+    [
+        (128, 16, {}, (8, 4096)),
+        (24, 16, {}, (8, 1536)),
+        (4, 16, {}, (4, 512)),
+        (0.5, 2, {}, (1, 512)),
+        (24, 16, {"workers": 2}, (2, 4096)),
+        (24, 16, {"worker_memory": "1G"}, (8, 1024)),
+    ],
+)
+def test_all_workers_together_may_hold_half_the_memory(
+    monkeypatch: pytest.MonkeyPatch,
+    memory_gib: float,
+    cores: int,
+    options: dict[str, object],
+    expected: tuple[int, int],
+) -> None:
+    monkeypatch.setattr(session, "usable_memory_bytes", lambda: int(memory_gib * 2**30))
+    monkeypatch.setattr(session, "usable_cores", lambda: cores)
+    config = make_config(options)
+    assert (session.num_workers(config), session.worker_memory_bytes(config) // 2**20) == expected
+
+
 def test_a_page_that_waits_for_the_engine_is_never_overdue(pool: WorkerPool, tmp_path: Path) -> None:
     pool.workers[0].send(ReadPage(1, draw_page(tmp_path / "a.png", "read"), 0))
     messages: list[Arrived] = []
@@ -272,7 +298,7 @@ import signal, sys
 from batchocr.worker.messages import OpenDocument, ReadPage, Setup
 from batchocr.worker.pool import WorkerPool
 
-pool = WorkerPool(2, Setup(100, None, 8, True), {command})
+pool = WorkerPool(2, Setup(100, None, 8, True, 2**30), {command})
 pool.workers[0].send({message})
 while not (arrived := pool.wait(30)):
     pass

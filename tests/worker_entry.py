@@ -1,7 +1,8 @@
-"""`python worker_entry.py FD`: a real worker whose protocol does what the page's first pixel says."""
+"""`python worker_entry.py FD`: a real worker in which that goes wrong which its documents say."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -11,17 +12,59 @@ from pathlib import Path
 from PIL import Image
 
 from batchocr.data import Page, Pixels, Reading, Request, Sampling
+from batchocr.input.render import OpenedDocument
 from batchocr.protocol.base import Reader
-from batchocr.worker.process import serve
+from batchocr.worker import process
 
 COMMAND = (sys.executable, "-P", __file__)
 BEHAVIOURS = ("read", "segfault", "exit", "hang", "hang-later", "raise", "out-of-memory", "lie", "ask-nothing", "noisy")
+POINTS = ("opening", "rendering", "first round", "later round", "post-processing")
+
+Fault = tuple[str, str]
+"""Where on a page's way what goes wrong: one of POINTS, and what `misbehave` knows."""
+
+open_document = process.open_document
+num_rendered = 0
 
 
 def draw_page(path: Path, behaviour: str, size: tuple[int, int] = (40, 30)) -> str:
     """Write an image that has the worker behave so; returns its path."""
     Image.new("RGB", size, (BEHAVIOURS.index(behaviour), 20, 30)).save(path)
     return str(path)
+
+
+def write_script(path: Path, *pages: Fault | None, number: int = 0) -> str:
+    """Write a document with what goes wrong on each page; returns its path. number: the green of its pages."""
+    path.write_text(json.dumps({"number": number, "pages": pages}))
+    return str(path)
+
+
+class ScriptedDocument:
+    """What `write_script` wrote. A page has its index for its blue."""
+
+    def __init__(self, path: str) -> None:
+        script = json.loads(Path(path).read_text())
+        self._number = script["number"]
+        self._faults = script["pages"]
+        self.page_count = len(self._faults)
+        for fault in self._faults:
+            fail_at("opening", fault)
+
+    def render(self, page_index: int) -> Page:
+        global num_rendered
+        num_rendered += 1
+        fault = self._faults[page_index]
+        fail_at("rendering", fault)
+        image = Image.new("RGB", (40, 30), (0, self._number, page_index))
+        image.info["fault"] = fault
+        return Page(image, None)
+
+    def close(self) -> None:
+        pass
+
+
+def open_scripted(path: str, *, password: str | None, dpi: int) -> OpenedDocument:
+    return ScriptedDocument(path) if path.endswith(".script") else open_document(path, password=password, dpi=dpi)
 
 
 class ScriptedProtocol:
@@ -31,16 +74,20 @@ class ScriptedProtocol:
 
     def read(self, page: Page) -> Reader:
         behaviour = BEHAVIOURS[page.image.tobytes()[0]]
+        fault = page.image.info.get("fault")
         if behaviour == "ask-nothing":
             yield []
             return Reading("", (), image_tokens=0, output_tokens=0)
         misbehave(behaviour)
+        fail_at("first round", fault)
         whole = yield [_request(page.image, "whole", 0)]
         if behaviour == "hang-later":
             hang()
+        fail_at("later round", fault)
         width, height = page.image.size
         halves = [page.image.crop((0, 0, width // 2, height)), page.image.crop((width // 2, 0, width, height))]
         parts = yield [_request(half, "half", 1) for half in halves]
+        fail_at("post-processing", fault)
         answers = [*whole, *parts]
         return Reading(
             markdown=" ".join(answer.text for answer in answers),
@@ -50,10 +97,17 @@ class ScriptedProtocol:
         )
 
 
+def fail_at(point: str, fault: Fault | None) -> None:
+    if fault is not None and fault[0] == point:
+        misbehave(fault[1])
+
+
 def misbehave(behaviour: str) -> None:
     match behaviour:
         case "segfault":
             os.kill(os.getpid(), signal.SIGSEGV)
+        case "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
         case "exit":
             os._exit(7)
         case "hang":
@@ -62,6 +116,9 @@ def misbehave(behaviour: str) -> None:
             raise KeyError("a bug")
         case "out-of-memory":
             raise MemoryError
+        case "out-of-memory-unless-fresh":
+            if num_rendered > 1:
+                raise MemoryError
         case "lie":
             os.write(int(sys.argv[1]), b"no frame begins like this")
         case "noisy":
@@ -79,4 +136,5 @@ def _request(image: Image.Image, prompt: str, number: int) -> Request:
 
 
 if __name__ == "__main__":
-    serve(int(sys.argv[1]), lambda setup: ScriptedProtocol())
+    process.open_document = open_scripted
+    process.serve(int(sys.argv[1]), lambda setup: ScriptedProtocol())

@@ -129,11 +129,8 @@ def _to_eight_bits(image: Image.Image) -> Image.Image:
     """Return the image in mode L, RGB or RGBA; RGBA only where something is transparent."""
     if image.mode == "F" or image.mode.startswith("I"):
         return _narrow(image)
-    if image.has_transparency_data:
-        return image.convert("RGBA")
-    if image.mode in ("1", "L"):
-        return image.convert("L")
-    return image.convert("RGB")
+    mode = "RGBA" if image.has_transparency_data else "L" if image.mode in ("1", "L") else "RGB"
+    return image if image.mode == mode else image.convert(mode)  # convert would copy: gigabytes, for the largest
 
 
 def _narrow(image: Image.Image) -> Image.Image:

@@ -27,6 +27,14 @@ _REFUSALS = (pymupdf.mupdf.FzErrorBase, RuntimeError, ValueError)
 and the C++ side's), and ValueError for a page that the document claims but does not have."""
 
 
+_OUT_OF_MEMORY = re.compile(
+    r"\b[cm]alloc\b.* failed|(not enough|insufficient|out of) memory|failed to allocate|exceeds system limits",
+    re.IGNORECASE,
+)
+"""What MuPDF and the libraries in it say of an allocation that failed. There is no error class for it; and where it was
+an image that could not be decoded, only a warning, and a page without the image."""
+
+
 class PdfDocument:
     """An open, unlocked PDF."""
 
@@ -95,11 +103,13 @@ def _refusals_of(what: str) -> Iterator[None]:
     """Turn what PyMuPDF says against a document or a page into a PageError."""
     try:
         yield
+        if (failure := _OUT_OF_MEMORY.search(pymupdf.TOOLS.mupdf_warnings())) is not None:
+            raise PageOutOfMemoryError(f"{what} needs more memory than there is; MuPDF says: {failure[0]}")
     except MemoryError as error:
         raise PageOutOfMemoryError(f"{what} needs more memory than there is") from error
     except _REFUSALS as error:
         reason = _reason(error)
-        if re.search(r"\b[cm]alloc\b.* failed", reason):  # MuPDF has no error class of its own for it
+        if _OUT_OF_MEMORY.search(reason):
             raise PageOutOfMemoryError(f"{what} needs more memory than there is: {reason}") from error
         raise DamagedError(f"{what} is damaged: {reason}") from error
     finally:

@@ -2,7 +2,8 @@
 
 An INPUT is a file, a folder, a glob, `@list.txt` (one path a line) or `-` (paths on stdin). Nothing is opened here but
 lists: whether a file is a document shows when a worker opens it. What is missing or may not be read is a Document too,
-so that it becomes a row.
+so that it becomes a row. A link that is an INPUT itself is followed; one found in a folder, or by a glob, only where it
+stays in that folder, or in the one where the glob begins.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ SUFFIXES = (
 )
 """What counts as a document in a folder. A file that is named itself is read whatever its suffix."""
 
+_WILDCARD = re.compile(r"[*?[]")
 _MAX_NAMED = 10
 """Inputs and problems that an error message spells out."""
 
@@ -57,12 +59,43 @@ class _Entry:
     is_folder: bool
 
 
-def find_documents(inputs: Sequence[str], *, stdin: TextIO | None = None) -> list[Document]:
+class _Bounds:
+    """A folder that links must not lead out of, unless they may. Keeps those that do, for one warning."""
+
+    def __init__(self, folder: str, follow_symlinks: bool) -> None:
+        self._folder = folder
+        self._real = os.path.realpath(folder)
+        self._follow_symlinks = follow_symlinks
+        self._outside: list[str] = []
+
+    def allow(self, path: str) -> bool:
+        """Say whether what lies at `path` may be looked at."""
+        if self._follow_symlinks or os.path.commonpath((os.path.realpath(path), self._real)) == self._real:
+            return True
+        self._outside.append(path)
+        return False
+
+    def warn(self) -> None:
+        """Tell of the links that were not followed, if there were any."""
+        if self._outside:
+            logger.warning(
+                "%s: not followed, since they lead out of it: %d links, such as %s; --follow-symlinks follows them",
+                self._folder or os.curdir,
+                len(self._outside),
+                self._outside[0],
+            )
+
+
+def find_documents(
+    inputs: Sequence[str], *, stdin: TextIO | None = None, follow_symlinks: bool = False
+) -> list[Document]:
     """Return the documents that `inputs` name: in that order, folders in natural order, each file once.
 
-    stdin: where the paths of the INPUT `-` are read. Raises NoInputError if there is nothing that could be read.
+    stdin: where the paths of the INPUT `-` are read. follow_symlinks: also those that lead out of a folder or a glob.
+    Raises NoInputError if there is nothing that could be read.
     """
-    candidates = list(_first_of_each(candidate for text in inputs for candidate in _expand(text, stdin)))
+    found = (candidate for text in inputs for candidate in _expand(text, stdin, follow_symlinks))
+    candidates = list(_first_of_each(found))
     if all(candidate.error_kind for candidate in candidates):
         raise NoInputError(_nothing_found(inputs, candidates))
     return [
@@ -77,32 +110,29 @@ def in_shard(document: Document, index: int, count: int) -> bool:
     return int.from_bytes(digest[:8], "big") % count == index - 1
 
 
-def _expand(text: str, stdin: TextIO | None) -> Iterator[_Candidate]:
+def _expand(text: str, stdin: TextIO | None, follow_symlinks: bool) -> Iterator[_Candidate]:
     """Yield what one INPUT stands for."""
     if text == "-":
-        yield from _read_stdin(stdin)
+        yield from _read_stdin(stdin, follow_symlinks)
     elif text.startswith("@"):
-        yield from _read_list(text)
-    elif re.search(r"[*?[]", text) and not os.path.lexists(text):
-        matches = sorted(glob.glob(text, recursive=True), key=_natural_key)
-        if not matches:
-            yield _failed(text, "not_found", f"no file matches {_as_text(text)}")
-        for match in matches:
-            yield from _look_at(match)
+        yield from _read_list(text, follow_symlinks)
+    elif _WILDCARD.search(text) and not os.path.lexists(text):
+        yield from _expand_glob(text, follow_symlinks)
     else:
-        yield from _look_at(text)
+        yield from _look_at(text, follow_symlinks)
 
 
-def _read_stdin(stdin: TextIO | None) -> Iterator[_Candidate]:
+def _read_stdin(stdin: TextIO | None, follow_symlinks: bool) -> Iterator[_Candidate]:
     if stdin is None:
         yield _failed("-", "unreadable", "there is no stdin to read paths from")
     elif isinstance(stdin, io.TextIOWrapper):
-        yield from _look_at_lines(os.fsdecode(stdin.buffer.read()))  # its own decoding refuses names that are no text
+        # Its own decoding refuses names that are no text.
+        yield from _look_at_lines(os.fsdecode(stdin.buffer.read()), follow_symlinks)
     else:
-        yield from _look_at_lines(stdin.read())
+        yield from _look_at_lines(stdin.read(), follow_symlinks)
 
 
-def _read_list(text: str) -> Iterator[_Candidate]:
+def _read_list(text: str, follow_symlinks: bool) -> Iterator[_Candidate]:
     try:
         lines = os.fsdecode(Path(text[1:]).read_bytes())
     except FileNotFoundError:
@@ -110,19 +140,29 @@ def _read_list(text: str) -> Iterator[_Candidate]:
     except (OSError, ValueError) as error:
         yield _failed(text, "unreadable", f"the list {_as_text(text[1:])} cannot be read: {_because(error)}")
     else:
-        yield from _look_at_lines(lines)
+        yield from _look_at_lines(lines, follow_symlinks)
 
 
-def _look_at_lines(text: str) -> Iterator[_Candidate]:
+def _expand_glob(pattern: str, follow_symlinks: bool) -> Iterator[_Candidate]:
+    matches = sorted(glob.glob(pattern, recursive=True), key=_natural_key)
+    if not matches:
+        yield _failed(pattern, "not_found", f"no file matches {_as_text(pattern)}")
+    bounds = _Bounds(os.path.dirname(_WILDCARD.split(pattern, maxsplit=1)[0]), follow_symlinks)
+    for match in filter(bounds.allow, matches):
+        yield from _look_at(match, follow_symlinks)
+    bounds.warn()
+
+
+def _look_at_lines(text: str, follow_symlinks: bool) -> Iterator[_Candidate]:
     for line in text.removeprefix("\ufeff").split("\n"):
         if line.strip():
-            yield from _look_at(line.removesuffix("\r"))
+            yield from _look_at(line.removesuffix("\r"), follow_symlinks)
 
 
-def _look_at(path: str) -> Iterator[_Candidate]:
+def _look_at(path: str, follow_symlinks: bool) -> Iterator[_Candidate]:
     """Yield the file at `path`, or the documents in the folder that it is."""
     if os.path.isdir(path):
-        yield from _walk(path)
+        yield from _walk(path, _Bounds(path, follow_symlinks))
     else:
         yield _look_at_file(path, _names(path))
 
@@ -137,30 +177,24 @@ def _look_at_file(path: str, names: tuple[str, str]) -> _Candidate:
     return _Candidate(path, os.path.realpath(path), names)
 
 
-def _walk(root: str) -> Iterator[_Candidate]:
+def _walk(root: str, bounds: _Bounds) -> Iterator[_Candidate]:
     """Yield the documents in a folder and the folders below it, in natural order."""
-    real_root = os.path.realpath(root)
     visited: set[str] = set()
-    outside: list[str] = []
     waiting = [_Entry(root, "", is_folder=True)]
     while waiting:
         entry = waiting.pop()
-        real = os.path.realpath(entry.path)
-        if os.path.commonpath((real, real_root)) != real_root:
-            outside.append(entry.path)
-        elif not entry.is_folder:
+        if not bounds.allow(entry.path):
+            continue
+        if not entry.is_folder:
             yield _look_at_file(entry.path, _names(root, entry.relative))
-        elif real not in visited:
+        elif (real := os.path.realpath(entry.path)) not in visited:
             visited.add(real)
             try:
                 waiting += _list_folder(entry)
             except OSError as error:
                 message = f"the folder {_as_text(entry.path)} cannot be read: {_because(error)}"
                 yield _failed(entry.path, "unreadable", message, _names(root, entry.relative))
-    if outside:
-        logger.warning(
-            "%s: not followed, since they lead out of it: %d links, such as %s", root, len(outside), outside[0]
-        )
+    bounds.warn()
 
 
 def _list_folder(folder: _Entry) -> list[_Entry]:

@@ -51,6 +51,8 @@ def _reason(path: Path, error: OSError) -> str:
             return "there is a folder of that name; choose another"
         case errno.ENOSPC | errno.EDQUOT:
             return "the disk is full; free some space and run again to go on"
+        case errno.EFBIG:
+            return "files may not grow any larger here; raise the limit (ulimit -f) and run again to go on"
         case _:
             return error.strerror or str(error)
 

@@ -8,7 +8,6 @@ run, for it may not guess what was lost.
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import time
 from collections.abc import Collection, Iterable
@@ -25,6 +24,7 @@ from batchocr.data import PageResult, Status
 from batchocr.errors import OutputError, OutputMismatchError
 from batchocr.output.atomic import atomic_file, writing
 from batchocr.output.index import IndexedRow, RowIndex
+from batchocr.output.locked_file import lies_at, open_locked
 from batchocr.output.schema import (
     RunFacts,
     facts_from_json,
@@ -103,7 +103,7 @@ class Journal:
         with writing(out), ExitStack() as undo:
             if out.is_dir():
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-            journal = undo.enter_context(cls(path, _lock(path)))
+            journal = undo.enter_context(cls(path, open_locked(path)))
             if overwrite:
                 journal._begin(facts, ())
             elif (found := journal._read_header()) is None:
@@ -119,7 +119,8 @@ class Journal:
         return journal
 
     def append(self, entry: Entry) -> None:
-        """Write the row at once. Raises OutputError; the journal then ends as before."""
+        """Write the row at once. Raises OutputError, also some seconds after the file was removed or replaced; it then
+        ends as before."""
         entry = replace(entry, result=storable(entry.result))
         line = _to_line(entry)
         with writing(self._path):
@@ -132,6 +133,7 @@ class Journal:
             self._end += len(line)
             self._says_nothing_new = False
             if time.monotonic() - self._synced_s > _SYNC_INTERVAL_S:
+                self._require_in_place()
                 self._sync()
 
     def rows(self, source: str) -> tuple[IndexedRow, ...]:
@@ -206,7 +208,7 @@ class Journal:
             fresh.write(facts_to_json(facts) + b"\n")
             fresh.writelines(_to_line(Entry(storable(result), size=None, mtime_ns=None)) for result in rows)
         self._file.close()
-        self._file = _lock(self._path)
+        self._file = open_locked(self._path)
         self._says_nothing_new = True
 
     def _load(self) -> None:
@@ -242,31 +244,16 @@ class Journal:
         )
         self._index.put(result.source, row)
 
+    def _require_in_place(self) -> None:
+        """Raise OutputError where nobody would find what is written any more."""
+        if not lies_at(self._path, self._file):
+            raise OutputError(
+                f"{self._path} was removed or replaced while the run was writing it; run again to begin anew"
+            )
+
     def _sync(self) -> None:
         os.fdatasync(self._file.fileno())
         self._synced_s = time.monotonic()
-
-
-def _lock(path: Path) -> FileIO:
-    """The file at `path`, made if need be, for this process alone. Raises OutputError where another run has it."""
-    while True:
-        with ExitStack() as undo:
-            file = undo.enter_context(open(path, "a+b", buffering=0))
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise OutputError(f"another run is writing {path}: wait for it, or choose another --out") from error
-            if _lies_at(path, file):
-                undo.pop_all()
-                return file
-        # The run that held the lock has just replaced or removed its journal: this was the file of that name before.
-
-
-def _lies_at(path: Path, file: FileIO) -> bool:
-    try:
-        return os.path.samestat(os.fstat(file.fileno()), os.stat(path))
-    except FileNotFoundError:
-        return False
 
 
 def _write_whole(file: FileIO, line: bytes) -> None:

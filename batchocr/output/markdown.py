@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from batchocr.data import Block
+from batchocr.output.sanitize import harmless_characters, inert_formula, inert_table, inert_text
 
 _LEFT_OUT: Final = frozenset({"header", "footer", "page_number", "aside_text"})
 """What belongs to the sheet of paper, not to the text."""
@@ -21,6 +22,7 @@ _INLINE_FORMULA: Final = re.compile(r"\\\(((?:(?!\\[()]).)+)\\\)", re.DOTALL)
 _BULLET: Final = re.compile(r"^[•●○◦▪■‣∙][ \t]*", re.MULTILINE)
 _CHINESE: Final = re.compile(r"[\u4e00-\u9fff\u3400-\u4dbf]")
 _BACKTICKS: Final = re.compile(r"`+")
+_OWN_FENCES: Final = re.compile(r"```([A-Za-z0-9+#_.-]*)[ \t]*\n(.*?)\n?```", re.DOTALL)
 
 
 def to_markdown(blocks: Sequence[Block]) -> str:
@@ -28,49 +30,61 @@ def to_markdown(blocks: Sequence[Block]) -> str:
 
     Formulas stand in dollar signs, tables as HTML, figures as `![image](#block-3)` with the block's index in `blocks`.
     Page headers, footers, page numbers and marginal text are left out, as is every block without content. A text that
-    continues another is joined to the last text before it, as MinerU's json2md does.
+    continues another is joined to the last text before it, as MinerU's json2md does. Whatever the blocks hold, nothing
+    in it acts where a browser shows it: see `output/sanitize.py`.
     """
-    parts: list[str] = []
+    contents = _joined_contents(blocks)
+    parts = [
+        _part(index, block.type, content) for index, (block, content) in enumerate(zip(blocks, contents, strict=True))
+    ]
+    return "\n\n".join(filter(None, parts)) + "\n" if any(parts) else ""
+
+
+def _joined_contents(blocks: Sequence[Block]) -> list[str]:
+    """What each block has to say; '' for one without content, and for a text that was joined to another.
+
+    Joined before anything is made inert: two harmless halves can make a whole that is not.
+    """
+    contents = [harmless_characters(block.content or "").strip() for block in blocks]
     last_text: int | None = None
     for index, block in enumerate(blocks):
-        part = _part(index, block)
-        if not part:
+        content = contents[index]
+        if block.type != "text" or not content:
             continue
         if block.merge_prev and last_text is not None:
-            parts[last_text] += part if _CHINESE.search(part) else f" {part}"
-            continue
-        if block.type == "text":
-            last_text = len(parts)
-        parts.append(part)
-    return "\n\n".join(parts) + "\n" if parts else ""
+            contents[last_text] += content if _CHINESE.search(content) else f" {content}"
+            contents[index] = ""
+        else:
+            last_text = index
+    return contents
 
 
-def _part(index: int, block: Block) -> str:
+def _part(index: int, type: str, content: str) -> str:
     """What one block adds; '' where it adds nothing."""
-    content = (block.content or "").strip()
-    if block.type in _FIGURES:
-        return f"![{block.type}](#block-{index})"
-    if not content or block.type in _LEFT_OUT:
+    if type in _FIGURES:
+        return f"![{type}](#block-{index})"
+    if not content or type in _LEFT_OUT:
         return ""
-    if block.type in _HEADING_MARKS:
-        return f"{_HEADING_MARKS[block.type]} {' '.join(_with_dollars(content).split())}"
-    if block.type == "equation":
+    if type in _HEADING_MARKS:
+        return f"{_HEADING_MARKS[type]} {' '.join(_with_dollars(content).split())}"
+    if type == "equation":
         return _display_formula(content)
-    if block.type == "table":
-        return _without_blank_lines(content)
-    if block.type == "code":
+    if type == "table" and content.startswith("<table"):
+        return _without_blank_lines(inert_table(content))
+    if type == "code":
         return _fenced(content)
     return _BULLET.sub("- ", _with_dollars(content))
 
 
 def _with_dollars(text: str) -> str:
-    r"""The text with `\( x \)` as `$x$`; no space inside the signs, where most renderers allow none."""
-    return _INLINE_FORMULA.sub(lambda formula: f"${formula[1].strip()}$", text)
+    r"""The text, inert, with `\( x \)` as `$x$`; no space inside the signs, where most renderers allow none."""
+    between = _INLINE_FORMULA.split(text)  # text and formulas take turns
+    return "".join(f"${inert_formula(part.strip())}$" if i % 2 else inert_text(part) for i, part in enumerate(between))
 
 
 def _display_formula(content: str) -> str:
     latex = content.removeprefix("\\[").removesuffix("\\]").strip()
-    return f"$$\n{_without_blank_lines(latex)}\n$$" if latex else ""
+    return f"$$\n{_without_blank_lines(inert_formula(latex))}\n$$" if latex else ""
 
 
 def _without_blank_lines(content: str) -> str:
@@ -78,9 +92,10 @@ def _without_blank_lines(content: str) -> str:
     return "\n".join(line for line in content.split("\n") if line.strip())
 
 
-def _fenced(code: str) -> str:
-    """The code between fences longer than any run of backticks in it; as it is where the model set them itself."""
-    if code.startswith("```") and code.endswith("```") and len(code) > 6:
-        return code
+def _fenced(content: str) -> str:
+    """The code between fences longer than any run of backticks in it. Fences that the model set itself are set anew:
+    they may end before the code does."""
+    own = _OWN_FENCES.fullmatch(content)
+    language, code = own.groups() if own else ("", content)
     fence = "`" * max(3, 1 + max(map(len, _BACKTICKS.findall(code)), default=0))
-    return f"{fence}\n{code}\n{fence}"
+    return f"{fence}{language}\n{code}\n{fence}"

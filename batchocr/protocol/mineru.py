@@ -31,8 +31,8 @@ from batchocr.errors import RefusedError
 from batchocr.output.markdown import to_markdown
 from batchocr.protocol.base import Reader
 
-_REVISION: Final = 1
-"""Changes whenever what stands here, or in to_markdown, may change the text of a page."""
+_REVISION: Final = 2
+"""Changes whenever what stands here, in to_markdown or in sanitize, may change the text of a page."""
 
 VERSION: Final = f"mineru {mineru_vl_utils.__version__} r{_REVISION}"
 

@@ -11,9 +11,12 @@ import sysconfig
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import batchocr
+from batchocr.machine import num_oom_kills
 
 # -P keeps the caller's folder off the path: a file named json.py in it would be taken for the library's.
 WORKER_COMMAND = (sys.executable, "-P", "-m", "batchocr.worker")
@@ -23,15 +26,25 @@ _MAX_OUTPUT_BYTES = 2**20
 _DEATH_S = 2.0
 
 
+@dataclass(frozen=True, slots=True)
+class Death:
+    """What a worker process died of. killed: by someone, and not by the system for want of memory."""
+
+    error_kind: Literal["crashed", "out_of_memory"]
+    error_message: str
+    killed: bool = False
+
+
 class Child:
     """A running worker process.
 
     Its standard input is the lifeline: the kernel kills it when the run's end of that closes, however the run ends.
-    What it writes to its standard output and error goes to a file without a name, for `describe_death`.
+    What it writes to its standard output and error goes to a file without a name, for `death`.
     """
 
     def __init__(self, command: Sequence[str], sock: socket.socket) -> None:
         """Start it, with `sock` as its end of the channel. Raises OSError."""
+        self._oom_kills_before = num_oom_kills()
         self._output = tempfile.TemporaryFile()  # noqa: SIM115 (closed by `kill`)
         try:
             self._process = subprocess.Popen(
@@ -56,12 +69,15 @@ class Child:
             self._output.seek(0)
             self._output.truncate()
 
-    def describe_death(self) -> str:
+    def death(self) -> Death:
         """What it died of and what it said last. To be asked when it has closed its channel, before `kill`."""
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(_DEATH_S)
+        code = self._process.returncode
+        if code == -signal.SIGKILL:
+            return _killing(self._oom_kills_before, num_oom_kills())
         said = self._last_words()
-        return _describe(self._process.returncode) + (f"; it said: {said}" if said else "")
+        return Death("crashed", _describe(code) + (f"; it said: {said}" if said else ""))
 
     def kill(self) -> None:
         """End it at once. It holds nothing that it would have to put in order."""
@@ -81,11 +97,18 @@ class Child:
 def _describe(code: int | None) -> str:
     if code is None:
         return "the worker process has closed its channel"
-    if code == -signal.SIGKILL:
-        return "the worker process was killed, as the system does when memory runs out"
     if code < 0:
         return f"the worker process was ended by {signal.Signals(-code).name}"
     return f"the worker process has ended with exit code {code}"
+
+
+def _killing(oom_kills_before: int | None, oom_kills: int | None) -> Death:
+    """Who sent the SIGKILL. Nothing tells, but the kernel counts the processes that it kills for want of memory."""
+    if oom_kills is not None and oom_kills == oom_kills_before:
+        message = "the worker process was killed (SIGKILL), though not by the system for want of memory"
+        return Death("crashed", message, killed=True)
+    likely = "the worker process was killed, most likely by the system for want of memory"
+    return Death("out_of_memory", f"{likely}: try fewer --workers, or a lower --worker-memory")
 
 
 def _environment(caller: Mapping[str, str]) -> dict[str, str]:

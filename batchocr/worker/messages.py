@@ -16,12 +16,13 @@ Activity = Literal["open", "render", "post-process"]
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """How this worker opens, renders and reads; sent once, first."""
+    """How this worker opens, renders and reads; sent once, first. memory_bytes: what it may hold."""
 
     dpi: int
     password: str | None
     max_new_tokens: int
     penalties: bool
+    memory_bytes: int
     type: Literal["setup"] = "setup"
 
 

@@ -160,6 +160,6 @@ def _reason(error: Exception) -> tuple[ErrorKind, str]:
     if isinstance(error, PageError):
         return error.error_kind, str(error)
     if isinstance(error, MemoryError):
-        return "out_of_memory", "the page needs more memory than there is"
+        return "out_of_memory", "it needs more memory than a worker may have (--worker-memory)"
     place = traceback.extract_tb(error.__traceback__)[-1]
     return "internal", f"{type(error).__name__}: {error} ({os.path.basename(place.filename)}, line {place.lineno})"

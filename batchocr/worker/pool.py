@@ -34,6 +34,9 @@ from batchocr.worker.pixels import map_round
 _START_S = 60.0
 """A worker that is at nothing may be silent for this long with work before it: it may still be starting."""
 
+MAX_PAGES = 2000
+"""After so many a worker is renewed, that whatever a library leaks or fragments may not add up over days."""
+
 _MAX_STILLBORN = 3
 """Workers lost before they had said a word, and no word from any other since: something is wrong with all of them."""
 
@@ -53,18 +56,23 @@ Arrived: TypeAlias = Began | Ended | Opened | Asked | Finished | Failed
 class Loss:
     """A worker that is no more; another has taken its place.
 
-    task_ids: what it held. doing: what it was at, None where it was at nothing: of its tasks this one is to blame.
+    task_ids: what it held. doing: what it was at, None where it was at nothing: of its tasks this one is to blame,
+    unless the worker was `killed`, by someone other than the system for want of memory.
     """
 
     worker: Worker
     task_ids: frozenset[int]
     doing: Began | None
-    error_kind: Literal["timeout", "crashed"]
+    error_kind: Literal["timeout", "crashed", "out_of_memory"]
     error_message: str
+    killed: bool = False
 
 
 class Worker:
-    """A worker process and what is known of it. task_ids: what it holds. doing: what it is at, if it is at anything."""
+    """A worker process and what is known of it.
+
+    task_ids: what it holds. doing: what it is at, if it is at anything. num_pages: that it was given so far.
+    """
 
     def __init__(self, setup: Setup, command: Sequence[str]) -> None:
         """Start it. Raises OSError."""
@@ -78,6 +86,7 @@ class Worker:
             raise
         self.task_ids: set[int] = set()
         self.doing: Began | None = None
+        self.num_pages = 0
         self.has_spoken = False
         self._owes: dict[int, OpenDocument | ReadPage | Completions] = {}
         self._progress_s = time.monotonic()
@@ -97,6 +106,7 @@ class Worker:
         """Give it something to do. Never blocks; one that has died is found by `WorkerPool.replace_lost`."""
         if not self._owes:
             self._progress_s = time.monotonic()
+        self.num_pages += isinstance(message, ReadPage)
         self.task_ids.add(message.task_id)
         self._owes[message.task_id] = message
         try:
@@ -121,7 +131,8 @@ class Worker:
         if self._fault is not None:
             return self._loss("crashed", f"the worker process was ended: {self._fault}")
         if self.channel.closed:
-            return self._loss("crashed", self._child.describe_death())
+            death = self._child.death()
+            return self._loss(death.error_kind, death.error_message, killed=death.killed)
         limit_s = timeout_s if self.doing else max(timeout_s, _START_S)
         if not self._owes or time.monotonic() - self._progress_s <= limit_s:
             return None
@@ -163,14 +174,17 @@ class Worker:
         self._fault = str(error)
         self.channel.close()
 
-    def _loss(self, kind: Literal["timeout", "crashed"], message: str) -> Loss:
-        return Loss(self, frozenset(self.task_ids), self.doing, kind, message)
+    def _loss(
+        self, kind: Literal["timeout", "crashed", "out_of_memory"], message: str, *, killed: bool = False
+    ) -> Loss:
+        return Loss(self, frozenset(self.task_ids), self.doing, kind, message, killed)
 
 
 class WorkerPool:
     """As many workers as there should be, always. Belongs to one thread, but for `wake`.
 
-    The run's loop: `wait` for what they say, `replace_lost`, give them work by `Worker.send`.
+    The run's loop: `wait` for what they say, `replace_lost`, `renew_worn`, give them work by `Worker.send`.
+    workers: those to give new work to. Others may still be ending what they hold.
     """
 
     def __init__(self, count: int, setup: Setup, command: Sequence[str] = WORKER_COMMAND) -> None:
@@ -179,6 +193,7 @@ class WorkerPool:
         self._setup = setup
         self._command = command
         self._num_stillborn = 0
+        self._retired: list[Worker] = []
         self._woken, self._waker = socket.socketpair()
         self._woken.setblocking(False)
         self._waker.setblocking(False)
@@ -206,13 +221,14 @@ class WorkerPool:
         """What the workers have said, as soon as there is something; empty on `wake` and after `timeout_s`."""
         poll = select.poll()
         poll.register(self._woken, select.POLLIN)
-        for worker in self.workers:
+        workers = self.workers + self._retired
+        for worker in workers:
             if not worker.channel.closed:
                 poll.register(worker.channel, select.POLLIN | (select.POLLOUT if worker.channel.wants_write else 0))
         ready = {descriptor for descriptor, _ in poll.poll(timeout_s * 1000)}
         with suppress(BlockingIOError):
             self._woken.recv(4096)
-        heard = [worker for worker in self.workers if worker.channel.fileno() in ready]
+        heard = [worker for worker in workers if worker.channel.fileno() in ready]
         arrived = [(worker, message) for worker in heard for message in worker.receive()]
         if arrived:
             self._num_stillborn = 0
@@ -224,18 +240,40 @@ class WorkerPool:
         timeout_s: how long opening, rendering or post-processing may take. Raises BatchOcrError where no worker
         can be started, or all die as they start.
         """
-        losses = [loss for worker in self.workers if (loss := worker.loss(timeout_s)) is not None]
+        workers = self.workers + self._retired
+        losses = [loss for worker in workers if (loss := worker.loss(timeout_s)) is not None]
         for loss in losses:
             loss.worker.close()
+            if loss.worker in self._retired:
+                self._retired.remove(loss.worker)
+                continue
             self._num_stillborn += not loss.worker.has_spoken
             if self._num_stillborn >= _MAX_STILLBORN:
                 raise BatchOcrError(f"no worker process can be started: {loss.error_message}")
             self.workers[self.workers.index(loss.worker)] = self._start_worker()
         return losses
 
+    def renew_worn(self) -> None:
+        """Retire a worker that was given its share of pages, and end those retired that hold nothing any more.
+
+        One at a time: they wear out together, and each has to start up. Raises BatchOcrError.
+        """
+        for worker in [worker for worker in self._retired if not worker.task_ids]:
+            worker.close()
+            self._retired.remove(worker)
+        worn = next((worker for worker in self.workers if worker.num_pages >= MAX_PAGES), None)
+        if worn is not None and not self._retired:
+            self.retire(worn)
+
+    def retire(self, worker: Worker) -> None:
+        """Put a fresh worker in its place; it ends what it holds, and gets no more. Raises BatchOcrError."""
+        if worker in self.workers:
+            self.workers[self.workers.index(worker)] = self._start_worker()
+            self._retired.append(worker)
+
     def close(self) -> None:
         """End all workers, whatever they are at."""
-        for worker in self.workers:
+        for worker in self.workers + self._retired:
             worker.close()
         self._woken.close()
         self._waker.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import faulthandler
 import fcntl
 import os
+import resource
 import signal
 import socket
 import sys
@@ -37,6 +38,7 @@ def serve(descriptor: int, make_protocol: Callable[[Setup], PageProtocol]) -> No
         channel = worker_end(sock)
         setup = _receive_setup(channel)
         if setup is not None:
+            _limit_memory(setup.memory_bytes)
             documents = OpenDocuments(partial(open_document, password=setup.password, dpi=setup.dpi))
             PageWorker(channel, make_protocol(setup), documents).run()
 
@@ -63,6 +65,18 @@ def _die_with_the_run() -> None:
             fcntl.fcntl(_LIFELINE, fcntl.F_SETSIG, signal.SIGKILL)
         fcntl.fcntl(_LIFELINE, fcntl.F_SETOWN, os.getpid())
         fcntl.fcntl(_LIFELINE, fcntl.F_SETFL, os.O_ASYNC)
+
+
+def _limit_memory(limit_bytes: int) -> None:
+    """Let an allocation fail that goes beyond the limit: one page has an error then, and the machine goes on.
+
+    RLIMIT_DATA counts what this process alone may write to. RLIMIT_AS would count mapped files and libraries as well,
+    and neither counts the pixels that are shared with the run: those are written, never mapped.
+    """
+    _, most_bytes = resource.getrlimit(resource.RLIMIT_DATA)
+    if most_bytes != resource.RLIM_INFINITY:
+        limit_bytes = min(limit_bytes, most_bytes)
+    resource.setrlimit(resource.RLIMIT_DATA, (limit_bytes, most_bytes))
 
 
 def _be_killed_first() -> None:

@@ -1,0 +1,34 @@
+"""A file that one process at a time may write: locked for as long as it is open, by whoever lives."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from contextlib import ExitStack
+from io import FileIO
+from pathlib import Path
+
+from batchocr.errors import OutputError
+
+
+def open_locked(path: Path) -> FileIO:
+    """The file at `path`, made if need be, for this process alone. Raises OutputError where another run has it."""
+    while True:
+        with ExitStack() as undo:
+            file = undo.enter_context(open(path, "a+b", buffering=0))
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise OutputError(f"another run is writing {path}: wait for it, or choose another --out") from error
+            if lies_at(path, file):
+                undo.pop_all()
+                return file
+        # The run that held the lock has just replaced or removed its file: this was the one of that name before.
+
+
+def lies_at(path: Path, file: FileIO) -> bool:
+    """Whether the open file is still the one of that name."""
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), os.stat(path))
+    except FileNotFoundError:
+        return False

@@ -1,0 +1,109 @@
+"""A job to be interrupted: PDFs, a model, the table that a run without interruption makes, and how far a run is."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import torch
+from running import command, draw_pdf, environment, eventually, make_quick_model, read_rows, workers_of
+
+import batchocr
+from batchocr import PageResult, Report
+
+PAGES_IN_FLIGHT = 4
+FULL = os.environ.get("BATCHOCR_FULL") == "1"
+_OPTIONS = {"dpi": 72, "workers": 2, "pages_in_flight": PAGES_IN_FLIGHT}
+_COUNTING = Path(__file__).resolve().parent / "counting"
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is read, and the rows that a run without interruption makes of it."""
+
+    model: Path
+    documents: Path
+    rows: list[PageResult]
+
+    def run(self, out: Path, **options: object) -> Report:
+        """Go on with the job in this process, to its end."""
+        return batchocr.run(self.documents, out=out, model=self.model, **(_OPTIONS | options))
+
+    def arguments(self, out: Path, *flags: str | Path) -> list[str | Path]:
+        """Of the command that does the same."""
+        options = [f"--{name.replace('_', '-')}={value}" for name, value in _OPTIONS.items()]
+        return [self.documents, "--out", out, "--model", self.model, *options, *flags]
+
+
+@contextmanager
+def make_job(sample_data: Path, folder: Path, num_pages: int) -> Iterator[Job]:
+    """A job of PDFs with one, two, three, … pages; inside the block this process takes one core, as a run does."""
+    documents = folder / "documents"
+    documents.mkdir()
+    left = num_pages
+    while left:
+        count = min(left, len(os.listdir(documents)) + 1)
+        draw_pdf(documents / f"{left:03}.pdf", *(f"Page {number}, with {left} to come" for number in range(count)))
+        left -= count
+    model = make_quick_model(sample_data, folder / "model")
+    num_threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        job = Job(model, documents, [])
+        job.run(folder / "whole.parquet")
+        job.rows.extend(read_rows(folder / "whole.parquet"))
+        assert len(job.rows) == num_pages
+        yield job
+    finally:
+        torch.set_num_threads(num_threads)
+
+
+@contextmanager
+def started(job: Job, out: Path, *flags: str | Path) -> Iterator[subprocess.Popen[str]]:
+    """The command at its work; it is killed where the block leaves it running."""
+    arguments = command(*job.arguments(out, *flags))
+    with subprocess.Popen(arguments, env=environment(), stderr=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def wait_for_rows(process: subprocess.Popen[str], out: Path, count: int) -> None:
+    """Return when the journal holds so many rows, and the run goes on."""
+    eventually(lambda: process.poll() is not None or num_rows(out) >= count)
+    assert process.poll() is None
+
+
+def wait_for_workers(process: subprocess.Popen[str]) -> None:
+    """Return when the run has begun to start its workers."""
+    eventually(lambda: process.poll() is not None or workers_of(psutil.Process(process.pid)))
+    assert process.poll() is None
+
+
+def journal(out: Path) -> Path:
+    return out.with_name(out.name + ".journal")
+
+
+def num_rows(out: Path) -> int:
+    """The whole lines of a run's journal, but for its header."""
+    return journal(out).read_bytes().count(b"\n") - 1 if journal(out).exists() else 0
+
+
+@dataclass(frozen=True)
+class PagesBegun:
+    """How many pages the workers of all runs have begun with: each writes a line as it does."""
+
+    path: Path
+
+    def environment(self) -> dict[str, str]:
+        """For the runs whose workers are to be counted."""
+        return {"PYTHONPATH": str(_COUNTING), "PAGES_BEGUN": str(self.path)}
+
+    def count(self) -> int:
+        return self.path.read_bytes().count(b"\n") if self.path.exists() else 0

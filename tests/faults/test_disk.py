@@ -1,0 +1,93 @@
+"""A disk that fills up at every point at which a run writes: exit 6 with a sentence, and nothing lost."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from jobs import Job, journal, make_job, num_rows, started, wait_for_rows
+from running import read_rows, run_command, texts
+from small_disk import BLOCK_BYTES, SmallDisk, small_disk
+
+NUM_PAGES = 10
+
+
+@pytest.fixture(scope="module")
+def job(sample_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
+    with make_job(sample_data, tmp_path_factory.mktemp("job"), NUM_PAGES) as job:
+        yield job
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[SmallDisk]:
+    with small_disk(tmp_path) as disk:
+        if disk is None:
+            pytest.skip("no disk can be mounted here: it takes `unshare` and user namespaces")
+        yield disk
+
+
+def require_refused(job: Job, out: Path, *flags: str | Path, path: Path) -> None:
+    """Run the command, which is to say that the disk is full."""
+    done = run_command(*job.arguments(out, *flags))
+    assert done.returncode == 6, done.stderr
+    assert f"error: cannot write {path}: the disk is full; free some space and run again to go on" in done.stderr
+
+
+def test_a_disk_that_is_full_while_rows_are_written_costs_only_the_rows_without_room(job: Job, disk: SmallDisk) -> None:
+    out = disk.folder / "table.jsonl"
+    disk.fill(leave_blocks=2)
+    require_refused(job, out, path=journal(out))
+    finished = num_rows(out)
+    assert 0 < finished < NUM_PAGES
+    assert journal(out).read_bytes().endswith(b"\n")
+    disk.free()
+    assert job.run(out).pages_read == NUM_PAGES - finished
+    assert texts(read_rows(out)) == texts(job.rows)
+
+
+def test_a_disk_that_is_full_while_the_table_is_written_costs_no_row_and_leaves_the_table_before(
+    job: Job, disk: SmallDisk
+) -> None:
+    out = disk.folder / "table.jsonl"
+    job.run(out, limit=NUM_PAGES - 1)
+    before = read_rows(out)
+    # A journal of what the table holds, one row more, and no second table.
+    disk.fill(leave_blocks=out.stat().st_size // BLOCK_BYTES + 2)
+    require_refused(job, out, path=out)
+    assert read_rows(out) == before
+    assert num_rows(out) == NUM_PAGES
+    assert not out.with_name("table.jsonl.tmp").exists()
+    disk.free()
+    assert job.run(out).pages_read == 0
+    assert texts(read_rows(out)) == texts(job.rows)
+
+
+def test_a_disk_that_is_full_while_the_report_is_written_leaves_the_table(
+    job: Job, disk: SmallDisk, tmp_path: Path
+) -> None:
+    out, report = tmp_path / "table.parquet", disk.folder / "report.json"
+    disk.fill(leave_blocks=0)
+    require_refused(job, out, "--report", report, path=report)
+    assert texts(read_rows(out)) == texts(job.rows)
+    disk.free()
+    assert job.run(out, report=report).pages_read == 0
+    assert json.loads(report.read_text())["items"]["already_done"] == NUM_PAGES
+
+
+def test_a_file_size_limit_ends_a_run_with_a_sentence_and_keeps_its_rows(job: Job, tmp_path: Path) -> None:
+    out = tmp_path / "table.parquet"
+    with started(job, out) as process:
+        wait_for_rows(process, out, NUM_PAGES // 2)
+        limit = journal(out).stat().st_size + 100
+        psutil.Process(process.pid).rlimit(psutil.RLIMIT_FSIZE, (limit, limit))
+        said = process.communicate(timeout=120)[1]
+    assert process.returncode == 6
+    assert f"error: cannot write {journal(out)}: files may not grow any larger here" in said
+    finished = num_rows(out)
+    report = json.loads(Path(f"{out}.report.json").read_text())
+    assert (report["exit_reason"], report["ledger_adds_up"]) == ("failed", True)
+    assert job.run(out).pages_read == NUM_PAGES - finished
+    assert texts(read_rows(out)) == texts(job.rows)

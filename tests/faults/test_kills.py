@@ -1,0 +1,132 @@
+"""The command killed and stopped again and again, at moments that a seeded die picks: nothing lost, nothing twice.
+
+BATCHOCR_FULL=1 interrupts a job of 60 pages 20 times by each signal.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from jobs import (
+    FULL,
+    PAGES_IN_FLIGHT,
+    Job,
+    PagesBegun,
+    journal,
+    make_job,
+    num_rows,
+    started,
+    wait_for_rows,
+    wait_for_workers,
+)
+from running import eventually, read_rows, run_command, texts
+
+NUM_PAGES = 60 if FULL else 16
+EXIT_CODES = {signal.SIGKILL: -9, signal.SIGTERM: 75, signal.SIGINT: 130}
+EXIT_REASONS = {signal.SIGTERM: "stopped", signal.SIGINT: "interrupted"}
+NUM_INTERRUPTIONS = dict.fromkeys(EXIT_CODES, 20) if FULL else {signal.SIGKILL: 3, signal.SIGTERM: 1, signal.SIGINT: 1}
+
+
+@pytest.fixture(scope="module")
+def job(sample_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
+    with make_job(sample_data, tmp_path_factory.mktemp("job"), NUM_PAGES) as job:
+        yield job
+
+
+@pytest.fixture
+def begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PagesBegun:
+    begun = PagesBegun(tmp_path / "pages begun")
+    for name, value in begun.environment().items():
+        monkeypatch.setenv(name, value)
+    return begun
+
+
+@pytest.mark.parametrize("number", list(EXIT_CODES), ids=lambda number: number.name)
+def test_a_run_interrupted_at_random_moments_ends_with_the_table_of_one_that_was_not(
+    job: Job, tmp_path: Path, begun: PagesBegun, number: signal.Signals
+) -> None:
+    out, dice = tmp_path / "table.parquet", random.Random(NUM_PAGES)
+    moments = sorted(dice.sample(range(NUM_PAGES - 2 * PAGES_IN_FLIGHT), NUM_INTERRUPTIONS[number]))
+    for moment in moments:
+        # As a row is written, or as a page is begun: the rest of a page's life lies between the two.
+        look = dice.choice([lambda: num_rows(out), begun.count])
+        with started(job, out) as process:
+            if number in EXIT_REASONS:
+                wait_for_workers(process)  # before, nobody listens to the signal yet
+            eventually(lambda look=look, moment=moment: process.poll() is not None or look() > moment)
+            process.send_signal(number)
+            said = process.communicate(timeout=120)[1]
+        assert process.returncode == EXIT_CODES[number], said
+        assert not out.exists()
+        if number in EXIT_REASONS:
+            require_honest_report(out, EXIT_REASONS[number])
+
+    with journal(out).open("rb") as all_runs:
+        report = job.run(out)
+        assert all_runs.read().count(b"\n") - 1 == NUM_PAGES, "a page was finished twice"
+    assert texts(read_rows(out)) == texts(job.rows)
+    assert (report.items.ok, report.items.found, report.complete) == (NUM_PAGES, NUM_PAGES, True)
+    lost = len(moments) * PAGES_IN_FLIGHT if number == signal.SIGKILL else 0
+    assert NUM_PAGES <= begun.count() <= NUM_PAGES + lost
+
+
+def require_honest_report(out: Path, exit_reason: str) -> None:
+    """The report of a run that was stopped counts what is done, what is left, and what it cannot count."""
+    report = json.loads(Path(f"{out}.report.json").read_text())
+    items = report["items"]
+    assert (report["exit_reason"], report["ledger_adds_up"]) == (exit_reason, True)
+    assert items["ok"] == report["pages_read"] + items["already_done"] <= num_rows(out)
+    assert items["found"] == items["ok"] + items["not_reached"] <= NUM_PAGES
+    assert items["not_reached"] or report["documents_not_opened"]
+
+
+def test_a_second_ctrl_c_ends_at_once_and_the_run_can_go_on(job: Job, tmp_path: Path) -> None:
+    out = tmp_path / "table.parquet"
+    with started(job, out) as process:
+        wait_for_rows(process, out, 2)
+        process.send_signal(signal.SIGINT)
+        assert process.stderr is not None
+        while "Ctrl-C again to stop at once" not in process.stderr.readline():
+            assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        said = process.communicate(timeout=120)[1]
+    assert process.returncode == 130
+    assert "stopped at once" in said
+    assert not Path(f"{out}.report.json").exists(), "that was an orderly end"
+    finished = num_rows(out)
+    assert job.run(out).pages_read == NUM_PAGES - finished
+    assert texts(read_rows(out)) == texts(job.rows)
+
+
+def test_a_second_run_into_the_same_output_is_refused_while_the_first_lives_and_no_longer(
+    job: Job, tmp_path: Path
+) -> None:
+    out = tmp_path / "table.parquet"
+    with started(job, out) as first:
+        wait_for_rows(first, out, 2)
+        first.send_signal(signal.SIGSTOP)  # or it might end first
+        second = run_command(*job.arguments(out))
+        assert second.returncode == 6
+        assert "another run is writing" in second.stderr
+        first.kill()
+    finished = num_rows(out)
+    assert job.run(out).pages_read == NUM_PAGES - finished
+    assert texts(read_rows(out)) == texts(job.rows)
+
+
+def test_an_output_folder_that_is_removed_ends_the_run_with_a_sentence(job: Job, tmp_path: Path) -> None:
+    out = tmp_path / "results" / "table.parquet"
+    out.parent.mkdir()
+    with started(job, out) as process:
+        wait_for_rows(process, out, 2)
+        shutil.rmtree(out.parent)
+        said = process.communicate(timeout=120)[1]
+    assert process.returncode == 6
+    assert "was removed or replaced" in said or "is not an existing folder" in said
+    assert "Traceback" not in said

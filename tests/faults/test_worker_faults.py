@@ -1,0 +1,301 @@
+"""Whatever becomes of a worker, at whatever point of a page's way: every page has its row, and others are unharmed.
+
+BATCHOCR_FULL=1 kills workers over ten times as many pages.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import time
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pymupdf
+import pytest
+import worker_entry
+from PIL import Image
+from running import draw_pdf
+from worker_entry import POINTS, Fault, write_script
+
+from batchocr.data import Completion, Document, PageResult, Request
+from batchocr.intake import Intake
+from batchocr.meter import Meter
+from batchocr.pipeline import Pipeline
+from batchocr.stop import StopSwitch
+from batchocr.worker import child, pool
+from batchocr.worker.child import WORKER_COMMAND
+from batchocr.worker.messages import Setup
+from batchocr.worker.pool import WorkerPool
+
+FULL = os.environ.get("BATCHOCR_FULL") == "1"
+TIMEOUT_S = 2.0
+SLACK_S = 60.0
+"""For a busy machine, on which workers take long to start."""
+MIB = 2**20
+LAYOUT = "".join(
+    f"<|box_start|>{box}<|box_end|><|ref_start|>text<|ref_end|><|rotate_up|>"
+    for box in ("050 050 950 400", "050 500 950 950")
+)
+
+Rows = dict[tuple[str, int | None], PageResult]
+
+
+@pytest.fixture(autouse=True)
+def nothing_left() -> Iterator[None]:
+    """No process, no descriptor and no shared memory outlives a run."""
+    before = len(os.listdir("/proc/self/fd"))
+    yield
+    assert psutil.Process().children() == []
+    assert len(os.listdir("/proc/self/fd")) == before
+    assert "batchocr-pixels" not in Path("/proc/self/maps").read_text()
+
+
+class AnsweringEngine:
+    """Stands where the engine's thread stands. Its answers depend on the pixels asked about."""
+
+    def __init__(self, workers: WorkerPool) -> None:
+        self._workers = workers
+        self._answers: list[tuple[int, Completion]] = []
+
+    def submit(self, request_id: int, request: Request) -> None:
+        self._answers.append((request_id, Completion(answer(request), "stop", 1, 1, 0.5, -1.0)))
+        self._workers.wake()
+
+    def finished(self) -> list[tuple[int, Completion]]:
+        answers, self._answers = self._answers, []
+        return answers
+
+
+def answer(request: Request) -> str:
+    if "Layout" in request.prompt:
+        return LAYOUT
+    return f"{request.prompt.strip()} {zlib.crc32(request.pixels.data):08x}"
+
+
+def read(
+    paths: Sequence[str | Path],
+    *,
+    workers: int = 2,
+    pages_in_flight: int = 6,
+    memory_bytes: int = 1024 * MIB,
+    page_timeout_s: float = TIMEOUT_S,
+    command: tuple[str, ...] = worker_entry.COMMAND,
+    on_row: Callable[[WorkerPool], None] = lambda workers: None,
+) -> Rows:
+    """Read documents through the pipeline, with real workers. on_row: called after each row."""
+    documents = [Document(str(path), Path(path).name) for path in paths]
+    setup = Setup(dpi=72, password=None, max_new_tokens=64, penalties=True, memory_bytes=memory_bytes)
+    rows: list[PageResult] = []
+    with WorkerPool(workers, setup, command) as running:
+        pipeline = Pipeline(
+            Intake(documents, None, None, limit=None),
+            running,
+            AnsweringEngine(running),
+            Meter(),
+            pages_in_flight=pages_in_flight,
+            page_timeout_s=page_timeout_s,
+        )
+        for _, entry in pipeline.results(StopSwitch(), lambda: None):
+            rows.append(entry.result)
+            on_row(running)
+    by_key = {(row.source, row.page_index): row for row in rows}
+    assert len(by_key) == len(rows), "a page has two rows"
+    return by_key
+
+
+def scripts(folder: Path, *documents: Sequence[Fault | None]) -> list[str]:
+    return [
+        write_script(folder / f"{number}.script", *faults, number=number) for number, faults in enumerate(documents)
+    ]
+
+
+def texts(rows: Rows) -> dict[tuple[str, int | None], str | None]:
+    return {key: row.markdown for key, row in rows.items() if row.status == "ok"}
+
+
+def without_attempts(rows: Rows) -> Rows:
+    """The rows without what an interruption may change."""
+    return {key: replace(row, attempts=1) for key, row in rows.items()}
+
+
+# At every point of a page's way
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Rows:
+    """What three pages of a document for each point are read as when nothing goes wrong."""
+    return read(scripts(tmp_path_factory.mktemp("sound"), *[(None, None, None)] * len(POINTS)))
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind", "attempts"),
+    [
+        ("segfault", "crashed", 2),
+        ("exit", "crashed", 2),
+        ("lie", "crashed", 2),
+        ("kill", "crashed", 5),
+        ("hang", "timeout", 2),
+        ("out-of-memory", "out_of_memory", 2),
+        ("raise", "internal", 1),
+    ],
+)
+def test_a_fault_at_any_point_costs_the_page_that_has_it_and_no_other(
+    tmp_path: Path, undisturbed: Rows, fault: str, kind: str, attempts: int
+) -> None:
+    started_s = time.monotonic()
+    rows = read(scripts(tmp_path, *((None, (point, fault), None) for point in POINTS)))
+    seconds = time.monotonic() - started_s
+
+    failed = {("0.script", None), ("1.script", 1), ("2.script", 1), ("3.script", 1), ("4.script", 1)}
+    assert {key for key, row in rows.items() if row.status == "failed"} == failed
+    assert {rows[key].error_kind for key in failed} == {kind}
+    # More often where it also lost a worker through another page.
+    assert min(rows[key].attempts for key in failed) == attempts
+    neighbours = {key for key in undisturbed if key[0] != "0.script" and key[1] != 1}
+    assert texts(rows) == {key: text for key, text in texts(undisturbed).items() if key in neighbours}
+    assert seconds < attempts * len(POINTS) * TIMEOUT_S + SLACK_S
+
+
+def test_a_worker_killed_by_the_system_for_want_of_memory_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kill is real; that the kernel counts it as its own is not."""
+    monkeypatch.setattr(child, "num_oom_kills", itertools.count().__next__)
+    rows = read(scripts(tmp_path, [None, ("rendering", "kill"), None]))
+    row = rows["0.script", 1]
+    assert (row.error_kind, row.attempts) == ("out_of_memory", 2)
+    assert "most likely by the system for want of memory" in (row.error_message or "")
+    assert len(texts(rows)) == 2
+
+
+def test_pages_that_find_no_memory_are_tried_again_in_a_fresh_worker(tmp_path: Path) -> None:
+    paths = scripts(tmp_path, [None, None, ("rendering", "out-of-memory-unless-fresh"), None])
+    rows = read(paths, workers=1, pages_in_flight=1)
+    assert [(row.status, row.attempts) for row in rows.values()] == [("ok", 1), ("ok", 1), ("ok", 2), ("ok", 1)]
+
+
+# Documents that are given up
+
+
+@pytest.mark.parametrize(("fault", "kind"), [("segfault", "crashed"), ("hang", "timeout")])
+def test_a_document_that_costs_its_worker_on_every_page_costs_bounded_time(
+    tmp_path: Path, fault: str, kind: str
+) -> None:
+    hostile = [None, None, *[("rendering", fault)] * 200]
+    started_s = time.monotonic()
+    rows = read(scripts(tmp_path, hostile, [None] * 20))
+    seconds = time.monotonic() - started_s
+
+    assert [rows["0.script", index].status for index in range(2)] == ["ok", "ok"]
+    fatal = [rows["0.script", index] for index in range(2, 202)]
+    assert {(row.status, row.error_kind) for row in fatal} == {("failed", kind)}
+    given_up = [row for row in fatal if row.error_message and "3 pages of this document in a row" in row.error_message]
+    assert len(given_up) >= 200 - 3 - 6
+    assert fatal[-1].attempts == 0
+    assert [rows["1.script", index].status for index in range(20)] == ["ok"] * 20
+    # Three pages twice each, and once more what each worker had in hand.
+    assert seconds < 7 * TIMEOUT_S + SLACK_S
+
+
+def test_a_document_is_not_given_up_while_pages_are_read_between_those_that_cost_a_worker(tmp_path: Path) -> None:
+    fatal = ("rendering", "segfault")
+    rows = read(scripts(tmp_path, [fatal, fatal, None, fatal, fatal, None]), workers=1, pages_in_flight=1)
+    assert [(row.status, row.attempts) for row in rows.values()] == [
+        ("failed", 2),
+        ("failed", 2),
+        ("ok", 1),
+        ("failed", 2),
+        ("failed", 2),
+        ("ok", 1),
+    ]
+
+
+# Workers that grow old
+
+
+def test_workers_are_renewed_after_their_share_of_pages_and_no_page_is_begun_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool, "MAX_PAGES", 8)
+    pids: set[int] = set()
+    at_once: list[int] = []
+
+    def look(workers: WorkerPool) -> None:
+        pids.update(worker.pid for worker in workers.workers)
+        at_once.append(len(psutil.Process().children()))
+
+    rows = read(scripts(tmp_path, [None] * 60), on_row=look)
+    assert {(row.status, row.attempts) for row in rows.values()} == {("ok", 1)}
+    assert len(texts(rows)) == 60
+    assert len(pids) >= 4
+    assert max(at_once) <= 3, "more than one worker beside those at work"
+
+
+# Memory
+
+
+@pytest.fixture(scope="module")
+def large_scan(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A bilevel picture that takes 450 MB to decode and reduce."""
+    path = tmp_path_factory.mktemp("large") / "large.png"
+    Image.new("1", (13_000, 13_000), 1).save(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def large_jpeg2000(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A PDF whose one image takes 300 MB to decode: MuPDF would draw the page without it."""
+    folder = tmp_path_factory.mktemp("jpeg2000")
+    Image.new("RGB", (4_000, 4_000), "red").save(folder / "image.jp2")
+    with pymupdf.open() as document:
+        document.new_page(width=300, height=300).insert_image((0, 0, 300, 300), filename=folder / "image.jp2")
+        document.save(folder / "large.pdf")
+    return folder / "large.pdf"
+
+
+def test_a_page_that_needs_more_than_a_worker_may_have_fails_and_others_are_read(
+    tmp_path: Path, large_scan: Path, large_jpeg2000: Path
+) -> None:
+    letters = draw_pdf(tmp_path / "letters.pdf", *(f"Letter {number}" for number in range(4)))
+    paths = [large_scan, large_jpeg2000, letters]
+    rows = read(paths, memory_bytes=256 * MIB, page_timeout_s=60, command=WORKER_COMMAND)
+    for source in ("large.png", "large.pdf"):
+        assert (rows[source, 0].error_kind, rows[source, 0].attempts) == ("out_of_memory", 2)
+    assert [rows["letters.pdf", index].status for index in range(4)] == ["ok"] * 4
+
+
+def test_with_memory_enough_the_same_pages_are_read(large_scan: Path, large_jpeg2000: Path) -> None:
+    rows = read([large_scan, large_jpeg2000], page_timeout_s=60, command=WORKER_COMMAND)
+    assert [row.status for row in rows.values()] == ["ok", "ok"]
+
+
+# Workers that are killed
+
+
+def test_workers_killed_at_random_again_and_again_change_no_row(tmp_path: Path) -> None:
+    num_documents = 40 if FULL else 4
+    paths = [
+        draw_pdf(tmp_path / f"{number}.pdf", *(f"Letter {number}, page {page}" for page in range(10)))
+        for number in range(num_documents)
+    ]
+    undisturbed = read(paths, page_timeout_s=60, command=WORKER_COMMAND)
+    assert len(undisturbed) == 10 * num_documents
+    choice = random.Random(5)
+    num_rows = itertools.count(1)
+    killed: set[int] = set()
+
+    def kill_at_every_fourth_row(workers: WorkerPool) -> None:
+        if next(num_rows) % 4 == 0:
+            victim = choice.choice(workers.workers)
+            psutil.Process(victim.pid).kill()
+            killed.add(victim.pid)
+
+    rows = read(paths, pages_in_flight=4, page_timeout_s=60, command=WORKER_COMMAND, on_row=kill_at_every_fourth_row)
+    assert len(killed) >= 2 * num_documents
+    assert without_attempts(rows) == without_attempts(undisturbed)
+    assert {row.error_kind for row in rows.values()} == {None}
