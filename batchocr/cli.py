@@ -20,7 +20,7 @@ import typer
 from batchocr import cli_options as options
 from batchocr.config import Config, from_flags, make_config
 from batchocr.console import LogFormat, configure_logging, printable, quieten_libraries, write_line
-from batchocr.errors import BatchOcrError
+from batchocr.errors import BatchOcrError, EngineStalledError
 from batchocr.events import event
 from batchocr.input.page_spec import parse_page_spec
 from batchocr.input.sources import find_documents, in_shard
@@ -54,6 +54,8 @@ def main() -> None:
     except BatchOcrError as error:
         failed = event("run_failed", error=type(error).__name__, exit_code=error.exit_code)
         logger.error("%s", error, exc_info=logger.isEnabledFor(logging.DEBUG), extra=failed)
+        if isinstance(error, EngineStalledError):
+            os._exit(error.exit_code)  # the interpreter would wait for the device, which does not answer
         sys.exit(error.exit_code)
     except Exception as error:
         verbose = logger.isEnabledFor(logging.DEBUG)

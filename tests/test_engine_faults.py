@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,7 +17,8 @@ from batchocr.data import Completion, Pixels, Request, Sampling
 from batchocr.engine.engine import Engine
 from batchocr.engine.limits import EngineLimits
 from batchocr.engine.recovery import RecoveringEngine
-from batchocr.errors import EngineError
+from batchocr.engine.thread import EngineThread
+from batchocr.errors import EngineError, EngineStalledError
 from batchocr.meter import Meter
 from batchocr.model.checkpoint import Model, load_model
 from batchocr.model.preprocess import PatchGrid
@@ -168,3 +170,25 @@ def test_a_cleared_engine_remembers_no_suspects(model: Model, monkeypatch: pytes
     engine.step(Meter())
     engine.clear()
     assert not engine.has_work
+
+
+def test_an_engine_that_hangs_ends_the_run_and_is_not_waited_for(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    began, let_go = threading.Event(), threading.Event()
+
+    def hang(engine: Engine, meter: Meter) -> list[tuple[int, Completion]]:
+        began.set()
+        let_go.wait(60)
+        return []
+
+    monkeypatch.setattr(Engine, "step", hang)
+    thread = EngineThread(Engine(model, LIMITS), Meter(), notify=lambda: None)
+    try:
+        thread.submit(0, request(0))
+        assert began.wait(60)
+        assert thread.finished() == []
+        monkeypatch.setattr("batchocr.engine.thread._STALL_S", 0.0)
+        with pytest.raises(EngineStalledError, match="at one step"):
+            thread.finished()
+        thread.close()
+    finally:
+        let_go.set()

@@ -11,10 +11,12 @@ from queue import Empty, SimpleQueue
 from batchocr.data import Completion, Request
 from batchocr.engine.engine import Engine
 from batchocr.engine.recovery import RecoveringEngine
-from batchocr.errors import EngineError
+from batchocr.errors import EngineError, EngineStalledError
 from batchocr.meter import Meter
 
 _SWITCH_INTERVAL_S = 0.0002
+_STALL_S = 1800.0
+"""A step takes seconds, minutes with a real model on a slow CPU. Whatever takes longer will not end."""
 
 Finished = tuple[int, Completion]
 
@@ -33,6 +35,7 @@ class EngineThread:
         self._submitted: SimpleQueue[tuple[int, Request] | None] = SimpleQueue()
         self._finished: SimpleQueue[Finished] = SimpleQueue()
         self._error: Exception | None = None
+        self._step_began_s: float | None = None
         self._switch_interval_s = sys.getswitchinterval()
         # Beside a busy Python thread, the engine's waits 5 ms for every small operation otherwise.
         sys.setswitchinterval(min(self._switch_interval_s, _SWITCH_INTERVAL_S))
@@ -43,11 +46,16 @@ class EngineThread:
         self._submitted.put((request_id, request))
 
     def finished(self) -> list[Finished]:
-        """All completions since the last call. Raises EngineError if the engine broke."""
+        """All completions since the last call. Raises EngineError if the engine broke or hangs."""
         if isinstance(self._error, EngineError):
             raise self._error
         if self._error is not None:
             raise EngineError(f"The engine failed: {type(self._error).__name__}: {self._error}") from self._error
+        if self._stalled:
+            raise EngineStalledError(
+                f"The engine has been at one step for {_STALL_S / 60:.0f} minutes, as when a GPU hangs: "
+                "finished pages are kept; look after the device, then run the same command again"
+            )
         completions = []
         while not self._finished.empty():
             completions.append(self._finished.get())
@@ -56,18 +64,29 @@ class EngineThread:
     def close(self) -> None:
         """End the thread after the step in hand; what was submitted and is not finished is dropped.
 
-        An engine that broke is left as it is: its device may refuse everything by now.
+        An engine that broke is left as it is: its device may refuse everything by now. So is one that hangs, with its
+        thread.
         """
         self._submitted.put(None)
-        self._thread.join()
         sys.setswitchinterval(self._switch_interval_s)
+        if self._stalled:
+            return
+        self._thread.join()
         if self._error is None:
             self._engine.clear()
+
+    @property
+    def _stalled(self) -> bool:
+        began_s = self._step_began_s
+        return began_s is not None and time.monotonic() - began_s > _STALL_S
 
     def _run(self) -> None:
         try:
             while self._take_requests():
-                self._deliver(self._engine.step(self._meter))
+                self._step_began_s = time.monotonic()
+                finished = self._engine.step(self._meter)
+                self._step_began_s = None
+                self._deliver(finished)
         except Exception as error:  # noqa: BLE001 (boundary: the engine's step, what recovery gave up on)
             self._error = error
             self._notify()

@@ -1,0 +1,138 @@
+"""Whole runs with an engine that fails in the midst of them: every page has its row, and says what became of it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeAlias
+
+import pytest
+import torch
+from running import draw_pdf, environment, make_quick_model, read_rows, texts
+
+import batchocr
+from batchocr.data import Completion, PageResult
+from batchocr.engine.engine import Engine
+from batchocr.meter import Meter
+
+Answered: TypeAlias = list[tuple[int, Completion]]
+Tamper: TypeAlias = Callable[[int, Answered], Answered]
+"""What becomes of a step's answers; it may raise instead. The first argument is the step's number."""
+
+NUM_PAGES = 6
+
+
+@pytest.fixture(scope="module")
+def model(sample_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_quick_model(sample_data, tmp_path_factory.mktemp("model") / "quick")
+
+
+@pytest.fixture(scope="module")
+def document(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return draw_pdf(tmp_path_factory.mktemp("input") / "a.pdf", *(f"Page {number}." for number in range(NUM_PAGES)))
+
+
+def rows_of_a_run(document: Path, model: Path, out: Path) -> list[PageResult]:
+    report = batchocr.run(document, out=out, model=model)
+    assert report.ledger_adds_up
+    rows = read_rows(out)
+    assert [row.page_index for row in rows] == list(range(NUM_PAGES))
+    return rows
+
+
+def tamper_with_steps(monkeypatch: pytest.MonkeyPatch, tamper: Tamper) -> None:
+    step, numbers = Engine.step, iter(range(10**9))
+
+    def tampered(engine: Engine, meter: Meter) -> Answered:
+        return tamper(next(numbers), step(engine, meter))
+
+    monkeypatch.setattr(Engine, "step", tampered)
+
+
+@pytest.mark.parametrize("error", [RuntimeError("a kernel was not happy"), torch.OutOfMemoryError("no memory")])
+def test_an_engine_that_fails_once_changes_no_row(
+    error: Exception, document: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    undisturbed = rows_of_a_run(document, model, tmp_path / "undisturbed.parquet")
+
+    def fail(number: int, answered: Answered) -> Answered:
+        if number == 20:
+            raise error
+        return answered
+
+    tamper_with_steps(monkeypatch, fail)
+    assert texts(rows_of_a_run(document, model, tmp_path / "out.parquet")) == texts(undisturbed)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "\x00\udcff\x1b[2J",
+        "<|box_start|>999 999 000 000<|box_end|><|ref_start|>text<|ref_end|><|rotate_up|>",
+        "<|box_start|>000 000 999 999<|box_end|><|ref_start|>table<|ref_end|><|rotate_left|>\n" * 50,
+        "<fcel>" * 2000 + "\\frac{" * 500,
+    ],
+)
+def test_an_engine_that_answers_nonsense_leaves_a_row_for_every_page(
+    text: str, document: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tamper_with_steps(monkeypatch, lambda _, answered: [(key, replace(answer, text=text)) for key, answer in answered])
+    rows = rows_of_a_run(document, model, tmp_path / "out.parquet")
+    assert {row.status for row in rows} <= {"ok", "degraded"}
+
+
+def test_answers_that_go_in_circles_make_a_page_degraded(
+    document: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def loop(_: int, answered: Answered) -> Answered:
+        return [(key, replace(answer, finish_reason="repetition")) for key, answer in answered]
+
+    tamper_with_steps(monkeypatch, loop)
+    rows = rows_of_a_run(document, model, tmp_path / "out.parquet")
+    assert {row.status for row in rows} == {"degraded"}
+    assert all("circles" in (row.error_message or "") for row in rows)
+
+
+HANGS = """
+import sys, threading
+from batchocr.engine import thread
+from batchocr.engine.engine import Engine
+
+step, finished = Engine.step, []
+
+def hang(engine, meter):
+    if len(finished) > 3:
+        thread._STALL_S = 1.0
+        threading.Event().wait()
+    answered = step(engine, meter)
+    finished.extend(answered)
+    return answered
+
+Engine.step = hang
+from batchocr.cli import main
+main()
+"""
+
+
+def test_a_run_whose_engine_hangs_ends_and_the_next_goes_on(document: Path, model: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.parquet"
+    arguments = ["run", str(document), "--out", str(out), "--model", str(model), "--pages-in-flight", "1"]
+    hung = subprocess.run(
+        [sys.executable, "-c", HANGS, *arguments],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert hung.returncode == 1
+    assert "has been at one step" in hung.stderr
+    assert "Traceback" not in hung.stderr
+    assert not out.exists()
+    assert os.path.getsize(tmp_path / "out.parquet.journal") > 0
+    rows_of_a_run(document, model, out)
