@@ -157,8 +157,7 @@ def test_a_layout_seen_in_quarters_is_the_same_question(page: TrainingPage) -> N
         squares = getattr(quarters, name).view(25 * 25, 4, -1)[by_token]
         assert torch.equal(squares, getattr(whole, name).view(25 * 25, 4, -1))
     for name, (_, classes) in quarters.labels.items():
-        in_order = classes if name == "next_places" else classes[by_token]
-        assert torch.equal(in_order, whole.labels[name][1])
+        assert torch.equal(classes[by_token], whole.labels[name][1])
     for name in ("token_ids", "positions", "answer", "guide"):
         assert torch.equal(getattr(quarters, name), getattr(whole, name))
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from batchocr.model.rope import mrope_positions, vision_positions
-from sample_data.training.heads import IGNORED, MAX_PLACE
+from sample_data.training.heads import IGNORED
 from sample_data.training.samples import MERGE, PATCH, Sample
 from sample_data.training.vocabulary import LAYOUT_PROMPT, Vocabulary
 
@@ -35,8 +35,8 @@ class Batch:
     token_ids: the chats with image and answer, [tokens]. positions: [3, tokens]. runs: of tokens, and for each run
     num_answers, the answer tokens of each of its segments. image_index: which
     tokens are the image's, [image tokens]. answer_index: which say the answer, [answer tokens]: each its next token,
-    `answer`. guide: the index of the token that each should look at, or IGNORED. labels: by head, which of the tokens
-    it looks at are asked and the classes of their slots. is_layout: of all samples.
+    `answer`. guide: the index of the token that each should look at, or IGNORED. labels: by head, which image tokens
+    are asked and the classes of their slots. is_layout: of all samples.
     """
 
     images: Tensor
@@ -129,25 +129,14 @@ def _runs(values: Sequence[T]) -> tuple[tuple[int, T], ...]:
 
 def _labels(samples: Sequence[Sample], orders: Sequence[NDArray[np.int64]]) -> dict[str, tuple[Tensor, Tensor]]:
     found: dict[str, tuple[list[NDArray[np.int64]], list[NDArray[np.int64]]]] = {}
-    first = num_answers = 0
+    first = 0
     for sample, order in zip(samples, orders, strict=True):
-        squares = np.arange(len(order))
-        for name, classes in {**sample.labels, "places": _places(squares, sample)}.items():
+        for name, classes in sample.labels.items():
             asked, known = found.setdefault(name, ([], []))
-            asked.append(first + squares)
+            asked.append(np.arange(first, first + len(order)))
             known.append(classes[order])
         first += len(order)
-        asked, known = found.setdefault("next_places", ([], []))
-        guided = np.flatnonzero(sample.guide != IGNORED)
-        asked.append(num_answers + guided)
-        known.append(_places(sample.guide[guided], sample))
-        num_answers += len(sample.guide)
     return {
         name: (torch.from_numpy(np.concatenate(asked)), torch.from_numpy(np.concatenate(known)))
         for name, (asked, known) in found.items()
     }
-
-
-def _places(squares: NDArray[np.int64], sample: Sample) -> NDArray[np.int64]:
-    """Return the rows and columns of these squares, [squares, 2]."""
-    return np.stack(np.divmod(squares, sample.grid[1]), axis=1).clip(0, MAX_PLACE)

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from sample_data.training.batches import Batch
-from sample_data.training.heads import IGNORED, Head, Source
+from sample_data.training.heads import IGNORED, Head
 from sample_data.training.model import ReadingModel
 
 GUIDE_WEIGHT = 0.3
@@ -16,12 +16,11 @@ GUIDE_WEIGHT = 0.3
 def losses(model: ReadingModel, heads: tuple[Head, ...], batch: Batch, *, eyes_only: bool = False) -> dict[str, Tensor]:
     """Return the losses of a batch by name, each with its weight: their sum is what to make small."""
     vision = model.see(batch)
-    found = _head_losses(model, heads, batch, "eyes", vision)
+    found = _head_losses(model, [head for head in heads if not head.in_language], batch, vision)
     if eyes_only:
         return found
     seen = model(batch, vision)
-    found |= _head_losses(model, heads, batch, "image", seen.image)
-    found |= _head_losses(model, heads, batch, "answer", seen.answer)
+    found |= _head_losses(model, [head for head in heads if head.in_language], batch, seen.image)
     found["answer"] = F.cross_entropy(seen.logits.float(), batch.answer)
     guided = batch.guide != IGNORED
     if guided.any():
@@ -29,15 +28,13 @@ def losses(model: ReadingModel, heads: tuple[Head, ...], batch: Batch, *, eyes_o
     return found
 
 
-def _head_losses(
-    model: ReadingModel, heads: tuple[Head, ...], batch: Batch, source: Source, tokens: Tensor
-) -> dict[str, Tensor]:
-    """Return the losses of the heads that look at these tokens, with their weights. tokens: [tokens, width]."""
+def _head_losses(model: ReadingModel, heads: list[Head], batch: Batch, image: Tensor) -> dict[str, Tensor]:
+    """Return the losses of these heads by name, with their weights. image: image tokens, [tokens, width]."""
     found = {}
     for head in heads:
-        if head.source == source and head.name in batch.labels:
+        if head.name in batch.labels:
             asked, classes = batch.labels[head.name]
-            scores = model.heads[head.name](tokens[asked]).float().view(-1, head.num_classes)
+            scores = model.heads[head.name](image[asked]).float().view(-1, head.num_classes)
             found[head.name] = head.weight * _head_loss(head, scores, classes.flatten())
     return found
 

@@ -41,7 +41,7 @@ class Shape:
     mrope_section: tuple[int, int, int] = (2, 6, 8)
     patch: int = 10
     merge: int = 2
-    guided: tuple[int, ...] = (1, 2, 3)
+    guided: tuple[int, ...] = (1, 2)
 
     @property
     def head_dim(self) -> int:
@@ -51,13 +51,11 @@ class Shape:
 @dataclass(frozen=True, slots=True)
 class Seen:
     """What a forward pass of the language model shows. logits: [answer tokens, vocabulary]. image: its image tokens
-    after two layers, [image tokens, width]. answer: its answer tokens after three, [answer tokens, width]. guides: for
-    each guided layer the log of its first head's attention from each answer token to the one it should look at,
-    [answer tokens]; 0 where there is none."""
+    after two layers, [image tokens, width]. guides: for each guided layer the log of its first head's attention from
+    each answer token to the one it should look at, [answer tokens]; 0 where there is none."""
 
     logits: Tensor
     image: Tensor
-    answer: Tensor
     guides: list[Tensor]
 
 
@@ -221,14 +219,13 @@ class ReadingModel(nn.Module):
         x = self._embedded(batch, vision)
         cos, sin = self._turns(batch.positions)
         attend = attend_within(batch.runs, causal=True)
-        guides, after = [], []
+        guides, middle = [], x
         for number, layer in enumerate(self.model.layers):
             x, q, k = layer(x, cos, sin, attend)
             if number in self.shape.guided:
                 guides.append(attention_to(q[:, 0], k[:, 0], batch))
-            after.append(x)
-        logits = self.lm_head(self.model.norm(x[batch.answer_index]))
-        return Seen(logits, after[1][batch.image_index], after[2][batch.answer_index], guides)
+            middle = x if number == 1 else middle
+        return Seen(self.lm_head(self.model.norm(x[batch.answer_index])), middle[batch.image_index], guides)
 
     def _embedded(self, batch: Batch, vision: Tensor) -> Tensor:
         """Return the tokens' embeddings, an image's tokens as the ViT saw them. [tokens, width]."""

@@ -184,7 +184,8 @@ def _layout_labels(
                 ranks[square] = min(rank, MAX_RANK)
             offsets[square, 2 * corner : 2 * corner + 2] = column % SQUARE, row % SQUARE
     by_square = kinds.reshape(squares, MERGE, squares, MERGE).transpose(0, 2, 1, 3).reshape(-1, MERGE * MERGE)
-    return {"kinds": by_square, "corners": corners, "offsets": offsets, "ranks": ranks}
+    places = np.stack(np.divmod(np.arange(squares * squares), squares), axis=1)
+    return {"kinds": by_square, "corners": corners, "offsets": offsets, "ranks": ranks, "places": places}
 
 
 def _trimmed(chosen: list[int], block: Block) -> list[int]:
