@@ -215,7 +215,12 @@ class DecodeStage:
         reason = self._append(sequence, token, logprob)
         if reason is None:
             return None
-        return sequence.complete(self._model.prompts.decode(sequence.output_ids), reason)
+        completion = sequence.complete(self._model.prompts.decode(sequence.output_ids), reason)
+        if reason == "repetition" and sequence.looped is None:
+            sequence.ended = True
+            self.scheduler.begin_again(sequence, sequence.without_loops(completion))
+            return None
+        return completion
 
     def _append(self, sequence: Sequence, token: int, logprob: float) -> FinishReason | None:
         """Append the newest token; returns why the sequence ends with it, None where it goes on."""

@@ -80,6 +80,11 @@ class Scheduler:
             self._free(sequence)
         sequence.embeddings = None
 
+    def begin_again(self, ended: Sequence, again: Sequence) -> None:
+        """Let a sequence take the place of another that has ended."""
+        self.retire(ended)
+        self._put_back.append(again)
+
     def clear(self) -> None:
         """Forget every sequence, running or waiting, and whatever one may have held when an exception broke in."""
         self.running.clear()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -13,6 +13,9 @@ from batchocr.data import Completion, FinishReason, Pixels, Sampling
 from batchocr.model.preprocess import PatchGrid
 from batchocr.model.prompt import PromptTokens
 
+_NGRAM_AFTER_LOOP = 20
+"""Tokens in a row that may not come twice in a second attempt: more than a phrase has, and fewer than most loops."""
+
 
 @dataclass(slots=True, eq=False)
 class Sequence:
@@ -21,7 +24,8 @@ class Sequence:
     positions: int64 [3, prompt] on the host. position_shift: what the position of a token behind the image is ahead of
     its index; below 0, for an image takes up fewer positions than it has tokens. embeddings: [image tokens, width] on
     the device, to be read once `encoded` is done; kept until the end, for a second prefill after having been put back.
-    row: on the device, while it decodes. num_unread: tokens put out that the host has not yet read.
+    row: on the device, while it decodes. num_unread: tokens put out that the host has not yet read. looped: what came
+    of the first attempt, if this is the second.
     """
 
     request_id: int
@@ -40,6 +44,7 @@ class Sequence:
     logprobs: list[float] = field(default_factory=list)
     num_unread: int = 0
     ended: bool = False
+    looped: Completion | None = None
 
     @property
     def num_patches(self) -> int:
@@ -61,7 +66,28 @@ class Sequence:
         output = torch.arange(first, first + len(self.output_ids))
         return torch.cat([self.positions, output.expand(3, -1)], dim=1)
 
+    def without_loops(self, looped: Completion) -> Sequence:
+        """The request once more, from its first token, under a rule that breaks loops. looped: what came of it."""
+        sampling = replace(self.sampling, no_repeat_ngram_size=_NGRAM_AFTER_LOOP)
+        return replace(
+            self,
+            sampling=sampling,
+            row=None,
+            block_table=[],
+            output_ids=[],
+            logprobs=[],
+            num_unread=0,
+            ended=False,
+            looped=looped,
+        )
+
     def complete(self, text: str, finish_reason: FinishReason) -> Completion:
+        """The answer. Of two attempts the second where it came to an end by itself, which the first did not; that there
+        was a loop is said of either."""
+        if self.looped is not None:
+            if finish_reason != "stop":
+                return self.looped
+            finish_reason = "repetition"
         probabilities = [math.exp(logprob) for logprob in self.logprobs]
         return Completion(
             text=text,

@@ -1,0 +1,98 @@
+"""Answers that go in circles: stopped, begun once more under a rule that breaks loops, and marked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from checkpoints import make_checkpoint
+from late_device import LateDevice
+
+from batchocr.backend.device import Device, HostDevice
+from batchocr.backend.reference import ReferenceOps
+from batchocr.data import Completion, Pixels, Request, Sampling
+from batchocr.engine.decode_stage import goes_in_circles
+from batchocr.engine.engine import Engine
+from batchocr.engine.limits import EngineLimits
+from batchocr.meter import Meter
+from batchocr.model.checkpoint import Model, load_model
+from batchocr.model.prompt import PromptFormat
+
+CPU = torch.device("cpu")
+MAX_NEW_TOKENS = 900
+
+
+class TokenIdFormat(PromptFormat):
+    """Shows an answer's token ids as they are."""
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        return " ".join(map(str, token_ids))
+
+
+@pytest.fixture(params=[HostDevice(CPU), LateDevice()], ids=["host", "late"])
+def model(request: pytest.FixtureRequest, tmp_path: Path) -> Model:
+    """A model with random weights, which never ends an answer."""
+    device: Device = request.param
+    folder = make_checkpoint(tmp_path / "checkpoint")
+    model = load_model(folder, device=device, dtype=torch.float32, ops=ReferenceOps(CPU))
+    prompts = TokenIdFormat(folder, model.architecture)
+    prompts.stop_token_ids = frozenset()
+    return replace(model, prompts=prompts)
+
+
+def answers(model: Model, *, num_requests: int = 1, stop_loops: bool = True) -> list[Completion]:
+    limits = EngineLimits(
+        vit_batch_size=2,
+        vit_max_patches=3000,
+        embedding_queue_tokens=500,
+        llm_batch_size=2,
+        prefill_max_tokens=700,
+        max_new_tokens=MAX_NEW_TOKENS,
+        num_kv_tokens=8000,
+    )
+    engine = Engine(model, limits)
+    for number in range(num_requests):
+        pixels = Pixels(28, 56 + 28 * number, bytearray(range(28)) * 3 * (56 + 28 * number))
+        # A reward instead of a penalty: the first token comes again and again.
+        sampling = Sampling(MAX_NEW_TOKENS, presence_penalty=-50.0, stop_loops=stop_loops)
+        assert engine.submit(number, Request(pixels, "\nText Recognition:", sampling)) is None
+    found: dict[int, Completion] = {}
+    while engine.has_work:
+        for number, completion in engine.step(Meter()):
+            assert number not in found, "a request was answered twice"
+            found[number] = completion
+    return [found[number] for number in range(num_requests)]
+
+
+def test_a_loop_is_one_whatever_its_period_and_ordinary_text_is_none() -> None:
+    text = [(17 * position * position) % 1009 for position in range(768)]
+    assert not goes_in_circles(text)
+    for period in (1, 7, 60):
+        assert goes_in_circles(text[:64] + (text[:period] * 800)[:768])
+    assert not goes_in_circles([1] * 700), "too short to tell"
+
+
+def test_an_answer_that_loops_twice_is_the_first_one_and_marked(model: Model) -> None:
+    [unbounded] = answers(model, stop_loops=False)
+    assert unbounded.finish_reason == "length"
+    for completion in answers(model, num_requests=2):
+        assert completion.finish_reason == "repetition"
+        assert completion.output_tokens % 64 == 0
+        assert 768 <= completion.output_tokens < MAX_NEW_TOKENS
+    [first, *_] = answers(model, num_requests=2)
+    assert first.text.split() == unbounded.text.split()[: first.output_tokens]
+
+
+def test_a_second_attempt_that_ends_by_itself_is_the_answer_and_still_marked(model: Model) -> None:
+    [plain] = answers(model, stop_loops=False)
+    looped = answers(model)[0]
+    # The second attempt leaves the loop with a token of its own: let the answer end there.
+    tokens = list(map(int, plain.text.split()))
+    model.prompts.stop_token_ids = frozenset(set(range(262)) - set(tokens))
+    [again] = answers(model)
+    assert again.finish_reason == "repetition"
+    assert again.output_tokens < looped.output_tokens
+    assert again.text.split() == plain.text.split()[: again.output_tokens]
