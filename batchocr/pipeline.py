@@ -77,7 +77,8 @@ class Pipeline:
         self._last_id = 0
 
     def results(self, stop: StopSwitch, tick: Callable[[], None]) -> Iterator[tuple[RowKey, Entry]]:
-        """Read everything; yields rows as they are finished. On a stop, finishes what is in flight and ends.
+        """Read everything; yields rows as they are finished. On a stop, finishes what is in flight and ends; what takes
+        longer than the grace period is left for the next run.
 
         tick: called about twice a second, for progress. Raises EngineError where the engine breaks, BatchOcrError
         where no worker can be started.
@@ -89,6 +90,9 @@ class Pipeline:
                 more = True  # who took it may have released rows that others wait for
             if not self._tasks and (stop.reason is not None or self._intake.exhausted):
                 return
+            if stop.grace_is_over:
+                self._abandon()
+                return
             for _, message in self._pool.wait(0 if more else _TICK_S):
                 self._handle(message)
             self._take_completions()
@@ -96,6 +100,13 @@ class Pipeline:
                 self._take_back(loss)
             self._pool.renew_worn()
             tick()
+
+    def _abandon(self) -> None:
+        """Leave unread what is in flight."""
+        logger.warning("%d pages in flight were not finished in time: the next run reads them", len(self._tasks))
+        for task in self._tasks.values():
+            if not task.opening:
+                self._intake.give_back(task.key)
 
     # Beginning
 

@@ -7,6 +7,9 @@ from typing import Literal
 
 StopReason = Literal["interrupted", "terminated", "stop_after"]
 
+GRACE_S = 60.0
+"""What is in flight when a stop is requested has so long to finish; most schedulers kill soon after."""
+
 
 class StopSwitch:
     """Says whether, and why, no further page should be begun. Once set it stays set.
@@ -16,15 +19,23 @@ class StopSwitch:
 
     def __init__(self, stop_after_s: float | None = None) -> None:
         self._reason: StopReason | None = None
+        self._since_s = 0.0
         self._deadline_s = None if stop_after_s is None else time.monotonic() + stop_after_s
 
     def request(self, reason: StopReason) -> None:
         """Stop the run. Safe to call from a signal handler."""
-        self._reason = self._reason or reason
+        if self._reason is None:
+            self._since_s = time.monotonic()
+            self._reason = reason
 
     @property
     def reason(self) -> StopReason | None:
         """Why the run should stop; None while it should go on."""
         if self._reason is None and self._deadline_s is not None and time.monotonic() >= self._deadline_s:
-            self._reason = "stop_after"
+            self.request("stop_after")
         return self._reason
+
+    @property
+    def grace_is_over(self) -> bool:
+        """Whether what was in flight has had its time to finish."""
+        return self.reason is not None and time.monotonic() - self._since_s > GRACE_S

@@ -15,9 +15,12 @@ import torch
 from running import draw_pdf, environment, make_quick_model, read_rows, texts
 
 import batchocr
+from batchocr.api import run_with
+from batchocr.config import make_config
 from batchocr.data import Completion, PageResult
 from batchocr.engine.engine import Engine
 from batchocr.meter import Meter
+from batchocr.stop import StopSwitch
 
 Answered: TypeAlias = list[tuple[int, Completion]]
 Tamper: TypeAlias = Callable[[int, Answered], Answered]
@@ -96,6 +99,32 @@ def test_answers_that_go_in_circles_make_a_page_degraded(
     rows = rows_of_a_run(document, model, tmp_path / "out.parquet")
     assert {row.status for row in rows} == {"degraded"}
     assert all("circles" in (row.error_message or "") for row in rows)
+
+
+def test_a_run_that_is_stopped_does_not_wait_for_ever_for_what_is_in_flight(
+    document: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, stop = tmp_path / "out.parquet", StopSwitch()
+    config = make_config({"model": str(model), "pages_in_flight": 2})
+    answers: Answered = []
+
+    def answer_no_more(_: int, answered: Answered) -> Answered:
+        if stop.reason is not None:
+            return []
+        answers.extend(answered)
+        if len(answers) > 12:
+            stop.request("terminated")
+        return answered
+
+    monkeypatch.setattr("batchocr.stop.GRACE_S", 0.5)
+    with monkeypatch.context() as tampered:
+        tamper_with_steps(tampered, answer_no_more)
+        report = run_with(config, str(document), out=out, stop=stop, progress=None)
+    assert report.exit_reason == "stopped"
+    assert 0 < report.items.ok + report.items.degraded < NUM_PAGES
+    assert report.items.not_reached == NUM_PAGES - report.items.ok - report.items.degraded
+    assert not out.exists()
+    rows_of_a_run(document, model, out)
 
 
 HANGS = """
