@@ -20,12 +20,12 @@ import typer
 from batchocr import cli_options as options
 from batchocr.config import Config, from_flags, make_config
 from batchocr.console import LogFormat, configure_logging, printable, quieten_libraries, write_line
-from batchocr.errors import BatchOcrError, EngineStalledError
+from batchocr.errors import BatchOcrError
 from batchocr.events import event
 from batchocr.input.page_spec import parse_page_spec
 from batchocr.input.sources import find_documents, in_shard
 from batchocr.progress import Progress, ProgressBar, ProgressLog
-from batchocr.stop import StopSwitch
+from batchocr.stop import StopSwitch, leave
 
 if TYPE_CHECKING:
     from batchocr.report import Report
@@ -49,20 +49,26 @@ def main() -> None:
     if sys.stderr is None:
         sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")  # the command was started with stderr closed
     configure_logging("text", logging.INFO)
+    leave(_run_app())
+
+
+def _run_app() -> int:
+    """Run the command; returns its exit code."""
     try:
         app(prog_name="batchocr")
+    except SystemExit as end:
+        return int(end.code or 0)
     except BatchOcrError as error:
         failed = event("run_failed", error=type(error).__name__, exit_code=error.exit_code)
         logger.error("%s", error, exc_info=logger.isEnabledFor(logging.DEBUG), extra=failed)
-        if isinstance(error, EngineStalledError):
-            os._exit(error.exit_code)  # the interpreter would wait for the device, which does not answer
-        sys.exit(error.exit_code)
+        return error.exit_code
     except Exception as error:
         verbose = logger.isEnabledFor(logging.DEBUG)
         hint = "" if verbose else "; --verbose shows where"
         failed = event("run_failed", error=type(error).__name__, exit_code=EXIT_BUG)
         logger.error("a bug in batchocr: %s: %s%s", type(error).__name__, error, hint, exc_info=verbose, extra=failed)
-        sys.exit(EXIT_BUG)
+        return EXIT_BUG
+    return 0
 
 
 def _show_version(wanted: bool) -> None:

@@ -231,7 +231,8 @@ find . -name '*.pdf' | batchocr run - --out results.parquet
 
 batchocr run ./archive --shard 2/8 --stop-after 3h55m --out part-2.parquet
 
-Exit codes: 0 every page read; 1 a bug of ours; 2 wrong usage; 3 more pages failed than allowed; 4 nothing to read; \
+Exit codes: 0 every page read; 1 a bug of ours, or a device that fails or hangs; 2 wrong usage; \
+3 more pages failed than allowed; 4 nothing to read; \
 5 the model cannot be loaded; 6 the output cannot be written, or belongs to other settings; 75 stopped before the end \
 and 130 interrupted: run the same command again to go on.
 """

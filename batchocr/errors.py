@@ -7,7 +7,6 @@ BatchOcrError              exit code
 ├── OutputError            6   the output cannot be written
 │   └── OutputMismatchError    it belongs to other settings, or is not ours
 ├── EngineError            1   a bug of ours in the engine
-│   └── EngineStalledError     it hangs, and so would the end of the process
 └── PageError              –   becomes a row, never an exit code; each class owns its `error_kind`
     └── NotFoundError, UnreadableError, UnsupportedError, EncryptedError, DamagedError, TooLargeError,
         PageOutOfMemoryError, RefusedError
@@ -50,10 +49,6 @@ class OutputMismatchError(OutputError):
 
 class EngineError(BatchOcrError):
     """The engine broke; what finished before is in the journal."""
-
-
-class EngineStalledError(EngineError):
-    """The engine's thread hangs in a step and cannot be ended: end the process without waiting for it (os._exit)."""
 
 
 class PageError(BatchOcrError):

@@ -12,8 +12,8 @@ from batchocr.data import Document, ErrorKind
 from batchocr.input.page_spec import PageSpec
 from batchocr.output.index import IndexedRow
 
-_MAX_WAITING = 1000
-"""Rows that others may pass: more than most documents have, and no matter for memory."""
+_MAX_WAITING = 100
+"""Rows that others may pass: as many as most documents have, and few enough to look through again and again."""
 
 
 class FinishedRows(Protocol):
@@ -74,15 +74,22 @@ class RowCursor:
             rows = self._states[self._document].rows
             if rows is None:
                 return None
-            if self._remaining == 0:
-                self._document = len(self._states)
-            elif self._position == len(rows):
+            if self._position == len(rows):
                 self._document, self._position = self._document + 1, 0
-            else:
-                self._position += 1
-                self._remaining = None if self._remaining is None else self._remaining - 1
-                return RowKey(self._document, rows[self._position - 1])
+                continue
+            key = RowKey(self._document, rows[self._position])
+            self._step(len(rows))
+            return key
         return None
+
+    def _step(self, num_rows: int) -> None:
+        """Leave a row behind, and its document with the last of them, so that `at_end` is true at once."""
+        self._position += 1
+        self._remaining = None if self._remaining is None else self._remaining - 1
+        if self._remaining == 0:
+            self._document = len(self._states)
+        elif self._position == num_rows:
+            self._document, self._position = self._document + 1, 0
 
 
 class Intake:

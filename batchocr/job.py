@@ -81,8 +81,9 @@ def _read(reading: Pass, journal: Journal, progress: Progress | None) -> None:
     def show() -> None:
         if progress is not None:
             planned = min(intake.num_planned, reading.limit or intake.num_planned)
-            done = intake.num_done_before + ledger.by_status.total()
-            progress.show(done, planned, intake.all_planned, ledger.by_status["failed"])
+            read = ledger.by_status.total()
+            done = intake.num_done_before + read
+            progress.show(done, planned, intake.all_planned, ledger.by_status["failed"], read)
 
     try:
         for _, entry in reading.results(tick=show):

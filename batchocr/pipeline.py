@@ -90,9 +90,6 @@ class Pipeline:
                 more = True  # who took it may have released rows that others wait for
             if not self._tasks and (stop.reason is not None or self._intake.exhausted):
                 return
-            if stop.grace_is_over:
-                self._abandon()
-                return
             for _, message in self._pool.wait(0 if more else _TICK_S):
                 self._handle(message)
             self._take_completions()
@@ -100,6 +97,9 @@ class Pipeline:
                 self._take_back(loss)
             self._pool.renew_worn()
             tick()
+            if stop.grace_is_over and not self._finished:
+                self._abandon()
+                return
 
     def _abandon(self) -> None:
         """Leave unread what is in flight."""
@@ -160,12 +160,13 @@ class Pipeline:
     def _worker_for(self, key: RowKey) -> Worker:
         """The worker with the least work before it, or the one that has this document open if it is hardly busier.
 
-        A row that has cost a worker goes to the one with the least, which is fresh.
+        A row that has cost a worker goes to the freshest of those with the least.
         """
-        is_suspect = self._attempts.is_suspect(key)
+        if self._attempts.is_suspect(key):
+            return min(self._pool.workers, key=lambda worker: (worker.backlog, worker.num_pages))
 
         def cost(worker: Worker) -> tuple[int, int]:
-            knows_document = self._last_document.get(worker) == key.document and not is_suspect
+            knows_document = self._last_document.get(worker) == key.document
             return worker.backlog - _AFFINITY_TASKS * knows_document, len(worker.task_ids)
 
         return min(self._pool.workers, key=cost)

@@ -42,8 +42,9 @@ def log_failure(result: PageResult) -> None:
 class Progress(Protocol):
     """Told by the run after every row and about twice a second; slows itself down."""
 
-    def show(self, done: int, planned: int, all_planned: bool, failed: int) -> None:
-        """done, failed: rows so far. planned: rows in all, as far as is known; more may come unless `all_planned`."""
+    def show(self, done: int, planned: int, all_planned: bool, failed: int, read: int) -> None:
+        """done, failed: rows so far. planned: rows in all, as far as is known; more may come unless `all_planned`.
+        read: of those done, by this run; its rate counts no others."""
         ...
 
     def close(self) -> None: ...
@@ -57,7 +58,7 @@ class ProgressBar:
         self._drawn_s = -math.inf
         self._bar: Any = None
 
-    def show(self, done: int, planned: int, all_planned: bool, failed: int) -> None:
+    def show(self, done: int, planned: int, all_planned: bool, failed: int, read: int) -> None:
         if self._clock() - self._drawn_s < _BAR_INTERVAL_S:
             return
         self._drawn_s = self._clock()
@@ -74,6 +75,7 @@ class ProgressBar:
                     leave=False,
                 )
             self._bar.n, self._bar.total, self._bar.bar_format = done, planned, bar_format
+            self._bar.initial = done - read
             self._bar.set_postfix_str(f"{failed} failed" if failed else "")
 
     def close(self) -> None:
@@ -89,6 +91,7 @@ class _State:
     planned: int
     all_planned: bool
     failed: int
+    read: int
 
 
 class ProgressLog:
@@ -96,24 +99,24 @@ class ProgressLog:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._first: tuple[int, float] | None = None
+        self._first_s: float | None = None
         self._logged_s = -math.inf
         self._state: _State | None = None
 
-    def show(self, done: int, planned: int, all_planned: bool, failed: int) -> None:
-        self._first = self._first or (done, self._clock())
-        self._state = _State(done, planned, all_planned, failed)
+    def show(self, done: int, planned: int, all_planned: bool, failed: int, read: int) -> None:
+        self._first_s = self._clock() if self._first_s is None else self._first_s
+        self._state = _State(done, planned, all_planned, failed, read)
         if self._clock() - self._logged_s >= _LINE_INTERVAL_S:
-            self._log(self._state, *self._first)
+            self._log(self._state, self._first_s)
 
     def close(self) -> None:
         """Log where the run has ended."""
-        if self._state is not None and self._first is not None:
-            self._log(self._state, *self._first)
+        if self._state is not None and self._first_s is not None:
+            self._log(self._state, self._first_s)
 
-    def _log(self, state: _State, first_done: int, first_s: float) -> None:
+    def _log(self, state: _State, first_s: float) -> None:
         self._logged_s = self._clock()
-        rate = (state.done - first_done) / (self._logged_s - first_s) if self._logged_s > first_s else 0.0
+        rate = state.read / (self._logged_s - first_s) if self._logged_s > first_s else 0.0
         left = state.planned - state.done
         text = f"{state.done} of {state.planned}{'' if state.all_planned else ' or more'} pages"
         if state.failed:

@@ -208,7 +208,7 @@ class Pass:
             undo.callback(self._measure_workers)
             engine = undo.enter_context(self._session.lend_engine())
             self._engine = EngineThread(engine, self._engine_meter, self._pool.wake)
-            undo.callback(self._engine.close)
+            undo.callback(self._close_engine)
             self._closing = undo.pop_all()
         self._work_started_s = time.perf_counter()
         return self
@@ -222,6 +222,11 @@ class Pass:
         """End the engine's thread and the workers, whatever they are at."""
         self._closing.close()
 
+    def _close_engine(self) -> None:
+        """End the engine's thread; an engine that is too long at a step is left to itself."""
+        if not self._engine.close(patient=not self._stop.grace_is_over):
+            self._session.unload()
+
     def results(self, tick: Callable[[], None]) -> Iterator[tuple[RowKey, Entry]]:
         """Rows as they are finished; see Pipeline.results."""
         pipeline = Pipeline(
@@ -234,8 +239,8 @@ class Pass:
         )
         trimmed_s = time.monotonic()
         for key, entry in pipeline.results(self._stop, tick):
-            self.ledger.add_result(entry.result)
             yield key, entry
+            self.ledger.add_result(entry.result)
             if time.monotonic() - trimmed_s > _TRIM_INTERVAL_S:
                 return_freed_memory()
                 trimmed_s = time.monotonic()

@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+import os
+import sys
+import threading
 import time
-from typing import Literal
+from typing import Literal, NoReturn
 
 StopReason = Literal["interrupted", "terminated", "stop_after"]
 
 GRACE_S = 60.0
 """What is in flight when a stop is requested has so long to finish; most schedulers kill soon after."""
+
+
+ENGINE_THREAD = "batchocr-engine"
+
+
+def leave(exit_code: int) -> NoReturn:
+    """End the process. An engine that is still at a step is not waited for, as the interpreter would at its end."""
+    if any(thread.name == ENGINE_THREAD for thread in threading.enumerate()):
+        sys.stdout.flush()
+        os._exit(exit_code)
+    sys.exit(exit_code)
 
 
 class StopSwitch:

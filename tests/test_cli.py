@@ -168,12 +168,12 @@ def test_a_second_interrupt_ends_the_run_at_once() -> None:
 
 
 def test_quiet_leaves_only_warnings_and_errors() -> None:
-    exit_code, stderr = ended(start("progress and progress.show(1, 1, True, 0); return report()", *RUN, "--quiet"))
+    exit_code, stderr = ended(start("progress and progress.show(1, 1, True, 0, 1); return report()", *RUN, "--quiet"))
     assert (exit_code, stderr) == (0, "")
 
 
 def test_the_json_log_is_one_object_a_line_and_ends_with_the_report() -> None:
-    body = "progress.show(9, 10, True, 2); progress.close(); return report(failed=2)"
+    body = "progress.show(9, 10, True, 2, 9); progress.close(); return report(failed=2)"
     exit_code, stderr = ended(start(body, *RUN, "--log-format", "json"))
     lines = [json.loads(line) for line in stderr.splitlines()]
     assert exit_code == 3
@@ -200,7 +200,7 @@ def test_warnings_and_logs_of_libraries_are_kept_from_the_user() -> None:
 
 @pytest.mark.parametrize("closed", ["2>&-", "2>&1 >/dev/null | true"])
 def test_a_reader_of_stderr_that_has_gone_changes_nothing(closed: str) -> None:
-    program = STAND_IN.replace("BODY", "progress.show(1, 1, True, 0); return report(failed=1)")
+    program = STAND_IN.replace("BODY", "progress.show(1, 1, True, 0, 1); return report(failed=1)")
     script = f'"$0" -c "$1" run docs --out table.parquet {closed}; exit ${{PIPESTATUS[0]}}'
     done = subprocess.run(["bash", "-c", script, sys.executable, program], timeout=60, check=False)
     assert done.returncode == 3

@@ -268,7 +268,7 @@ class StopAtFirstSight:
     def __init__(self, stop: StopSwitch) -> None:
         self._stop = stop
 
-    def show(self, done: int, planned: int, all_planned: bool, failed: int) -> None:
+    def show(self, done: int, planned: int, all_planned: bool, failed: int, read: int) -> None:
         self._stop.request("terminated")
 
     def close(self) -> None:

@@ -83,17 +83,19 @@ class Sequence:
 
     def complete(self, text: str, finish_reason: FinishReason) -> Completion:
         """The answer. Of two attempts the second where it came to an end by itself, which the first did not; that there
-        was a loop is said of either."""
+        was a loop is said of either, and the tokens of both are counted."""
+        output_tokens = len(self.output_ids)
         if self.looped is not None:
+            output_tokens += self.looped.output_tokens
             if finish_reason != "stop":
-                return self.looped
+                return replace(self.looped, output_tokens=output_tokens)
             finish_reason = "repetition"
         probabilities = [math.exp(logprob) for logprob in self.logprobs]
         return Completion(
             text=text,
             finish_reason=finish_reason,
             image_tokens=self.prompt.num_image_tokens,
-            output_tokens=len(self.output_ids),
+            output_tokens=output_tokens,
             mean_probability=sum(probabilities) / len(probabilities),
             min_logprob=min(self.logprobs),
         )

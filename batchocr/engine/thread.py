@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import threading
 import time
@@ -11,12 +12,14 @@ from queue import Empty, SimpleQueue
 from batchocr.data import Completion, Request
 from batchocr.engine.engine import Engine
 from batchocr.engine.recovery import RecoveringEngine
-from batchocr.errors import EngineError, EngineStalledError
+from batchocr.errors import EngineError
 from batchocr.meter import Meter
+from batchocr.stop import ENGINE_THREAD
 
 _SWITCH_INTERVAL_S = 0.0002
 _STALL_S = 1800.0
 """A step takes seconds, minutes with a real model on a slow CPU. Whatever takes longer will not end."""
+_IMPATIENCE_S = 10.0
 
 Finished = tuple[int, Completion]
 
@@ -39,7 +42,7 @@ class EngineThread:
         self._switch_interval_s = sys.getswitchinterval()
         # Beside a busy Python thread, the engine's waits 5 ms for every small operation otherwise.
         sys.setswitchinterval(min(self._switch_interval_s, _SWITCH_INTERVAL_S))
-        self._thread = threading.Thread(target=self._run, name="batchocr-engine", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=ENGINE_THREAD, daemon=True)
         self._thread.start()
 
     def submit(self, request_id: int, request: Request) -> None:
@@ -52,7 +55,7 @@ class EngineThread:
         if self._error is not None:
             raise EngineError(f"The engine failed: {type(self._error).__name__}: {self._error}") from self._error
         if self._stalled:
-            raise EngineStalledError(
+            raise EngineError(
                 f"The engine has been at one step for {_STALL_S / 60:.0f} minutes, as when a GPU hangs: "
                 "finished pages are kept; look after the device, then run the same command again"
             )
@@ -61,19 +64,22 @@ class EngineThread:
             completions.append(self._finished.get())
         return completions
 
-    def close(self) -> None:
+    def close(self, *, patient: bool = True) -> bool:
         """End the thread after the step in hand; what was submitted and is not finished is dropped.
 
-        An engine that broke is left as it is: its device may refuse everything by now. So is one that hangs, with its
-        thread.
+        Returns False where that step does not end, or not within ten seconds of impatience: the thread is left behind,
+        and the engine is not to be used again. One that broke is left as it is: its device may refuse everything.
         """
         self._submitted.put(None)
         sys.setswitchinterval(self._switch_interval_s)
-        if self._stalled:
-            return
-        self._thread.join()
+        give_up_s = math.inf if patient else time.monotonic() + _IMPATIENCE_S
+        while self._thread.is_alive() and not self._stalled and time.monotonic() < give_up_s:
+            self._thread.join(0.5)
+        if self._thread.is_alive():
+            return False
         if self._error is None:
             self._engine.clear()
+        return True
 
     @property
     def _stalled(self) -> bool:

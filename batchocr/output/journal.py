@@ -110,7 +110,8 @@ class Journal:
                 journal._begin(facts, _rows_of_table(out, facts))
             elif not resume:
                 raise OutputMismatchError(
-                    f"{path} is an unfinished run: leave out --no-resume to go on, or start over with --overwrite"
+                    f"{path} is of a run that is unfinished, or left pages unread: leave out --no-resume to go on, "
+                    "or start over with --overwrite"
                 )
             else:
                 require_same_settings(path, found, facts)
@@ -171,7 +172,7 @@ class Journal:
     def remove(self) -> None:
         """Delete the journal: the run is complete and its table in place."""
         with writing(self._path):
-            self._path.unlink(missing_ok=True)
+            self._unlink()
             self._file.close()
 
     def close(self) -> None:
@@ -182,7 +183,7 @@ class Journal:
         with writing(self._path), self._file:
             self._sync()
             if self._says_nothing_new or os.fstat(self._file.fileno()).st_size == 0:
-                self._path.unlink(missing_ok=True)
+                self._unlink()
 
     def __enter__(self) -> Self:
         return self
@@ -191,6 +192,11 @@ class Journal:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _unlink(self) -> None:
+        """Delete the file, unless another took its name meanwhile."""
+        if lies_at(self._path, self._file):
+            self._path.unlink(missing_ok=True)
 
     def _read_header(self) -> RunFacts | None:
         """The facts in the first line; None where the journal is empty or was torn before the line was whole."""

@@ -31,8 +31,9 @@ from batchocr.errors import RefusedError
 from batchocr.output.markdown import to_markdown
 from batchocr.protocol.base import Reader
 
-_REVISION: Final = 2
-"""Changes whenever what stands here, in to_markdown or in sanitize, may change the text of a page."""
+_REVISION: Final = 3
+"""Changes whenever what stands here, in to_markdown, in sanitize or in the engine's rules against loops may change the
+text of a page."""
 
 VERSION: Final = f"mineru {mineru_vl_utils.__version__} r{_REVISION}"
 

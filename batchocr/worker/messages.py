@@ -7,7 +7,9 @@ OpenDocument, ReadPage and Completions; the rest come back. Every task ends with
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
+
+from pydantic import Field
 
 from batchocr.data import Completion, ErrorKind, Reading, Sampling
 
@@ -99,7 +101,7 @@ class Round:
 
     task_id: int
     round: int
-    questions: tuple[Question, ...]
+    questions: Annotated[tuple[Question, ...], Field(min_length=1)]
     type: Literal["round"] = "round"
 
 

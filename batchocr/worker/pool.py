@@ -266,8 +266,11 @@ class WorkerPool:
             self.retire(worn)
 
     def retire(self, worker: Worker) -> None:
-        """Put a fresh worker in its place; it ends what it holds, and gets no more. Raises BatchOcrError."""
-        if worker in self.workers:
+        """Put a fresh worker in its place; it ends what it holds, and gets no more. Raises BatchOcrError.
+
+        Not while as many others are still at that: they would be too many for the machine's memory.
+        """
+        if worker in self.workers and len(self._retired) < len(self.workers):
             self.workers[self.workers.index(worker)] = self._start_worker()
             self._retired.append(worker)
 

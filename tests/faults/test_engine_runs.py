@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +21,7 @@ from batchocr.config import make_config
 from batchocr.data import Completion, PageResult
 from batchocr.engine.engine import Engine
 from batchocr.meter import Meter
-from batchocr.stop import StopSwitch
+from batchocr.stop import ENGINE_THREAD, StopSwitch
 
 Answered: TypeAlias = list[tuple[int, Completion]]
 Tamper: TypeAlias = Callable[[int, Answered], Answered]
@@ -101,15 +102,18 @@ def test_answers_that_go_in_circles_make_a_page_degraded(
     assert all("circles" in (row.error_message or "") for row in rows)
 
 
+@pytest.mark.parametrize("at_a_step", [False, True])
 def test_a_run_that_is_stopped_does_not_wait_for_ever_for_what_is_in_flight(
-    document: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    at_a_step: bool, document: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    out, stop = tmp_path / "out.parquet", StopSwitch()
+    out, stop, let_go = tmp_path / "out.parquet", StopSwitch(), threading.Event()
     config = make_config({"model": str(model), "pages_in_flight": 2})
     answers: Answered = []
 
     def answer_no_more(_: int, answered: Answered) -> Answered:
         if stop.reason is not None:
+            if at_a_step:
+                let_go.wait(60)
             return []
         answers.extend(answered)
         if len(answers) > 12:
@@ -117,9 +121,14 @@ def test_a_run_that_is_stopped_does_not_wait_for_ever_for_what_is_in_flight(
         return answered
 
     monkeypatch.setattr("batchocr.stop.GRACE_S", 0.5)
+    monkeypatch.setattr("batchocr.engine.thread._IMPATIENCE_S", 0.5)
     with monkeypatch.context() as tampered:
         tamper_with_steps(tampered, answer_no_more)
-        report = run_with(config, str(document), out=out, stop=stop, progress=None)
+        try:
+            report = run_with(config, str(document), out=out, stop=stop, progress=None)
+            assert at_a_step is any(thread.name == ENGINE_THREAD for thread in threading.enumerate())
+        finally:
+            let_go.set()
     assert report.exit_reason == "stopped"
     assert 0 < report.items.ok + report.items.degraded < NUM_PAGES
     assert report.items.not_reached == NUM_PAGES - report.items.ok - report.items.degraded
