@@ -5,18 +5,26 @@ from __future__ import annotations
 import glob
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from batchocr.config import make_config
 from batchocr.data import Document, ErrorKind, PageResult, Status
 from batchocr.errors import OutputError, OutputMismatchError, PageError
 from batchocr.input.page_spec import PageSpec
 from batchocr.input.render import fingerprint
 from batchocr.output.schema import RunFacts, storable_text
 from batchocr.output.table import table_for
+from batchocr.worker.messages import Failed, OpenDocument, Opened, Setup
+from batchocr.worker.pool import WorkerPool
 
 Problem = Literal["missing", "stale", "duplicate", "failed", "surplus", "settings"]
+
+_WORKER_BYTES = 2 * 2**30
+_WAIT_S = 1.0
+"""Between two looks at whether a worker is lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +81,14 @@ class Verifier:
         for out in self._outs:
             for row in table_for(out).read_rows(out):
                 yield from self._take(row)
-        for document in documents:
-            source = storable_text(document.source)
-            rows = self._rows.pop(source, None)
-            yield from self._check_document(document, source, rows or _Rows())
+        with closing(_PageCounter()) as counter:
+            for document in documents:
+                source = storable_text(document.source)
+                rows = self._rows.pop(source, None)
+                if rows is None:
+                    yield from self._check_absent(document, source, counter)
+                else:
+                    yield from self._check_document(document, source, rows)
         for source in self._rows:
             yield Finding("surplus", source, None, "is in the table but not in the input")
 
@@ -99,13 +111,19 @@ class Verifier:
         if row.page_count is not None:
             rows.page_counts[row.doc_id] = row.page_count
 
+    def _check_absent(self, document: Document, source: str, counter: _PageCounter) -> Iterator[Finding]:
+        """A document without any row: as it should be only where it has none of the pages asked for."""
+        message = "has no row"
+        if self._spec and document.error_kind is None:
+            page_count = counter.count(document.path)
+            if page_count and not self._spec.pages(page_count):
+                return
+            if page_count is None:
+                message = "has no row, or is shorter than --pages"
+        self.num_items += 1
+        yield Finding("missing", source, None, message)
+
     def _check_document(self, document: Document, source: str, rows: _Rows) -> Iterator[Finding]:
-        if not rows.by_page:
-            if self._spec and not self._spec.pages(1):
-                return  # of a short document these pages do not exist, and how short it is no row says
-            self.num_items += 1
-            yield Finding("missing", source, None, "has no row")
-            return
         doc_id, problem = _current_doc_id(document)
         yield from _stale(source, rows, doc_id, problem)
         wanted = self._wanted(rows, doc_id)
@@ -125,6 +143,36 @@ class Verifier:
         if not page_count:
             return [None]
         return self._spec.pages(page_count) if self._spec else range(page_count)
+
+
+class _PageCounter:
+    """Counts the pages of documents of which no row knows them: in a worker process, as whatever opens a document may
+    crash or hang. The worker starts when it is first needed. A password comes from BATCHOCR_PASSWORD."""
+
+    def __init__(self) -> None:
+        self._config = make_config({})
+        self._pool: WorkerPool | None = None
+
+    def count(self, path: str) -> int | None:
+        """The pages that a document says it has; None where it cannot be opened. Raises BatchOcrError."""
+        if self._pool is None:
+            config = self._config
+            self._pool = WorkerPool(
+                1, Setup(config.dpi, config.password, config.max_new_tokens, config.penalties, _WORKER_BYTES)
+            )
+        self._pool.workers[0].send(OpenDocument(0, path))
+        while not self._pool.replace_lost(self._config.page_timeout):
+            for _, message in self._pool.wait(_WAIT_S):
+                if isinstance(message, Opened):
+                    return message.page_count
+                if isinstance(message, Failed):
+                    return None
+        return None
+
+    def close(self) -> None:
+        """End the worker."""
+        if self._pool is not None:
+            self._pool.close()
 
 
 def _current_doc_id(document: Document) -> tuple[str | None, str | None]:

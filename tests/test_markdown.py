@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mineru_vl_utils.post_process.json2markdown import json2md
@@ -111,6 +112,7 @@ def test_no_link_leads_out_of_the_page() -> None:
 def test_a_formula_keeps_its_mathematics_and_loses_what_loads_or_links() -> None:
     assert markdown("equation", "\\[ a<b, [x](y) \\]") == "$$\na< b, [x] (y)\n$$\n"
     assert markdown("text", r"\( \href{javascript:alert(1)}{x} \)") == "$\\ href{javascript:alert(1)}{x}$\n"
+    assert markdown("equation", r"\bbox[x]{y} \data{a} \database") == "$$\n\\ bbox[x]{y} \\ data{a} \\database\n$$\n"
     assert markdown("equation", r"\hrefs \urls \left[ a \right]") == "$$\n\\hrefs \\urls \\left[ a \\right]\n$$\n"
 
 
@@ -129,6 +131,46 @@ def test_a_table_that_is_cut_off_is_closed() -> None:
     blocks = [block("table", "<table><tr><td>a<td>b"), block("text", "after")]
     assert to_markdown(blocks) == "<table><tr><td>a</td><td>b</td></tr></table>\n\nafter\n"
     assert markdown("table", "<table><tbody><tr><td>a") == "<table><tbody><tr><td>a</td></tr></tbody></table>\n"
+
+
+def cell(content: str) -> str:
+    """What becomes of a table's cell."""
+    return markdown("table", f"<table><tr><td>{content}</td></tr></table>")
+
+
+def test_a_table_holds_no_control_character_however_it_is_written() -> None:
+    assert cell("&#x202e;abc&#27;[31m&#x9b;2J&#8294;&#127;") == "<table><tr><td>abc[31m›2J</td></tr></table>\n"
+
+
+@pytest.mark.parametrize(
+    "command", ["&#92;href{a}", "&bsol;href{a}", "\\h&#114;ef{a}", "\\&#104;ref{a}", "\\h&#27;ref{a}"]
+)
+def test_a_formula_in_a_table_has_no_active_command_however_it_is_written(command: str) -> None:
+    assert cell(f"${command}$") == "<table><tr><td>$\\ href{a}$</td></tr></table>\n"
+
+
+@pytest.mark.parametrize(
+    "dropped", ["<tbody></tbody>", "</td>", "<tr>", "<col>", "</caption>", "<td-x>", "<thead><tbody>"]
+)
+def test_tags_that_a_table_loses_join_no_command_and_no_link(dropped: str) -> None:
+    html = f"<table><tr><td>x</td></tr></table>\\hr{dropped}ef{{x}} [a]{dropped}(https://evil) ``{dropped}`"
+    made = markdown("table", html)
+    assert "\\href" not in made and "](" not in made
+    assert "```" not in made.replace("\\```", "")
+
+
+def test_no_blank_line_ends_a_table_however_it_is_written() -> None:
+    blank = "a&#13;&#13;[b]&#40;https://evil) ![x]&#40;https://evil/p.png)"
+    assert cell(blank) == "<table><tr><td>a[b] (https://evil) ![x] (https://evil/p.png)</td></tr></table>\n"
+    assert cell("a&#10;&#9;&#x0a;&NewLine;&#12;&#10;b") == "<table><tr><td>a\nb</td></tr></table>\n"
+
+
+def test_a_character_reference_in_text_writes_no_command_and_no_reordering() -> None:
+    assert markdown("text", r"$&#92;href{a}{x}$ &bsol;url \h&#X72;ef") == (
+        "$&amp;#92;href{a}{x}$ &amp;bsol;url \\h&amp;#X72;ef\n"
+    )
+    assert markdown("text", "a&#x202e;b &lt; R&#D") == "a&amp;#x202e;b &lt; R&#D\n"
+    assert markdown("text", r"\( a &#92;href{x} \)") == "$a & #92;href{x}$\n"
 
 
 def test_what_a_model_fenced_itself_ends_with_the_block() -> None:

@@ -23,7 +23,8 @@ TAGS_OF_MARKDOWN = {
     *("img", "br", "table", "caption", "colgroup", "col", "thead", "tbody", "tfoot", "tr", "th", "td", "sub", "sup"),
 }
 ATTRIBUTES_OF_MARKDOWN = {"src", "alt", "colspan", "rowspan", "class", "start"}
-COMMANDS_THAT_ACT = re.compile(r"\\(href|url|includegraphics|require|style|htmlStyle|mmlToken)(?![A-Za-z])")
+COMMANDS_THAT_ACT = re.compile(r"\\(href|url|includegraphics|require|style|htmlStyle|mmlToken|bbox|data)(?![A-Za-z])")
+CHARACTERS_THAT_ACT = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
 class Seen(HTMLParser):
@@ -46,6 +47,7 @@ class Seen(HTMLParser):
         self.in_code &= tag != "pre"
 
     def handle_data(self, data: str) -> None:
+        self.odd += map(ascii, CHARACTERS_THAT_ACT.findall(data))
         if not self.in_code:  # no formulas are drawn there
             self.odd += [match[0] for match in COMMANDS_THAT_ACT.finditer(data)]
 
@@ -124,9 +126,38 @@ FRAGMENTS = st.sampled_from(
         ),
     ]
 )
+DISGUISED = st.sampled_from(
+    [
+        *("&#92;", "&bsol;", r"\h", "&#104;", "ref{x}{y}", r"\hr", "ef{x}{y}", r"\bbox[x]{y}", r"\data{x}{y}", "&#93;"),
+        *("&#x202e;", "&#27;", "&#8294;", "&#13;", "&#10;", "&NewLine;", "&Tab;", "&#0;", "&#x85;", "&amp;", "&#40;"),
+        *(
+            "&lpar;",
+            "&lbrack;",
+            "&rsqb;",
+            "&excl;",
+            "[a]",
+            "(https://x.test)",
+            "&grave;``",
+            "``",
+            "&#96;",
+            "&num;",
+            "$",
+        ),
+        *("<tbody></tbody>", "<tbody>", "</table>", "</td>", "<tr>", "<td>", "<col>", "<br>", "<sub></sub>", "<td-x>"),
+        *("&lt;script>", "&#60;img src=x>", "&colon;", "\n", " ", "a"),
+    ]
+)
+"""What stands for something that acts, and what is dropped from between two halves of it."""
+
 CONTENTS = st.none() | st.lists(FRAGMENTS, max_size=8).map("".join) | st.text(max_size=20)
 TYPES = st.sampled_from(["text", "title", "equation", "table", "code", "image", "header", "list_item", "odd <b>"])
-BLOCKS = st.lists(st.builds(block, TYPES, CONTENTS, merge_prev=st.booleans()), max_size=5)
+TABLES = st.lists(DISGUISED | FRAGMENTS, max_size=12).map(lambda parts: "<table><tr><td>" + "".join(parts))
+DISGUISES = st.lists(DISGUISED, max_size=8).map("".join)
+BLOCKS = st.lists(
+    st.builds(block, TYPES, CONTENTS | DISGUISES, merge_prev=st.booleans())
+    | st.builds(block, st.just("table"), TABLES),
+    max_size=5,
+)
 settings.register_profile(
     "text", max_examples=NUM_EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
@@ -141,10 +172,15 @@ settings.register_profile(
 @example([block("table", "<table>[a](javascript:alert(1))<tr><td>x</table>")])
 @example([block("table", "[a](javascript:alert(1))")])
 @example([block("table", "<table><tr><td>\ud800")])
+@example([block("table", "<table><tr><td>&#x202e;abc&#27;[31m")])
+@example([block("table", "<table><tr><td>$&#92;href{javascript:alert(1)}{x}$")])
+@example([block("table", "<table><tr><td>x</td></tr></table>\\hr<tbody></tbody>ef{x}")])
+@example([block("table", "<table><tr><td>a&#13;&#13;[click]&#40;https://evil) ![x]&#40;https://evil/p.png)")])
+@example([block("text", "$&#92;href{javascript:alert(1)}{x}$ &#x202e;")])
 def test_nothing_in_the_markdown_acts_whatever_a_model_writes(blocks: list[Block]) -> None:
     markdown = to_markdown(blocks)
     assert what_acts(markdown) == []
-    assert all(character in "\n\t" or not 0 <= ord(character) < 32 for character in markdown)
+    assert not CHARACTERS_THAT_ACT.search(markdown)
 
 
 @pytest.mark.parametrize(
@@ -154,6 +190,7 @@ def test_nothing_in_the_markdown_acts_whatever_a_model_writes(blocks: list[Block
         ("[a](javascript:alert(1))", ["<a>", "href='javascript:alert(1)'"]),
         ("![a](http://x.test)", ["src='http://x.test'"]),
         (r"$\href{javascript:alert(1)}{x}$", [r"\href"]),
+        ("&#92;href{x} &#x202e;", [r"'\u202e'", r"\href"]),
     ],
 )
 def test_what_acts_is_seen(markdown: str, acting: list[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import io
 import logging
 import os
@@ -189,6 +190,103 @@ def test_a_glob_follows_no_link_out_of_the_folder_where_it_begins(caplog: pytest
     assert sources("d/*") == ["d/in.pdf", "y.pdf"]
     assert "d: not followed, since they lead out of it: 2 links, such as d/file.pdf" in caplog.text
     assert [d.source for d in find_documents(["d/*.pdf"], follow_symlinks=True)] == ["d/file.pdf", "d/in.pdf"]
+
+
+@pytest.fixture
+def listed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The folders that are listed, as they are."""
+    folders: list[str] = []
+    scandir = os.scandir
+
+    def record(path: str) -> Iterator[os.DirEntry[Any]]:
+        folders.append(path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", record)
+    return folders
+
+
+def test_a_glob_lists_no_folder_that_a_link_leads_out_to(listed: list[str], caplog: pytest.LogCaptureFixture) -> None:
+    make("big/sentinel/x.pdf", "d/in.pdf", "d/sub/y.pdf")
+    Path("d/sub/out").symlink_to("../../big")
+    for pattern in ("d/**/*.pdf", "d/**", "d/*/*/*.pdf", "d/*/out/*.pdf", "d/**/sentinel/*.pdf", "d/*/../../big/*.pdf"):
+        find_documents([pattern, "d/in.pdf"])
+    assert {os.path.realpath(path) for path in listed} == {os.path.realpath(path) for path in ("d", "d/sub")}
+    assert "d: not followed, since they lead out of it: 1 links, such as d/sub/out;" in caplog.text
+    assert [d.source for d in find_documents(["d/**/*.pdf"], follow_symlinks=True)] == [
+        *("d/in.pdf", "d/sub/out/sentinel/x.pdf", "d/sub/y.pdf"),
+    ]
+
+
+@pytest.mark.parametrize("follow_symlinks", [False, True])
+@pytest.mark.parametrize("pattern", ["d/**/*.pdf", "d/**", "d/**/**/*.pdf", "d/*"])
+def test_loops_of_links_make_a_glob_list_no_folder_again_and_again(
+    listed: list[str], pattern: str, follow_symlinks: bool
+) -> None:
+    make("d/sub/x.pdf")
+    for number in range(20):
+        Path(f"d/l{number}").symlink_to(".")
+        Path(f"d/sub/l{number}").symlink_to("..")
+    [document] = find_documents([pattern], follow_symlinks=follow_symlinks)
+    assert os.path.realpath(document.path) == os.path.realpath("d/sub/x.pdf")
+    assert len(listed) <= 6  # two folders, once for each part of the pattern, and once as matches
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        *("*", "**", "d/**", "d/**/", "d/**/*", "d/*/", "**/x.pdf", "d/**/b/*.pdf", "./d/*.p[dn][fg]", "d//*//x.pdf"),
+        *(
+            "d/.*",
+            "d/.*/*",
+            "d/**/.h.pdf",
+            "d/*/../x.pdf",
+            "d/b/**/x.pdf",
+            "d/**/b/**",
+            "d/?/x.pdf",
+            "nothing/*",
+            "*.pdf/*",
+        ),
+        *("d/**x.pdf", "d/x.pdf/*", "d/gone*", "d/[*]", "d/**/*.pdf/"),
+    ],
+)
+def test_a_glob_finds_what_the_librarys_glob_finds(pattern: str) -> None:
+    make(
+        "d/x.pdf",
+        "d/.h.pdf",
+        "d/.h/x.pdf",
+        "d/b/x.pdf",
+        "d/b/c/x.png",
+        "d/b/b/x.pdf",
+        "d/book.pdf/1.png",
+        "y.pdf",
+        "d/*",
+    )
+    Path("d/gone.pdf").symlink_to("nothing")
+    found = {
+        os.path.normpath(path)
+        for match in glob.glob(pattern, recursive=True)
+        for path in ([d.path for d in find_documents([match, "y.pdf"])] if os.path.isdir(match) else [match])
+    }
+    documents = [d for d in find_documents([pattern, "y.pdf"]) if d.path != pattern]
+    assert {os.path.realpath(document.path) for document in documents} == {
+        os.path.realpath(path) for path in {*found, "y.pdf"}
+    }
+
+
+def test_a_folder_below_a_glob_that_may_not_be_read_becomes_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    make("d/locked/y.pdf", "d/sub/x.pdf")
+    scandir = os.scandir
+
+    def refuse(path: str) -> Iterator[os.DirEntry[Any]]:
+        if path.endswith("locked"):
+            raise PermissionError(13, "Permission denied", path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    locked, found = find_documents(["d/**/*.pdf"])
+    assert (locked.source, locked.error_kind) == ("d/locked", "unreadable")
+    assert found.source == "d/sub/x.pdf"
 
 
 def test_a_sibling_whose_name_begins_alike_is_outside() -> None:

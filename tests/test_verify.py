@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 from checkpoints import make_checkpoint
+from running import draw_pdf
 
 from batchocr.data import PageResult
+from batchocr.input.page_spec import parse_page_spec
 from batchocr.model.weights import fingerprint
 from batchocr.output.schema import RunFacts
 from batchocr.output.table import table_for
@@ -176,9 +178,44 @@ def test_a_named_file_that_is_gone_is_stale(tmp_path: Path, documents: Path) -> 
 
 
 def test_a_document_too_short_for_the_pages_asked_for_is_not_missing(tmp_path: Path, documents: Path) -> None:
-    (documents / "short.pdf").write_bytes(b"one page")
+    draw_pdf(documents / "short.pdf", "one page")
     out = write(tmp_path / "table.parquet", ROWS[1:])
     assert verify(out, documents, "--max-page-error-rate", "1", "--pages", "2-3")[0] == 0
+
+
+@pytest.mark.parametrize("pages", ["2-3", "1", "r1", "2,99"])
+def test_a_document_that_has_the_pages_asked_for_and_no_row_is_missing(
+    tmp_path: Path, documents: Path, pages: str
+) -> None:
+    draw_pdf(documents / "long.pdf", "one", "two")
+    wanted = [row for row in ROWS[:3] if row.page_index in parse_page_spec(pages).pages(3)]
+    out = write(tmp_path / "table.parquet", [*wanted, ROWS[3]])
+    code, lines = verify(out, documents, "--max-page-error-rate", "1", "--pages", pages)
+    assert (code, lines[1]) == (3, "missing   long.pdf: has no row")
+
+
+def test_a_document_whose_pages_nobody_can_count_is_missing_whatever_pages_were_asked_for(
+    tmp_path: Path, documents: Path
+) -> None:
+    (documents / "c.pdf").write_bytes(b"no PDF")
+    (documents / "d.pdf").write_bytes(b"no PDF either")
+    out = write(tmp_path / "table.parquet", ROWS[1:])
+    options = ("--max-page-error-rate", "1", "--pages", "2-3")
+    code, lines = verify(out, documents, *options)
+    assert (code, lines[1:3]) == (
+        *(3, [f"missing   {name}: has no row, or is shorter than --pages" for name in ("c.pdf", "d.pdf")]),
+    )
+    assert lines[-1] == "5 rows expected: 1 failed, 2 missing"
+
+
+def test_a_named_file_that_is_not_there_has_a_row_whatever_pages_were_asked_for(
+    tmp_path: Path, documents: Path
+) -> None:
+    gone = str(tmp_path / "gone.pdf")
+    out = write(tmp_path / "table.parquet", ROWS[1:])
+    code, lines = verify(out, documents, gone, "--max-page-error-rate", "1", "--pages", "2-3")
+    assert code == 3
+    assert f"missing   {gone}: has no row" in lines
 
 
 def test_a_table_that_is_not_there_is_an_error_that_says_so(tmp_path: Path, documents: Path) -> None:

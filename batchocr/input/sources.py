@@ -8,7 +8,7 @@ stays in that folder, or in the one where the glob begins.
 
 from __future__ import annotations
 
-import glob
+import fnmatch
 import hashlib
 import io
 import logging
@@ -66,13 +66,18 @@ class _Bounds:
         self._folder = folder
         self._real = os.path.realpath(folder)
         self._follow_symlinks = follow_symlinks
-        self._outside: list[str] = []
+        self._outside: set[str] = set()
+
+    @property
+    def any_outside(self) -> bool:
+        """Whether anything was refused."""
+        return bool(self._outside)
 
     def allow(self, path: str) -> bool:
         """Say whether what lies at `path` may be looked at."""
         if self._follow_symlinks or os.path.commonpath((os.path.realpath(path), self._real)) == self._real:
             return True
-        self._outside.append(path)
+        self._outside.add(path)
         return False
 
     def warn(self) -> None:
@@ -82,7 +87,7 @@ class _Bounds:
                 "%s: not followed, since they lead out of it: %d links, such as %s; --follow-symlinks follows them",
                 self._folder or os.curdir,
                 len(self._outside),
-                self._outside[0],
+                min(self._outside, key=_natural_key),
             )
 
 
@@ -144,13 +149,63 @@ def _read_list(text: str, follow_symlinks: bool) -> Iterator[_Candidate]:
 
 
 def _expand_glob(pattern: str, follow_symlinks: bool) -> Iterator[_Candidate]:
-    matches = sorted(glob.glob(pattern, recursive=True), key=_natural_key)
-    if not matches:
+    folder = os.path.dirname(_WILDCARD.split(pattern, maxsplit=1)[0])
+    bounds = _Bounds(folder, follow_symlinks)
+    matches = sorted(set(_match(folder, pattern[len(folder) :].lstrip("/"), bounds)), key=_natural_key)
+    if not matches and not bounds.any_outside:
         yield _failed(pattern, "not_found", f"no file matches {_as_text(pattern)}")
-    bounds = _Bounds(os.path.dirname(_WILDCARD.split(pattern, maxsplit=1)[0]), follow_symlinks)
-    for match in filter(bounds.allow, matches):
-        yield from _look_at(match, follow_symlinks)
+    walked: set[str] = set()
+    for match in matches:
+        if os.path.isdir(match):
+            yield from _walk(match, bounds, walked)
+        else:
+            yield _look_at_file(match, _names(match))
     bounds.warn()
+
+
+def _match(folder: str, pattern: str, bounds: _Bounds) -> Iterator[str]:
+    """Yield the paths below a folder that `glob.glob(recursive=True)` finds, and the folders that cannot be listed.
+
+    Unlike there, no folder out of bounds is entered, and each at most once for a part of the pattern, however many
+    links lead to it: loops of links, followed, would make for exponentially many paths.
+    """
+    parts = [*filter(None, pattern.split("/")), *([""] if pattern.endswith("/") else [])]
+    visited: set[tuple[str, int]] = set()
+    waiting = [(folder, 0)]
+    while waiting:
+        path, num_matched = waiting.pop()
+        if num_matched == len(parts):
+            if path and bounds.allow(path):
+                yield path
+            continue
+        if not (os.path.isdir(path or os.curdir) and bounds.allow(path)):
+            continue
+        if (visit := (os.path.realpath(path), num_matched)) not in visited:
+            visited.add(visit)
+            try:
+                waiting += reversed(_match_part(path, parts, num_matched))
+            except OSError:
+                yield path or os.curdir
+
+
+def _match_part(folder: str, parts: Sequence[str], index: int) -> list[tuple[str, int]]:
+    """Return what the next part of a pattern matches in a folder, each with how many parts are matched by then.
+
+    Raises OSError.
+    """
+    part = parts[index]
+    if part != "**" and not _WILDCARD.search(part):
+        path = os.path.join(folder, part)
+        return [(path, index + 1)] if os.path.lexists(path) else []
+    with os.scandir(folder or os.curdir) as found:
+        items = [item for item in found if part.startswith(".") or not item.name.startswith(".")]
+    is_last = index + 1 == len(parts)
+    is_folder = {item.name: folder_found for item in items if (folder_found := _is_folder(item)) or is_last}
+    names = sorted(is_folder if part == "**" else fnmatch.filter(is_folder, part), key=_natural_key)
+    if part != "**":
+        return [(os.path.join(folder, name), index + 1) for name in names]
+    below = [(os.path.join(folder, name), index if is_folder[name] else index + 1) for name in names]
+    return [(folder, index + 1), *below]
 
 
 def _look_at_lines(text: str, follow_symlinks: bool) -> Iterator[_Candidate]:
@@ -162,7 +217,9 @@ def _look_at_lines(text: str, follow_symlinks: bool) -> Iterator[_Candidate]:
 def _look_at(path: str, follow_symlinks: bool) -> Iterator[_Candidate]:
     """Yield the file at `path`, or the documents in the folder that it is."""
     if os.path.isdir(path):
-        yield from _walk(path, _Bounds(path, follow_symlinks))
+        bounds = _Bounds(path, follow_symlinks)
+        yield from _walk(path, bounds, set())
+        bounds.warn()
     else:
         yield _look_at_file(path, _names(path))
 
@@ -177,9 +234,11 @@ def _look_at_file(path: str, names: tuple[str, str]) -> _Candidate:
     return _Candidate(path, os.path.realpath(path), names)
 
 
-def _walk(root: str, bounds: _Bounds) -> Iterator[_Candidate]:
-    """Yield the documents in a folder and the folders below it, in natural order."""
-    visited: set[str] = set()
+def _walk(root: str, bounds: _Bounds, visited: set[str]) -> Iterator[_Candidate]:
+    """Yield the documents in a folder and the folders below it, in natural order.
+
+    visited: the folders that were listed before, without links; those listed now are added.
+    """
     waiting = [_Entry(root, "", is_folder=True)]
     while waiting:
         entry = waiting.pop()
@@ -194,7 +253,6 @@ def _walk(root: str, bounds: _Bounds) -> Iterator[_Candidate]:
             except OSError as error:
                 message = f"the folder {_as_text(entry.path)} cannot be read: {_because(error)}"
                 yield _failed(entry.path, "unreadable", message, _names(root, entry.relative))
-    bounds.warn()
 
 
 def _list_folder(folder: _Entry) -> list[_Entry]:
@@ -204,10 +262,14 @@ def _list_folder(folder: _Entry) -> list[_Entry]:
         for item in found:
             if item.name.startswith("."):
                 continue
-            is_folder = os.path.isdir(item.path) if item.is_symlink() else item.is_dir()  # is_dir() raises on a loop
+            is_folder = _is_folder(item)
             if is_folder or item.name.lower().endswith(SUFFIXES):
                 entries.append(_Entry(item.path, os.path.join(folder.relative, item.name), is_folder))
     return sorted(entries, key=lambda entry: _natural_key(entry.relative), reverse=True)
+
+
+def _is_folder(item: os.DirEntry[str]) -> bool:
+    return os.path.isdir(item.path) if item.is_symlink() else item.is_dir()  # is_dir() raises on a loop of links
 
 
 def _first_of_each(candidates: Iterable[_Candidate]) -> Iterator[_Candidate]:

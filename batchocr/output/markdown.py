@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from batchocr.data import Block
-from batchocr.output.sanitize import harmless_characters, inert_formula, inert_table, inert_text
+from batchocr.output.sanitize import harmless_characters, inert_formula, inert_table, inert_text, without_blank_lines
 
 _LEFT_OUT: Final = frozenset({"header", "footer", "page_number", "aside_text"})
 """What belongs to the sheet of paper, not to the text."""
@@ -70,7 +70,7 @@ def _part(index: int, type: str, content: str) -> str:
     if type == "equation":
         return _display_formula(content)
     if type == "table" and content.startswith("<table"):
-        return _without_blank_lines(inert_table(content))
+        return inert_table(content)
     if type == "code":
         return _fenced(content)
     return _BULLET.sub("- ", _with_dollars(content))
@@ -84,12 +84,7 @@ def _with_dollars(text: str) -> str:
 
 def _display_formula(content: str) -> str:
     latex = content.removeprefix("\\[").removesuffix("\\]").strip()
-    return f"$$\n{_without_blank_lines(inert_formula(latex))}\n$$" if latex else ""
-
-
-def _without_blank_lines(content: str) -> str:
-    """A blank line would end the formula, or the HTML, for a Markdown reader."""
-    return "\n".join(line for line in content.split("\n") if line.strip())
+    return f"$$\n{without_blank_lines(inert_formula(latex))}\n$$" if latex else ""
 
 
 def _fenced(content: str) -> str:
