@@ -8,12 +8,10 @@ stays in that folder, or in the one where the glob begins.
 
 from __future__ import annotations
 
-import fnmatch
 import hashlib
 import io
 import logging
 import os
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -22,6 +20,7 @@ from typing import TextIO
 
 from batchocr.data import Document, ErrorKind
 from batchocr.errors import NoInputError
+from batchocr.input.globs import WILDCARD, Bounds, is_folder, natural_key, paths_matching
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +30,6 @@ SUFFIXES = (
 )
 """What counts as a document in a folder. A file that is named itself is read whatever its suffix."""
 
-_WILDCARD = re.compile(r"[*?[]")
 _MAX_NAMED = 10
 """Inputs and problems that an error message spells out."""
 
@@ -57,38 +55,6 @@ class _Entry:
     path: str
     relative: str
     is_folder: bool
-
-
-class _Bounds:
-    """A folder that links must not lead out of, unless they may. Keeps those that do, for one warning."""
-
-    def __init__(self, folder: str, follow_symlinks: bool) -> None:
-        self._folder = folder
-        self._real = os.path.realpath(folder)
-        self._follow_symlinks = follow_symlinks
-        self._outside: set[str] = set()
-
-    @property
-    def any_outside(self) -> bool:
-        """Whether anything was refused."""
-        return bool(self._outside)
-
-    def allow(self, path: str) -> bool:
-        """Say whether what lies at `path` may be looked at."""
-        if self._follow_symlinks or os.path.commonpath((os.path.realpath(path), self._real)) == self._real:
-            return True
-        self._outside.add(path)
-        return False
-
-    def warn(self) -> None:
-        """Tell of the links that were not followed, if there were any."""
-        if self._outside:
-            logger.warning(
-                "%s: not followed, since they lead out of it: %d links, such as %s; --follow-symlinks follows them",
-                self._folder or os.curdir,
-                len(self._outside),
-                min(self._outside, key=_natural_key),
-            )
 
 
 def find_documents(
@@ -121,7 +87,7 @@ def _expand(text: str, stdin: TextIO | None, follow_symlinks: bool) -> Iterator[
         yield from _read_stdin(stdin, follow_symlinks)
     elif text.startswith("@"):
         yield from _read_list(text, follow_symlinks)
-    elif _WILDCARD.search(text) and not os.path.lexists(text):
+    elif WILDCARD.search(text) and not os.path.lexists(text):
         yield from _expand_glob(text, follow_symlinks)
     else:
         yield from _look_at(text, follow_symlinks)
@@ -149,9 +115,9 @@ def _read_list(text: str, follow_symlinks: bool) -> Iterator[_Candidate]:
 
 
 def _expand_glob(pattern: str, follow_symlinks: bool) -> Iterator[_Candidate]:
-    folder = os.path.dirname(_WILDCARD.split(pattern, maxsplit=1)[0])
-    bounds = _Bounds(folder, follow_symlinks)
-    matches = sorted(set(_match(folder, pattern[len(folder) :].lstrip("/"), bounds)), key=_natural_key)
+    folder = os.path.dirname(WILDCARD.split(pattern, maxsplit=1)[0])
+    bounds = Bounds(folder, follow_symlinks)
+    matches = sorted(set(paths_matching(folder, pattern[len(folder) :].lstrip("/"), bounds)), key=natural_key)
     if not matches and not bounds.any_outside:
         yield _failed(pattern, "not_found", f"no file matches {_as_text(pattern)}")
     walked: set[str] = set()
@@ -163,51 +129,6 @@ def _expand_glob(pattern: str, follow_symlinks: bool) -> Iterator[_Candidate]:
     bounds.warn()
 
 
-def _match(folder: str, pattern: str, bounds: _Bounds) -> Iterator[str]:
-    """Yield the paths below a folder that `glob.glob(recursive=True)` finds, and the folders that cannot be listed.
-
-    Unlike there, no folder out of bounds is entered, and each at most once for a part of the pattern, however many
-    links lead to it: loops of links, followed, would make for exponentially many paths.
-    """
-    parts = [*filter(None, pattern.split("/")), *([""] if pattern.endswith("/") else [])]
-    visited: set[tuple[str, int]] = set()
-    waiting = [(folder, 0)]
-    while waiting:
-        path, num_matched = waiting.pop()
-        if num_matched == len(parts):
-            if path and bounds.allow(path):
-                yield path
-            continue
-        if not (os.path.isdir(path or os.curdir) and bounds.allow(path)):
-            continue
-        if (visit := (os.path.realpath(path), num_matched)) not in visited:
-            visited.add(visit)
-            try:
-                waiting += reversed(_match_part(path, parts, num_matched))
-            except OSError:
-                yield path or os.curdir
-
-
-def _match_part(folder: str, parts: Sequence[str], index: int) -> list[tuple[str, int]]:
-    """Return what the next part of a pattern matches in a folder, each with how many parts are matched by then.
-
-    Raises OSError.
-    """
-    part = parts[index]
-    if part != "**" and not _WILDCARD.search(part):
-        path = os.path.join(folder, part)
-        return [(path, index + 1)] if os.path.lexists(path) else []
-    with os.scandir(folder or os.curdir) as found:
-        items = [item for item in found if part.startswith(".") or not item.name.startswith(".")]
-    is_last = index + 1 == len(parts)
-    is_folder = {item.name: folder_found for item in items if (folder_found := _is_folder(item)) or is_last}
-    names = sorted(is_folder if part == "**" else fnmatch.filter(is_folder, part), key=_natural_key)
-    if part != "**":
-        return [(os.path.join(folder, name), index + 1) for name in names]
-    below = [(os.path.join(folder, name), index if is_folder[name] else index + 1) for name in names]
-    return [(folder, index + 1), *below]
-
-
 def _look_at_lines(text: str, follow_symlinks: bool) -> Iterator[_Candidate]:
     for line in text.removeprefix("\ufeff").split("\n"):
         if line.strip():
@@ -217,7 +138,7 @@ def _look_at_lines(text: str, follow_symlinks: bool) -> Iterator[_Candidate]:
 def _look_at(path: str, follow_symlinks: bool) -> Iterator[_Candidate]:
     """Yield the file at `path`, or the documents in the folder that it is."""
     if os.path.isdir(path):
-        bounds = _Bounds(path, follow_symlinks)
+        bounds = Bounds(path, follow_symlinks)
         yield from _walk(path, bounds, set())
         bounds.warn()
     else:
@@ -234,7 +155,7 @@ def _look_at_file(path: str, names: tuple[str, str]) -> _Candidate:
     return _Candidate(path, os.path.realpath(path), names)
 
 
-def _walk(root: str, bounds: _Bounds, visited: set[str]) -> Iterator[_Candidate]:
+def _walk(root: str, bounds: Bounds, visited: set[str]) -> Iterator[_Candidate]:
     """Yield the documents in a folder and the folders below it, in natural order.
 
     visited: the folders that were listed before, without links; those listed now are added.
@@ -262,14 +183,9 @@ def _list_folder(folder: _Entry) -> list[_Entry]:
         for item in found:
             if item.name.startswith("."):
                 continue
-            is_folder = _is_folder(item)
-            if is_folder or item.name.lower().endswith(SUFFIXES):
-                entries.append(_Entry(item.path, os.path.join(folder.relative, item.name), is_folder))
-    return sorted(entries, key=lambda entry: _natural_key(entry.relative), reverse=True)
-
-
-def _is_folder(item: os.DirEntry[str]) -> bool:
-    return os.path.isdir(item.path) if item.is_symlink() else item.is_dir()  # is_dir() raises on a loop of links
+            if (has_more := is_folder(item)) or item.name.lower().endswith(SUFFIXES):
+                entries.append(_Entry(item.path, os.path.join(folder.relative, item.name), has_more))
+    return sorted(entries, key=lambda entry: natural_key(entry.relative), reverse=True)
 
 
 def _first_of_each(candidates: Iterable[_Candidate]) -> Iterator[_Candidate]:
@@ -314,12 +230,6 @@ def _nothing_found(inputs: Sequence[str], candidates: Sequence[_Candidate]) -> s
         f"no document to read; looked in {named}: {found}. An INPUT is a file, a folder with files of these kinds "
         f"({' '.join(SUFFIXES)}), a glob, @list.txt with one path a line, or - for paths on stdin"
     )
-
-
-def _natural_key(name: str) -> tuple[list[str | int], str]:
-    """Order `page2` before `page10`; the name itself decides between `page2` and `page02`."""
-    parts = re.split("([0-9]+)", name)  # text and numbers take turns, so that like is compared with like
-    return [int(part) if i % 2 else part for i, part in enumerate(parts)], name
 
 
 def _because(error: OSError | ValueError) -> str:

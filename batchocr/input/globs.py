@@ -1,0 +1,101 @@
+"""Globs and folders, of which links must not lead out: what matches, in natural order."""
+
+from __future__ import annotations
+
+import fnmatch
+import logging
+import os
+import re
+from collections.abc import Iterator, Sequence
+
+logger = logging.getLogger(__name__)
+
+WILDCARD = re.compile(r"[*?[]")
+
+
+class Bounds:
+    """A folder that links must not lead out of, unless they may. Keeps those that do, for one warning."""
+
+    def __init__(self, folder: str, follow_symlinks: bool) -> None:
+        self._folder = folder
+        self._real = os.path.realpath(folder)
+        self._follow_symlinks = follow_symlinks
+        self._outside: set[str] = set()
+
+    @property
+    def any_outside(self) -> bool:
+        """Whether anything was refused."""
+        return bool(self._outside)
+
+    def allow(self, path: str) -> bool:
+        """Say whether what lies at `path` may be looked at."""
+        if self._follow_symlinks or os.path.commonpath((os.path.realpath(path), self._real)) == self._real:
+            return True
+        self._outside.add(path)
+        return False
+
+    def warn(self) -> None:
+        """Tell of the links that were not followed, if there were any."""
+        if self._outside:
+            logger.warning(
+                "%s: not followed, since they lead out of it: %d links, such as %s; --follow-symlinks follows them",
+                self._folder or os.curdir,
+                len(self._outside),
+                min(self._outside, key=natural_key),
+            )
+
+
+def paths_matching(folder: str, pattern: str, bounds: Bounds) -> Iterator[str]:
+    """Yield the paths below a folder that `glob.glob(recursive=True)` finds, and the folders that cannot be listed.
+
+    Unlike there, no folder out of bounds is entered, and each at most once for a part of the pattern, however many
+    links lead to it: loops of links, followed, would make for exponentially many paths.
+    """
+    parts = [*filter(None, pattern.split("/")), *([""] if pattern.endswith("/") else [])]
+    visited: set[tuple[str, int]] = set()
+    waiting = [(folder, 0)]
+    while waiting:
+        path, num_matched = waiting.pop()
+        if num_matched == len(parts):
+            if path and bounds.allow(path):
+                yield path
+            continue
+        if not (os.path.isdir(path or os.curdir) and bounds.allow(path)):
+            continue
+        if (visit := (os.path.realpath(path), num_matched)) not in visited:
+            visited.add(visit)
+            try:
+                waiting += reversed(_match_part(path, parts, num_matched))
+            except OSError:
+                yield path or os.curdir
+
+
+def _match_part(folder: str, parts: Sequence[str], index: int) -> list[tuple[str, int]]:
+    """Return what the next part of a pattern matches in a folder, each with how many parts are matched by then.
+
+    Raises OSError.
+    """
+    part = parts[index]
+    if part != "**" and not WILDCARD.search(part):
+        path = os.path.join(folder, part)
+        return [(path, index + 1)] if os.path.lexists(path) else []
+    with os.scandir(folder or os.curdir) as entries:
+        items = [item for item in entries if part.startswith(".") or not item.name.startswith(".")]
+    is_last = index + 1 == len(parts)
+    folders = {item.name: found for item in items if (found := is_folder(item)) or is_last}
+    names = sorted(folders if part == "**" else fnmatch.filter(folders, part), key=natural_key)
+    if part != "**":
+        return [(os.path.join(folder, name), index + 1) for name in names]
+    below = [(os.path.join(folder, name), index if folders[name] else index + 1) for name in names]
+    return [(folder, index + 1), *below]
+
+
+def is_folder(item: os.DirEntry[str]) -> bool:
+    """Whether it is a folder, or a link to one. Raises OSError."""
+    return os.path.isdir(item.path) if item.is_symlink() else item.is_dir()  # is_dir() raises on a loop of links
+
+
+def natural_key(name: str) -> tuple[list[str | int], str]:
+    """Order `page2` before `page10`; the name itself decides between `page2` and `page02`."""
+    parts = re.split("([0-9]+)", name)  # text and numbers take turns, so that like is compared with like
+    return [int(part) if i % 2 else part for i, part in enumerate(parts)], name
