@@ -1,0 +1,35 @@
+"""Folders to list, and what is listed."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from batchocr.input.sources import find_documents
+
+
+def make(*paths: str) -> None:
+    for path in paths:
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        Path(path).touch()
+
+
+def sources(*inputs: str, stdin: io.TextIOBase | None = None) -> list[str]:
+    return [document.source for document in find_documents(inputs, stdin=stdin)]  # type: ignore[arg-type]
+
+
+def lock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let nobody list folders whose names end in `locked`."""
+    scandir = os.scandir
+
+    def refuse(path: str) -> Iterator[os.DirEntry[Any]]:
+        if path.endswith("locked"):
+            raise PermissionError(13, "Permission denied", path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
