@@ -101,7 +101,7 @@ def test_a_descriptor_arrives_with_its_message_and_is_closed_where_it_came_from(
 ) -> None:
     reading, writing = os.pipe()
     worker.send(BEGAN)
-    worker.send(Round(1, 0, ()), reading)
+    worker.send(Round(1, 0, (Question(0, 1, 1, "?", Sampling(1), None),)), reading)
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(reading)
     (_, none), (_, descriptor) = run.receive()
@@ -124,6 +124,7 @@ def test_a_descriptor_arrives_with_its_message_and_is_closed_where_it_came_from(
         pytest.param(frame(b"[" * 100_000), id="deep JSON"),
         pytest.param(frame(b"1" * 10_000), id="long number"),
         pytest.param(frame(b"{}"), id="no type"),
+        pytest.param(frame(b'{"type": "round", "task_id": 1, "round": 0, "questions": []}'), id="no question"),
         pytest.param(frame(b'{"type": "setup"}'), id="unknown type"),
         pytest.param(frame(b'{"type": "began", "task_id": 1, "activity": "dance"}'), id="wrong field"),
         pytest.param(frame(b'{"type": "open", "task_id": 1, "path": "a"}'), id="wrong direction"),
