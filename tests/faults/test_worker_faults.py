@@ -191,7 +191,9 @@ def test_a_document_that_costs_its_worker_on_every_page_costs_bounded_time(
     rows = read(scripts(tmp_path, hostile, [None] * 20))
     seconds = time.monotonic() - started_s
 
-    assert [rows["0.script", index].status for index in range(2)] == ["ok", "ok"]
+    # Whether its sound pages were through before it was given up is a matter of a moment.
+    sound = [rows["0.script", index] for index in range(2)]
+    assert all(row.status == "ok" or "is given up" in (row.error_message or "") for row in sound)
     fatal = [rows["0.script", index] for index in range(2, 202)]
     assert {(row.status, row.error_kind) for row in fatal} == {("failed", kind)}
     given_up = [row for row in fatal if row.error_message and "3 pages of this document in a row" in row.error_message]
