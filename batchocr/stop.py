@@ -1,4 +1,4 @@
-"""The one switch that ends a run early: set by signal handlers or the clock, read by the run's loop."""
+"""How a run ends early: the one switch, set by signals or the clock and read by the run's loop, and the way out."""
 
 from __future__ import annotations
 
