@@ -219,10 +219,11 @@ class Pipeline:
 
     def _take_back(self, loss: Loss) -> None:
         """Begin a lost worker's tasks again; the one it died at only once more, those that merely waited always."""
+        untouched = loss.killed and not loss.worker.has_spoken  # as it was still starting
         # give_back puts each before the others: the last first keeps their order.
         for task_id in sorted(loss.task_ids, reverse=True):
             key = self._end_task(task_id).key
-            if loss.doing is None or loss.doing.task_id == task_id:
+            if not untouched and (loss.doing is None or loss.doing.task_id == task_id):
                 self._attempts.add_loss(key, to_blame=loss.doing is not None and not loss.killed)
             self._begin_again(key, loss.error_kind, loss.error_message, None)
         logger.warning(
