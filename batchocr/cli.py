@@ -25,7 +25,7 @@ from batchocr.events import event
 from batchocr.input.page_spec import parse_page_spec
 from batchocr.input.sources import find_documents, in_shard
 from batchocr.progress import Progress, ProgressBar, ProgressLog
-from batchocr.stop import StopSwitch, leave
+from batchocr.stop import StopReason, StopSwitch, leave
 
 if TYPE_CHECKING:
     from batchocr.report import Report
@@ -225,28 +225,30 @@ def _progress(quiet: bool, log_format: LogFormat) -> Progress | None:
 
 @contextmanager
 def _stop_on_signals(stop: StopSwitch) -> Iterator[None]:
-    """Inside the block, SIGTERM and the first Ctrl-C stop the run in good order; the second Ctrl-C ends it at once."""
+    """Inside the block, SIGTERM and the first Ctrl-C stop the run in good order; the second Ctrl-C ends it at once, and so
+    does the first before there are pages in flight."""
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
         signal.signal(signal.SIGINT, end_at_once)
-        stop.request("interrupted")
-        logger.info(
-            "stopping once the pages in flight are finished; Ctrl-C again to stop at once",
-            extra=event("stop_requested", reason="interrupted"),
-        )
+        request("interrupted", EXIT_INTERRUPTED, "; Ctrl-C again to stop at once")
+
+    def terminate(_number: int, _frame: FrameType | None) -> None:
+        request("terminated", EXIT_STOPPED, "")
+
+    def request(reason: StopReason, exit_code: int, remark: str) -> None:
+        stop.request(reason)
+        requested = event("stop_requested", reason=reason)
+        if stop.reading:
+            logger.info("%s: stopping once the pages in flight are finished%s", reason, remark, extra=requested)
+            return
+        logger.info("%s before the first page: run the same command again to start", reason, extra=requested)
+        os._exit(exit_code)
 
     def end_at_once(_number: int, _frame: FrameType | None) -> None:
         # Nothing is tidied up, for that could wait minutes for a step on a CPU: a journal may end in a torn line, and
         # the workers end with this process.
         write_line("batchocr: stopped at once; finished pages are kept: run the same command again to go on")
         os._exit(EXIT_INTERRUPTED)
-
-    def terminate(_number: int, _frame: FrameType | None) -> None:
-        stop.request("terminated")
-        logger.info(
-            "SIGTERM: stopping once the pages in flight are finished",
-            extra=event("stop_requested", reason="terminated"),
-        )
 
     before = {signal.SIGINT: signal.signal(signal.SIGINT, interrupt)}
     before[signal.SIGTERM] = signal.signal(signal.SIGTERM, terminate)

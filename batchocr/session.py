@@ -211,6 +211,7 @@ class Pass:
             undo.callback(self._close_engine)
             self._closing = undo.pop_all()
         self._work_started_s = time.perf_counter()
+        self._stop.reading = True
         return self
 
     def __exit__(

@@ -28,10 +28,12 @@ def leave(exit_code: int) -> NoReturn:
 class StopSwitch:
     """Says whether, and why, no further page should be begun. Once set it stays set.
 
-    stop_after_s: seconds from now after which it sets itself.
+    stop_after_s: seconds from now after which it sets itself. reading: whether there may be pages in flight; a stop
+    before that has nothing to wait for.
     """
 
     def __init__(self, stop_after_s: float | None = None) -> None:
+        self.reading = False
         self._reason: StopReason | None = None
         self._since_s = 0.0
         self._deadline_s = None if stop_after_s is None else time.monotonic() + stop_after_s

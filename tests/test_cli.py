@@ -24,6 +24,7 @@ def report(reason="finished", found=10, failed=0):
     return make_report(ledger, Meter(), Circumstances(reason, start_up_s=1.0, work_s=1.0, workers=1))
 
 def wait_for_stop(stop):
+    stop.reading = True
     print("ready", flush=True)
     while stop.reason is None:
         signal.pause()
@@ -45,6 +46,7 @@ def start(body: str, *arguments: str) -> subprocess.Popen[str]:
     """The command with `body` in place of the run."""
     return subprocess.Popen(
         [sys.executable, "-c", STAND_IN.replace("BODY", body), *arguments],
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -153,6 +155,17 @@ def test_a_signal_ends_the_run_in_good_order_and_says_how_to_go_on(number: signa
     assert exit_code == code
     assert "stopping once the pages in flight are finished" in stderr
     assert "run the same command again to go on" in stderr
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 75)], ids=lambda value: str(value))
+def test_a_signal_before_the_first_page_ends_the_run_at_once(number: signal.Signals, code: int) -> None:
+    process = start("print('listing', flush=True); sys.stdin.read()", *RUN)
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.send_signal(number)
+    exit_code, stderr = ended(process)
+    assert exit_code == code
+    assert "before the first page: run the same command again to start" in stderr
 
 
 def test_a_second_interrupt_ends_the_run_at_once() -> None:
