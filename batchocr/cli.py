@@ -225,8 +225,8 @@ def _progress(quiet: bool, log_format: LogFormat) -> Progress | None:
 
 @contextmanager
 def _stop_on_signals(stop: StopSwitch) -> Iterator[None]:
-    """Inside the block, SIGTERM and the first Ctrl-C stop the run in good order; the second Ctrl-C ends it at once, and so
-    does the first before there are pages in flight."""
+    """Inside the block, SIGTERM and the first Ctrl-C stop the run in good order, or at once before its first page; the
+    second Ctrl-C always ends it at once."""
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
         signal.signal(signal.SIGINT, end_at_once)
