@@ -22,7 +22,6 @@ from batchocr.config import Config, from_flags, make_config
 from batchocr.console import LogFormat, configure_logging, printable, quieten_libraries, write_line
 from batchocr.errors import BatchOcrError
 from batchocr.events import event
-from batchocr.input.page_spec import parse_page_spec
 from batchocr.input.sources import find_documents, in_shard
 from batchocr.progress import Progress, ProgressBar, ProgressLog
 from batchocr.stop import StopReason, StopSwitch, leave
@@ -170,6 +169,7 @@ def verify(
     model: options.ModelToCompare = None,
     revision: options.Revision = None,
     pages: options.Pages = None,
+    password: options.Password = None,
     follow_symlinks: options.FollowSymlinks = False,
     shard: options.Shard = None,
     max_page_error_rate: options.MaxPageErrorRate = None,
@@ -179,7 +179,7 @@ def verify(
     configure_logging("text", logging.INFO)
     from batchocr.verify import Verifier, find_tables, summary
 
-    given = {"pages": pages, "shard": shard, "max_page_error_rate": max_page_error_rate}
+    given = {"pages": pages, "password": password, "shard": shard, "max_page_error_rate": max_page_error_rate}
     config = make_config({name: value for name, value in given.items() if value is not None})
     tables = find_tables(out)
     found = find_documents(inputs, stdin=sys.stdin, follow_symlinks=follow_symlinks)
@@ -190,7 +190,7 @@ def verify(
         from batchocr.model.weights import fingerprint as fingerprint_of
 
         fingerprint = fingerprint_of(find_checkpoint(model, revision))
-    verifier = Verifier(tables, parse_page_spec(pages) if pages else None)
+    verifier = Verifier(tables, config)
     counts: Counter[Problem] = Counter()
     for finding in verifier.findings(documents, fingerprint):
         counts[finding.problem] += 1

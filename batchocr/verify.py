@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from batchocr.config import make_config
+from batchocr.config import Config
 from batchocr.data import Document, ErrorKind, PageResult, Status
 from batchocr.errors import OutputError, OutputMismatchError, PageError
-from batchocr.input.page_spec import PageSpec
+from batchocr.input.page_spec import parse_page_spec
 from batchocr.input.render import fingerprint
 from batchocr.output.schema import RunFacts, storable_text
 from batchocr.output.table import table_for
@@ -68,9 +68,10 @@ class _Rows:
 class Verifier:
     """Compares tables with inputs. num_items: rows that there should be, once all findings were taken."""
 
-    def __init__(self, outs: Sequence[Path], spec: PageSpec | None) -> None:
+    def __init__(self, outs: Sequence[Path], config: Config) -> None:
         self.num_items = 0
-        self._spec = spec
+        self._config = config
+        self._spec = parse_page_spec(config.pages) if config.pages else None
         self._outs = outs
         self._rows: dict[str, _Rows] = {}
 
@@ -81,7 +82,7 @@ class Verifier:
         for out in self._outs:
             for row in table_for(out).read_rows(out):
                 yield from self._take(row)
-        with closing(_PageCounter()) as counter:
+        with closing(_PageCounter(self._config)) as counter:
             for document in documents:
                 source = storable_text(document.source)
                 rows = self._rows.pop(source, None)
@@ -147,10 +148,10 @@ class Verifier:
 
 class _PageCounter:
     """Counts the pages of documents of which no row knows them: in a worker process, as whatever opens a document may
-    crash or hang. The worker starts when it is first needed. A password comes from BATCHOCR_PASSWORD."""
+    crash or hang. The worker starts when it is first needed."""
 
-    def __init__(self) -> None:
-        self._config = make_config({})
+    def __init__(self, config: Config) -> None:
+        self._config = config
         self._pool: WorkerPool | None = None
 
     def count(self, path: str) -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -220,3 +221,15 @@ def test_a_named_file_that_is_not_there_has_a_row_whatever_pages_were_asked_for(
 
 def test_a_table_that_is_not_there_is_an_error_that_says_so(tmp_path: Path, documents: Path) -> None:
     assert verify(tmp_path / "none.parquet", documents)[0] == 6
+
+
+def test_the_password_tells_whether_an_encrypted_document_has_the_pages_asked_for(
+    tmp_path: Path, documents: Path, sample_data: Path
+) -> None:
+    shutil.copy(sample_data / "documents" / "encrypted.pdf", documents / "c.pdf")
+    out = write(tmp_path / "table.parquet", ROWS)
+    options = ("--max-page-error-rate", "1", "--pages", "1-3,90")
+    code, lines = verify(out, documents, *options)
+    assert (code, lines[1]) == (3, "missing   c.pdf: has no row, or is shorter than --pages")
+    code, lines = verify(out, documents, *options, "--password", "batchocr")
+    assert (code, lines[1]) == (3, "missing   c.pdf: has no row")
