@@ -18,7 +18,7 @@ from sample_data.training.batches import Batch, collate
 from sample_data.training.export import checkpoint_weights, export
 from sample_data.training.heads import heads
 from sample_data.training.lessons import Plan, Stage, Teacher, load_lessons
-from sample_data.training.losses import losses
+from sample_data.training.losses import _answer_loss, losses
 from sample_data.training.model import ReadingModel, Shape
 from sample_data.training.samples import Sampler, resized, thousandths
 from sample_data.training.scan import make_page
@@ -39,7 +39,8 @@ TINY = Shape(
     mlp_width=48,
     mrope_section=(2, 2, 4),
 )
-PLAN = Plan(200, 20, 2, 1000, 1, quartered=0.5, pool=2, pages_per_lesson=0.5, stages=(Stage(math.inf, 0.6, 0.2),))
+_STAGES = (Stage(math.inf, 0.6, 0.2),)
+PLAN = Plan(200, 20, 2, 1000, 1, quartered=0.5, thinned=0.5, pool=2, pages_per_lesson=0.5, stages=_STAGES)
 SETTING = replace(SETTINGS["cpu"], plan=PLAN, steps=6, num_workers=0, exam_every=1000)
 
 
@@ -60,7 +61,7 @@ def batch(page: TrainingPage) -> Batch:
 
 def test_the_logits_are_those_of_transformers(batch: Batch, tmp_path: Path) -> None:
     torch.manual_seed(0)
-    model = ReadingModel(TINY, heads(len(VOCABULARY)))
+    model = ReadingModel(TINY, heads(VOCABULARY.first_number))
     export(model, VOCABULARY, tmp_path)
     theirs = Qwen2VLForConditionalGeneration.from_pretrained(tmp_path, dtype=torch.float32).eval()
     written = {name: tensor.float() for name, tensor in checkpoint_weights(model).items()}
@@ -87,7 +88,7 @@ def test_decoding_step_by_step_says_what_one_pass_says(page: TrainingPage) -> No
     torch.manual_seed(1)
     sample = Sampler(VOCABULARY).block(page, page.blocks[1], np.random.default_rng(0))
     batch = collate([sample], VOCABULARY)
-    model = ReadingModel(TINY, heads(len(VOCABULARY)))
+    model = ReadingModel(TINY, heads(VOCABULARY.first_number))
     answer = model.read(batch, end=VOCABULARY.end, max_tokens=12)
     said = batch.answer_index[: len(answer) + 1]
     batch.token_ids[said[1:]] = torch.tensor(answer)
@@ -156,8 +157,11 @@ def test_a_layout_seen_in_quarters_is_the_same_question(page: TrainingPage) -> N
     for name in ("images", "patch_places"):
         squares = getattr(quarters, name).view(25 * 25, 4, -1)[by_token]
         assert torch.equal(squares, getattr(whole, name).view(25 * 25, 4, -1))
-    for name, (_, classes) in quarters.labels.items():
-        assert torch.equal(classes[by_token], whole.labels[name][1])
+    for name, (asked, classes) in quarters.labels.items():
+        asked_in_whole, classes_in_whole = whole.labels[name]
+        places = quarters.image_index[asked] - whole.image_index[0]
+        assert torch.equal(places.sort().values, asked_in_whole)
+        assert torch.equal(classes[places.argsort()], classes_in_whole)
     for name in ("token_ids", "positions", "answer", "guide"):
         assert torch.equal(getattr(quarters, name), getattr(whole, name))
 
@@ -180,13 +184,25 @@ def test_a_few_steps_make_the_losses_smaller(tmp_path: Path) -> None:
 
 def test_the_losses_are_much_the_same_in_bfloat16(batch: Batch) -> None:
     torch.manual_seed(2)
-    model = ReadingModel(TINY, heads(len(VOCABULARY)))
-    exact = losses(model, heads(len(VOCABULARY)), batch)
+    model = ReadingModel(TINY, heads(VOCABULARY.first_number))
+    exact = losses(model, heads(VOCABULARY.first_number), batch)
     with torch.autocast("cpu", torch.bfloat16):
-        rough = losses(model, heads(len(VOCABULARY)), batch)
+        rough = losses(model, heads(VOCABULARY.first_number), batch)
     assert {name: value.item() for name, value in rough.items()} == pytest.approx(
         {name: value.item() for name, value in exact.items()}, rel=0.03
     )
+
+
+def test_a_number_close_to_the_right_one_costs_less_than_a_far_one() -> None:
+    right = VOCABULARY.first_number + 500
+
+    def cost(said: int) -> float:
+        logits = torch.zeros(1, len(VOCABULARY))
+        logits[0, said] = 10.0
+        return float(_answer_loss(logits, torch.tensor([right])))
+
+    assert cost(right) < cost(right + 2) < cost(right + 20)
+    assert cost(right + 20) == pytest.approx(cost(VOCABULARY.end), abs=1e-3)
 
 
 def test_a_run_that_was_broken_off_ends_as_if_it_had_not_been(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from itertools import groupby
 from typing import TypeAlias, TypeVar
 
@@ -33,10 +33,11 @@ class Batch:
     image_runs: of patches.
 
     token_ids: the chats with image and answer, [tokens]. positions: [3, tokens]. runs: of tokens, and for each run
-    num_answers, the answer tokens of each of its segments. image_index: which
-    tokens are the image's, [image tokens]. answer_index: which say the answer, [answer tokens]: each its next token,
-    `answer`. guide: the index of the token that each should look at, or IGNORED. labels: by head, which image tokens
-    are asked and the classes of their slots. is_layout: of all samples.
+    num_answers, the answer tokens of each of its segments. image_index: which tokens are the image's, [image tokens].
+    answer_index: which say the answer, [answer tokens]: each its next token, `answer`, or IGNORED where an answer is
+    shorter than others about images of its size. guide: the index of the token that each should look at, or IGNORED.
+    labels: by head, which image tokens are asked and the classes of their slots; said: the same of answer tokens, by
+    their place among these. is_layout: of all samples.
     """
 
     images: Tensor
@@ -51,6 +52,7 @@ class Batch:
     answer: Tensor
     guide: Tensor
     labels: dict[str, tuple[Tensor, Tensor]]
+    said: dict[str, tuple[Tensor, Tensor]]
     num_samples: int
     is_layout: bool
 
@@ -63,13 +65,14 @@ class Batch:
         for field in fields(self):
             value = getattr(self, field.name)
             moved[field.name] = value.to(device) if isinstance(value, Tensor) else value
-        labels = {name: (asked.to(device), classes.to(device)) for name, (asked, classes) in self.labels.items()}
-        return Batch(**{**moved, "labels": labels})
+        for asked in ("labels", "said"):
+            moved[asked] = {name: tuple(each.to(device) for each in pair) for name, pair in moved[asked].items()}
+        return Batch(**moved)
 
 
 def collate(samples: Sequence[Sample], vocabulary: Vocabulary) -> Batch:
     """Return the batch of these samples, those of one size next to each other."""
-    samples = sorted(samples, key=lambda sample: (sample.grid, len(sample.answer)))
+    samples = [even for _, alike in groupby(sorted(samples, key=_grid), _grid) for even in _padded(list(alike))]
     looks = [_looks(sample) for sample in samples]
     orders = [np.concatenate(look) for look in looks]
     token_ids: list[int] = []
@@ -78,7 +81,8 @@ def collate(samples: Sequence[Sample], vocabulary: Vocabulary) -> Batch:
         rows, columns = sample.grid
         before, after = vocabulary.chat(sample.prompt)
         image_start, num_image = len(token_ids) + len(before), rows * columns
-        ids = [*before, *[vocabulary.image] * num_image, *after, *sample.answer[:-1].tolist()]
+        said = np.where(sample.answer[:-1] == IGNORED, vocabulary.padding, sample.answer[:-1])
+        ids = [*before, *[vocabulary.image] * num_image, *after, *said.tolist()]
         image_index.append(image_start + order)
         images.append(_squares(sample.image)[order].reshape(-1, PATCH * PATCH))
         by_square = vision_positions(MERGE * rows, MERGE * columns, MERGE).view(num_image, -1, 2)
@@ -100,10 +104,25 @@ def collate(samples: Sequence[Sample], vocabulary: Vocabulary) -> Batch:
         answer_index=torch.from_numpy(np.concatenate(answer_index)),
         answer=torch.from_numpy(np.concatenate([sample.answer for sample in samples])),
         guide=torch.from_numpy(np.concatenate(guide)),
-        labels=_labels(samples, orders),
+        labels=_labels([(len(order), sample.labels, order) for sample, order in zip(samples, orders, strict=True)]),
+        said=_labels([(len(each.answer), each.said, np.arange(len(each.answer))) for each in samples]),
         num_samples=len(samples),
         is_layout=samples[0].prompt == LAYOUT_PROMPT,
     )
+
+
+def _grid(sample: Sample) -> tuple[int, int]:
+    return sample.grid
+
+
+def _padded(samples: list[Sample]) -> list[Sample]:
+    """Return the samples with answers of one length, so that all can be computed as one."""
+    longest = max(len(sample.answer) for sample in samples)
+
+    def padded(values: NDArray[np.int64]) -> NDArray[np.int64]:
+        return np.pad(values, (0, longest - len(values)), constant_values=IGNORED)
+
+    return [replace(each, answer=padded(each.answer), guide=padded(each.guide)) for each in samples]
 
 
 def _looks(sample: Sample) -> list[NDArray[np.int64]]:
@@ -127,15 +146,21 @@ def _runs(values: Sequence[T]) -> tuple[tuple[int, T], ...]:
     return tuple((len(list(run)), value) for value, run in groupby(values))
 
 
-def _labels(samples: Sequence[Sample], orders: Sequence[NDArray[np.int64]]) -> dict[str, tuple[Tensor, Tensor]]:
+def _labels(
+    asked_of: Sequence[tuple[int, dict[str, NDArray[np.int64]], NDArray[np.int64]]],
+) -> dict[str, tuple[Tensor, Tensor]]:
+    """Return by head which tokens are asked, those of which a class is known, and their classes. asked_of: how many
+    tokens each sample has, their labels, and which of these stands at each place."""
     found: dict[str, tuple[list[NDArray[np.int64]], list[NDArray[np.int64]]]] = {}
     first = 0
-    for sample, order in zip(samples, orders, strict=True):
-        for name, classes in sample.labels.items():
+    for count, labels, order in asked_of:
+        for name, classes in labels.items():
             asked, known = found.setdefault(name, ([], []))
-            asked.append(np.arange(first, first + len(order)))
-            known.append(classes[order])
-        first += len(order)
+            here = classes[order[: len(classes)]]
+            told = (here != IGNORED).any(axis=1)
+            asked.append(first + np.flatnonzero(told))
+            known.append(here[told])
+        first += count
     return {
         name: (torch.from_numpy(np.concatenate(asked)), torch.from_numpy(np.concatenate(known)))
         for name, (asked, known) in found.items()

@@ -6,10 +6,13 @@ from dataclasses import dataclass
 from typing import get_args
 
 from sample_data.training.truth import BlockType
+from sample_data.training.vocabulary import NUMBERS
 
 BLOCK_TYPES: tuple[BlockType, ...] = get_args(BlockType)
 IGNORED = -100
 MAX_RANK = 47
+EDGE_STEP = 4
+"""Thousandths of the page that are one class of an edge."""
 SLOT_WIDTH, SLOT_HEIGHT, SLOTS = 5, 10, 8
 """A square of 20 × 20 px holds 4 × 2 slots; each holds the middle of one character at most."""
 
@@ -31,18 +34,22 @@ class Head:
     spread: float = 0.0
 
 
-def heads(num_tokens: int) -> tuple[Head, ...]:
-    """Return the heads for a vocabulary of that size.
+def heads(num_inks: int) -> tuple[Head, ...]:
+    """Return the heads. num_inks: tokens that can stand on a page.
 
     characters: which token's ink has its middle in the slot. kinds: the block type of each patch. corners: whether a
-    block begins, and ends, in the square; offsets: at which px of it; ranks: the place in the reading order of the
-    block that begins there. places: the token's row and column.
+    block begins, and ends, in the square; offsets: at which px of it; ranks: the places in the reading order of the
+    blocks that begin and end there; links: the left and lower edge of the block before the one that begins there, and
+    where the one began that ends there; both are asked of what is said too, so that the two can be matched; edges:
+    where in the image the corners are. places: the token's row and column.
     """
     return (
-        Head("characters", SLOTS, 1 + num_tokens, 1.0, rare=0.15),
+        Head("characters", SLOTS, 1 + num_inks, 1.0, rare=0.15),
         Head("kinds", 4, 1 + len(BLOCK_TYPES), 1.0, rare=0.3),
         Head("corners", 2, 2, 2.0, rare=0.1),
         Head("offsets", 4, 20, 1.0, spread=1.5),
-        Head("ranks", 1, MAX_RANK + 1, 1.0, spread=0.7),
+        Head("ranks", 2, MAX_RANK + 1, 0.5, spread=0.7, in_language=True),
+        Head("links", 4, len(NUMBERS) // EDGE_STEP, 1.0, spread=1.5, in_language=True),
+        Head("edges", 4, len(NUMBERS) // EDGE_STEP, 1.0, in_language=True, spread=1.0),
         Head("places", 2, 25, 0.3, in_language=True),
     )

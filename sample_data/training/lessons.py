@@ -6,8 +6,8 @@ A lesson follows from the seed and its number alone, whatever came before it: a 
 from __future__ import annotations
 
 import pickle
-from collections import defaultdict, deque
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from sample_data.training.batches import Batch, collate
 from sample_data.training.samples import Sample, Sampler
-from sample_data.training.scan import make_page
+from sample_data.training.scan import make_page, thinned
 from sample_data.training.truth import Block, TrainingPage
 from sample_data.training.vocabulary import Vocabulary
 
@@ -50,12 +50,14 @@ _BLOCK_SHARES = {
 class Stage:
     """Up to which step, and what share of the lessons are single lines, several lines, or whole blocks (the rest).
 
-    eyes_only: the ViT learns alone, from its heads: the language model would have nothing to go by yet.
+    layouts: whether there are any. eyes_only: the ViT learns alone, from its heads: the language model would have
+    nothing to go by yet.
     """
 
     until: float
     line: float
     lines: float
+    layouts: bool = True
     eyes_only: bool = False
 
 
@@ -65,7 +67,8 @@ class Plan:
 
     patches, samples: of text in a lesson, about and at most; text_parts: batches they make in a lesson without layouts,
     for there are two cores to keep busy. layout_every: lessons;
-    layout_pages: in each of those; quartered: the share of layouts of which the ViT sees quarters. pool: pages at hand;
+    layout_pages: in each of those; quartered: the share of layouts of which the ViT sees quarters; thinned: of those
+    with some blocks alone. pool: pages at hand;
     pages_per_lesson: how many of them are replaced.
     """
 
@@ -75,6 +78,7 @@ class Plan:
     layout_every: int
     layout_pages: int
     quartered: float
+    thinned: float
     pool: int
     pages_per_lesson: float
     stages: tuple[Stage, ...]
@@ -100,28 +104,24 @@ class Teacher:
         else:
             texts = self._blocks(rng, pages)
         layouts: list[Sample] = []
-        if step % self._plan.layout_every == 0:
+        if stage.layouts and step % self._plan.layout_every == 0:
             chosen = rng.choice(len(pages), self._plan.layout_pages, replace=False)
             in_quarters = bool(rng.uniform() < self._plan.quartered)
-            layouts = [self._sampler.layout(pages[index], in_quarters=in_quarters) for index in chosen]
+            shown = [thinned(rng, pages[i]) if rng.uniform() < self._plan.thinned else pages[i] for i in chosen]
+            layouts = [self._sampler.layout(page, in_quarters=in_quarters) for page in shown]
         num_parts = 1 if layouts else self._plan.text_parts
         by_core = [texts[number::num_parts] for number in range(num_parts)]
         parts = [part for part in (layouts, *by_core) if part]
         return [collate(part, self._vocabulary) for part in parts]
 
     def _fragments(self, rng: np.random.Generator, pages: Sequence[TrainingPage], num_lines: int) -> list[Sample]:
-        """Return pieces of one width and so many lines; single lines of one height, for one large batch."""
+        """Return pieces of one width and so many lines."""
         width = int(np.exp(rng.uniform(np.log(60), np.log(900))))
-        drawn: dict[tuple[int, int], list[Sample]] = defaultdict(list)
-        for _ in range(2 * self._plan.samples):
-            sample = self._fragment(rng, pages[rng.integers(len(pages))], num_lines, width)
-            if sample is None:
-                continue
-            alike = drawn[sample.grid if num_lines == 1 else (0, 0)]
-            alike.append(sample)
-            if sum(each.num_patches for each in alike) >= self._plan.patches or len(alike) == self._plan.samples:
-                return alike
-        return max(drawn.values(), key=len)
+
+        def draw() -> Sample | None:
+            return self._fragment(rng, pages[rng.integers(len(pages))], num_lines, width)
+
+        return self._filled(draw)
 
     def _fragment(self, rng: np.random.Generator, page: TrainingPage, num_lines: int, width: int) -> Sample | None:
         """Return some lines of a text in a window of that width that begins with a word."""
@@ -137,15 +137,24 @@ class Teacher:
 
     def _blocks(self, rng: np.random.Generator, pages: Sequence[TrainingPage]) -> list[Sample]:
         """Return whole blocks, common and rare ones."""
-        samples: list[Sample] = []
-        left = self._plan.patches
-        while left > 0 and len(samples) < self._plan.samples:
+
+        def draw() -> Sample | None:
             page = pages[rng.integers(len(pages))]
             kind = rng.choice(list(_BLOCK_SHARES), p=list(_BLOCK_SHARES.values()))
             blocks = [block for block in page.blocks if block.type == kind]
-            if blocks:
-                samples.append(self._sampler.block(page, blocks[rng.integers(len(blocks))], rng))
-                left -= samples[-1].num_patches
+            return self._sampler.block(page, blocks[rng.integers(len(blocks))], rng) if blocks else None
+
+        return self._filled(draw)
+
+    def _filled(self, draw: Callable[[], Sample | None]) -> list[Sample]:
+        """Return as many samples as make a lesson."""
+        samples: list[Sample] = []
+        left = self._plan.patches
+        while left > 0 and len(samples) < self._plan.samples:
+            sample = draw()
+            if sample is not None:
+                samples.append(sample)
+                left -= sample.num_patches
         return samples
 
 

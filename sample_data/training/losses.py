@@ -9,44 +9,67 @@ from torch.nn import functional as F
 from sample_data.training.batches import Batch
 from sample_data.training.heads import IGNORED, Head
 from sample_data.training.model import ReadingModel
+from sample_data.training.vocabulary import NUMBERS
 
 GUIDE_WEIGHT = 0.3
+NUMBER_SPREAD = 2.0
+"""Of a layout's numbers over their neighbours, as a standard deviation."""
 
 
 def losses(model: ReadingModel, heads: tuple[Head, ...], batch: Batch, *, eyes_only: bool = False) -> dict[str, Tensor]:
     """Return the losses of a batch by name, each with its weight: their sum is what to make small."""
     vision = model.see(batch)
-    found = _head_losses(model, [head for head in heads if not head.in_language], batch, vision)
+    found = _head_losses(model, [head for head in heads if not head.in_language], batch.labels, vision)
     if eyes_only:
         return found
     seen = model(batch, vision)
-    found |= _head_losses(model, [head for head in heads if head.in_language], batch, seen.image)
-    found["answer"] = F.cross_entropy(seen.logits.float(), batch.answer)
+    in_language = [head for head in heads if head.in_language]
+    found |= _head_losses(model, in_language, batch.labels, seen.image)
+    said = _head_losses(model, in_language, batch.said, seen.said)
+    found |= {f"said_{name}": loss for name, loss in said.items()}
+    found["answer"] = _answer_loss(seen.logits.float(), batch.answer)
     guided = batch.guide != IGNORED
     if guided.any():
         found["guide"] = -GUIDE_WEIGHT * torch.stack([logs[guided].mean() for logs in seen.guides]).mean()
     return found
 
 
-def _head_losses(model: ReadingModel, heads: list[Head], batch: Batch, image: Tensor) -> dict[str, Tensor]:
-    """Return the losses of these heads by name, with their weights. image: image tokens, [tokens, width]."""
+def _answer_loss(logits: Tensor, answer: Tensor) -> Tensor:
+    """The cross-entropy of what is said; of a layout's numbers, which are the last tokens, with near ones in part."""
+    first_number = logits.shape[1] - len(NUMBERS)
+    is_number = answer >= first_number
+    loss = F.cross_entropy(logits, torch.where(is_number, IGNORED, answer), ignore_index=IGNORED, reduction="sum")
+    if is_number.any():
+        wanted = F.pad(_near(answer[is_number] - first_number, len(NUMBERS), NUMBER_SPREAD), (first_number, 0))
+        loss = loss + F.cross_entropy(logits[is_number], wanted, reduction="sum")
+    return loss / (answer != IGNORED).sum()
+
+
+def _near(labels: Tensor, num_classes: int, spread: float) -> Tensor:
+    """Return for each label the shares of the classes near to it, [labels, classes]."""
+    distance = (torch.arange(num_classes, device=labels.device) - labels[:, None]) / spread
+    return (-(distance**2) / 2).softmax(-1)
+
+
+def _head_losses(
+    model: ReadingModel, heads: list[Head], labels: dict[str, tuple[Tensor, Tensor]], tokens: Tensor
+) -> dict[str, Tensor]:
+    """Return the losses of these heads by name, with their weights. labels: as in Batch. tokens: [tokens, width]."""
     found = {}
     for head in heads:
-        if head.name in batch.labels:
-            asked, classes = batch.labels[head.name]
-            scores = model.heads[head.name](image[asked]).float().view(-1, head.num_classes)
+        if head.name in labels:
+            asked, classes = labels[head.name]
+            scores = model.heads[head.name](tokens[asked]).float().view(-1, head.num_classes)
             found[head.name] = head.weight * _head_loss(head, scores, classes.flatten())
     return found
 
 
 def _head_loss(head: Head, scores: Tensor, labels: Tensor) -> Tensor:
     """scores: [n, classes]. labels: [n], those to be left out IGNORED."""
-    classes = torch.arange(head.num_classes, device=scores.device)
     if head.spread:
         known = labels != IGNORED
         if not known.any():
             return scores.sum() * 0.0
-        distance = (classes - labels[known, None]) / head.spread
-        return F.cross_entropy(scores[known], (-(distance**2) / 2).softmax(-1))
-    weights = torch.where(classes == 0, head.rare, 1.0)
+        return F.cross_entropy(scores[known], _near(labels[known], head.num_classes, head.spread))
+    weights = torch.where(torch.arange(head.num_classes, device=scores.device) == 0, head.rare, 1.0)
     return F.cross_entropy(scores, labels, weights, ignore_index=IGNORED)

@@ -7,6 +7,7 @@ Source: transformers' `modeling_qwen2_vl`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -22,6 +23,7 @@ from batchocr.model.rope import (
 )
 from sample_data.training.batches import Batch, Runs
 from sample_data.training.heads import Head
+from sample_data.training.vocabulary import NUMBERS
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,14 +36,14 @@ class Shape:
     vision_heads: int = 4
     mlp_ratio: int = 3
     width: int = 128
-    depth: int = 4
+    depth: int = 5
     num_heads: int = 4
     mlp_width: int = 384
     rope_theta: float = 30.0
     mrope_section: tuple[int, int, int] = (2, 6, 8)
     patch: int = 10
     merge: int = 2
-    guided: tuple[int, ...] = (1, 2)
+    guided: tuple[int, ...] = (1, 2, 3)
 
     @property
     def head_dim(self) -> int:
@@ -50,12 +52,13 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a forward pass of the language model shows. logits: [answer tokens, vocabulary]. image: its image tokens
-    after two layers, [image tokens, width]. guides: for each guided layer the log of its first head's attention from
-    each answer token to the one it should look at, [answer tokens]; 0 where there is none."""
+    """What a forward pass of the language model shows. logits: [answer tokens, vocabulary]. image, said: its image
+    tokens and its answer tokens after three layers, [tokens, width]. guides: for each guided layer the log of its first
+    head's attention from each answer token to the one it should look at, [answer tokens]; 0 where there is none."""
 
     logits: Tensor
     image: Tensor
+    said: Tensor
     guides: list[Tensor]
 
 
@@ -209,6 +212,9 @@ class ReadingModel(nn.Module):
             scale = 0.5 if name.endswith(("proj.weight", "fc2.weight")) and "_proj" not in name else 1.0
             scale = 0.5 if name.endswith(("o_proj.weight", "down_proj.weight", "lm_head.weight")) else scale
             nn.init.normal_(parameter, std=scale * parameter.shape[1] ** -0.5)
+        with torch.no_grad():
+            for weight in (self.model.embed_tokens.weight, self.lm_head.weight):
+                weight[-len(NUMBERS) :] = _waves(len(NUMBERS), weight.shape[1]) * weight.std()
 
     def see(self, batch: Batch) -> Tensor:
         """Return what the ViT makes of the images, [image tokens, width]."""
@@ -224,8 +230,13 @@ class ReadingModel(nn.Module):
             x, q, k = layer(x, cos, sin, attend)
             if number in self.shape.guided:
                 guides.append(attention_to(q[:, 0], k[:, 0], batch))
-            middle = x if number == 1 else middle
-        return Seen(self.lm_head(self.model.norm(x[batch.answer_index])), middle[batch.image_index], guides)
+            middle = x if number == 2 else middle
+        return Seen(
+            self.lm_head(self.model.norm(x[batch.answer_index])),
+            middle[batch.image_index],
+            middle[batch.answer_index],
+            guides,
+        )
 
     def _embedded(self, batch: Batch, vision: Tensor) -> Tensor:
         """Return the tokens' embeddings, an image's tokens as the ViT saw them. [tokens, width]."""
@@ -257,6 +268,14 @@ class ReadingModel(nn.Module):
         shape, device = self.shape, positions.device
         frequencies = inverse_frequencies(shape.head_dim, shape.rope_theta, device)
         return mrope_cos_sin(positions, frequencies, mrope_dimensions(shape.mrope_section, device))
+
+
+def _waves(count: int, width: int) -> Tensor:
+    """Return vectors of which those of near numbers are alike, [count, width]: waves of 20 to 2,000 numbers' length."""
+    lengths = torch.logspace(math.log10(20.0), math.log10(2000.0), width // 2)
+    angles = 2 * math.pi * torch.arange(count)[:, None] / lengths
+    mixed = nn.init.orthogonal_(torch.empty(width, width))
+    return 2**0.5 * torch.cat([angles.cos(), angles.sin()], dim=1) @ mixed
 
 
 class _Past:

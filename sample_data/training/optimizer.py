@@ -7,20 +7,22 @@ matrices one by one, which takes longer where they are small.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import torch
 from torch import Tensor, nn
 
 _COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 _NEWTON_SCHULZ_STEPS = 5
+_MATRICES_AT_ONCE = 8
 
 
 def orthogonalised(matrices: Tensor) -> Tensor:
     """Return roughly the nearest orthogonal matrices. matrices: [n, rows, columns]."""
     a, b, c = _COEFFICIENTS
     tall = matrices.shape[1] > matrices.shape[2]
-    x = (matrices.mT if tall else matrices).bfloat16()
+    x = (matrices.mT if tall else matrices).bfloat16().contiguous()
     x = x / (x.norm(dim=(1, 2), keepdim=True) + 1e-7)
     for _ in range(_NEWTON_SCHULZ_STEPS):
         gram = x @ x.mT
@@ -29,10 +31,13 @@ def orthogonalised(matrices: Tensor) -> Tensor:
 
 
 class Muon(torch.optim.Optimizer):
-    """Momentum whose every step is made orthogonal, all matrices of one shape at once."""
+    """Momentum whose every step is made orthogonal, some matrices of one shape at once, on each of these threads."""
 
-    def __init__(self, parameters: Iterable[nn.Parameter], lr: float, momentum: float = 0.95) -> None:
+    def __init__(
+        self, parameters: Iterable[nn.Parameter], lr: float, threads: ThreadPoolExecutor, momentum: float = 0.95
+    ) -> None:
         super().__init__(parameters, {"lr": lr, "momentum": momentum})
+        self._threads = threads
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:
@@ -41,11 +46,22 @@ class Muon(torch.optim.Optimizer):
             for parameter in group["params"]:
                 if parameter.grad is not None:
                     by_shape[parameter.shape].append(parameter)
-            for shape, parameters in by_shape.items():
-                updates = orthogonalised(torch.stack([self._momentum(each, group["momentum"]) for each in parameters]))
-                scale = -group["lr"] * max(1.0, shape[0] / shape[1]) ** 0.5
+            alike = [
+                parameters[first : first + _MATRICES_AT_ONCE]
+                for parameters in by_shape.values()
+                for first in range(0, len(parameters), _MATRICES_AT_ONCE)
+            ]
+            for parameters, updates in zip(alike, self._threads.map(self._updates, alike), strict=True):
+                rows, columns = parameters[0].shape
+                scale = -group["lr"] * max(1.0, rows / columns) ** 0.5
                 for parameter, update in zip(parameters, updates, strict=True):
                     parameter.add_(update, alpha=scale)
+
+    @torch.no_grad()
+    def _updates(self, parameters: Sequence[Tensor]) -> Tensor:
+        """Return the directions of matrices of one shape, [n, rows, columns]."""
+        momentum = self.param_groups[0]["momentum"]
+        return orthogonalised(torch.stack([self._momentum(each, momentum) for each in parameters]))
 
     def _momentum(self, parameter: Tensor, momentum: float) -> Tensor:
         """Nesterov's: the gradient, and the running mean that holds it already."""
@@ -56,7 +72,9 @@ class Muon(torch.optim.Optimizer):
         return parameter.grad.lerp(state["mean"], momentum)
 
 
-def optimizers(model: nn.Module, muon_lr: float, adam_lr: float) -> tuple[Muon, torch.optim.AdamW]:
+def optimizers(
+    model: nn.Module, muon_lr: float, adam_lr: float, threads: ThreadPoolExecutor
+) -> tuple[Muon, torch.optim.AdamW]:
     """Return the two optimisers that share the model's weights.
 
     The merger's matrices are AdamW's too: to make the largest of them orthogonal costs as much as all others together.
@@ -65,4 +83,4 @@ def optimizers(model: nn.Module, muon_lr: float, adam_lr: float) -> tuple[Muon, 
     for name, parameter in model.named_parameters():
         is_matrix = parameter.ndim == 2 and name.startswith(("visual.blocks", "model.layers"))
         (matrices if is_matrix else others).append(parameter)
-    return Muon(matrices, muon_lr), torch.optim.AdamW(others, adam_lr, betas=(0.9, 0.98), weight_decay=0.0)
+    return Muon(matrices, muon_lr, threads), torch.optim.AdamW(others, adam_lr, betas=(0.9, 0.98), weight_decay=0.0)

@@ -6,17 +6,24 @@ auxiliary losses, what stands in each square.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
 from batchocr.model.preprocess import smart_resize
-from sample_data.training.heads import BLOCK_TYPES, IGNORED, MAX_RANK, SLOT_HEIGHT, SLOT_WIDTH, SLOTS
+from sample_data.training.heads import BLOCK_TYPES, EDGE_STEP, IGNORED, MAX_RANK, SLOT_HEIGHT, SLOT_WIDTH, SLOTS
 from sample_data.training.table import ROW_END
 from sample_data.training.truth import Block, TrainingPage, ink_box
-from sample_data.training.vocabulary import FORMULA_PROMPT, LAYOUT_PROMPT, TABLE_PROMPT, TEXT_PROMPT, Vocabulary
+from sample_data.training.vocabulary import (
+    FORMULA_PROMPT,
+    LAYOUT_PROMPT,
+    NUMBERS,
+    TABLE_PROMPT,
+    TEXT_PROMPT,
+    Vocabulary,
+)
 
 PATCH, MERGE = 10, 2
 SQUARE = PATCH * MERGE
@@ -36,8 +43,9 @@ class Sample:
     """An image, a question and its answer.
 
     image: uint8 [h, w], multiples of SQUARE. answer: token ids, the end token too. guide: for each of them the image
-    token that holds its ink, or IGNORED. labels: by head, [image tokens, slots]. in_quarters: the ViT sees each quarter
-    of the image by itself: what begins where can mostly be told from near by, at a third of the cost.
+    token that holds its ink, or IGNORED. labels, said: by head, of the image's tokens and of the answer's,
+    [tokens, slots]. in_quarters: the ViT sees each quarter of the image by itself: what begins where can
+    mostly be told from near by, at a third of the cost.
     """
 
     image: NDArray[np.uint8]
@@ -45,6 +53,7 @@ class Sample:
     answer: NDArray[np.int64]
     guide: NDArray[np.int64]
     labels: dict[str, NDArray[np.int64]]
+    said: dict[str, NDArray[np.int64]] = field(default_factory=dict)
     in_quarters: bool = False
 
     @property
@@ -85,14 +94,25 @@ class Sampler:
         side = image.shape[0] // SQUARE
         tokens: list[str] = []
         guide: list[int] = []
-        for block, (x0, y0, x1, y1) in zip(page.blocks, boxes, strict=True):
+        ranks: list[tuple[int, ...]] = []
+        links: list[tuple[int, ...]] = []
+        before = (0, 0)
+        for rank, (block, (x0, y0, x1, y1)) in enumerate(zip(page.blocks, boxes, strict=True)):
             start, end = (y * side // 1000 * side + x * side // 1000 for x, y in ((x0, y0), (x1, y1)))
-            tokens += ["<|box_start|>", *f"{x0:03d} {y0:03d} {x1:03d} {y1:03d}", "<|box_end|>"]
-            guide += [start] * 9 + [end] * 7 + [IGNORED]
+            left, top, right, bottom = (NUMBERS[edge] for edge in (x0, y0, x1, y1))
+            tokens += ["<|box_start|>", left, " ", top, " ", right, " ", bottom, "<|box_end|>"]
+            guide += [start] * 5 + [end] * 3 + [IGNORED]
             tokens += ["<|ref_start|>", block.type, "<|ref_end|>", "<|rotate_up|>", "\n"]
             guide += [start, start, IGNORED, IGNORED, IGNORED]
+            ranks += [2 * (min(rank, MAX_RANK),)] * 14
+            links += [(*before, IGNORED, IGNORED)] * 5 + [(*before, x0 // EDGE_STEP, y0 // EDGE_STEP)] * 9
+            before = (x0 // EDGE_STEP, y1 // EDGE_STEP)
         labels = _layout_labels(image.shape[0], page.blocks, boxes)
-        return replace(self._sample(image, LAYOUT_PROMPT, tokens, guide, labels), in_quarters=in_quarters)
+        return replace(
+            self._sample(image, LAYOUT_PROMPT, tokens, guide, labels),
+            said={"ranks": np.array([*ranks, 2 * (IGNORED,)]), "links": np.array([*links, 4 * (IGNORED,)])},
+            in_quarters=in_quarters,
+        )
 
     def block(self, page: TrainingPage, block: Block, rng: np.random.Generator) -> Sample:
         """Return the question about a block, cropped about as a layout would have it."""
@@ -172,7 +192,9 @@ def _layout_labels(
     kinds = np.zeros((side // PATCH, side // PATCH), dtype=np.int64)
     corners = np.zeros((squares * squares, 2), dtype=np.int64)
     offsets = np.full((squares * squares, 4), IGNORED)
-    ranks = np.full((squares * squares, 1), IGNORED)
+    ranks = np.full((squares * squares, 2), IGNORED)
+    edges, links = (np.full((squares * squares, 4), IGNORED) for _ in range(2))
+    before = (0, 0)
     for rank, (block, (x0, y0, x1, y1)) in enumerate(zip(blocks, boxes, strict=True)):
         left, top, right, bottom = (round(value / units / PATCH) for value in (x0, y0, x1, y1))
         kinds[top : max(bottom, top + 1), left : max(right, left + 1)] = 1 + BLOCK_TYPES.index(block.type)
@@ -180,12 +202,15 @@ def _layout_labels(
             column, row = int(x / units), int(y / units)
             square = row // SQUARE * squares + column // SQUARE
             corners[square, corner] = 1
-            if corner == 0:
-                ranks[square] = min(rank, MAX_RANK)
+            ranks[square, corner] = min(rank, MAX_RANK)
+            links[square, 2 * corner : 2 * corner + 2] = (x0 // EDGE_STEP, y0 // EDGE_STEP) if corner else before
             offsets[square, 2 * corner : 2 * corner + 2] = column % SQUARE, row % SQUARE
+            edges[square, 2 * corner : 2 * corner + 2] = x // EDGE_STEP, y // EDGE_STEP
+        before = (x0 // EDGE_STEP, y1 // EDGE_STEP)
     by_square = kinds.reshape(squares, MERGE, squares, MERGE).transpose(0, 2, 1, 3).reshape(-1, MERGE * MERGE)
     places = np.stack(np.divmod(np.arange(squares * squares), squares), axis=1)
-    return {"kinds": by_square, "corners": corners, "offsets": offsets, "ranks": ranks, "places": places}
+    marked = {"corners": corners, "offsets": offsets, "ranks": ranks, "links": links, "edges": edges}
+    return {"kinds": by_square, **marked, "places": places}
 
 
 def _trimmed(chosen: list[int], block: Block) -> list[int]:

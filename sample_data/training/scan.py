@@ -1,4 +1,4 @@
-"""Renders a page as the product would see it, and ages it: as it is, as a scan, as a fax."""
+"""Renders a page as the product would see it, and ages some as scanners and fax machines do."""
 
 from __future__ import annotations
 
@@ -33,24 +33,34 @@ def render(sheet: Sheet) -> TrainingPage:
     return TrainingPage(image, tuple(moved(block, matrix) for block in sheet.blocks))
 
 
+def thinned(rng: np.random.Generator, page: TrainingPage) -> TrainingPage:
+    """Return the page with some of its blocks painted over: the fewer there are, the sooner the next one is found."""
+    num_kept = 1 + int(len(page.blocks) * rng.uniform() ** 2)
+    kept = set(rng.choice(len(page.blocks), num_kept, replace=False).tolist())
+    image = page.image.copy()
+    paper = np.median(image[::16, ::16])
+    for number, block in enumerate(page.blocks):
+        if number not in kept:
+            x0, y0, x1, y1 = (max(0, round(value)) for value in block.box)
+            image[y0:y1, x0:x1] = paper
+    return TrainingPage(image, tuple(block for number, block in enumerate(page.blocks) if number in kept))
+
+
 def _aged(rng: np.random.Generator, page: TrainingPage) -> TrainingPage:
-    """Return the page as it is (half of them), greyer and grainier, or in black and white; some a little askew."""
-    kind = rng.choice(3, p=(0.55, 0.37, 0.08))
+    """Return the page as it is (most are), as a scanner leaves it (greyer, grainier, askew), or in black and white."""
+    kind = rng.choice(3, p=(0.66, 0.27, 0.07))
     if kind == 0:
         return page
     if rng.uniform() < 0.6:
-        page = _skewed(page, float(np.clip(rng.normal(0, 0.4), -0.95, 0.95)))
-    image = Image.fromarray(page.image)
-    if rng.uniform() < 0.3:
-        image = _resampled(image, rng.uniform(0.55, 0.9))
+        page = _skewed(page, float(np.clip(rng.normal(0, 0.35), -0.95, 0.95)))
     if kind == 2:
-        threshold = rng.uniform(120, 190)
-        return TrainingPage(np.where(np.asarray(image) > threshold, np.uint8(255), np.uint8(0)), page.blocks)
-    if rng.uniform() < 0.5:
-        image = image.filter(ImageFilter.GaussianBlur(rng.uniform(0.3, 0.9)))
+        return TrainingPage(np.where(page.image > rng.uniform(120, 190), np.uint8(255), np.uint8(0)), page.blocks)
+    image = Image.fromarray(page.image)
+    if rng.uniform() < 0.4:
+        image = image.filter(ImageFilter.GaussianBlur(rng.uniform(0.3, 0.8)))
     pixels = _on_paper(rng, np.asarray(image))
     if rng.uniform() < 0.5:
-        pixels = _through_jpeg(pixels, int(rng.integers(35, 90)))
+        pixels = _through_jpeg(pixels, int(rng.integers(45, 90)))
     return TrainingPage(pixels, page.blocks)
 
 
@@ -62,12 +72,6 @@ def _skewed(page: TrainingPage, degrees: float) -> TrainingPage:
     centre = np.array([width / 2, height / 2])
     matrix = np.concatenate([turn, (centre - turn @ centre)[:, None]], axis=1)
     return TrainingPage(np.asarray(turned), tuple(moved(block, matrix) for block in page.blocks))
-
-
-def _resampled(image: Image.Image, share: float) -> Image.Image:
-    """Return the image as a scanner of that share of the resolution would have left it."""
-    small = image.resize((round(image.width * share), round(image.height * share)), Image.Resampling.BICUBIC)
-    return small.resize(image.size, Image.Resampling.BICUBIC)
 
 
 def _on_paper(rng: np.random.Generator, pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:

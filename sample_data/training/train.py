@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from sample_data.training.batches import Batch
-from sample_data.training.heads import heads
+from sample_data.training.heads import IGNORED, heads
 from sample_data.training.lessons import Lesson, Plan, load_lessons
 from sample_data.training.losses import losses
 from sample_data.training.model import ReadingModel, Shape
@@ -61,12 +61,12 @@ class Training:
         torch.manual_seed(seed)
         self.setting, self._folder, self._device, self._seed = setting, folder, device, seed
         self.vocabulary = Vocabulary()
-        self._heads = heads(len(self.vocabulary))
+        self._heads = heads(self.vocabulary.first_number)
         self.model = ReadingModel(shape or Shape(len(self.vocabulary)), self._heads).to(device)
-        self._optimizers = optimizers(self.model, setting.muon_lr, setting.adam_lr)
+        self._threads = ThreadPoolExecutor(setting.num_threads)
+        self._optimizers = optimizers(self.model, setting.muon_lr, setting.adam_lr, self._threads)
         self._rates = [group["lr"] for optimizer in self._optimizers for group in optimizer.param_groups]
         self.step, self._seconds, self._samples = 0, 0.0, 0
-        self._threads = ThreadPoolExecutor(setting.num_threads)
         folder.mkdir(parents=True, exist_ok=True)
 
     def resume(self) -> None:
@@ -122,9 +122,13 @@ class Training:
         groups = [group for optimizer in self._optimizers for group in optimizer.param_groups]
         for group, peak in zip(groups, self._rates, strict=True):
             group["lr"] = peak * rate
-        num_tokens = sum(len(batch.answer) for batch in lesson if not batch.is_layout)
+        num_answers = [int((batch.answer != IGNORED).sum()) for batch in lesson]
+        num_in_texts = sum(count for count, batch in zip(num_answers, lesson, strict=True) if not batch.is_layout)
         layout_share = self.setting.layout_share
-        shares = [layout_share if batch.is_layout else len(batch.answer) / num_tokens for batch in lesson]
+        shares = [
+            layout_share if batch.is_layout else count / num_in_texts
+            for count, batch in zip(num_answers, lesson, strict=True)
+        ]
         found: dict[str, float] = defaultdict(float)
         # Each batch on one core: two cores in every operation would wait for each other all the time.
         results = self._threads.map(self._gradients, lesson, shares)
