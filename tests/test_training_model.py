@@ -18,7 +18,7 @@ from sample_data.training.batches import Batch, collate
 from sample_data.training.export import checkpoint_weights, export
 from sample_data.training.heads import heads
 from sample_data.training.lessons import Plan, Stage, Teacher, load_lessons
-from sample_data.training.losses import _answer_loss, losses
+from sample_data.training.losses import answer_losses, losses
 from sample_data.training.model import ReadingModel, Shape
 from sample_data.training.samples import Sampler, resized, thousandths
 from sample_data.training.scan import make_page
@@ -199,7 +199,7 @@ def test_a_number_close_to_the_right_one_costs_less_than_a_far_one() -> None:
     def cost(said: int) -> float:
         logits = torch.zeros(1, len(VOCABULARY))
         logits[0, said] = 10.0
-        return float(_answer_loss(logits, torch.tensor([right])))
+        return float(answer_losses(logits, torch.tensor([right]))["numbers"])
 
     assert cost(right) < cost(right + 2) < cost(right + 20)
     assert cost(right + 20) == pytest.approx(cost(VOCABULARY.end), abs=1e-3)

@@ -27,22 +27,23 @@ def losses(model: ReadingModel, heads: tuple[Head, ...], batch: Batch, *, eyes_o
     found |= _head_losses(model, in_language, batch.labels, seen.image)
     said = _head_losses(model, in_language, batch.said, seen.said)
     found |= {f"said_{name}": loss for name, loss in said.items()}
-    found["answer"] = _answer_loss(seen.logits.float(), batch.answer)
+    found |= answer_losses(seen.logits.float(), batch.answer)
     guided = batch.guide != IGNORED
     if guided.any():
         found["guide"] = -GUIDE_WEIGHT * torch.stack([logs[guided].mean() for logs in seen.guides]).mean()
     return found
 
 
-def _answer_loss(logits: Tensor, answer: Tensor) -> Tensor:
-    """The cross-entropy of what is said; of a layout's numbers, which are the last tokens, with near ones in part."""
+def answer_losses(logits: Tensor, answer: Tensor) -> dict[str, Tensor]:
+    """The cross-entropy of what is said; and apart, of a layout's numbers, which are the last tokens, near ones being
+    right in part."""
     first_number = logits.shape[1] - len(NUMBERS)
     is_number = answer >= first_number
-    loss = F.cross_entropy(logits, torch.where(is_number, IGNORED, answer), ignore_index=IGNORED, reduction="sum")
+    found = {"answer": F.cross_entropy(logits, torch.where(is_number, IGNORED, answer), ignore_index=IGNORED)}
     if is_number.any():
         wanted = F.pad(_near(answer[is_number] - first_number, len(NUMBERS), NUMBER_SPREAD), (first_number, 0))
-        loss = loss + F.cross_entropy(logits[is_number], wanted, reduction="sum")
-    return loss / (answer != IGNORED).sum()
+        found["numbers"] = F.cross_entropy(logits[is_number], wanted)
+    return found
 
 
 def _near(labels: Tensor, num_classes: int, spread: float) -> Tensor:

@@ -6,7 +6,7 @@ auxiliary losses, what stands in each square.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from sample_data.training.heads import BLOCK_TYPES, EDGE_STEP, IGNORED, MAX_RANK
 from sample_data.training.table import ROW_END
 from sample_data.training.truth import Block, TrainingPage, ink_box
 from sample_data.training.vocabulary import (
+    END,
     FORMULA_PROMPT,
     LAYOUT_PROMPT,
     NUMBERS,
@@ -92,27 +93,27 @@ class Sampler:
         height, width = page.image.shape
         boxes = [thousandths(block, width, height) for block in page.blocks]
         side = image.shape[0] // SQUARE
-        tokens: list[str] = []
-        guide: list[int] = []
-        ranks: list[tuple[int, ...]] = []
-        links: list[tuple[int, ...]] = []
+        told: list[tuple[str, int, tuple[int, ...], tuple[int, ...]]] = []  # token, guide, ranks, links
         before = (0, 0)
+
+        def plain(token: str) -> tuple[str, int, tuple[int, ...], tuple[int, ...]]:
+            return token, IGNORED, (IGNORED,) * 2, (IGNORED,) * 4
+
         for rank, (block, (x0, y0, x1, y1)) in enumerate(zip(page.blocks, boxes, strict=True)):
             start, end = (y * side // 1000 * side + x * side // 1000 for x, y in ((x0, y0), (x1, y1)))
-            left, top, right, bottom = (NUMBERS[edge] for edge in (x0, y0, x1, y1))
-            tokens += ["<|box_start|>", left, " ", top, " ", right, " ", bottom, "<|box_end|>"]
-            guide += [start] * 5 + [end] * 3 + [IGNORED]
-            tokens += ["<|ref_start|>", block.type, "<|ref_end|>", "<|rotate_up|>", "\n"]
-            guide += [start, start, IGNORED, IGNORED, IGNORED]
-            ranks += [2 * (min(rank, MAX_RANK),)] * 14
-            links += [(*before, IGNORED, IGNORED)] * 5 + [(*before, x0 // EDGE_STEP, y0 // EDGE_STEP)] * 9
+            ranks, begun = (min(rank, MAX_RANK),) * 2, (x0 // EDGE_STEP, y0 // EDGE_STEP)
+            left, top = ((NUMBERS[edge], start, ranks, (*before, IGNORED, IGNORED)) for edge in (x0, y0))
+            right, bottom = ((NUMBERS[edge], end, ranks, (IGNORED, IGNORED, *begun)) for edge in (x1, y1))
+            told += [plain("<|box_start|>"), left, plain(" "), top, plain(" "), right, plain(" "), bottom]
+            told += [plain("<|box_end|>"), plain("<|ref_start|>"), (block.type, start, *plain("")[2:])]
+            told += [plain(token) for token in ("<|ref_end|>", "<|rotate_up|>", "\n")]
             before = (x0 // EDGE_STEP, y1 // EDGE_STEP)
+        told.append(plain(END))
         labels = _layout_labels(image.shape[0], page.blocks, boxes)
-        return replace(
-            self._sample(image, LAYOUT_PROMPT, tokens, guide, labels),
-            said={"ranks": np.array([*ranks, 2 * (IGNORED,)]), "links": np.array([*links, 4 * (IGNORED,)])},
-            in_quarters=in_quarters,
-        )
+        tokens, guide, *said = zip(*told, strict=True)
+        answer = np.array(self._vocabulary.ids(tokens))
+        by_head = dict(zip(("ranks", "links"), map(np.array, said), strict=True))
+        return Sample(image, LAYOUT_PROMPT, answer, np.array(guide), labels, by_head, in_quarters)
 
     def block(self, page: TrainingPage, block: Block, rng: np.random.Generator) -> Sample:
         """Return the question about a block, cropped about as a layout would have it."""
@@ -140,6 +141,8 @@ class Sampler:
         _, y0, _, y1 = ink_box(places[chosen])
         y0, y1 = (np.array((y0, y1)) + rng.normal(0, 2.5, 2)).round().clip(0, page.image.shape[0])
         crop = page.image[int(y0) : max(int(y1), int(y0) + 12), max(left, 0) : left + width].copy()
+        if not crop.size:  # a scan askew has lost the edge of its paper
+            return None
         _paint_over_cut_characters(crop, block, chosen, left, float(y0))
         moved = places[chosen] - np.array((left, left, y0, 0), dtype=np.float32)
         tokens, moved = _with_line_breaks(block, chosen, moved)
@@ -162,18 +165,8 @@ class Sampler:
             if tokens[number] not in _PLACELESS:
                 characters[squares[number], slots[number]] = 1 + ids[number]
         guide = np.where(seen, squares, IGNORED)
-        return self._sample(image, prompt, list(tokens), guide.tolist(), {"characters": characters})
-
-    def _sample(
-        self,
-        image: NDArray[np.uint8],
-        prompt: str,
-        tokens: list[str],
-        guide: list[int],
-        labels: dict[str, NDArray[np.int64]],
-    ) -> Sample:
-        answer = np.array([*self._vocabulary.ids(tokens), self._vocabulary.end])
-        return Sample(image, prompt, answer, np.array([*guide, IGNORED]), labels)
+        answer = np.array([*ids, self._vocabulary.end])
+        return Sample(image, prompt, answer, np.append(guide, IGNORED), {"characters": characters})
 
 
 def thousandths(block: Block, width: int, height: int) -> tuple[int, int, int, int]:
