@@ -6,7 +6,9 @@ auxiliary losses, what stands in each square.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -92,28 +94,17 @@ class Sampler:
         image = resized(np.asarray(shown))
         height, width = page.image.shape
         boxes = [thousandths(block, width, height) for block in page.blocks]
-        side = image.shape[0] // SQUARE
-        told: list[tuple[str, int, tuple[int, ...], tuple[int, ...]]] = []  # token, guide, ranks, links
-        before = (0, 0)
-
-        def plain(token: str) -> tuple[str, int, tuple[int, ...], tuple[int, ...]]:
-            return token, IGNORED, (IGNORED,) * 2, (IGNORED,) * 4
-
-        for rank, (block, (x0, y0, x1, y1)) in enumerate(zip(page.blocks, boxes, strict=True)):
-            start, end = (y * side // 1000 * side + x * side // 1000 for x, y in ((x0, y0), (x1, y1)))
-            ranks, begun = (min(rank, MAX_RANK),) * 2, (x0 // EDGE_STEP, y0 // EDGE_STEP)
-            left, top = ((NUMBERS[edge], start, ranks, (*before, IGNORED, IGNORED)) for edge in (x0, y0))
-            right, bottom = ((NUMBERS[edge], end, ranks, (IGNORED, IGNORED, *begun)) for edge in (x1, y1))
-            told += [plain("<|box_start|>"), left, plain(" "), top, plain(" "), right, plain(" "), bottom]
-            told += [plain("<|box_end|>"), plain("<|ref_start|>"), (block.type, start, *plain("")[2:])]
-            told += [plain(token) for token in ("<|ref_end|>", "<|rotate_up|>", "\n")]
-            before = (x0 // EDGE_STEP, y1 // EDGE_STEP)
-        told.append(plain(END))
-        labels = _layout_labels(image.shape[0], page.blocks, boxes)
-        tokens, guide, *said = zip(*told, strict=True)
-        answer = np.array(self._vocabulary.ids(tokens))
-        by_head = dict(zip(("ranks", "links"), map(np.array, said), strict=True))
-        return Sample(image, LAYOUT_PROMPT, answer, np.array(guide), labels, by_head, in_quarters)
+        answer = _layout_answer(page.blocks, boxes, image.shape[0] // SQUARE)
+        tokens, guide, ranks, links = zip(*answer, strict=True)
+        return Sample(
+            image,
+            LAYOUT_PROMPT,
+            np.array(self._vocabulary.ids(tokens)),
+            np.array(guide),
+            _layout_labels(image.shape[0], page.blocks, boxes),
+            {"ranks": np.array(ranks), "links": np.array(links)},
+            in_quarters,
+        )
 
     def block(self, page: TrainingPage, block: Block, rng: np.random.Generator) -> Sample:
         """Return the question about a block, cropped about as a layout would have it."""
@@ -175,6 +166,32 @@ def thousandths(block: Block, width: int, height: int) -> tuple[int, int, int, i
     low = np.floor((1000 * x0 / width, 1000 * y0 / height)).clip(0, 998).astype(int)
     high = np.ceil((1000 * x1 / width, 1000 * y1 / height)).clip(low + 1, 999).astype(int)
     return int(low[0]), int(low[1]), int(high[0]), int(high[1])
+
+
+class _Told(NamedTuple):
+    """A token of a layout, the image token that says what it is, and its classes for the heads of these names."""
+
+    token: str
+    guide: int = IGNORED
+    ranks: tuple[int, ...] = (IGNORED,) * 2
+    links: tuple[int, ...] = (IGNORED,) * 4
+
+
+def _layout_answer(blocks: Sequence[Block], boxes: Sequence[tuple[int, int, int, int]], side: int) -> list[_Told]:
+    """Return the layout of these blocks. side: of the layout image, squares."""
+    told = []
+    before = (0, 0)
+    for rank, (block, (x0, y0, x1, y1)) in enumerate(zip(blocks, boxes, strict=True)):
+        start, end = (y * side // 1000 * side + x * side // 1000 for x, y in ((x0, y0), (x1, y1)))
+        ranks, begun = (min(rank, MAX_RANK),) * 2, (x0 // EDGE_STEP, y0 // EDGE_STEP)
+        left, top = (_Told(NUMBERS[edge], start, ranks, (*before, IGNORED, IGNORED)) for edge in (x0, y0))
+        right, bottom = (_Told(NUMBERS[edge], end, ranks, (IGNORED, IGNORED, *begun)) for edge in (x1, y1))
+        space = _Told(" ")
+        told += [_Told("<|box_start|>"), left, space, top, space, right, space, bottom, _Told("<|box_end|>")]
+        told += [_Told("<|ref_start|>"), _Told(block.type, start), _Told("<|ref_end|>")]
+        told += [_Told("<|rotate_up|>"), _Told("\n")]
+        before = (x0 // EDGE_STEP, y1 // EDGE_STEP)
+    return [*told, _Told(END)]
 
 
 def _layout_labels(
