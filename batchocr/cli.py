@@ -236,13 +236,15 @@ def _stop_on_signals(stop: StopSwitch) -> Iterator[None]:
         request("terminated", EXIT_STOPPED, "")
 
     def request(reason: StopReason, exit_code: int, remark: str) -> None:
+        is_first = stop.reason is None
         stop.request(reason)
-        requested = event("stop_requested", reason=reason)
         if stop.reading:
-            logger.info("%s: stopping once the pages in flight are finished%s", reason, remark, extra=requested)
-            return
-        logger.info("%s before the first page: run the same command again to start", reason, extra=requested)
-        os._exit(exit_code)
+            how = "stopping once the pages in flight are finished"
+            logger.info("%s: %s%s", reason, how, remark, extra=event("stop_requested", reason=reason))
+        elif is_first:
+            stopped = event("run_stopped", exit_code=exit_code)
+            logger.info("%s before the first page: run the same command again to start", reason, extra=stopped)
+            raise SystemExit(exit_code)
 
     def end_at_once(_number: int, _frame: FrameType | None) -> None:
         # Nothing is tidied up, for that could wait minutes for a step on a CPU: a journal may end in a torn line, and

@@ -218,8 +218,9 @@ class Pipeline:
                 task.worker.send(Completions(task_id, answers))
 
     def _take_back(self, loss: Loss) -> None:
-        """Begin a lost worker's tasks again; the one it died at only once more, those that merely waited always."""
-        untouched = loss.killed and not loss.worker.has_spoken  # as it was still starting
+        """Begin a lost worker's tasks again. The one it died at only once more; all, where it was at none, a few times;
+        those of a worker that was killed before it had said a word, and those that merely waited, always."""
+        untouched = loss.killed and not loss.worker.has_spoken
         # give_back puts each before the others: the last first keeps their order.
         for task_id in sorted(loss.task_ids, reverse=True):
             key = self._end_task(task_id).key

@@ -159,13 +159,17 @@ def test_a_signal_ends_the_run_in_good_order_and_says_how_to_go_on(number: signa
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 75)], ids=lambda value: str(value))
 def test_a_signal_before_the_first_page_ends_the_run_at_once(number: signal.Signals, code: int) -> None:
-    process = start("print('listing', flush=True); sys.stdin.read()", *RUN)
+    body = "print('listing', flush=True)\n    try: sys.stdin.read()\n    finally: print('put in order', flush=True)"
+    process = start(body, *RUN, "--log-format", "json")
     assert process.stdout is not None
     process.stdout.readline()
     process.send_signal(number)
+    assert process.stdout.readline() == "put in order\n"
     exit_code, stderr = ended(process)
     assert exit_code == code
-    assert "before the first page: run the same command again to start" in stderr
+    said = json.loads(stderr)
+    assert (said["event"], said["exit_code"]) == ("run_stopped", code)
+    assert "before the first page: run the same command again to start" in said["message"]
 
 
 def test_a_second_interrupt_ends_the_run_at_once() -> None:

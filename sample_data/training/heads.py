@@ -1,4 +1,4 @@
-"""The auxiliary heads: what they say of each image token. They are thrown away after training."""
+"""The auxiliary heads: what they say of image tokens, and of an answer's. They are thrown away after training."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ SLOT_WIDTH, SLOT_HEIGHT, SLOTS = 5, 10, 8
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """A linear head on image tokens. in_language: on those of the language model's middle, not the ViT's last.
+    """A linear head on tokens. in_language: on those of the language model's middle, not the ViT's last.
 
     slots: answers a token. rare: how much less a class 0 counts than another, for most tokens hold nothing.
-    spread: of a class over its neighbours, as a standard deviation, where classes are px: near is better than far.
+    spread: of a class over its neighbours, as a standard deviation, where classes are lengths or ranks: near is better
+    than far.
     """
 
     name: str

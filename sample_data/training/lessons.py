@@ -46,6 +46,9 @@ _BLOCK_SHARES = {
 }
 
 
+_MAX_DRAWS = 5000
+
+
 @dataclass(frozen=True, slots=True)
 class Stage:
     """Up to which step, and what share of the lessons are single lines, several lines, or whole blocks (the rest).
@@ -150,11 +153,15 @@ class Teacher:
         """Return as many samples as make a lesson."""
         samples: list[Sample] = []
         left = self._plan.patches
-        while left > 0 and len(samples) < self._plan.samples:
+        for _ in range(_MAX_DRAWS):
             sample = draw()
             if sample is not None:
                 samples.append(sample)
                 left -= sample.num_patches
+            if left <= 0 or len(samples) == self._plan.samples:
+                return samples
+        if not samples:
+            raise ValueError("no page at hand has a text of the kind that the lesson is about")
         return samples
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import repeat
 
 import torch
 from torch import Tensor, nn
@@ -51,16 +52,16 @@ class Muon(torch.optim.Optimizer):
                 for parameters in by_shape.values()
                 for first in range(0, len(parameters), _MATRICES_AT_ONCE)
             ]
-            for parameters, updates in zip(alike, self._threads.map(self._updates, alike), strict=True):
+            updated = self._threads.map(self._updates, alike, repeat(group["momentum"]))
+            for parameters, updates in zip(alike, updated, strict=True):
                 rows, columns = parameters[0].shape
                 scale = -group["lr"] * max(1.0, rows / columns) ** 0.5
                 for parameter, update in zip(parameters, updates, strict=True):
                     parameter.add_(update, alpha=scale)
 
     @torch.no_grad()
-    def _updates(self, parameters: Sequence[Tensor]) -> Tensor:
+    def _updates(self, parameters: Sequence[Tensor], momentum: float) -> Tensor:
         """Return the directions of matrices of one shape, [n, rows, columns]."""
-        momentum = self.param_groups[0]["momentum"]
         return orthogonalised(torch.stack([self._momentum(each, momentum) for each in parameters]))
 
     def _momentum(self, parameter: Tensor, momentum: float) -> Tensor:

@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 
 import pymupdf
 
-from sample_data.training.truth import NO_INK, Block, Mark
+from sample_data.training.truth import Block, Mark
 
 Face: TypeAlias = Literal["regular", "bold", "italic", "bold-italic"]
 _FONTS = {
@@ -129,8 +129,3 @@ def set_line(
 def line_break(after: Mark) -> Mark:
     """Return the space that stands in the text for the end of a line."""
     return Mark(" ", after.x1, after.x1 + 0.3 * after.size, after.y, after.size, after.line)
-
-
-def without_ink(token: str, line: int = 0) -> Mark:
-    """Return a token that shows nowhere on the page."""
-    return Mark(token, NO_INK, NO_INK, NO_INK, NO_INK, line)

@@ -291,7 +291,7 @@ def test_workers_killed_at_random_again_and_again_change_no_row(tmp_path: Path) 
     num_rows = itertools.count(1)
     killed: set[int] = set()
 
-    # The pages of a killed worker are begun again before others, so in eight rows none can meet with five kills.
+    # The pages of a killed worker are begun again before others: they have ended before it comes to the fifth kill.
     def kill_at_every_eighth_row(workers: WorkerPool) -> None:
         if next(num_rows) % 8 == 0:
             victim = choice.choice(workers.workers)
