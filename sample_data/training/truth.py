@@ -23,7 +23,6 @@ BlockType: TypeAlias = Literal[
     "page_number",
     "page_footnote",
 ]
-NO_INK = float("nan")
 ABOVE, BELOW = 0.53, 0.51
 """How far a line reaches above and below the middle of its small letters, in font sizes."""
 

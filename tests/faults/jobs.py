@@ -9,9 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
 import torch
-from running import command, draw_pdf, environment, eventually, make_quick_model, read_rows, workers_of
+from running import command, draw_pdf, environment, eventually, make_quick_model, read_rows
 
 import batchocr
 from batchocr import PageResult, Report
@@ -77,12 +76,6 @@ def started(job: Job, out: Path, *flags: str | Path) -> Iterator[subprocess.Pope
 def wait_for_rows(process: subprocess.Popen[str], out: Path, count: int) -> None:
     """Return when the journal holds so many rows, and the run goes on."""
     eventually(lambda: process.poll() is not None or num_rows(out) >= count)
-    assert process.poll() is None
-
-
-def wait_for_workers(process: subprocess.Popen[str]) -> None:
-    """Return when the run has begun to start its workers."""
-    eventually(lambda: process.poll() is not None or workers_of(psutil.Process(process.pid)))
     assert process.poll() is None
 
 
