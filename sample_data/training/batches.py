@@ -14,8 +14,8 @@ from torch import Tensor
 
 from batchocr.model.rope import mrope_positions, vision_positions
 from sample_data.training.heads import IGNORED
-from sample_data.training.samples import MERGE, PATCH, Sample
-from sample_data.training.vocabulary import LAYOUT_PROMPT, Vocabulary
+from sample_data.training.samples import MERGE, PATCH, LayoutBlock, Sample
+from sample_data.training.vocabulary import Vocabulary
 
 _MEAN = _STD = 0.5
 IMAGE_MEAN, IMAGE_STD = [_MEAN] * 3, [_STD] * 3
@@ -37,7 +37,7 @@ class Batch:
     answer_index: which say the answer, [answer tokens]: each its next token, `answer`, or IGNORED where an answer is
     shorter than others about images of its size. guide: the index of the token that each should look at, or IGNORED.
     labels: by head, which image tokens are asked and the classes of their slots; said: the same of answer tokens, by
-    their place among these. is_layout: of all samples.
+    their place among these. layouts: of each sample the blocks that it should name; () where texts are asked for.
     """
 
     images: Tensor
@@ -54,7 +54,7 @@ class Batch:
     labels: dict[str, tuple[Tensor, Tensor]]
     said: dict[str, tuple[Tensor, Tensor]]
     num_samples: int
-    is_layout: bool
+    layouts: tuple[tuple[LayoutBlock, ...], ...]
 
     def patches(self) -> Tensor:
         """Return the normalised patches, float32."""
@@ -107,7 +107,7 @@ def collate(samples: Sequence[Sample], vocabulary: Vocabulary) -> Batch:
         labels=_labels([(len(order), sample.labels, order) for sample, order in zip(samples, orders, strict=True)]),
         said=_labels([(len(each.answer), each.said, np.arange(len(each.answer))) for each in samples]),
         num_samples=len(samples),
-        is_layout=samples[0].prompt == LAYOUT_PROMPT,
+        layouts=tuple(sample.blocks for sample in samples if sample.blocks),
     )
 
 

@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from sample_data.training.batches import Batch, collate
 from sample_data.training.samples import Sample, Sampler
-from sample_data.training.scan import make_page, thinned
+from sample_data.training.scan import make_page
 from sample_data.training.truth import Block, TrainingPage
 from sample_data.training.vocabulary import Vocabulary
 
@@ -68,11 +68,9 @@ class Stage:
 class Plan:
     """How lessons are filled.
 
-    patches, samples: of text in a lesson, about and at most; text_parts: batches they make in a lesson without layouts,
-    for there are two cores to keep busy. layout_every: lessons;
-    layout_pages: in each of those; quartered: the share of layouts of which the ViT sees quarters; thinned: of those
-    with some blocks alone. pool: pages at hand;
-    pages_per_lesson: how many of them are replaced.
+    patches, samples: of text in a lesson, about and at most; text_parts: batches they make, for there are two cores to
+    keep busy. layout_every: lessons; layout_pages: in each of those; quartered: the share of layouts of which the ViT
+    sees quarters. pool: pages at hand; pages_per_lesson: how many of them are replaced.
     """
 
     patches: int
@@ -81,7 +79,6 @@ class Plan:
     layout_every: int
     layout_pages: int
     quartered: float
-    thinned: float
     pool: int
     pages_per_lesson: float
     stages: tuple[Stage, ...]
@@ -110,10 +107,8 @@ class Teacher:
         if stage.layouts and step % self._plan.layout_every == 0:
             chosen = rng.choice(len(pages), self._plan.layout_pages, replace=False)
             in_quarters = bool(rng.uniform() < self._plan.quartered)
-            shown = [thinned(rng, pages[i]) if rng.uniform() < self._plan.thinned else pages[i] for i in chosen]
-            layouts = [self._sampler.layout(page, in_quarters=in_quarters) for page in shown]
-        num_parts = 1 if layouts else self._plan.text_parts
-        by_core = [texts[number::num_parts] for number in range(num_parts)]
+            layouts = [self._sampler.layout(pages[number], in_quarters=in_quarters) for number in chosen]
+        by_core = [texts[number :: self._plan.text_parts] for number in range(self._plan.text_parts)]
         parts = [part for part in (layouts, *by_core) if part]
         return [collate(part, self._vocabulary) for part in parts]
 

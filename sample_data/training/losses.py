@@ -16,15 +16,16 @@ NUMBER_SPREAD = 2.0
 """Of a layout's numbers over their neighbours, as a standard deviation."""
 
 
-def losses(model: ReadingModel, heads: tuple[Head, ...], batch: Batch, *, eyes_only: bool = False) -> dict[str, Tensor]:
-    """Return the losses of a batch by name, each with its weight: their sum is what to make small."""
-    vision = model.see(batch)
-    found = _head_losses(model, [head for head in heads if not head.in_language], batch.labels, vision)
-    if eyes_only:
-        return found
+def vision_losses(model: ReadingModel, heads: tuple[Head, ...], batch: Batch, vision: Tensor) -> dict[str, Tensor]:
+    """Return by name, each with its weight, what the ViT's own heads lose. vision: what it made of the batch."""
+    return _head_losses(model, [head for head in heads if not head.in_language], batch.labels, vision)
+
+
+def language_losses(model: ReadingModel, heads: tuple[Head, ...], batch: Batch, vision: Tensor) -> dict[str, Tensor]:
+    """Return by name, each with its weight, what the language model and its heads lose."""
     seen = model(batch, vision)
     in_language = [head for head in heads if head.in_language]
-    found |= _head_losses(model, in_language, batch.labels, seen.image)
+    found = _head_losses(model, in_language, batch.labels, seen.image)
     said = _head_losses(model, in_language, batch.said, seen.said)
     found |= {f"said_{name}": loss for name, loss in said.items()}
     found |= answer_losses(seen.logits.float(), batch.answer)

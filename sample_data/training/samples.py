@@ -17,7 +17,7 @@ from PIL import Image
 from batchocr.model.preprocess import smart_resize
 from sample_data.training.heads import BLOCK_TYPES, EDGE_STEP, IGNORED, MAX_RANK, SLOT_HEIGHT, SLOT_WIDTH, SLOTS
 from sample_data.training.table import ROW_END
-from sample_data.training.truth import Block, TrainingPage, ink_box
+from sample_data.training.truth import Block, BlockType, TrainingPage, ink_box
 from sample_data.training.vocabulary import (
     END,
     FORMULA_PROMPT,
@@ -41,14 +41,21 @@ _PLACELESS = frozenset(("{", "}", "^{", "_{", ROW_END))
 _PROMPTS = {"table": TABLE_PROMPT, "equation": FORMULA_PROMPT}
 
 
+class LayoutBlock(NamedTuple):
+    """A block as a layout names it. box: x0, y0, x1, y1 in thousandths of the page, 0–999."""
+
+    type: BlockType
+    box: tuple[int, int, int, int]
+
+
 @dataclass(frozen=True, slots=True)
 class Sample:
     """An image, a question and its answer.
 
     image: uint8 [h, w], multiples of SQUARE. answer: token ids, the end token too. guide: for each of them the image
     token that holds its ink, or IGNORED. labels, said: by head, of the image's tokens and of the answer's,
-    [tokens, slots]. in_quarters: the ViT sees each quarter of the image by itself: what begins where can
-    mostly be told from near by, at a third of the cost.
+    [tokens, slots]. blocks: that a layout should name. in_quarters: the ViT sees each quarter of the image by itself:
+    what begins where can mostly be told from near by, at a third of the cost.
     """
 
     image: NDArray[np.uint8]
@@ -57,6 +64,7 @@ class Sample:
     guide: NDArray[np.int64]
     labels: dict[str, NDArray[np.int64]]
     said: dict[str, NDArray[np.int64]] = field(default_factory=dict)
+    blocks: tuple[LayoutBlock, ...] = ()
     in_quarters: bool = False
 
     @property
@@ -91,18 +99,24 @@ class Sampler:
     def layout(self, page: TrainingPage, *, in_quarters: bool = False) -> Sample:
         """Return the question about the page's layout."""
         shown = Image.fromarray(page.image).resize((LAYOUT_SIZE, LAYOUT_SIZE), Image.Resampling.BICUBIC)
-        image = resized(np.asarray(shown))
         height, width = page.image.shape
-        boxes = [thousandths(block, width, height) for block in page.blocks]
-        answer = _layout_answer(page.blocks, boxes, image.shape[0] // SQUARE)
+        blocks = tuple(LayoutBlock(block.type, thousandths(block, width, height)) for block in page.blocks)
+        return self.layout_of(resized(np.asarray(shown)), blocks, in_quarters=in_quarters)
+
+    def layout_of(
+        self, image: NDArray[np.uint8], blocks: tuple[LayoutBlock, ...], *, in_quarters: bool = False
+    ) -> Sample:
+        """Return the question about the layout of an image of a page that holds these blocks."""
+        answer = _layout_answer(blocks, image.shape[0] // SQUARE)
         tokens, guide, ranks, links = zip(*answer, strict=True)
         return Sample(
             image,
             LAYOUT_PROMPT,
             np.array(self._vocabulary.ids(tokens)),
             np.array(guide),
-            _layout_labels(image.shape[0], page.blocks, boxes),
+            _layout_labels(image.shape[0], blocks),
             {"ranks": np.array(ranks), "links": np.array(links)},
+            blocks,
             in_quarters,
         )
 
@@ -177,26 +191,24 @@ class _Told(NamedTuple):
     links: tuple[int, ...] = (IGNORED,) * 4
 
 
-def _layout_answer(blocks: Sequence[Block], boxes: Sequence[tuple[int, int, int, int]], side: int) -> list[_Told]:
+def _layout_answer(blocks: Sequence[LayoutBlock], side: int) -> list[_Told]:
     """Return the layout of these blocks. side: of the layout image, squares."""
     told = []
     before = (0, 0)
-    for rank, (block, (x0, y0, x1, y1)) in enumerate(zip(blocks, boxes, strict=True)):
+    for rank, (kind, (x0, y0, x1, y1)) in enumerate(blocks):
         start, end = (y * side // 1000 * side + x * side // 1000 for x, y in ((x0, y0), (x1, y1)))
         ranks, begun = (min(rank, MAX_RANK),) * 2, (x0 // EDGE_STEP, y0 // EDGE_STEP)
         left, top = (_Told(NUMBERS[edge], start, ranks, (*before, IGNORED, IGNORED)) for edge in (x0, y0))
         right, bottom = (_Told(NUMBERS[edge], end, ranks, (IGNORED, IGNORED, *begun)) for edge in (x1, y1))
         space = _Told(" ")
         told += [_Told("<|box_start|>"), left, space, top, space, right, space, bottom, _Told("<|box_end|>")]
-        told += [_Told("<|ref_start|>"), _Told(block.type, start), _Told("<|ref_end|>")]
+        told += [_Told("<|ref_start|>"), _Told(kind, start), _Told("<|ref_end|>")]
         told += [_Told("<|rotate_up|>"), _Told("\n")]
         before = (x0 // EDGE_STEP, y1 // EDGE_STEP)
     return [*told, _Told(END)]
 
 
-def _layout_labels(
-    side: int, blocks: tuple[Block, ...], boxes: list[tuple[int, int, int, int]]
-) -> dict[str, NDArray[np.int64]]:
+def _layout_labels(side: int, blocks: Sequence[LayoutBlock]) -> dict[str, NDArray[np.int64]]:
     """side: of the layout image, px."""
     squares, units = side // SQUARE, 1000 / side  # units a px
     kinds = np.zeros((side // PATCH, side // PATCH), dtype=np.int64)
@@ -205,9 +217,9 @@ def _layout_labels(
     ranks = np.full((squares * squares, 2), IGNORED)
     edges, links = (np.full((squares * squares, 4), IGNORED) for _ in range(2))
     before = (0, 0)
-    for rank, (block, (x0, y0, x1, y1)) in enumerate(zip(blocks, boxes, strict=True)):
+    for rank, (kind, (x0, y0, x1, y1)) in enumerate(blocks):
         left, top, right, bottom = (round(value / units / PATCH) for value in (x0, y0, x1, y1))
-        kinds[top : max(bottom, top + 1), left : max(right, left + 1)] = 1 + BLOCK_TYPES.index(block.type)
+        kinds[top : max(bottom, top + 1), left : max(right, left + 1)] = 1 + BLOCK_TYPES.index(kind)
         for corner, (x, y) in enumerate(((x0, y0), (x1, y1))):
             column, row = int(x / units), int(y / units)
             square = row // SQUARE * squares + column // SQUARE

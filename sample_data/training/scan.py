@@ -33,19 +33,6 @@ def render(sheet: Sheet) -> TrainingPage:
     return TrainingPage(image, tuple(moved(block, matrix) for block in sheet.blocks))
 
 
-def thinned(rng: np.random.Generator, page: TrainingPage) -> TrainingPage:
-    """Return the page with some of its blocks painted over: the fewer there are, the sooner the next one is found."""
-    num_kept = 1 + int(len(page.blocks) * rng.uniform() ** 2)
-    kept = set(rng.choice(len(page.blocks), num_kept, replace=False).tolist())
-    image = page.image.copy()
-    paper = np.median(image[::16, ::16])
-    for number, block in enumerate(page.blocks):
-        if number not in kept:
-            x0, y0, x1, y1 = (max(0, round(value)) for value in block.box)
-            image[y0:y1, x0:x1] = paper
-    return TrainingPage(image, tuple(block for number, block in enumerate(page.blocks) if number in kept))
-
-
 def _aged(rng: np.random.Generator, page: TrainingPage) -> TrainingPage:
     """Return the page as it is (most are), as a scanner leaves it (greyer, grainier, askew), or in black and white."""
     kind = rng.choice(3, p=(0.66, 0.27, 0.07))

@@ -10,14 +10,17 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from sample_data.training.batches import Batch
 from sample_data.training.heads import IGNORED, heads
 from sample_data.training.lessons import Lesson, Plan, load_lessons
-from sample_data.training.losses import losses
+from sample_data.training.losses import language_losses, vision_losses
+from sample_data.training.memory import Memory
 from sample_data.training.model import ReadingModel, Shape
 from sample_data.training.optimizer import optimizers
 from sample_data.training.progress import Examiner
@@ -33,16 +36,16 @@ _MAX_GRADIENT = 1.0
 class Setting:
     """A machine's way of training. decay_from: the share of the run after which the learning rate falls.
 
-    layout_share: what a step's layouts count beside its texts; few pages are a noisy sample. num_workers: processes
-    that make lessons. num_threads: batches of a lesson that are worked on at once. exam_every: steps. minutes: ends the
-    run by the clock instead of by steps, at the price of not being reproducible.
+    rehearsed: layouts gone over from memory in a step. num_workers: processes that make lessons. num_threads: batches
+    of a lesson that are worked on at once. exam_every: steps. minutes: ends the run by the clock instead of by steps,
+    at the price of not being reproducible.
     """
 
     plan: Plan
     steps: int
     muon_lr: float
     adam_lr: float
-    layout_share: float
+    rehearsed: int
     num_workers: int
     num_threads: int
     exam_every: int
@@ -50,6 +53,14 @@ class Setting:
     decay_from: float = 0.6
     last_lr: float = 0.02
     minutes: float | None = None
+
+
+class _Learnt(NamedTuple):
+    """losses: by name, weighted. gradients: of each parameter. vision: what the ViT made of the images."""
+
+    losses: dict[str, float]
+    gradients: Sequence[Tensor | None]
+    vision: Tensor
 
 
 class Training:
@@ -63,6 +74,7 @@ class Training:
         self.vocabulary = Vocabulary()
         self._heads = heads(self.vocabulary.first_number)
         self.model = ReadingModel(shape or Shape(len(self.vocabulary)), self._heads).to(device)
+        self._memory = Memory(self.vocabulary)
         self._threads = ThreadPoolExecutor(setting.num_threads)
         self._optimizers = optimizers(self.model, setting.muon_lr, setting.adam_lr, self._threads)
         self._rates = [group["lr"] for optimizer in self._optimizers for group in optimizer.param_groups]
@@ -75,6 +87,7 @@ class Training:
         self.model.load_state_dict(state["model"])
         for optimizer, saved in zip(self._optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(saved)
+        self._memory.restore(state["memory"])
         self.step, self._seconds, self._samples = state["step"], state["seconds"], state["samples"]
 
     def save(self) -> None:
@@ -82,6 +95,7 @@ class Training:
         state = {
             "model": self.model.state_dict(),
             "optimizers": [optimizer.state_dict() for optimizer in self._optimizers],
+            "memory": self._memory.state(),
             "step": self.step,
             "seconds": self._seconds,
             "samples": self._samples,
@@ -117,28 +131,19 @@ class Training:
         return load_lessons(self.setting.plan, self._seed, self.step, self.setting.num_workers)
 
     def learn(self, lesson: Lesson) -> dict[str, float]:
-        """Take one step. Returns its losses, weighted; those of layouts end in `/layout`."""
+        """Take one step. Returns its losses, weighted; those of layouts end in `/layout`, from memory in `/memory`."""
         rate = self._learning_rate()
         groups = [group for optimizer in self._optimizers for group in optimizer.param_groups]
         for group, peak in zip(groups, self._rates, strict=True):
             group["lr"] = peak * rate
-        num_answers = [int((batch.answer != IGNORED).sum()) for batch in lesson]
-        num_in_texts = sum(count for count, batch in zip(num_answers, lesson, strict=True) if not batch.is_layout)
-        layout_share = self.setting.layout_share
-        shares = [
-            layout_share if batch.is_layout else count / num_in_texts
-            for count, batch in zip(num_answers, lesson, strict=True)
-        ]
         found: dict[str, float] = defaultdict(float)
-        # Each batch on one core: two cores in every operation would wait for each other all the time.
-        results = self._threads.map(self._gradients, lesson, shares)
-        for batch, share, (parts, gradients) in zip(lesson, shares, results, strict=True):
-            for parameter, gradient in zip(self.model.parameters(), gradients, strict=True):
+        for learnt in self._learn_parts(lesson):
+            for parameter, gradient in zip(self.model.parameters(), learnt.gradients, strict=True):
                 if gradient is not None:
                     parameter.grad = gradient if parameter.grad is None else parameter.grad.add_(gradient)
-            for name, value in parts.items():
-                found[f"{name}/layout" if batch.is_layout else name] += value if batch.is_layout else share * value
-            self._samples += batch.num_samples
+            for name, value in learnt.losses.items():
+                found[name] += value
+        self._samples += sum(batch.num_samples for batch in lesson)
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), _MAX_GRADIENT)
         for optimizer in self._optimizers:
             optimizer.step()
@@ -146,14 +151,47 @@ class Training:
         self.step += 1
         return dict(found)
 
-    def _gradients(self, batch: Batch, share: float) -> tuple[dict[str, float], Sequence[Tensor | None]]:
-        """Return a batch's losses, and for each parameter the gradient of their sum, times the share."""
-        eyes_only = self.setting.plan.stage(self.step).eyes_only
+    def _learn_parts(self, lesson: Lesson) -> list[_Learnt]:
+        """Learn from the lesson's batches, and from memory; then remember the layouts among them.
+
+        Each batch on one core: two cores in every operation would wait for each other all the time.
+        """
+        num_in_texts = sum(_num_answered(batch) for batch in lesson if not batch.layouts)
+        shares = [1.0 if batch.layouts else _num_answered(batch) / num_in_texts for batch in lesson]
+        parts = [self._threads.submit(self._by_sight, *part) for part in zip(lesson, shares, strict=True)]
+        if self.setting.plan.stage(self.step).layouts and self._memory.has_enough:
+            parts += [self._threads.submit(self._from_memory, number) for number in range(self.setting.rehearsed)]
+        learnt = [part.result() for part in parts]
+        for batch, part in zip(lesson, learnt, strict=False):
+            if batch.layouts:
+                self._memory.add(batch, part.vision)
+        return learnt
+
+    def _by_sight(self, batch: Batch, share: float) -> _Learnt:
+        """Learn from what the ViT sees; after the first steps, through the language model."""
         with torch.autocast(self._device.type, torch.bfloat16):
-            parts = losses(self.model, self._heads, batch.to(self._device), eyes_only=eyes_only)
-        total = share * torch.stack(list(parts.values())).sum()
+            batch = batch.to(self._device)
+            vision = self.model.see(batch)
+            losses = vision_losses(self.model, self._heads, batch, vision)
+            if not self.setting.plan.stage(self.step).eyes_only:
+                losses |= language_losses(self.model, self._heads, batch, vision)
+        return self._learnt(losses, "/layout" if batch.layouts else "", share, vision)
+
+    def _from_memory(self, number: int) -> _Learnt:
+        """Learn from a layout that was seen before. number: of those in this step."""
+        batch, vision = self._memory.rehearsal(np.random.default_rng((self._seed, self.step, 2, number)))
+        with torch.autocast(self._device.type, torch.bfloat16):
+            batch, vision = batch.to(self._device), vision.to(self._device)
+            losses = language_losses(self.model, self._heads, batch, vision)
+        return self._learnt(losses, "/memory", 1 / self.setting.rehearsed, vision)
+
+    def _learnt(self, losses: dict[str, Tensor], task: str, share: float, vision: Tensor) -> _Learnt:
+        """share: of the step's gradients, and of the task's losses."""
+        total = share * torch.stack(list(losses.values())).sum()
         gradients = torch.autograd.grad(total, list(self.model.parameters()), allow_unused=True)
-        return {name: value.item() for name, value in parts.items()}, gradients
+        return _Learnt(
+            {name + task: share * value.item() for name, value in losses.items()}, gradients, vision.detach()
+        )
 
     def progress(self) -> float:
         """Return the share of the run that is done."""
@@ -173,3 +211,7 @@ class Training:
         with (self._folder / CURVE).open("a") as curve:
             curve.write(json.dumps(line) + "\n")
         print(" ".join(f"{name} {value}" for name, value in line.items()), flush=True)
+
+
+def _num_answered(batch: Batch) -> int:
+    return int((batch.answer != IGNORED).sum())

@@ -1,0 +1,140 @@
+"""Layouts gone over from memory: what the ViT made of the last pages, asked about with other blocks left out each time.
+
+Whether the language model looks at the right corner next is learnt from blocks, and there are ten on a page that takes
+the ViT most of a second. From memory, and with most of the empty squares left out, a page takes a tenth of that.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from sample_data.training.batches import Batch, collate
+from sample_data.training.heads import IGNORED
+from sample_data.training.samples import SQUARE, LayoutBlock, Sampler
+from sample_data.training.vocabulary import Vocabulary
+
+_NUM_PAGES = 120
+_FEWEST = 20
+"""Pages, below which nothing is gone over: the same few would be learnt by heart."""
+_WHOLE, _UNPRUNED, _KEPT_SQUARES = 0.35, 0.15, 0.35
+"""Shares: of pages with all their blocks, of those with all their squares, and of the squares the others keep."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Page:
+    """seen: bfloat16 [squares, width]. empty: the squares in which there is no block."""
+
+    blocks: tuple[LayoutBlock, ...]
+    seen: Tensor
+    empty: NDArray[np.int64]
+
+
+class Memory:
+    """The pages that the ViT saw last."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self._vocabulary = vocabulary
+        self._sampler = Sampler(vocabulary)
+        self._pages: deque[_Page] = deque(maxlen=_NUM_PAGES)
+
+    def add(self, layouts: Batch, vision: Tensor) -> None:
+        """Remember what the ViT made of these layouts. vision: [image tokens, width]."""
+        order = layouts.image_index.view(len(layouts.layouts), -1)
+        order = order - order.amin(1, keepdim=True)
+        for blocks, squares, seen in zip(
+            layouts.layouts, order, vision.detach().bfloat16().split(order.shape[1]), strict=True
+        ):
+            by_row = torch.empty_like(seen)
+            by_row[squares] = seen
+            self._remember(blocks, by_row)
+
+    @property
+    def has_enough(self) -> bool:
+        """Whether there are pages to choose from."""
+        return len(self._pages) >= _FEWEST
+
+    def rehearsal(self, rng: np.random.Generator) -> tuple[Batch, Tensor]:
+        """Return a layout to go over, and what the ViT made of it, [image tokens, width]."""
+        page = self._pages[rng.integers(len(self._pages))]
+        is_kept = np.ones(len(page.blocks), dtype=bool)
+        if rng.uniform() >= _WHOLE:
+            num_kept = 1 + int(len(page.blocks) * rng.uniform() ** 1.5)
+            is_kept[rng.permutation(len(page.blocks))[num_kept:]] = False
+        side = _side(page.seen)
+        erased, shown = (
+            np.unique(np.concatenate([_squares(block, side) for block in chosen] or [np.empty(0, dtype=np.int64)]))
+            for chosen in (_chosen(page.blocks, ~is_kept), _chosen(page.blocks, is_kept))
+        )
+        erased = np.setdiff1d(erased, shown)
+        seen = page.seen.clone()
+        seen[erased] = page.seen[rng.choice(page.empty, len(erased))]
+        image = np.zeros((side * SQUARE, side * SQUARE), dtype=np.uint8)  # nobody looks at it
+        batch = collate([self._sampler.layout_of(image, _chosen(page.blocks, is_kept))], self._vocabulary)
+        kept_squares = rng.uniform(size=side * side) < (1.0 if rng.uniform() < _UNPRUNED else _KEPT_SQUARES)
+        return _pruned(batch, seen.float(), kept_squares)
+
+    def state(self) -> list[Any]:
+        """Return what `restore` takes, of what a checkpoint may hold."""
+        return [([tuple(block) for block in page.blocks], page.seen) for page in self._pages]
+
+    def restore(self, state: list[Any]) -> None:
+        """Remember what was remembered when the state was taken."""
+        self._pages.clear()
+        for blocks, seen in state:
+            self._remember(tuple(LayoutBlock(*block) for block in blocks), seen)
+
+    def _remember(self, blocks: tuple[LayoutBlock, ...], seen: Tensor) -> None:
+        side = _side(seen)
+        is_empty = np.ones(side * side, dtype=bool)
+        for block in blocks:
+            is_empty[_squares(block, side)] = False
+        if is_empty.any():
+            self._pages.append(_Page(blocks, seen, np.flatnonzero(is_empty)))
+
+
+def _side(seen: Tensor) -> int:
+    return round(len(seen) ** 0.5)
+
+
+def _chosen(blocks: tuple[LayoutBlock, ...], which: NDArray[np.bool_]) -> tuple[LayoutBlock, ...]:
+    return tuple(block for block, is_chosen in zip(blocks, which, strict=True) if is_chosen)
+
+
+def _squares(block: LayoutBlock, side: int) -> NDArray[np.int64]:
+    """Return the squares that the block touches."""
+    x0, y0, x1, y1 = (min(edge * side // 1000, side - 1) for edge in block.box)
+    return (np.arange(y0, y1 + 1)[:, None] * side + np.arange(x0, x1 + 1)).ravel()
+
+
+def _pruned(batch: Batch, seen: Tensor, is_kept: NDArray[np.bool_]) -> tuple[Batch, Tensor]:
+    """Return one layout's batch and what was seen with these squares alone, and those that hold a corner."""
+    first, num_squares, num_tokens = int(batch.image_index[0]), len(batch.image_index), len(batch.token_ids)
+    stays = torch.ones(num_tokens, dtype=torch.bool)
+    stays[batch.image_index] = torch.from_numpy(is_kept)
+    guided = batch.guide != IGNORED
+    stays[batch.guide[guided]] = True
+    token = stays.cumsum(0) - 1
+    square = token[first : first + num_squares] - first
+    square_stays = stays[batch.image_index]
+
+    def moved(asked: Tensor, classes: Tensor) -> tuple[Tensor, Tensor]:
+        return square[asked[square_stays[asked]]], classes[square_stays[asked]]
+
+    pruned = replace(
+        batch,
+        token_ids=batch.token_ids[stays],
+        positions=batch.positions[:, stays],
+        runs=((1, int(stays.sum())),),
+        image_index=token[batch.image_index[square_stays]],
+        answer_index=token[batch.answer_index],
+        guide=torch.where(guided, token[batch.guide.clamp(min=0)], IGNORED),
+        labels={name: moved(*pair) for name, pair in batch.labels.items()},
+    )
+    return pruned, seen[square_stays]
