@@ -25,10 +25,10 @@ ROWS = [("two-columns.pdf", 0), ("article.pdf", 0), ("article.pdf", 1), ("broken
 
 
 @pytest.fixture(scope="module")
-def model(sample_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     num_threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    yield make_quick_model(sample_data, tmp_path_factory.mktemp("model") / "quick")
+    yield make_quick_model(tmp_path_factory.mktemp("model") / "quick")
     torch.set_num_threads(num_threads)
 
 

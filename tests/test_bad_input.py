@@ -29,8 +29,8 @@ class Ended:
 
 
 @pytest.fixture(scope="module")
-def model(sample_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_quick_model(sample_data, tmp_path_factory.mktemp("model") / "quick")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_quick_model(tmp_path_factory.mktemp("model") / "quick")
 
 
 @pytest.fixture(scope="module")

@@ -31,9 +31,9 @@ def part(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="module")
-def ended(part: str, corpus: Path, sample_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Ended:
+def ended(part: str, corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Ended:
     folder = tmp_path_factory.mktemp(part)
-    model, out = make_quick_model(sample_data, folder / "model"), folder / "table.jsonl"
+    model, out = make_quick_model(folder / "model"), folder / "table.jsonl"
     options = ("--model", model, "--max-new-tokens", "64", "--page-timeout", "2", "--log-format", "json")
     started_s = time.monotonic()
     done = run_command(corpus / part, "--out", out, *options)

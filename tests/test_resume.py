@@ -59,14 +59,14 @@ class Killed:
 
 
 @pytest.fixture(scope="module")
-def job(sample_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
+def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
     folder = tmp_path_factory.mktemp("job")
     (folder / "documents").mkdir()
     for name, count in (("a.pdf", NUM_PAGES - 4), ("b.pdf", 1), ("c.pdf", 3)):
         draw_pdf(folder / "documents" / name, *(f"Page {number} of {name}" for number in range(count)))
     num_threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    job = Job(make_quick_model(sample_data, folder / "model"), folder / "documents", folder / "whole.parquet")
+    job = Job(make_quick_model(folder / "model"), folder / "documents", folder / "whole.parquet")
     assert job.run(job.table).pages_read == NUM_PAGES
     yield job
     torch.set_num_threads(num_threads)

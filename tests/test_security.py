@@ -6,7 +6,6 @@ import ast
 import json
 import logging
 import pickle
-import shutil
 import socket
 import subprocess
 from collections.abc import Iterator
@@ -76,10 +75,9 @@ class Trap:
 
 
 @pytest.fixture
-def trapped_model(sample_data: Path, tmp_path: Path) -> Path:
-    """The sample model with code and a pickle beside its weights, each of which would leave a mark."""
-    folder = tmp_path / "trapped"
-    shutil.copytree(sample_data / "model", folder)
+def trapped_model(tmp_path: Path) -> Path:
+    """A model with code and a pickle beside its weights, each of which would leave a mark."""
+    folder = make_quick_model(tmp_path / "trapped")
     (folder / "pytorch_model.bin").write_bytes(pickle.dumps(Trap(tmp_path / "unpickled")))
     (folder / "trap.py").write_text(f"open({str(tmp_path / 'imported')!r}, 'w')\nclass Trap: pass\n")
     for name, classes in (("config.json", "AutoModel"), ("tokenizer_config.json", "AutoTokenizer")):
@@ -172,8 +170,8 @@ def draw(path: Path) -> bytes:
 
 
 @pytest.fixture(scope="module")
-def model(sample_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_quick_model(sample_data, tmp_path_factory.mktemp("model") / "quick")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_quick_model(tmp_path_factory.mktemp("model") / "quick")
 
 
 @pytest.fixture

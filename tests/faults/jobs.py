@@ -40,7 +40,7 @@ class Job:
 
 
 @contextmanager
-def make_job(sample_data: Path, folder: Path, num_pages: int) -> Iterator[Job]:
+def make_job(folder: Path, num_pages: int) -> Iterator[Job]:
     """A job of PDFs with one, two, three, … pages; inside the block this process takes one core, as a run does."""
     documents = folder / "documents"
     documents.mkdir()
@@ -49,7 +49,7 @@ def make_job(sample_data: Path, folder: Path, num_pages: int) -> Iterator[Job]:
         count = min(left, len(os.listdir(documents)) + 1)
         draw_pdf(documents / f"{left:03}.pdf", *(f"Page {number}, with {left} to come" for number in range(count)))
         left -= count
-    model = make_quick_model(sample_data, folder / "model")
+    model = make_quick_model(folder / "model")
     num_threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -153,9 +153,9 @@ class Ended:
 
 
 @pytest.fixture(scope="module")
-def ended(sample_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Ended:
+def ended(tmp_path_factory: pytest.TempPathFactory) -> Ended:
     folder = tmp_path_factory.mktemp("bombs")
-    model = make_quick_model(sample_data, folder / "model")
+    model = make_quick_model(folder / "model")
     (folder / "in").mkdir()
     draw_pdf(folder / "in" / "sound.pdf", "read me")
     for name, content in bombs().items():

@@ -16,8 +16,8 @@ NUM_PAGES = 10
 
 
 @pytest.fixture(scope="module")
-def job(sample_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
-    with make_job(sample_data, tmp_path_factory.mktemp("job"), NUM_PAGES) as job:
+def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
+    with make_job(tmp_path_factory.mktemp("job"), NUM_PAGES) as job:
         yield job
 
 

@@ -33,8 +33,8 @@ NUM_INTERRUPTIONS = dict.fromkeys(EXIT_CODES, 20) if FULL else {signal.SIGKILL: 
 
 
 @pytest.fixture(scope="module")
-def job(sample_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
-    with make_job(sample_data, tmp_path_factory.mktemp("job"), NUM_PAGES) as job:
+def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
+    with make_job(tmp_path_factory.mktemp("job"), NUM_PAGES) as job:
         yield job
 
 

@@ -1,6 +1,6 @@
-"""Make sample_data/model: a checkpoint in MinerU2.5's format, small enough to lie in the repository.
+"""Make the checkpoint beside this: in MinerU2.5's format, small, quick, and unable to read.
 
-`python sample_data/make_model.py` trains it from scratch in minutes on two CPU cores, and checks it. It answers every
+`python tests/quick_model/make.py` trains it from scratch in minutes on two CPU cores, and checks it. It answers every
 prompt in MinerU's form, from where the ink lies (model_task.py); it does not read.
 """
 
@@ -44,7 +44,7 @@ from transformers import (
 from transformers.image_utils import OPENAI_CLIP_MEAN, OPENAI_CLIP_STD
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
-FOLDER = Path(__file__).parent / "model"
+FOLDER = Path(__file__).parent / "checkpoint"
 WIDTH = 64
 MAX_LENGTH = 16384
 PEAK_LEARNING_RATE = 3e-3
