@@ -25,6 +25,7 @@ from wide_checkpoint import make_wide_checkpoint
 
 ROOT = Path(__file__).resolve().parent.parent
 SAMPLE_MODEL = ROOT / "sample_data" / "model"
+QUICK_MODEL = ROOT / "tests" / "quick_model" / "checkpoint"
 READABLE = ("article.pdf", "two-columns.pdf", "scanned-letter.png", "fax.tiff")
 BATCH_SIZES = (1, 4, 16)
 MAX_NEW_TOKENS = 512
@@ -88,7 +89,7 @@ def run_one(arguments: argparse.Namespace) -> None:
 def compare(arguments: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory() as temporary:
         wide = arguments.checkpoint == "wide"
-        folder = make_wide_checkpoint(SAMPLE_MODEL, Path(temporary)) if wide else SAMPLE_MODEL
+        folder = make_wide_checkpoint(QUICK_MODEL, Path(temporary)) if wide else SAMPLE_MODEL
         ours = measure(arguments, folder, "batchocr")
         theirs = [measure(arguments, folder, f"transformers-{size}") for size in BATCH_SIZES]
         best = max(theirs, key=lambda result: result["pages_per_second"])

@@ -2,7 +2,7 @@
 
     python benchmarks/memory.py --pages 5000
 
-Reads copies of the sample article (two pages each) with the real command. The sample model's image limit is lowered so
+Reads copies of the sample article (two pages each) with the real command. The quick model's image limit is lowered so
 that thousands of pages take minutes; pages are rendered, shared and post-processed at full size all the same. Nothing
 may grow with the number of pages: the growth after the first 200 is what is reported.
 """

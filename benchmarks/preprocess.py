@@ -20,7 +20,7 @@ from batchocr.backend.reference import ReferenceOps
 from batchocr.data import Pixels
 from batchocr.model.architecture import read_architecture
 from batchocr.model.preprocess import Preprocessor
-from benchmarks.record import SAMPLE_MODEL, Record, Value, benchmark_parser
+from benchmarks.record import QUICK_MODEL, Record, Value, benchmark_parser
 from benchmarks.timing import mean_ms, spans
 from benchmarks.trace import Noise
 
@@ -94,7 +94,7 @@ def main(arguments: list[str] | None = None) -> None:
 def _measure_ops(
     ops: Ops, batch: list[tuple[Pixels, tuple[int, int] | None]], device: torch.device, runs: int
 ) -> dict[str, Value]:
-    architecture = read_architecture(SAMPLE_MODEL)
+    architecture = read_architecture(QUICK_MODEL)
     preprocessor = Preprocessor(architecture.vision, architecture.images, ops)
     return measure(lambda: preprocessor.patches(batch), device, len(batch), runs)
 

@@ -19,7 +19,7 @@ from batchocr.machine import usable_cores, usable_memory_bytes
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
-SAMPLE_MODEL = ROOT / "sample_data" / "model"
+QUICK_MODEL = ROOT / "tests" / "quick_model" / "checkpoint"
 
 Value: TypeAlias = str | int | float | bool | None
 Row: TypeAlias = Mapping[str, Value]

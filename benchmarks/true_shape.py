@@ -3,7 +3,7 @@
     python -m benchmarks.true_shape FOLDER
 
 Its end token lies outside its vocabulary, so that an answer is as long as `max_new_tokens` says, in any engine: all do
-the same work. 2.3 GB in bfloat16. Tokenizer and chat template are those of `sample_data/model`.
+the same work. 2.3 GB in bfloat16. Tokenizer and chat template are those of `tests/quick_model`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from benchmarks.record import SAMPLE_MODEL
+from benchmarks.record import QUICK_MODEL
 
 WEIGHT_STD = 0.02
 _POOL_VALUES = 1 << 25
@@ -85,8 +85,8 @@ def write_checkpoint(folder: Path, shape: ModelShape, seed: int = 0) -> Path:
 
     folder.mkdir(parents=True, exist_ok=True)
     for name in _COPIED:
-        shutil.copy(SAMPLE_MODEL / name, folder / name)
-    limits = json.loads((SAMPLE_MODEL / "preprocessor_config.json").read_text())
+        shutil.copy(QUICK_MODEL / name, folder / name)
+    limits = json.loads((QUICK_MODEL / "preprocessor_config.json").read_text())
     (folder / "preprocessor_config.json").write_text(json.dumps(limits | {"max_pixels": shape.max_pixels}))
     config = Qwen2VLConfig(**_config(shape), architectures=["Qwen2VLForConditionalGeneration"])
     with torch.device("meta"):
@@ -99,7 +99,7 @@ def write_checkpoint(folder: Path, shape: ModelShape, seed: int = 0) -> Path:
 
 
 def _config(shape: ModelShape) -> dict[str, object]:
-    sample = json.loads((SAMPLE_MODEL / "config.json").read_text())
+    sample = json.loads((QUICK_MODEL / "config.json").read_text())
     special = {name: value for name, value in sample.items() if name.endswith("_token_id")}
     rope = {"rope_type": "default", "rope_theta": 1_000_000.0, "mrope_section": shape.mrope_section}
     return special | {

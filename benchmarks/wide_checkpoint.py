@@ -1,8 +1,8 @@
-"""The sample model at MinerU2.5's true layer widths: the same answers, from matrices of the real sizes.
+"""The quick model of the tests at MinerU2.5's true layer widths: the same answers, from matrices of the real sizes.
 
-A checkpoint of random weights would not get past the layout. This one repeats the sample model's hidden state until it
+A checkpoint of random weights would not get past the layout. This one repeats its hidden state until it
 is as wide as the real one, which norms do not notice, and leaves the further heads and MLP units at zero: every matrix
-product has the size it has in MinerU2.5, and the answers are those of the sample model.
+product has the size it has in MinerU2.5, and the answers are those of the quick model.
 
 Rotary frequencies are theta^(-2i / head_dim), so a head k times as wide has the narrow one's at every k-th place.
 """
@@ -22,7 +22,7 @@ TEXT_WIDTH, TEXT_HEADS, TEXT_KV_HEADS, TEXT_MLP, VOCABULARY = 896, 14, 2, 4864, 
 
 
 def make_wide_checkpoint(narrow: Path, folder: Path) -> Path:
-    """Write the wide twin of the sample model into `folder` and return it."""
+    """Write the wide twin of the quick model into `folder` and return it."""
     shutil.copytree(narrow, folder, dirs_exist_ok=True)
     config = json.loads((narrow / "config.json").read_text())
     text, vision = config["text_config"], config["vision_config"]

@@ -20,13 +20,14 @@ from batchocr.data import PageResult
 from batchocr.output.table import table_for
 
 DEADLINE_S = 60.0
+QUICK_MODEL = Path(__file__).parent / "quick_model" / "checkpoint"
 T = TypeVar("T")
 
 
 def make_quick_model(folder: Path) -> Path:
     """A model that does not read, with a low image limit: every answer keeps its form, and a page takes a fifth of a
     second."""
-    shutil.copytree(Path(__file__).parent / "quick_model" / "checkpoint", folder)
+    shutil.copytree(QUICK_MODEL, folder)
     path = folder / "preprocessor_config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"max_pixels": 200_000}))
     return folder

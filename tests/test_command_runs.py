@@ -1,4 +1,4 @@
-"""The command from documents to a table, with the sample model: stopped, gone on with, finished, and refused."""
+"""The command from documents to a table, with a model that is quick: stopped, gone on with, finished, and refused."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pathlib import Path
 import duckdb
 import pyarrow.parquet as pq
 import pytest
+from running import QUICK_MODEL
 
 DOCUMENTS = ("article.pdf", "encrypted.pdf")
 """2 + 1 pages."""
@@ -33,7 +34,7 @@ class Runs:
 
 def command(sample_data: Path, out: Path, documents: tuple[str, ...], *arguments: str) -> list[str]:
     paths = [str(sample_data / "documents" / name) for name in documents]
-    model = ("--model", str(sample_data / "model"), "--password", "batchocr", "--dpi", "72")
+    model = ("--model", str(QUICK_MODEL), "--password", "batchocr", "--dpi", "72")
     return [sys.executable, "-m", "batchocr", "run", *paths, "--out", str(out), *model, *arguments]
 
 
