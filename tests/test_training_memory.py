@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from sample_data.training import memory as memory_module
+from sample_data.training import samples as samples_module
 from sample_data.training.batches import Batch, collate
 from sample_data.training.heads import IGNORED, heads
 from sample_data.training.losses import language_losses
@@ -50,6 +51,7 @@ def test_a_page_of_which_nothing_is_left_out_costs_what_it_cost_at_sight(
 ) -> None:
     monkeypatch.setattr(memory_module, "_WHOLE", 1.0)
     monkeypatch.setattr(memory_module, "_UNPRUNED", 1.0)
+    monkeypatch.setattr(samples_module, "_MOVED_BY", 0.0)
     torch.manual_seed(0)
     shape = Shape(
         len(VOCABULARY), width=WIDTH, depth=3, num_heads=2, mlp_width=48, mrope_section=(2, 2, 4), guided=(1,)

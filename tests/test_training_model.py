@@ -141,6 +141,20 @@ def test_the_labels_of_a_reading_stand_where_its_ink_is(page: TrainingPage) -> N
     assert rows * columns == len(labels)
 
 
+def test_what_the_model_is_told_that_it_said_has_slips_in_some_samples(page: TrainingPage) -> None:
+    rng, sampler = np.random.default_rng(0), Sampler(VOCABULARY)
+    block = max(page.blocks, key=lambda block: len(block.tokens))
+    samples = [sampler.block(page, block, rng) for _ in range(20)]
+    shares = [float((sample.history != sample.answer).mean()) for sample in samples]
+    assert 5 <= sum(share == 0 for share in shares) <= 15
+    assert 0.02 < max(shares) < 0.12
+    layout = sampler.layout(page, rng)
+    is_number = layout.answer >= VOCABULARY.first_number
+    off = np.abs(layout.history - layout.answer)
+    assert 0 < off[is_number].max() < 20
+    assert not off[~is_number].any()
+
+
 def test_an_answer_to_the_layout_names_every_block_in_order(page: TrainingPage) -> None:
     sample = Sampler(VOCABULARY).layout(page)
     assert sample.prompt == LAYOUT_PROMPT

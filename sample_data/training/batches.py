@@ -81,8 +81,8 @@ def collate(samples: Sequence[Sample], vocabulary: Vocabulary) -> Batch:
         rows, columns = sample.grid
         before, after = vocabulary.chat(sample.prompt)
         image_start, num_image = len(token_ids) + len(before), rows * columns
-        said = np.where(sample.answer[:-1] == IGNORED, vocabulary.padding, sample.answer[:-1])
-        ids = [*before, *[vocabulary.image] * num_image, *after, *said.tolist()]
+        history = np.where(sample.history == IGNORED, vocabulary.padding, sample.history)
+        ids = [*before, *[vocabulary.image] * num_image, *after, *history[:-1].tolist()]
         image_index.append(image_start + order)
         images.append(_squares(sample.image)[order].reshape(-1, PATCH * PATCH))
         by_square = vision_positions(MERGE * rows, MERGE * columns, MERGE).view(num_image, -1, 2)
@@ -122,7 +122,10 @@ def _padded(samples: list[Sample]) -> list[Sample]:
     def padded(values: NDArray[np.int64]) -> NDArray[np.int64]:
         return np.pad(values, (0, longest - len(values)), constant_values=IGNORED)
 
-    return [replace(each, answer=padded(each.answer), guide=padded(each.guide)) for each in samples]
+    return [
+        replace(each, answer=padded(each.answer), history=padded(each.history), guide=padded(each.guide))
+        for each in samples
+    ]
 
 
 def _looks(sample: Sample) -> list[NDArray[np.int64]]:

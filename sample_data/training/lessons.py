@@ -107,7 +107,7 @@ class Teacher:
         if stage.layouts and step % self._plan.layout_every == 0:
             chosen = rng.choice(len(pages), self._plan.layout_pages, replace=False)
             in_quarters = bool(rng.uniform() < self._plan.quartered)
-            layouts = [self._sampler.layout(pages[number], in_quarters=in_quarters) for number in chosen]
+            layouts = [self._sampler.layout(pages[number], rng, in_quarters=in_quarters) for number in chosen]
         by_core = [texts[number :: self._plan.text_parts] for number in range(self._plan.text_parts)]
         parts = [part for part in (layouts, *by_core) if part]
         return [collate(part, self._vocabulary) for part in parts]

@@ -76,7 +76,7 @@ class Memory:
         seen = page.seen.clone()
         seen[erased] = page.seen[rng.choice(page.empty, len(erased))]
         image = np.zeros((side * SQUARE, side * SQUARE), dtype=np.uint8)  # nobody looks at it
-        batch = collate([self._sampler.layout_of(image, _chosen(page.blocks, is_kept))], self._vocabulary)
+        batch = collate([self._sampler.layout_of(image, _chosen(page.blocks, is_kept), rng)], self._vocabulary)
         kept_squares = rng.uniform(size=side * side) < (1.0 if rng.uniform() < _UNPRUNED else _KEPT_SQUARES)
         return _pruned(batch, seen.float(), kept_squares)
 

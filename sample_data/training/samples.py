@@ -36,6 +36,9 @@ MIN_PIXELS = SQUARE * SQUARE
 LAYOUT_SIZE = 1036  # px; what MinerU makes of a page before the model's own limit
 _MIN_EDGE = 28  # px; MinerU enlarges thinner crops
 
+_MAX_SLIPS = 0.12  # of a reading's tokens
+_MOVED_BY = 3.0  # thousandths, as a standard deviation
+
 _PLACELESS = frozenset(("{", "}", "^{", "_{", ROW_END))
 """Tokens whose place belongs to another token: the square shows that one."""
 _PROMPTS = {"table": TABLE_PROMPT, "equation": FORMULA_PROMPT}
@@ -52,7 +55,8 @@ class LayoutBlock(NamedTuple):
 class Sample:
     """An image, a question and its answer.
 
-    image: uint8 [h, w], multiples of SQUARE. answer: token ids, the end token too. guide: for each of them the image
+    image: uint8 [h, w], multiples of SQUARE. answer: token ids, the end token too. history: the answer as the model is
+    told that it said it, with slips: it has to go on after its own, too. guide: for each of them the image
     token that holds its ink, or IGNORED. labels, said: by head, of the image's tokens and of the answer's,
     [tokens, slots]. blocks: that a layout should name. in_quarters: the ViT sees each quarter of the image by itself:
     what begins where can mostly be told from near by, at a third of the cost.
@@ -61,6 +65,7 @@ class Sample:
     image: NDArray[np.uint8]
     prompt: str
     answer: NDArray[np.int64]
+    history: NDArray[np.int64]
     guide: NDArray[np.int64]
     labels: dict[str, NDArray[np.int64]]
     said: dict[str, NDArray[np.int64]] = field(default_factory=dict)
@@ -96,23 +101,32 @@ class Sampler:
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
 
-    def layout(self, page: TrainingPage, *, in_quarters: bool = False) -> Sample:
-        """Return the question about the page's layout."""
+    def layout(
+        self, page: TrainingPage, rng: np.random.Generator | None = None, *, in_quarters: bool = False
+    ) -> Sample:
+        """Return the question about the page's layout. rng: of slips."""
         shown = Image.fromarray(page.image).resize((LAYOUT_SIZE, LAYOUT_SIZE), Image.Resampling.BICUBIC)
         height, width = page.image.shape
         blocks = tuple(LayoutBlock(block.type, thousandths(block, width, height)) for block in page.blocks)
-        return self.layout_of(resized(np.asarray(shown)), blocks, in_quarters=in_quarters)
+        return self.layout_of(resized(np.asarray(shown)), blocks, rng, in_quarters=in_quarters)
 
     def layout_of(
-        self, image: NDArray[np.uint8], blocks: tuple[LayoutBlock, ...], *, in_quarters: bool = False
+        self,
+        image: NDArray[np.uint8],
+        blocks: tuple[LayoutBlock, ...],
+        rng: np.random.Generator | None = None,
+        *,
+        in_quarters: bool = False,
     ) -> Sample:
         """Return the question about the layout of an image of a page that holds these blocks."""
         answer = _layout_answer(blocks, image.shape[0] // SQUARE)
         tokens, guide, ranks, links = zip(*answer, strict=True)
+        ids = np.array(self._vocabulary.ids(tokens))
         return Sample(
             image,
             LAYOUT_PROMPT,
-            np.array(self._vocabulary.ids(tokens)),
+            ids,
+            ids if rng is None else self._with_edges_moved(ids, rng),
             np.array(guide),
             _layout_labels(image.shape[0], blocks),
             {"ranks": np.array(ranks), "links": np.array(links)},
@@ -126,7 +140,8 @@ class Sampler:
         box = np.array(thousandths(block, width, height)) + rng.normal(0, (1.5, 1.2, 1.5, 1.2)).round()
         x0, y0, x1, y1 = (box.clip(0, 1000) * (width, height, width, height) / 1000).round().astype(int)
         crop = page.image[y0 : max(y1, y0 + 4), x0 : max(x1, x0 + 4)]
-        return self._reading(crop, _PROMPTS.get(block.type, TEXT_PROMPT), block.tokens, block.places - (x0, x0, y0, 0))
+        moved = block.places - (x0, x0, y0, 0)
+        return self._reading(crop, _PROMPTS.get(block.type, TEXT_PROMPT), block.tokens, moved, rng)
 
     def fragment(
         self, page: TrainingPage, block: Block, lines: range, window: tuple[float, int], rng: np.random.Generator
@@ -151,10 +166,15 @@ class Sampler:
         _paint_over_cut_characters(crop, block, chosen, left, float(y0))
         moved = places[chosen] - np.array((left, left, y0, 0), dtype=np.float32)
         tokens, moved = _with_line_breaks(block, chosen, moved)
-        return self._reading(crop, TEXT_PROMPT, tokens, moved)
+        return self._reading(crop, TEXT_PROMPT, tokens, moved, rng)
 
     def _reading(
-        self, crop: NDArray[np.uint8], prompt: str, tokens: tuple[str, ...], places: NDArray[np.float32]
+        self,
+        crop: NDArray[np.uint8],
+        prompt: str,
+        tokens: tuple[str, ...],
+        places: NDArray[np.float32],
+        rng: np.random.Generator,
     ) -> Sample:
         image = resized(crop)
         rows, columns = image.shape[0] // SQUARE, image.shape[1] // SQUARE
@@ -169,9 +189,22 @@ class Sampler:
         for number in np.flatnonzero(seen):
             if tokens[number] not in _PLACELESS:
                 characters[squares[number], slots[number]] = 1 + ids[number]
-        guide = np.where(seen, squares, IGNORED)
         answer = np.array([*ids, self._vocabulary.end])
-        return Sample(image, prompt, answer, np.append(guide, IGNORED), {"characters": characters})
+        guide = np.append(np.where(seen, squares, IGNORED), IGNORED)
+        history = _with_slips(answer, guide != IGNORED, rng)
+        return Sample(image, prompt, answer, history, guide, {"characters": characters})
+
+    def _with_edges_moved(self, ids: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
+        """Return a layout's tokens with every edge a little off."""
+        first = self._vocabulary.first_number
+        moved = (ids + rng.normal(0, _MOVED_BY, len(ids)).round().astype(int)).clip(first, first + len(NUMBERS) - 1)
+        return np.where(ids >= first, moved, ids)
+
+
+def _with_slips(answer: NDArray[np.int64], seen: NDArray[np.bool_], rng: np.random.Generator) -> NDArray[np.int64]:
+    """Return the tokens of a reading, in every other sample some of those with ink taken for others of it."""
+    share = max(0.0, rng.uniform(-_MAX_SLIPS, _MAX_SLIPS))
+    return np.where(seen & (rng.uniform(size=len(answer)) < share), rng.choice(answer[:-1], len(answer)), answer)
 
 
 def thousandths(block: Block, width: int, height: int) -> tuple[int, int, int, int]:

@@ -13,7 +13,7 @@ SettingName: TypeAlias = Literal["cpu", "gpu"]
 SETTINGS: dict[SettingName, Setting] = {
     "cpu": Setting(
         plan=Plan(
-            patches=1800,
+            patches=2400,
             samples=96,
             text_parts=2,
             layout_every=2,
@@ -23,14 +23,14 @@ SETTINGS: dict[SettingName, Setting] = {
             pages_per_lesson=0.25,
             stages=(
                 Stage(300, 0.7, 0.3, layouts=False, eyes_only=True),
-                Stage(4000, 0.75, 0.2, layouts=False),
-                Stage(math.inf, 0.35, 0.3),
+                Stage(2500, 0.45, 0.45, layouts=False),
+                Stage(math.inf, 0.25, 0.35),
             ),
         ),
-        steps=20_000,
+        steps=8_000,
         muon_lr=0.015,
         adam_lr=0.0015,
-        rehearsed=8,
+        rehearsed=6,
         num_workers=1,
         num_threads=2,
         exam_every=2000,
@@ -47,7 +47,7 @@ SETTINGS: dict[SettingName, Setting] = {
             pages_per_lesson=6.0,
             stages=(
                 Stage(300, 0.7, 0.3, layouts=False, eyes_only=True),
-                Stage(1200, 0.75, 0.2, layouts=False),
+                Stage(1200, 0.45, 0.45, layouts=False),
                 Stage(2400, 0.45, 0.25),
                 Stage(math.inf, 0.25, 0.2),
             ),
