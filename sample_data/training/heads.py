@@ -10,7 +10,7 @@ from sample_data.training.vocabulary import NUMBERS
 
 BLOCK_TYPES: tuple[BlockType, ...] = get_args(BlockType)
 IGNORED = -100
-MAX_RANK = 47
+MAX_RANK, MAX_PLACE = 47, 95
 EDGE_STEP = 4
 """Thousandths of the page that are one class of an edge."""
 SLOT_WIDTH, SLOT_HEIGHT, SLOTS = 5, 10, 8
@@ -41,8 +41,8 @@ def heads(num_inks: int) -> tuple[Head, ...]:
     characters: which token's ink has its middle in the slot. kinds: the block type of each patch. corners: whether a
     block begins, and ends, in the square; offsets: at which px of it; ranks: the places in the reading order of the
     blocks that begin and end there; links: the left and lower edge of the block before the one that begins there, and
-    where the one began that ends there; both are asked of what is said too, so that the two can be matched; edges:
-    where in the image the corners are. places: the token's row and column.
+    where the one began that ends there; edges: where in the image the corners are. places: the token's row and column. Ranks, links and
+    places are asked of what is said too, about what it says, so that the two can be matched.
     """
     return (
         Head("characters", SLOTS, 1 + num_inks, 1.0, rare=0.15),
@@ -52,5 +52,5 @@ def heads(num_inks: int) -> tuple[Head, ...]:
         Head("ranks", 2, MAX_RANK + 1, 0.5, spread=0.7, in_language=True),
         Head("links", 4, len(NUMBERS) // EDGE_STEP, 1.0, spread=1.5, in_language=True),
         Head("edges", 4, len(NUMBERS) // EDGE_STEP, 1.0, in_language=True, spread=1.0),
-        Head("places", 2, 25, 0.3, in_language=True),
+        Head("places", 2, MAX_PLACE + 1, 0.3, in_language=True),
     )

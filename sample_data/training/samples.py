@@ -15,7 +15,16 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from batchocr.model.preprocess import smart_resize
-from sample_data.training.heads import BLOCK_TYPES, EDGE_STEP, IGNORED, MAX_RANK, SLOT_HEIGHT, SLOT_WIDTH, SLOTS
+from sample_data.training.heads import (
+    BLOCK_TYPES,
+    EDGE_STEP,
+    IGNORED,
+    MAX_PLACE,
+    MAX_RANK,
+    SLOT_HEIGHT,
+    SLOT_WIDTH,
+    SLOTS,
+)
 from sample_data.training.table import ROW_END
 from sample_data.training.truth import Block, BlockType, TrainingPage, ink_box
 from sample_data.training.vocabulary import (
@@ -192,7 +201,10 @@ class Sampler:
         answer = np.array([*ids, self._vocabulary.end])
         guide = np.append(np.where(seen, squares, IGNORED), IGNORED)
         history = _with_slips(answer, guide != IGNORED, rng)
-        return Sample(image, prompt, answer, history, guide, {"characters": characters})
+        by_token = _places(rows, columns)
+        said = np.where(guide[:, None] == IGNORED, IGNORED, by_token[guide.clip(min=0)])
+        labels = {"characters": characters, "places": by_token}
+        return Sample(image, prompt, answer, history, guide, labels, {"places": said})
 
     def _with_edges_moved(self, ids: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
         """Return a layout's tokens with every edge a little off."""
@@ -263,9 +275,13 @@ def _layout_labels(side: int, blocks: Sequence[LayoutBlock]) -> dict[str, NDArra
             edges[square, 2 * corner : 2 * corner + 2] = x // EDGE_STEP, y // EDGE_STEP
         before = (x0 // EDGE_STEP, y1 // EDGE_STEP)
     by_square = kinds.reshape(squares, MERGE, squares, MERGE).transpose(0, 2, 1, 3).reshape(-1, MERGE * MERGE)
-    places = np.stack(np.divmod(np.arange(squares * squares), squares), axis=1)
     marked = {"corners": corners, "offsets": offsets, "ranks": ranks, "links": links, "edges": edges}
-    return {"kinds": by_square, **marked, "places": places}
+    return {"kinds": by_square, **marked, "places": _places(squares, squares)}
+
+
+def _places(rows: int, columns: int) -> NDArray[np.int64]:
+    """Return the row and the column of each image token, as far as a head can say them, [tokens, 2]."""
+    return np.minimum(np.stack(np.divmod(np.arange(rows * columns), columns), axis=1), MAX_PLACE)
 
 
 def _trimmed(chosen: list[int], block: Block) -> list[int]:
