@@ -41,8 +41,8 @@ def heads(num_inks: int) -> tuple[Head, ...]:
     characters: which token's ink has its middle in the slot. kinds: the block type of each patch. corners: whether a
     block begins, and ends, in the square; offsets: at which px of it; ranks: the places in the reading order of the
     blocks that begin and end there; links: the left and lower edge of the block before the one that begins there, and
-    where the one began that ends there; edges: where in the image the corners are. places: the token's row and column. Ranks, links and
-    places are asked of what is said too, about what it says, so that the two can be matched.
+    where the one began that ends there; edges: where in the image the corners are. places: the token's row and column.
+    Ranks, links and places are asked of what is said too, so that the two can be matched.
     """
     return (
         Head("characters", SLOTS, 1 + num_inks, 1.0, rare=0.15),

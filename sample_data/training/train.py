@@ -50,7 +50,7 @@ class Setting:
     num_threads: int
     exam_every: int
     warm_up: int = 20
-    decay_from: float = 0.6
+    decay_from: float = 0.45
     last_lr: float = 0.02
     minutes: float | None = None
 
