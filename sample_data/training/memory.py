@@ -63,20 +63,17 @@ class Memory:
     def rehearsal(self, rng: np.random.Generator) -> tuple[Batch, Tensor]:
         """Return a layout to go over, and what the ViT made of it, [image tokens, width]."""
         page = self._pages[rng.integers(len(self._pages))]
-        is_kept = np.ones(len(page.blocks), dtype=bool)
+        num_kept = len(page.blocks)
         if rng.uniform() >= _WHOLE:
             num_kept = 1 + int(len(page.blocks) * rng.uniform() ** 1.5)
-            is_kept[rng.permutation(len(page.blocks))[num_kept:]] = False
+        kept = set(rng.permutation(len(page.blocks))[:num_kept].tolist())
+        blocks = tuple(block for number, block in enumerate(page.blocks) if number in kept)
         side = _side(page.seen)
-        erased, shown = (
-            np.unique(np.concatenate([_squares(block, side) for block in chosen] or [np.empty(0, dtype=np.int64)]))
-            for chosen in (_chosen(page.blocks, ~is_kept), _chosen(page.blocks, is_kept))
-        )
-        erased = np.setdiff1d(erased, shown)
+        erased = np.flatnonzero(_covered(page.blocks, side) & ~_covered(blocks, side))
         seen = page.seen.clone()
         seen[erased] = page.seen[rng.choice(page.empty, len(erased))]
         image = np.zeros((side * SQUARE, side * SQUARE), dtype=np.uint8)  # nobody looks at it
-        batch = collate([self._sampler.layout_of(image, _chosen(page.blocks, is_kept), rng)], self._vocabulary)
+        batch = collate([self._sampler.layout_of(image, blocks, rng)], self._vocabulary)
         kept_squares = rng.uniform(size=side * side) < (1.0 if rng.uniform() < _UNPRUNED else _KEPT_SQUARES)
         return _pruned(batch, seen.float(), kept_squares)
 
@@ -91,26 +88,22 @@ class Memory:
             self._remember(tuple(LayoutBlock(*block) for block in blocks), seen)
 
     def _remember(self, blocks: tuple[LayoutBlock, ...], seen: Tensor) -> None:
-        side = _side(seen)
-        is_empty = np.ones(side * side, dtype=bool)
-        for block in blocks:
-            is_empty[_squares(block, side)] = False
-        if is_empty.any():
-            self._pages.append(_Page(blocks, seen, np.flatnonzero(is_empty)))
+        empty = np.flatnonzero(~_covered(blocks, _side(seen)))
+        if len(empty):
+            self._pages.append(_Page(blocks, seen, empty))
 
 
 def _side(seen: Tensor) -> int:
     return round(len(seen) ** 0.5)
 
 
-def _chosen(blocks: tuple[LayoutBlock, ...], which: NDArray[np.bool_]) -> tuple[LayoutBlock, ...]:
-    return tuple(block for block, is_chosen in zip(blocks, which, strict=True) if is_chosen)
-
-
-def _squares(block: LayoutBlock, side: int) -> NDArray[np.int64]:
-    """Return the squares that the block touches."""
-    x0, y0, x1, y1 = (min(edge * side // 1000, side - 1) for edge in block.box)
-    return (np.arange(y0, y1 + 1)[:, None] * side + np.arange(x0, x1 + 1)).ravel()
+def _covered(blocks: tuple[LayoutBlock, ...], side: int) -> NDArray[np.bool_]:
+    """Return which squares these blocks touch."""
+    covered = np.zeros((side, side), dtype=bool)
+    for block in blocks:
+        x0, y0, x1, y1 = (edge * side // 1000 for edge in block.box)
+        covered[y0 : y1 + 1, x0 : x1 + 1] = True
+    return covered.ravel()
 
 
 def _pruned(batch: Batch, seen: Tensor, is_kept: NDArray[np.bool_]) -> tuple[Batch, Tensor]:

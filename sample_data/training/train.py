@@ -163,7 +163,7 @@ class Training:
             parts += [self._threads.submit(self._from_memory, number) for number in range(self.setting.rehearsed)]
         learnt = [part.result() for part in parts]
         for batch, part in zip(lesson, learnt, strict=False):
-            if batch.layouts:
+            if batch.layouts and self.setting.rehearsed:
                 self._memory.add(batch, part.vision)
         return learnt
 
