@@ -292,6 +292,18 @@ def test_a_worker_ignores_what_is_sent_to_every_process_of_a_job(pool: WorkerPoo
     assert log.losses == []
 
 
+@pytest.mark.parametrize("after_s", [0.0, 0.01, 0.1])
+def test_a_worker_ignores_it_from_its_first_moment_on(tmp_path: Path, after_s: float) -> None:
+    with WorkerPool(1, SETUP, worker_entry.COMMAND) as pool:
+        [worker] = pool.workers
+        time.sleep(after_s)
+        os.kill(worker.pid, signal.SIGINT)
+        os.kill(worker.pid, signal.SIGTERM)
+        worker.send(OpenDocument(1, draw_page(tmp_path / "a.png", "read")))
+        assert run_until(pool, outcomes(1)).losses == []
+    assert not signal.pthread_sigmask(signal.SIG_BLOCK, ()), "the caller's own signals wait no longer"
+
+
 # Without a `__main__` guard, as people write scripts.
 UNGUARDED_SCRIPT = """
 import signal, sys

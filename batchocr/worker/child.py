@@ -9,8 +9,8 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -20,6 +20,9 @@ from batchocr.machine import num_oom_kills
 
 # -P keeps the caller's folder off the path: a file named json.py in it would be taken for the library's.
 WORKER_COMMAND = (sys.executable, "-P", "-m", "batchocr.worker")
+
+JOB_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+"""What Ctrl-C, batch systems and service managers send to every process of a job."""
 
 _TAIL_BYTES = 2048
 _MAX_OUTPUT_BYTES = 2**20
@@ -47,14 +50,15 @@ class Child:
         self._oom_kills_before = num_oom_kills()
         self._output = tempfile.TemporaryFile()  # noqa: SIM115 (closed by `kill`)
         try:
-            self._process = subprocess.Popen(
-                [*command, str(sock.fileno())],
-                stdin=subprocess.PIPE,
-                stdout=self._output,
-                stderr=self._output,
-                pass_fds=[sock.fileno()],
-                env=_environment(os.environ),
-            )
+            with _born_deaf():
+                self._process = subprocess.Popen(
+                    [*command, str(sock.fileno())],
+                    stdin=subprocess.PIPE,
+                    stdout=self._output,
+                    stderr=self._output,
+                    pass_fds=[sock.fileno()],
+                    env=_environment(os.environ),
+                )
         except OSError:
             self._output.close()
             raise
@@ -92,6 +96,19 @@ class Child:
         size = os.fstat(self._output.fileno()).st_size
         tail = os.pread(self._output.fileno(), _TAIL_BYTES, max(0, size - _TAIL_BYTES))
         return tail.decode("utf-8", "backslashreplace").strip()
+
+
+@contextmanager
+def _born_deaf() -> Iterator[None]:
+    """A process started in here, by this thread, gets no signal to its whole job until it can ignore them by itself.
+
+    It inherits the mask; for this thread they wait.
+    """
+    heard = signal.pthread_sigmask(signal.SIG_BLOCK, JOB_SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, heard)
 
 
 def _describe(code: int | None) -> str:

@@ -17,6 +17,7 @@ from pathlib import Path
 from batchocr.input.render import open_document
 from batchocr.protocol.base import PageProtocol
 from batchocr.worker.channel import Channel, ChannelError, worker_end
+from batchocr.worker.child import JOB_SIGNALS
 from batchocr.worker.documents import OpenDocuments
 from batchocr.worker.messages import FromWorker, Setup, ToWorker
 from batchocr.worker.page_worker import PageWorker
@@ -27,9 +28,8 @@ _LIFELINE = 0
 
 def serve(descriptor: int, make_protocol: Callable[[Setup], PageProtocol]) -> None:
     """Work for the run at the other end of the socket until it closes it."""
-    # Ctrl-C, batch systems and service managers signal every process of a job: what becomes of it, the run decides.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    for number in JOB_SIGNALS:  # what becomes of the job, the run decides
+        signal.signal(number, signal.SIG_IGN)
     faulthandler.enable()
     _die_with_the_run()
     _be_killed_first()
