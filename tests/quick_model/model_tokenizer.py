@@ -1,4 +1,4 @@
-"""The sample model's tokenizer: Qwen2-VL's kind and chat template, with a vocabulary of the words it is taught."""
+"""The quick model's tokenizer: Qwen2-VL's kind and chat template, with a vocabulary of the words it is taught."""
 
 from __future__ import annotations
 
