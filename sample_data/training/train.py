@@ -186,7 +186,7 @@ class Training:
         return self._learnt(losses, "/memory", 1 / self.setting.rehearsed, vision)
 
     def _rounded(self) -> torch.autocast:
-        """Products in bfloat16. Without the cache of rounded weights, which the threads would share: each empties it."""
+        """Products in bfloat16, without the cache of rounded weights: all threads share it, and each empties it."""
         return torch.autocast(self._device.type, torch.bfloat16, cache_enabled=False)
 
     def _learnt(self, losses: dict[str, Tensor], task: str, share: float, vision: Tensor) -> _Learnt:
