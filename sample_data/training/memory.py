@@ -48,9 +48,8 @@ class Memory:
         """Remember what the ViT made of these layouts. vision: [image tokens, width]."""
         order = layouts.image_index.view(len(layouts.layouts), -1)
         order = order - order.amin(1, keepdim=True)
-        for blocks, squares, seen in zip(
-            layouts.layouts, order, vision.detach().bfloat16().split(order.shape[1]), strict=True
-        ):
+        by_layout = vision.bfloat16().split(order.shape[1])
+        for blocks, squares, seen in zip(layouts.layouts, order, by_layout, strict=True):
             by_row = torch.empty_like(seen)
             by_row[squares] = seen
             self._remember(blocks, by_row)
