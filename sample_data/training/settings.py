@@ -24,7 +24,8 @@ SETTINGS: dict[SettingName, Setting] = {
             stages=(
                 Stage(300, 0.7, 0.3, layouts=False, eyes_only=True),
                 Stage(2500, 0.45, 0.45, layouts=False),
-                Stage(math.inf, 0.25, 0.35),
+                Stage(5000, 0.25, 0.35),
+                Stage(math.inf, 0.1, 0.25),
             ),
         ),
         steps=8_000,
