@@ -1,15 +1,19 @@
-"""The CPU's own linear layers and MLPs against the reference."""
+"""The CPU's own linear layers, MLPs and paged attention against the reference."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from typing import get_args
 
 import pytest
 import torch
 from torch import Tensor
 
-from batchocr.backend.base import Activation, Affine, Linear, Mlp
+from batchocr.backend import cpu_cores
+from batchocr.backend.base import Activation, Affine, Linear, Mlp, PagedContext
 from batchocr.backend.cpu import CpuOps
+from batchocr.backend.cpu_cores import Cores
 from batchocr.backend.reference import ReferenceOps
 
 CPU = torch.device("cpu")
@@ -88,3 +92,70 @@ def test_a_layer_that_was_loaded_as_part_of_a_larger_matrix_is_packed_right(ops:
     matrix = torch.randn(2 * OUT, 2 * WIDTH)
     layer = Affine(matrix[::2, WIDTH:], torch.randn(OUT))
     assert_agree(ops.linear(layer), ReferenceOps(CPU).linear(layer), torch.randn(5, WIDTH), None, 1e-5)
+
+
+@pytest.mark.parametrize(
+    "tables",
+    [
+        pytest.param([[1, 2, 3], [4, 5, 0], [6, 0, 0]], id="in one piece"),
+        pytest.param([[5, 6, 2], [1, 3, 0], [4, 0, 0]], id="in pieces"),
+    ],
+)
+@pytest.mark.parametrize(("heads", "kv_heads"), [(4, 4), (6, 2)], ids=["own heads", "shared heads"])
+@pytest.mark.parametrize("apart", [True, False], ids=["heads apart", "heads together"])
+def test_decode_attention_is_that_of_the_reference(
+    ops: CpuOps, tables: list[list[int]], heads: int, kv_heads: int, apart: bool
+) -> None:
+    """Over tokens that were stored one by one."""
+    size, head_dim, lengths = ops.kv_block_size, 8, [2 * ops.kv_block_size + 5, 2 * ops.kv_block_size, 1]
+    reference, expected_cache = ReferenceOps(CPU), torch.randn(2, 7, size, kv_heads, head_dim)
+    order = (0, 3, 1, 2, 4) if apart else (0, 1, 2, 3, 4)
+    cache = torch.empty_permuted(expected_cache.shape, order).copy_(expected_cache)
+    for step in range(3):
+        now = torch.tensor(lengths, dtype=torch.int32) + step
+        context = PagedContext(torch.tensor(tables, dtype=torch.int32), now, now.tolist())
+        newest = now.long() - 1
+        slots = context.block_tables.gather(1, newest.unsqueeze(1) // size).squeeze(1) * size + newest % size
+        q, k, v = torch.randn(3, heads, head_dim), *torch.randn(2, 3, kv_heads, head_dim)
+        cos, sin = torch.randn(2, 3, head_dim // 2)
+        turned, _ = ops.rotary_store(q, k, v, cos, sin, cache, slots)
+        expected, _ = reference.rotary_store(q, k, v, cos, sin, expected_cache, slots)
+        assert torch.equal(cache, expected_cache)
+        torch.testing.assert_close(
+            ops.paged_attention(turned, cache, context), reference.paged_attention(expected, expected_cache, context)
+        )
+
+
+@pytest.fixture
+def two_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_small_operations_stay_on_one_core_and_large_ones_are_shared() -> None:
+    cores = Cores()
+    with cores.shared_by(1000):
+        assert torch.get_num_threads() == 1
+    with cores.shared_by(1e9):
+        assert torch.get_num_threads() == 2
+    with pytest.raises(RuntimeError, match="in the middle"), cores.shared_by(1000):
+        raise RuntimeError("in the middle")
+    assert torch.get_num_threads() == 2
+
+
+@pytest.mark.usefixtures("two_threads")
+@pytest.mark.parametrize("worth_sharing", [0.0, math.inf], ids=["shared", "on one core"])
+def test_products_and_attention_are_the_same_on_any_number_of_cores(
+    monkeypatch: pytest.MonkeyPatch, worth_sharing: float
+) -> None:
+    monkeypatch.setattr(cpu_cores, "_WORTH_SHARING", worth_sharing)
+    ops, reference = CpuOps(), ReferenceOps(CPU)
+    layer, x = affine(OUT, WIDTH, bias=True, dtype=torch.float32), torch.randn(300, WIDTH)
+    assert_agree(ops.linear(layer), reference.linear(layer), x, torch.randn(300, OUT), 1e-5)
+    q, cache = torch.randn(2, 4, 8), torch.randn(2, 5, ops.kv_block_size, 4, 8)
+    context = PagedContext(torch.tensor([[1, 2], [4, 3]], dtype=torch.int32), torch.tensor([20, 30]), [20, 30])
+    torch.testing.assert_close(ops.paged_attention(q, cache, context), reference.paged_attention(q, cache, context))
+    assert torch.get_num_threads() == 2

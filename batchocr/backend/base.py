@@ -112,6 +112,8 @@ class Ops(Protocol):
 
     name: str
     kv_block_size: int
+    kv_heads_apart: bool
+    """Whether a new cache has all keys of a head together in memory, and all its values. Its shape is the same."""
     capturable: bool
     """Whether a decode step asks the host for nothing, so that it can be captured in a graph."""
 

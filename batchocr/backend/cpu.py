@@ -1,4 +1,5 @@
-"""On a CPU: products through oneDNN, with packed weights and whatever follows them fused in; Pillow resizes."""
+"""On a CPU: products through oneDNN, with packed weights and whatever follows them fused in; Pillow resizes; decode
+attention reads the cache where it lies."""
 
 from __future__ import annotations
 
@@ -11,7 +12,9 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from batchocr.backend.base import Activation, Affine, Linear, Mlp, ResizePlan
+from batchocr.backend.base import Activation, Affine, Linear, Mlp, PagedContext, ResizePlan
+from batchocr.backend.cpu_cores import Cores
+from batchocr.backend.cpu_paged import Places, attend
 from batchocr.backend.reference import ReferenceOps
 from batchocr.backend.resize import cut_patches
 
@@ -29,25 +32,33 @@ class CpuOps(ReferenceOps):
     """
 
     name = "cpu"
+    kv_heads_apart = True
 
     def __init__(self) -> None:
         super().__init__(torch.device("cpu"))
+        self._cores = Cores()
+        self._places: Places | None = None
         # Pillow lets go of the interpreter while it resizes.
-        self._threads = ThreadPoolExecutor(torch.get_num_threads(), thread_name_prefix="batchocr-resize")
+        self._threads = ThreadPoolExecutor(self._cores.all, thread_name_prefix="batchocr-resize")
 
     def linear(self, layer: Affine) -> Linear:
-        return _Packed(layer)
+        return self._packed(layer)
 
     def mlp(self, inner: Affine, outer: Affine, activation: Activation) -> Mlp:
         match activation:
             case "quick_gelu":
                 # quick_gelu(x) = swish(1.702 x) / 1.702, and oneDNN has swish.
                 scaled = Affine(inner.weight * _QUICK_GELU, None if inner.bias is None else inner.bias * _QUICK_GELU)
-                return _Mlp(_Packed(scaled, "swish"), _Packed(Affine(outer.weight / _QUICK_GELU, outer.bias)))
+                unscaled = Affine(outer.weight / _QUICK_GELU, outer.bias)
+                return _Mlp(self._packed(scaled, "swish"), self._packed(unscaled))
             case "gelu":
-                return _Mlp(_Packed(inner, "gelu"), _Packed(outer))
+                return _Mlp(self._packed(inner, "gelu"), self._packed(outer))
             case "silu_mul":
-                return _GatedMlp.pack(inner, outer)
+                gate, up = _halves(inner)
+                return _GatedMlp(self._packed(gate, "swish"), self._packed(up), self._packed(outer))
+
+    def _packed(self, layer: Affine, post_op: PostOp = "none") -> _Packed:
+        return _Packed(layer, self._cores, post_op)
 
     def patches(
         self, images: Sequence[Tensor], plans: Sequence[ResizePlan], patch_size: int, merge_size: int
@@ -59,27 +70,41 @@ class CpuOps(ReferenceOps):
 
         return torch.cat(list(self._threads.map(one, images, plans)))
 
+    def paged_attention(self, q: Tensor, cache: Tensor, context: PagedContext) -> Tensor:
+        places = self._places
+        if places is None or places.context is not context:
+            places = self._places = Places.find(context, block_size=cache.shape[2])
+        with self._cores.shared_by(2 * q[0].numel() * places.mean_length):
+            return attend(q, cache, places)
+
 
 class _Packed:
     """A linear layer whose weights lie in the order oneDNN wants them."""
 
-    def __init__(self, layer: Affine, post_op: PostOp = "none") -> None:
+    def __init__(self, layer: Affine, cores: Cores, post_op: PostOp) -> None:
         self._weight: Tensor = torch.ops.mkldnn._reorder_linear_weight(layer.weight.contiguous())
         self._bias = layer.bias
+        self._num_weights = layer.weight.numel()
+        self._cores = cores
         self._post_op = post_op
 
     def __call__(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
-        product: Tensor
-        if residual is None:
-            algorithm = "none" if self._post_op == "gelu" else ""
-            product = torch.ops.mkldnn._linear_pointwise(x, self._weight, self._bias, self._post_op, [], algorithm)
-        else:
-            product = torch.ops.mkldnn._linear_pointwise(x, residual, self._weight, self._bias, "add")
+        if residual is not None:
+            return self._with(residual, "add", x)
+        algorithm = "none" if self._post_op == "gelu" else ""
+        with self._cores.shared_by(len(x) * self._num_weights):
+            product: Tensor = torch.ops.mkldnn._linear_pointwise(
+                x, self._weight, self._bias, self._post_op, [], algorithm
+            )
         return product
 
     def times(self, x: Tensor, factor: Tensor) -> Tensor:
         """(x · weightᵀ + bias) · factor, value by value."""
-        product: Tensor = torch.ops.mkldnn._linear_pointwise(x, factor, self._weight, self._bias, "mul")
+        return self._with(factor, "mul", x)
+
+    def _with(self, other: Tensor, operation: Literal["add", "mul"], x: Tensor) -> Tensor:
+        with self._cores.shared_by(len(x) * self._num_weights):
+            product: Tensor = torch.ops.mkldnn._linear_pointwise(x, other, self._weight, self._bias, operation)
         return product
 
 
@@ -98,14 +123,15 @@ class _GatedMlp:
     up: _Packed
     down: _Packed
 
-    @classmethod
-    def pack(cls, gate_up: Affine, down: Affine) -> _GatedMlp:
-        gate_weight, up_weight = gate_up.weight.chunk(2)
-        gate_bias, up_bias = (None, None) if gate_up.bias is None else gate_up.bias.chunk(2)
-        return cls(_Packed(Affine(gate_weight, gate_bias), "swish"), _Packed(Affine(up_weight, up_bias)), _Packed(down))
-
     def __call__(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
         return self.down(self.up.times(x, self.gate(x)), residual)
+
+
+def _halves(layer: Affine) -> tuple[Affine, Affine]:
+    """The two layers that one product holds."""
+    first, second = layer.weight.chunk(2)
+    first_bias, second_bias = (None, None) if layer.bias is None else layer.bias.chunk(2)
+    return Affine(first, first_bias), Affine(second, second_bias)
 
 
 def _resize(image: Tensor, size: tuple[int, int]) -> Tensor:

@@ -1,6 +1,6 @@
 """How far the CPU's operations are from the reference, and how long they take: for `batchocr doctor`.
 
-There is nothing to choose: oneDNN is part of torch, Pillow of batchocr.
+There is nothing to choose: oneDNN is part of torch, and Pillow is needed anyway.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from batchocr.backend.base import Activation, Affine, Mlp, Ops, ResizePlan
+from batchocr.backend.base import Activation, Affine, Mlp, Ops, PagedContext, ResizePlan
 from batchocr.backend.cpu import CpuOps
 from batchocr.backend.reference import ReferenceOps
 from batchocr.backend.trial import Choice, relative_error
@@ -32,6 +32,7 @@ def measure_all() -> list[Choice]:
     plan: ResizePlan = ((1036, 1036),)
     cases: dict[str, tuple[str, Callable[[Ops], Callable[[], Tensor]]]] = {
         "linear": ("oneDNN", lambda ops: _bind(ops.linear(layer), x)),
+        "paged attention": ("in place", _attention_case(random)),
         "patches": ("Pillow", lambda ops: lambda: ops.patches([image], [plan], 14, 2)),
     }
     activations: tuple[Activation, ...] = ("quick_gelu", "gelu", "silu_mul")
@@ -44,6 +45,17 @@ def measure_all() -> list[Choice]:
 
 def _mlp_case(inner: Affine, outer: Affine, activation: Activation, x: Tensor) -> Callable[[Ops], Callable[[], Tensor]]:
     return lambda ops: _bind(ops.mlp(inner, outer, activation), x)
+
+
+def _attention_case(random: Callable[..., Tensor]) -> Callable[[Ops], Callable[[], Tensor]]:
+    """Sequences of MinerU2.5's heads, each in a lane of the cache."""
+    block_size, blocks_each, rows = CpuOps.kv_block_size, 40, 8
+    tables = torch.arange(rows * blocks_each, dtype=torch.int32).view(rows, blocks_each)
+    lengths = torch.arange(rows, dtype=torch.int32) * 80 + 60
+    context = PagedContext(tables, lengths, lengths.tolist())
+    q = random(rows, 14, 64)
+    cache = random(2, 2, rows * blocks_each, block_size, 64).permute(0, 2, 3, 1, 4)
+    return lambda ops: lambda: ops.paged_attention(q, cache, context)
 
 
 def _bind(layer: Mlp, x: Tensor) -> Callable[[], Tensor]:

@@ -59,6 +59,7 @@ class CudaOps:
 
     name = "cuda"
     kv_block_size = 64
+    kv_heads_apart = False
 
     def __init__(self, kernels: Kernels, choices: Sequence[Choice], fp8: Callable[[Affine], Linear] | None) -> None:
         """fp8: makes a linear layer in fp8, where this GPU can."""

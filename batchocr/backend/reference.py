@@ -29,6 +29,7 @@ class ReferenceOps:
 
     name = "reference"
     kv_block_size = 16
+    kv_heads_apart = False
     capturable = False
 
     def __init__(self, device: torch.device) -> None:
@@ -68,8 +69,10 @@ class ReferenceOps:
         self, q: Tensor, k: Tensor, v: Tensor, cos: Tensor, sin: Tensor, cache: Tensor, slots: Tensor
     ) -> tuple[Tensor, Tensor]:
         q, k = self.rotary(q, k, cos, sin)
-        cache[0].flatten(0, 1).index_copy_(0, slots, k)
-        cache[1].flatten(0, 1).index_copy_(0, slots, v)
+        # Views: a copy would be written in vain.
+        keys, values = cache.view(2, -1, *cache.shape[3:])
+        keys.index_copy_(0, slots, k)
+        values.index_copy_(0, slots, v)
         return q, k
 
     def paged_attention(self, q: Tensor, cache: Tensor, context: PagedContext) -> Tensor:

@@ -76,7 +76,7 @@ class DecodeStage:
         self._prefill_max_tokens = prefill_max_tokens
         language = model.architecture.language
         num_kv_blocks = -(-num_kv_tokens // model.ops.kv_block_size)
-        self.cache = KVCache(model.language.new_cache(num_kv_blocks + 1))
+        self.cache = KVCache(model.language.new_cache(num_kv_blocks + 1), num_lanes=batch_size)
         self._sampler = Sampler(
             model.ops,
             model.device,

@@ -11,14 +11,18 @@ SCRATCH_BLOCK = 0
 class KVCache:
     """Owns the pool and which of its blocks are free.
 
-    pool: [layers, 2, blocks, block_size, kv_heads, head_dim].
+    Blocks of a sequence lie next to each other as far as it can be had, so that a backend may read them without
+    copying: each begins in a lane of its own and grows from there.
+
+    pool: [layers, 2, blocks, block_size, kv_heads, head_dim]. num_lanes: sequences that are expected at once.
     """
 
-    def __init__(self, pool: Tensor) -> None:
+    def __init__(self, pool: Tensor, num_lanes: int) -> None:
         self.pool = pool
         self.num_blocks: int = pool.shape[2] - 1
         self.block_size: int = pool.shape[3]
-        self._free: list[int] = []
+        self._lanes = [SCRATCH_BLOCK + 1 + lane * self.num_blocks // num_lanes for lane in range(num_lanes)]
+        self._free: set[int] = set()
         self.reset()
 
     @property
@@ -32,7 +36,7 @@ class KVCache:
 
     def reset(self) -> None:
         """Take every block back, whoever holds it."""
-        self._free = list(range(self.num_blocks, SCRATCH_BLOCK, -1))
+        self._free = set(range(SCRATCH_BLOCK + 1, SCRATCH_BLOCK + 1 + self.num_blocks))
 
     def wipe(self, blocks: Tensor) -> None:
         """Set these blocks to zero. blocks: int64 [n] on the pool's device."""
@@ -46,10 +50,22 @@ class KVCache:
         missing = self.blocks_for(num_tokens) - len(block_table)
         if missing > len(self._free):
             return False
-        block_table.extend(self._free.pop() for _ in range(missing))
+        for _ in range(missing):
+            block_table.append(self._take(block_table[-1] + 1 if block_table else self._lane_start()))
         return True
 
     def release(self, block_table: list[int]) -> None:
         """Take all blocks of the table back and empty it."""
-        self._free.extend(reversed(block_table))
+        self._free.update(block_table)
         block_table.clear()
+
+    def _lane_start(self) -> int:
+        """The first block of a lane that no sequence has reached."""
+        return next((block for block in self._lanes if block in self._free), SCRATCH_BLOCK)
+
+    def _take(self, wanted: int) -> int:
+        """Return this block, or any where it is not free."""
+        if wanted not in self._free:
+            return self._free.pop()
+        self._free.remove(wanted)
+        return wanted

@@ -81,12 +81,11 @@ class LanguageModel:
 
     def new_cache(self, num_blocks: int) -> Tensor:
         """An empty KV cache: [layers, 2, blocks, block_size, kv_heads, head_dim]."""
-        shape = self.shape
-        return torch.zeros(
-            (shape.num_layers, 2, num_blocks, self._ops.kv_block_size, shape.num_kv_heads, shape.head_dim),
-            dtype=self.dtype,
-            device=self._embeddings.device,
-        )
+        shape, ops = self.shape, self._ops
+        sizes = [shape.num_layers, 2, num_blocks, ops.kv_block_size, shape.num_kv_heads, shape.head_dim]
+        order = (0, 1, 4, 2, 3, 5) if ops.kv_heads_apart else tuple(range(6))
+        cache = torch.empty_permuted(sizes, order, dtype=self.dtype, device=self._embeddings.device)
+        return cache.zero_()
 
     def embed(self, token_ids: Tensor) -> Tensor:
         """token_ids: int64 [tokens]. Returns [tokens, width]."""
