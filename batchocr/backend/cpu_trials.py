@@ -32,7 +32,7 @@ def measure_all() -> list[Choice]:
     plan: ResizePlan = ((1036, 1036),)
     cases: dict[str, tuple[str, Callable[[Ops], Callable[[], Tensor]]]] = {
         "linear": ("oneDNN", lambda ops: _bind(ops.linear(layer), x)),
-        "paged attention": ("in place", _attention_case(random)),
+        "paged attention": ("views", _attention_case(random)),
         "patches": ("Pillow", lambda ops: lambda: ops.patches([image], [plan], 14, 2)),
     }
     activations: tuple[Activation, ...] = ("quick_gelu", "gelu", "silu_mul")
