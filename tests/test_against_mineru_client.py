@@ -5,7 +5,7 @@ kinds are read with the quick model, whose answers are short. Batches differ, an
 page is excused for it. Two things of MinerU's cannot be seen here, as these models' blocks hardly overlap and never
 turn: the codes it draws at random over pictures in tables, and its turned crops.
 
-BATCHOCR_FULL=1 reads 20 generated pages, not 3, and every page of the corpus, not only the first of each document.
+BATCHOCR_FULL=1 reads 20 generated pages, not 2, and every page of the corpus, not only the first of each document.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def test_every_sample_page_has_the_blocks_of_minerus_client(sample_data: Path) -
 
 
 def test_what_the_sample_model_reads_is_what_it_reads_for_minerus_client(sample_data: Path, tmp_path: Path) -> None:
-    for number in range(20 if FULL else 3):
+    for number in range(20 if FULL else 2):
         Image.fromarray(make_page(UNSEEN, number).image).save(tmp_path / f"{number}.png")
     rows = read_by_us(tmp_path, sample_data / "model", max_new_tokens=1024)
     assert_the_comparison_can_fail(rows)
