@@ -82,4 +82,4 @@ class Attempts:
 
     def _give_up(self, document: int, error_kind: ErrorKind) -> None:
         reason = f"{_MAX_FATAL_PAGES} pages of this document in a row cost their workers ({error_kind})"
-        self._given_up[document] = GivenUp(error_kind, f"the page is given up: {reason}; their rows say how")
+        self._given_up[document] = GivenUp(error_kind, f"not tried: {reason}; see their rows")

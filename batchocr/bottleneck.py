@@ -30,11 +30,11 @@ def name_bottleneck(report: Report) -> str:
     if report.pages_read == 0:
         return "none: no page was read in this run"
     if report.start_up_seconds > report.work_seconds:
-        return "start-up took longer than the work: give one run more to read"
+        return "start-up took longer than the work: give a run more to read"
     if report.device.starved_share > _DEVICE_WAITS:
         return _of_the_host(report)
     if report.device.idle_share > _ENGINE_SLOW:
-        idle = f"the device stands idle {report.device.idle_share:.0%} of the time between the engine's own steps"
+        idle = f"the device is idle {report.device.idle_share:.0%} of the time between the engine's own steps"
         return f"engine: {idle}; larger batches help, --llm-batch-size first"
     return _of_the_device(report)
 
@@ -55,13 +55,13 @@ def _of_the_device(report: Report) -> str:
     share, fill = report.stages[stage].busy_share, report.stages[stage].mean_fill
     takes = f"{stage}: takes {share:.0%} of the work time"
     if stage not in _SIZE_OPTIONS or fill is None:
-        return f"{takes}; it is the hardware that bounds it"
+        return f"{takes}; the hardware is the limit"
     takes += f" in batches that are {fill:.0%} full"
     if fill >= _FULL:
         return f"{takes}; raise {_SIZE_OPTIONS[stage]} if memory allows"
     if stage == "decode" and fill < _SPARSE:
         return f"{takes}; raise --pages-in-flight so that more sequences decode at once"
-    return f"{takes}; it is the hardware that bounds it"
+    return f"{takes}; the hardware is the limit"
 
 
 def _busiest(report: Report, stages: tuple[Stage, ...]) -> Stage:

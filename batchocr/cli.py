@@ -125,7 +125,7 @@ def run(
     verbose: options.Verbose = False,
     log_format: options.LogFormatOption = "text",
 ) -> None:
-    """Read every page of the INPUTs into one table, a row a page. Run it again and it goes on where it was stopped."""
+    """Read every page of the INPUTs into one table, one row per page. Run it again to continue where it was stopped."""
     configure_logging(log_format, logging.DEBUG if verbose else logging.WARNING if quiet else logging.INFO)
     if not verbose:
         quieten_libraries(downloads=quiet or not sys.stderr.isatty())
@@ -148,7 +148,8 @@ def doctor(
     workers: options.Workers = None,
     verbose: options.Verbose = False,
 ) -> None:
-    """Say what this machine offers, which kernels a run would use and how exact they are; exit 0 when one can run."""
+    """Show what this machine offers, which kernels a run would use and how exact they are. Exits with 0 if a run can
+    work here, with 2 if not."""
     configure_logging("text", logging.DEBUG if verbose else logging.WARNING)
     quieten_libraries(downloads=True)
     flags = {"device": device, "dtype": dtype, "backend": backend, "workers": workers}
@@ -174,8 +175,8 @@ def verify(
     shard: options.Shard = None,
     max_page_error_rate: options.MaxPageErrorRate = None,
 ) -> None:
-    """Compare a table, or several shards' tables, with its INPUTs: a line for each row that is missing, stale, there
-    twice or failed; exit 3 where there is one, 0 where all is well."""
+    """Compare a table, or the tables of several shards, with the INPUTs. Prints a line for every row that is missing,
+    stale, duplicate, surplus or failed, and exits with 3 if there is any."""
     configure_logging("text", logging.INFO)
     from batchocr.verify import Verifier, find_tables, summary
 
@@ -243,13 +244,13 @@ def _stop_on_signals(stop: StopSwitch) -> Iterator[None]:
             logger.info("%s: %s%s", reason, how, remark, extra=event("stop_requested", reason=reason))
         elif is_first:
             stopped = event("run_stopped", exit_code=exit_code)
-            logger.info("%s before the first page: run the same command again to start", reason, extra=stopped)
+            logger.info("%s before the first page: run the same command again to start it", reason, extra=stopped)
             raise SystemExit(exit_code)
 
     def end_at_once(_number: int, _frame: FrameType | None) -> None:
         # Nothing is tidied up, for that could wait minutes for a step on a CPU: a journal may end in a torn line, and
         # the workers end with this process.
-        write_line("batchocr: stopped at once; finished pages are kept: run the same command again to go on")
+        write_line("batchocr: stopped at once; finished pages are kept: run the same command again to continue")
         os._exit(EXIT_INTERRUPTED)
 
     before = {signal.SIGINT: signal.signal(signal.SIGINT, interrupt)}
@@ -268,14 +269,14 @@ def _conclude(report: Report, config: Config, out: str) -> int:
     ended = {"exit_code": code, "report": json.loads(report.to_json())}
     if not report.complete:
         logger.info(
-            "stopped before the end; finished pages are kept: run the same command again to go on",
+            "stopped before the end; finished pages are kept: run the same command again to continue",
             extra=event("run_stopped", **ended),
         )
         logger.info("the report is %s", report_path)
         return code
     items = report.items
     if code == EXIT_BUG:
-        logger.error("a bug in batchocr: of %d items found, not every one is accounted for: %s", items.found, items)
+        logger.error("a bug in batchocr: not all of %d items are accounted for: %s", items.found, items)
     if code == EXIT_TOO_MANY_FAILURES:
         logger.warning(
             "%d of %d items failed, more than --max-page-error-rate %g allows; "

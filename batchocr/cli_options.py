@@ -14,7 +14,7 @@ from batchocr.config import PASSWORD_VARIABLE, BackendName, Config, DType, VitDT
 from batchocr.console import LogFormat
 
 _DEFAULTS = {field.name: field.default for field in fields(Config)}
-_INPUT, _MODEL, _SIZES, _RUN, _OUTPUT = "What to read", "Model", "Batch sizes", "The run", "What is said on stderr"
+_INPUT, _MODEL, _SIZES, _RUN, _OUTPUT = "What to read", "Model", "Batch sizes", "The run", "Logging"
 _BY_DEVICE = "by device"
 
 
@@ -35,12 +35,12 @@ Inputs = Annotated[
     typer.Argument(
         metavar="INPUT",
         show_default=False,
-        help="Files, folders with all below them, globs, @list.txt with one path a line, or - for paths on stdin.",
+        help="Files, folders (searched recursively), globs, @list.txt with one path per line, or - for paths on stdin.",
     ),
 ]
 Table = Annotated[
     str,
-    typer.Argument(metavar="OUT", show_default=False, help="A table, or a quoted glob that names those of all shards."),
+    typer.Argument(metavar="OUT", show_default=False, help="A table, or a quoted glob for the tables of all shards."),
 ]
 ModelToCompare = Annotated[
     str | None,
@@ -59,10 +59,16 @@ Pages = Annotated[
 ]
 Dpi = Annotated[
     int | None,
-    _option("--dpi", "N", _INPUT, "Resolution at which PDFs are rendered; the long side stays within 3500 px."),
+    _option("--dpi", "N", _INPUT, "Resolution at which PDFs are rendered; the longer side is kept within 3500 px."),
 ]
 Password = Annotated[
-    str | None, _option("--password", "TEXT", _INPUT, f"For encrypted PDFs; also the variable {PASSWORD_VARIABLE}.")
+    str | None,
+    _option(
+        "--password",
+        "TEXT",
+        _INPUT,
+        f"For encrypted PDFs; better given as the environment variable {PASSWORD_VARIABLE}.",
+    ),
 ]
 Shard = Annotated[
     str | None,
@@ -70,22 +76,25 @@ Shard = Annotated[
         "--shard",
         "I/N",
         _INPUT,
-        "Only the documents of this job, one of N that share the input; each needs an --out of its own.",
+        "Read only the I-th of N shares of the documents; each job needs its own --out.",
         default="1/1",
     ),
 ]
 FollowSymlinks = Annotated[
-    bool, _switch("--follow-symlinks", _INPUT, "Follow links that lead out of the folder, or the glob, that was given.")
+    bool, _switch("--follow-symlinks", _INPUT, "Also follow symbolic links that lead outside the given folder or glob.")
 ]
-Limit = Annotated[int | None, _option("--limit", "N", _INPUT, "Read N pages, then end as if there were no more.")]
+Limit = Annotated[
+    int | None,
+    _option("--limit", "N", _INPUT, "End after the first N rows of the input; rows finished by earlier runs count."),
+]
 RetryFailed = Annotated[
     bool | None,
     _option(
         "--retry-failed/--no-retry-failed",
         "",
         _INPUT,
-        "Whether pages that failed in an earlier run are read again.",
-        default="they are",
+        "Retry pages that failed in an earlier run, or leave them.",
+        default="retry",
     ),
 ]
 
@@ -103,30 +112,33 @@ VitDTypeOption = Annotated[
         "--vit-dtype",
         "NAME",
         _MODEL,
-        "fp8: the ViT's linear layers in 8 bits, on GPUs that have them; experimental. auto: as --dtype.",
+        "fp8 runs the ViT's linear layers in 8 bits, on GPUs that support it (experimental); auto follows --dtype.",
     ),
 ]
 Backend = Annotated[
     BackendName | None,
     _option(
-        "--backend", "NAME", _MODEL, "Kernels: reference (plain PyTorch), cpu, cuda, or auto: what fits the device."
+        "--backend", "NAME", _MODEL, "Kernels: reference (plain PyTorch), cpu, cuda, or auto, which fits the device."
     ),
 ]
 MemoryFraction = Annotated[
-    float | None, _option("--memory-fraction", "F", _MODEL, "Share of the GPU memory that is free at the start to use.")
+    float | None,
+    _option("--memory-fraction", "F", _MODEL, "Share of the GPU memory free at start-up that batchocr may use."),
 ]
-MaxNewTokens = Annotated[int | None, _option("--max-new-tokens", "N", _MODEL, "Tokens written for one block, at most.")]
+MaxNewTokens = Annotated[
+    int | None, _option("--max-new-tokens", "N", _MODEL, "Maximum tokens generated for one block.")
+]
 NoPenalties = Annotated[
     bool,
     _switch(
         "--no-penalties",
         _MODEL,
-        "No presence, frequency or repetition penalty, no n-gram rule, no loop handling; to compare with others.",
+        "Plain greedy decoding, without penalties, n-gram rule or loop handling; for comparing engines.",
     ),
 ]
 
 VitBatchSize = Annotated[
-    int | None, _option("--vit-batch-size", "N", _SIZES, "Images in one ViT batch, at most.", default=_BY_DEVICE)
+    int | None, _option("--vit-batch-size", "N", _SIZES, "Maximum images in a ViT batch.", default=_BY_DEVICE)
 ]
 VitMaxPatches = Annotated[
     int | None,
@@ -134,12 +146,12 @@ VitMaxPatches = Annotated[
         "--vit-max-patches",
         "N",
         _SIZES,
-        "Patches in one ViT batch, at most; a larger image goes alone.",
+        "Maximum patches in a ViT batch; a larger image is a batch of its own.",
         default=_BY_DEVICE,
     ),
 ]
 LlmBatchSize = Annotated[
-    int | None, _option("--llm-batch-size", "N", _SIZES, "Sequences decoding at once, at most.", default=_BY_DEVICE)
+    int | None, _option("--llm-batch-size", "N", _SIZES, "Maximum sequences decoded at once.", default=_BY_DEVICE)
 ]
 PrefillMaxTokens = Annotated[
     int | None,
@@ -147,7 +159,7 @@ PrefillMaxTokens = Annotated[
         "--prefill-max-tokens",
         "N",
         _SIZES,
-        "Tokens in one prefill batch, at most; a longer prompt goes alone.",
+        "Maximum tokens in a prefill batch; a longer prompt is a batch of its own.",
         default=_BY_DEVICE,
     ),
 ]
@@ -157,7 +169,7 @@ EmbeddingQueueTokens = Annotated[
         "--embedding-queue-tokens",
         "N",
         _SIZES,
-        "Image tokens waiting between ViT and LLM, at most; a larger image passes alone.",
+        "Maximum image tokens waiting between ViT and LLM.",
         default=_BY_DEVICE,
     ),
 ]
@@ -167,14 +179,18 @@ PagesInFlight = Annotated[
         "--pages-in-flight",
         "N",
         _SIZES,
-        "Pages holding pixels at once: the one bound on memory.",
+        "Maximum pages worked on at once; each holds about 40 MB of host memory.",
         default="by host memory and device",
     ),
 ]
 Workers = Annotated[
     int | None,
     _option(
-        "--workers", "N", _SIZES, "Processes that open, render and post-process pages.", default="by cores and memory"
+        "--workers",
+        "N",
+        _SIZES,
+        "Processes that open and render documents and post-process pages.",
+        default="by cores and memory",
     ),
 ]
 WorkerMemory = Annotated[
@@ -183,8 +199,8 @@ WorkerMemory = Annotated[
         "--worker-memory",
         "SIZE",
         _SIZES,
-        "What one of them may hold (4G, 512M); a page that needs more fails.",
-        default="their share of half the memory, 4G at most",
+        "Memory limit of one worker (4G, 512M); a page that needs more fails.",
+        default="an equal share of half the memory, at most 4G",
     ),
 ]
 
@@ -197,28 +213,33 @@ Recipe = Annotated[
         "A TOML file of options, or the name of one that comes with batchocr: cpu, h200, rtx4090. Flags win over it.",
     ),
 ]
-NoResume = Annotated[bool, _switch("--no-resume", _RUN, "Refuse an unfinished output instead of going on with it.")]
-Overwrite = Annotated[bool, _switch("--overwrite", _RUN, "Start over, whatever lies at --out.")]
+NoResume = Annotated[bool, _switch("--no-resume", _RUN, "Refuse to continue an unfinished output.")]
+Overwrite = Annotated[bool, _switch("--overwrite", _RUN, "Start over and replace --out.")]
 StopAfter = Annotated[
     str | None,
     _option("--stop-after", "DURATION", _RUN, "After this long (3h55m, 90s), finish the pages in flight and exit 75."),
 ]
 PageTimeout = Annotated[
     float | None,
-    _option("--page-timeout", "SECONDS", _RUN, "Time to open a document, render a page, or post-process a page."),
+    _option(
+        "--page-timeout",
+        "SECONDS",
+        _RUN,
+        "Time limit for opening a document, rendering a page, and post-processing a page, each.",
+    ),
 ]
 MaxPageErrorRate = Annotated[
     float | None, _option("--max-page-error-rate", "F", _RUN, "Share of failed pages above which the exit code is 3.")
 ]
 ReportPath = Annotated[
     str | None,
-    _option("--report", "PATH", _RUN, "Where the throughput report goes, as JSON.", default="OUT.report.json"),
+    _option("--report", "PATH", _RUN, "Where to write the throughput report (JSON).", default="OUT.report.json"),
 ]
 
 Quiet = Annotated[bool, _switch("--quiet", _OUTPUT, "No progress and no report: warnings and errors only.")]
-Verbose = Annotated[bool, _switch("--verbose", _OUTPUT, "Log what goes on inside, and show tracebacks.")]
+Verbose = Annotated[bool, _switch("--verbose", _OUTPUT, "Log internal events, and show tracebacks.")]
 LogFormatOption = Annotated[
-    LogFormat, _option("--log-format", "NAME", _OUTPUT, "text, or json: one object a line.", default="text")
+    LogFormat, _option("--log-format", "NAME", _OUTPUT, "text, or json: one object per line.", default="text")
 ]
 
 EPILOG = """Examples:
@@ -231,8 +252,8 @@ find . -name '*.pdf' | batchocr run - --out results.parquet
 
 batchocr run ./archive --shard 2/8 --stop-after 3h55m --out part-2.parquet
 
-Exit codes: 0 every page read; 1 a bug of ours, or a device that fails or hangs; 2 wrong usage; \
+Exit codes: 0 every page read; 1 internal error: a bug, or a device or workers that fail; 2 wrong usage; \
 3 more pages failed than allowed; 4 nothing to read; \
 5 the model cannot be loaded; 6 the output cannot be written, or belongs to other settings; 75 stopped before the end \
-and 130 interrupted: run the same command again to go on.
+and 130 interrupted: run the same command again to continue.
 """

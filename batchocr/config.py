@@ -41,7 +41,7 @@ def _as_seconds(value: object) -> object:
         return value
     match = _DURATION.fullmatch(value)
     if not value or match is None:
-        raise ValueError(f"{value!r} is no duration; write it as 3h55m or 90s")
+        raise ValueError(f"{value!r} is not a duration; write it as 3h55m or 90s")
     hours, minutes, seconds = (float(part or 0) for part in match.groups())
     return hours * 3600 + minutes * 60 + seconds
 
@@ -52,7 +52,7 @@ def _as_shard(value: object) -> object:
         return value
     match = _SHARD.fullmatch(value)
     if match is None:
-        raise ValueError(f"{value!r} is no shard; write it as I/N, the second of eight is 2/8")
+        raise ValueError(f"{value!r} is not a shard; write it as I/N: the second of eight is 2/8")
     return int(match[1]), int(match[2])
 
 
@@ -62,7 +62,7 @@ def _as_bytes(value: object) -> object:
         return value
     match = _SIZE.fullmatch(value)
     if match is None:
-        raise ValueError(f"{value!r} is no size; write it as 4G or 512M")
+        raise ValueError(f"{value!r} is not a size; write it as 4G or 512M")
     return int(match[1]) * _UNITS[match[2]]
 
 

@@ -104,7 +104,7 @@ def _cuda_build() -> str:
 def _gpu(device: torch.device) -> Finding:
     if not torch.cuda.is_available():
         why = "torch was built without CUDA" if torch.version.cuda is None else "no driver, or no device, was found"
-        return Finding("NVIDIA GPU", f"none ({why}); the CPU does the work, at a few pages a minute with a real model")
+        return Finding("NVIDIA GPU", f"none ({why}); the CPU does the work: expect minutes per page with a real model")
     number = device.index or 0
     properties = torch.cuda.get_device_properties(number)
     free, total = (size / _GIB for size in torch.cuda.mem_get_info(number))

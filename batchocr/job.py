@@ -62,7 +62,8 @@ def write_output(
 def _log_start(session: Session, documents: Sequence[Document], out: Path) -> None:
     facts = session.facts
     fields = {"out": str(out), "documents": len(documents), "model": facts.model, "version": facts.batchocr_version}
-    logger.info("reading %d documents into %s", len(documents), out, extra=event("run_started", **fields))
+    count = f"{len(documents):,} document{'s' * (len(documents) != 1)}"
+    logger.info("reading %s into %s", count, out, extra=event("run_started", **fields))
 
 
 def _retire(journal: Journal, report: Report) -> None:
@@ -70,7 +71,7 @@ def _retire(journal: Journal, report: Report) -> None:
     num_surplus = journal.count_read() - report.items.ok - report.items.degraded
     if num_surplus > 0:
         journal.keep()
-        logger.warning("%d pages of earlier runs are no part of this input: the journal keeps them", num_surplus)
+        logger.warning("%d pages of earlier runs are not part of this input; they stay in the journal", num_surplus)
     elif not report.items.failed:
         journal.remove()
 

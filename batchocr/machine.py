@@ -31,7 +31,7 @@ def usable_memory_bytes(root: Path = _ROOT) -> int:
 
 
 def num_oom_kills(root: Path = _ROOT) -> int | None:
-    """How many processes the kernel has killed for want of memory: in this process's control group where that counts
+    """How many processes the kernel has killed for lack of memory: in this process's control group where that counts
     them, on the whole machine otherwise. None where neither does. root: where /proc and /sys are found.
     """
     counts = next(_limits(root, "memory.events"), None)

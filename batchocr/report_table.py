@@ -21,7 +21,7 @@ def format_table(report: Report) -> str:
 
 def _heading(report: Report) -> str:
     times = f"start-up {_duration(report.start_up_seconds)}, work {_duration(report.work_seconds)}"
-    ended = "" if report.complete else f"; {report.exit_reason} before the end, run again to go on"
+    ended = "" if report.complete else f"; {report.exit_reason} before the end, run again to continue"
     return f"{report.pages_read:,} pages read at {report.pages_per_second:,.2f} pages/s ({times}){ended}"
 
 
@@ -31,16 +31,16 @@ def _summary(report: Report) -> Iterator[str]:
     if report.errors:
         yield from _labelled("errors", ", ".join(f"{count:,} {kind}" for kind, count in report.errors.items()))
     yield from _labelled(
-        "a page",
+        "per page",
         f"{page.patches:,.0f} patches, {page.image_tokens:,.0f} image tokens, {page.output_tokens:,.0f} output tokens",
     )
     yield from _labelled(
-        "a second",
+        "per second",
         f"{report.image_tokens_per_second:,.0f} image tokens, {report.output_tokens_per_second:,.0f} output tokens",
     )
     yield from _labelled("device", _device(report))
     yield from _labelled(
-        "queue", f"{queue.mean_tokens:,.0f} image tokens on average, {queue.max_tokens:,} at most, between the stages"
+        "queue", f"{queue.mean_tokens:,.0f} image tokens between the stages on average, {queue.max_tokens:,} at most"
     )
     yield from _labelled("host", _host(report))
     if report.settings:
@@ -50,18 +50,23 @@ def _summary(report: Report) -> Iterator[str]:
 def _items(report: Report) -> str:
     items, not_opened = report.items, report.documents_not_opened
     return (
-        f"{items.found:,} in {report.documents:,} documents {'=' if report.ledger_adds_up else '≠'} "
+        f"{items.found:,} {'=' if report.ledger_adds_up else '≠'} "
         f"{items.ok:,} ok + {items.degraded:,} degraded + {items.failed:,} failed + {items.skipped:,} skipped"
         + (f" + {items.not_reached:,} not reached" if items.not_reached else "")
-        + (f"; {not_opened:,} documents were not opened yet" if not_opened else "")
+        + f"; in {_documents(report.documents)}"
+        + (f", {not_opened:,} of them not opened yet" if not_opened else "")
         + (f"; {items.already_done:,} were done before this run" if items.already_done else "")
     )
+
+
+def _documents(count: int) -> str:
+    return f"{count:,} document{'s' * (count != 1)}"
 
 
 def _device(report: Report) -> str:
     device = report.device
     parts = [
-        f"idle {_duration(device.idle_seconds)} ({device.idle_share:.0%}; {device.starved_share:.0%} without pages)"
+        f"idle {_duration(device.idle_seconds)} ({device.idle_share:.0%}; {device.starved_share:.0%} waiting for pages)"
     ]
     if device.model_flop_per_second:
         of_peak = "" if device.share_of_peak_flop is None else f" ({device.share_of_peak_flop:.0%} of its peak)"
@@ -76,7 +81,7 @@ def _device(report: Report) -> str:
 def _host(report: Report) -> str:
     memory = report.host_memory
     main, worker = _size(memory.peak_main_bytes), _size(memory.peak_worker_bytes)
-    return f"peak memory {main} in the main process, {worker} in the largest of {report.workers} workers"
+    return f"peak memory {main} in the main process, {worker} in the largest worker (of {report.workers})"
 
 
 def _stages(report: Report) -> Iterator[str]:

@@ -90,7 +90,7 @@ class Session:
     def lend_engine(self) -> Iterator[Engine]:
         """The engine, for one pass at a time. Raises UsageError while another has it."""
         if not self._engine_free.acquire(blocking=False):
-            raise UsageError("this model is reading already: end that loop first, or make another Ocr")
+            raise UsageError("this Ocr is already reading: finish or close that loop first, or make another Ocr")
         try:
             yield self.load()
         finally:

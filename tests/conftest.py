@@ -6,10 +6,15 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 import batchocr  # noqa: F401 (ahead of torch: it tells OpenMP's threads how to wait)
 
 ROOT = Path(__file__).resolve().parent.parent
+
+# Tests share their cores with others: how long an example takes says nothing.
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
 
 
 @pytest.fixture(scope="session")

@@ -167,7 +167,7 @@ def test_an_engine_that_breaks_ends_the_run_with_its_error_and_the_next_one_read
 def test_one_model_reads_for_one_loop_at_a_time(ocr: Ocr, letters: list[Path], tmp_path: Path) -> None:
     pages = ocr.process(letters)
     next(pages)
-    with pytest.raises(UsageError, match="is reading already"):
+    with pytest.raises(UsageError, match="is already reading"):
         ocr.run(letters, out=tmp_path / "table.parquet")
     assert len(list(pages)) == 4
     assert len(list(ocr.process(letters[0]))) == 1

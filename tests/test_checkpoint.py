@@ -155,7 +155,7 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
         "mrope_section [2, 2, 2] sums to 6, but half of head_dim 16 is 8",
     ),
     "mrope_section of two": (rope(mrope_section=[4, 4]), "config.json holds a value that does not fit"),
-    "rope scaling": (rope(rope_type="yarn"), "scales its rotary positions by 'yarn'"),
+    "rope scaling": (rope(rope_type="yarn"), "rotary positions of type 'yarn'"),
     "a sliding window": (text_config(use_sliding_window=True), "sliding-window attention"),
     "untied without lm_head": (
         lambda folder: [change(folder) for change in (config(tie_word_embeddings=False), NOT_TIED)],
@@ -184,7 +184,7 @@ def test_what_is_wrong_with_a_checkpoint_is_named(folder: Path, name: str) -> No
 
 def test_a_name_that_is_neither_a_folder_nor_a_hub_id_is_refused(tmp_path: Path) -> None:
     for name in ("mineru", "./models/mineru", str(tmp_path / "none"), "~nobody/mineru", "a/b/c"):
-        with pytest.raises(ModelError, match="is no folder, and no Hugging Face id"):
+        with pytest.raises(ModelError, match="is neither a folder nor a Hugging Face id"):
             load(name)
 
 

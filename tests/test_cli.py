@@ -13,7 +13,7 @@ import pytest
 from batchocr.config import Config
 
 STAND_IN = """
-import signal, sys, types
+import signal, sys, time, types
 from batchocr import errors
 from batchocr.meter import Ledger, Meter
 from batchocr.report import Circumstances, make_report
@@ -27,7 +27,7 @@ def wait_for_stop(stop):
     stop.reading = True
     print("ready", flush=True)
     while stop.reason is None:
-        signal.pause()
+        time.sleep(0.01)
     return report("interrupted" if stop.reason == "interrupted" else "stopped")
 
 def run_with(config, inputs, *, out, stop, progress):
@@ -73,7 +73,7 @@ def command(*arguments: str) -> subprocess.CompletedProcess[str]:
         ((*RUN, "--dpi", "0"), "batchocr: error: --dpi must be more than 0, not 0"),
         ((*RUN, "--limit", "0"), "batchocr: error: --limit must be more than 0, not 0"),
         ((*RUN, "--shard", "9/8"), "batchocr: error: --shard I/N needs"),
-        ((*RUN, "--stop-after", "90"), "batchocr: error: --stop-after '90': '90' is no duration"),
+        ((*RUN, "--stop-after", "90"), "batchocr: error: --stop-after '90': '90' is not a duration"),
         ((*RUN, "--recipe", "gpu9"), "batchocr: error: there is no recipe gpu9"),
     ],
 )
@@ -105,7 +105,7 @@ def test_the_version_is_printed() -> None:
         ("return report()", (), 0, "the table is table.parquet, the report table.parquet.report.json"),
         ("return report(failed=1)", (), 3, "1 of 10 items failed, more than --max-page-error-rate 0 allows"),
         ("return report(failed=1)", ("--max-page-error-rate", "0.1"), 0, "9 ok + 0 degraded + 1 failed"),
-        ("return report(found=11)", (), 1, "not every one is accounted for"),
+        ("return report(found=11)", (), 1, "not all of 11 items are accounted for"),
         ("raise errors.NoInputError('no file')", (), 4, "batchocr: error: no file\n"),
         ("raise errors.ModelError('no weights')", (), 5, "batchocr: error: no weights\n"),
         ("raise errors.OutputMismatchError('not ours')", (), 6, "batchocr: error: not ours\n"),
@@ -154,7 +154,7 @@ def test_a_signal_ends_the_run_in_good_order_and_says_how_to_go_on(number: signa
     exit_code, stderr = ended(process)
     assert exit_code == code
     assert "stopping once the pages in flight are finished" in stderr
-    assert "run the same command again to go on" in stderr
+    assert "run the same command again to continue" in stderr
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 75)], ids=lambda value: str(value))
@@ -169,7 +169,7 @@ def test_a_signal_before_the_first_page_ends_the_run_at_once(number: signal.Sign
     assert exit_code == code
     said = json.loads(stderr)
     assert (said["event"], said["exit_code"]) == ("run_stopped", code)
-    assert "before the first page: run the same command again to start" in said["message"]
+    assert "before the first page: run the same command again to start it" in said["message"]
 
 
 def test_a_second_interrupt_ends_the_run_at_once() -> None:

@@ -241,7 +241,7 @@ def test_a_file_of_someone_else_is_never_taken_over(out: Path) -> None:
 @pytest.mark.parametrize("text", ["my diary, no line end", "my diary\nsecond line\n"])
 def test_a_journal_of_someone_else_is_never_taken_over(out: Path, text: str) -> None:
     journal_path(out).write_text(text)
-    with pytest.raises(OutputMismatchError, match="no journal of ours"):
+    with pytest.raises(OutputMismatchError, match="not a journal of batchocr"):
         open_journal(out)
     assert journal_path(out).read_text() == text
 

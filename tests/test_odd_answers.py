@@ -39,7 +39,7 @@ def test_a_page_of_figures_only_is_read_in_one_round() -> None:
 )
 def test_a_layout_that_names_no_block_degrades_the_page(layout: str) -> None:
     reading = read(layout)
-    assert reading.degraded == f"the layout, {len(layout)} characters, names no block"
+    assert reading.degraded == f"the layout, {len(layout)} characters, contains no block"
     assert (reading.blocks, reading.markdown) == ((), "")
 
 
@@ -58,7 +58,7 @@ def test_a_layout_in_circles_is_cut_where_it_asks_for_too_many_pixels() -> None:
     num_pixels = sum(r.pixels.height * r.pixels.width for r in reader.rounds[1])
     assert num_pixels <= MAX_READ_AREA * 200 * 300
     assert reading.degraded == (
-        "the layout went in circles; "
+        "the layout looped; "
         f"the layout names blocks of more than 8 pages together: {96 - len(reading.blocks)} blocks left out"
     )
 
@@ -77,7 +77,7 @@ def test_answers_that_did_not_end_on_their_own_degrade_the_page() -> None:
     layout = "".join(line(f"0 {top} 900 {top + 50}", "text") for top in (0, 100, 200, 300))
     answers = [completion("a", "length"), completion("b", "repetition"), completion("c", "length"), "d"]
     reading = read(completion(layout, "length"), *answers)
-    assert reading.degraded == ("the layout hit its token limit; 2 blocks hit the token limit; 1 block went in circles")
+    assert reading.degraded == ("the layout hit its token limit; 2 blocks hit the token limit; 1 block looped")
     assert [b.content for b in reading.blocks] == ["a", "b", "c", "d"]
 
 
@@ -126,7 +126,7 @@ TEXTS = st.lists(FRAGMENTS, max_size=12).map("".join)
 
 
 @given(TEXTS, st.lists(TEXTS, min_size=4, max_size=4))
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
 def test_no_text_of_a_model_breaks_the_reading_of_a_page(layout: str, answers: Sequence[str]) -> None:
     reader = Reader(layout, lambda number, prompt: answers[number % 4])
     reading = reader.read()

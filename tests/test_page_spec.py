@@ -47,7 +47,7 @@ def test_a_document_without_pages_has_none_to_choose() -> None:
 
 @pytest.mark.parametrize("part", ["0", "-3", "3-", "a", "1-2-3", "r0", "R1", "1.5", "", "1–3", "٣"])
 def test_the_part_that_cannot_be_read_is_quoted(part: str) -> None:
-    with pytest.raises(UsageError, match="no page and no range") as caught:
+    with pytest.raises(UsageError, match="no page or range of pages") as caught:
         parse_page_spec(f"1,{part},2")
     assert repr(part) in str(caught.value)
 

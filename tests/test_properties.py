@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from batchocr.data import Block, PageResult
@@ -18,7 +18,6 @@ from batchocr.output.journal import Entry, Journal, journal_path
 from batchocr.output.schema import RunFacts, storable, storable_text
 from batchocr.output.table import table_for
 
-settings.register_profile("with files", deadline=None)
 FACTS = RunFacts("0.1.0", "acme/reader", "f" * 64, "a" * 64, {"dpi": "200"})
 
 ODD_TEXTS = ["\ud800", "caf\udce9", "\x00", "\x1b[2J", "\r\n", "\u2028", "\u202e"]
@@ -82,7 +81,6 @@ def key(entry: Entry) -> tuple[str, int | None]:
 
 
 @pytest.mark.parametrize("name", ["table.jsonl", "table.parquet"])
-@settings(settings.get_profile("with files"))
 @given(rows=st.lists(results, max_size=4))
 def test_a_table_gives_back_any_rows(name: str, rows: list[PageResult]) -> None:
     with folder() as place:
@@ -96,7 +94,6 @@ def test_what_is_storable_stays_as_it_is(row: PageResult) -> None:
     assert storable(storable(row)) == storable(row)
 
 
-@settings(settings.get_profile("with files"))
 @given(written=st.lists(entries, max_size=4, unique_by=key))
 def test_a_journal_gives_back_any_rows_and_what_is_known_of_their_files(written: list[Entry]) -> None:
     with folder() as place:
@@ -110,7 +107,6 @@ def test_a_journal_gives_back_any_rows_and_what_is_known_of_their_files(written:
                 assert (found.size, found.mtime_ns) == (entry.size, entry.mtime_ns)
 
 
-@settings(settings.get_profile("with files"))
 @given(written=st.lists(entries, min_size=1, max_size=3, unique_by=key), later=entries, torn=st.randoms())
 def test_a_journal_torn_at_any_byte_holds_its_whole_lines_and_takes_more(
     written: list[Entry], later: Entry, torn: random.Random

@@ -158,9 +158,7 @@ BLOCKS = st.lists(
     | st.builds(block, st.just("table"), TABLES),
     max_size=5,
 )
-settings.register_profile(
-    "text", max_examples=NUM_EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
+settings.register_profile("text", max_examples=NUM_EXAMPLES, suppress_health_check=[HealthCheck.too_slow])
 
 
 @given(BLOCKS)

@@ -176,9 +176,9 @@ def test_the_table_of_a_run_that_was_stopped_says_so_and_what_is_left() -> None:
     report = make_report(counted, Meter(), replace(CIRCUMSTANCES, exit_reason="stopped"))
     assert not report.complete
     table = report.to_table()
-    assert "stopped before the end, run again to go on" in table.splitlines()[0]
+    assert "stopped before the end, run again to continue" in table.splitlines()[0]
     assert "+ 3 not reached" in table
-    assert "2 documents were not opened yet" in " ".join(table.split())
+    assert "2 of them not opened yet" in " ".join(table.split())
     assert report.items.not_reached == 3
     assert report.ledger_adds_up
 

@@ -91,7 +91,7 @@ def test_a_sequence_put_back_goes_on_as_if_nothing_had_happened(sampling: Sampli
 
 
 @given(st.lists(st.integers(0, 2), max_size=30))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_common_suffixes_count_what_a_naive_comparison_counts(tokens: list[int]) -> None:
     def naive(end: int) -> int:
         length = 0

@@ -108,7 +108,7 @@ results = st.builds(
 )
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(rows=st.lists(results, max_size=3))
 def test_any_row_survives_the_way_through_a_file(out: Path, table: TableFormat, rows: list[PageResult]) -> None:
     table.write(out, rows, FACTS)

@@ -84,8 +84,9 @@ def _with_kv_tokens(
         left = usable - num_parameters(architecture) * value_bytes - _working_bytes(limits, architecture, value_bytes)
         if left < one_request * token_bytes:
             raise UsageError(
-                f"The GPU's {usable / _GIB:.1f} GiB (--memory-fraction {config.memory_fraction}) do not hold the model "
-                "and its batches: lower --vit-max-patches, --prefill-max-tokens, --llm-batch-size or --max-new-tokens."
+                f"The model and its batches do not fit into {usable / _GIB:.1f} GiB of GPU memory (--memory-fraction "
+                f"{config.memory_fraction}): lower --vit-max-patches, --prefill-max-tokens, --llm-batch-size or "
+                "--max-new-tokens."
             )
     else:
         # The weights and everything else a machine does have the rest.

@@ -57,7 +57,7 @@ class EngineThread:
         if self._stalled:
             raise EngineError(
                 f"The engine has been at one step for {_STALL_S / 60:.0f} minutes, as when a GPU hangs: "
-                "finished pages are kept; look after the device, then run the same command again"
+                "finished pages are kept; check the device, then run the same command again"
             )
         completions = []
         while not self._finished.empty():

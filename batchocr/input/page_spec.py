@@ -36,7 +36,7 @@ def _parse_part(part: str) -> tuple[int, int]:
     match = _PART.fullmatch(part)
     if match is None:
         raise UsageError(
-            f"--pages: {part!r} is no page and no range of pages; pages count from 1, r1 is the last: 1-10,15,r3-r1"
+            f"--pages: {part!r} is no page or range of pages; pages count from 1, r1 is the last: 1-10,15,r3-r1"
         )
     first = _end(match[1], match[2])
     last = first if match[4] is None else _end(match[3], match[4])

@@ -70,7 +70,7 @@ def open_pdf(path: str, *, password: str | None, dpi: int, max_edge: int) -> Pdf
     with _refusals_of("the document"), ExitStack() as closing:
         document = closing.enter_context(_load(path))
         if not document.is_pdf:
-            raise UnsupportedError("there is no PDF in the file, whatever its name says")
+            raise UnsupportedError("the file is not a PDF, despite its name")
         _unlock(document, password)
         opened = PdfDocument(document, dpi=dpi, max_edge=max_edge)
         closing.pop_all()
@@ -95,7 +95,7 @@ def _unlock(document: pymupdf.Document, password: str | None) -> None:
     if password is None:
         raise EncryptedError("the document asks for a password; give it with --password or BATCHOCR_PASSWORD")
     if not document.authenticate(password):
-        raise EncryptedError("the document's password is not the one given")
+        raise EncryptedError("the given password does not open the document")
 
 
 @contextmanager

@@ -79,7 +79,7 @@ def _open_pdf_without_header(path: str, password: str | None, dpi: int) -> PdfDo
     try:
         return _open_pdf(path, password, dpi)
     except DamagedError as error:
-        raise UnsupportedError("there is no PDF in the file, whatever its name says") from error
+        raise UnsupportedError("the file is not a PDF, despite its name") from error
 
 
 @contextmanager

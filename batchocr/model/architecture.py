@@ -117,11 +117,13 @@ def read_architecture(folder: Path) -> Architecture:
 
 def _language_shape(root: Mapping[str, Any], text: Mapping[str, Any]) -> LanguageShape:
     if text.get("use_sliding_window"):
-        raise ModelError("This checkpoint uses sliding-window attention, which batchocr does not implement.")
+        raise ModelError("This checkpoint uses sliding-window attention, which batchocr does not support.")
     rope = text.get("rope_parameters") or text.get("rope_scaling") or root.get("rope_scaling") or {}
     rope_type = rope.get("rope_type", rope.get("type", "default"))
     if rope_type not in ("default", "mrope"):
-        raise ModelError(f"This checkpoint scales its rotary positions by '{rope_type}', which batchocr does not do.")
+        raise ModelError(
+            f"This checkpoint uses rotary positions of type '{rope_type}', which batchocr does not support."
+        )
     theta = rope.get("rope_theta", text.get("rope_theta", root.get("rope_theta", 1e6)))
     num_heads = int(text["num_attention_heads"])
     temporal, height, width = rope.get("mrope_section", (16, 24, 24))
@@ -159,11 +161,11 @@ def _vision_shape(vision: Mapping[str, Any], language_width: int) -> VisionShape
 def _check(vision: VisionShape, language: LanguageShape) -> None:
     def require(holds: bool, sentence: str) -> None:
         if not holds:
-            raise ModelError(f"The checkpoint's config.json does not fit together: {sentence}")
+            raise ModelError(f"The checkpoint's config.json is inconsistent: {sentence}")
 
     heads = (language.num_heads, language.num_kv_heads, vision.num_heads)
     require(min(heads) > 0, "num_attention_heads, num_key_value_heads and the vision num_heads must be positive")
-    require(language.width % language.num_heads == 0, "hidden_size is no multiple of num_attention_heads")
+    require(language.width % language.num_heads == 0, "hidden_size is not a multiple of num_attention_heads")
     require(language.num_heads % language.num_kv_heads == 0, "the query heads cannot be shared among the KV heads")
     require(
         2 * sum(language.mrope_section) == language.head_dim,

@@ -43,7 +43,7 @@ def find_checkpoint(name: str, revision: str | None) -> Path:
     if folder.is_dir():
         return folder
     if name.count("/") != 1 or name.startswith((".", "/", "~")):
-        raise ModelError(f"{name} is no folder, and no Hugging Face id (owner/name) either.")
+        raise ModelError(f"{name} is neither a folder nor a Hugging Face id (owner/name).")
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
@@ -52,7 +52,7 @@ def find_checkpoint(name: str, revision: str | None) -> Path:
     except LocalEntryNotFoundError as error:
         raise ModelError(
             f"The model {name} is not on this machine and cannot be downloaded (no network, or HF_HUB_OFFLINE is set). "
-            "Download it where there is network and pass its folder as --model."
+            "Download it on another machine and pass its folder as --model."
         ) from error
     except (HfHubHTTPError, HFValidationError, OSError) as error:
         raise ModelError(f"The model {name} cannot be downloaded: {error}") from error

@@ -67,7 +67,7 @@ class PromptFormat:
         if len(self._tokenizer) > architecture.language.vocab_size:
             raise ModelError(
                 f"{folder}: the tokenizer has {len(self._tokenizer)} tokens, the model only "
-                f"{architecture.language.vocab_size}: they are not of one checkpoint."
+                f"{architecture.language.vocab_size}: they belong to different checkpoints."
             )
         # Without its files, transformers makes up a tokenizer of one token.
         if self._tokenizer.convert_ids_to_tokens(self._image_token_id) is None:

@@ -55,7 +55,7 @@ class WeightReader:
     def take(self, name: str, shape: Sequence[int]) -> Tensor:
         """The tensor of this name on the reader's device, in its dtype. Raises ModelError where it does not fit."""
         if name not in self._where:
-            raise ModelError(f"{self._folder} holds no tensor '{name}': is the checkpoint whole?")
+            raise ModelError(f"{self._folder} holds no tensor '{name}': is the checkpoint complete?")
         file_name, stored_name = self._where[name]
         try:
             tensor: Tensor = self._files[file_name].get_tensor(stored_name)

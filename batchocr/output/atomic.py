@@ -50,9 +50,9 @@ def _reason(path: Path, error: OSError) -> str:
         case errno.EISDIR:
             return "there is a folder of that name; choose another"
         case errno.ENOSPC | errno.EDQUOT:
-            return "the disk is full; free some space and run again to go on"
+            return "the disk is full; free some space and run again to continue"
         case errno.EFBIG:
-            return "files may not grow any larger here; raise the limit (ulimit -f) and run again to go on"
+            return "files may not grow any larger here; raise the limit (ulimit -f) and run again to continue"
         case _:
             return error.strerror or str(error)
 

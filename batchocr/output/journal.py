@@ -110,8 +110,8 @@ class Journal:
                 journal._begin(facts, _rows_of_table(out, facts))
             elif not resume:
                 raise OutputMismatchError(
-                    f"{path} is of a run that is unfinished, or left pages unread: leave out --no-resume to go on, "
-                    "or start over with --overwrite"
+                    f"{path} belongs to a run that is unfinished or left failed pages: leave out --no-resume to "
+                    "continue it, or start over with --overwrite"
                 )
             else:
                 require_same_settings(path, found, facts)
@@ -205,7 +205,7 @@ class Journal:
             line = lines.readline(_MAX_HEADER_BYTES)
         facts = facts_from_json(line) if line.endswith(b"\n") else None
         if facts is None and not _is_torn_header(line):
-            raise OutputMismatchError(f"{self._path} is no journal of ours: choose another --out, or move it away")
+            raise OutputMismatchError(f"{self._path} is not a journal of batchocr: choose another --out")
         return facts
 
     def _begin(self, facts: RunFacts, rows: Iterable[PageResult]) -> None:
@@ -254,7 +254,7 @@ class Journal:
         """Raise OutputError where nobody would find what is written any more."""
         if not lies_at(self._path, self._file):
             raise OutputError(
-                f"{self._path} was removed or replaced while the run was writing it; run again to begin anew"
+                f"{self._path} was removed or replaced while the run was writing it; run again to start over"
             )
 
     def _sync(self) -> None:

@@ -206,9 +206,9 @@ def _layout_reasons(layout: Completion, blocks: Sequence[ContentBlock], num_surp
     if layout.finish_reason == "length":
         reasons.append("the layout hit its token limit")
     if layout.finish_reason == "repetition":
-        reasons.append("the layout went in circles")
+        reasons.append("the layout looped")
     if layout.text.strip() and not blocks:
-        reasons.append(f"the layout, {len(layout.text)} characters, names no block")
+        reasons.append(f"the layout, {len(layout.text)} characters, contains no block")
     if num_surplus:
         reasons.append(
             f"the layout names blocks of more than {MAX_READ_AREA:g} pages together: {_blocks(num_surplus)} left out"
@@ -223,7 +223,7 @@ def _block_reasons(completions: Sequence[Completion], num_unparsed_tables: int) 
     if answered["length"]:
         reasons.append(f"{_blocks(answered['length'])} hit the token limit")
     if answered["repetition"]:
-        reasons.append(f"{_blocks(answered['repetition'])} went in circles")
+        reasons.append(f"{_blocks(answered['repetition'])} looped")
     if errors:
         reasons.append(f"{_blocks(len(errors))} could not be read: {errors[0]}")
     if num_unparsed_tables:

@@ -31,7 +31,7 @@ _DEATH_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Death:
-    """What a worker process died of. killed: by someone, and not by the system for want of memory."""
+    """What a worker process died of. killed: by someone, and not by the system for lack of memory."""
 
     error_kind: Literal["crashed", "out_of_memory"]
     error_message: str
@@ -120,11 +120,11 @@ def _describe(code: int | None) -> str:
 
 
 def _killing(oom_kills_before: int | None, oom_kills: int | None) -> Death:
-    """Who sent the SIGKILL. Nothing tells, but the kernel counts the processes that it kills for want of memory."""
+    """Who sent the SIGKILL. Nothing tells, but the kernel counts the processes that it kills for lack of memory."""
     if oom_kills is not None and oom_kills == oom_kills_before:
-        message = "the worker process was killed (SIGKILL), though not by the system for want of memory"
+        message = "the worker process was killed (SIGKILL), but not by the system for lack of memory"
         return Death("crashed", message, killed=True)
-    likely = "the worker process was killed, most likely by the system for want of memory"
+    likely = "the worker process was killed, most likely by the system for lack of memory"
     return Death("out_of_memory", f"{likely}: try fewer --workers, or a lower --worker-memory")
 
 

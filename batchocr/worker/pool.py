@@ -57,7 +57,7 @@ class Loss:
     """A worker that is no more; another has taken its place.
 
     task_ids: what it held. doing: what it was at, None where it was at nothing: of its tasks this one is to blame,
-    unless the worker was `killed`, by someone other than the system for want of memory.
+    unless the worker was `killed`, by someone other than the system for lack of memory.
     """
 
     worker: Worker

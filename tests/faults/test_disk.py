@@ -33,7 +33,7 @@ def require_refused(job: Job, out: Path, *flags: str | Path, path: Path) -> None
     """Run the command, which is to say that the disk is full."""
     done = run_command(*job.arguments(out, *flags))
     assert done.returncode == 6, done.stderr
-    assert f"error: cannot write {path}: the disk is full; free some space and run again to go on" in done.stderr
+    assert f"error: cannot write {path}: the disk is full; free some space and run again to continue" in done.stderr
 
 
 def test_a_disk_that_is_full_while_rows_are_written_costs_only_the_rows_without_room(job: Job, disk: SmallDisk) -> None:
