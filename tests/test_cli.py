@@ -159,7 +159,7 @@ def test_a_signal_ends_the_run_in_good_order_and_says_how_to_go_on(number: signa
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 75)], ids=lambda value: str(value))
 def test_a_signal_before_the_first_page_ends_the_run_at_once(number: signal.Signals, code: int) -> None:
-    body = "print('listing', flush=True)\n    try: sys.stdin.read()\n    finally: print('put in order', flush=True)"
+    body = "try: print('listing', flush=True); sys.stdin.read()\n    finally: print('put in order', flush=True)"
     process = start(body, *RUN, "--log-format", "json")
     assert process.stdout is not None
     process.stdout.readline()
