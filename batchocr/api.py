@@ -12,7 +12,7 @@ from typing import Self
 
 from batchocr.config import Config, make_config
 from batchocr.data import Document, PageResult
-from batchocr.input.sources import find_documents, in_shard
+from batchocr.input.sources import find_documents
 from batchocr.job import write_output
 from batchocr.ordered import read_in_order
 from batchocr.output.table import table_for
@@ -97,7 +97,9 @@ def _config(options: dict[str, object]) -> Config:
 def list_documents(config: Config, inputs: Inputs) -> list[Document]:
     """The documents of the inputs that belong to this shard. Raises NoInputError."""
     paths = [inputs] if isinstance(inputs, str | os.PathLike) else inputs
-    documents = find_documents(
-        [os.fspath(path) for path in paths], stdin=sys.stdin, follow_symlinks=config.follow_symlinks
+    return find_documents(
+        [os.fspath(path) for path in paths],
+        stdin=sys.stdin,
+        follow_symlinks=config.follow_symlinks,
+        shard=config.shard,
     )
-    return [document for document in documents if in_shard(document, *config.shard)]

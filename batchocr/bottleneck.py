@@ -15,6 +15,9 @@ _SIZE_OPTIONS: dict[Stage, str] = {
     "decode": "--llm-batch-size",
 }
 
+LIMITS_BY_MEMORY: dict[Stage, str] = {"vit": "--vit-max-patches", "prefill": "--prefill-max-tokens"}
+"""The options that bound what a batch of a stage takes of the device's memory."""
+
 _DEVICE_WAITS = 0.1
 """Without a request for more of the work time than this, the device waits for pages."""
 _ENGINE_SLOW = 0.3

@@ -22,7 +22,7 @@ from batchocr.config import Config, from_flags, make_config
 from batchocr.console import LogFormat, configure_logging, printable, quieten_libraries, write_line
 from batchocr.errors import BatchOcrError
 from batchocr.events import event
-from batchocr.input.sources import find_documents, in_shard
+from batchocr.input.sources import find_documents
 from batchocr.progress import Progress, ProgressBar, ProgressLog
 from batchocr.stop import StopReason, StopSwitch, leave
 
@@ -183,8 +183,7 @@ def verify(
     given = {"pages": pages, "password": password, "shard": shard, "max_page_error_rate": max_page_error_rate}
     config = make_config({name: value for name, value in given.items() if value is not None})
     tables = find_tables(out)
-    found = find_documents(inputs, stdin=sys.stdin, follow_symlinks=follow_symlinks)
-    documents = [document for document in found if in_shard(document, *config.shard)]
+    documents = find_documents(inputs, stdin=sys.stdin, follow_symlinks=follow_symlinks, shard=config.shard)
     fingerprint = None
     if model is not None:
         from batchocr.model.checkpoint import find_checkpoint
@@ -198,7 +197,7 @@ def verify(
         typer.echo(printable(str(finding)))
     typer.echo(summary(counts, verifier.num_items))
     failed = counts.pop("failed", 0)
-    if counts or failed > config.max_page_error_rate * verifier.num_items:
+    if counts or _too_many(failed, verifier.num_items, config):
         raise typer.Exit(EXIT_TOO_MANY_FAILURES)
 
 
@@ -294,5 +293,8 @@ def _exit_code(report: Report, config: Config) -> int:
         return EXIT_INTERRUPTED if report.exit_reason == "interrupted" else EXIT_STOPPED
     if not report.ledger_adds_up:
         return EXIT_BUG
-    failed_share = report.items.failed / report.items.found if report.items.found else 0.0
-    return EXIT_TOO_MANY_FAILURES if failed_share > config.max_page_error_rate else 0
+    return EXIT_TOO_MANY_FAILURES if _too_many(report.items.failed, report.items.found, config) else 0
+
+
+def _too_many(failed: int, total: int, config: Config) -> bool:
+    return total > 0 and failed / total > config.max_page_error_rate

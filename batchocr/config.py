@@ -1,7 +1,7 @@
 """Every option of a run, with its default, in one frozen dataclass; and the recipes that set them.
 
-`Config` holds what the user said; None leaves a size to the machine (`session.py`). It is checked when it is made, and
-nothing changes it after that.
+`Config` holds what the user said; None leaves a size to the machine (`session.py`, `engine/limits.py`). It is checked
+when it is made, and nothing changes it after that.
 """
 
 from __future__ import annotations
@@ -136,11 +136,11 @@ _POSITIVE = (
     "limit",
     "stop_after",
 )
-_SWITCHED_OFF = {"no_penalties": "penalties", "no_resume": "resume"}
+_SWITCHED_OFF = {"no_penalties": "penalties", "no_resume": "resume", "no_retry_failed": "retry_failed"}
 """Flags that are named for what they switch off, and the field that each sets."""
 
 _NAMES = frozenset(field.name for field in fields(Config))
-_FLAG_NAMES = _NAMES - set(_SWITCHED_OFF.values()) | set(_SWITCHED_OFF)
+_FLAG_NAMES = _NAMES - {"penalties", "resume"} | set(_SWITCHED_OFF)
 
 
 def make_config(options: Mapping[str, object], recipe: str | None = None) -> Config:

@@ -6,7 +6,6 @@ import importlib
 import os
 import platform
 import tempfile
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -139,13 +138,16 @@ def _shared_memory() -> Finding:
 
 def _workers(config: Config) -> Finding:
     """Let a worker open a picture."""
-    memory_bytes = worker_memory_bytes(config)
-    setup = Setup(config.dpi, config.password, config.max_new_tokens, config.penalties, memory_bytes)
-    with tempfile.NamedTemporaryFile(suffix=".png") as file, WorkerPool(1, setup) as pool:
-        Image.new("RGB", (28, 28)).save(file.name)
-        pool.workers[0].send(OpenDocument(0, file.name))
-        deadline_s = time.monotonic() + _WORKER_DEADLINE_S
-        while time.monotonic() < deadline_s:
-            if any(isinstance(message, Opened) for _, message in pool.wait(1.0)):
-                return Finding("workers", f"{num_workers(config)}; one was started and opened a picture", True)
-    return Finding("workers", f"none opened a picture within {_WORKER_DEADLINE_S:.0f} s", False)
+    try:
+        with (
+            tempfile.NamedTemporaryFile(suffix=".png") as file,
+            WorkerPool(1, Setup.of(config, worker_memory_bytes(config))) as pool,
+        ):
+            Image.new("RGB", (28, 28)).save(file.name)
+            pool.workers[0].send(OpenDocument(0, file.name))
+            while not (lost := pool.replace_lost(_WORKER_DEADLINE_S)):
+                if any(isinstance(message, Opened) for _, message in pool.wait(1.0)):
+                    return Finding("workers", f"{num_workers(config)}; one was started and opened a picture", True)
+    except BatchOcrError as error:
+        return Finding("workers", str(error), False)
+    return Finding("workers", " ".join(f"one was started and failed: {lost[0].error_message}".split()), False)

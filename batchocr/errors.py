@@ -6,7 +6,7 @@ BatchOcrError              exit code
 ├── ModelError             5   the model cannot be loaded
 ├── OutputError            6   the output cannot be written
 │   └── OutputMismatchError    it belongs to other settings, or is not ours
-├── EngineError            1   a bug of ours in the engine
+├── EngineError            1   the engine, or its device, failed or hangs
 └── PageError              –   becomes a row, never an exit code; each class owns its `error_kind`
     └── NotFoundError, UnreadableError, UnsupportedError, EncryptedError, DamagedError, TooLargeError,
         PageOutOfMemoryError, RefusedError

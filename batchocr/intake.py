@@ -95,8 +95,8 @@ class RowCursor:
 class Intake:
     """Hands out documents to open and rows to begin, and owns what is known of each document.
 
-    Documents are opened ahead, in any order; rows are handed out strictly in input order, so that `limit` means the
-    same rows in every run. retry_failed: begin the rows again that failed in an earlier run. max_unreleased: no row is
+    Documents are opened ahead, in any order; rows are first handed out in input order, so that `limit` means the same
+    rows in every run. retry_failed: begin the rows again that failed in an earlier run. max_unreleased: no row is
     handed out while so many that were handed out before are not `released`; without it there is no such bound.
     """
 

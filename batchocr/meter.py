@@ -38,7 +38,8 @@ class Meter:
         self.stages: dict[Stage, StageCount] = {stage: StageCount() for stage in STAGES}
         self.patches = 0
         self.model_flop = 0.0
-        self.vit_batches_halved = 0
+        self.batches_halved: Counter[Stage] = Counter()
+        self.sequences_put_back = 0
         self.starved_s = 0.0
         self.device_busy = BusyTime()
         self.queue_samples = 0
@@ -65,9 +66,13 @@ class Meter:
         """Count floating-point operations of the model."""
         self.model_flop += flop
 
-    def halve_vit_batch(self) -> None:
-        """Count a ViT batch that did not fit the device's memory."""
-        self.vit_batches_halved += 1
+    def halve_batch(self, stage: Stage) -> None:
+        """Count a batch that did not fit the device's memory."""
+        self.batches_halved[stage] += 1
+
+    def put_back(self, sequences: int) -> None:
+        """Count sequences that lost their KV blocks to others and have to be prefilled again."""
+        self.sequences_put_back += sequences
 
     def starved(self, seconds: float) -> None:
         """Count time in which the engine had been asked for nothing."""
@@ -85,7 +90,7 @@ class Meter:
         self.queue_max_tokens = max(self.queue_max_tokens, tokens)
 
     def absorb(self, other: Meter) -> None:
-        """Count in what another thread counted, once that thread has ended."""
+        """Count in what another thread counted, once that thread has ended. Only one of the two may know the device."""
         for stage, theirs in other.stages.items():
             ours = self.stages[stage]
             ours.busy_s += theirs.busy_s
@@ -95,7 +100,8 @@ class Meter:
             ours.limit_sum += theirs.limit_sum
         self.patches += other.patches
         self.model_flop += other.model_flop
-        self.vit_batches_halved += other.vit_batches_halved
+        self.batches_halved += other.batches_halved
+        self.sequences_put_back += other.sequences_put_back
         self.starved_s += other.starved_s
         self.device_busy = max(self.device_busy, other.device_busy, key=lambda busy: busy.total_s)
         self.queue_samples += other.queue_samples

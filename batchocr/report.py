@@ -79,8 +79,9 @@ class PerPage:
 
 @dataclass(frozen=True, slots=True)
 class DeviceReport:
-    """idle: not busy with any stage. starved: as long as no page asked for anything. vit_batches_halved: how often a
-    ViT batch did not fit the memory and was tried again with half the patches.
+    """idle: not busy with any stage. starved: as long as no page asked for anything. batches_halved: by stage, how
+    often a batch did not fit the memory and was tried again with half its size. sequences_put_back: how often one had
+    to be prefilled again because the KV cache was full.
     """
 
     idle_seconds: float
@@ -90,7 +91,8 @@ class DeviceReport:
     peak_memory_bytes: int | None
     model_flop_per_second: float
     share_of_peak_flop: float | None
-    vit_batches_halved: int
+    batches_halved: Mapping[Stage, int]
+    sequences_put_back: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +178,7 @@ def make_report(ledger: Ledger, meter: Meter, circumstances: Circumstances) -> R
             degraded=status["degraded"],
             failed=status["failed"],
             skipped=status["skipped"],
-            # Of a run that came to its end there are none: items that are missing then are a bug of ours, and show.
+            # Of a run that came to its end there are none: items that are missing then are a bug, and show.
             not_reached=0 if circumstances.exit_reason == "finished" else ledger.found - status.total(),
             already_done=ledger.already_done,
         ),
@@ -248,7 +250,8 @@ def _device_report(meter: Meter, circumstances: Circumstances) -> DeviceReport:
         starved_share=_ratio(meter.starved_s, circumstances.work_s),
         peak_memory_bytes=circumstances.peak_device_bytes,
         model_flop_per_second=flop_per_s,
-        vit_batches_halved=meter.vit_batches_halved,
+        batches_halved=dict(meter.batches_halved),
+        sequences_put_back=meter.sequences_put_back,
         share_of_peak_flop=None if peak is None else _ratio(flop_per_s, peak),
     )
 

@@ -6,6 +6,8 @@ import textwrap
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from batchocr.bottleneck import LIMITS_BY_MEMORY
+
 if TYPE_CHECKING:
     from batchocr.report import Report, StageReport
 
@@ -71,8 +73,10 @@ def _device(report: Report) -> str:
     if device.model_flop_per_second:
         of_peak = "" if device.share_of_peak_flop is None else f" ({device.share_of_peak_flop:.0%} of its peak)"
         parts.append(f"{device.model_flop_per_second / 1e12:,.2f} TFLOP/s{of_peak}")
-    if device.vit_batches_halved:
-        parts.append(f"out of memory in {device.vit_batches_halved} ViT batches: lower --vit-max-patches")
+    for stage, count in device.batches_halved.items():
+        parts.append(f"out of memory in {count} {stage} batch{'es' * (count != 1)}: lower {LIMITS_BY_MEMORY[stage]}")
+    if device.sequences_put_back:
+        parts.append(f"KV cache full {device.sequences_put_back:,} times: lower --llm-batch-size")
     if device.peak_memory_bytes is not None:
         parts.append(f"peak memory {_size(device.peak_memory_bytes)}")
     return ", ".join(parts)

@@ -76,15 +76,24 @@ class Session:
         self._engine_free = threading.Lock()
 
     def load(self) -> Engine:
-        """The engine; its weights are read on the first call."""
+        """The engine; its weights are read on the first call. Raises UsageError where the GPU has no room for it."""
         if self._engine is None:
-            ops = backend.make_ops(self.backend, self.device, self.dtype)
-            self._kernels = backend.kernels_in_use(ops)
-            device = backend.open_device(self.device)
-            vision_ops = backend.vision_ops(ops, self.config.vit_dtype)
-            model = load_model(self._folder, device=device, dtype=self.dtype, ops=ops, vision_ops=vision_ops)
-            self._engine = Engine(model, self.limits)
+            try:
+                self._engine = self._make_engine()
+            except torch.OutOfMemoryError as error:
+                raise UsageError(
+                    "the model and its KV cache do not fit into the GPU's memory: lower --memory-fraction or "
+                    "--llm-batch-size, or see what else uses the GPU"
+                ) from error
         return self._engine
+
+    def _make_engine(self) -> Engine:
+        ops = backend.make_ops(self.backend, self.device, self.dtype)
+        self._kernels = backend.kernels_in_use(ops)
+        device = backend.open_device(self.device)
+        vision_ops = backend.vision_ops(ops, self.config.vit_dtype)
+        model = load_model(self._folder, device=device, dtype=self.dtype, ops=ops, vision_ops=vision_ops)
+        return Engine(model, self.limits)
 
     @contextmanager
     def lend_engine(self) -> Iterator[Engine]:
@@ -201,7 +210,7 @@ class Pass:
     def __enter__(self) -> Self:
         config = self._session.config
         memory_bytes = worker_memory_bytes(config)
-        setup = Setup(config.dpi, config.password, config.max_new_tokens, config.penalties, memory_bytes)
+        setup = Setup.of(config, memory_bytes)
         with ExitStack() as undo:
             # The workers start up while the weights are read.
             self._pool = undo.enter_context(WorkerPool(self._session.workers, setup))

@@ -20,7 +20,8 @@ ENGINE_THREAD = "batchocr-engine"
 def leave(exit_code: int) -> NoReturn:
     """End the process. An engine that is still at a step is not waited for, as the interpreter would at its end."""
     if any(thread.name == ENGINE_THREAD for thread in threading.enumerate()):
-        sys.stdout.flush()
+        if sys.stdout is not None:  # None where the command was started with it closed
+            sys.stdout.flush()
         os._exit(exit_code)
     sys.exit(exit_code)
 

@@ -157,10 +157,7 @@ class _PageCounter:
     def count(self, path: str) -> int | None:
         """The pages that a document says it has; None where it cannot be opened. Raises BatchOcrError."""
         if self._pool is None:
-            config = self._config
-            self._pool = WorkerPool(
-                1, Setup(config.dpi, config.password, config.max_new_tokens, config.penalties, _WORKER_BYTES)
-            )
+            self._pool = WorkerPool(1, Setup.of(self._config, _WORKER_BYTES))
         self._pool.workers[0].send(OpenDocument(0, path))
         while not self._pool.replace_lost(self._config.page_timeout):
             for _, message in self._pool.wait(_WAIT_S):

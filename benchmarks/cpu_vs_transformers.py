@@ -1,8 +1,8 @@
 """batchocr against MinerU's own client on transformers: the same checkpoint, the same pages, the same machine.
 
-    python benchmarks/cpu_vs_transformers.py --checkpoint sample
-    python benchmarks/cpu_vs_transformers.py --checkpoint quick
-    python benchmarks/cpu_vs_transformers.py --checkpoint wide --limit 4
+    python -m benchmarks.cpu_vs_transformers --checkpoint sample
+    python -m benchmarks.cpu_vs_transformers --checkpoint quick
+    python -m benchmarks.cpu_vs_transformers --checkpoint wide --limit 4
 
 sample: the model that reads. quick: that of the tests, with short answers. wide: the quick one at true layer widths.
 
@@ -24,7 +24,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from wide_checkpoint import make_wide_checkpoint
+from benchmarks.wide_checkpoint import make_wide_checkpoint
 
 ROOT = Path(__file__).resolve().parent.parent
 SAMPLE_MODEL = ROOT / "sample_data" / "model"
@@ -69,7 +69,8 @@ def read_with_transformers(folder: Path, inputs: Sequence[str], limit: int, batc
 
 def measure(arguments: argparse.Namespace, folder: Path, engine: str) -> dict[str, float]:
     """One engine in a process of its own."""
-    command = [sys.executable, __file__, "--engine", engine, "--folder", str(folder), "--limit", str(arguments.limit)]
+    options = ("--engine", engine, "--folder", str(folder), "--limit", str(arguments.limit))
+    command = [sys.executable, "-m", "benchmarks.cpu_vs_transformers", *options]
     output = subprocess.run([*command, *arguments.inputs], check=True, stdout=subprocess.PIPE, text=True).stdout
     result: dict[str, float] = json.loads(output.splitlines()[-1])
     result["pages_per_second"] = result["pages"] / result["seconds"]

@@ -1,4 +1,4 @@
-"""What our Triton kernels take on each architecture, as a Markdown table: `python benchmarks/kernel_resources.py`.
+"""What our Triton kernels take on each architecture, as a Markdown table: `python -m benchmarks.kernel_resources`.
 
 Needs no GPU: each kernel is compiled as the model launches it, at MinerU2.5's widths. Registers are a thread's, shared
 memory is a program's, and spilled bytes are a thread's stack.

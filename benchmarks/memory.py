@@ -1,6 +1,6 @@
 """What the processes of a run hold over many pages and documents: memory, shared memory, file descriptors, processes.
 
-    python benchmarks/memory.py --pages 5000
+    python -m benchmarks.memory --pages 5000
 
 Reads copies of the sample article (two pages each) with the real command. The quick model's image limit is lowered so
 that thousands of pages take minutes; pages are rendered, shared and post-processed at full size all the same. Nothing

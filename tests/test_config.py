@@ -32,6 +32,8 @@ def test_flags_win_over_the_recipe_and_the_recipe_over_defaults(tmp_path: Path) 
 def test_keys_of_a_recipe_are_flags_with_dashes_or_underscores(tmp_path: Path) -> None:
     path = recipe(tmp_path, 'no-penalties = true\nno_resume = true\nstop-after = "1h30m"\nshard = "2/8"\n')
     assert load_recipe(path) == {"penalties": False, "resume": False, "stop_after": 5400.0, "shard": (2, 8)}
+    for text in ("no-retry-failed = true", "retry-failed = false"):
+        assert load_recipe(recipe(tmp_path, text)) == {"retry_failed": False}
 
 
 @pytest.mark.parametrize(

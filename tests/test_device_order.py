@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -168,40 +169,66 @@ def test_a_cleared_engine_has_nothing_under_way_and_starts_anew(
 
 
 class ScarceMemory:
-    """Stands for the vision model's `encode` on a GPU without memory for more than so many patches at once."""
+    """Stands for a stage's computation on a GPU without memory for more than so many patches, or tokens, at once."""
 
-    def __init__(self, model: Model, max_patches: int) -> None:
-        self._encode = model.vision.encode
-        self._max_patches = max_patches
+    def __init__(self, compute: Callable[..., Tensor], most: int) -> None:
+        self._compute = compute
+        self._most = most
         self.batches: list[int] = []
 
-    def __call__(self, patches: Tensor, grids: Sequence[PatchGrid]) -> Tensor:
-        self.batches.append(len(patches))
-        if len(patches) > self._max_patches:
+    def __call__(self, packed: Tensor, *others: object) -> Tensor:
+        self.batches.append(len(packed))
+        if len(packed) > self._most:
             raise torch.OutOfMemoryError("CUDA out of memory.")
-        return self._encode(patches, grids)
+        return self._compute(packed, *others)
 
 
 def test_a_vit_batch_that_does_not_fit_the_memory_is_halved_and_nothing_is_lost(
     model: Model, expected: Answers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     largest = max(rows * columns for rows, columns in grids(model))
-    scarce = ScarceMemory(model, 2 * largest)
+    scarce = ScarceMemory(model.vision.encode, 2 * largest)
     monkeypatch.setattr(model.vision, "encode", scarce)
     meter = Meter()
 
-    assert run(Engine(model, replace(LIMITS, vit_batch_size=NUM_REQUESTS)), meter) == expected
+    # The limit on patches is far from what a batch holds: to halve that alone would try the same batch again.
+    limits = replace(LIMITS, vit_batch_size=NUM_REQUESTS, vit_max_patches=1_000_000)
+    assert run(Engine(model, limits), meter) == expected
 
     too_large = [batch for batch in scarce.batches if batch > 2 * largest]
-    assert meter.vit_batches_halved == len(too_large) > 0
+    assert meter.batches_halved == {"vit": len(too_large)}
+    assert len(too_large) > 0
+    assert all(later <= batch // 2 for batch, later in pairwise(scarce.batches[: len(too_large) + 1]))
     assert all(batch <= 2 * largest for batch in scarce.batches[len(too_large) :])
     assert meter.patches == sum(rows * columns for rows, columns in grids(model))
 
 
-def test_a_single_image_that_does_not_fit_the_memory_is_an_error(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(model.vision, "encode", ScarceMemory(model, 1))
-    with pytest.raises(torch.OutOfMemoryError):
-        run(Engine(model, LIMITS))
+def test_a_prefill_that_does_not_fit_the_memory_is_halved_and_nothing_is_lost(
+    model: Model, expected: Answers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plenty = ScarceMemory(model.language.prefill, 1_000_000)
+    monkeypatch.setattr(model.language, "prefill", plenty)
+    run(Engine(model, LIMITS))
+    most = 2 * max(plenty.batches) // 3
+    scarce = ScarceMemory(plenty, most)
+    monkeypatch.setattr(model.language, "prefill", scarce)
+    meter = Meter()
+
+    assert run(Engine(model, LIMITS), meter) == expected
+
+    too_large = [batch for batch in scarce.batches if batch > most]
+    assert meter.batches_halved == {"prefill": len(too_large)}
+    assert len(too_large) > 0
+    assert all(batch <= most for batch in scarce.batches[len(too_large) :])
+
+
+def test_one_image_or_prompt_that_does_not_fit_the_memory_is_an_error(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for part, name in ((model.vision, "encode"), (model.language, "prefill")):
+        with monkeypatch.context() as patching, pytest.raises(torch.OutOfMemoryError):
+            patching.setattr(part, name, ScarceMemory(getattr(part, name), 1))
+            run(Engine(model, LIMITS))
 
 
 def grids(model: Model) -> list[PatchGrid]:

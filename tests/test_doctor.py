@@ -8,11 +8,14 @@ import resource
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
 from batchocr.backend.trial import Choice
-from batchocr.doctor import Diagnosis, Finding
+from batchocr.config import Config
+from batchocr.doctor import Diagnosis, Finding, examine
+from batchocr.worker.pool import WorkerPool
 
 FILE_LIMIT_BYTES = 1 << 20
 
@@ -89,6 +92,25 @@ def test_what_would_fail_a_run_is_marked_and_fails_the_command() -> None:
     assert found["workers"].startswith("ok  ")
     assert found["runs on"] == "ok  cpu, float32, backend reference"
     assert done.stderr == "batchocr: error: a run would fail here: see the lines marked NO\n"
+
+
+@pytest.mark.parametrize(
+    ("program", "said"),
+    [
+        (("/no/such/program",), "a worker process cannot be started: No such file or directory; try fewer --workers"),
+        (
+            (sys.executable, "-c", "import no_such_module"),
+            "one was started and failed: the worker process has ended with exit code 1; it said: ",
+        ),
+    ],
+)
+def test_workers_that_cannot_work_are_a_finding(
+    monkeypatch: pytest.MonkeyPatch, program: tuple[str, ...], said: str
+) -> None:
+    monkeypatch.setattr("batchocr.doctor.WorkerPool", partial(WorkerPool, command=program))
+    [finding] = [finding for finding in examine(Config(backend="reference")).findings if finding.name == "workers"]
+    assert finding.ok is False
+    assert finding.value.startswith(said)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -170,6 +171,15 @@ def test_a_cleared_engine_remembers_no_suspects(model: Model, monkeypatch: pytes
     engine.step(Meter())
     engine.clear()
     assert not engine.has_work
+
+
+def test_the_switch_interval_is_what_it_was_once_the_last_of_two_engines_is_closed(model: Model) -> None:
+    before_s = sys.getswitchinterval()
+    first, second = (EngineThread(Engine(model, LIMITS), Meter(), notify=lambda: None) for _ in range(2))
+    first.close()
+    assert sys.getswitchinterval() < before_s
+    second.close()
+    assert sys.getswitchinterval() == before_s
 
 
 def test_an_engine_that_hangs_ends_the_run_and_is_not_waited_for(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:

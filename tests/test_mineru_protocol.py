@@ -21,7 +21,7 @@ from page_reading import PROTOCOL, Reader, completion, line, read
 from PIL import Image
 
 from batchocr.data import Block, Completion, Page, Sampling
-from batchocr.protocol.mineru import PICTURE_CODE_SEED, MinerUProtocol
+from batchocr.protocol.mineru import PICTURE_CODE_SEED, VERSION, MinerUProtocol
 
 # --- against MinerU's own client -------------------------------------------------------------------------------------
 
@@ -232,4 +232,4 @@ def test_mineru_stays_silent(capfd: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_version_names_the_library() -> None:
-    assert re.fullmatch(r"mineru [\d.]+ r\d+", MinerUProtocol.version)
+    assert re.fullmatch(r"mineru [\d.]+ r\d+", VERSION)

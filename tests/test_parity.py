@@ -118,7 +118,7 @@ def _generate(folder: Path, images: list[Image.Image], prompts: list[str]) -> li
 
 def run(
     case: Case, images: list[Image.Image], *, vit: int = 24, llm: int = 24, num_kv_tokens: int = 64_000
-) -> tuple[list[str], Engine]:
+) -> tuple[list[str], Meter]:
     limits = EngineLimits(
         vit_batch_size=vit,
         vit_max_patches=3000,
@@ -128,14 +128,14 @@ def run(
         max_new_tokens=MAX_NEW_TOKENS,
         num_kv_tokens=num_kv_tokens,
     )
-    engine = Engine(case.model, limits)
+    engine, meter = Engine(case.model, limits), Meter()
     for index, (image, prompt) in enumerate(zip(images, case.prompts, strict=True)):
         pixels = Pixels(image.height, image.width, bytearray(image.tobytes()))
         assert engine.submit(index, Request(pixels, prompt, Sampling(MAX_NEW_TOKENS))) is None
     answers: dict[int, Completion] = {}
     while engine.has_work:
-        answers.update(engine.step(Meter()))
-    return [answers[index].text for index in range(len(images))], engine
+        answers.update(engine.step(meter))
+    return [answers[index].text for index in range(len(images))], meter
 
 
 @pytest.mark.parametrize("vit", [1, 3, 24])
@@ -157,9 +157,9 @@ def test_sequences_put_back_for_lack_of_kv_blocks_end_with_the_same_tokens(case:
     ]
     blocks = max(-(-len(prompt.token_ids) // 16) for prompt in prompts)
     # Three of the longest get in, each grows by two blocks or more, and only three are left.
-    texts, engine = run(some, some.images, num_kv_tokens=16 * (3 * blocks + 3))
+    texts, meter = run(some, some.images, num_kv_tokens=16 * (3 * blocks + 3))
     assert texts == [case.expected[index] for index in small]
-    assert engine.num_put_back > 0
+    assert meter.sequences_put_back > 0
 
 
 def test_the_comparison_can_fail(case: Case) -> None:

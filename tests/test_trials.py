@@ -17,7 +17,7 @@ from batchocr.backend.cuda_trials import CudaTrials, try_all
 from batchocr.backend.kernels import activation, norm, paged_attention, rotary, sampling, vocabulary_piece
 from batchocr.backend.reference import ReferenceOps
 from batchocr.backend.trial import Candidate, Choice, Trial, choose, relative_error
-from batchocr.errors import UsageError
+from batchocr.errors import EngineError, UsageError
 
 CPU = torch.device("cpu")
 Function = Callable[[Tensor], Tensor]
@@ -86,6 +86,12 @@ class Timer:
 def choose_double(candidates: Sequence[Candidate[Function]], timer: cuda_trials.Timer) -> tuple[Function, Choice]:
     x = torch.arange(1.0, 9.0)
     return choose(Trial("double", candidates, reference, lambda double: (double(x),), 1e-3), timer)
+
+
+def test_a_reference_that_fails_is_said_to_be_the_devices_fault() -> None:
+    trial = Trial("double", [candidate("fast", right)], broken, lambda double: (double(torch.ones(8)),), 1e-3)
+    with pytest.raises(EngineError, match=r"PyTorch's double failed on this device \(no kernel image is available\)"):
+        choose(trial, Timer(1e-3))
 
 
 def test_the_fastest_of_those_that_are_right_is_taken_and_the_others_fall_out_for_a_reason() -> None:

@@ -232,6 +232,11 @@ def test_one_that_is_woken_waits_no_longer(pool: WorkerPool) -> None:
     assert time.monotonic() - started < DEADLINE_S / 2
 
 
+def test_waking_one_that_is_closed_does_nothing(pool: WorkerPool) -> None:
+    pool.close()
+    pool.wake()
+
+
 def test_workers_that_cannot_start_end_the_run_with_their_reason() -> None:
     command = (sys.executable, "-c", "import no_such_module")
     with WorkerPool(1, SETUP, command) as pool, pytest.raises(BatchOcrError, match="no_such_module"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections import deque
 from dataclasses import dataclass
@@ -23,6 +24,8 @@ from batchocr.engine.sequence import Sequence
 from batchocr.meter import Meter, Stage
 from batchocr.model.checkpoint import Model
 from batchocr.model.cost import decode_flop, prefill_flop
+
+logger = logging.getLogger(__name__)
 
 _LOOP_WINDOW = 768
 _LOOP_GRAM = 8
@@ -73,7 +76,6 @@ class DecodeStage:
         self._device = model.device
         self._clock = clock
         self._batch_size = batch_size
-        self._prefill_max_tokens = prefill_max_tokens
         language = model.architecture.language
         num_kv_blocks = -(-num_kv_tokens // model.ops.kv_block_size)
         self.cache = KVCache(model.language.new_cache(num_kv_blocks + 1), num_lanes=batch_size)
@@ -106,9 +108,9 @@ class DecodeStage:
         finished = self._read(meter, keep=0) if self.scheduler.has_put_back else []
         admitted = self.scheduler.admit()
         if admitted:
-            self._launched.append(self._prefill(admitted))
+            self._try_prefill(admitted, meter)
             finished += self._read(meter, keep=self._device.max_unread)
-        decoding = self.scheduler.make_room(lambda sequence: not self._is_full(sequence))
+        decoding = self.scheduler.make_room(lambda sequence: not self._is_full(sequence), meter)
         if decoding:
             self._launched.append(self._decode(decoding))
         return finished + self._read(meter, keep=self._device.max_unread if decoding else 0)
@@ -124,6 +126,22 @@ class DecodeStage:
         max_positions = self._model.architecture.language.max_positions
         return sequence.num_outputs >= sequence.sampling.max_new_tokens or sequence.num_tokens >= max_positions
 
+    def _try_prefill(self, batch: list[Sequence], meter: Meter) -> None:
+        """Prefill. A batch that does not fit the device's memory waits again; from now on they are half as large."""
+        try:
+            self._launched.append(self._prefill(batch))
+        except torch.OutOfMemoryError:
+            if len(batch) == 1:
+                raise
+            for sequence in reversed(batch):
+                self.scheduler.put_back(sequence)
+            self.scheduler.prefill_max_tokens = sum(sequence.num_tokens for sequence in batch) // 2
+            meter.halve_batch("prefill")
+            logger.warning(
+                "a prefill did not fit the GPU's memory; going on with at most %d tokens in one (--prefill-max-tokens)",
+                self.scheduler.prefill_max_tokens,
+            )
+
     def _prefill(self, batch: list[Sequence]) -> _Launched:
         begun = self._device.mark()
         x = self._embedded(batch)
@@ -137,7 +155,7 @@ class DecodeStage:
         tokens, logprobs = self._sampler.sample(logits, index, _hints(batch))
         self._rows.begin(batch, index, tokens)
         mean_tokens = len(x) / len(batch)
-        limit = max(len(batch), min(self._batch_size, self._prefill_max_tokens / mean_tokens))
+        limit = max(len(batch), min(self._batch_size, self.scheduler.prefill_max_tokens / mean_tokens))
         flop = prefill_flop(self._model.architecture.language, segments.lengths)
         return self._launch(_Work("prefill", batch, limit, flop, begun), tokens, logprobs)
 

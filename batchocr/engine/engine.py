@@ -41,11 +41,6 @@ class Engine:
     def has_work(self) -> bool:
         return len(self._vision) > 0 or self._decode.has_work
 
-    @property
-    def num_put_back(self) -> int:
-        """How often a sequence had to be prefilled again because KV blocks ran out."""
-        return self._decode.scheduler.num_put_back
-
     def submit(self, request_id: int, request: Request) -> Completion | None:
         """Take a request. Returns a completion at once, with its `error`, for one that can never be run."""
         try:

@@ -9,18 +9,21 @@ from batchocr.engine.embedding_queue import EmbeddingQueue
 from batchocr.engine.kv_cache import KVCache
 from batchocr.engine.sampler import Sampler
 from batchocr.engine.sequence import Sequence
+from batchocr.meter import Meter
 
 
 class Scheduler:
-    """Owns the running sequences, oldest first, and those put back, which go before the queue."""
+    """Owns the running sequences, oldest first, and those put back, which go before the queue.
+
+    prefill_max_tokens: of one batch; lowered where the device's memory turns out too small.
+    """
 
     def __init__(self, queue: EmbeddingQueue, cache: KVCache, sampler: Sampler, *, prefill_max_tokens: int) -> None:
         self.running: list[Sequence] = []
-        self.num_put_back = 0
+        self.prefill_max_tokens = prefill_max_tokens
         self._queue = queue
         self._cache = cache
         self._sampler = sampler
-        self._prefill_max_tokens = prefill_max_tokens
         self._put_back: deque[Sequence] = deque()
 
     @property
@@ -34,7 +37,7 @@ class Scheduler:
         tokens = 0
         while self._sampler.num_free and (sequence := self._next_waiting()) is not None:
             tokens += sequence.num_tokens
-            if admitted and tokens > self._prefill_max_tokens:
+            if admitted and tokens > self.prefill_max_tokens:
                 break
             # One spare block for each that runs, or the newcomer would be the first to be put back again.
             needed = self._cache.blocks_for(sequence.num_tokens)
@@ -53,7 +56,7 @@ class Scheduler:
         """Whether sequences wait to be prefilled again."""
         return bool(self._put_back)
 
-    def make_room(self, can_go_on: Callable[[Sequence], bool]) -> list[Sequence]:
+    def make_room(self, can_go_on: Callable[[Sequence], bool], meter: Meter) -> list[Sequence]:
         """Give running sequences a slot for their newest token, putting the youngest back where blocks run out.
 
         Returns those that decode in this step: of those that can go on, the ones that got a slot.
@@ -64,12 +67,19 @@ class Scheduler:
             sequence = pending.popleft()
             while not self._cache.grow(sequence.block_table, sequence.num_tokens):
                 youngest = pending.pop() if pending else sequence
-                self._put_back_one(youngest)
+                self.put_back(youngest)
+                meter.put_back(1)
                 if youngest is sequence:
                     break
             else:
                 ready.append(sequence)
         return ready
+
+    def put_back(self, sequence: Sequence) -> None:
+        """Take back what a running sequence holds, and let it wait for another prefill, ahead of all others."""
+        self.running.remove(sequence)
+        self._free(sequence)
+        self._put_back.appendleft(sequence)
 
     def retire(self, sequence: Sequence) -> None:
         """Take back what a finished sequence holds. It may have ended with a token read after it was put back."""
@@ -92,12 +102,6 @@ class Scheduler:
         self._queue.clear()
         self._cache.reset()
         self._sampler.reset()
-
-    def _put_back_one(self, sequence: Sequence) -> None:
-        self.running.remove(sequence)
-        self._free(sequence)
-        self._put_back.appendleft(sequence)
-        self.num_put_back += 1
 
     def _free(self, sequence: Sequence) -> None:
         self._cache.release(sequence.block_table)

@@ -24,6 +24,34 @@ _IMPATIENCE_S = 10.0
 Finished = tuple[int, Completion]
 
 
+class _QuickSwitching:
+    """Keeps the interpreter's switch interval short while any engine's thread lives; there may be several.
+
+    Beside a busy Python thread the engine's would wait 5 ms for every small operation otherwise.
+    """
+
+    def __init__(self) -> None:
+        self._users = 0
+        self._before_s = 0.0
+        self._lock = threading.Lock()
+
+    def begin(self) -> None:
+        with self._lock:
+            if self._users == 0:
+                self._before_s = sys.getswitchinterval()
+                sys.setswitchinterval(min(self._before_s, _SWITCH_INTERVAL_S))
+            self._users += 1
+
+    def end(self) -> None:
+        with self._lock:
+            self._users -= 1
+            if self._users == 0:
+                sys.setswitchinterval(self._before_s)
+
+
+_quick_switching = _QuickSwitching()
+
+
 class EngineThread:
     """Runs an engine until closed. Two queues join it to the caller's thread; there are no locks.
 
@@ -39,9 +67,7 @@ class EngineThread:
         self._finished: SimpleQueue[Finished] = SimpleQueue()
         self._error: Exception | None = None
         self._step_began_s: float | None = None
-        self._switch_interval_s = sys.getswitchinterval()
-        # Beside a busy Python thread, the engine's waits 5 ms for every small operation otherwise.
-        sys.setswitchinterval(min(self._switch_interval_s, _SWITCH_INTERVAL_S))
+        _quick_switching.begin()
         self._thread = threading.Thread(target=self._run, name=ENGINE_THREAD, daemon=True)
         self._thread.start()
 
@@ -71,7 +97,7 @@ class EngineThread:
         and the engine is not to be used again. One that broke is left as it is: its device may refuse everything.
         """
         self._submitted.put(None)
-        sys.setswitchinterval(self._switch_interval_s)
+        _quick_switching.end()
         give_up_s = math.inf if patient else time.monotonic() + _IMPATIENCE_S
         while self._thread.is_alive() and not self._stalled and time.monotonic() < give_up_s:
             self._thread.join(0.5)

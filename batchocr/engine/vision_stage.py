@@ -105,14 +105,14 @@ class VisionStage:
         return _Batch(sequences, begun, preprocessed, encoded)
 
     def _shrink(self, sequences: list[Sequence], meter: Meter) -> None:
-        """The batch did not fit the device's memory: from now on half as many patches at most."""
+        """The batch did not fit the device's memory: from now on half of its patches at most."""
         for sequence in sequences:
             # Ahead of all that wait: they were taken from there.
             heapq.heappush(self._waiting, (-(1 << 30), next(self._arrivals), sequence))
-        self._max_patches = max(1, self._max_patches // 2)
-        meter.halve_vit_batch()
+        self._max_patches = sum(sequence.num_patches for sequence in sequences) // 2
+        meter.halve_batch("vit")
         logger.warning(
-            "A ViT batch did not fit the GPU's memory; going on with at most %d patches a batch (--vit-max-patches).",
+            "a ViT batch did not fit the GPU's memory; going on with at most %d patches a batch (--vit-max-patches)",
             self._max_patches,
         )
 

@@ -7,6 +7,7 @@ URLs, missing fonts and JavaScript made it open no file and no socket when trace
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
@@ -27,6 +28,9 @@ _REFUSALS = (pymupdf.mupdf.FzErrorBase, RuntimeError, ValueError)
 and the C++ side's), and ValueError for a page that the document claims but does not have."""
 
 
+_MAX_MISSING_PAGES = 100
+"""Of the pages at its end that a document claims but does not have, so many get a row that says so."""
+
 _OUT_OF_MEMORY = re.compile(
     r"\b[cm]alloc\b.* failed|(not enough|insufficient|out of) memory|failed to allocate|exceeds system limits",
     re.IGNORECASE,
@@ -42,7 +46,7 @@ class PdfDocument:
         self._document = document
         self._dpi = dpi
         self._max_edge = max_edge
-        self.page_count: int = document.page_count
+        self.page_count = _count_pages(document)
 
     def render(self, page_index: int) -> Page:
         """Return the page as a viewer shows it, annotations and form fields included."""
@@ -96,6 +100,23 @@ def _unlock(document: pymupdf.Document, password: str | None) -> None:
         raise EncryptedError("the document asks for a password; give it with --password or BATCHOCR_PASSWORD")
     if not document.authenticate(password):
         raise EncryptedError("the given password does not open the document")
+
+
+def _count_pages(document: pymupdf.Document) -> int:
+    """How many pages the document claims to have, without most of those that are not there: a small file can claim
+    hundreds of thousands."""
+    claimed = int(document.page_count)
+    if claimed <= _MAX_MISSING_PAGES or _has_page(document, claimed - 1):
+        return claimed
+    present = bisect_left(range(claimed), True, key=lambda index: not _has_page(document, index))
+    return min(claimed, present + _MAX_MISSING_PAGES)
+
+
+def _has_page(document: pymupdf.Document, page_index: int) -> bool:
+    try:
+        return bool(document.page_xref(page_index))
+    except _REFUSALS:
+        return False
 
 
 @contextmanager

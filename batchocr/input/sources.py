@@ -58,21 +58,27 @@ class _Entry:
 
 
 def find_documents(
-    inputs: Sequence[str], *, stdin: TextIO | None = None, follow_symlinks: bool = False
+    inputs: Sequence[str],
+    *,
+    stdin: TextIO | None = None,
+    follow_symlinks: bool = False,
+    shard: tuple[int, int] = (1, 1),
 ) -> list[Document]:
     """Return the documents that `inputs` name: in that order, folders in natural order, each file once.
 
     stdin: where the paths of the INPUT `-` are read. follow_symlinks: also those that lead out of a folder or a glob.
+    shard: only the documents of one part of many, (index from 1, count).
     Raises NoInputError if there is nothing that could be read.
     """
     found = (candidate for text in inputs for candidate in _expand(text, stdin, follow_symlinks))
     candidates = list(_first_of_each(found))
     if all(candidate.error_kind for candidate in candidates):
         raise NoInputError(_nothing_found(inputs, candidates))
-    return [
+    documents = [
         Document(candidate.path, source, candidate.error_kind, candidate.error_message)
         for candidate, source in zip(candidates, _choose_names(candidates), strict=True)
     ]
+    return [document for document in documents if in_shard(document, *shard)]
 
 
 def in_shard(document: Document, index: int, count: int) -> bool:

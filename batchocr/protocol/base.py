@@ -14,9 +14,6 @@ Reader: TypeAlias = Generator[list[Request], list[Completion], Reading]
 class PageProtocol(Protocol):
     """Reads pages. Lives in a worker process; loads no torch."""
 
-    version: str
-    """Part of the settings fingerprint: changes whenever the text of a page may change."""
-
     def read(self, page: Page) -> Reader:
         """Return the generator that reads this page. Model text of any kind never makes it raise."""
         ...

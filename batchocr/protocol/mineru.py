@@ -58,8 +58,6 @@ class MinerUProtocol:
     max_new_tokens: per question. penalties: MinerU's own; False decodes greedily and without any rule.
     """
 
-    version = VERSION
-
     def __init__(self, *, max_new_tokens: int, penalties: bool) -> None:
         logger.disable("mineru_vl_utils")  # it logs every layout
         self._max_new_tokens = max_new_tokens

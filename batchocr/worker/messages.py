@@ -7,10 +7,11 @@ OpenDocument, ReadPage and Completions; the rest come back. Every task ends with
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Literal, Self, TypeAlias
 
 from pydantic import Field
 
+from batchocr.config import Config
 from batchocr.data import Completion, ErrorKind, Reading, Sampling
 
 Activity = Literal["open", "render", "post-process"]
@@ -26,6 +27,11 @@ class Setup:
     penalties: bool
     memory_bytes: int
     type: Literal["setup"] = "setup"
+
+    @classmethod
+    def of(cls, config: Config, memory_bytes: int) -> Self:
+        """What a run's options mean for a worker."""
+        return cls(config.dpi, config.password, config.max_new_tokens, config.penalties, memory_bytes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -213,8 +213,8 @@ class WorkerPool:
         self.close()
 
     def wake(self) -> None:
-        """Have `wait` return. From any thread, until `close`."""
-        with suppress(BlockingIOError):  # enough wake-ups wait already
+        """Have `wait` return. From any thread, and after `close` without effect."""
+        with suppress(OSError):  # enough wake-ups wait already, or nobody does any more
             self._waker.send(b"\0")
 
     def wait(self, timeout_s: float) -> list[tuple[Worker, Arrived]]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import struct
 import subprocess
 import sys
 import time
 import zlib
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +18,8 @@ from PIL import Image
 from running import draw_pdf, make_quick_model, read_rows, run_command
 
 from batchocr import PageResult
+from batchocr.errors import DamagedError
+from batchocr.input.render import open_document
 
 PAGE_TIMEOUT_S = 2
 WORKER_MEMORY = 1 << 30
@@ -74,6 +78,23 @@ def large_image(edge: int) -> bytes:
     entries = b"/Type/XObject/Subtype/Image/Width %d/Height %d/ColorSpace/DeviceGray/BitsPerComponent 1" % (edge, edge)
     image = stream(bytes(edge * edge // 8), entries)
     return one_page(b"600 0 0 800 0 0 cm /I Do", image, resources=b"/XObject<</I 5 0 R>>")
+
+
+def claimed_pages(count: int) -> bytes:
+    """A PDF of one page that claims many. MuPDF believes as many as there are objects; free ones pack to nothing."""
+    objects = (
+        b"<</Type/Catalog/Pages 2 0 R>>",
+        b"<</Type/Pages/Kids[3 0 R]/Count %d>>" % count,
+        b"<</Type/Page/Parent 2 0 R/MediaBox[0 0 300 300]>>",
+    )
+    written, rows = b"%PDF-1.7\n", [struct.pack(">BIB", 0, 0, 0)]
+    for number, body in enumerate(objects, 1):
+        rows.append(struct.pack(">BIB", 1, len(written), 0))
+        written += b"%d 0 obj\n%s\nendobj\n" % (number, body)
+    rows.append(struct.pack(">BIB", 1, len(written), 0))
+    rows.append(bytes(6 * count))
+    table = stream(b"".join(rows), b"/Type/XRef/Size %d/W[1 4 1]/Root 1 0 R" % (len(rows) - 1 + count))
+    return written + b"4 0 obj\n%s\nendobj\nstartxref\n%d\n%%%%EOF" % (table, len(written))
 
 
 def deep_page_tree(depth: int) -> bytes:
@@ -189,6 +210,18 @@ def test_no_worker_holds_more_memory_than_it_may(ended: Ended) -> None:
     peak = ended.report["host_memory"]["peak_worker_bytes"]
     assert isinstance(peak, int)
     assert peak <= WORKER_MEMORY
+
+
+def test_of_pages_that_are_only_claimed_a_hundred_have_rows(tmp_path: Path) -> None:
+    for claimed, count in ((300_000, 101), (101, 101), (100, 100)):
+        path = tmp_path / f"{claimed}.pdf"
+        path.write_bytes(claimed_pages(claimed))
+        with closing(open_document(str(path), password=None, dpi=72)) as document:
+            assert document.page_count == count
+            assert document.render(0).image.size == (300, 300)
+            for page_index in (1, count - 1):
+                with pytest.raises(DamagedError, match="not in document"):
+                    document.render(page_index)
 
 
 def test_a_large_image_is_in_memory_once_while_it_is_reduced(tmp_path: Path) -> None:
