@@ -46,18 +46,6 @@ def expected(image: Tensor, plan: ResizePlan, patch_size: int = PATCH_SIZE, merg
     return resize.cut_patches(pixels, patch_size, merge_size)
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_taps_are_those_of_the_definition(seed: int) -> None:
-    sizes = random.Random(seed)
-    edges = [(1, 28), (28, 1), (2, 28), (3, 3), (5000, 28), (3840, 1036), (28, 4000)]
-    for in_size, out_size in [(sizes.randint(1, 400), sizes.randint(1, 400)) for _ in range(75)] + edges:
-        starts, weights = resize.bicubic_taps(in_size, out_size)
-        taps = resize_plan.bicubic_taps(in_size, out_size)
-        assert taps.starts.tolist() == starts
-        padding = [0] * (len(weights[0]) - len(taps.weights))
-        assert [[*row, *padding] for row in taps.weights.T.tolist()] == weights
-
-
 @pytest.mark.usefixtures("large_tiles")
 def test_a_batch_of_any_sizes_has_the_bytes_of_pillow(device: torch.device) -> None:
     sizes = random.Random(0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,16 @@ def test_the_resize_gives_pillows_bytes(old: tuple[int, int], new: tuple[int, in
     image = noise(*old)
     expected = as_tensor(image.resize(new, Image.Resampling.BICUBIC))
     assert torch.equal(resize_bicubic(as_tensor(image), new[1], new[0]), expected)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_side_of_any_size_gets_pillows_bytes(seed: int) -> None:
+    sizes = random.Random(seed)
+    edges = [(1, 28), (28, 1), (2, 28), (3, 3), (5000, 28), (3840, 1036), (28, 4000)]
+    for old, new in [(sizes.randint(1, 400), sizes.randint(1, 400)) for _ in range(75)] + edges:
+        image = noise(3, old, seed)
+        expected = as_tensor(image.resize((3, new), Image.Resampling.BICUBIC))
+        assert torch.equal(resize_bicubic(as_tensor(image), new, 3), expected)
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,8 @@ import triton.language as tl
 from torch import Tensor
 
 from batchocr.backend.base import ResizePlan
-from batchocr.backend.kernels.resize_plan import CHANNELS, PRECISION_BITS, BatchPlan, plan_batch
+from batchocr.backend.bicubic import PRECISION_BITS
+from batchocr.backend.kernels.resize_plan import CHANNELS, BatchPlan, plan_batch
 
 # Eight values for each of 128 threads, so that many loads are under way.
 TILE = 1024

@@ -2,57 +2,21 @@
 
 A pass resizes one side of an image. The first passes of all images make up one launch, their second passes the next; an
 image's last pass writes patches, the others rows of pixels.
-Source of the arithmetic: Pillow 13, libImaging/Resample.c, as in `backend.resize`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import accumulate
 
 import numpy as np
 from numpy.typing import NDArray
 
 from batchocr.backend.base import ResizePlan
+from batchocr.backend.bicubic import Size, bicubic_taps, resizes_rows_first
 
 CHANNELS = 3
-PRECISION_BITS = 22
-_SUPPORT = 2.0
-
-Size = tuple[int, int]
-"""Height and width in px."""
-
-
-@dataclass(frozen=True, slots=True)
-class Taps:
-    """Where each output value of a side starts reading, and its weights scaled by 2^22, zero beyond its own last.
-
-    starts: int32 [out_size]. weights: int32 [most taps, out_size].
-    """
-
-    starts: NDArray[np.int32]
-    weights: NDArray[np.int32]
-
-
-@lru_cache(maxsize=2048)
-def bicubic_taps(in_size: int, out_size: int) -> Taps:
-    """The numbers of `backend.resize.bicubic_taps`: the same operations in the same order, every position at once."""
-    scale = in_size / out_size
-    filter_scale = max(scale, 1.0)
-    support = _SUPPORT * filter_scale
-    centers = (np.arange(out_size) + 0.5) * scale
-    starts = np.maximum((centers - support + 0.5).astype(np.int32), 0)
-    ends = np.minimum((centers + support + 0.5).astype(np.int32), in_size)
-    places = starts + np.arange((ends - starts).max(), dtype=np.int32)[:, np.newaxis]
-    x = np.abs((places - centers + 0.5) * (1.0 / filter_scale))
-    weights = np.where(x < 1.0, (1.5 * x - 2.5) * x * x + 1.0, (((x - 5.0) * x + 8.0) * x - 4.0) * -0.5)
-    weights[(x >= 2.0) | (places >= ends)] = 0.0
-    # Not weights.sum(axis=0), which may add in another order.
-    weights /= sum(weights)
-    rounded = weights * (1 << PRECISION_BITS) + np.copysign(0.5, weights)
-    return Taps(starts, rounded.astype(np.int32))
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,14 +94,10 @@ class _TapTable:
 
 
 def _changes(size: Size, plan: ResizePlan) -> list[tuple[Size, Size]]:
-    """The sizes before and after each pass; one pass that changes nothing where there is nothing to resize.
-
-    Which side goes first decides over bytes: it is rounded in between.
-    """
+    """The sizes before and after each pass; one pass that changes nothing where there is nothing to resize."""
     changes = []
     for target in plan:
-        rows_first = size[0] - target[0] > max(0, 2 * (size[1] - target[1]))
-        between = (target[0], size[1]) if rows_first else (size[0], target[1])
+        between = (target[0], size[1]) if resizes_rows_first(size, target) else (size[0], target[1])
         for after in (between, target):
             if after != size:
                 changes.append((size, after))
