@@ -175,8 +175,9 @@ def verify(
     shard: options.Shard = None,
     max_page_error_rate: options.MaxPageErrorRate = None,
 ) -> None:
-    """Compare a table, or the tables of several shards, with the INPUTs. Prints a line for every row that is missing,
-    stale, duplicate, surplus or failed, and exits with 3 if there is any."""
+    """Compare a table, or the tables of several shards, with the INPUTs. Prints a line for everything that is missing,
+    stale, duplicate, surplus or failed, or was made with other settings, and exits with 3 if there is more than
+    --max-page-error-rate allows."""
     configure_logging("text", logging.INFO)
     from batchocr.verify import Verifier, find_tables, summary
 

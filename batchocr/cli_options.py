@@ -236,7 +236,7 @@ ReportPath = Annotated[
     _option("--report", "PATH", _RUN, "Where to write the throughput report (JSON).", default="OUT.report.json"),
 ]
 
-Quiet = Annotated[bool, _switch("--quiet", _OUTPUT, "No progress and no report: warnings and errors only.")]
+Quiet = Annotated[bool, _switch("--quiet", _OUTPUT, "Only warnings and errors; the report goes to its file alone.")]
 Verbose = Annotated[bool, _switch("--verbose", _OUTPUT, "Log internal events, and show tracebacks.")]
 LogFormatOption = Annotated[
     LogFormat, _option("--log-format", "NAME", _OUTPUT, "text, or json: one object per line.", default="text")
