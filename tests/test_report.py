@@ -169,6 +169,21 @@ def test_the_table_fits_a_terminal_and_says_what_matters() -> None:
     assert any(line.split()[:2] == ["bottleneck", "vit:"] for line in lines)
 
 
+def test_the_table_names_the_option_that_saves_memory_where_there_was_too_little() -> None:
+    main, engine = Meter(), Meter()
+    for stage in ("vit", "prefill", "vit"):
+        engine.halve_batch(stage)
+    engine.put_back(3)
+    main.absorb(engine)
+    report = make_report(ledger(), main, CIRCUMSTANCES)
+    assert json.loads(report.to_json())["device"]["batches_halved"] == {"vit": 2, "prefill": 1}
+    table = " ".join(report.to_table().split())
+    assert "out of memory in 2 vit batches: lower --vit-max-patches" in table
+    assert "out of memory in 1 prefill batch: lower --prefill-max-tokens" in table
+    assert "KV cache full 3 times: lower --llm-batch-size" in table
+    assert "memory in" not in make_report(ledger(), Meter(), CIRCUMSTANCES).to_table()
+
+
 def test_the_table_of_a_run_that_was_stopped_says_so_and_what_is_left() -> None:
     counted = ledger()
     counted.found += 3
