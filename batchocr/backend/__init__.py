@@ -25,7 +25,7 @@ _DEVICE_TYPES = ("cpu", "cuda")
 
 
 def select_device(name: str) -> torch.device:
-    """The device of this name; `auto` takes the first GPU, else the CPU. Raises UsageError where it cannot be used."""
+    """The device of this name; `auto` takes the first GPU, else the CPU. Raises UsageError if it cannot be used."""
     if name == "auto":
         name = "cuda:0" if torch.cuda.is_available() else "cpu"
     try:
@@ -44,14 +44,14 @@ def select_device(name: str) -> torch.device:
 
 
 def select_dtype(name: DType, device: torch.device) -> torch.dtype:
-    """`auto` is bfloat16 on GPUs and float32 on CPUs, where attention gains nothing from less and the text changes."""
+    """`auto` is bfloat16 on GPUs and float32 on CPUs, where bfloat16 changes the text without faster attention."""
     if name == "auto":
         return torch.float32 if device.type == "cpu" else torch.bfloat16
     return torch.float32 if name == "float32" else torch.bfloat16
 
 
 def select_backend(name: BackendName, device: torch.device) -> BackendName:
-    """What `auto` stands for on this device. Raises UsageError for a backend that does not run there."""
+    """The backend of this name, `auto` resolved for the device. Raises UsageError if it does not run there."""
     if name == "auto":
         return "cuda" if device.type == "cuda" else "cpu" if _runs_cpu_ops(device) else "reference"
     if name == "cpu" and not _runs_cpu_ops(device):
@@ -62,7 +62,7 @@ def select_backend(name: BackendName, device: torch.device) -> BackendName:
 
 
 def make_ops(name: BackendName, device: torch.device, dtype: torch.dtype) -> Ops:
-    """The operations of a backend that `select_backend` returned. For a GPU, its candidates are tried: seconds."""
+    """The operations of a backend that `select_backend` returned. For `cuda`, this tries the candidates (seconds)."""
     match name:
         case "cuda":
             from batchocr.backend.cuda_device import device_seconds
@@ -76,13 +76,13 @@ def make_ops(name: BackendName, device: torch.device, dtype: torch.dtype) -> Ops
 
 
 def kernels_in_use(ops: Ops) -> str:
-    """What was chosen for each operation, for the report; empty where there was no choice."""
+    """What was chosen for each operation, for the report; empty if there was no choice."""
     choices = ops.choices if isinstance(ops, CudaOps) else ()
     return "; ".join(f"{choice.operation}: {choice.taken}" for choice in choices)
 
 
 def vision_ops(ops: Ops, vit_dtype: VitDType) -> Ops:
-    """The operations for the vision model. Raises UsageError where the backend has no fp8."""
+    """The operations for the vision model. Raises UsageError if the backend has no fp8."""
     if vit_dtype == "auto":
         return ops
     if ops.name != "cuda":
@@ -105,7 +105,7 @@ def _runs_cpu_ops(device: torch.device) -> bool:
 
 
 def memory_bytes(device: torch.device) -> int:
-    """Memory free on a GPU now; on a CPU, what of the machine's memory this process may hold."""
+    """Memory now free on a GPU; on a CPU, how much of the machine's memory this process may use."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
     return usable_memory_bytes()
@@ -117,7 +117,7 @@ def peak_device_bytes(device: torch.device) -> int:
 
 
 def peak_flop_per_s(device: torch.device, dtype: torch.dtype) -> float | None:
-    """What a GPU's data sheet promises for dense bfloat16 products; None where not known."""
+    """The peak rate of dense bfloat16 products from the GPU's data sheet; None if unknown."""
     if device.type != "cuda" or dtype != torch.bfloat16:
         return None
     name = torch.cuda.get_device_name(device)

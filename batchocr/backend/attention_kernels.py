@@ -1,6 +1,6 @@
-"""Attention from the libraries that have it, behind the two signatures that `Ops` asks for.
+"""Attention from several libraries, behind the two signatures that `Ops` needs.
 
-Each loader imports its library when called; a library that is missing or does not fit raises there.
+Each loader imports its library when called, and raises if the library is missing or does not fit.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def _torch_attention() -> Attention:
     accepted = inspect.signature(varlen_attn).parameters
 
     def attend(q: Tensor, k: Tensor, v: Tensor, segments: Segments, causal: bool) -> Tensor:
-        # torch 2.10 says `is_causal`, later ones say it with a window; the first of them cannot group heads.
+        # torch 2.10 takes `is_causal`, later versions a window; the earliest cannot group heads.
         options: dict[str, object] = {"is_causal": causal}
         if "window_size" in accepted:
             options = {"window_size": (-1, 0) if causal else (-1, -1)}
@@ -86,4 +86,4 @@ PAGED_ATTENTION = (
     Candidate("sgl_kernel FA3", _sgl_paged_attention),
     Candidate("triton", _triton_paged_attention),
 )
-"""Both are fixed launches, so that a decode step can be captured."""
+"""Both launch the same kernels every time, so that a decode step can be captured."""

@@ -1,5 +1,5 @@
-"""On a CPU: products through oneDNN, with packed weights and whatever follows them fused in; Pillow resizes; decode
-attention reads the cache where it lies."""
+"""CPU operations: matrix products through oneDNN, with packed weights and the operation that follows fused in;
+resizing by Pillow; decode attention that reads the cache in place."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ PostOp = Literal["none", "swish", "gelu"]
 class CpuOps(ReferenceOps):
     """Implements `backend.base.Ops`. Needs a torch with oneDNN.
 
-    Measured on an AMD EPYC with AVX-512, beside `F.linear` (MKL): the packed weights take a third of the time for the
-    few rows of a decode step and 90 % of it for thousands; an activation or residual inside the product costs nothing,
-    where one after it goes through memory once more.
+    Measured on an AMD EPYC with AVX-512 against `F.linear` (MKL): packed weights take a third of the time for the few
+    rows of a decode step and 90 % of it for thousands; an activation or residual fused into the product costs nothing,
+    while a separate one passes through memory once more.
     """
 
     name = "cpu"
@@ -38,7 +38,7 @@ class CpuOps(ReferenceOps):
         super().__init__(torch.device("cpu"))
         self._cores = Cores()
         self._places: Places | None = None
-        # Pillow lets go of the interpreter while it resizes.
+        # Pillow releases the GIL while it resizes.
         self._threads = ThreadPoolExecutor(self._cores.all, thread_name_prefix="batchocr-resize")
 
     def linear(self, layer: Affine) -> Linear:
@@ -79,7 +79,7 @@ class CpuOps(ReferenceOps):
 
 
 class _Packed:
-    """A linear layer whose weights lie in the order oneDNN wants them."""
+    """A linear layer whose weights are packed in the order oneDNN wants."""
 
     def __init__(self, layer: Affine, cores: Cores, post_op: PostOp) -> None:
         self._weight: Tensor = torch.ops.mkldnn._reorder_linear_weight(layer.weight.contiguous())
@@ -99,7 +99,7 @@ class _Packed:
         return product
 
     def times(self, x: Tensor, factor: Tensor) -> Tensor:
-        """(x · weightᵀ + bias) · factor, value by value."""
+        """(x · weightᵀ + bias) · factor, element by element."""
         return self._with(factor, "mul", x)
 
     def _with(self, other: Tensor, operation: Literal["add", "mul"], x: Tensor) -> Tensor:
@@ -128,14 +128,14 @@ class _GatedMlp:
 
 
 def _halves(layer: Affine) -> tuple[Affine, Affine]:
-    """The two layers that one product holds."""
+    """The two layers stacked in one weight matrix."""
     first, second = layer.weight.chunk(2)
     first_bias, second_bias = (None, None) if layer.bias is None else layer.bias.chunk(2)
     return Affine(first, first_bias), Affine(second, second_bias)
 
 
 def _resize(image: Tensor, size: tuple[int, int]) -> Tensor:
-    """Pillow itself: the definition, and several times as fast on the host as the same arithmetic in torch."""
+    """Resize with Pillow itself: the definition, and on the host several times as fast as the same in torch."""
     height, width = size
     if image.shape[:2] == size:
         return image

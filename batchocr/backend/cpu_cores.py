@@ -1,4 +1,4 @@
-"""How many cores an operation is worth on a CPU."""
+"""How many CPU cores an operation is worth."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import torch
 
 _WORTH_SHARING = 4e6
 """Multiplications. On two cores of an AMD EPYC, 2.8 million (16 rows, 128 × 1360) take 73 µs on one and 47 µs on both
-when nothing happens between; in a decode step the second core has fallen asleep meanwhile, and both take longer."""
+if run back to back; in a decode step the second core has gone to sleep in between, and using both takes longer."""
 
 
 class Cores:
-    """All cores for large operations, the calling thread's own for small ones: waiting for others would take longer.
+    """All cores for large operations, only the calling thread's for small ones: waiting for others would take longer.
 
-    torch remembers the last number that any thread set for threads that have not used it yet. So one of the caller's
-    that does so for the first time beside a run may find itself on one core, and has to set the number that it wants.
+    A thread that has not used torch yet gets the last number of cores that any thread set. So a thread of the caller's
+    that first uses torch during a run may be limited to one core, and has to set the number that it wants.
     """
 
     def __init__(self) -> None:
@@ -24,7 +24,7 @@ class Cores:
 
     @contextmanager
     def shared_by(self, num_multiplications: float) -> Iterator[None]:
-        """Inside, torch uses as many cores as so much work is worth; behind it, all."""
+        """Inside, torch uses as many cores as this much work is worth; afterwards, all of them."""
         if num_multiplications >= _WORTH_SHARING:
             yield
             return

@@ -1,6 +1,6 @@
-"""Decode attention on a CPU: each sequence's keys and values are read where they lie in the paged cache.
+"""Decode attention on a CPU: keys and values are read in place from the paged cache if their blocks are contiguous.
 
-Copying them together, in every layer, took more than half of a decode step.
+Gathering them in every layer took more than half of a decode step.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from torch.nn import functional as F
 from batchocr.backend.base import PagedContext
 
 Place: TypeAlias = slice | Tensor
-"""The slots of a sequence's tokens: from one to another, mostly, or int64 [tokens] where its blocks lie apart."""
+"""The slots of a sequence's tokens: usually a slice, or int64 [tokens] if its blocks are not contiguous."""
 
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where the tokens of a step's sequences lie, the same in every layer. mean_length: tokens of a sequence."""
+    """Where the tokens of a step's sequences are, the same in every layer. mean_length: mean tokens per sequence."""
 
     context: PagedContext
     by_sequence: Sequence[Place]
@@ -39,7 +39,7 @@ def attend(q: Tensor, cache: Tensor, places: Places) -> Tensor:
     num_rows, kv_heads, head_dim = len(q), *cache.shape[3:]
     # [kv_heads, slots, head_dim]
     keys, values = cache.view(2, -1, kv_heads, head_dim).transpose(1, 2)
-    # The query heads that share a key's are so many queries of one head.
+    # The query heads that share a KV head become as many queries of one head.
     queries = q.view(num_rows, 1, kv_heads, -1, head_dim).unbind()
     attended = [
         F.scaled_dot_product_attention(query, _at(place, keys), _at(place, values))

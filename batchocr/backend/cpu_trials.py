@@ -1,4 +1,4 @@
-"""How far the CPU's operations are from the reference, and how long they take: for `batchocr doctor`.
+"""Errors of the CPU operations against the reference, and their times, for `batchocr doctor`.
 
 There is nothing to choose: oneDNN is part of torch, and Pillow is needed anyway.
 """
@@ -20,7 +20,7 @@ _ROWS, _WIDTH, _INNER = 256, 896, 1792
 
 
 def measure_all() -> list[Choice]:
-    """One entry for each operation that the CPU's backend does in its own way."""
+    """One entry for each operation that the CPU backend does in its own way."""
     own, reference = CpuOps(), ReferenceOps(torch.device("cpu"))
     generator = torch.Generator().manual_seed(0)
 
@@ -48,7 +48,7 @@ def _mlp_case(inner: Affine, outer: Affine, activation: Activation, x: Tensor) -
 
 
 def _attention_case(random: Callable[..., Tensor]) -> Callable[[Ops], Callable[[], Tensor]]:
-    """Sequences of MinerU2.5's heads, each in a lane of the cache."""
+    """Sequences with MinerU2.5's heads, each in a lane of the cache."""
     block_size, blocks_each, rows = CpuOps.kv_block_size, 40, 8
     tables = torch.arange(rows * blocks_each, dtype=torch.int32).view(rows, blocks_each)
     lengths = torch.arange(rows, dtype=torch.int32) * 80 + 60

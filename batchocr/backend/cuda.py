@@ -1,6 +1,6 @@
-"""On an NVIDIA GPU: matrix products from cuBLAS, attention from libraries, the rest from our Triton kernels.
+"""NVIDIA GPU operations: matrix products from cuBLAS, attention from libraries, the rest from our Triton kernels.
 
-Every operation is taken from the candidates in cuda_trials.py, tried on the GPU itself when a run starts.
+All but the matrix products are chosen among the candidates in cuda_trials.py, tried on the GPU when a run starts.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from batchocr.backend.trial import Choice
 from batchocr.errors import UsageError
 
 BiasActivation = Callable[[Tensor, Tensor], Tensor]
-"""(product, bias) → activation(product + bias), perhaps in the product's own memory."""
+"""(product, bias) → activation(product + bias), possibly in place."""
 
 Rotary = Callable[[Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
 RotaryStore = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
@@ -38,7 +38,7 @@ Sample = Callable[[Tensor, Tensor, SamplerRows, SamplingHints], tuple[Tensor, Te
 
 @dataclass(frozen=True, slots=True)
 class Kernels:
-    """What was chosen for each operation; the signatures are those of `Ops`, without keywords."""
+    """What was chosen for each operation; the signatures are those of `Ops`, without keyword arguments."""
 
     linear: Callable[[Affine], Linear]
     attention: Attention
@@ -62,16 +62,16 @@ class CudaOps:
     kv_heads_apart = False
 
     def __init__(self, kernels: Kernels, choices: Sequence[Choice], fp8: Callable[[Affine], Linear] | None) -> None:
-        """fp8: makes a linear layer in fp8, where this GPU can."""
+        """fp8: makes a linear layer in fp8; None if it is not available."""
         self._kernels = kernels
         self._fp8 = fp8
         self.choices = tuple(choices)
         taken = {choice.operation: choice.taken for choice in choices}
-        # Those of the reference ask the host for lengths.
+        # The reference needs lengths from the host.
         self.capturable = all(taken[name] != "reference" for name in ("paged_attention", "sample"))
 
     def with_fp8(self) -> CudaOps:
-        """The same operations with linear layers in fp8. Raises UsageError where there are none."""
+        """The same operations with linear layers in fp8. Raises UsageError if there are none."""
         if self._fp8 is None:
             raise UsageError(
                 "--vit-dtype fp8 needs --dtype bfloat16 and a GPU of compute capability 8.9 or higher (RTX 40, L40S, "
@@ -141,7 +141,7 @@ class PlainLinear:
 
 @dataclass(frozen=True, slots=True)
 class _Mlp:
-    """The inner product runs without its bias: the activation adds it in the pass it takes anyway."""
+    """The inner layer runs without its bias: the activation adds it in its own pass."""
 
     inner: Linear
     inner_bias: Tensor

@@ -1,4 +1,4 @@
-"""An NVIDIA GPU: two streams, marks that are events, pinned copies, captured graphs."""
+"""An NVIDIA GPU: two streams, events as marks, copies through pinned memory, captured graphs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class CudaMark:
         self._event.synchronize()
 
     def wait_on_stream(self) -> None:
-        """Let the current stream, not the calling thread, wait."""
+        """Make the current stream wait, not the calling thread."""
         self._event.wait()
 
     def seconds_since(self, earlier: CudaMark) -> float:
@@ -38,8 +38,8 @@ class CudaMark:
 class CudaDevice:
     """Implements `backend.device.Device`.
 
-    Decoding runs on a stream of high priority: its small kernels go between those of the vision stage, which fill the
-    device. Pinned buffers need no care of ours: torch hands one out again only when the copies from it are done.
+    Decoding runs on a high-priority stream, so that its small kernels run between those of the vision stage, which fill
+    the device. Pinned buffers need no care here: torch reuses one only when the copies from it are done.
     """
 
     max_unread = 1
@@ -83,7 +83,7 @@ class CudaDevice:
             function()
         torch.cuda.synchronize()
         graph = torch.cuda.CUDAGraph()
-        # The memory of one graph serves the next: they never run at once.
+        # Graphs share their memory, because no two run at once.
         with torch.cuda.graph(graph, pool=self._graph_pool, stream=self._main):
             result = function()
         self._graph_pool = graph.pool()

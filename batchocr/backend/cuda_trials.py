@@ -1,4 +1,4 @@
-"""The candidates for every operation on an NVIDIA GPU, and the small cases on which they are compared."""
+"""The candidates for the operations on an NVIDIA GPU, and the small cases on which they are compared."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _VIT_HEADS, _VIT_HEAD_DIM, _VIT_WIDTH, _VIT_MLP = 16, 80, 1280, 5120
 _LLM_HEADS, _LLM_KV_HEADS, _LLM_HEAD_DIM, _LLM_WIDTH, _LLM_MLP = 14, 2, 64, 896, 4864
 _LLM_SPLIT = [_LLM_HEADS, _LLM_KV_HEADS, _LLM_KV_HEADS]
 _VOCABULARY = 151_936
-# So many that a candidate's time is that of its work, not of its launch.
+# Enough that a candidate's time is that of its work, not of its launch.
 _ROWS = 4000
 
 
@@ -65,7 +65,7 @@ def try_all(device: torch.device, dtype: torch.dtype, timer: Timer) -> CudaOps:
 
 
 class CudaTrials:
-    """Compares candidates one operation after the other, and keeps what was chosen in `choices`."""
+    """Compares the candidates for one operation after the other, and records each choice in `choices`."""
 
     def __init__(self, device: torch.device, dtype: torch.dtype, timer: Timer) -> None:
         self.choices: list[Choice] = []
@@ -74,7 +74,7 @@ class CudaTrials:
         self._timer = timer
         self._reference = ReferenceOps(device)
         self._generator = torch.Generator(device).manual_seed(0)
-        # What rounding the result alone may cost, with room for another order of summing.
+        # The error of rounding the result alone, with a margin for a different order of summation.
         self._max_error = 1e-4 if dtype == torch.float32 else 2e-2
 
     def attention(self) -> Attention:
@@ -220,7 +220,7 @@ class CudaTrials:
 
             return lambda logits, index, rows, hints: sample(logits, index, rows)
 
-        # float32, so that no two scores are equal and the choice is one choice.
+        # float32, so that no two scores are equal and the choice is unique.
         logits = self._random(16, _VOCABULARY, dtype=torch.float32)
         index = torch.arange(16, device=self._device)
         hints = SamplingHints(repetition=True, counts=True, ngram=True, longest=64)
@@ -253,7 +253,7 @@ class CudaTrials:
         )
 
     def fp8_linear(self) -> Callable[[Affine], Linear] | None:
-        """Makes a linear layer in fp8; None where the GPU cannot."""
+        """Makes a linear layer in fp8; None if the GPU cannot run it."""
 
         def load() -> Callable[[Affine], Linear]:
             from batchocr.backend.kernels.quantize import quantize_rows
@@ -267,7 +267,7 @@ class CudaTrials:
             [Candidate("triton and torch", load)],
             PlainLinear,
             lambda linear: (linear(layer)(x),),
-            # Three bits of mantissa on both sides: a few per cent of a value, averaged over 1,280 of them.
+            # Three mantissa bits in both operands: errors of a few per cent, averaged over 1,280 values.
             max_error=0.05,
         )
         return None if chosen is PlainLinear else chosen
@@ -293,7 +293,7 @@ class CudaTrials:
 
 
 def _sampler_rows(num_rows: int, device: torch.device) -> SamplerRows:
-    """Rows of sequences with every rule set, that have put out nothing yet."""
+    """Rows of sequences with every rule set and no output yet."""
 
     def full(value: float) -> Tensor:
         return torch.full((num_rows,), value, device=device)

@@ -1,7 +1,7 @@
-"""Where tensors live and in what order things happen there: uploads, read-backs, streams, marks, captured graphs.
+"""Where tensors live and in which order work runs there: uploads, read-backs, streams, marks, captured graphs.
 
-The engine is written against `Device`. On a host everything has happened when a call returns; on a GPU it has only
-been asked for, and a `Mark` tells when it is done.
+The engine is written against `Device`. On a host, work is done when a call returns; on a GPU it is only queued, and a
+`Mark` tells when it is done.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ Result = TypeVar("Result")
 
 
 class Mark(Protocol):
-    """A moment in a stream's work."""
+    """A point in a stream's work."""
 
     def is_done(self) -> bool: ...
 
     def wait(self) -> None:
-        """Let the calling thread wait until the work before the mark is done."""
+        """Block the calling thread until the work before the mark is done."""
         ...
 
     def seconds_since(self, earlier: Self) -> float:
@@ -36,10 +36,10 @@ class Device(Protocol):
 
     torch_device: torch.device
     max_unread: int
-    """How many launched steps may go unread while the next is launched: 0 where a step is done when it returns."""
+    """How many launched steps may be unread when the next is launched; 0 if a step is done when its call returns."""
 
     def upload(self, host: Tensor) -> Tensor:
-        """The tensor on the device, without waiting for the copy. The host's may be let go of at once."""
+        """The tensor on the device, without waiting for the copy. The host tensor may be freed at once."""
         ...
 
     def read_back(self, value: Tensor) -> tuple[Tensor, Mark]:
@@ -47,28 +47,28 @@ class Device(Protocol):
         ...
 
     def mark(self) -> Mark:
-        """Mark this moment of the current stream."""
+        """Mark this point in the current stream."""
         ...
 
     def main(self) -> AbstractContextManager[object]:
-        """Inside, work goes to the main stream, behind all that the calling thread has asked for before."""
+        """Inside, work goes to the main stream, after the work already queued on the current stream."""
         ...
 
     def beside(self) -> AbstractContextManager[object]:
-        """Inside, work goes to a stream of lower priority beside the main one."""
+        """Inside, work goes to a lower-priority stream that runs alongside the main one."""
         ...
 
     def take_over(self, value: Tensor, made: Mark) -> None:
-        """Before the current stream reads a value from another one: wait there for the mark, and keep the memory."""
+        """Make the current stream wait for a value made on another one, and keep the value's memory for it."""
         ...
 
     def capture(self, function: Callable[[], Result]) -> Callable[[], Result] | None:
-        """The function as a graph to replay: the same work on the same buffers. None where there are no graphs."""
+        """The function as a graph to replay: the same work on the same buffers. None if the device has no graphs."""
         ...
 
 
 class DeviceClock:
-    """Times of marks, in seconds since the clock was made. Moves its origin along: an event's timer loses digits."""
+    """Times of marks, in seconds since the clock was made. Its origin moves along: long event times lose precision."""
 
     _KEEP_S = 60.0
 
@@ -78,7 +78,7 @@ class DeviceClock:
         self._origin_s = 0.0
 
     def at(self, mark: Mark) -> float:
-        """When a mark that is done was reached."""
+        """The time of a mark that is done."""
         since_s = mark.seconds_since(self._origin)
         time_s = self._origin_s + since_s
         if since_s > self._KEEP_S:
@@ -103,7 +103,7 @@ class HostMark:
 
 
 class HostDevice:
-    """A CPU, or any device that torch drives without streams of ours: each step is over when it returns."""
+    """A CPU, or any device that torch drives without our streams: each step is done when its call returns."""
 
     max_unread = 0
 

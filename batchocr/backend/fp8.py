@@ -1,4 +1,4 @@
-"""Linear layers in 8-bit floating point: a scale a row of the activations, a scale an output of the weights."""
+"""Linear layers in 8-bit floating point: one scale per row of the activations, one per output of the weights."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _ALIGNMENT = 16
 
 
 def fits_fp8(layer: Affine) -> bool:
-    """Whether the tensor cores take a matrix of this shape in fp8: the patch projection's 588 columns they do not."""
+    """Whether the tensor cores take a matrix of this shape in fp8 (not the patch projection's, with 588 columns)."""
     return all(size % _ALIGNMENT == 0 for size in layer.weight.shape)
 
 
 def quantize_rows(x: Tensor) -> tuple[Tensor, Tensor]:
-    """The meaning of `QuantizeRows`, in plain torch."""
+    """The reference for `QuantizeRows`, in plain torch."""
     scale = x.float().abs().amax(dim=1, keepdim=True).clamp(min=1e-12) / LARGEST
     return (x.float() / scale).to(torch.float8_e4m3fn), scale
 
@@ -34,7 +34,7 @@ class Fp8Linear:
 
     def __init__(self, layer: Affine, quantize: QuantizeRows) -> None:
         weight, scale = quantize_rows(layer.weight)
-        # [in, out] in column-major order, as the tensor cores want their second matrix.
+        # [in, out] in column-major order, as the tensor cores need their second matrix.
         self._weight, self._scale = weight.t(), scale.t()
         self._bias = layer.bias
         self._quantize = quantize

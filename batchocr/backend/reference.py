@@ -1,4 +1,4 @@
-"""Every operation in plain torch, on any device: the definition the other backends are compared with."""
+"""Every operation in plain torch, on any device: the definition that the other backends are compared with."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class ReferenceOps:
         self, q: Tensor, k: Tensor, v: Tensor, cos: Tensor, sin: Tensor, cache: Tensor, slots: Tensor
     ) -> tuple[Tensor, Tensor]:
         q, k = self.rotary(q, k, cos, sin)
-        # Views: a copy would be written in vain.
+        # These must be views: writes to a copy would be lost.
         keys, values = cache.view(2, -1, *cache.shape[3:])
         keys.index_copy_(0, slots, k)
         values.index_copy_(0, slots, v)
@@ -147,7 +147,7 @@ def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 
 def _groups_of_similar_length(lengths: Sequence[int]) -> Iterator[list[int]]:
-    """Split a batch so that padding at most doubles the work: a page's layout is ten times as long as its blocks."""
+    """Split a batch so that padding at most doubles the work: a page's layout is ten times as long as a block."""
     group: list[int] = []
     for row in sorted(range(len(lengths)), key=lambda row: lengths[row]):
         if group and lengths[row] > 2 * lengths[group[0]]:

@@ -1,7 +1,7 @@
-"""Pillow's bicubic resize, byte for byte, and the cut into patches, in torch on any device.
+"""Pillow's bicubic resize, byte for byte, and the cutting into patches, in torch on any device.
 
-Two passes of integer arithmetic, each rounded to uint8; coefficients of 22 fractional bits. A float bicubic differs
-from it by up to 17 levels on 14 % of a text page's values.
+Two passes of integer arithmetic, each rounded to uint8, with coefficients of 22 fractional bits. A float bicubic
+differs from it by up to 17 levels on 14 % of a text page's values.
 """
 
 from __future__ import annotations

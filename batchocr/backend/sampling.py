@@ -1,6 +1,6 @@
-"""Greedy choice after penalties, in plain torch: no logits and no history ever travel to the host.
+"""Greedy choice after penalties, in plain torch: logits and history never leave the device.
 
-Presence, frequency and the n-gram rule look at output tokens, repetition at prompt and output, as vLLM counts them.
+Presence, frequency and the n-gram rule count output tokens, repetition counts prompt and output, as in vLLM.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from batchocr.backend.base import SamplerRows, SamplingHints
 def greedy_after_penalties(
     logits: Tensor, index: Tensor, rows: SamplerRows, hints: SamplingHints
 ) -> tuple[Tensor, Tensor]:
-    """The meaning of `Ops.sample`. logits: float32 [sequences, vocabulary]."""
+    """The reference for `Ops.sample`. logits: float32 [sequences, vocabulary]."""
     tokens = _penalised(logits, index, rows, hints).argmax(dim=-1)
     logprobs = logits.gather(1, tokens.unsqueeze(1)).squeeze(1) - logits.logsumexp(dim=-1)
     _remember(tokens, index, rows, hints)
@@ -36,10 +36,10 @@ def _penalised(logits: Tensor, index: Tensor, rows: SamplerRows, hints: Sampling
 
 
 def _without_repeated_ngrams(logits: Tensor, index: Tensor, rows: SamplerRows, longest: int) -> Tensor:
-    """Forbid each token that once followed the last n - 1 tokens."""
+    """Forbid each token that has already followed the last n - 1 tokens."""
     size = rows.ngram_size[index].unsqueeze(1)
     followed = (rows.suffix[:, :longest][index] >= size - 1) & (size > 0)
-    # history[t + 1] followed what ends at t; before the first token (t = -1) nothing had to match.
+    # history[t + 1] followed the tokens ending at t; before the first token (t = -1) there is nothing to match.
     followed = torch.cat([size == 1, followed[:, :-1]], dim=1)[:, :longest]
     history = rows.history[:, :longest][index]
     followed &= history >= 0

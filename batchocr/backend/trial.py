@@ -1,4 +1,4 @@
-"""Which of several implementations of an operation is used: the fastest that is right, tried where it will run."""
+"""Chooses among implementations of an operation: the fastest correct one, tried where it will run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _TIMED_RUNS = 5
 
 @dataclass(frozen=True, slots=True)
 class Candidate(Generic[Operation]):
-    """One implementation. load: imports what it needs; whatever it raises is why the candidate falls out."""
+    """One implementation. load: imports what it needs; what it raises is why the candidate is rejected."""
 
     name: str
     load: Callable[[], Operation]
@@ -32,8 +32,8 @@ class Candidate(Generic[Operation]):
 class Trial(Generic[Operation]):
     """How the candidates for an operation are compared.
 
-    run: the operation on a small case; the same inputs each time, made anew. max_error: the largest difference from
-    the reference that is still right, relative to the reference's largest value.
+    run: runs the operation on a small case, with equal inputs each time. max_error: the largest acceptable difference
+    from the reference, relative to the reference's largest value.
     """
 
     operation: str
@@ -45,9 +45,9 @@ class Trial(Generic[Operation]):
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What was taken for an operation, and why the others were not.
+    """What was chosen for an operation, and why the others were not.
 
-    error: against the reference, relative; seconds: of one run on the small case. Both 0 for the reference itself.
+    error: relative to the reference. seconds: for one run on the small case. Both are 0 for the reference itself.
     """
 
     operation: str
@@ -62,10 +62,10 @@ class Choice:
 
 
 def choose(trial: Trial[Operation], timer: Callable[[Callable[[], object]], float]) -> tuple[Operation, Choice]:
-    """Try every candidate. Returns the fastest of those that are right, or the reference where none is.
+    """Try every candidate. Returns the fastest correct one, or the reference if there is none.
 
-    timer: seconds that a call takes on the device. Raises EngineError where the reference itself fails, as it does on a
-    GPU that a candidate of an earlier trial has broken for this process.
+    timer: returns the seconds that a call takes on the device. Raises EngineError if the reference itself fails, as on
+    a GPU that a candidate of an earlier trial has broken for this process.
     """
     try:
         expected = trial.run(trial.reference)
@@ -99,9 +99,9 @@ def choose(trial: Trial[Operation], timer: Callable[[Callable[[], object]], floa
 
 
 def relative_error(values: Outputs, expected: Outputs) -> float:
-    """The largest difference over the largest expected value, worst of all outputs; NaN where a value is NaN.
+    """The largest difference divided by the largest expected value, of the worst output; NaN if any value is NaN.
 
-    Raises ArithmeticError for other shapes.
+    Raises ArithmeticError if the shapes differ.
     """
     shapes, wanted_shapes = ([tuple(value.shape) for value in outputs] for outputs in (values, expected))
     if shapes != wanted_shapes:

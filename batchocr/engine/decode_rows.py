@@ -1,7 +1,7 @@
-"""What a decode step needs to know of each running sequence, in rows on the device that advance by themselves.
+"""State of the running sequences in rows on the device, which a decode step reads and advances without the host.
 
-The host sends the numbers of the rows that decode, and new KV blocks where a sequence needs one; tokens, positions and
-lengths never leave the device, so a step can be launched before the last one was read, and captured in a graph.
+The host sends only the indices of the rows to decode and newly allocated KV blocks. Tokens, positions and lengths are
+kept on the device, so a step can be launched before the previous one is read, and can be captured in a graph.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from batchocr.engine.sequence import Sequence
 
 
 class DecodeRows:
-    """Numbered as the sampler's rows; the last one, of no sequence, takes the padding of a batch.
+    """Rows numbered like the sampler's. The last one belongs to no sequence and absorbs the padding of a batch.
 
-    block_tables: int32 [rows, most blocks]. length: tokens of the sequence, the newest one not yet in the cache
-    included, int64 [rows]. position_shift: what a token's M-RoPE position is ahead of its index, int64 [rows].
+    block_tables: int32 [rows, max blocks]. length: tokens of the sequence, including the newest one, which is not yet
+    in the cache, int64 [rows]. position_shift: a token's M-RoPE position minus its index, int64 [rows].
     last_token: int64 [rows].
     """
 
@@ -30,14 +30,14 @@ class DecodeRows:
         self._block_size = block_size
         on = device.torch_device
         self._block_tables = torch.full((num_rows + 1, max_blocks), SCRATCH_BLOCK, dtype=torch.int32, device=on)
-        # A row of no sequence is one token long: what pads a batch has to be something that can be decoded.
+        # A row without a sequence has length 1, because padding must be decodable.
         self._length = torch.ones(num_rows + 1, dtype=torch.int64, device=on)
         self._position_shift, self._last_token = torch.zeros(2, num_rows + 1, dtype=torch.int64, device=on)
         self._known_blocks = [0] * num_rows
         self.spare = num_rows
 
     def begin(self, batch: Collection[Sequence], index: Tensor, tokens: Tensor) -> None:
-        """Fill the rows of sequences that were just prefilled. index: their rows. tokens: what each put out first."""
+        """Fill the rows of sequences that were just prefilled. index: their rows. tokens: what prefill chose."""
         lengths = [sequence.num_tokens + 1 for sequence in batch]
         shifts = [sequence.position_shift for sequence in batch]
         uploaded = self._device.upload(torch.tensor([lengths, shifts]))
@@ -50,7 +50,7 @@ class DecodeRows:
         self.extend(batch)
 
     def extend(self, batch: Collection[Sequence]) -> None:
-        """Send the KV blocks that sequences were given since."""
+        """Upload the KV blocks that these sequences were given since the last upload."""
         changes = []
         for sequence in batch:
             assert sequence.row is not None
@@ -65,9 +65,9 @@ class DecodeRows:
             self._block_tables.index_put_((rows, columns), blocks.int())
 
     def next_inputs(self, index: Tensor, host_lengths: list[int] | None) -> tuple[Tensor, Tensor, Tensor, PagedContext]:
-        """What these rows decode next: tokens [n], positions [3, n], slots [n], and what each may look at.
+        """The inputs of these rows' next step: tokens [n], positions [3, n], slots [n] and the attention context.
 
-        host_lengths: the sequences' lengths, where the host knows them; they bound the block tables' width.
+        host_lengths: the sequences' lengths, if the host knows them; they limit the width of the block tables.
         """
         lengths = self._length.index_select(0, index)
         newest = lengths - 1
@@ -86,7 +86,7 @@ class DecodeRows:
         )
 
     def advance(self, index: Tensor, tokens: Tensor) -> None:
-        """Take each row's newest token. The spare row stays where it is."""
+        """Record each row's newest token and lengthen the row by one. The spare row's length stays 1."""
         self._last_token.index_copy_(0, index, tokens)
         self._length.index_add_(0, index, torch.ones_like(index))
         self._length[self.spare] = 1

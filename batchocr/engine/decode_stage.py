@@ -1,4 +1,4 @@
-"""The second stage: prefill of what the queue holds, and decode steps, in batches of its own size."""
+"""The second stage: prefills the sequences in the queue and runs decode steps, with its own batch size."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _LOOP_GRAM = 8
 _LOOP_CHECK_EVERY = 64
 
 Finished = list[tuple[int, Completion]]
-"""What ended: (request_id, completion)."""
+"""Requests that ended: (request_id, completion)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class _Work:
 class _Launched:
     """Work whose tokens the host has not read yet.
 
-    chosen: float64 [2, sequences] on the host, tokens and log-probabilities, there once `done`.
+    chosen: float64 [2, sequences] on the host, tokens and log-probabilities, valid once `done` is reached.
     """
 
     work: _Work
@@ -103,8 +103,8 @@ class DecodeStage:
         return self.scheduler.has_work or bool(self._launched)
 
     def run(self, meter: Meter) -> Finished:
-        """Prefill what fits and launch one decode step; read the tokens of what was launched before."""
-        # A sequence that was put back cannot be prefilled before all of its tokens are known.
+        """Prefill what fits, launch one decode step, and read the tokens of earlier launches."""
+        # A sequence that was put back cannot be prefilled again until all of its tokens have been read.
         finished = self._read(meter, keep=0) if self.scheduler.has_put_back else []
         admitted = self.scheduler.admit()
         if admitted:
@@ -116,18 +116,18 @@ class DecodeStage:
         return finished + self._read(meter, keep=self._device.max_unread if decoding else 0)
 
     def clear(self) -> None:
-        """Forget every request, and wait for what is on the device."""
+        """Wait for the work on the device, then forget every request."""
         while self._launched:
             self._launched.popleft().done.wait()
         self.scheduler.clear()
 
     def _is_full(self, sequence: Sequence) -> bool:
-        """Whether its tokens, read or not, leave no room for another."""
+        """Whether there is no room for another token, counting those not yet read."""
         max_positions = self._model.architecture.language.max_positions
         return sequence.num_outputs >= sequence.sampling.max_new_tokens or sequence.num_tokens >= max_positions
 
     def _try_prefill(self, batch: list[Sequence], meter: Meter) -> None:
-        """Prefill. A batch that does not fit the device's memory waits again; from now on they are half as large."""
+        """Prefill the batch. If it does not fit in device memory, requeue it and halve the size of later batches."""
         try:
             self._launched.append(self._prefill(batch))
         except torch.OutOfMemoryError:
@@ -160,7 +160,7 @@ class DecodeStage:
         return self._launch(_Work("prefill", batch, limit, flop, begun), tokens, logprobs)
 
     def _embedded(self, batch: list[Sequence]) -> Tensor:
-        """The packed prompts, and what was put out before a sequence was put back: [tokens, width]."""
+        """The embedded prompts, packed, each with the tokens generated before it was put back: [tokens, width]."""
         texts = []
         for sequence in batch:
             prompt = sequence.prompt
@@ -188,7 +188,7 @@ class DecodeStage:
         return self._launch(_Work("decode", batch, self._batch_size, flop, begun), *chosen)
 
     def _captured_step(self, index: Tensor) -> tuple[Tensor, Tensor]:
-        """A decode step that asks the host for nothing: what a graph replays."""
+        """A decode step that needs nothing from the host, so that a graph can replay it."""
         tokens, logprobs = self._sampler.sample(self._logits(index, None), index, sampling_hints((), 0))
         self._rows.advance(index, tokens)
         return tokens, logprobs
@@ -204,7 +204,7 @@ class DecodeStage:
         return _Launched(work, chosen, done)
 
     def _read(self, meter: Meter, *, keep: int) -> Finished:
-        """Read the tokens of all that was launched but the newest `keep`. Returns what ended with them."""
+        """Read the tokens of all launched work except the newest `keep`. Returns the requests that ended."""
         finished: Finished = []
         while len(self._launched) > keep:
             step = self._launched.popleft()
@@ -216,7 +216,7 @@ class DecodeStage:
             tokens, logprobs = step.chosen.tolist()
             for sequence, token, logprob in zip(work.batch, tokens, logprobs, strict=True):
                 sequence.num_unread -= 1
-                # It may have ended with the token before, when this step was on its way already.
+                # It may have ended with the previous token, after this step was launched.
                 completion = None if sequence.ended else self._take(sequence, int(token), logprob)
                 if completion is not None:
                     sequence.ended = True
@@ -225,9 +225,9 @@ class DecodeStage:
         return finished
 
     def _take(self, sequence: Sequence, token: int, logprob: float) -> Completion | None:
-        """Take the newest token. Returns the whole answer where the sequence ends with it."""
+        """Process the newest token. Returns the completion if the request ends with it."""
         if not math.isfinite(logprob):
-            # Attention multiplies masked tokens by 0, and 0 · NaN is NaN: whoever gets these blocks next would see it.
+            # Attention multiplies masked tokens by 0, and 0 · NaN is NaN: the next owner of these blocks would get it.
             self.cache.wipe(self._upload(sequence.block_table))
             return failed_completion("the model computed values that are not finite")
         reason = self._append(sequence, token, logprob)
@@ -241,7 +241,7 @@ class DecodeStage:
         return completion
 
     def _append(self, sequence: Sequence, token: int, logprob: float) -> FinishReason | None:
-        """Append the newest token; returns why the sequence ends with it, None where it goes on."""
+        """Append the newest token. Returns the finish reason, or None if the sequence continues."""
         sequence.logprobs.append(logprob)
         if token in self._model.prompts.stop_token_ids:
             return "stop"
@@ -273,9 +273,9 @@ def _rows_of(batch: list[Sequence]) -> list[int]:
 
 
 def goes_in_circles(output_ids: list[int]) -> bool:
-    """Whether the newest 768 tokens are built from so few 8-grams that no document reads like that.
+    """Whether the newest 768 tokens have too few distinct 8-grams to be from a document.
 
-    Looked at every 64 tokens only. The n-gram rule alone does not end a loop: it forces one odd token in a hundred.
+    Checked only every 64 tokens. The n-gram rule alone does not end a loop: it forces one odd token in a hundred.
     """
     if len(output_ids) < _LOOP_WINDOW or len(output_ids) % _LOOP_CHECK_EVERY:
         return False

@@ -1,4 +1,4 @@
-"""What joins the two stages: images whose embeddings wait, on the device, to be prefilled."""
+"""The queue between the two stages: images whose embeddings wait on the device for prefill."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from batchocr.engine.sequence import Sequence
 
 
 class EmbeddingQueue:
-    """First in, first out, with a bound in image tokens. A sequence larger than the bound may pass alone.
+    """A FIFO queue bounded in image tokens. A sequence larger than the bound may enter an empty queue.
 
-    num_tokens: of the sequences that wait, and of those whose images are being encoded.
+    num_tokens: image tokens of the waiting sequences and of those whose images are being encoded.
     """
 
     def __init__(self, max_tokens: int) -> None:
@@ -25,11 +25,11 @@ class EmbeddingQueue:
         return self.num_tokens + num_tokens <= self._max_tokens
 
     def reserve(self, sequence: Sequence) -> None:
-        """Keep room for a sequence that will be put."""
+        """Reserve room for a sequence that will be put later."""
         self.num_tokens += sequence.prompt.num_image_tokens
 
     def put(self, sequence: Sequence) -> None:
-        """Append a sequence that room was reserved for."""
+        """Append a sequence whose room was reserved."""
         self._waiting.append(sequence)
 
     def peek(self) -> Sequence | None:
@@ -41,6 +41,6 @@ class EmbeddingQueue:
         return sequence
 
     def clear(self) -> None:
-        """Forget every sequence, also those that room was reserved for."""
+        """Forget every sequence and every reservation."""
         self._waiting.clear()
         self.num_tokens = 0

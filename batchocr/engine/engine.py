@@ -1,4 +1,4 @@
-"""The engine: requests in, completions out, a step at a time. One thread owns it and everything on the device."""
+"""The engine: requests in, completions out, one step at a time. One thread owns it and everything on the device."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Engine:
         return len(self._vision) > 0 or self._decode.has_work
 
     def submit(self, request_id: int, request: Request) -> Completion | None:
-        """Take a request. Returns a completion at once, with its `error`, for one that can never be run."""
+        """Accept a request. If it can never run, returns a completion with its `error` at once."""
         try:
             sequence = self._sequence(request_id, request)
         except ValueError as error:
@@ -52,9 +52,9 @@ class Engine:
 
     @torch.inference_mode()
     def step(self, meter: Meter) -> list[tuple[int, Completion]]:
-        """Encode a batch of images if the queue has room, prefill what fits, decode one token of every sequence.
+        """Encode images if the queue has room, prefill what fits, and decode one token of every running sequence.
 
-        Returns what ended: (request_id, completion).
+        Returns the requests that ended: (request_id, completion).
         """
         with self._model.device.main():
             self._vision.run(meter, wait=not self._decode.has_work)
@@ -62,7 +62,7 @@ class Engine:
             return self._decode.run(meter)
 
     def clear(self) -> None:
-        """Forget every request: whoever asked is gone."""
+        """Forget every request."""
         self._vision.clear()
         self._decode.clear()
 

@@ -17,16 +17,16 @@ Chosen = tuple[Tensor, Tensor]
 
 @dataclass(frozen=True, slots=True)
 class _Graph:
-    """index: the rows that decode, written before each replay."""
+    """index: the rows to decode, written before each replay."""
 
     index: Tensor
     replay: Callable[[], Chosen]
 
 
 class DecodeGraphs:
-    """Replays a step for any number of rows; a smaller batch is padded with the spare row.
+    """Replays a decode step for any number of rows up to max_rows, padded to a captured size with the spare row.
 
-    step: decodes the rows in the index it is given. Without graphs on the device, `replay` returns None.
+    step: decodes the rows in the index it is given. If the device has no graphs, `replay` returns None.
     """
 
     def __init__(self, device: Device, step: Callable[[Tensor], Chosen], *, max_rows: int, spare_row: int) -> None:
@@ -50,7 +50,7 @@ class DecodeGraphs:
             self._graphs[size] = _Graph(index, replay)
 
     def replay(self, rows: list[int]) -> Chosen | None:
-        """Decode these rows. Returns None where nothing was captured."""
+        """Decode these rows. Returns None if nothing was captured."""
         if not self._graphs:
             return None
         graph = self._graphs[self._sizes[bisect_left(self._sizes, len(rows))]]
@@ -61,6 +61,6 @@ class DecodeGraphs:
 
 
 def graph_sizes(max_rows: int) -> list[int]:
-    """1, 2, 4, 8, then every 8 up to 64, every 16 up to 128, every 32 beyond, up to max_rows itself."""
+    """1, 2, 4, 8, then in steps of 8 up to 64, of 16 up to 128, and of 32 beyond, ending with max_rows itself."""
     sizes = [1, 2, 4, *range(8, 64, 8), *range(64, 128, 16), *range(128, max_rows, 32)]
     return [size for size in sizes if size < max_rows] + [max_rows]

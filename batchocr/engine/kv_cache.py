@@ -5,16 +5,16 @@ from __future__ import annotations
 from torch import Tensor
 
 SCRATCH_BLOCK = 0
-"""Never handed out: the padding of a batch reads and writes there."""
+"""Never handed out: the padding of a batch reads and writes it."""
 
 
 class KVCache:
-    """Owns the pool and which of its blocks are free.
+    """Owns the pool and the set of its free blocks.
 
-    Blocks of a sequence lie next to each other as far as it can be had, so that a backend may read them without
-    copying: each begins in a lane of its own and grows from there.
+    The blocks of a sequence are contiguous where possible, so that a backend can read them without copying: each
+    sequence begins in a lane of its own and grows from there.
 
-    pool: [layers, 2, blocks, block_size, kv_heads, head_dim]. num_lanes: sequences that are expected at once.
+    pool: [layers, 2, blocks, block_size, kv_heads, head_dim]. num_lanes: how many sequences are expected at once.
     """
 
     def __init__(self, pool: Tensor, num_lanes: int) -> None:
@@ -31,11 +31,11 @@ class KVCache:
 
     @property
     def num_tokens(self) -> int:
-        """Tokens the whole pool holds."""
+        """How many tokens the whole pool can hold."""
         return self.num_blocks * self.block_size
 
     def reset(self) -> None:
-        """Take every block back, whoever holds it."""
+        """Mark every block as free, including those in use."""
         self._free = set(range(SCRATCH_BLOCK + 1, SCRATCH_BLOCK + 1 + self.num_blocks))
 
     def wipe(self, blocks: Tensor) -> None:
@@ -46,7 +46,7 @@ class KVCache:
         return -(-num_tokens // self.block_size)
 
     def grow(self, block_table: list[int], num_tokens: int) -> bool:
-        """Append blocks until the table holds num_tokens. Returns False, changing nothing, where too few are free."""
+        """Append blocks until the table holds num_tokens. Returns False and changes nothing if too few are free."""
         missing = self.blocks_for(num_tokens) - len(block_table)
         if missing > len(self._free):
             return False
@@ -55,16 +55,16 @@ class KVCache:
         return True
 
     def release(self, block_table: list[int]) -> None:
-        """Take all blocks of the table back and empty it."""
+        """Free all blocks of the table and empty it."""
         self._free.update(block_table)
         block_table.clear()
 
     def _lane_start(self) -> int:
-        """The first block of a lane that no sequence has reached."""
+        """The first block of a lane, if one is free, else SCRATCH_BLOCK."""
         return next((block for block in self._lanes if block in self._free), SCRATCH_BLOCK)
 
     def _take(self, wanted: int) -> int:
-        """Return this block, or any where it is not free."""
+        """Take this block if it is free, else any free one."""
         if wanted not in self._free:
             return self._free.pop()
         self._free.remove(wanted)

@@ -1,4 +1,4 @@
-"""How large the batches are where the user left it to the machine, and how memory is divided: once, at the start."""
+"""Default batch sizes for this machine and the division of its memory, decided once at the start."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class EngineLimits:
 
 @dataclass(frozen=True, slots=True)
 class _Defaults:
-    """Batch limits for devices with at least this much memory to use."""
+    """Batch limits for devices with at least this much usable memory."""
 
     memory_bytes: int
     vit_batch_size: int
@@ -41,7 +41,7 @@ class _Defaults:
 
 _CPU = _Defaults(0, 8, 8_192, 16_384, 16, 4_096)
 
-# Computed from what a patch and a token take (see _working_bytes); none of these has been measured on a GPU yet.
+# Calculated from the memory that a patch and a token take (see _working_bytes); not yet measured on a GPU.
 _GPUS = (
     _Defaults(60 * _GIB, 64, 65_536, 65_536, 256, 16_384),
     _Defaults(20 * _GIB, 32, 32_768, 32_768, 128, 16_384),
@@ -53,10 +53,10 @@ _GPUS = (
 def engine_limits(
     config: Config, architecture: Architecture, *, on_gpu: bool, memory_bytes: int, value_bytes: int
 ) -> EngineLimits:
-    """What the user set, and for the rest what suits the device.
+    """The limits that the user set, and the device's defaults for the others.
 
-    memory_bytes: free on the device before the weights are loaded. value_bytes: of the model's dtype.
-    Raises UsageError where the model and its working memory do not fit.
+    memory_bytes: free on the device before the weights are loaded. value_bytes: size of a value in the model's dtype.
+    Raises UsageError if the model and its working memory do not fit.
     """
     usable = memory_bytes * config.memory_fraction
     suitable = next(row for row in _GPUS if usable >= row.memory_bytes) if on_gpu else _CPU
@@ -75,7 +75,7 @@ def engine_limits(
 def _with_kv_tokens(
     limits: EngineLimits, config: Config, architecture: Architecture, on_gpu: bool, memory_bytes: int, value_bytes: int
 ) -> EngineLimits:
-    """Give the KV cache what is left: a few thousand tokens a sequence, and never less than one longest request."""
+    """Give the KV cache the remaining memory: a few thousand tokens per sequence, and at least one longest request."""
     language = architecture.language
     token_bytes = 2 * language.num_layers * language.num_kv_heads * language.head_dim * value_bytes
     one_request = _longest_request(limits, architecture)
@@ -89,14 +89,14 @@ def _with_kv_tokens(
                 "--max-new-tokens."
             )
     else:
-        # The weights and everything else a machine does have the rest.
+        # The rest is for the weights and for everything else on the machine.
         left = memory_bytes // 4
     wanted = max(one_request, min(left // token_bytes, limits.llm_batch_size * _KV_TOKENS_PER_SEQUENCE))
     return replace(limits, num_kv_tokens=wanted)
 
 
 def _longest_request(limits: EngineLimits, architecture: Architecture) -> int:
-    """Tokens of the largest image, its prompt and the longest answer: one prefill, where a sequence was put back."""
+    """Tokens of the largest image, its prompt and the longest answer: one prefill if the sequence is put back."""
     longest = max_image_tokens(architecture) + _PROMPT_TEXT_TOKENS + limits.max_new_tokens
     return min(architecture.language.max_positions, longest)
 
@@ -108,12 +108,12 @@ def max_image_tokens(architecture: Architecture) -> int:
 
 
 def _working_bytes(limits: EngineLimits, architecture: Architecture, value_bytes: int) -> int:
-    """Memory for everything but weights and KV cache, at the largest batches: counted, not measured.
+    """Memory for everything but weights and KV cache with the largest batches: calculated, not measured.
 
-    A patch in the ViT: its byte and its value form, the residual and its norm, [q, k, v], the attention's output, the
-    MLP's inner row, the rotary tables, and what its image took before it was resized, up to 12 times its own bytes. A
-    token in prefill: the same for the language model. Rows of the sampler; logits of a step, as they come and in
-    float32.
+    Per patch in the ViT: its values as bytes and in the model's dtype, the residual and its norm, [q, k, v], the
+    attention output, the MLP's inner row, the rotary tables, and its share of the image before the resize, up to 12
+    times the patch's own bytes. Per token in prefill: the same for the language model. Also the sampler's rows, and a
+    step's logits in the model's dtype and in float32.
     """
     vision, language = architecture.vision, architecture.language
     patches = max(limits.vit_max_patches, vision.merge_size**2 * max_image_tokens(architecture))
@@ -122,7 +122,7 @@ def _working_bytes(limits: EngineLimits, architecture: Architecture, value_bytes
     prefill_tokens = max(limits.prefill_max_tokens, _longest_request(limits, architecture))
     token = (6 * language.width + 3 * language.mlp_width) * value_bytes
     row = language.vocab_size * (3 + value_bytes + 4) + limits.max_new_tokens * 10
-    # Sequences that decode keep their embeddings, for a second prefill.
+    # Decoding sequences keep their embeddings in case they are prefilled again.
     embeddings = limits.embedding_queue_tokens + limits.llm_batch_size * max_image_tokens(architecture)
     return (
         patches * patch

@@ -1,4 +1,4 @@
-"""An engine that outlives its errors: what was in hand is run again, one request at a time, to find what broke it."""
+"""An engine that survives its errors: it reruns unfinished requests one at a time to find the one that broke it."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from batchocr.meter import Meter
 logger = logging.getLogger(__name__)
 
 _MAX_FAILURES = 3
-"""Requests that fail alone, one after the other, before the engine itself is held to be broken."""
+"""Requests in a row that must fail, each run alone, before the engine itself counts as broken."""
 
 
 class RecoveringEngine:
-    """Wraps an engine. After an exception in its step it runs what was in hand alone, then goes on as before."""
+    """Wraps an engine. After an exception in its step it runs unfinished requests one by one, then works as before."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -33,7 +33,7 @@ class RecoveringEngine:
         return self._engine.has_work or bool(self._suspects or self._held_back)
 
     def submit(self, request_id: int, request: Request) -> Completion | None:
-        """See Engine.submit. While suspects run alone, a new request waits."""
+        """See Engine.submit. While suspects run one by one, new requests wait."""
         if self._on_trial is not None:
             self._held_back.append((request_id, request))
             return None
@@ -43,7 +43,7 @@ class RecoveringEngine:
         return refused
 
     def step(self, meter: Meter) -> Finished:
-        """See Engine.step. Raises EngineError where request after request fails alone."""
+        """See Engine.step. Raises EngineError if several requests in a row fail when run alone."""
         finished = [] if self._engine.has_work else self._take_next()
         try:
             finished += self._engine.step(meter)
@@ -56,7 +56,7 @@ class RecoveringEngine:
         return finished
 
     def clear(self) -> None:
-        """Forget every request: whoever asked is gone."""
+        """Forget every request: nobody waits for the results any more."""
         self._engine.clear()
         self._in_hand.clear()
         self._suspects.clear()
@@ -68,7 +68,7 @@ class RecoveringEngine:
         self._engine.clear()
         if self._on_trial is None:
             logger.warning("the engine failed (%s); running the %d requests in hand alone", what, len(self._in_hand))
-            # Anew: what was in hand holds the suspects that are still open, too.
+            # Replaced, not extended: the requests in hand include the remaining suspects.
             self._suspects = deque(self._in_hand.items())
             return []
         self._failures += 1
@@ -77,7 +77,7 @@ class RecoveringEngine:
         return [(self._on_trial, failed_completion(f"the engine failed on it: {what}"))]
 
     def _take_next(self) -> Finished:
-        """Put the next suspect on trial or, behind the last, take in what was held back. Returns what was refused."""
+        """Put the next suspect on trial or, after the last, submit the requests held back. Returns the refused ones."""
         requests = [self._suspects.popleft()] if self._suspects else self._held_back
         self._on_trial = None
         finished = [

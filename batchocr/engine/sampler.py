@@ -1,4 +1,4 @@
-"""Penalty state of the running sequences: rows on the device, handed out and taken back."""
+"""Penalty state of the running sequences, in rows on the device that are allocated and released."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from batchocr.data import Sampling
 
 
 class Sampler:
-    """Owns the rows and which of them are free. The last row is never handed out: it takes the padding of a batch."""
+    """Owns the rows and the list of free ones. The last row is never handed out: it absorbs the padding of a batch."""
 
     def __init__(self, ops: Ops, device: Device, *, num_rows: int, vocab_size: int, max_new_tokens: int) -> None:
         self._ops = ops
@@ -28,11 +28,11 @@ class Sampler:
         return len(self._free)
 
     def reset(self) -> None:
-        """Take every row back, whoever holds it."""
+        """Mark every row as free, including those in use."""
         self._free = list(range(self._num_rows - 1, -1, -1))
 
     def bind(self, sampling: Sampling, prompt_ids: tuple[int, ...], output_ids: list[int]) -> int:
-        """Reset a free row for a sequence and return it. output_ids: what it put out before it was put back."""
+        """Reset a free row for a sequence and return it. output_ids: tokens generated before it was put back."""
         row, rows = self._free.pop(), self._rows
         rows.presence[row] = sampling.presence_penalty
         rows.frequency[row] = sampling.frequency_penalty
@@ -56,12 +56,12 @@ class Sampler:
         self._free.append(row)
 
     def sample(self, logits: Tensor, index: Tensor, hints: SamplingHints) -> tuple[Tensor, Tensor]:
-        """Choose each sequence's next token and remember it; see Ops.sample."""
+        """Choose each sequence's next token and record it; see Ops.sample."""
         return self._ops.sample(logits, index, self._rows, hints)
 
 
 def new_rows(num_rows: int, vocab_size: int, max_new_tokens: int, device: torch.device) -> SamplerRows:
-    """Rows of no sequence, without any rule."""
+    """Rows without a sequence, every rule switched off."""
     presence, frequency = torch.zeros(2, num_rows, device=device)
     return SamplerRows(
         counts=torch.zeros(num_rows, vocab_size, dtype=torch.int16, device=device),
@@ -77,7 +77,7 @@ def new_rows(num_rows: int, vocab_size: int, max_new_tokens: int, device: torch.
 
 
 def sampling_hints(batch: Collection[Sampling], longest: int) -> SamplingHints:
-    """What a batch with these settings needs. longest: an upper limit of output tokens so far, this step's included."""
+    """Hints for a batch with these settings. longest: an upper bound on output tokens so far, this step's included."""
     return SamplingHints(
         repetition=any(sampling.repetition_penalty != 1 for sampling in batch),
         counts=any(sampling.frequency_penalty or sampling.presence_penalty for sampling in batch),
@@ -87,7 +87,7 @@ def sampling_hints(batch: Collection[Sampling], longest: int) -> SamplingHints:
 
 
 def common_suffixes(tokens: list[int]) -> list[int]:
-    """At each t, how many tokens up to tokens[t] equal the list's last ones; 0 at the end itself, by definition.
+    """At each t, how many tokens ending at tokens[t] match the end of the list; 0 at the last t, by definition.
 
     The Z-function of the reversed list, in linear time.
     """

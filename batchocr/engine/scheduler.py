@@ -1,4 +1,4 @@
-"""Who decodes: admission by tokens, rows and KV blocks, and who is put back when blocks run out."""
+"""Which sequences run: admission by tokens, rows and KV blocks, and preemption ("put back") when blocks run out."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from batchocr.meter import Meter
 
 
 class Scheduler:
-    """Owns the running sequences, oldest first, and those put back, which go before the queue.
+    """Owns the running sequences, oldest first, and those put back, which are admitted before the queue.
 
-    prefill_max_tokens: of one batch; lowered where the device's memory turns out too small.
+    prefill_max_tokens: limit of one batch; lowered if device memory turns out too small.
     """
 
     def __init__(self, queue: EmbeddingQueue, cache: KVCache, sampler: Sampler, *, prefill_max_tokens: int) -> None:
@@ -31,15 +31,15 @@ class Scheduler:
         return bool(self.running or self._put_back or len(self._queue))
 
     def admit(self) -> list[Sequence]:
-        """Take as many waiting sequences as one prefill batch, the rows and the KV blocks allow; blocks and rows are
-        theirs from now on. A prompt longer than the batch's limit goes alone."""
+        """Admit as many waiting sequences as one prefill batch, the rows and the KV blocks allow, and allocate their
+        rows and blocks. A prompt longer than the batch limit gets a batch of its own."""
         admitted: list[Sequence] = []
         tokens = 0
         while self._sampler.num_free and (sequence := self._next_waiting()) is not None:
             tokens += sequence.num_tokens
             if admitted and tokens > self.prefill_max_tokens:
                 break
-            # One spare block for each that runs, or the newcomer would be the first to be put back again.
+            # Keep a spare block per running sequence, or the newcomer would be the first to be put back.
             needed = self._cache.blocks_for(sequence.num_tokens)
             if self.running and needed + len(self.running) > self._cache.num_free:
                 break
@@ -57,9 +57,9 @@ class Scheduler:
         return bool(self._put_back)
 
     def make_room(self, can_go_on: Callable[[Sequence], bool], meter: Meter) -> list[Sequence]:
-        """Give running sequences a slot for their newest token, putting the youngest back where blocks run out.
+        """Give running sequences a slot for their newest token; if blocks run out, put the youngest back.
 
-        Returns those that decode in this step: of those that can go on, the ones that got a slot.
+        Returns the sequences that decode in this step: those that can go on and got a slot.
         """
         ready: list[Sequence] = []
         pending = deque(filter(can_go_on, self.running))
@@ -76,13 +76,13 @@ class Scheduler:
         return ready
 
     def put_back(self, sequence: Sequence) -> None:
-        """Take back what a running sequence holds, and let it wait for another prefill, ahead of all others."""
+        """Release a running sequence's row and blocks and queue it for another prefill, ahead of all others."""
         self.running.remove(sequence)
         self._free(sequence)
         self._put_back.appendleft(sequence)
 
     def retire(self, sequence: Sequence) -> None:
-        """Take back what a finished sequence holds. It may have ended with a token read after it was put back."""
+        """Release what a finished sequence holds. It may have ended with a token read after it was put back."""
         if sequence.row is None:
             self._put_back.remove(sequence)
         else:
@@ -91,12 +91,12 @@ class Scheduler:
         sequence.embeddings = None
 
     def begin_again(self, ended: Sequence, again: Sequence) -> None:
-        """Let a sequence take the place of another that has ended."""
+        """Retire a sequence that has ended and queue another in its place."""
         self.retire(ended)
         self._put_back.append(again)
 
     def clear(self) -> None:
-        """Forget every sequence, running or waiting, and whatever one may have held when an exception broke in."""
+        """Forget every sequence, running or waiting, and free all rows and blocks, even after an exception."""
         self.running.clear()
         self._put_back.clear()
         self._queue.clear()

@@ -14,18 +14,18 @@ from batchocr.model.preprocess import PatchGrid
 from batchocr.model.prompt import PromptTokens
 
 _NGRAM_AFTER_LOOP = 20
-"""Tokens in a row that may not come twice in a second attempt: more than a phrase has, and fewer than most loops."""
+"""Length of the n-grams that a second attempt may not repeat: longer than a phrase, shorter than most loops."""
 
 
 @dataclass(slots=True, eq=False)
 class Sequence:
     """A request's state: owned by the vision stage first, then by the decode stage.
 
-    positions: int64 [3, prompt] on the host. position_shift: what the position of a token behind the image is ahead of
-    its index; below 0, for an image takes up fewer positions than it has tokens. embeddings: [image tokens, width] on
-    the device, to be read once `encoded` is done; kept until the end, for a second prefill after having been put back.
-    row: on the device, while it decodes. num_unread: tokens put out that the host has not yet read. looped: what came
-    of the first attempt, if this is the second.
+    positions: int64 [3, prompt] on the host. position_shift: position minus index of a token after the image; never
+    above 0, because an image takes up no more positions than it has tokens. embeddings: [image tokens, width] on the
+    device, valid once `encoded` is done; kept until the end in case the sequence is put back and prefilled again.
+    row: on the device, while it decodes. num_unread: generated tokens that the host has not yet read. looped: the
+    result of the first attempt, if this is the second.
     """
 
     request_id: int
@@ -52,22 +52,22 @@ class Sequence:
 
     @property
     def num_outputs(self) -> int:
-        """Tokens put out so far, read or not."""
+        """Tokens generated so far, read or not."""
         return len(self.output_ids) + self.num_unread
 
     @property
     def num_tokens(self) -> int:
-        """Prompt and output so far."""
+        """Tokens of the prompt and of the output so far."""
         return len(self.prompt.token_ids) + self.num_outputs
 
     def all_positions(self) -> Tensor:
-        """Positions of prompt and output that was read: int64 [3, tokens] on the host."""
+        """Positions of the prompt and of the output read so far: int64 [3, tokens] on the host."""
         first = len(self.prompt.token_ids) + self.position_shift
         output = torch.arange(first, first + len(self.output_ids))
         return torch.cat([self.positions, output.expand(3, -1)], dim=1)
 
     def without_loops(self, looped: Completion) -> Sequence:
-        """The request once more, from its first token, under a rule that breaks loops. looped: what came of it."""
+        """The request again, from its first token, under a rule that breaks loops. looped: the first result."""
         sampling = replace(self.sampling, no_repeat_ngram_size=_NGRAM_AFTER_LOOP)
         return replace(
             self,
@@ -82,8 +82,8 @@ class Sequence:
         )
 
     def complete(self, text: str, finish_reason: FinishReason) -> Completion:
-        """The answer. Of two attempts the second where it came to an end by itself, which the first did not; that there
-        was a loop is said of either, and the tokens of both are counted."""
+        """The completion. Of two attempts, the second if it stopped by itself, else the first; either way,
+        `finish_reason` is `repetition` and the output tokens of both are counted."""
         output_tokens = len(self.output_ids)
         if self.looped is not None:
             output_tokens += self.looped.output_tokens

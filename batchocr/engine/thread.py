@@ -18,16 +18,16 @@ from batchocr.stop import ENGINE_THREAD
 
 _SWITCH_INTERVAL_S = 0.0002
 _STALL_S = 1800.0
-"""A step takes seconds, minutes with a real model on a slow CPU. Whatever takes longer will not end."""
+"""A step takes seconds, or minutes with a real model on a slow CPU. One that takes this long will never end."""
 _IMPATIENCE_S = 10.0
 
 Finished = tuple[int, Completion]
 
 
 class _QuickSwitching:
-    """Keeps the interpreter's switch interval short while any engine's thread lives; there may be several.
+    """Keeps the interpreter's switch interval short while any engine thread lives; there may be several.
 
-    Beside a busy Python thread the engine's would wait 5 ms for every small operation otherwise.
+    Otherwise an engine thread would wait 5 ms for every small operation while another Python thread is busy.
     """
 
     def __init__(self) -> None:
@@ -55,8 +55,8 @@ _quick_switching = _QuickSwitching()
 class EngineThread:
     """Runs an engine until closed. Two queues join it to the caller's thread; there are no locks.
 
-    meter: counted into until `close()` returns, then the caller's. notify: called from the engine's thread whenever
-    `finished()` has something new; must not block.
+    meter: written by the engine thread until `close()` returns, then the caller's. notify: called from the engine
+    thread whenever `finished()` has something new; must not block.
     """
 
     def __init__(self, engine: Engine, meter: Meter, notify: Callable[[], None]) -> None:
@@ -91,10 +91,10 @@ class EngineThread:
         return completions
 
     def close(self, *, patient: bool = True) -> bool:
-        """End the thread after the step in hand; what was submitted and is not finished is dropped.
+        """End the thread after the current step and drop all unfinished requests.
 
-        Returns False where that step does not end, or not within ten seconds of impatience: the thread is left behind,
-        and the engine is not to be used again. One that broke is left as it is: its device may refuse everything.
+        Returns False if that step hangs or, unless `patient`, takes over ten seconds: the thread is then left behind
+        and the engine must not be used again. A broken engine is not cleared: its device may refuse everything.
         """
         self._submitted.put(None)
         _quick_switching.end()
@@ -124,7 +124,7 @@ class EngineThread:
             self._notify()
 
     def _take_requests(self) -> bool:
-        """Hand what was submitted to the engine, waiting where it has nothing to do. Returns False at the end."""
+        """Hand submitted requests to the engine; wait for one if it has no work. Returns False once closed."""
         while True:
             try:
                 item = self._submitted.get_nowait() if self._engine.has_work else self._wait()

@@ -1,4 +1,4 @@
-"""The first stage: pixels to embeddings, in batches of its own size."""
+"""The first stage: turns pixels into embeddings, with its own batch size."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from batchocr.model.cost import vision_flop
 logger = logging.getLogger(__name__)
 
 _MAX_LAUNCHED = 2
-"""Batches on the device at once: the next one waits there, so that no gap opens between the two."""
+"""Batches on the device at once: the second is queued there, so that no gap opens after the first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class _Batch:
 
 
 class VisionStage:
-    """Owns the sequences whose images are not yet encoded, the latest rounds of pages first."""
+    """Owns the sequences whose images are not yet encoded, later page rounds first."""
 
     def __init__(
         self, model: Model, queue: EmbeddingQueue, clock: DeviceClock, *, batch_size: int, max_patches: int
@@ -56,9 +56,9 @@ class VisionStage:
         heapq.heappush(self._waiting, (-page_round, next(self._arrivals), sequence))
 
     def run(self, meter: Meter, *, wait: bool) -> None:
-        """Encode a batch, if images wait and the queue has room; hand on what is encoded.
+        """Launch batches while images wait and the queue has room, and hand on those that are encoded.
 
-        wait: whether there is nothing to do meanwhile, so that the oldest batch on the device is worth waiting for.
+        wait: whether there is no other work meanwhile, so that the oldest batch on the device is worth waiting for.
         """
         while len(self._launched) < _MAX_LAUNCHED and self._launch(meter):
             pass
@@ -68,13 +68,13 @@ class VisionStage:
             self._hand_on(self._launched.popleft(), meter)
 
     def clear(self) -> None:
-        """Forget everything that waits, and wait for what is on the device."""
+        """Forget all waiting sequences, and wait for the batches on the device."""
         self._waiting.clear()
         while self._launched:
             self._launched.popleft().encoded.wait()
 
     def _launch(self, meter: Meter) -> bool:
-        """Start the next batch. Returns False where none waits, or it did not fit the memory."""
+        """Start the next batch. Returns False if there is none, or if it does not fit in device memory."""
         sequences = self._next_batch()
         if not sequences:
             return False
@@ -97,7 +97,7 @@ class VisionStage:
         preprocessed = self._device.mark()
         embeddings = self._model.vision.encode(patches, [sequence.grid for sequence in sequences])
         sizes = [sequence.prompt.num_image_tokens for sequence in sequences]
-        # Copies, so that the batch's memory is not held by its last sequence.
+        # Copies, because views would keep the whole batch's memory until its last sequence ends.
         parts = [part.clone() for part in torch.split(embeddings, sizes)]
         encoded = self._device.mark()
         for sequence, part in zip(sequences, parts, strict=True):
@@ -105,9 +105,9 @@ class VisionStage:
         return _Batch(sequences, begun, preprocessed, encoded)
 
     def _shrink(self, sequences: list[Sequence], meter: Meter) -> None:
-        """The batch did not fit the device's memory: from now on half of its patches at most."""
+        """Requeue a batch that did not fit in device memory; later ones have at most half its patches."""
         for sequence in sequences:
-            # Ahead of all that wait: they were taken from there.
+            # At the front, where they were taken from.
             heapq.heappush(self._waiting, (-(1 << 30), next(self._arrivals), sequence))
         self._max_patches = sum(sequence.num_patches for sequence in sequences) // 2
         meter.halve_batch("vit")
@@ -128,7 +128,7 @@ class VisionStage:
         meter.add_flop(vision_flop(self._model.architecture.vision, patches))
 
     def _fillable(self, batch: list[Sequence]) -> float:
-        """How many images like these a batch could have held under whichever of the two limits comes first."""
+        """How many images of this mean size a batch could have held under the tighter of the two limits."""
         mean_patches = sum(sequence.num_patches for sequence in batch) / len(batch)
         return max(len(batch), min(self._batch_size, self._max_patches / mean_patches))
 

@@ -1,6 +1,6 @@
-"""The numbers that shape a checkpoint: read from its JSON files, checked, and nothing more.
+"""The dimensions of a checkpoint, read from its JSON files and checked.
 
-Both layouts in the wild are understood: text fields at the root of `config.json` or under `text_config`, and image
+Both common layouts are supported: text fields at the root of `config.json` or under `text_config`, and image
 limits as `min_pixels`/`max_pixels` or as `size.shortest_edge`/`size.longest_edge`.
 """
 
@@ -42,7 +42,7 @@ class VisionShape:
 
 @dataclass(frozen=True, slots=True)
 class LanguageShape:
-    """The language model. mrope_section: how many of head_dim / 2 frequencies turn with time, height and width."""
+    """The language model. mrope_section: how many of head_dim / 2 frequencies rotate with time, height and width."""
 
     num_layers: int
     width: int
@@ -63,7 +63,7 @@ class LanguageShape:
 
 @dataclass(frozen=True, slots=True)
 class ImageLimits:
-    """How images become patches: pixel limits after the resize, and the normalisation of values 0–1."""
+    """How images become patches: pixel limits after the resize, and the normalisation of values in 0–1."""
 
     min_pixels: int
     max_pixels: int
@@ -80,7 +80,7 @@ class Architecture:
 
 
 def read_json(folder: Path, name: str) -> dict[str, Any]:
-    """The object in one of a checkpoint's JSON files. Raises ModelError where it is missing or broken."""
+    """The object in one of a checkpoint's JSON files. Raises ModelError if it is missing or broken."""
     path = folder / name
     try:
         value = json.loads(path.read_bytes())
@@ -94,7 +94,7 @@ def read_json(folder: Path, name: str) -> dict[str, Any]:
 
 
 def read_architecture(folder: Path) -> Architecture:
-    """Read a Qwen2-VL checkpoint's shape. Raises ModelError that names what does not fit."""
+    """Read a Qwen2-VL checkpoint's shape. Raises a ModelError that says what does not fit."""
     config = read_json(folder, "config.json")
     if config.get("model_type") != "qwen2_vl":
         found = config.get("model_type") or ", ".join(config.get("architectures") or []) or "unknown"

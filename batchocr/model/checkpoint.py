@@ -1,4 +1,4 @@
-"""A model from a Hugging Face folder or id: found, checked, loaded. Every failure is a ModelError."""
+"""Finds, checks and loads a model from a Hugging Face folder or id. Every failure is a ModelError."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Model:
 
 
 def find_checkpoint(name: str, revision: str | None) -> Path:
-    """The folder of a checkpoint, downloaded where it is a Hugging Face id. HF_HUB_OFFLINE is honoured."""
+    """The folder of a checkpoint, downloaded if `name` is a Hugging Face id. HF_HUB_OFFLINE is honoured."""
     folder = Path(os.path.expanduser(name))
     if folder.is_dir():
         return folder
@@ -61,7 +61,7 @@ def find_checkpoint(name: str, revision: str | None) -> Path:
 def load_model(folder: Path, *, device: Device, dtype: torch.dtype, ops: Ops, vision_ops: Ops | None = None) -> Model:
     """Load a checkpoint's weights and tokenizer onto the device. Raises ModelError.
 
-    vision_ops: for the vision model, where it has its own.
+    vision_ops: for the vision model, if it has its own.
     """
     architecture = read_architecture(folder)
     weights = WeightReader(folder, device=device.torch_device, dtype=dtype)

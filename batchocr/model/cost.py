@@ -1,6 +1,6 @@
-"""What a model costs: its parameters, and the floating-point operations of what it is asked to do.
+"""A model's cost: its parameters, and the floating-point operations of its work.
 
-A multiplication and an addition are two operations; norms, activations and rotary embedding are left out.
+A multiplication and an addition are two operations; norms, activations and rotary embedding are not counted.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from batchocr.model.architecture import Architecture, LanguageShape, VisionShape
 
 
 def num_parameters(architecture: Architecture) -> int:
-    """Weights of all matrices; norms and biases, a thousandth of them, are left out."""
+    """Weights of all matrices; norms and biases, a thousandth of them, are not counted."""
     language = architecture.language
     embeddings = language.vocab_size * language.width * (1 if language.tied_embeddings else 2)
     return _vision_weights(architecture.vision) + _merger_weights(architecture.vision) + _body(language) + embeddings
 
 
 def vision_flop(shape: VisionShape, num_patches: Iterable[int]) -> float:
-    """Encoding images of these numbers of patches."""
+    """Operations to encode images with these numbers of patches."""
     counts = list(num_patches)
     merger = _merger_weights(shape) / shape.merge_size**2
     linear = 2.0 * (_vision_weights(shape) + merger) * sum(counts)
@@ -26,8 +26,8 @@ def vision_flop(shape: VisionShape, num_patches: Iterable[int]) -> float:
 
 
 def prefill_flop(shape: LanguageShape, lengths: Iterable[int]) -> float:
-    """Prompts of these lengths; causal attention sees half of each square. Behind the last layer's attention only the
-    last token of each goes on."""
+    """Operations to prefill prompts of these lengths. Causal attention covers half of each square; after the last
+    layer's attention only each prompt's last token is processed."""
     lengths = list(lengths)
     attention = 2.0 * shape.width * shape.num_layers * sum(length**2 for length in lengths)
     behind_attention = shape.width**2 + 3 * shape.width * shape.mlp_width
@@ -36,7 +36,7 @@ def prefill_flop(shape: LanguageShape, lengths: Iterable[int]) -> float:
 
 
 def decode_flop(shape: LanguageShape, lengths: Iterable[int]) -> float:
-    """One step of sequences that are this long."""
+    """Operations of one decode step for sequences of these lengths."""
     lengths = list(lengths)
     attention = 4.0 * shape.width * shape.num_layers * sum(lengths)
     return 2.0 * (_body(shape) + shape.vocab_size * shape.width) * len(lengths) + attention

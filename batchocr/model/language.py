@@ -19,7 +19,7 @@ from batchocr.model.rope import inverse_frequencies, mrope_cos_sin, mrope_dimens
 from batchocr.model.weights import WeightReader
 
 _Attend = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
-"""(q, k, v, this layer's cache) → attended q; k and v are in the cache already."""
+"""(q, k, v, this layer's cache) → attended q; k and v are already in the cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class _Layer:
 
 
 class LanguageModel:
-    """Turns embeddings into logits, keeping keys and values in the cache it is handed."""
+    """Turns embeddings into logits, storing keys and values in the cache it is given."""
 
     def __init__(self, shape: LanguageShape, weights: WeightReader, ops: Ops, device: torch.device) -> None:
         self.shape = shape
@@ -92,7 +92,7 @@ class LanguageModel:
         return F.embedding(token_ids, self._embeddings)
 
     def prefill(self, x: Tensor, positions: Tensor, slots: Tensor, segments: Segments, cache: Tensor) -> Tensor:
-        """Run whole prompts, packed, and fill their cache.
+        """Run a packed batch of whole prompts and fill their cache.
 
         x: [tokens, width]. positions: int64 [3, tokens]. slots: int64 [tokens]. Returns logits [prompts, vocabulary]
         of each prompt's last token.
@@ -116,8 +116,8 @@ class LanguageModel:
     def _run(
         self, x: Tensor, positions: Tensor, slots: Tensor, cache: Tensor, attend: _Attend, last: Tensor | None = None
     ) -> Tensor:
-        """Logits of every token, or of those in `last`. Behind the last layer's attention the other tokens serve no
-        one, so they end there."""
+        """Logits of every token, or of those in `last`. The other tokens are dropped after the last layer's attention,
+        where nothing needs them any more."""
         shape, ops = self.shape, self._ops
         cos, sin = mrope_cos_sin(positions, self._inv_freq, self._mrope_dimensions)
         heads = [shape.num_heads, shape.num_kv_heads, shape.num_kv_heads]

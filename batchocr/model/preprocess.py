@@ -1,4 +1,4 @@
-"""From uint8 pixels to patches, on the model's device, many images of different sizes in one call."""
+"""Turns uint8 pixels into patches on the model's device, for many images of different sizes in one call."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _MAX_ASPECT_RATIO = 200
 
 
 def smart_resize(height: int, width: int, *, factor: int, min_pixels: int, max_pixels: int) -> tuple[int, int]:
-    """The size in px an image is resized to: multiples of factor, within the limits, its shape kept as far as
-    possible. Raises ValueError above an aspect ratio of 200.
+    """The size in px that an image is resized to: multiples of factor, within the limits, with the aspect ratio kept
+    as far as possible. Raises ValueError for an aspect ratio above 200.
 
     Source: transformers, `qwen2_vl.image_processing_qwen2_vl.smart_resize`.
     """
@@ -40,7 +40,7 @@ def smart_resize(height: int, width: int, *, factor: int, min_pixels: int, max_p
 
 
 class Preprocessor:
-    """Resizes images and cuts them into patches with one model's numbers."""
+    """Resizes images and cuts them into patches with one model's settings."""
 
     def __init__(self, shape: VisionShape, limits: ImageLimits, ops: Ops) -> None:
         self._shape = shape
@@ -48,15 +48,15 @@ class Preprocessor:
         self._ops = ops
 
     def patch_grid(self, height: int, width: int, resize_to: tuple[int, int] | None) -> PatchGrid:
-        """The grid an image of this size in px gets. Raises ValueError for one that is too thin."""
+        """The patch grid of an image of this size in px. Raises ValueError if the image is too thin."""
         height, width = self._size(*(resize_to or (height, width)))
         return height // self._shape.patch_size, width // self._shape.patch_size
 
     def patches(self, images: Sequence[tuple[Pixels, tuple[int, int] | None]]) -> Tensor:
-        """Cut each image, resized to its `resize_to` first, then to its grid.
+        """Resize each image, first to its `resize_to`, if any, then to its grid, and cut it into patches.
 
-        Returns uint8 [patches of all, 3 · patch_size²] on the device: images in order, each in merge squares; one
-        frame, for the two of a still image are the same. The model's patch projection does the normalising.
+        Returns uint8 [total patches, 3 · patch_size²] on the device: images in order, each in merge squares; one frame
+        only, because the two of a still image are the same. The model's patch projection does the normalisation.
         """
         return self._ops.patches(
             [

@@ -1,4 +1,4 @@
-"""Prompts as the checkpoint wants them, and its tokens back to text."""
+"""Encodes prompts in the checkpoint's format, and decodes its tokens to text."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ class PromptFormat:
         self._check_vocabulary(folder, architecture)
         self.stop_token_ids = self._read_stop_tokens(folder)
         self._template_ids = lru_cache(maxsize=64)(self._apply_template)
-        self.encode("", num_image_tokens=1)  # what is wrong with the template shows now, not in the middle of a run
+        self.encode("", num_image_tokens=1)  # a broken template fails now, not in the middle of a run
 
     def encode(self, prompt: str, num_image_tokens: int) -> PromptTokens:
-        """The chat with system prompt, one image and this text, ready for the answer."""
+        """The chat with the system prompt, one image and this text, up to where the answer begins."""
         before, after = self._template_ids(prompt)
         image = (self._image_token_id,) * num_image_tokens
         return PromptTokens((*before, *image, *after), len(before), num_image_tokens)
 
     def decode(self, token_ids: Sequence[int]) -> str:
-        """The text of an answer; special tokens stay, as the protocol reads them, but for end and padding."""
+        """The text of an answer. Special tokens are kept for the protocol to read, except begin, end and padding."""
         kept = [token_id for token_id in token_ids if token_id not in self._silent_token_ids]
         return str(self._tokenizer.decode(kept, skip_special_tokens=False, clean_up_tokenization_spaces=False))
 
@@ -69,7 +69,7 @@ class PromptFormat:
                 f"{folder}: the tokenizer has {len(self._tokenizer)} tokens, the model only "
                 f"{architecture.language.vocab_size}: they belong to different checkpoints."
             )
-        # Without its files, transformers makes up a tokenizer of one token.
+        # If the tokenizer's files are missing, transformers makes one up with a single token.
         if self._tokenizer.convert_ids_to_tokens(self._image_token_id) is None:
             raise ModelError(
                 f"{folder}: image_token_id {self._image_token_id} is not in the tokenizer: "
@@ -77,7 +77,7 @@ class PromptFormat:
             )
 
     def _read_stop_tokens(self, folder: Path) -> frozenset[int]:
-        """The tokens that end an answer. Also notes which tokens an answer's text leaves out."""
+        """The tokens that end an answer. Also records the tokens that `decode` leaves out."""
         sources: list[dict[str, Any]] = [read_json(folder, "config.json")]
         sources += [source["text_config"] for source in sources if isinstance(source.get("text_config"), dict)]
         if (folder / "generation_config.json").exists():

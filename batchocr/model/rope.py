@@ -12,7 +12,7 @@ def inverse_frequencies(dim: int, theta: float, device: torch.device) -> Tensor:
 
 
 def vision_positions(grid_h: int, grid_w: int, merge_size: int) -> Tensor:
-    """Row and column of every patch, in the order patches come: merge squares, each of them contiguous.
+    """Row and column of every patch, in patch order: merge squares, each contiguous.
 
     Returns int64 [grid_h * grid_w, 2] on the host.
     """
@@ -25,8 +25,8 @@ def vision_positions(grid_h: int, grid_w: int, merge_size: int) -> Tensor:
 
 
 def mrope_positions(prompt_length: int, image_start: int, grid_h: int, grid_w: int) -> Tensor:
-    """Positions of a prompt with one image. Text counts on in all three dimensions; the image's tokens take one step
-    in time, and their row and column; text goes on after the larger of the two.
+    """Positions of a prompt with one image. Text advances in all three dimensions at once; the image's tokens share one
+    step in time and add their row and column; text continues after the larger of the image's height and width.
 
     image_start: index of the first image token. grid_h, grid_w: the image's grid in merged units.
     Returns int64 [3, prompt_length] on the host: time, height, width.
@@ -43,12 +43,12 @@ def mrope_positions(prompt_length: int, image_start: int, grid_h: int, grid_w: i
 
 
 def mrope_dimensions(section: tuple[int, int, int], device: torch.device) -> Tensor:
-    """Which position turns each frequency: 0 time, 1 height, 2 width. Returns int64 [head_dim / 2]."""
+    """Which position rotates each frequency: 0 time, 1 height, 2 width. Returns int64 [head_dim / 2]."""
     return torch.tensor([dimension for dimension, count in enumerate(section) for _ in range(count)], device=device)
 
 
 def mrope_cos_sin(positions: Tensor, inv_freq: Tensor, dimensions: Tensor) -> tuple[Tensor, Tensor]:
-    """Compose the step's tables once, so that layers apply plain rotary embedding.
+    """Compute a step's tables once, so that the layers apply plain rotary embedding.
 
     positions: int [3, tokens]. inv_freq, dimensions: [head_dim / 2]. Returns float32 cos, sin, each
     [tokens, head_dim / 2].

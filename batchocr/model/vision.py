@@ -102,7 +102,7 @@ class VisionModel:
         return Segments(lengths, self._device.upload(ends))
 
     def _rotary_tables(self, grids: Sequence[PatchGrid]) -> tuple[Tensor, Tensor]:
-        """Half of a head's frequencies turn with the row, half with the column. Each is [patches, head_dim / 2]."""
+        """Cos and sin, each [patches, head_dim / 2]. Half the frequencies rotate with the row, half with the column."""
         positions = torch.cat([vision_positions(rows, columns, self.shape.merge_size) for rows, columns in grids])
         angles = self._device.upload(positions).unsqueeze(-1) * self._inv_freq
         angles = angles.flatten(1)
@@ -112,8 +112,8 @@ class VisionModel:
 def patch_projection(frames: Tensor, limits: ImageLimits) -> Affine:
     """The patch projection with the normalisation folded in: it takes bytes 0–255 as they are.
 
-    frames: [width, channels, temporal_patch_size, patch_size, patch_size]. Every frame of a still image is the same, so
-    the sum of the frames' weights sees it once. Bytes are exact in bfloat16, normalised values are not.
+    frames: [width, channels, temporal_patch_size, patch_size, patch_size]. The frames of a still image are identical,
+    so one frame is multiplied by the sum of their weights. Bytes are exact in bfloat16; normalised values are not.
     """
     weight = frames.double().sum(dim=2)
     mean = torch.tensor(limits.mean, dtype=torch.float64, device=frames.device).view(1, -1, 1, 1)

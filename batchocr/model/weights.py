@@ -1,4 +1,4 @@
-"""Tensors out of a checkpoint's safetensors files, by one set of names for both layouts in the wild."""
+"""Reads tensors from a checkpoint's safetensors files, under one set of names for both common layouts."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class WeightReader:
         return name in self._where
 
     def take(self, name: str, shape: Sequence[int]) -> Tensor:
-        """The tensor of this name on the reader's device, in its dtype. Raises ModelError where it does not fit."""
+        """The tensor with this name, on the reader's device and in its dtype. Raises ModelError if it does not fit."""
         if name not in self._where:
             raise ModelError(f"{self._folder} holds no tensor '{name}': is the checkpoint complete?")
         file_name, stored_name = self._where[name]
@@ -74,7 +74,7 @@ class WeightReader:
 
 
 def weight_files(folder: Path) -> list[str]:
-    """The checkpoint's safetensors files, by name. Raises ModelError where there are none, or one is missing."""
+    """Names of the checkpoint's safetensors files. Raises ModelError if there are none, or if one is missing."""
     names = _files_in_index(folder) if (folder / _INDEX).exists() else ["model.safetensors"]
     if not any((folder / name).is_file() for name in names):
         raise ModelError(f"{folder} holds no {names[0]} (batchocr reads no pickled weights).")
@@ -92,8 +92,8 @@ def _files_in_index(folder: Path) -> list[str]:
 
 
 def fingerprint(folder: Path) -> str:
-    """A hash that changes with the checkpoint: of its small files, and of every weight file's length, header and a
-    megabyte in each 64, so that it takes well under a second for 2.4 GB. Raises ModelError."""
+    """A hash that changes with the checkpoint. It covers the small files and every weight file's length, header and
+    one megabyte in every 64, so that 2.4 GB take well under a second. Raises ModelError."""
     digest = hashlib.sha256()
     try:
         for path in sorted(path for pattern in _SMALL_FILES for path in folder.glob(pattern)):

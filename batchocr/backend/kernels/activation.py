@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-# A tile of 4,096 values is 32 a thread, four 16-byte loads in flight, and loads its part of the bias once for its rows.
+# A tile of 4,096 values is 32 per thread: four 16-byte loads in flight, and its part of the bias loaded once.
 _ROWS = 4
 _COLUMNS = 1024
 _WARPS = 4
@@ -17,7 +17,7 @@ _WARPS = 4
 def quick_gelu_bias_(x: Tensor, bias: Tensor) -> None:
     """Set x to y · sigmoid(1.702 y) with y = x + bias.
 
-    x: contiguous [rows, width]. bias: [width]. Moves x twice. One program a tile of 4 rows and 1,024 columns.
+    x: contiguous [rows, width]. bias: [width]. Moves x twice. One program per tile of 4 rows and 1,024 columns.
     """
     _launch_gelu(x, bias, quick=True)
 
@@ -26,7 +26,7 @@ def quick_gelu_bias_(x: Tensor, bias: Tensor) -> None:
 def gelu_bias_(x: Tensor, bias: Tensor) -> None:
     """Set x to gelu(x + bias), the exact GELU (erf).
 
-    x: contiguous [rows, width]. bias: [width]. Moves x twice. One program a tile of 4 rows and 1,024 columns.
+    x: contiguous [rows, width]. bias: [width]. Moves x twice. One program per tile of 4 rows and 1,024 columns.
     """
     _launch_gelu(x, bias, quick=False)
 
@@ -35,8 +35,8 @@ def gelu_bias_(x: Tensor, bias: Tensor) -> None:
 def silu_mul(gate_up: Tensor) -> Tensor:
     """Return silu(gate) · up as [rows, width].
 
-    gate_up: contiguous [rows, 2 · width], gate first. Moves gate_up once and half as much out. One program a tile of
-    4 rows and 1,024 columns of the output.
+    gate_up: contiguous [rows, 2 · width], gate first. Reads gate_up once and writes half as much. One program per
+    tile of 4 rows and 1,024 columns of the output.
     """
     assert gate_up.is_contiguous()
     rows, width = gate_up.shape[0], gate_up.shape[1] // 2
@@ -80,7 +80,7 @@ def _grid(rows: int, width: int) -> tuple[int]:
 
 @triton.jit
 def _tile(num_rows, WIDTH: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
-    """This program's rows, int64 [ROWS, 1], its columns [COLUMNS], and which of the tile exist."""
+    """This program's rows, int64 [ROWS, 1], its columns [COLUMNS], and a mask of the values that exist."""
     tiles_across: tl.constexpr = (WIDTH + COLUMNS - 1) // COLUMNS
     program = tl.program_id(0)
     rows = (program // tiles_across).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]

@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-# Two 16-byte loads of bfloat16: enough in flight, and a warp or two fewer to wait for when a row is summed.
+# Two 16-byte loads of bfloat16: enough in flight, and one or two warps fewer to wait for when a row is summed.
 _VALUES_A_THREAD = 16
 
 
@@ -15,8 +15,8 @@ _VALUES_A_THREAD = 16
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     """Return x / sqrt(mean(x²) + eps) · weight, rounded once, as torch does.
 
-    x: contiguous [rows, width ≤ 8192]. weight: [width]. Moves x twice. A row a program, held in registers between the
-    sum and its use: rows are many, and the weight comes from the L1 cache after a multiprocessor's first.
+    x: contiguous [rows, width ≤ 8192]. weight: [width]. Moves x twice. One program per row, which stays in registers
+    between the sum and its use: there are many rows, and after a multiprocessor's first the weight is in the L1 cache.
     """
     out = torch.empty_like(x)
     width, block, warps = _geometry(x)
@@ -30,7 +30,7 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
 def layer_norm(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
     """Return (x - mean(x)) / sqrt(var(x) + eps) · weight + bias.
 
-    x: contiguous [rows, width ≤ 8192]. weight, bias: [width]. Moves x twice. A row a program, as in `rms_norm`.
+    x: contiguous [rows, width ≤ 8192]. weight, bias: [width]. Moves x twice. One program per row, as in `rms_norm`.
     """
     out = torch.empty_like(x)
     width, block, warps = _geometry(x)

@@ -12,28 +12,28 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-# A tile's keys and values are 16 KiB at a head_dim of 64. Of five stages the compiler gives half to looking up blocks,
-# so two tiles are held: one is on its way while the other is worked on (with three, nothing is). Six such programs fit
-# a multiprocessor of sm_90: 96 KiB on their way, where 4.3 TB/s over 132 of them and a latency of 1 µs need 33.
+# A tile's keys and values are 16 KiB at a head_dim of 64. The compiler gives half of the five stages to the block
+# lookup, so two tiles are held: one loads while the other is processed (with three stages, none does). Six such
+# programs fit an sm_90 multiprocessor: 96 KiB in flight, where 4.3 TB/s over 132 of them and a latency of 1 µs need 33.
 _TOKENS = 64
 _STAGES = 5
 _WARPS = 4
-# What a part leaves for the second launch, 3.6 KB written and read again, is 5 % of the 64 KiB it looks at.
+# What a part leaves for the second launch, 3.6 KB written and read again, is 5 % of the 64 KiB it attends to.
 _SMALLEST_PART = 256
 _MOST_PARTS = 32
 
 
 @torch.library.custom_op("batchocr::paged_attention", mutates_args=())
 def paged_attention(q: Tensor, cache: Tensor, block_tables: Tensor, lengths: Tensor) -> Tensor:
-    """Attend with one new token a sequence to all its cached ones. Returns [sequences, heads, head_dim], contiguous.
+    """Attend from one new token per sequence to all its cached ones. Returns [sequences, heads, head_dim], contiguous.
 
-    q: [sequences, heads, head_dim], its sequences may lie further apart. cache: [2, blocks, block_size, kv_heads,
-    head_dim], keys first, each half contiguous. block_tables: int32 [sequences, most blocks]. lengths: int32
+    q: [sequences, heads, head_dim], any stride between sequences. cache: [2, blocks, block_size, kv_heads,
+    head_dim], keys first, each half contiguous. block_tables: int32 [sequences, max blocks]. lengths: int32
     [sequences], tokens in the cache; a sequence of 0 tokens gets zeros.
 
     Moves each sequence's keys and values once. A program reads one part of one sequence for all query heads of one KV
-    head. How many parts there are depends on shapes only, so that the launch can be captured; a short sequence has
-    fewer, and the programs of the others end at once. A second launch weighs the parts against each other.
+    head. The number of parts depends on shapes only, so that the launch can be captured; a short sequence has fewer,
+    and the surplus programs exit at once. A second launch combines the parts by their weights.
     """
     sequences, heads, head_dim = q.shape
     block_size, kv_heads = cache.shape[2:4]
@@ -82,10 +82,10 @@ def _(q: Tensor, cache: Tensor, block_tables: Tensor, lengths: Tensor) -> Tensor
 
 
 def _num_parts(whole_programs: int, most_tokens: int) -> int:
-    """Into how many parts the longest sequence may be split.
+    """The largest number of parts that a sequence may be split into.
 
-    A small batch is split until it fills the device; a large one only so far that its longest sequence does not keep
-    the others waiting, as programs that find nothing to do cost time too.
+    A small batch is split until it fills the device; a large one only so far that its longest sequence does not hold up
+    the others, because programs with nothing to do cost time too.
     """
     wanted = max(8, min(_MOST_PARTS, 2048 // whole_programs))
     return min(wanted, -(-most_tokens // _SMALLEST_PART))
@@ -93,7 +93,7 @@ def _num_parts(whole_programs: int, most_tokens: int) -> int:
 
 @triton.jit
 def _part_size(length, parts, TOKENS: tl.constexpr, SMALLEST_PART: tl.constexpr):
-    """Tokens in each part of a sequence but the last; both kernels split alike."""
+    """Tokens in each part of a sequence except the last; both kernels split the same way."""
     return tl.maximum(tl.cdiv(tl.cdiv(length, parts), TOKENS) * TOKENS, SMALLEST_PART)
 
 
@@ -110,7 +110,7 @@ def _load_tile(
     HEAD_DIM: tl.constexpr,
     DIM_BLOCK: tl.constexpr,
 ):
-    """One head's keys and values of some tokens of a sequence, each [tokens, DIM_BLOCK]."""
+    """One head's keys and values for some tokens of a sequence, each [tokens, DIM_BLOCK]."""
     block = tl.load(table + tokens // BLOCK_SIZE, mask=exists, other=0).to(tl.int64)
     slots = block * BLOCK_SIZE + tokens % BLOCK_SIZE
     dims = tl.arange(0, DIM_BLOCK)

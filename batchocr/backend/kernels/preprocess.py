@@ -1,7 +1,7 @@
-"""From pixels on the host to patches on the GPU: a whole batch of images of any sizes, with Pillow's very bytes.
+"""Turns pixels on the host into patches on the GPU: a batch of images of any sizes, byte for byte as Pillow does.
 
-One upload brings the pixels and all that the host worked out. Then comes one launch for each pass that an image of the
-batch needs, two as a rule: the first resizes one side, the second the other and cuts into patches.
+One upload carries the pixels and everything that the host computed. Then there is one launch per pass over the batch,
+usually two: the first resizes one side, the second resizes the other and cuts into patches.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from batchocr.backend.base import ResizePlan
 from batchocr.backend.bicubic import PRECISION_BITS
 from batchocr.backend.kernels.resize_plan import CHANNELS, BatchPlan, plan_batch
 
-# Eight values for each of 128 threads, so that many loads are under way.
+# Eight values for each of 128 threads, so that many loads are in flight.
 TILE = 1024
-# Triton compiles for pointers that are multiples of this many bytes, and again for any that are not.
+# Triton compiles for pointers aligned to this many bytes, and again for any that are not.
 _ALIGNMENT = 16
 
 
 def patches(
     images: Sequence[Tensor], plans: Sequence[ResizePlan], patch_size: int, merge_size: int, device: torch.device
 ) -> Tensor:
-    """Resize each image and cut it into patches; `Ops.patches`.
+    """Resize each image and cut it into patches; see `Ops.patches`.
 
     images: uint8 [height, width, 3] on the host, fewer than 2^31 values each before and after every pass. Returns uint8
-    [patches of all, 3 · patch_size²] on the device.
+    [total patches, 3 · patch_size²] on the device.
 
-    Each pass reads its source and writes its result; that a value is made of 4 or 5 others, of more where an image
-    shrinks, is the cache's affair. 3840 × 2160 to 1036 × 1036 px: 25 + 7 MB, then 7 + 3 MB.
+    Each pass reads its source and writes its result; each value is computed from 4 or 5 others, or more if the image
+    shrinks, but the cache absorbs that. 3840 × 2160 to 1036 × 1036 px: 25 + 7 MB, then 7 + 3 MB.
     """
     sides = [side for plan in plans for size in plan for side in size]
     result: Tensor = _patches(images, sides, [len(plan) for plan in plans], patch_size, merge_size, device)
@@ -103,7 +103,7 @@ def _empty_patches(
 def _upload(
     images: Sequence[Tensor], batch: BatchPlan, device: torch.device
 ) -> tuple[Tensor, Tensor, list[tuple[Tensor, Tensor]]]:
-    """Bring everything to the device in one copy. Returns the pixels, the table, each launch's passes and tiles."""
+    """Upload everything in one copy. Returns the pixels, the table, each launch's passes and tiles."""
     arrays = [batch.table, *(array for launch in batch.launches for array in (launch.passes, launch.tiles))]
     on_host = [torch.from_numpy(array) for array in arrays]
     begins = list(accumulate((_aligned(array.nbytes) for array in on_host), initial=_aligned(batch.pixel_bytes)))
@@ -112,14 +112,14 @@ def _upload(
         staging[begin : begin + image.numel()].view(image.shape).copy_(image)
     for array, begin in zip(on_host, begins, strict=False):
         _slice(staging, begin, array).copy_(array)
-    # Nobody waits: torch hands pinned memory out again only when the copies from it are done.
+    # No wait is needed: torch reuses pinned memory only when the copies from it are done.
     uploaded = staging.to(device, non_blocking=True)
     table, *rest = (_slice(uploaded, begin, array) for array, begin in zip(on_host, begins, strict=False))
     return uploaded, table, list(zip(rest[::2], rest[1::2], strict=True))
 
 
 def _slice(memory: Tensor, begin: int, like: Tensor) -> Tensor:
-    """What lies from this byte on, in the shape and type of `like`."""
+    """The memory from this byte on, with the shape and dtype of `like`."""
     return memory[begin : begin + like.nbytes].view(like.dtype).view(like.shape)
 
 
@@ -144,10 +144,10 @@ def _resize_kernel(
 ):
     """One tile of one pass. Grid: (tiles of all passes,), so that small images cost no more than their pixels.
 
-    Neighbours in a tile are neighbours in the result. Where rows are resized they read from neighbouring bytes, and
-    where columns are, from a strip of one row: whole sectors either way, of which the cache has most already.
+    Neighbours in a tile are neighbours in the result. If rows are resized, they read neighbouring bytes; if columns
+    are, a strip of one row: whole sectors either way, most of which are already in the cache.
     """
-    # The order of `resize_plan._describe`.
+    # In the order of `resize_plan._describe`.
     tile = tl.program_id(0)
     passes += tl.load(tiles + tile) * FIELDS
     first_tile = tl.load(passes).to(tl.int32)
@@ -190,7 +190,7 @@ def _resize_kernel(
 
 @triton.jit
 def _place_in_patches(value, width, CHANNELS: tl.constexpr, PATCH_SIZE: tl.constexpr, MERGE_SIZE: tl.constexpr):
-    """Row, column and channel of a value that is the n-th in patches: merge squares, and channels in each patch."""
+    """Row, column and channel of the n-th value in patch order: merge squares, then channels in each patch."""
     patch = value // (CHANNELS * PATCH_SIZE * PATCH_SIZE)
     square = patch // (MERGE_SIZE * MERGE_SIZE)
     squares_in_row = width // (PATCH_SIZE * MERGE_SIZE)

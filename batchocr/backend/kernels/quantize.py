@@ -1,4 +1,4 @@
-"""Activations to 8-bit floating point, a scale a row."""
+"""Converts activations to 8-bit floating point, with one scale per row."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ _VALUES_A_THREAD = 16
 
 @torch.library.custom_op("batchocr::quantize_rows", mutates_args=())
 def quantize_rows(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Return x / scale as float8_e4m3fn [rows, width], and each row's scale, float32 [rows, 1], so that its largest
-    value becomes 448.
+    """Return x / scale as float8_e4m3fn [rows, width], and each row's scale, float32 [rows, 1], which maps its largest
+    magnitude to 448.
 
-    x: contiguous [rows, width ≤ 8192]. Moves x once and half as much out. A row a program, held in registers between
-    its maximum and its use.
+    x: contiguous [rows, width ≤ 8192]. Reads x once and writes half as much. One program per row, which stays in
+    registers between its maximum and its use.
     """
     assert x.is_contiguous() and x.shape[1] <= 8192
     rows, width = x.shape
@@ -46,7 +46,7 @@ def _quantize_kernel(x, out, scale, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
     exists = columns < WIDTH
     row = tl.program_id(0).to(tl.int64)
     values = tl.load(x + row * WIDTH + columns, mask=exists, other=0.0).to(tl.float32)
-    # A row of zeros has to stay one.
+    # A row of zeros must stay zero.
     largest = tl.maximum(tl.max(tl.abs(values), axis=0), 1e-12)
     tl.store(scale + row, largest / 448.0)
     tl.store(out + row * WIDTH + columns, (values * (448.0 / largest)).to(tl.float8e4nv), mask=exists)

@@ -1,7 +1,7 @@
-"""What the host works out before a batch of images is resized: which passes, over which bytes, with which weights.
+"""What the host computes before a batch of images is resized: which passes, over which bytes, with which weights.
 
 A pass resizes one side of an image. The first passes of all images make up one launch, their second passes the next; an
-image's last pass writes patches, the others rows of pixels.
+image's last pass writes patches, the others write rows of pixels.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ CHANNELS = 3
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Passes that run side by side.
+    """Passes that run in parallel.
 
     passes: int64 [passes, 12], see `_describe`. tiles: int32 [tiles], the pass that each tile belongs to.
     """
@@ -32,7 +32,7 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class BatchPlan:
-    """The passes of a batch. pixel_offsets: where each image begins in the pixels. table: int32, the taps of all."""
+    """The passes of a batch. pixel_offsets: where each image begins in the pixels. table: int32, all taps."""
 
     pixel_offsets: list[int]
     pixel_bytes: int
@@ -42,7 +42,7 @@ class BatchPlan:
 
 
 def plan_batch(sizes: Sequence[Size], plans: Sequence[ResizePlan], tile: int) -> BatchPlan:
-    """Lay out the resizing of images of these sizes, in tiles of so many values."""
+    """Plan the resizing of images of these sizes, in tiles of `tile` values."""
     launches: list[list[_Pass]] = []
     pixel_offsets: list[int] = []
     pixel_bytes = scratch_bytes = patch_bytes = 0
@@ -63,7 +63,7 @@ def plan_batch(sizes: Sequence[Size], plans: Sequence[ResizePlan], tile: int) ->
 
 @dataclass(frozen=True, slots=True)
 class _Pass:
-    """One side of an image resized. source and destination: where they begin, in bytes."""
+    """The resize of one side of an image. source and destination: where they begin, in bytes."""
 
     before: Size
     after: Size
@@ -73,7 +73,7 @@ class _Pass:
 
 
 class _TapTable:
-    """The taps of a batch one after the other, each kind once."""
+    """The taps of a batch, concatenated, once for each pair of sizes."""
 
     def __init__(self) -> None:
         self._parts: list[NDArray[np.int32]] = [np.empty(0, np.int32)]
@@ -81,7 +81,7 @@ class _TapTable:
         self._offsets: dict[Size, int] = {}
 
     def place(self, in_size: int, out_size: int) -> tuple[int, int]:
-        """How many taps this resize has, and where its starts begin; its weights follow them."""
+        """The number of taps of this resize and the offset of its starts, which its weights follow."""
         taps = bicubic_taps(in_size, out_size)
         if (in_size, out_size) not in self._offsets:
             self._offsets[in_size, out_size] = self._length
@@ -94,7 +94,7 @@ class _TapTable:
 
 
 def _changes(size: Size, plan: ResizePlan) -> list[tuple[Size, Size]]:
-    """The sizes before and after each pass; one pass that changes nothing where there is nothing to resize."""
+    """The sizes before and after each pass; one pass that changes nothing if there is nothing to resize."""
     changes = []
     for target in plan:
         between = (target[0], size[1]) if resizes_rows_first(size, target) else (size[0], target[1])
@@ -114,7 +114,7 @@ def _launch(passes: Sequence[_Pass], table: _TapTable, tile: int) -> Launch:
 
 
 def _describe(step: _Pass, first_tile: int, table: _TapTable) -> tuple[int, ...]:
-    """What the kernel reads of a pass, in its order."""
+    """The fields of a pass, in the order in which the kernel reads them."""
     resizes_rows = step.before[1] == step.after[1]
     side = 0 if resizes_rows else 1
     num_taps, starts = table.place(step.before[side], step.after[side])

@@ -1,7 +1,7 @@
-"""Rotary embedding in place on the product it comes from, and the language model's write into the KV cache with it.
+"""Rotary embedding in place in the qkv product, for the language model together with the write into the KV cache.
 
-In place costs the same traffic as copies would, but no memory: the turned q and k of a batch of pages stay where they
-are, and attention kernels take them as strided views.
+Working in place costs as much traffic as copying, but no extra memory: the rotated q and k of a batch of pages stay
+where they are, and attention kernels take them as strided views.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ _PAIRS_A_THREAD = 8
 
 @torch.library.custom_op("batchocr::rotary_", mutates_args=("q", "k"))
 def rotary_(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> None:
-    """Turn the two halves of every head of q and k against each other, in place.
+    """Rotate q and k in place, pairing the two halves of every head.
 
-    q, k: [tokens, heads, head_dim], views whose tokens may lie further apart. cos, sin: float32 [tokens, head_dim / 2].
-    Moves q and k twice. A token a program, which loads its angles once for all heads.
+    q, k: [tokens, heads, head_dim], views with any stride between tokens. cos, sin: float32 [tokens, head_dim / 2].
+    Moves q and k twice. One program per token, which loads its angles once for all heads.
     """
     tokens, heads, head_dim = q.shape
     assert k.shape == q.shape
@@ -43,11 +43,11 @@ def rotary_(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> None:
 
 @torch.library.custom_op("batchocr::rotary_store_", mutates_args=("q", "k", "cache"))
 def rotary_store_(q: Tensor, k: Tensor, v: Tensor, cos: Tensor, sin: Tensor, cache: Tensor, slots: Tensor) -> None:
-    """Turn q and k in place, and write each token's turned key and its value into its slot of the cache.
+    """Rotate q and k in place, and write each token's rotated key and its value into its slot of the cache.
 
     q: [tokens, heads, head_dim]; k, v: [tokens, kv_heads, head_dim]; views as in `rotary_`. cos, sin: float32 [tokens,
     head_dim / 2]. cache: [2, blocks, block_size, kv_heads, head_dim], each half contiguous. slots: int64 [tokens],
-    block · block_size + offset. Moves q twice, k three times and v twice. A token a program.
+    block · block_size + offset. Moves q twice, k three times and v twice. One program per token.
     """
     tokens, heads, head_dim = q.shape
     kv_heads = k.shape[1]
@@ -87,7 +87,7 @@ def _(q: Tensor, k: Tensor, v: Tensor, cos: Tensor, sin: Tensor, cache: Tensor, 
 
 
 def _geometry(heads: int, head_dim: int) -> tuple[int, int]:
-    """The power of two that holds half a head, and the warps that share a token's heads."""
+    """The power of two that holds half a head, and the number of warps that share a token's heads."""
     half = triton.next_power_of_2(head_dim // 2)
     return half, max(1, triton.next_power_of_2(heads) * half // (32 * _PAIRS_A_THREAD))
 
@@ -104,7 +104,7 @@ def _angles(x: Tensor) -> Tensor:
 
 @triton.jit
 def _heads(HEADS: tl.constexpr, HALF: tl.constexpr, HEADS_BLOCK: tl.constexpr, HALF_BLOCK: tl.constexpr):
-    """Where the first half of each head of a token lies, [HEADS_BLOCK, HALF_BLOCK], and which of these exist."""
+    """Offsets of the first half of each of a token's heads, [HEADS_BLOCK, HALF_BLOCK], and which of them exist."""
     heads = tl.arange(0, HEADS_BLOCK)[:, None]
     columns = tl.arange(0, HALF_BLOCK)
     return heads * (2 * HALF) + columns, (heads < HEADS) & (columns < HALF)
@@ -112,7 +112,7 @@ def _heads(HEADS: tl.constexpr, HALF: tl.constexpr, HEADS_BLOCK: tl.constexpr, H
 
 @triton.jit
 def _turn(at, exists, cos, sin, HALF: tl.constexpr):
-    """Turn what lies at these places, and return it. A thread stores only what it has loaded, so nothing is lost."""
+    """Rotate the values at these addresses and return them. A thread stores only where it loaded, so none is lost."""
     first = tl.load(at, mask=exists, other=0.0).to(tl.float32)
     second = tl.load(at + HALF, mask=exists, other=0.0).to(tl.float32)
     turned_first = first * cos - second * sin

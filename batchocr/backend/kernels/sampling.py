@@ -1,7 +1,7 @@
-"""The next token of every sequence, greedily after its penalties: two launches, one pass over the logits' memory.
+"""Chooses every sequence's next token greedily after penalties: two launches, one pass over the logits in memory.
 
-Penalties touch few tokens: those of the history, and those of the prompt under a repetition penalty. So counts are read
-where the history points, never over the whole vocabulary, and a step moves little more than the logits.
+Penalties affect few tokens: those of the history and, under a repetition penalty, those of the prompt. So counts are
+read only for tokens of the history, never for the whole vocabulary, and a step moves little more than the logits.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ from batchocr.backend.kernels.vocabulary_piece import (
     take_prompt,
 )
 
-# Ten pieces make up the vocabulary of Qwen2: enough programs for a GPU from a dozen sequences on, and few enough that
-# walking the history in each costs nothing beside the logits. Each comes a second time from the L1 cache.
+# The vocabulary of Qwen2 is ten pieces: enough programs to fill a GPU from a dozen sequences on, and few enough that
+# scanning the history in each costs little next to the logits. A piece is read again from the L1 cache.
 PIECE = 16_384
-# A tile is four rows of one 16-byte vector of bfloat16 for each of 128 threads.
+# A tile has four rows, each one 16-byte vector of bfloat16 for each of 128 threads.
 ROWS, COLUMNS = 4, 1024
 HISTORY_BLOCK = 512
-# Few registers matter more than speed here: no model that we know sets a repetition penalty.
+# Using few registers matters more than speed here: no model that we know of sets a repetition penalty.
 PROMPT_BLOCK = 256
 
 
 def sample(logits: Tensor, index: Tensor, rows: SamplerRows) -> tuple[Tensor, Tensor]:
-    """Choose each sequence's next token and remember it in its row; `Ops.sample`, whatever the rows have set.
+    """Choose each sequence's next token and record it in its row; `Ops.sample` for any settings of the rows.
 
-    logits: bfloat16 or float32 [sequences, vocabulary], each row contiguous; some are written over. index: int64
-    [sequences]. The last of the rows is for padding: nothing is remembered in it, nor in one that is full. Returns the
-    tokens, int64 [sequences] (the lowest of equal ones), and their log-probabilities before penalties, float32.
+    logits: bfloat16 or float32 [sequences, vocabulary], each row contiguous; some are overwritten. index: int64
+    [sequences]. The last row is for padding: nothing is recorded in it, nor in a full one. Returns the tokens, int64
+    [sequences] (the lowest if scores are equal), and their log-probabilities before penalties, float32.
 
-    Moves the logits once, one byte a token of the vocabulary under a repetition penalty, and for each token of the
-    history some 30 bytes, most of them a sector of the counts. Arithmetic is in float32.
+    Moves the logits once, one byte per token of the vocabulary under a repetition penalty, and some 30 bytes per token
+    of the history, most of them a sector of the counts. Arithmetic is in float32.
     """
     tokens, logprobs = _sample(
         logits,
@@ -156,11 +156,11 @@ def _choose_kernel(
     HISTORY_BLOCK: tl.constexpr,
     PROMPT_BLOCK: tl.constexpr,
 ):
-    """What a piece of the vocabulary has to offer a sequence. Grid: (pieces, sequences), so that the pieces of one
+    """The best token for a sequence in a piece of the vocabulary. Grid: (pieces, sequences), so that the pieces of one
     sequence run side by side and share its history in the cache.
 
     scores: [sequences, 4, pieces]: the highest logit, the sum of exp(logit - highest), the best score after penalties
-    and the logit behind it. choices: [sequences, pieces], the token of that score.
+    and that token's logit. choices: [sequences, pieces], the token with that score.
     """
     piece = tl.program_id(0)
     sequence = tl.program_id(1).to(tl.int64)
@@ -173,7 +173,7 @@ def _choose_kernel(
     end = tl.minimum(first + PIECE, vocab_size)
 
     highest, total = exp_sum(logits, first, end, ROWS, COLUMNS)
-    # From here on tokens that were seen to are written over with -inf: all threads must have read before one writes.
+    # From here on, logits already handled are overwritten with -inf: all threads must have read before one writes.
     tl.debug_barrier()
     ngram_size = tl.load(ngram_sizes + row).to(tl.int32)
     forbid_repeated_ngrams(logits, history, suffix + row * max_tokens, length, ngram_size, first, end, HISTORY_BLOCK)
@@ -220,7 +220,7 @@ def _remember_kernel(
     PIECES: tl.constexpr,
     HISTORY_BLOCK: tl.constexpr,
 ):
-    """Choose between the pieces, and write the token into the sequence's row. Grid: (sequences,)."""
+    """Choose the best of the pieces, and write the token into the sequence's row. Grid: (sequences,)."""
     sequence = tl.program_id(0).to(tl.int64)
     piece = tl.arange(0, PIECES)
     inside = piece < pieces
@@ -231,7 +231,7 @@ def _remember_kernel(
     logit = tl.load(scores + 3 * pieces, mask=inside, other=0.0)
     choice = tl.load(choices + sequence * pieces + piece, mask=inside, other=vocab_size)
     token = tl.min(tl.where(score == tl.max(score, axis=0), choice, vocab_size), axis=0)
-    # Logits that are not numbers must not choose a token that does not exist.
+    # NaN logits must not choose a token that does not exist.
     token = tl.minimum(token, vocab_size - 1)
     logit = tl.sum(tl.where(choice == token, logit, 0.0), axis=0)
     top = tl.max(highest, axis=0)
@@ -246,16 +246,16 @@ def _remember_kernel(
         history += row * max_tokens
         _extend_runs(history, suffix + row * max_tokens, length.to(tl.int32), token, HISTORY_BLOCK)
         tl.store(history + length, token.to(tl.int64))
-        # No thread may find the new length where it still wants the old one.
+        # No thread may read the new length while it still needs the old one.
         tl.debug_barrier()
         tl.store(lengths + row, length + 1)
 
 
 @triton.jit
 def _extend_runs(history, suffix, length, token, HISTORY_BLOCK: tl.constexpr):
-    """suffix[t] = suffix[t - 1] + 1 where history[t] is the new token, else 0.
+    """Set suffix[t] to suffix[t - 1] + 1 if history[t] is the new token, else to 0.
 
-    In place, so from the end on, and no thread may write before all have read.
+    In place, so it works back from the end, and no thread may write a block before all have read it.
     """
     blocks = tl.cdiv(length, HISTORY_BLOCK)
     for block in range(blocks):

@@ -1,7 +1,7 @@
 """What `sampling` does to one sequence's logits within a piece of the vocabulary, the tokens from `first` to `end`.
 
-Each step that sees to some tokens writes -inf over their logits, so that the next one need not ask about them. A best
-score comes with its token and that token's logit; of equal scores, that of the lowest token counts.
+Each step overwrites the logits of the tokens it handles with -inf, so that later steps skip them. A best score comes
+with its token and that token's logit; of equal scores, the lowest token wins.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import triton.language as tl
 def exp_sum(logits, first, end, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     """The highest logit, and the sum of exp(logit - highest).
 
-    A column of a tile lies in one thread's registers, and has its own maximum and sum until the end.
+    Each column of a tile is in one thread's registers and keeps its own maximum and sum until the end.
     """
-    # Finite, for a column beyond the end of the vocabulary has nothing higher, and -inf - -inf is no number.
+    # Finite, because a column beyond the end of the vocabulary has nothing higher, and -inf - -inf is NaN.
     highest = tl.full([COLUMNS], -3.0e38, tl.float32)
     total = tl.zeros([COLUMNS], tl.float32)
     for start in range(first, end, ROWS * COLUMNS):
@@ -30,9 +30,9 @@ def exp_sum(logits, first, end, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
 
 @triton.jit
 def forbid_repeated_ngrams(logits, history, suffix, length, size, first, end, BLOCK: tl.constexpr):
-    """See to each token that once followed the last size - 1 tokens: none of them may be chosen. A size of 0: none."""
+    """Forbid each token that has already followed the last size - 1 tokens; a size of 0 forbids none."""
     if size > 0:
-        # The first size - 1 tokens of a history followed fewer.
+        # The first size - 1 tokens of a history have fewer tokens before them.
         for start in range(size - 1, length, BLOCK):
             place = start + tl.arange(0, BLOCK)
             there = place < length
@@ -44,9 +44,9 @@ def forbid_repeated_ngrams(logits, history, suffix, length, size, first, end, BL
 
 @triton.jit
 def take_history(logits, history, counts, length, presence, frequency, repetition, first, end, BLOCK: tl.constexpr):
-    """The best score of a token of the history. Sees to all of them.
+    """The best score among the tokens of the history; handles all of them.
 
-    A token that the history has more than once is taken by the first block that meets it.
+    A token that occurs more than once in the history is handled by the first block that finds it.
     """
     best, best_token, best_logit = _nothing(end, BLOCK)
     for start in range(0, length, BLOCK):
@@ -65,7 +65,7 @@ def take_history(logits, history, counts, length, presence, frequency, repetitio
 
 @triton.jit
 def take_prompt(logits, in_prompt, repetition, first, end, BLOCK: tl.constexpr):
-    """The best score of a token of the prompt that the history has left. Sees to all of them."""
+    """The best score among the tokens of the prompt that are not in the history; handles all of them."""
     best, best_token, best_logit = _nothing(end, BLOCK)
     for start in range(first, end, BLOCK):
         token = start + tl.arange(0, BLOCK)
@@ -80,7 +80,7 @@ def take_prompt(logits, in_prompt, repetition, first, end, BLOCK: tl.constexpr):
 
 @triton.jit
 def best_of_rest(logits, first, end, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
-    """The best of the tokens that nothing has seen to: their scores are their logits."""
+    """The best of the tokens that no step has handled: their scores are their logits."""
     best, best_token, _ = _nothing(end, COLUMNS)
     for start in range(first, end, ROWS * COLUMNS):
         tile = _load_tile(logits, start, end, ROWS, COLUMNS)
@@ -93,7 +93,7 @@ def best_of_rest(logits, first, end, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
 
 @triton.jit
 def better(score, token, logit, other_score, other_token, other_logit):
-    """The higher of two scores, or of each pair of two blocks."""
+    """The higher of two scores, or of each pair in two blocks."""
     other = (other_score > score) | ((other_score == score) & (other_token < token))
     return tl.where(other, other_score, score), tl.where(other, other_token, token), tl.where(other, other_logit, logit)
 
@@ -108,14 +108,14 @@ def _best_of(score, token, logit, end):
 
 @triton.jit
 def _nothing(end, BLOCK: tl.constexpr):
-    """A block worse than any token's."""
+    """A block of scores worse than any token's."""
     lowest = tl.full([BLOCK], -float("inf"), tl.float32)
     return lowest, tl.full([BLOCK], 0, tl.int32) + end, lowest
 
 
 @triton.jit
 def _repeated(score, repetition):
-    """The score of a token that was seen before; divided as torch divides."""
+    """The score of a token that has occurred before; the division rounds as in torch."""
     return tl.where(score > 0, tl.div_rn(score, repetition), score * repetition)
 
 
