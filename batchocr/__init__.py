@@ -34,11 +34,11 @@ _MODULES = {
 }
 
 
-# Torch's threads wait for each other in a loop by default, on the cores that render pages: on two cores it makes a run
+# By default, torch's threads busy-wait for each other on the cores that render pages: on two cores this makes a run
 # take half as long again. Torch reads this when it is loaded, which is later.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-# oneDNN keeps what it compiled for each size of batch, 1,024 of them by default: hundreds of megabytes that a run takes
-# thousands of pages to fill. With 256 it is as fast.
+# oneDNN caches what it compiles for each batch size, 1,024 of them by default: hundreds of megabytes that a run takes
+# thousands of pages to fill. With 256 it is just as fast.
 os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "256")
 
 

@@ -1,4 +1,4 @@
-"""`python -m batchocr`: the command, where its script is not on the PATH."""
+"""`python -m batchocr`: the command, for when its script is not on the PATH."""
 
 from batchocr.cli import main
 

@@ -27,7 +27,7 @@ Inputs = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 class Ocr:
     """A loaded model. Its options are those of the command line, with underscores for dashes, and `recipe`.
 
-    Reads for one loop or one run at a time. Raises UsageError, ModelError.
+    Serves one loop or one run at a time. Raises UsageError, ModelError.
     """
 
     def __init__(self, **options: object) -> None:
@@ -35,7 +35,7 @@ class Ocr:
         self._session.load()
 
     def process(self, inputs: Inputs) -> Iterator[PageResult]:
-        """Read documents; yields a row per page, in input order. See `process` below."""
+        """Read documents; yields one row per page, in input order. See `process` below."""
         return read_in_order(self._session, list_documents(self._session.config, inputs))
 
     def run(self, inputs: Inputs, *, out: str | os.PathLike[str]) -> Report:
@@ -48,7 +48,7 @@ class Ocr:
         )
 
     def close(self) -> None:
-        """Let go of the model and its memory."""
+        """Release the model and its memory."""
         self._session.unload()
 
     def __enter__(self) -> Self:
@@ -63,9 +63,9 @@ class Ocr:
 def process(inputs: Inputs, **options: object) -> Iterator[PageResult]:
     """Read documents; yields a PageResult per page, in input order.
 
-    inputs: a path or several: files, folders, globs, `@list.txt`. Goes on reading while the caller handles a page; ends
-    its workers when the loop is left early. What fails is a row with a status, not an exception. Options that concern
-    the output file have no effect. Raises UsageError, NoInputError, ModelError, EngineError.
+    inputs: one path or several: files, folders, globs, `@list.txt`. Keeps reading while the caller handles a page; ends
+    its workers if the loop is left early. Whatever fails becomes a row with a status, not an exception. Options that
+    concern the output file have no effect. Raises UsageError, NoInputError, ModelError, EngineError.
     """
     with Ocr(**options) as ocr:
         yield from ocr.process(inputs)
@@ -74,15 +74,15 @@ def process(inputs: Inputs, **options: object) -> Iterator[PageResult]:
 def run(inputs: Inputs, *, out: str | os.PathLike[str], **options: object) -> Report:
     """Read documents into a Parquet or JSON Lines table, as the command does, and return its report.
 
-    Goes on with an unfinished output of the same settings. Raises UsageError, NoInputError, ModelError, OutputError,
-    EngineError; what failed on single pages is in the table and counted in the report.
+    Continues an unfinished output of the same settings. Raises UsageError, NoInputError, ModelError, OutputError,
+    EngineError; failures of single pages are in the table and counted in the report.
     """
     config = _config(options)
     return run_with(config, inputs, out=Path(out), stop=StopSwitch(config.stop_after), progress=None)
 
 
 def run_with(config: Config, inputs: Inputs, *, out: Path, stop: StopSwitch, progress: Progress | None) -> Report:
-    """`run` for a Config, with a switch that stops it and somebody to tell how far it is."""
+    """`run` for a Config, with a switch that stops it and a Progress to report to."""
     started_s = time.perf_counter()
     table_for(out)
     documents = list_documents(config, inputs)

@@ -1,4 +1,4 @@
-"""How often a row may be begun: what that has cost so far, and which documents are given up for it."""
+"""How often a row may be begun: what that has cost so far, and which documents are given up because of it."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from batchocr.intake import RowKey
 
 _MAX_FAILURES: Final = 2
 _MAX_LOSSES: Final = 5
-"""So often may a row lose its worker though it is not known to be to blame, as when somebody kills the worker."""
+"""How often a row may lose its worker without being known to be to blame, as when somebody kills the worker."""
 
 _MAX_FATAL_PAGES: Final = 3
-"""Pages of one document that cost their workers until they were begun no more, and none between them that did not."""
+"""Pages of one document in a row, each of which cost its workers until it ran out of attempts."""
 
 
 @dataclass(frozen=True, slots=True)
 class GivenUp:
-    """Why the rest of a document's pages is not tried."""
+    """Why the remaining pages of a document are not tried."""
 
     error_kind: ErrorKind
     error_message: str
 
 
 class Attempts:
-    """What has been tried with the rows that have not ended yet, and with their documents."""
+    """The attempts so far at the rows that have not ended yet, and what they mean for their documents."""
 
     def __init__(self) -> None:
         self._begun: Counter[RowKey] = Counter()
@@ -36,39 +36,39 @@ class Attempts:
         self._given_up: dict[int, GivenUp] = {}
 
     def begin(self, key: RowKey) -> None:
-        """The row is begun, for the first time or once more."""
+        """Count an attempt at the row, the first or a later one."""
         self._begun[key] += 1
 
     def add_loss(self, key: RowKey, *, to_blame: bool) -> None:
-        """The attempt has cost the worker; to_blame: beyond doubt."""
+        """Count an attempt that cost its worker. to_blame: whether the row is to blame beyond doubt."""
         self._losses[key] += 1
         if to_blame:
             self._failures[key] += 1
 
     def is_suspect(self, key: RowKey) -> bool:
-        """Whether an attempt at the row has cost a worker beyond doubt."""
+        """Whether the row is beyond doubt to blame for a lost worker."""
         return self._failures[key] > 0
 
     def exhausted(self, key: RowKey) -> bool:
-        """Whether the row is not to be begun again."""
+        """Whether the row must not be begun again."""
         return self._failures[key] >= _MAX_FAILURES or self._losses[key] >= _MAX_LOSSES
 
     def is_suspected(self, document: int) -> bool:
-        """Whether a row of the document that has cost a worker is still to end, or the last that ended did so by that.
+        """Whether a row of the document that has cost a worker is yet to end, or the last one to end failed that way.
 
-        Its pages should be begun one at a time then: each may cost the others what was done for them.
+        If so, its pages should be begun one at a time: each may cost the others the work done on them.
         """
         return document in self._fatal_pages or any(key.document == document for key in self._failures)
 
     def given_up(self, document: int) -> GivenUp | None:
-        """Why no further page of the document is to be begun; None where they are."""
+        """Why no more pages of the document are begun; None if it has not been given up."""
         return self._given_up.get(document)
 
     def end(self, key: RowKey, error_kind: ErrorKind | None) -> int:
-        """The row has ended, with this error or none; returns how often it was begun.
+        """Record that the row has ended, with this error or none; returns how often it was begun.
 
-        Gives its document up where that makes too many fatal pages in a row: each of the others would cost the run two
-        workers as well, and up to two timeouts.
+        Gives up its document if that makes too many fatal pages in a row: each of the remaining ones would also cost
+        the run two workers, and up to two timeouts.
         """
         if error_kind is not None and self.exhausted(key):
             self._fatal_pages[key.document] += 1

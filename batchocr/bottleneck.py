@@ -1,4 +1,4 @@
-"""Which part of a run bounds its rate, and the option that would move it."""
+"""Which part of a run limits its rate, and the option that would change that."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _SIZE_OPTIONS: dict[Stage, str] = {
 }
 
 LIMITS_BY_MEMORY: dict[Stage, str] = {"vit": "--vit-max-patches", "prefill": "--prefill-max-tokens"}
-"""The options that bound what a batch of a stage takes of the device's memory."""
+"""The options that limit how much of the device's memory a batch of a stage takes."""
 
 _DEVICE_WAITS = 0.1
-"""Without a request for more of the work time than this, the device waits for pages."""
+"""If the engine has no request for more than this share of the work time, the device waits for pages."""
 _ENGINE_SLOW = 0.3
-"""Idle for more of it although there are pages, the device waits for the engine's Python."""
+"""If the device is idle for more than this share although there are pages, it waits for the engine's Python."""
 _WORKERS_BUSY = 0.8
 _WRITE_BUSY = 0.5
 _FULL = 0.9
@@ -29,7 +29,7 @@ _SPARSE = 0.5
 
 
 def name_bottleneck(report: Report) -> str:
-    """One line on what bounds the rate, judged by who was busy and how full the batches were."""
+    """One line on what limits the rate, judged by what was busy and how full the batches were."""
     if report.pages_read == 0:
         return "none: no page was read in this run"
     if report.start_up_seconds > report.work_seconds:

@@ -8,7 +8,7 @@ _WINDOW = 4096
 
 
 class BusyTime:
-    """Adds up the union of spans. A span may be reported late, but not behind more than 4,096 gaps of later work."""
+    """Adds up the union of spans. A span may be reported late, as long as fewer than 4,096 separate spans follow it."""
 
     def __init__(self) -> None:
         self._settled_s = 0.0
@@ -17,7 +17,7 @@ class BusyTime:
 
     def add(self, begin_s: float, end_s: float) -> None:
         """Count a span of time, in seconds since any fixed moment."""
-        # All spans that touch this one become one with it.
+        # All spans that touch this one are merged into it.
         first = bisect_left(self._ends, begin_s)
         last = bisect_right(self._begins, end_s)
         if first < last:

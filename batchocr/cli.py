@@ -1,4 +1,4 @@
-"""The command: flags to a Config, errors and reports to exit codes, signals to an orderly end."""
+"""The command: turns flags into a Config, errors and reports into exit codes, signals into an orderly end."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def run(
     config = make_config(_given_flags(context), recipe)
     stop = StopSwitch(config.stop_after)
     with _stop_on_signals(stop):
-        from batchocr.api import run_with  # loads torch, which --help and usage errors can do without
+        from batchocr.api import run_with  # loads torch, which --help and usage errors do not need
 
         finished = run_with(config, inputs, out=Path(out), stop=stop, progress=_progress(quiet, log_format))
     if log_format == "text" and not quiet:
@@ -203,7 +203,7 @@ def verify(
 
 
 def _given_flags(context: typer.Context) -> dict[str, object]:
-    """The fields of Config that flags set."""
+    """The fields of Config that were set by flags."""
     return from_flags(
         {
             name: value
@@ -226,8 +226,8 @@ def _progress(quiet: bool, log_format: LogFormat) -> Progress | None:
 
 @contextmanager
 def _stop_on_signals(stop: StopSwitch) -> Iterator[None]:
-    """Inside the block, SIGTERM and the first Ctrl-C stop the run in good order, or at once before its first page; the
-    second Ctrl-C always ends it at once."""
+    """Inside the block, SIGTERM and the first Ctrl-C stop the run in an orderly way, or at once before its first page;
+    the second Ctrl-C always ends it at once."""
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
         signal.signal(signal.SIGINT, end_at_once)
@@ -248,8 +248,8 @@ def _stop_on_signals(stop: StopSwitch) -> Iterator[None]:
             raise SystemExit(exit_code)
 
     def end_at_once(_number: int, _frame: FrameType | None) -> None:
-        # Nothing is tidied up, for that could wait minutes for a step on a CPU: a journal may end in a torn line, and
-        # the workers end with this process.
+        # Nothing is cleaned up, because that could mean waiting minutes for a step on a CPU: a journal may end in a
+        # torn line, and the workers end with this process.
         write_line("batchocr: stopped at once; finished pages are kept: run the same command again to continue")
         os._exit(EXIT_INTERRUPTED)
 

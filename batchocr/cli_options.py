@@ -1,6 +1,6 @@
-"""The options of `batchocr run`: how they are spelt, and what `--help` says of them.
+"""The options of `batchocr run`: how they are spelt, and what `--help` says about them.
 
-Each is None, or False for a switch, where it was not given: defaults are those of `Config`, and a recipe comes between.
+An option that was not given is None, or False for a switch: the defaults are in `Config`, and a recipe comes between.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _BY_DEVICE = "by device"
 
 
 def _option(flag: str, metavar: str, panel: str, text: str, *, default: str = "") -> Any:
-    """An option of a panel. default: what `--help` says it is where Config has None or no such field."""
+    """An option in a panel of `--help`. default: what to show as its default if Config has None or no such field."""
     of_config = _DEFAULTS.get(flag.removeprefix("--").replace("-", "_"))
     default = default or ("" if of_config is None else str(of_config).removesuffix(".0"))
     said = f"{text} Default: {default}." if default else text

@@ -1,7 +1,7 @@
 """Every option of a run, with its default, in one frozen dataclass; and the recipes that set them.
 
-`Config` holds what the user said; None leaves a size to the machine (`session.py`, `engine/limits.py`). It is checked
-when it is made, and nothing changes it after that.
+`Config` holds what the user said; None leaves a size to be chosen for the machine (`session.py`, `engine/limits.py`).
+It is checked when it is made, and nothing changes it after that.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ _SHARD = re.compile("([0-9]+)/([0-9]+)")
 _SIZE = re.compile("([0-9]+)([MG])")
 _UNITS = {"M": 2**20, "G": 2**30}
 _LEAST_WORKER_MEMORY = 256 * 2**20
-"""A worker that has opened nothing yet holds 70 MB."""
+"""A worker that has not opened anything yet takes 70 MB."""
 
 
 def _as_seconds(value: object) -> object:
-    """The seconds in a duration such as `3h55m`; what is no text is left as it is."""
+    """The seconds in a duration such as `3h55m`; anything but a string is returned as it is."""
     if not isinstance(value, str):
         return value
     match = _DURATION.fullmatch(value)
@@ -47,7 +47,7 @@ def _as_seconds(value: object) -> object:
 
 
 def _as_shard(value: object) -> object:
-    """(index, count) of a shard such as `2/8`; what is no text is left as it is."""
+    """(index, count) of a shard such as `2/8`; anything but a string is returned as it is."""
     if not isinstance(value, str):
         return value
     match = _SHARD.fullmatch(value)
@@ -57,7 +57,7 @@ def _as_shard(value: object) -> object:
 
 
 def _as_bytes(value: object) -> object:
-    """The bytes in a size such as `4G`; what is no text is left as it is."""
+    """The bytes in a size such as `4G`; anything but a string is returned as it is."""
     if not isinstance(value, str):
         return value
     match = _SIZE.fullmatch(value)
@@ -137,16 +137,16 @@ _POSITIVE = (
     "stop_after",
 )
 _SWITCHED_OFF = {"no_penalties": "penalties", "no_resume": "resume", "no_retry_failed": "retry_failed"}
-"""Flags that are named for what they switch off, and the field that each sets."""
+"""Flags that are named after what they switch off, and the field that each one sets."""
 
 _NAMES = frozenset(field.name for field in fields(Config))
 _FLAG_NAMES = _NAMES - {"penalties", "resume"} | set(_SWITCHED_OFF)
 
 
 def make_config(options: Mapping[str, object], recipe: str | None = None) -> Config:
-    """Return the Config of `options`, fields of Config by name; what they leave out is as the recipe has it.
+    """Return the Config with `options`, fields of Config by name; those left out are taken from the recipe.
 
-    A password that they leave out is looked for in the environment first. Raises UsageError.
+    A password that is left out is looked up in the environment first. Raises UsageError.
     """
     _refuse_unknown(options, _NAMES)
     environment = {"password": password} if (password := os.environ.get(PASSWORD_VARIABLE)) else {}
@@ -154,7 +154,7 @@ def make_config(options: Mapping[str, object], recipe: str | None = None) -> Con
 
 
 def from_flags(flags: Mapping[str, object]) -> dict[str, object]:
-    """Return the fields of Config that flags set (`no_resume` sets `resume`), not checked."""
+    """Return the fields of Config that the flags set (`no_resume` sets `resume`), unchecked."""
     return {
         _SWITCHED_OFF.get(name, name): not value if name in _SWITCHED_OFF and isinstance(value, bool) else value
         for name, value in flags.items()
@@ -165,7 +165,7 @@ def load_recipe(name_or_path: str) -> dict[str, Any]:
     """Return the fields of Config that a recipe sets, checked.
 
     name_or_path: a TOML file (with a `/`, or ending in .toml), or the name of a recipe that comes with batchocr. Its
-    keys are the flags without their dashes in front. Raises UsageError, which names the file and the key.
+    keys are the flags without their leading dashes. Raises UsageError, which names the file and the key.
     """
     text = _read_recipe(name_or_path)
     try:
@@ -200,7 +200,7 @@ def _refuse_unknown(names: Collection[str], known: Collection[str]) -> None:
 
 
 def _checked(options: Mapping[str, object]) -> dict[str, Any]:
-    """The options as their fields hold them: paths as text, durations in seconds. Raises UsageError."""
+    """The options in the form their fields hold: paths as text, durations in seconds. Raises UsageError."""
     types = get_type_hints(Config, include_extras=True)
     return {name: _checked_value(name, value, types[name]) for name, value in options.items()}
 

@@ -1,4 +1,4 @@
-"""What the command says on stderr: log lines, as text or as JSON, that keep clear of a progress bar."""
+"""What the command writes to stderr: log lines, as text or as JSON, that do not collide with a progress bar."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LogFormat = Literal["text", "json"]
 
 
 class TextFormatter(logging.Formatter):
-    """`batchocr: message`, or `batchocr: error: message` for what is worse than information."""
+    """`batchocr: message`, or `batchocr: error: message` for levels above INFO."""
 
     def format(self, record: logging.LogRecord) -> str:
         level = f"{record.levelname.lower()}: " if record.levelno > logging.INFO else ""
@@ -28,8 +28,8 @@ class TextFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line: time, level, event, message, and the record's `fields` where it has some. All of it is
-    ASCII, the rest escaped: no terminal takes anything in it for a command."""
+    """One JSON object per line: time, level, event, message, and the record's `fields` if it has any. It is all ASCII,
+    other characters being escaped: no terminal takes anything in it for a command."""
 
     def format(self, record: logging.LogRecord) -> str:
         entry: dict[str, object] = {
@@ -45,15 +45,15 @@ class JsonFormatter(logging.Formatter):
 
 
 class _StderrHandler(logging.Handler):
-    """Writes to whatever stderr is, above the progress bar where there is one."""
+    """Writes to the current stderr, above the progress bar if there is one."""
 
     def emit(self, record: logging.LogRecord) -> None:
         write_line(self.format(record))
 
 
 def printable(text: str) -> str:
-    """The text with whatever could move a terminal's cursor, colour it or reorder its letters spelt out: file names and
-    a model's words come from strangers."""
+    """The text with every character escaped that could move a terminal's cursor, colour its output or reorder its
+    letters: file names and a model's words come from strangers."""
     return "".join(
         character if character.isprintable() else character.encode("unicode_escape", "surrogatepass").decode()
         for character in text
@@ -61,7 +61,7 @@ def printable(text: str) -> str:
 
 
 def configure_logging(log_format: LogFormat, level: int) -> None:
-    """Log batchocr at `level`, and only the errors of the libraries beneath it."""
+    """Log batchocr at `level`, and only the errors of the libraries it uses."""
     handler = _StderrHandler()
     handler.setFormatter(TextFormatter() if log_format == "text" else JsonFormatter())
     logging.basicConfig(handlers=[handler], level=logging.ERROR, force=True)
@@ -69,9 +69,9 @@ def configure_logging(log_format: LogFormat, level: int) -> None:
 
 
 def quieten_libraries(*, downloads: bool) -> None:
-    """Keep what is of no use to users off stderr, here and in the workers. downloads: their progress too."""
+    """Keep messages that are of no use to users off stderr, here and in the workers. downloads: their progress too."""
     warnings.simplefilter("ignore")
-    # These libraries have log handlers of their own, and read their level here when they are loaded.
+    # These libraries have their own log handlers, and read their level from here when they are loaded.
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     os.environ.setdefault("HF_HUB_VERBOSITY", "error")
     if downloads:
@@ -79,7 +79,7 @@ def quieten_libraries(*, downloads: bool) -> None:
 
 
 def write_line(text: str) -> None:
-    """Write to stderr, above the progress bar. Nobody is left to be told when its reader has gone: that is no error."""
-    # RuntimeError: a signal's handler wants to log in the midst of a write.
+    """Write above the progress bar on stderr. It is not an error if stderr's reader is gone: nobody is left to tell."""
+    # RuntimeError: a signal handler logs in the middle of a write.
     with suppress(OSError, RuntimeError):
         tqdm.write(text, file=sys.stderr)

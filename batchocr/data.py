@@ -1,7 +1,7 @@
-"""What travels: between input, workers, engine, output and the caller.
+"""The data that travels between input, workers, engine, output and the caller.
 
-Everything here is frozen. Types with only plain fields cross process borders as JSON (`worker/channel.py`) and lie in
-the journal as JSON; pixels cross as shared memory and never as JSON.
+Everything here is frozen. Types with only plain fields cross process boundaries as JSON (`worker/channel.py`) and are
+stored in the journal as JSON; pixels cross in shared memory and never as JSON.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ if TYPE_CHECKING:
 Status = Literal["ok", "degraded", "failed", "skipped"]
 FinishReason = Literal["stop", "length", "repetition"]
 ErrorKind = Literal[
-    "not_found",  # the path does not exist, or no longer
+    "not_found",  # the path does not exist, or no longer does
     "unreadable",  # the file or folder may not be read
-    "unsupported",  # no format that is known
-    "encrypted",  # asks for a password that was not given, or not the right one
+    "unsupported",  # not a known format
+    "encrypted",  # needs a password, and none or a wrong one was given
     "damaged",  # the document or the page cannot be decoded
     "too_large",  # more pixels than is safe to decode
     "timeout",  # took longer than --page-timeout
     "crashed",  # took its worker process down
     "out_of_memory",
     "engine",  # the model could not run the request
-    "internal",  # a bug of ours
+    "internal",  # a bug in batchocr
 ]
 
 
@@ -33,8 +33,8 @@ ErrorKind = Literal[
 class Document:
     """A file of the input, or something in the input that should have been one.
 
-    path: for the file system. source: the same file as found under its INPUT, `/`-separated: the stable name in rows
-    and in the journal. error_kind and error_message are set where it is known already that it cannot be opened.
+    path: for the file system. source: where the file is under its INPUT, `/`-separated: the stable name in rows and in
+    the journal. error_kind and error_message are set if it is already known that the file cannot be opened.
     """
 
     path: str
@@ -45,7 +45,7 @@ class Document:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A page with its pixels. image: RGB. dpi: as rendered, after the cap of the long side; None for image files."""
+    """A page with its pixels. image: RGB. dpi: as rendered, after the long side was capped; None for image files."""
 
     image: Image.Image
     dpi: float | None
@@ -64,8 +64,9 @@ class Pixels:
 class Sampling:
     """How one sequence is decoded: greedily, after these penalties.
 
-    Presence, frequency and n-grams count output tokens, repetition prompt and output, as vLLM does. Zero (one for
-    `repetition_penalty`) switches a penalty off. stop_loops: end with `repetition` when the output goes in circles.
+    The presence and frequency penalties and the n-gram rule count output tokens, the repetition penalty prompt and
+    output, as in vLLM. Zero (one for `repetition_penalty`) switches a penalty off. stop_loops: end with `repetition`
+    when the output loops.
     """
 
     max_new_tokens: int
@@ -80,9 +81,9 @@ class Sampling:
 class Request:
     """One question about one image.
 
-    resize_to: (height, width) in px to which the image is resized first, aspect ratio not kept; None leaves it as it
-    is. The model's own resize to its patch grid comes after. round: 0 for a page's first question, then 1, …; the
-    engine prefers later rounds, so that pages begun are finished first.
+    resize_to: (height, width) in px to which the image is resized first, without keeping its aspect ratio; None leaves
+    it as it is. The model's own resize to its patch grid follows. round: 0 for a page's first question, then 1, …; the
+    engine prefers later rounds, so that pages already begun are finished first.
     """
 
     pixels: Pixels
@@ -96,8 +97,8 @@ class Request:
 class Completion:
     """What the model answered to one request.
 
-    mean_probability and min_logprob are of the chosen tokens, from logits before penalties; the end token counts, so
-    an empty answer has them too. error: why the engine could not run the request; the rest is then empty.
+    mean_probability, min_logprob: of the chosen tokens, from the logits before penalties; the end token counts, so even
+    an empty answer has them. error: why the engine could not run the request; the rest is then empty.
     """
 
     text: str
@@ -110,7 +111,7 @@ class Completion:
 
 
 def failed_completion(reason: str) -> Completion:
-    """What a request gets that the engine could not run."""
+    """The completion of a request that the engine could not run."""
     return Completion("", "stop", 0, 0, 0.0, 0.0, error=reason)
 
 
@@ -118,8 +119,8 @@ def failed_completion(reason: str) -> Completion:
 class Block:
     """A block of a page, in reading order.
 
-    bbox: x0, y0, x1, y1 as shares of the page, origin at the top left. angle: 0, 90, 180 or 270, None where the model
-    named none. content: text, HTML for tables, LaTeX for formulas; None for what is not read (figures).
+    bbox: x0, y0, x1, y1 as shares of the page, origin at the top left. angle: 0, 90, 180 or 270, None if the model gave
+    none. content: text, HTML for tables, LaTeX for formulas; None for blocks that are not read (figures).
     The last four are None for blocks that were not read on their own.
     """
 
@@ -136,7 +137,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a protocol made of a page. degraded: why the page was not read in full; None where it was."""
+    """What a protocol made of a page. degraded: why the page was not read in full; None if it was."""
 
     markdown: str
     blocks: tuple[Block, ...]

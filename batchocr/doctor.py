@@ -1,4 +1,4 @@
-"""What this machine offers the main job: `batchocr doctor`."""
+"""What this machine offers for a run: `batchocr doctor`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _NVIDIA_DRIVER = Path("/proc/driver/nvidia/version")
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing looked at. ok: None where it is neither good nor bad."""
+    """One thing that was checked. ok: None if it is neither good nor bad."""
 
     name: str
     value: str
@@ -48,7 +48,7 @@ class Diagnosis:
 
     @property
     def can_run(self) -> bool:
-        """Whether the main job can run here."""
+        """Whether a run can work here."""
         return all(finding.ok is not False for finding in self.findings)
 
     def to_text(self) -> str:
@@ -63,7 +63,7 @@ class Diagnosis:
 
 
 def examine(config: Config) -> Diagnosis:
-    """Look at everything a run needs but the model and the documents. Raises UsageError for a device not there."""
+    """Check everything a run needs but the model and documents. Raises UsageError if the device cannot be used."""
     device = backend.select_device(config.device)
     dtype = backend.select_dtype(config.dtype, device)
     name = backend.select_backend(config.backend, device)
@@ -137,7 +137,7 @@ def _shared_memory() -> Finding:
 
 
 def _workers(config: Config) -> Finding:
-    """Let a worker open a picture."""
+    """Have a worker open an image."""
     try:
         with (
             tempfile.NamedTemporaryFile(suffix=".png") as file,

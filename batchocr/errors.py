@@ -22,7 +22,7 @@ from batchocr.data import ErrorKind
 
 
 class BatchOcrError(Exception):
-    """The base of all of them. exit_code: what the command ends with."""
+    """The base class of them all. exit_code: what the command ends with."""
 
     exit_code: ClassVar[int] = 1
 
@@ -44,11 +44,11 @@ class OutputError(BatchOcrError):
 
 
 class OutputMismatchError(OutputError):
-    """What lies at the output's path belongs to other settings, or to someone else."""
+    """What exists at the output's path belongs to other settings or documents, or is not ours."""
 
 
 class EngineError(BatchOcrError):
-    """The engine broke; what finished before is in the journal."""
+    """The engine broke; pages finished before that are in the journal."""
 
 
 class PageError(BatchOcrError):
@@ -86,6 +86,6 @@ class PageOutOfMemoryError(PageError):
 
 
 class RefusedError(PageError):
-    """The engine could not run the question on which all others of the page depend."""
+    """The engine could not run the question that all others of the page depend on."""
 
     error_kind = "engine"

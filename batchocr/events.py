@@ -1,4 +1,4 @@
-"""The moments of a run that its log names, so that a program can wait for them: `event` in every line of JSON."""
+"""The moments of a run that have a name in its log, so that a program can wait for them: `event` in each JSON line."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ EventName = Literal[
     "run_finished",
     "run_failed",
 ]
-"""Part of the interface, as exit codes are. A line about anything else is a `message`."""
+"""Part of the interface, like the exit codes. The event of any other line is `message`."""
 
 
 def event(name: EventName, **fields: object) -> dict[str, object]:
-    """What a log call takes as `extra` to be known by this name. fields: what its line of JSON holds besides."""
+    """The `extra` of a log call that gives it this name. fields: what else its line of JSON holds."""
     return {"event": name, "fields": fields}

@@ -13,14 +13,14 @@ from batchocr.input.page_spec import PageSpec
 from batchocr.output.index import IndexedRow
 
 _MAX_WAITING = 100
-"""Rows that others may pass: as many as most documents have, and few enough to look through again and again."""
+"""Rows that others may overtake: as many as most documents have, and few enough to scan again and again."""
 
 
 class FinishedRows(Protocol):
-    """What the journal knows of rows that were finished before."""
+    """What the journal knows about rows that were finished before."""
 
     def rows(self, source: str) -> tuple[IndexedRow, ...]:
-        """A document's rows, by page; the document as a whole (page_index None) comes first."""
+        """A document's rows, by page; that of the document as a whole (page_index None) comes first."""
         ...
 
 
@@ -34,9 +34,9 @@ class RowKey:
 
 @dataclass(slots=True)
 class DocumentState:
-    """What has been learnt of a document.
+    """What has been learnt about a document.
 
-    size and mtime_ns: of the file as it was opened, or just before it could not be. rows: the page indices that get a
+    size and mtime_ns: of the file when it was opened, or just before that failed. rows: the page indices that get a
     row, [None] for the document as a whole; None until that is known. done: those that an earlier run dealt with.
     problem: why the document cannot be opened.
     """
@@ -51,7 +51,7 @@ class DocumentState:
 
 
 class RowCursor:
-    """Walks over the rows of all documents in input order, as far as their documents are known."""
+    """Walks over the rows of all documents in input order, up to the first document whose rows are not known yet."""
 
     def __init__(self, states: Sequence[DocumentState], limit: int | None) -> None:
         self._states = states
@@ -65,11 +65,11 @@ class RowCursor:
 
     @property
     def num_documents_ahead(self) -> int:
-        """How many documents there are from the next row's on."""
+        """How many documents there are, counted from that of the next row."""
         return len(self._states) - self._document
 
     def next(self) -> RowKey | None:
-        """The next row; None at the end, or while its document is not known."""
+        """The next row; None at the end, or while the rows of its document are not known."""
         while not self.at_end:
             rows = self._states[self._document].rows
             if rows is None:
@@ -83,7 +83,7 @@ class RowCursor:
         return None
 
     def _step(self, num_rows: int) -> None:
-        """Leave a row behind, and its document with the last of them, so that `at_end` is true at once."""
+        """Step past a row, and past its document after the last one, so that `at_end` is true at once."""
         self._position += 1
         self._remaining = None if self._remaining is None else self._remaining - 1
         if self._remaining == 0:
@@ -93,11 +93,11 @@ class RowCursor:
 
 
 class Intake:
-    """Hands out documents to open and rows to begin, and owns what is known of each document.
+    """Hands out documents to open and rows to begin, and owns what is known about each document.
 
     Documents are opened ahead, in any order; rows are first handed out in input order, so that `limit` means the same
-    rows in every run. retry_failed: begin the rows again that failed in an earlier run. max_unreleased: no row is
-    handed out while so many that were handed out before are not `released`; without it there is no such bound.
+    rows in every run. retry_failed: begin rows again that failed in an earlier run. max_unreleased: how many rows may
+    be handed out and not yet `released`; None for no limit.
     """
 
     def __init__(
@@ -137,14 +137,14 @@ class Intake:
         return self._cursor.at_end or self.num_known == len(self.documents)
 
     def rows(self) -> RowCursor:
-        """A walk over every row of the output, those done before among them."""
+        """A walk over every row of the output, including those done before."""
         return RowCursor(self.states, self._limit)
 
     def next_document(self) -> int | None:
-        """The next document if it has to be opened to learn its pages; None where it does not, or there is none left.
+        """The next document if it has to be opened to learn its pages; None if it does not, or if there is none left.
 
-        Looks at one file a call, so that a million unchanged ones do not keep the caller from all else: `num_known`
-        grows when there may be more behind it.
+        Looks at one file per call, so that a million unchanged ones do not keep the caller from everything else: if
+        `num_known` has grown, there may be more to come.
         """
         if self._cursor.at_end or self._num_opened == len(self.documents):
             return None
@@ -157,21 +157,21 @@ class Intake:
         return None if self._unchanged(index) else index
 
     def opened(self, index: int, *, page_count: int, doc_id: str, size: int, mtime_ns: int) -> None:
-        """A document was opened. One without pages gets a row for the whole."""
+        """Record that a document was opened. One without pages gets a row for the whole."""
         state = self.states[index]
         state.size, state.mtime_ns = size, mtime_ns
         self._plan(index, page_count, doc_id, self._settled(index))
 
     def not_opened(self, index: int, kind: ErrorKind, message: str, doc_id: str | None = None) -> None:
-        """A document cannot be opened: one failed row for the whole."""
+        """Record that a document cannot be opened: it gets one failed row for the whole."""
         state = self.states[index]
         state.problem = (kind, message)
         self._plan(index, None, doc_id, self._settled(index) if doc_id is not None else [])
 
     def next_row(self, must_wait: Callable[[RowKey], bool] = lambda key: False) -> RowKey | None:
-        """The next row to begin; None while its document is not opened yet or too many rows wait, or at the end.
+        """The next row to begin; None while its document is not opened yet or too many rows wait, and at the end.
 
-        must_wait: whether a row is to let others pass, and to be asked for again.
+        must_wait: whether a row has to let others pass for now; asked again about each row that waits.
         """
         for key in self._waiting:
             if not must_wait(key):
@@ -184,7 +184,7 @@ class Intake:
         return None
 
     def _next_new_row(self) -> RowKey | None:
-        """The next row that was never handed out."""
+        """The next row that has never been handed out."""
         if self._max_unreleased is not None and self.num_handed_out - self._num_released >= self._max_unreleased:
             return None
         while (key := self._cursor.next()) is not None:
@@ -195,15 +195,15 @@ class Intake:
         return None
 
     def give_back(self, key: RowKey) -> None:
-        """Have a row that was handed out begun once more, before all others."""
+        """Put a row that was handed out back in front of all others, to be begun again."""
         self._waiting.appendleft(key)
 
     def released(self) -> None:
-        """One more of the rows that were handed out has gone to whoever waits for them in input order."""
+        """Record that one more of the rows handed out has been passed on in input order."""
         self._num_released += 1
 
     def _unchanged(self, index: int) -> bool:
-        """Plan a document from what an earlier run learnt of it, if its file has not been touched since."""
+        """Plan a document from what an earlier run learnt about it, if its file has not been touched since."""
         state = self.states[index]
         try:
             file = os.stat(self.documents[index].path)
@@ -214,13 +214,13 @@ class Intake:
         of_this_file = [row for row in settled if (row.size, row.mtime_ns) == (state.size, state.mtime_ns)]
         if not of_this_file:
             return False
-        # A document that could be opened once has pages, whatever a later run met with.
+        # A document that could be opened once has pages, whatever happened in a later run.
         row = min(of_this_file, key=lambda row: (row.status == "failed", row.page_index is None))
         self._plan(index, row.page_count, row.doc_id, settled)
         return True
 
     def _plan(self, index: int, page_count: int | None, doc_id: str | None, settled: Sequence[IndexedRow]) -> None:
-        """Plan the rows of a document. page_count: None where it cannot be opened."""
+        """Plan the rows of a document. page_count: None if it cannot be opened."""
         state = self.states[index]
         state.page_count, state.doc_id = page_count, doc_id
         if not page_count:
@@ -232,6 +232,6 @@ class Intake:
         self.num_known += 1
 
     def _settled(self, index: int) -> list[IndexedRow]:
-        """The rows of a document that need no further try."""
+        """The rows of a document that need no further attempt."""
         rows = self._finished.rows(self.documents[index].source) if self._finished else ()
         return [row for row in rows if row.status != "failed" or not self._retry_failed]

@@ -1,4 +1,4 @@
-"""One output from begin to end: its journal, a pass over the documents, the table built from it, the report."""
+"""One output from start to finish: its journal, a pass over the documents, the table built from it, the report."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def write_output(
     *,
     started_s: float,
 ) -> Report:
-    """Read the documents into the table at `out`, or go on with one that is unfinished.
+    """Read the documents into the table at `out`, or continue an unfinished one.
 
-    A run that is stopped leaves its journal and builds no table; one that fails while it reads or writes leaves its
+    A run that is stopped leaves its journal and builds no table; one that fails while reading or writing leaves its
     journal and a report. started_s: on time.perf_counter. Raises UsageError, OutputError, ModelError, EngineError.
     """
     config = session.config
@@ -67,7 +67,7 @@ def _log_start(session: Session, documents: Sequence[Document], out: Path) -> No
 
 
 def _retire(journal: Journal, report: Report) -> None:
-    """Delete the journal, unless it says more than the table: what failed, or rows this input does not ask for."""
+    """Delete the journal, unless it is still needed: for failed rows, or for rows that this input does not ask for."""
     num_surplus = journal.count_read() - report.items.ok - report.items.degraded
     if num_surplus > 0:
         journal.keep()
@@ -100,7 +100,7 @@ def _read(reading: Pass, journal: Journal, progress: Progress | None) -> None:
 
 
 def _counting_on(entry: Entry, journal: Journal) -> Entry:
-    """The entry with the attempts of earlier runs at the same document counted in."""
+    """The entry with the attempts of earlier runs added, if they read the same version of the document."""
     result = entry.result
     earlier = journal.find(result.source, result.page_index)
     if earlier is None or earlier.doc_id != result.doc_id:
@@ -109,7 +109,7 @@ def _counting_on(entry: Entry, journal: Journal) -> Entry:
 
 
 def _require_same_input(out: Path, documents: Sequence[Document], journal: Journal) -> None:
-    """Refuse to replace a table by one of other documents altogether. Raises OutputMismatchError."""
+    """Refuse to replace a table with one of entirely different documents. Raises OutputMismatchError."""
     known = journal.sources()
     if known and not any(storable_text(document.source) in known for document in documents):
         raise OutputMismatchError(
@@ -130,13 +130,13 @@ def rows_in_order(intake: Intake, journal: Journal) -> Iterator[PageResult]:
 
 
 def _report(reading: Pass, journal: Journal, error: str | None = None) -> Report:
-    """End the pass and return its report. error: what ended the run; None where nothing went wrong."""
+    """End the pass and return its report. error: what ended the run; None if nothing went wrong."""
     _count_all(reading, journal)
     return reading.report(error)
 
 
 def _count_all(reading: Pass, journal: Journal) -> None:
-    """Count the rows there should be, as far as they are known, and those that earlier runs have dealt with."""
+    """Count the rows there should be, as far as is known, and those that earlier runs have dealt with."""
     intake, ledger = reading.intake, reading.ledger
     rows = intake.rows()
     for key in _keys(rows):
@@ -151,7 +151,7 @@ def _count_all(reading: Pass, journal: Journal) -> None:
 
 
 class _ReportOfFailure:
-    """Writes the report of what was done, where an error ends the block."""
+    """Writes the report of what was done if an error ends the block."""
 
     def __init__(self, reading: Pass, journal: Journal, path: Path) -> None:
         self._reading = reading

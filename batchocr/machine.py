@@ -1,6 +1,6 @@
-"""What of the machine this process may use: containers and job schedulers allow it less than there is.
+"""How much of the machine this process may use: containers and job schedulers allow it less than there is.
 
-A limit may be set on the process's own control group (cgroup v2) and on every one above it; the tightest holds.
+A limit may be set on the process's own control group (cgroup v2) and on every one above it; the tightest applies.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ def usable_memory_bytes(root: Path = _ROOT) -> int:
 
 
 def num_oom_kills(root: Path = _ROOT) -> int | None:
-    """How many processes the kernel has killed for lack of memory: in this process's control group where that counts
-    them, on the whole machine otherwise. None where neither does. root: where /proc and /sys are found.
+    """How many processes the kernel has killed for lack of memory: in this process's control group if it counts them,
+    otherwise on the whole machine. None if neither does. root: where /proc and /sys are found.
     """
     counts = next(_limits(root, "memory.events"), None)
     try:
@@ -43,13 +43,13 @@ def num_oom_kills(root: Path = _ROOT) -> int | None:
 
 
 def return_freed_memory() -> None:
-    """Give back to the system what this process has freed. glibc keeps it otherwise, tens of megabytes a thread."""
+    """Return memory that this process has freed to the system. glibc would keep it, tens of megabytes per thread."""
     if _malloc_trim is not None:
         _malloc_trim(0)
 
 
 def _limits(root: Path, name: str) -> Iterator[str]:
-    """What the file `name` says of this process's control group and of each one above it, where there is such a file.
+    """The content of the file `name` for this process's control group and each one above it, where that file exists.
 
     Source: https://docs.kernel.org/admin-guide/cgroup-v2.html
     """
@@ -63,7 +63,7 @@ def _limits(root: Path, name: str) -> Iterator[str]:
 
 
 def _own_group(root: Path) -> Path:
-    """The path of this process's control group below the mount; the mount itself where there is none."""
+    """The path of this process's control group below the mount; the mount itself if there is none."""
     try:
         lines = (root / "proc/self/cgroup").read_text().splitlines()
     except OSError:

@@ -1,7 +1,7 @@
-"""Counters of a run while it goes on: the work of each stage, and what became of each item.
+"""Counters of a run in progress: the work of each stage, and what became of each item.
 
-The engine thread and the main thread each count into a Meter of their own, so counting takes no lock; the run puts the
-two together when the engine thread has ended.
+The engine thread and the main thread each count into their own Meter, so counting needs no lock; the run combines the
+two when the engine thread has ended.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Meter:
     def add(
         self, stage: Stage, seconds: float, *, items: int = 1, batches: int = 1, limit: float | None = None
     ) -> None:
-        """Count work done. limit: how many items the batch could have held under the limit that it came nearest to."""
+        """Count work done. limit: how many items the batch could have held under the limit it came closest to."""
         count = self.stages[stage]
         count.busy_s += seconds
         count.items += items
@@ -67,7 +67,7 @@ class Meter:
         self.model_flop += flop
 
     def halve_batch(self, stage: Stage) -> None:
-        """Count a batch that did not fit the device's memory."""
+        """Count a batch that did not fit into the device's memory."""
         self.batches_halved[stage] += 1
 
     def put_back(self, sequences: int) -> None:
@@ -75,22 +75,22 @@ class Meter:
         self.sequences_put_back += sequences
 
     def starved(self, seconds: float) -> None:
-        """Count time in which the engine had been asked for nothing."""
+        """Count time during which the engine had no requests."""
         self.starved_s += seconds
 
     def add_on_device(self, stage: Stage, begin_s: float, end_s: float, *, items: int, limit: float) -> None:
-        """Count a batch that the device was busy with from one time to another, on the device's clock."""
+        """Count a batch that kept the device busy from begin_s to end_s, on the device's clock."""
         self.add(stage, end_s - begin_s, items=items, limit=limit)
         self.device_busy.add(begin_s, end_s)
 
     def queue_depth(self, tokens: int) -> None:
-        """Take a sample of the image tokens that wait in the embedding queue."""
+        """Sample how many image tokens wait in the embedding queue."""
         self.queue_samples += 1
         self.queue_token_sum += tokens
         self.queue_max_tokens = max(self.queue_max_tokens, tokens)
 
     def absorb(self, other: Meter) -> None:
-        """Count in what another thread counted, once that thread has ended. Only one of the two may know the device."""
+        """Add what another thread counted, once that thread has ended. Only one of the two may know the device."""
         for stage, theirs in other.stages.items():
             ours = self.stages[stage]
             ours.busy_s += theirs.busy_s
@@ -111,9 +111,9 @@ class Meter:
 
 @dataclass(slots=True)
 class Ledger:
-    """What became of the items. The first three are counted where the input is gone through, not here.
+    """What became of the items. The first three are counted where the input is walked through, not here.
 
-    documents_not_opened: those of which a run that ended early cannot say how many items they hold.
+    documents_not_opened: documents for which a run that ended early cannot say how many items they hold.
     """
 
     documents: int = 0

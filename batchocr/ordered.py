@@ -1,4 +1,4 @@
-"""Rows for a caller's loop: in input order, read ahead on a thread of their own while the caller handles one."""
+"""Rows for a caller's loop: in input order, read ahead on a separate thread while the caller handles one."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _Rows = Queue[PageResult | None]
 
 _POLL_S = 0.2
 _MAX_EARLY = 4
-"""A page that takes long may have so many times `pages_in_flight` begun behind it. Their rows have to wait for its own:
-without a bound they would fill the memory, and with one of 1 the device would stand idle."""
+"""Behind a page that takes long, up to this many times `pages_in_flight` rows may be begun. They have to wait for its
+row: without a limit they would fill the memory, and with a limit of 1 the device would be idle."""
 
 
 def read_in_order(session: Session, documents: Sequence[Document]) -> Iterator[PageResult]:
-    """Yield a row per page, in input order. Ends its workers when it is closed. Raises what reading raises.
+    """Yield one row per page, in input order. Ends its workers when it is closed. Raises what reading raises.
 
-    However slow a page or the caller is, about 5 rows for each of `pages_in_flight` are in memory at most.
+    However slow a page or the caller is, at most about 5 times `pages_in_flight` rows are in memory.
     """
     stop = StopSwitch(session.config.stop_after)
     in_flight = session.pages_in_flight
@@ -36,8 +36,8 @@ def read_in_order(session: Session, documents: Sequence[Document]) -> Iterator[P
     )
     with reading:
         ahead = _ReadAhead(reading, max_rows=in_flight)
-        # A script can end with its loop half done: this generator is closed only when threads can no longer be waited
-        # for.
+        # A script can end in the middle of its loop: then this generator is closed only when threads can no longer be
+        # joined.
         atexit.register(ahead.close)
         try:
             while (row := ahead.rows.get()) is not None:
@@ -60,14 +60,14 @@ def _in_order(intake: Intake, rows: Iterable[tuple[RowKey, Entry]]) -> Iterator[
             intake.released()
             yield early.pop(expected)
             expected = order.next()
-    # A stop leaves gaps before some rows that were finished.
+    # After a stop, some finished rows have gaps before them.
     yield from (early[key] for key in sorted(early, key=lambda key: (key.document, key.page_index or 0)))
 
 
 class _ReadAhead:
-    """Puts the rows of a pass into a queue, on a thread of its own, until the end or until `close`.
+    """Puts the rows of a pass into a queue, on its own thread, until the end or until `close`.
 
-    The thread is a daemon, or a script that ends with its loop half done would wait for it for ever.
+    The thread is a daemon: otherwise a script that ends in the middle of its loop would wait for it for ever.
     """
 
     def __init__(self, reading: Pass, max_rows: int) -> None:
@@ -84,7 +84,7 @@ class _ReadAhead:
             raise self._error
 
     def close(self) -> None:
-        """End the thread, the workers and the engine's thread, whatever they are at."""
+        """End the thread, the workers and the engine's thread, whatever they are doing."""
         self._left.set()
         self._thread.join()
         self._reading.close()
@@ -112,4 +112,4 @@ class _ReadAhead:
 
 
 class _CallerLeftError(Exception):
-    """Nobody waits for rows any more."""
+    """Nobody is waiting for rows any more."""

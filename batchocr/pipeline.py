@@ -1,6 +1,7 @@
-"""The run's loop: documents to workers, their questions to the engine, rows to whoever asked.
+"""The run's loop: takes documents to workers, their questions to the engine, and rows to the caller.
 
-It runs on the caller's thread and only routes: workers do the work on pages, the engine's thread that on the device.
+It runs on the caller's thread and only routes: the workers do the work on pages, the engine's thread the work on the
+device.
 """
 
 from __future__ import annotations
@@ -27,16 +28,16 @@ logger = logging.getLogger(__name__)
 _TICK_S = 0.5
 _AFFINITY_TASKS = 2
 _ROWS_AHEAD = 2000
-"""Documents are opened ahead up to so many rows: it costs little, and whoever watches sees the whole sooner."""
+"""Documents are opened up to this many rows ahead: it costs little, and anyone watching sees the total sooner."""
 _BEGUN_AT_ONCE = 100
-"""Between two looks at what has arrived, and at whether to stop: a million files may be unchanged in a row."""
+"""How much is begun between two checks for messages and for a stop: a million files may be unchanged in a row."""
 
 
 @dataclass(slots=True, eq=False)
 class _Task:
-    """What a worker was asked for: a document to open, or a page to read.
+    """What a worker was asked to do: open a document, or read a page.
 
-    answers: the completions of its last round as they come in, None where one is missing.
+    answers: the completions of its last round as they come in, None for each that is missing.
     """
 
     key: RowKey
@@ -49,7 +50,7 @@ class _Task:
 
 
 class Pipeline:
-    """Reads what an intake hands out. Owns the tasks in the workers' hands and the requests in the engine's."""
+    """Reads what an intake hands out. Owns the tasks that the workers hold and the requests that the engine holds."""
 
     def __init__(
         self,
@@ -77,17 +78,17 @@ class Pipeline:
         self._last_id = 0
 
     def results(self, stop: StopSwitch, tick: Callable[[], None]) -> Iterator[tuple[RowKey, Entry]]:
-        """Read everything; yields rows as they are finished. On a stop, finishes what is in flight and ends; what takes
-        longer than the grace period is left for the next run.
+        """Read everything; yields rows as they are finished. On a stop, finishes what is in flight and ends; whatever
+        takes longer than the grace period is left for the next run.
 
-        tick: called about twice a second, for progress. Raises EngineError where the engine breaks, BatchOcrError
-        where no worker can be started.
+        tick: called at least about twice a second, for progress. Raises EngineError if the engine breaks, BatchOcrError
+        if no worker can be started.
         """
         while True:
             more = stop.reason is None and all(self._begin() for _ in range(_BEGUN_AT_ONCE))
             while self._finished:
                 yield self._finished.popleft()
-                more = True  # who took it may have released rows that others wait for
+                more = True  # taking it may have released rows, so that others can begin
             if not self._tasks and (stop.reason is not None or self._intake.exhausted):
                 return
             for _, message in self._pool.wait(0 if more else _TICK_S):
@@ -102,7 +103,7 @@ class Pipeline:
                 return
 
     def _abandon(self) -> None:
-        """Leave unread what is in flight."""
+        """Leave what is in flight unread."""
         logger.warning("%d pages in flight were not finished in time: the next run reads them", len(self._tasks))
         for task in self._tasks.values():
             if not task.opening:
@@ -111,7 +112,7 @@ class Pipeline:
     # Beginning
 
     def _begin(self) -> bool:
-        """Open a document a little ahead, or begin a row; returns False where nothing may be begun now."""
+        """Open a document a little ahead, or begin a row; returns False if nothing may be begun now."""
         full = len(self._tasks) - self._num_opening >= self._pages_in_flight
         num_known = self._intake.num_known
         index = self._next_document(_ROWS_AHEAD if full else self._pages_in_flight)
@@ -130,7 +131,7 @@ class Pipeline:
         return True
 
     def _next_document(self, rows_ahead: int) -> int | None:
-        """The next document to open, if fewer rows than these are known to follow and a worker has none to open."""
+        """The next document to open, if fewer than `rows_ahead` known rows follow and a worker has none to open."""
         if self._num_opening >= len(self._pool.workers):
             return None
         if self._reopen:
@@ -139,7 +140,7 @@ class Pipeline:
         return self._intake.next_document() if ready < rows_ahead else None
 
     def _must_wait(self, key: RowKey) -> bool:
-        """Pages of a document that may cost their worker go one at a time; others pass them."""
+        """Pages of a document that may cost their worker are read one at a time; other rows overtake them."""
         in_hand = (task.key.document for task in self._tasks.values())
         return self._attempts.is_suspected(key.document) and key.document in in_hand
 
@@ -158,9 +159,9 @@ class Pipeline:
             worker.send(ReadPage(self._last_id, path, key.page_index))
 
     def _worker_for(self, key: RowKey) -> Worker:
-        """The worker with the least work before it, or the one that has this document open if it is hardly busier.
+        """The worker with the smallest backlog, or the one that has this document open if it is hardly busier.
 
-        A row that has cost a worker goes to the freshest of those with the least.
+        A row that has cost a worker goes to the freshest worker among those with the smallest backlog.
         """
         if self._attempts.is_suspect(key):
             return min(self._pool.workers, key=lambda worker: (worker.backlog, worker.num_pages))
@@ -210,7 +211,7 @@ class Pipeline:
         for request_id, completion in self._engine.finished():
             task_id, position = self._requests.pop(request_id)
             task = self._tasks.get(task_id)
-            if task is None:  # its worker was lost meanwhile
+            if task is None:  # its worker has been lost in the meantime
                 continue
             task.answers[position] = completion
             answers = tuple(answer for answer in task.answers if answer is not None)
@@ -218,10 +219,11 @@ class Pipeline:
                 task.worker.send(Completions(task_id, answers))
 
     def _take_back(self, loss: Loss) -> None:
-        """Begin a lost worker's tasks again. The one it died at only once more; all, where it was at none, a few times;
-        those of a worker that was killed before it had said a word, and those that merely waited, always."""
+        """Begin a lost worker's tasks again. The one it was working on is begun only once more, or a few times if the
+        worker was killed; if it was working on none, all are begun a few times. Tasks that merely waited, and those of
+        a worker killed before it had said a word, are always begun again."""
         untouched = loss.killed and not loss.worker.has_spoken
-        # give_back puts each before the others: the last first keeps their order.
+        # give_back puts each row in front of the others: starting with the last keeps their order.
         for task_id in sorted(loss.task_ids, reverse=True):
             key = self._end_task(task_id).key
             if not untouched and (loss.doing is None or loss.doing.task_id == task_id):
@@ -234,14 +236,14 @@ class Pipeline:
         )
 
     def _try_afresh(self, failed: Failed) -> None:
-        """Begin what found no memory once more, in a worker that holds nothing else yet."""
+        """Give a task that ran out of memory one more attempt, in a worker that holds nothing else yet."""
         task = self._end_task(failed.task_id)
         self._attempts.add_loss(task.key, to_blame=True)
         self._pool.retire(task.worker)
         self._begin_again(task.key, failed.error_kind, failed.error_message, failed.doc_id)
 
     def _begin_again(self, key: RowKey, kind: ErrorKind, message: str, doc_id: str | None) -> None:
-        """Begin a row before all others, or fail it where it has been begun often enough."""
+        """Put a row in front of all others, to be begun again, or fail it if it has been begun often enough."""
         if self._attempts.exhausted(key):
             self._fail(key, kind, message, doc_id)
         elif key.page_index is None:
@@ -274,7 +276,7 @@ class Pipeline:
         self._emit(key, result)
 
     def _finish_document(self, key: RowKey) -> None:
-        """The row of a document as a whole: it cannot be opened, or has no pages."""
+        """Emit the row of a document as a whole: it cannot be opened, or has no pages."""
         problem = self._intake.states[key.document].problem
         source = self._intake.documents[key.document].source
         if problem is None:

@@ -1,4 +1,4 @@
-"""How far the run is: a bar on a terminal, a log line every ten seconds elsewhere; and a line for what failed."""
+"""How far the run is: a bar on a terminal, a log line every ten seconds elsewhere; and a line for each failure."""
 
 from __future__ import annotations
 
@@ -40,18 +40,18 @@ def log_failure(result: PageResult) -> None:
 
 
 class Progress(Protocol):
-    """Told by the run after every row and about twice a second; slows itself down."""
+    """Called by the run at least about twice a second; limits its own output."""
 
     def show(self, done: int, planned: int, all_planned: bool, failed: int, read: int) -> None:
         """done, failed: rows so far. planned: rows in all, as far as is known; more may come unless `all_planned`.
-        read: of those done, by this run; its rate counts no others."""
+        read: how many of `done` are from this run; only they count towards its rate."""
         ...
 
     def close(self) -> None: ...
 
 
 class ProgressBar:
-    """A bar on stderr, with the mean pages/s and, once all pages are known, the time that is left. clock: seconds."""
+    """A bar on stderr, with the mean pages/s and, once all pages are known, the time left. clock: seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -63,7 +63,7 @@ class ProgressBar:
             return
         self._drawn_s = self._clock()
         bar_format = _BAR if all_planned else _BAR_WITHOUT_END
-        with suppress(OSError):  # whoever read stderr may have gone; the run goes on
+        with suppress(OSError):  # stderr's reader may be gone; the run continues
             if self._bar is None:
                 self._bar = tqdm(
                     file=sys.stderr,
@@ -110,7 +110,7 @@ class ProgressLog:
             self._log(self._state, self._first_s)
 
     def close(self) -> None:
-        """Log where the run has ended."""
+        """Log how far the run has come."""
         if self._state is not None and self._first_s is not None:
             self._log(self._state, self._first_s)
 

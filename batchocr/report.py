@@ -23,10 +23,10 @@ Setting: TypeAlias = str | int | float | bool | None
 
 @dataclass(frozen=True, slots=True)
 class Circumstances:
-    """What the run knows and no counter does.
+    """What the run knows and its counters do not.
 
-    error: what ended a run that failed. device_flop_per_s: the device's peak, None where not known. settings: device,
-    model, backend, dtype and batch sizes in force.
+    error: what ended a run that failed. device_flop_per_s: the device's peak, None if unknown. settings: the device,
+    model, backend, dtype and batch sizes in use.
     """
 
     exit_reason: ExitReason
@@ -43,8 +43,8 @@ class Circumstances:
 
 @dataclass(frozen=True, slots=True)
 class Items:
-    """found: as far as documents were opened. not_reached: those of a run that ended early that no run has read.
-    already_done: those among the others that earlier runs dealt with.
+    """found: as far as documents have been opened. not_reached: items that no run has read, if this one ended early.
+    already_done: those of the others that earlier runs dealt with.
     """
 
     found: int
@@ -58,7 +58,7 @@ class Items:
 
 @dataclass(frozen=True, slots=True)
 class StageReport:
-    """busy_share: of the work time; of all workers together for what they do. mean_fill: None without a limit."""
+    """busy_share: of the work time; for worker stages, of that of all workers. mean_fill: None without a limit."""
 
     busy_seconds: float
     busy_share: float
@@ -70,7 +70,7 @@ class StageReport:
 
 @dataclass(frozen=True, slots=True)
 class PerPage:
-    """Means over the pages read in this run: no two pages/s compare without them."""
+    """Means over the pages read in this run: figures in pages/s cannot be compared without them."""
 
     patches: float
     image_tokens: float
@@ -79,9 +79,9 @@ class PerPage:
 
 @dataclass(frozen=True, slots=True)
 class DeviceReport:
-    """idle: not busy with any stage. starved: as long as no page asked for anything. batches_halved: by stage, how
-    often a batch did not fit the memory and was tried again with half its size. sequences_put_back: how often one had
-    to be prefilled again because the KV cache was full.
+    """idle: not busy with any stage. starved: while no page had a request. batches_halved: by stage, how often a batch
+    did not fit into memory and was tried again at half its size. sequences_put_back: how often a sequence had to be
+    prefilled again because the KV cache was full.
     """
 
     idle_seconds: float
@@ -103,7 +103,7 @@ class QueueReport:
 
 @dataclass(frozen=True, slots=True)
 class HostMemory:
-    """Peak resident memory of the main process, and of the worker that took most."""
+    """Peak resident memory of the main process, and of the worker that used the most."""
 
     peak_main_bytes: int | None
     peak_worker_bytes: int | None
@@ -111,7 +111,7 @@ class HostMemory:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The throughput report. Rates are per second of work, of what was read in this run."""
+    """The throughput report. Rates are per second of work, for what was read in this run."""
 
     pages_per_second: float
     image_tokens_per_second: float
@@ -136,7 +136,7 @@ class Report:
 
     @property
     def complete(self) -> bool:
-        """Whether the run came to its end by itself."""
+        """Whether the run finished on its own."""
         return self.exit_reason == "finished"
 
     @property
@@ -146,7 +146,7 @@ class Report:
 
     @property
     def bottleneck(self) -> str:
-        """One line: what bounds the rate, and the option that would move it."""
+        """One line: what limits the rate, and the option that would change that."""
         return name_bottleneck(self)
 
     def to_json(self) -> str:
@@ -178,7 +178,7 @@ def make_report(ledger: Ledger, meter: Meter, circumstances: Circumstances) -> R
             degraded=status["degraded"],
             failed=status["failed"],
             skipped=status["skipped"],
-            # Of a run that came to its end there are none: items that are missing then are a bug, and show.
+            # A run that finished has none: if items are missing then, that is a bug, and must show.
             not_reached=0 if circumstances.exit_reason == "finished" else ledger.found - status.total(),
             already_done=ledger.already_done,
         ),
@@ -201,7 +201,7 @@ def make_report(ledger: Ledger, meter: Meter, circumstances: Circumstances) -> R
 
 
 def require_writable(path: Path) -> None:
-    """Find out before hours of work whether a report can be written there. Raises OutputError."""
+    """Check before hours of work that a report can be written there. Raises OutputError."""
     with writing(path):
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
@@ -216,9 +216,9 @@ def write_report(report: Report, path: Path) -> None:
 
 
 def peak_resident_bytes(pid: int | Literal["self"] = "self") -> int | None:
-    """The most memory that a process has held since it started; None where it is gone.
+    """The most memory that a process has held since it started; None if it is gone.
 
-    Read from /proc and not by getrusage, which credits a child with what its parent held when it was started.
+    Read from /proc and not with getrusage, which credits a child with what its parent held when the child was started.
     """
     try:
         status = Path(f"/proc/{pid}/status").read_text()
@@ -257,5 +257,5 @@ def _device_report(meter: Meter, circumstances: Circumstances) -> DeviceReport:
 
 
 def _ratio(amount: float, base: float) -> float:
-    """amount / base; 0 where there was none to divide by."""
+    """amount / base; 0 if base is 0."""
     return amount / base if base else 0.0

@@ -1,4 +1,4 @@
-"""A model made ready to read, and one pass of it over some documents."""
+"""A model that is ready to read, and one pass of it over some documents."""
 
 from __future__ import annotations
 
@@ -40,18 +40,18 @@ from batchocr.worker.pool import WorkerPool
 _TRIM_INTERVAL_S = 10.0
 
 _PAGE_BYTES = 40 << 20
-"""A page in flight, on the host: its own pixels, and once more as the questions asked about it."""
+"""A page in flight, on the host: its own pixels, and the same again for the questions asked about it."""
 
 
 _LEAST_WORKER_BYTES = 512 << 20
 _MOST_WORKER_BYTES = 4 << 30
-"""The largest picture that is decoded at all takes 2.3 GB."""
+"""The largest image that is decoded at all takes 2.3 GB."""
 
 
 class Session:
-    """A checkpoint on a device. Finding and checking it is quick and done at once; `load` reads the weights.
+    """A checkpoint on a device. It is found, or downloaded, and checked at once; `load` reads the weights.
 
-    Raises ModelError for a checkpoint that is not there or not right, UsageError for a device that is not there.
+    Raises ModelError if the checkpoint is missing or invalid, UsageError if the device cannot be used.
     """
 
     def __init__(self, config: Config) -> None:
@@ -76,7 +76,7 @@ class Session:
         self._engine_free = threading.Lock()
 
     def load(self) -> Engine:
-        """The engine; its weights are read on the first call. Raises UsageError where the GPU has no room for it."""
+        """The engine; its weights are read on the first call. Raises UsageError if the GPU has no room for it."""
         if self._engine is None:
             try:
                 self._engine = self._make_engine()
@@ -97,7 +97,7 @@ class Session:
 
     @contextmanager
     def lend_engine(self) -> Iterator[Engine]:
-        """The engine, for one pass at a time. Raises UsageError while another has it."""
+        """The engine, for one pass at a time. Raises UsageError while another pass has it."""
         if not self._engine_free.acquire(blocking=False):
             raise UsageError("this Ocr is already reading: finish or close that loop first, or make another Ocr")
         try:
@@ -106,11 +106,11 @@ class Session:
             self._engine_free.release()
 
     def unload(self) -> None:
-        """Let go of the engine and its memory."""
+        """Release the engine and its memory."""
         self._engine = None
 
     def settings(self) -> dict[str, Setting]:
-        """What is in force, for the report."""
+        """The settings in use, for the report."""
         return {
             "device": str(self.device),
             "backend": self.backend,
@@ -130,14 +130,14 @@ class Session:
         }
 
     def _pages_in_flight(self) -> int:
-        """Enough for the decode batch to be full of some pages' blocks while others are rendered and laid out, in at
-        most a quarter of the host's memory."""
+        """Enough to fill the decode batch with some pages' blocks while others are rendered and laid out, in at most a
+        quarter of the host's memory."""
         useful = 2 * self.workers + max(12, self.limits.llm_batch_size // 4)
         affordable = backend.memory_bytes(torch.device("cpu")) // 4 // _PAGE_BYTES
         return max(2, min(useful, affordable))
 
     def _facts(self) -> RunFacts:
-        """What the rows depend on: all that changes their text, and nothing that does not."""
+        """What the rows depend on: everything that changes their text, and nothing else."""
         settings = {
             "model_fingerprint": fingerprint(self._folder),
             "protocol": PROTOCOL_VERSION,
@@ -157,24 +157,24 @@ class Session:
 
 
 def num_workers(config: Config) -> int:
-    """Worker processes: what the user set, or half the cores, as the engine and the main thread want theirs, and no
-    more than half the memory is enough for."""
+    """The number of worker processes: what the user set, or half the cores, as the engine and the main thread need
+    theirs, but no more than half the memory is enough for."""
     affordable = usable_memory_bytes() // 2 // _LEAST_WORKER_BYTES
     return config.workers or max(1, min(16, usable_cores() // 2, affordable))
 
 
 def worker_memory_bytes(config: Config) -> int:
-    """What a worker may hold: what the user set, or its share of half the memory, so that all of them together leave
-    the machine to others."""
+    """The memory a worker may hold: what the user set, or its share of half the memory, so that all workers together
+    leave room for others."""
     share = usable_memory_bytes() // 2 // num_workers(config)
     return config.worker_memory or min(_MOST_WORKER_BYTES, max(_LEAST_WORKER_BYTES, share))
 
 
 class Pass:
-    """One reading of some documents: its counts, and inside its `with` block its workers and its engine's thread.
+    """One pass over some documents: its counts, and inside its `with` block its workers and its engine's thread.
 
-    finished: rows that need not be read again. max_unreleased: see Intake. started_s: on time.perf_counter, when the
-    whole run began. Entering it raises ModelError, and BatchOcrError where no worker can be started.
+    finished: rows that need not be read again. max_unreleased: see Intake. started_s: when the whole run began, on
+    time.perf_counter. Entering it raises ModelError, and BatchOcrError if no worker can be started.
     """
 
     def __init__(
@@ -212,7 +212,7 @@ class Pass:
         memory_bytes = worker_memory_bytes(config)
         setup = Setup.of(config, memory_bytes)
         with ExitStack() as undo:
-            # The workers start up while the weights are read.
+            # The workers start up while the weights are being read.
             self._pool = undo.enter_context(WorkerPool(self._session.workers, setup))
             undo.callback(self._measure_workers)
             engine = undo.enter_context(self._session.lend_engine())
@@ -229,11 +229,11 @@ class Pass:
         self.close()
 
     def close(self) -> None:
-        """End the engine's thread and the workers, whatever they are at."""
+        """End the engine's thread and the workers, whatever they are doing."""
         self._closing.close()
 
     def _close_engine(self) -> None:
-        """End the engine's thread; an engine that is too long at a step is left to itself."""
+        """End the engine's thread; an engine whose step takes too long is abandoned."""
         if not self._engine.close(patient=not self._stop.grace_is_over):
             self._session.unload()
 
@@ -257,11 +257,11 @@ class Pass:
 
     @property
     def complete(self) -> bool:
-        """Whether every row was read: a stop that comes too late to leave any out has stopped nothing."""
+        """Whether every row was read; a stop that came too late to leave any out does not count."""
         return self.intake.exhausted
 
     def _measure_workers(self) -> None:
-        """Note the workers' memory, which nobody can ask for once they have ended."""
+        """Record the workers' memory, which cannot be read once they have ended."""
         peaks = [peak for worker in self._pool.workers if (peak := peak_resident_bytes(worker.pid)) is not None]
         self._peak_worker_bytes = max(peaks, default=None)
 
@@ -273,9 +273,9 @@ class Pass:
         return "interrupted" if self._stop.reason == "interrupted" else "stopped"
 
     def report(self, error: str | None = None) -> Report:
-        """The throughput report of what was read. Ends the pass: the engine's counts are its own until then.
+        """The throughput report of what was read. Ends the pass: until then, the engine's counts belong to its thread.
 
-        error: what ended the run, be it before there was a worker; None where nothing went wrong.
+        error: what ended the run, even before there was a worker; None if nothing went wrong.
         """
         ended_s = time.perf_counter()
         work_started_s = ended_s if self._work_started_s is None else self._work_started_s

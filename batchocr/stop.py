@@ -1,4 +1,4 @@
-"""How a run ends early: the one switch, set by signals or the clock and read by the run's loop, and the way out."""
+"""How a run ends early: the one switch, set by signals or the clock and read by the run's loop, and how to exit."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from typing import Literal, NoReturn
 StopReason = Literal["interrupted", "terminated", "stop_after"]
 
 GRACE_S = 60.0
-"""What is in flight when a stop is requested has so long to finish; most schedulers kill soon after."""
+"""How long the work in flight may take to finish once a stop is requested; most schedulers kill soon after."""
 
 
 ENGINE_THREAD = "batchocr-engine"
 
 
 def leave(exit_code: int) -> NoReturn:
-    """End the process. An engine that is still at a step is not waited for, as the interpreter would at its end."""
+    """End the process without waiting for an engine that is still in a step; the interpreter would wait at exit."""
     if any(thread.name == ENGINE_THREAD for thread in threading.enumerate()):
-        if sys.stdout is not None:  # None where the command was started with it closed
+        if sys.stdout is not None:  # None if the command was started with stdout closed
             sys.stdout.flush()
         os._exit(exit_code)
     sys.exit(exit_code)
 
 
 class StopSwitch:
-    """Says whether, and why, no further page should be begun. Once set it stays set.
+    """Says whether, and why, no more pages should be begun. Once set it stays set.
 
-    stop_after_s: seconds from now after which it sets itself. reading: whether there may be pages in flight; a stop
-    before that has nothing to wait for.
+    stop_after_s: seconds from now after which it sets itself. reading: whether there may be pages in flight; before
+    that, a stop has nothing to wait for.
     """
 
     def __init__(self, stop_after_s: float | None = None) -> None:
@@ -47,12 +47,12 @@ class StopSwitch:
 
     @property
     def reason(self) -> StopReason | None:
-        """Why the run should stop; None while it should go on."""
+        """Why the run should stop; None while it should continue."""
         if self._reason is None and self._deadline_s is not None and time.monotonic() >= self._deadline_s:
             self.request("stop_after")
         return self._reason
 
     @property
     def grace_is_over(self) -> bool:
-        """Whether what was in flight has had its time to finish."""
+        """Whether the work in flight has had its time to finish."""
         return self.reason is not None and time.monotonic() - self._since_s > GRACE_S

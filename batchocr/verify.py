@@ -24,12 +24,12 @@ Problem = Literal["missing", "stale", "duplicate", "failed", "surplus", "setting
 
 _WORKER_BYTES = 2 * 2**30
 _WAIT_S = 1.0
-"""Between two looks at whether a worker is lost."""
+"""Between two checks for a lost worker."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that is not as it should be. page_index: None where it is about a whole document or table."""
+    """Something that is not as it should be. page_index: None if it is about a whole document or table."""
 
     problem: Problem
     where: str
@@ -43,7 +43,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """What a table says of a page, or of a document as a whole."""
+    """What a table says about a page, or about a document as a whole."""
 
     status: Status
     error_kind: ErrorKind | None
@@ -52,7 +52,7 @@ class _Row:
 
 @dataclass(slots=True)
 class _Rows:
-    """What the tables say of one document, which may have changed between two of its rows.
+    """What the tables say about one document, which may have changed between the reading of two rows.
 
     by_page: None is the document as a whole. page_counts: by doc_id.
     """
@@ -61,12 +61,12 @@ class _Rows:
     page_counts: dict[str | None, int] = field(default_factory=dict)
 
     def page_count(self, doc_id: str | None) -> int | None:
-        """The pages of the file with this hash; where no row is of it, those of another version; None if none knows."""
+        """How many pages the file with this hash has; if no row has the hash, another version; None if no row says."""
         return self.page_counts.get(doc_id, max(self.page_counts.values(), default=None))
 
 
 class Verifier:
-    """Compares tables with inputs. num_items: rows that there should be, once all findings were taken."""
+    """Compares tables with inputs. num_items: how many rows there should be, once all findings have been taken."""
 
     def __init__(self, outs: Sequence[Path], config: Config) -> None:
         self.num_items = 0
@@ -76,8 +76,8 @@ class Verifier:
         self._rows: dict[str, _Rows] = {}
 
     def findings(self, documents: Iterable[Document], model_fingerprint: str | None) -> Iterator[Finding]:
-        """Yield what is wrong, table by table, then document by document. model_fingerprint: of the model there should
-        be. Reads every document to its end, for its hash. Raises OutputError, OutputMismatchError."""
+        """Yield what is wrong, table by table, then document by document. model_fingerprint: that of the expected
+        model. Reads documents in full, to hash them. Raises OutputError, OutputMismatchError."""
         yield from self._check_settings(model_fingerprint)
         for out in self._outs:
             for row in table_for(out).read_rows(out):
@@ -113,7 +113,7 @@ class Verifier:
             rows.page_counts[row.doc_id] = row.page_count
 
     def _check_absent(self, document: Document, source: str, counter: _PageCounter) -> Iterator[Finding]:
-        """A document without any row: as it should be only where it has none of the pages asked for."""
+        """Check a document without rows: that is right only if it has none of the pages asked for."""
         message = "has no row"
         if self._spec and document.error_kind is None:
             page_count = counter.count(document.path)
@@ -139,7 +139,7 @@ class Verifier:
             yield Finding("surplus", source, page_index, "has a row that should not be there")
 
     def _wanted(self, rows: _Rows, doc_id: str | None) -> Sequence[int | None]:
-        """The rows there should be: one a page, or one for a document of which no row knows the pages."""
+        """The rows there should be: one per page, or one for a document whose page count is in no row."""
         page_count = rows.page_count(doc_id)
         if not page_count:
             return [None]
@@ -147,15 +147,15 @@ class Verifier:
 
 
 class _PageCounter:
-    """Counts the pages of documents of which no row knows them: in a worker process, as whatever opens a document may
-    crash or hang. The worker starts when it is first needed."""
+    """Counts the pages of documents whose page count is in no row: in a worker process, as opening a document may crash
+    or hang. The worker starts when it is first needed."""
 
     def __init__(self, config: Config) -> None:
         self._config = config
         self._pool: WorkerPool | None = None
 
     def count(self, path: str) -> int | None:
-        """The pages that a document says it has; None where it cannot be opened. Raises BatchOcrError."""
+        """How many pages a document claims to have; None if it cannot be opened. Raises BatchOcrError."""
         if self._pool is None:
             self._pool = WorkerPool(1, Setup.of(self._config, _WORKER_BYTES))
         self._pool.workers[0].send(OpenDocument(0, path))
@@ -174,7 +174,7 @@ class _PageCounter:
 
 
 def _current_doc_id(document: Document) -> tuple[str | None, str | None]:
-    """The hash of the file as it is now; or None, and why it cannot be read."""
+    """The hash of the file as it is now; or None, and why the file cannot be read."""
     if document.error_kind is not None:
         return None, document.error_message
     try:
@@ -184,8 +184,8 @@ def _current_doc_id(document: Document) -> tuple[str | None, str | None]:
 
 
 def _stale(source: str, rows: _Rows, doc_id: str | None, problem: str | None) -> Iterator[Finding]:
-    """What was not read from the file as it is now: the document in one line, or some pages in one each. A row without
-    a doc_id says itself that the file could not be read."""
+    """What was not read from the file as it is now: one finding for the document, or one for each of some pages. A row
+    without a doc_id already says that the file could not be read."""
     known = [page_index for page_index, row in rows.by_page.items() if row.doc_id is not None]
     stale = [page_index for page_index in known if rows.by_page[page_index].doc_id != doc_id]
     if stale and problem is not None:
@@ -198,7 +198,7 @@ def _stale(source: str, rows: _Rows, doc_id: str | None, problem: str | None) ->
 
 
 def find_tables(pattern: str) -> list[Path]:
-    """The tables that a path or glob names, in order. Raises OutputError where there is none."""
+    """The tables that a path or glob names, in order. Raises OutputError if there is none."""
     paths = [Path(pattern)] if Path(pattern).exists() else [Path(name) for name in sorted(glob.glob(pattern))]
     if not paths:
         raise OutputError(f"there is no table {pattern}: was the run finished? `batchocr run` builds it at its end")
@@ -206,7 +206,7 @@ def find_tables(pattern: str) -> list[Path]:
 
 
 def read_facts(out: Path) -> RunFacts:
-    """The facts of the run that wrote a table. Raises OutputMismatchError where it is not one of ours."""
+    """The facts of the run that wrote a table. Raises OutputMismatchError if it is not one of ours."""
     facts = table_for(out).read_facts(out)
     if facts is None:
         raise OutputMismatchError(f"{out} is not a table that batchocr wrote")

@@ -1,4 +1,4 @@
-"""Globs and folders, of which links must not lead out: what matches, in natural order."""
+"""Globs and folders: what matches, in natural order, and which links lead out of them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WILDCARD = re.compile(r"[*?[]")
 
 
 class Bounds:
-    """A folder that links must not lead out of, unless they may. Keeps those that do, for one warning."""
+    """A folder that links must not lead out of, unless they may. Collects those that do, for one warning."""
 
     def __init__(self, folder: str, follow_symlinks: bool) -> None:
         self._folder = folder
@@ -28,14 +28,14 @@ class Bounds:
         return bool(self._outside)
 
     def allow(self, path: str) -> bool:
-        """Say whether what lies at `path` may be looked at."""
+        """Return whether what is at `path` may be looked at."""
         if self._follow_symlinks or os.path.commonpath((os.path.realpath(path), self._real)) == self._real:
             return True
         self._outside.add(path)
         return False
 
     def warn(self) -> None:
-        """Tell of the links that were not followed, if there were any."""
+        """Log a warning about links that were not followed, if there are any."""
         if self._outside:
             logger.warning(
                 "%s: not followed, since they lead out of it: %d links, such as %s; --follow-symlinks follows them",
@@ -48,8 +48,8 @@ class Bounds:
 def paths_matching(folder: str, pattern: str, bounds: Bounds) -> Iterator[str]:
     """Yield the paths below a folder that `glob.glob(recursive=True)` finds, and the folders that cannot be listed.
 
-    Unlike there, no folder out of bounds is entered, and each at most once for a part of the pattern, however many
-    links lead to it: loops of links, followed, would make for exponentially many paths.
+    Unlike glob, it enters no folder that is out of bounds, and each folder at most once per part of the pattern,
+    however many links lead to it: following loops of links would yield exponentially many paths.
     """
     parts = [*filter(None, pattern.split("/")), *([""] if pattern.endswith("/") else [])]
     visited: set[tuple[str, int]] = set()
@@ -71,7 +71,7 @@ def paths_matching(folder: str, pattern: str, bounds: Bounds) -> Iterator[str]:
 
 
 def _match_part(folder: str, parts: Sequence[str], index: int) -> list[tuple[str, int]]:
-    """Return what the next part of a pattern matches in a folder, each with how many parts are matched by then.
+    """Return what the next part of a pattern matches in a folder, each match with the number of parts matched by then.
 
     Raises OSError.
     """
@@ -96,6 +96,6 @@ def is_folder(item: os.DirEntry[str]) -> bool:
 
 
 def natural_key(name: str) -> tuple[list[str | int], str]:
-    """Order `page2` before `page10`; the name itself decides between `page2` and `page02`."""
-    parts = re.split("([0-9]+)", name)  # text and numbers take turns, so that like is compared with like
+    """A sort key: `page2` comes before `page10`; the name itself decides between `page2` and `page02`."""
+    parts = re.split("([0-9]+)", name)  # text and numbers alternate, so that like is compared with like
     return [int(part) if i % 2 else part for i, part in enumerate(parts)], name

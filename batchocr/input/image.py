@@ -1,4 +1,4 @@
-"""Image files as pages, through Pillow: a page for each frame of a TIFF, GIF or WebP, one for any other."""
+"""Image files as pages, through Pillow: one page per frame of a TIFF, GIF or WebP, one page for any other format."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SIGNATURES = (
     *(b"GIF87a", b"GIF89a"),
     b"icns",
     b"BM",
-    *(size.to_bytes(4, "little") for size in (12, 40, 52, 56, 64, 108, 124)),  # DIB: no mark, but few sizes of header
+    *(size.to_bytes(4, "little") for size in (12, 40, 52, 56, 64, 108, 124)),  # DIB: no signature, but few header sizes
     *(b"P%d%c" % (kind, space) for kind in range(1, 7) for space in b" \t\r\n"),  # PBM, PGM, PPM
 )
 
@@ -36,7 +36,7 @@ _DECODING_ERRORS = (
     *(OSError, SyntaxError, ValueError, TypeError, EOFError, ArithmeticError, LookupError, NotImplementedError),
     *(struct.error, zlib.error),
 )
-"""What Pillow's decoders raise on bad bytes; what they do not mean to raise, such as TypeError, is there too."""
+"""What Pillow's decoders raise on bad bytes, including what they do not raise on purpose, such as TypeError."""
 
 _UPRIGHT: dict[object, Image.Transpose] = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -51,7 +51,7 @@ _UPRIGHT: dict[object, Image.Transpose] = {
 
 
 class ImageDocument:
-    """An image file. Its file is open between pages only where there are several."""
+    """An image file. It is kept open between pages only if it has several."""
 
     def __init__(self, path: str, *, page_count: int, max_edge: int) -> None:
         self._path = path
@@ -60,7 +60,7 @@ class ImageDocument:
         self.page_count = page_count
 
     def render(self, page_index: int) -> Page:
-        """Return the frame upright, in RGB, transparent parts on white."""
+        """Return the frame upright, in RGB, with transparent parts on white."""
         with _refusals_of(f"page {page_index + 1}"), ExitStack() as closing:
             image, self._image = self._image or _open(self._path), None
             closing.callback(image.close)
@@ -70,7 +70,7 @@ class ImageDocument:
             pixels = _shrink(_to_eight_bits(image), self._max_edge)
             page = Page(image=_upright(_on_white(pixels), _orientation(image)), dpi=None)
             if self.page_count > 1:
-                self._image = image  # after a failure its state is unknown: it is closed, and opened anew
+                self._image = image  # after a failure its state is unknown: it is closed and reopened
                 closing.pop_all()
         return page
 
@@ -81,12 +81,12 @@ class ImageDocument:
 
 
 def begins_like_an_image(head: bytes) -> bool:
-    """Say whether the first bytes of a file are those of a format read here."""
+    """Return whether the first bytes of a file are those of a format read here."""
     return head.startswith(_SIGNATURES) or (head.startswith(b"RIFF") and head[8:12] == b"WEBP")
 
 
 def open_image(path: str, *, max_edge: int) -> ImageDocument:
-    """Return the image file at `path`, its pages to be reduced to `max_edge` px on their long side.
+    """Return the image file at `path`, its pages to be reduced to at most `max_edge` px on their long side.
 
     Raises DamagedError, TooLargeError, UnreadableError, PageOutOfMemoryError.
     """
@@ -102,7 +102,7 @@ def _open(path: str) -> ImageFile.ImageFile:
 def _count_pages(image: ImageFile.ImageFile) -> int:
     """Return the number of frames that are pages.
 
-    Further frames of a JPEG are previews and gain maps; those of an APNG are only claimed, up to two billion.
+    Extra frames of a JPEG are previews and gain maps; those of an APNG are only claimed, up to two billion.
     """
     if image.format == "TIFF":
         return _count_directories(image)
@@ -112,7 +112,7 @@ def _count_pages(image: ImageFile.ImageFile) -> int:
 
 
 def _count_directories(tiff: ImageFile.ImageFile) -> int:
-    """Return the number of images in a TIFF, those that cannot be decoded included: they fail as pages."""
+    """Return the number of images in a TIFF, including those that cannot be decoded: these fail as pages."""
     count = 0
     while True:
         try:
@@ -120,34 +120,34 @@ def _count_directories(tiff: ImageFile.ImageFile) -> int:
         except EOFError:
             return count
         except (*_DECODING_ERRORS, Image.DecompressionBombError):
-            if tiff.tell() < count:  # the chain of images is broken, not just the one it led to
+            if tiff.tell() < count:  # the chain of images is broken, not just this image
                 return count + 1
         count += 1
 
 
 def _to_eight_bits(image: Image.Image) -> Image.Image:
-    """Return the image in mode L, RGB or RGBA; RGBA only where something is transparent."""
+    """Return the image in mode L, RGB or RGBA; RGBA only if something is transparent."""
     if image.mode == "F" or image.mode.startswith("I"):
         return _narrow(image)
     mode = "RGBA" if image.has_transparency_data else "L" if image.mode in ("1", "L") else "RGB"
-    return image if image.mode == mode else image.convert(mode)  # convert would copy: gigabytes, for the largest
+    return image if image.mode == mode else image.convert(mode)  # convert would copy: gigabytes for the largest images
 
 
 def _narrow(image: Image.Image) -> Image.Image:
-    """Return grey levels of more than 8 bits in mode L.
+    """Return an image with more than 8 bits of grey in mode L.
 
-    16 bits lose their low byte, as in a viewer; if no more than 12 are in use, they are what a 12-bit scanner wrote.
-    Other ranges say nothing about what is white: the darkest level becomes 0, the brightest 255.
+    16-bit levels lose their low byte, as in a viewer; if no more than 12 bits are in use, a 12-bit scanner wrote them.
+    Other ranges do not tell what is white: the darkest level becomes 0, the brightest 255.
     """
     wide = image if image.mode == "F" else image.convert("I")
-    darkest, brightest = cast(tuple[float, float], wide.getextrema())  # of a mode with one band
+    darkest, brightest = cast(tuple[float, float], wide.getextrema())  # the mode has one band
     if image.mode.startswith("I;16") or image.format == "PPM":
         scale, offset = (1 / 16 if brightest < 4096 else 1 / 256), 0.0
     else:
         scale = 255 / (brightest - darkest) if brightest > darkest else 0.0
         offset = 0.5 - darkest * scale
     grey = wide.point(lambda level: level * scale + offset).convert("L")
-    grey.info.pop("transparency", None)  # a level on the old scale
+    grey.info.pop("transparency", None)  # it is on the old scale
     return grey
 
 
@@ -172,18 +172,18 @@ def _upright(image: Image.Image, orientation: object) -> Image.Image:
 
 
 def _orientation(image: Image.Image) -> object:
-    """Return the EXIF orientation of a loaded image; None where there is none (Pillow turns TIFFs itself)."""
+    """Return the EXIF orientation of a loaded image; None if there is none (Pillow rotates TIFFs itself)."""
     try:
         return image.getexif().get(ExifTags.Base.Orientation)
-    except _DECODING_ERRORS:  # the pixels are sound all the same
+    except _DECODING_ERRORS:  # the pixels are sound nonetheless
         return None
 
 
 @contextmanager
 def _refusals_of(what: str) -> Iterator[None]:
-    """Turn what Pillow says against a file or a frame into a PageError, and its warnings into nothing.
+    """Turn Pillow's errors about a file or a frame into a PageError, and suppress its warnings.
 
-    Pillow warns of an image above 89 million px and refuses one of twice that; only the second is a limit here.
+    Pillow warns about an image above 89 million px and refuses one above twice that; only the second is a limit here.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

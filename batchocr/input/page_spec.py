@@ -13,12 +13,12 @@ _PART = re.compile(f"{_PAGE}(?:-{_PAGE})?")
 
 @dataclass(frozen=True, slots=True)
 class PageSpec:
-    """Ranges of pages, both ends included. An end counts from 1 at the first page, or from -1 at the last."""
+    """Ranges of pages, both ends included. An end is counted from 1 at the first page, or from -1 at the last."""
 
     ranges: tuple[tuple[int, int], ...]
 
     def pages(self, page_count: int) -> list[int]:
-        """Return the 0-based indices of the pages meant, ascending, each once; those that do not exist are left out."""
+        """Return the 0-based indices of these pages, ascending, each once; those that do not exist are left out."""
         chosen: set[int] = set()
         for first, last in self.ranges:
             start = _index(first, page_count)

@@ -1,7 +1,7 @@
 """PDF pages as pixels, through PyMuPDF.
 
-MuPDF reads nothing but the file it is given: content that lies in other files (`/F` of a stream, reference XObjects),
-URLs, missing fonts and JavaScript made it open no file and no socket when traced (PyMuPDF 1.28.2).
+MuPDF reads nothing but the file it is given: when traced, it opened no file and no socket for content in other files
+(`/F` of a stream, reference XObjects), URLs, missing fonts or JavaScript (PyMuPDF 1.28.2).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from PIL import Image
 from batchocr.data import Page
 from batchocr.errors import DamagedError, EncryptedError, PageOutOfMemoryError, UnsupportedError
 
-# A broken PDF is a row with a reason; what MuPDF prints beside it would go between the run's own lines.
+# A broken PDF becomes a row with a reason; what MuPDF prints as well would end up among the run's own lines.
 pymupdf.TOOLS.mupdf_display_errors(False)
 pymupdf.TOOLS.mupdf_display_warnings(False)
 
@@ -29,14 +29,14 @@ and the C++ side's), and ValueError for a page that the document claims but does
 
 
 _MAX_MISSING_PAGES = 100
-"""Of the pages at its end that a document claims but does not have, so many get a row that says so."""
+"""If a document claims pages beyond its last real one, at most this many of them get a row that says so."""
 
 _OUT_OF_MEMORY = re.compile(
     r"\b[cm]alloc\b.* failed|(not enough|insufficient|out of) memory|failed to allocate|exceeds system limits",
     re.IGNORECASE,
 )
-"""What MuPDF and the libraries in it say of an allocation that failed. There is no error class for it; and where it was
-an image that could not be decoded, only a warning, and a page without the image."""
+"""What MuPDF and its bundled libraries say about a failed allocation. There is no error class for it; and if it kept an
+image from being decoded, there is only a warning, and a page without the image."""
 
 
 class PdfDocument:
@@ -82,18 +82,18 @@ def open_pdf(path: str, *, password: str | None, dpi: int, max_edge: int) -> Pdf
 
 
 def _load(path: str) -> pymupdf.Document:
-    """`filetype` settles what MuPDF cannot tell from the content; it still opens HTML or SVG as what they are."""
+    """Open the file. `filetype` decides what MuPDF cannot tell from the content; it still opens HTML or SVG as such."""
     try:
         path.encode()
     except UnicodeEncodeError:
-        # MuPDF takes names in UTF-8 only. A descriptor has a name in ASCII, whatever bytes are in the file's own.
+        # MuPDF takes only names in UTF-8. A descriptor's name is ASCII, whatever bytes the file's own name has.
         with open(path, "rb") as file:
             return pymupdf.open(f"/dev/fd/{file.fileno()}", filetype="pdf")
     return pymupdf.open(path, filetype="pdf")
 
 
 def _unlock(document: pymupdf.Document, password: str | None) -> None:
-    """A PDF that the empty password opens is unlocked already."""
+    """A PDF that the empty password opens is already unlocked."""
     if not document.needs_pass:
         return
     if password is None:
@@ -103,7 +103,7 @@ def _unlock(document: pymupdf.Document, password: str | None) -> None:
 
 
 def _count_pages(document: pymupdf.Document) -> int:
-    """How many pages the document claims to have, without most of those that are not there: a small file can claim
+    """How many pages the document claims to have, without most of those that do not exist: a small file can claim
     hundreds of thousands."""
     claimed = int(document.page_count)
     if claimed <= _MAX_MISSING_PAGES or _has_page(document, claimed - 1):
@@ -121,7 +121,7 @@ def _has_page(document: pymupdf.Document, page_index: int) -> bool:
 
 @contextmanager
 def _refusals_of(what: str) -> Iterator[None]:
-    """Turn what PyMuPDF says against a document or a page into a PageError."""
+    """Turn PyMuPDF's errors about a document or a page into a PageError."""
     try:
         yield
         if (failure := _OUT_OF_MEMORY.search(pymupdf.TOOLS.mupdf_warnings())) is not None:
@@ -134,7 +134,7 @@ def _refusals_of(what: str) -> Iterator[None]:
             raise PageOutOfMemoryError(f"{what} needs more memory than there is: {reason}") from error
         raise DamagedError(f"{what} is damaged: {reason}") from error
     finally:
-        pymupdf.TOOLS.reset_mupdf_warnings()  # PyMuPDF keeps every one of them, and a worker lives long
+        pymupdf.TOOLS.reset_mupdf_warnings()  # PyMuPDF keeps them all, and a worker lives long
 
 
 def _reason(error: BaseException) -> str:

@@ -16,16 +16,16 @@ from batchocr.input.image import FORMAT_NAMES, begins_like_an_image, open_image
 from batchocr.input.pdf import PdfDocument, open_pdf
 
 MAX_EDGE = 3500
-"""px; the long side of a page, at most. As MinerU renders."""
+"""The maximum long side of a page, in px, as in MinerU."""
 
 _HEAD_BYTES = 1024
-"""Readers accept a PDF header anywhere in here (PDF 1.7, appendix H.3, note 13)."""
+"""Readers accept a PDF header anywhere within these first bytes (PDF 1.7, appendix H.3, note 13)."""
 
 
 class OpenedDocument(Protocol):
-    """A document whose pages can be rendered, in any order and again; a page that fails leaves the others as they were.
+    """A document whose pages can be rendered in any order and repeatedly; a page that fails does not affect the others.
 
-    page_count: as the document says; what it says can be wrong, and a page that is not there fails when rendered.
+    page_count: as the document claims, which can be wrong; a page that does not exist fails when it is rendered.
     """
 
     page_count: int
@@ -35,12 +35,12 @@ class OpenedDocument(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         ...
 
 
 def open_document(path: str, *, password: str | None, dpi: int) -> OpenedDocument:
-    """Return the document at `path`, whatever its name says it is. Raises PageError.
+    """Return the document at `path`, whatever its name suggests. Raises PageError.
 
     password, dpi: for PDFs; an image is taken as it is.
     """
@@ -60,7 +60,7 @@ def open_document(path: str, *, password: str | None, dpi: int) -> OpenedDocumen
 
 
 def fingerprint(path: str) -> tuple[str, int, int]:
-    """Return the file's sha256 (hex), and from before it was read its size in bytes and its mtime in ns.
+    """Return the file's SHA-256 (hex), and its size in bytes and mtime in ns from before it was read.
 
     Raises PageError.
     """
@@ -75,7 +75,7 @@ def _open_pdf(path: str, password: str | None, dpi: int) -> PdfDocument:
 
 
 def _open_pdf_without_header(path: str, password: str | None, dpi: int) -> PdfDocument:
-    """MuPDF repairs some of these; where it cannot, nothing but the name ever spoke for a PDF."""
+    """MuPDF can repair some of these; if it cannot, only the name ever suggested a PDF."""
     try:
         return _open_pdf(path, password, dpi)
     except DamagedError as error:
@@ -84,9 +84,9 @@ def _open_pdf_without_header(path: str, password: str | None, dpi: int) -> PdfDo
 
 @contextmanager
 def _reading(path: str) -> Iterator[BufferedReader]:
-    """Open the file. What the system has against opening or reading it becomes a PageError."""
+    """Open the file. The system's errors on opening or reading it become a PageError."""
     try:
-        if not stat.S_ISREG(os.stat(path).st_mode):  # to open a pipe would be to wait for its writer
+        if not stat.S_ISREG(os.stat(path).st_mode):  # opening a pipe would wait for its writer
             raise UnreadableError("it is a folder or a device, not a file")
         with open(path, "rb") as file:
             yield file

@@ -1,9 +1,9 @@
 """From what the user named to the documents to read.
 
-An INPUT is a file, a folder, a glob, `@list.txt` (one path a line) or `-` (paths on stdin). Nothing is opened here but
-lists: whether a file is a document shows when a worker opens it. What is missing or may not be read is a Document too,
-so that it becomes a row. A link that is an INPUT itself is followed; one found in a folder, or by a glob, only where it
-stays in that folder, or in the one where the glob begins.
+An INPUT is a file, a folder, a glob, `@list.txt` (one path per line) or `-` (paths on stdin). Only lists are opened
+here: whether a file is a document turns out when a worker opens it. Whatever is missing or cannot be read is a Document
+too, so that it becomes a row. A link that is itself an INPUT is followed; one found in a folder or by a glob is
+followed only if it stays in that folder, or in the one where the glob begins.
 """
 
 from __future__ import annotations
@@ -28,17 +28,18 @@ SUFFIXES = (
     *(".pdf", ".png", ".jpg", ".jpeg", ".jfif", ".webp", ".bmp", ".dib", ".jp2", ".j2k", ".jpx"),
     *(".tif", ".tiff", ".gif", ".icns", ".pnm", ".ppm", ".pgm", ".pbm"),
 )
-"""What counts as a document in a folder. A file that is named itself is read whatever its suffix."""
+"""What counts as a document in a folder. A file that is itself an INPUT is read whatever its suffix."""
 
 _MAX_NAMED = 10
-"""Inputs and problems that an error message spells out."""
+"""How many inputs and problems an error message spells out."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
     """A Document without its final `source`.
 
-    real: the path without links, by which a file is known again. names: what `source` can be, the preferred first.
+    real: the path with links resolved, by which a file is recognised. names: what `source` can be, the preferred one
+    first.
     """
 
     path: str
@@ -66,8 +67,8 @@ def find_documents(
 ) -> list[Document]:
     """Return the documents that `inputs` name: in that order, folders in natural order, each file once.
 
-    stdin: where the paths of the INPUT `-` are read. follow_symlinks: also those that lead out of a folder or a glob.
-    shard: only the documents of one part of many, (index from 1, count).
+    stdin: where the paths for the INPUT `-` are read from. follow_symlinks: also follow links that lead out of a folder
+    or a glob. shard: return only the documents of one shard, (index from 1, count).
     Raises NoInputError if there is nothing that could be read.
     """
     found = (candidate for text in inputs for candidate in _expand(text, stdin, follow_symlinks))
@@ -82,7 +83,7 @@ def find_documents(
 
 
 def in_shard(document: Document, index: int, count: int) -> bool:
-    """Say whether `document` belongs to shard `index` (from 1) of `count`: the same on every machine, in every run."""
+    """Return whether `document` is in shard `index` (from 1) of `count`: the same on every machine, in every run."""
     digest = hashlib.sha256(document.source.encode()).digest()
     return int.from_bytes(digest[:8], "big") % count == index - 1
 
@@ -103,7 +104,7 @@ def _read_stdin(stdin: TextIO | None, follow_symlinks: bool) -> Iterator[_Candid
     if stdin is None:
         yield _failed("-", "unreadable", "there is no stdin to read paths from")
     elif isinstance(stdin, io.TextIOWrapper):
-        # Its own decoding refuses names that are no text.
+        # Its own decoding refuses names that are not text.
         yield from _look_at_lines(os.fsdecode(stdin.buffer.read()), follow_symlinks)
     else:
         yield from _look_at_lines(stdin.read(), follow_symlinks)
@@ -142,7 +143,7 @@ def _look_at_lines(text: str, follow_symlinks: bool) -> Iterator[_Candidate]:
 
 
 def _look_at(path: str, follow_symlinks: bool) -> Iterator[_Candidate]:
-    """Yield the file at `path`, or the documents in the folder that it is."""
+    """Yield the file at `path`, or the documents in it if it is a folder."""
     if os.path.isdir(path):
         bounds = Bounds(path, follow_symlinks)
         yield from _walk(path, bounds, set())
@@ -164,7 +165,7 @@ def _look_at_file(path: str, names: tuple[str, str]) -> _Candidate:
 def _walk(root: str, bounds: Bounds, visited: set[str]) -> Iterator[_Candidate]:
     """Yield the documents in a folder and the folders below it, in natural order.
 
-    visited: the folders that were listed before, without links; those listed now are added.
+    visited: the folders listed before, with links resolved; those listed now are added.
     """
     waiting = [_Entry(root, "", is_folder=True)]
     while waiting:
@@ -195,7 +196,7 @@ def _list_folder(folder: _Entry) -> list[_Entry]:
 
 
 def _first_of_each(candidates: Iterable[_Candidate]) -> Iterator[_Candidate]:
-    """Yield each file where it is met first. Hard links and copies are files of their own."""
+    """Yield each file the first time it is found. Hard links and copies count as separate files."""
     first: dict[str, str] = {}
     for candidate in candidates:
         if candidate.real in first:
@@ -206,7 +207,7 @@ def _first_of_each(candidates: Iterable[_Candidate]) -> Iterator[_Candidate]:
 
 
 def _choose_names(candidates: Sequence[_Candidate]) -> list[str]:
-    """Return for each the first of its names that no other one goes by."""
+    """Return for each candidate the first of its names that no other one has."""
     choices = [(*candidate.names, _as_unique_text(candidate.real)) for candidate in candidates]
     levels = [0] * len(choices)
     while True:
@@ -220,7 +221,7 @@ def _choose_names(candidates: Sequence[_Candidate]) -> list[str]:
 
 
 def _names(path: str, relative: str = "") -> tuple[str, str]:
-    """Return the names a file goes by, the preferred first: from its INPUT folder `path` on, and with that folder."""
+    """Return a file's possible names, the preferred one first: relative to its INPUT folder `path`, and with it."""
     whole = _as_text(PurePath(path, relative).as_posix())
     return _as_text(PurePath(relative).as_posix()) if relative else whole, whole
 
@@ -243,10 +244,10 @@ def _because(error: OSError | ValueError) -> str:
 
 
 def _as_text(path: str) -> str:
-    """Return `path` as valid Unicode: bytes of it that are no text are written as escapes."""
+    """Return `path` as valid Unicode: bytes that are not text are written as escapes."""
     return path.encode("utf-8", "backslashreplace").decode()
 
 
 def _as_unique_text(path: str) -> str:
-    """As `_as_text`, and never the same for two paths: a backslash of the path itself is doubled."""
+    """Like `_as_text`, but never the same for two paths: a backslash in the path itself is doubled."""
     return _as_text(path.replace("\\", "\\\\"))

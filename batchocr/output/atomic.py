@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all, and what to say when one cannot be written."""
+"""Files that exist whole or not at all, and what to say when one cannot be written."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from batchocr.errors import OutputError
 
 @contextmanager
 def atomic_file(path: Path) -> Iterator[BinaryIO]:
-    """Yield a file beside `path` that takes its place, on disk for good, when the block ends well.
+    """Yield a file next to `path` that replaces it, durably on disk, when the block succeeds.
 
-    Its name is fixed (`<name>.tmp`), so that what a killed run left behind is overwritten by the next.
+    Its name is fixed (`<name>.tmp`), so that what a killed run left behind is overwritten by the next one.
     Raises OutputError; whatever is raised, the file at `path` stays as it was.
     """
     temporary = path.with_name(path.name + ".tmp")
@@ -34,7 +34,7 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Turn an OSError inside the block into an OutputError that says what stands in the way of `path`."""
+    """Turn an OSError inside the block into an OutputError that says why `path` cannot be written."""
     try:
         yield
     except OSError as error:
@@ -58,7 +58,7 @@ def _reason(path: Path, error: OSError) -> str:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Put the folder's list of names on disk: without it, a power loss may bring the replaced file back."""
+    """Sync the folder's list of names to disk: without this, a power loss may bring the replaced file back."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

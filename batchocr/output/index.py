@@ -1,4 +1,4 @@
-"""What the journal remembers of each row while a run lasts: its state and where its line lies, not its text."""
+"""What the journal remembers about each row during a run: its state and where its line is, not its text."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from batchocr.data import Status
 class IndexedRow:
     """A row of the journal without its text.
 
-    size and mtime_ns: of the file when it was read; None where the row was taken over from a table.
-    offset, length: its line in the journal, in bytes.
+    size and mtime_ns: of the file when it was read; None if unknown, as in a row copied from a table.
+    offset, length: of its line in the journal, in bytes.
     """
 
     page_index: int | None
@@ -29,7 +29,7 @@ class IndexedRow:
 
 
 class RowIndex:
-    """The rows that count, by document: for each (source, page_index) the last, but no failure after a success."""
+    """The rows that count, by document: the last for each (source, page_index), but no failure after a success."""
 
     def __init__(self) -> None:
         self._rows: dict[str, list[IndexedRow]] = {}
@@ -47,7 +47,7 @@ class RowIndex:
         return tuple(self._rows.get(source, ()))
 
     def find(self, source: str, page_index: int | None) -> IndexedRow | None:
-        """The row of a page, or of the document as a whole; None where there is none yet."""
+        """The row of a page, or of the document as a whole; None if there is none yet."""
         rows = self._rows.get(source, [])
         position = bisect_left(rows, _rank(page_index), key=_row_rank)
         if position < len(rows) and rows[position].page_index == page_index:
@@ -55,7 +55,7 @@ class RowIndex:
         return None
 
     def put(self, source: str, row: IndexedRow) -> None:
-        """Take in a later row. A failure leaves a success of the same file (`doc_id`) in its place."""
+        """Add a later row. A failure does not replace a success of the same file (`doc_id`)."""
         rows = self._rows.setdefault(source, [])
         if rows:
             row = _sharing(row, rows[-1])
@@ -75,7 +75,7 @@ def _row_rank(row: IndexedRow) -> int:
 
 
 def _sharing(row: IndexedRow, neighbour: IndexedRow) -> IndexedRow:
-    """The row with its neighbour's objects where they say the same of the file: it halves what a row holds."""
+    """The row with its neighbour's objects if they describe the same file: this halves what a row takes."""
     if (row.doc_id, row.size, row.mtime_ns) != (neighbour.doc_id, neighbour.size, neighbour.mtime_ns):
         return row
     return replace(row, doc_id=neighbour.doc_id, size=neighbour.size, mtime_ns=neighbour.mtime_ns)

@@ -1,8 +1,8 @@
-"""The checkpoint of a run: a file beside the output with a line per finished row, in order of completion.
+"""The checkpoint of a run: a file next to the output with one line per finished row, in order of completion.
 
-The first line holds the run's facts. A line is written by one call, so a run that is killed leaves at most a torn last
-line, which the next run cuts off. A failed disk can do more: a line that cannot be read before the last stops the next
-run, for it may not guess what was lost.
+The first line holds the run's facts. A line is written in one call, so a run that is killed leaves at most a torn last
+line, which the next run cuts off. A failing disk can do more: any other line that cannot be read stops the next run,
+because it must not guess what was lost.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from batchocr.output.schema import (
 from batchocr.output.table import table_for
 
 _SYNC_INTERVAL_S = 3.0
-"""A power loss costs the rows of this long at most."""
+"""A power loss costs at most the rows of this many seconds."""
 
 _HEADER_START = b'{"batchocr_version":'
 _MAX_HEADER_BYTES = 1 << 20
@@ -44,7 +44,7 @@ _MAX_HEADER_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A finished row and the file it was read from. size in bytes and mtime_ns: None where they are not known."""
+    """A finished row and the file it was read from. size (in bytes), mtime_ns: None if unknown."""
 
     result: PageResult
     size: int | None
@@ -53,7 +53,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class _RowState:
-    """The part of a PageResult that the index needs; parsing it leaves the text alone."""
+    """The part of a PageResult that the index needs; parsing it skips the text."""
 
     source: str
     page_index: int | None
@@ -75,7 +75,7 @@ _ENTRY_STATE = TypeAdapter(_EntryState)
 
 
 def journal_path(out: Path) -> Path:
-    """Where the journal of the table at `out` lies."""
+    """The path of the journal of the table at `out`."""
     return out.with_name(out.name + ".journal")
 
 
@@ -94,10 +94,10 @@ class Journal:
     def open(cls, out: Path, facts: RunFacts, *, resume: bool, overwrite: bool) -> Journal:
         """Return the journal of the table at `out`: the unfinished one, or a new one holding that table's rows.
 
-        overwrite: begin with an empty one, whatever is there; the table stays until a new one takes its place.
-        Raises OutputMismatchError where journal or table belong to other settings or are not ours, or where `resume`
-        is False and the journal is unfinished; OutputError where it cannot be written or another run holds it.
-        A journal that goes on vouches for its run: the table at `out` is looked at only when a journal begins.
+        overwrite: begin with an empty one, whatever is there; the table stays until a new one replaces it.
+        Raises OutputMismatchError if the journal or the table belongs to other settings or is not ours, or if `resume`
+        is False and the journal is unfinished; OutputError if it cannot be written or another run holds it.
+        A journal that is continued vouches for its run: the table at `out` is looked at only when a new journal begins.
         """
         path = journal_path(out)
         with writing(out), ExitStack() as undo:
@@ -120,8 +120,8 @@ class Journal:
         return journal
 
     def append(self, entry: Entry) -> None:
-        """Write the row at once. Raises OutputError, also some seconds after the file was removed or replaced; it then
-        ends as before."""
+        """Write the row at once. Raises OutputError, also some seconds after the file was removed or replaced; a write
+        that fails leaves the journal as it was."""
         entry = replace(entry, result=storable(entry.result))
         line = _to_line(entry)
         with writing(self._path):
@@ -138,11 +138,11 @@ class Journal:
                 self._sync()
 
     def rows(self, source: str) -> tuple[IndexedRow, ...]:
-        """What is known of a document's rows, by page; the document as a whole (page_index None) comes first."""
+        """What is known about a document's rows, by page; the document as a whole (page_index None) comes first."""
         return self._index.rows(storable_text(source))
 
     def count_read(self) -> int:
-        """How many pages it holds that were read."""
+        """How many of its pages were read."""
         return self._index.count_read()
 
     def sources(self) -> Collection[str]:
@@ -150,11 +150,11 @@ class Journal:
         return self._index.sources()
 
     def find(self, source: str, page_index: int | None) -> IndexedRow | None:
-        """What is known of one row; None where it is not finished."""
+        """What is known about one row; None if it is not finished."""
         return self._index.find(storable_text(source), page_index)
 
     def read(self, source: str, page_index: int | None) -> PageResult:
-        """The row itself. Raises KeyError where it is not finished, OutputError where its line cannot be read."""
+        """The row itself. Raises KeyError if it is not finished, OutputError if its line cannot be read."""
         row = self.find(source, page_index)
         if row is None:
             raise KeyError((source, page_index))
@@ -166,7 +166,7 @@ class Journal:
             raise _damaged(self._path, f"at byte {row.offset}") from error
 
     def keep(self) -> None:
-        """Leave it where it is when it is closed: it holds rows that no table has any more."""
+        """Do not delete the file on closing: it holds rows that are no longer in any table."""
         self._says_nothing_new = False
 
     def remove(self) -> None:
@@ -176,8 +176,8 @@ class Journal:
             self._file.close()
 
     def close(self) -> None:
-        """Put every row on disk and let go of the lock. A journal begun here to which nothing was added leaves no file:
-        what it holds is in the table."""
+        """Sync every row to disk and release the lock. A journal begun here to which nothing was added is deleted: its
+        rows are in the table."""
         if self._file.closed:
             return
         with writing(self._path), self._file:
@@ -194,12 +194,12 @@ class Journal:
         self.close()
 
     def _unlink(self) -> None:
-        """Delete the file, unless another took its name meanwhile."""
+        """Delete the file, unless another one has taken its name."""
         if lies_at(self._path, self._file):
             self._path.unlink(missing_ok=True)
 
     def _read_header(self) -> RunFacts | None:
-        """The facts in the first line; None where the journal is empty or was torn before the line was whole."""
+        """The facts in the first line; None if the journal is empty or was torn before that line was whole."""
         self._file.seek(0)
         with open(self._file.fileno(), "rb", closefd=False) as lines:
             line = lines.readline(_MAX_HEADER_BYTES)
@@ -209,7 +209,7 @@ class Journal:
         return facts
 
     def _begin(self, facts: RunFacts, rows: Iterable[PageResult]) -> None:
-        """Replace the journal by one that holds these rows, whole or not at all."""
+        """Replace the journal with one that holds these rows, whole or not at all."""
         with atomic_file(self._path) as fresh:
             fresh.write(facts_to_json(facts) + b"\n")
             fresh.writelines(_to_line(Entry(storable(result), size=None, mtime_ns=None)) for result in rows)
@@ -251,7 +251,7 @@ class Journal:
         self._index.put(result.source, row)
 
     def _require_in_place(self) -> None:
-        """Raise OutputError where nobody would find what is written any more."""
+        """Raise OutputError if the file is no longer at its path, where it would be found."""
         if not lies_at(self._path, self._file):
             raise OutputError(
                 f"{self._path} was removed or replaced while the run was writing it; run again to start over"
@@ -263,7 +263,7 @@ class Journal:
 
 
 def _write_whole(file: FileIO, line: bytes) -> None:
-    """One call writes it all, except where the disk fills up: the second call then raises what the first could not."""
+    """Write all of it in one call, unless the disk fills up: the second call then raises what the first could not."""
     remaining = memoryview(line)
     while remaining:
         remaining = remaining[file.write(remaining) :]
@@ -274,7 +274,7 @@ def _to_line(entry: Entry) -> bytes:
 
 
 def _rows_of_table(out: Path, facts: RunFacts) -> Iterable[PageResult]:
-    """The rows of a table that an earlier run of these settings left at `out`; none where there is no file."""
+    """The rows of a table that an earlier run of these settings left at `out`; none if there is no file."""
     table = table_for(out)
     if not out.exists():
         return ()

@@ -1,6 +1,6 @@
-"""The table as JSON Lines: UTF-8, one row a line, and nothing else in the file.
+"""The table as JSON Lines: UTF-8, one row per line, and nothing else in the file.
 
-A line of facts would give readers a row that is not a page, so they lie beside it in `<name>.meta.json`.
+A line of facts would give readers a row that is not a page, so the facts are in `<name>.meta.json` next to it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def meta_path(path: Path) -> Path:
 
 
 def write(path: Path, rows: Iterable[PageResult], facts: RunFacts) -> None:
-    """Write the rows, in their order, atomically; one row at a time is in memory. Raises OutputError."""
+    """Write the rows, in order, atomically; only one row at a time is in memory. Raises OutputError."""
     with atomic_file(path) as file:
         file.writelines(to_json(result) + b"\n" for result in rows)
     with atomic_file(meta_path(path)) as file:
@@ -28,7 +28,7 @@ def write(path: Path, rows: Iterable[PageResult], facts: RunFacts) -> None:
 
 
 def read_facts(path: Path) -> RunFacts | None:
-    """The facts of the run that wrote the file; None where it is not a table of ours."""
+    """The facts of the run that wrote the file; None if it is not a table of ours."""
     try:
         return facts_from_json(meta_path(path).read_bytes())
     except FileNotFoundError:
@@ -36,7 +36,7 @@ def read_facts(path: Path) -> RunFacts | None:
 
 
 def read_rows(path: Path) -> Iterator[PageResult]:
-    """Yield the rows of a table of ours, in their order. Raises OutputError where a line is damaged."""
+    """Yield the rows of a table of ours, in order. Raises OutputError if a line is damaged."""
     with open(path, "rb") as lines:
         for number, line in enumerate(lines, start=1):
             try:

@@ -1,4 +1,4 @@
-"""A file that one process at a time may write: locked for as long as it is open, by whoever lives."""
+"""A file that only one process at a time may write: locked for as long as a living process has it open."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from batchocr.errors import OutputError
 
 
 def open_locked(path: Path) -> FileIO:
-    """The file at `path`, made if need be, for this process alone. Raises OutputError where another run has it."""
+    """The file at `path`, created if needed, for this process alone. Raises OutputError if another run has it."""
     while True:
         with ExitStack() as undo:
             file = undo.enter_context(open(path, "a+b", buffering=0))
@@ -23,11 +23,11 @@ def open_locked(path: Path) -> FileIO:
             if lies_at(path, file):
                 undo.pop_all()
                 return file
-        # The run that held the lock has just replaced or removed its file: this was the one of that name before.
+        # The run that held the lock has just replaced or removed the file: the one opened here is no longer at `path`.
 
 
 def lies_at(path: Path, file: FileIO) -> bool:
-    """Whether the open file is still the one of that name."""
+    """Whether the open file is still the one at `path`."""
     try:
         return os.path.samestat(os.fstat(file.fileno()), os.stat(path))
     except FileNotFoundError:

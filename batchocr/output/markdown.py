@@ -13,11 +13,11 @@ _LEFT_OUT: Final = frozenset({"header", "footer", "page_number", "aside_text"})
 """What belongs to the sheet of paper, not to the text."""
 
 _HEADING_MARKS: Final = {"doc_title": "#", "title": "#", "paragraph_title": "##"}
-"""MinerU2.5 calls every heading `title`; what one page shows of a document does not tell its level."""
+"""MinerU2.5 calls every heading `title`; a single page of a document does not tell its level."""
 
 _FIGURES: Final = frozenset({"image", "chart"})
 
-# Neither crosses another opening: text with many that are never closed would take quadratic time.
+# No match crosses another opening: text with many that are never closed would take quadratic time.
 _INLINE_FORMULA: Final = re.compile(r"\\\(((?:(?!\\[()]).)+)\\\)", re.DOTALL)
 _BULLET: Final = re.compile(r"^[•●○◦▪■‣∙][ \t]*", re.MULTILINE)
 _CHINESE: Final = re.compile(r"[\u4e00-\u9fff\u3400-\u4dbf]")
@@ -28,10 +28,10 @@ _OWN_FENCES: Final = re.compile(r"```([A-Za-z0-9+#_.-]*)[ \t]*\n(.*?)\n?```", re
 def to_markdown(blocks: Sequence[Block]) -> str:
     """The text of a page in reading order; ends with one newline, or is empty.
 
-    Formulas stand in dollar signs, tables as HTML, figures as `![image](#block-3)` with the block's index in `blocks`.
-    Page headers, footers, page numbers and marginal text are left out, as is every block without content. A text that
-    continues another is joined to the last text before it, as MinerU's json2md does. Whatever the blocks hold, nothing
-    in it acts where a browser shows it: see `output/sanitize.py`.
+    Formulas are in dollar signs, tables in HTML, figures are `![image](#block-3)` with the block's index in `blocks`.
+    Page headers, footers, page numbers and marginal text are left out, as is every other block without content. A text
+    that continues another is joined to the last text before it, as in MinerU's json2md. Whatever the blocks hold,
+    nothing in the result is active in a browser: see `output/sanitize.py`.
     """
     contents = _joined_contents(blocks)
     parts = [
@@ -43,7 +43,7 @@ def to_markdown(blocks: Sequence[Block]) -> str:
 def _joined_contents(blocks: Sequence[Block]) -> list[str]:
     """What each block has to say; '' for one without content, and for a text that was joined to another.
 
-    Joined before anything is made inert: two harmless halves can make a whole that is not.
+    Texts are joined before anything is made inert: two harmless halves can make a harmful whole.
     """
     contents = [harmless_characters(block.content or "").strip() for block in blocks]
     last_text: int | None = None
@@ -60,7 +60,7 @@ def _joined_contents(blocks: Sequence[Block]) -> list[str]:
 
 
 def _part(index: int, type: str, content: str) -> str:
-    """What one block adds; '' where it adds nothing."""
+    """The Markdown of one block; '' if it adds nothing."""
     if type in _FIGURES:
         return f"![{type}](#block-{index})"
     if not content or type in _LEFT_OUT:
@@ -77,8 +77,8 @@ def _part(index: int, type: str, content: str) -> str:
 
 
 def _with_dollars(text: str) -> str:
-    r"""The text, inert, with `\( x \)` as `$x$`; no space inside the signs, where most renderers allow none."""
-    between = _INLINE_FORMULA.split(text)  # text and formulas take turns
+    r"""The text, inert, with `\( x \)` as `$x$`; no spaces inside the signs, as most renderers allow none there."""
+    between = _INLINE_FORMULA.split(text)  # text and formulas alternate
     return "".join(f"${inert_formula(part.strip())}$" if i % 2 else inert_text(part) for i, part in enumerate(between))
 
 
@@ -88,7 +88,7 @@ def _display_formula(content: str) -> str:
 
 
 def _fenced(content: str) -> str:
-    """The code between fences longer than any run of backticks in it. Fences that the model set itself are set anew:
+    """The code between fences longer than any run of backticks in it. Fences that the model wrote itself are replaced:
     they may end before the code does."""
     own = _OWN_FENCES.fullmatch(content)
     language, code = own.groups() if own else ("", content)

@@ -18,7 +18,7 @@ ROW_GROUP_PAGES = 256
 
 
 def write(path: Path, rows: Iterable[PageResult], facts: RunFacts) -> None:
-    """Write the rows, in their order, atomically; one row group at a time is in memory. Raises OutputError."""
+    """Write the rows, in order, atomically; only one row group at a time is in memory. Raises OutputError."""
     schema = PAGE_SCHEMA.with_metadata(encode_facts(facts))
     remaining = iter(rows)
     with atomic_file(path) as file, pq.ParquetWriter(file, schema, compression="zstd") as writer:
@@ -27,7 +27,7 @@ def write(path: Path, rows: Iterable[PageResult], facts: RunFacts) -> None:
 
 
 def read_facts(path: Path) -> RunFacts | None:
-    """The facts of the run that wrote the file; None where it is not a table of ours."""
+    """The facts of the run that wrote the file; None if it is not a table of ours."""
     with open(path, "rb") as file:
         try:
             metadata = pq.read_schema(file).metadata or {}
@@ -37,7 +37,7 @@ def read_facts(path: Path) -> RunFacts | None:
 
 
 def read_rows(path: Path) -> Iterator[PageResult]:
-    """Yield the rows of a table of ours, in their order. Raises OutputError where the file is damaged."""
+    """Yield the rows of a table of ours, in order. Raises OutputError if the file is damaged."""
     try:
         with pq.ParquetFile(path) as file:
             for batch in file.iter_batches(batch_size=ROW_GROUP_PAGES):

@@ -1,6 +1,6 @@
-"""What the table says: its columns, its rows and the facts of the run that wrote it.
+"""What a table contains: its columns, its rows and the facts of the run that wrote it.
 
-Every format writes the fields of PageResult, in their order, and every one carries the same RunFacts.
+Every format writes the fields of PageResult, in order, and carries the same RunFacts.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _PREFIX = "batchocr."
 BLOCK_TYPE = pa.struct(
     [
         pa.field("type", pa.string(), nullable=False),
-        # Not a fixed-size list: readers differ in what they make of one inside a struct.
+        # Not a fixed-size list: readers differ in how they handle one inside a struct.
         pa.field("bbox", pa.list_(pa.float64()), nullable=False),
         pa.field("angle", pa.int64()),
         pa.field("content", pa.string()),
@@ -85,7 +85,7 @@ def encode_facts(facts: RunFacts) -> dict[str, str]:
 
 
 def decode_facts(metadata: Mapping[str, str]) -> RunFacts | None:
-    """The facts in a file's metadata; None where they are not there, or not all."""
+    """The facts in a file's metadata; None if they are missing or incomplete."""
     values: dict[str, Any] = {
         name.removeprefix(_PREFIX): value for name, value in metadata.items() if name.startswith(_PREFIX)
     }
@@ -101,7 +101,7 @@ def facts_to_json(facts: RunFacts) -> bytes:
 
 
 def facts_from_json(line: bytes) -> RunFacts | None:
-    """The facts in a JSON object; None where it holds something else."""
+    """The facts in a JSON object; None if it holds something else."""
     try:
         return _FACTS.validate_json(line)
     except ValidationError:
@@ -109,7 +109,7 @@ def facts_from_json(line: bytes) -> RunFacts | None:
 
 
 def require_same_settings(path: Path, found: RunFacts, facts: RunFacts) -> None:
-    """Raise OutputMismatchError, naming what differs, where the rows at `path` would not fit beside this run's."""
+    """Raise OutputMismatchError, naming what differs, if the rows at `path` would not fit with this run's."""
     if (found.settings_fingerprint, found.schema_version) == (facts.settings_fingerprint, facts.schema_version):
         return
     there, here = _spelt_out(found), _spelt_out(facts)
@@ -141,7 +141,7 @@ def to_row(result: PageResult) -> dict[str, Any]:
 
 
 def from_row(row: Mapping[str, Any]) -> PageResult:
-    """The result in a row of PAGE_SCHEMA. Raises ValueError where the row is not one."""
+    """The result in a row of PAGE_SCHEMA. Raises ValueError if the row is not one."""
     return _PAGE.validate_python(row)
 
 
@@ -151,17 +151,17 @@ def to_json(result: PageResult) -> bytes:
 
 
 def from_json(line: bytes) -> PageResult:
-    """The result in a JSON object. Raises ValueError where it holds something else."""
+    """The result in a JSON object. Raises ValueError if it holds something else."""
     return _PAGE.validate_json(line)
 
 
 def storable_text(text: str) -> str:
-    r"""The text as UTF-8 can hold it: lone surrogates, as in odd file names, are spelt out (`\udce9`)."""
+    r"""The text in a form that UTF-8 can hold: lone surrogates, as in odd file names, are escaped (`\udce9`)."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def storable(result: PageResult) -> PageResult:
-    """The result as every format can hold it: text that is UTF-8, and None for a probability that is no number."""
+    """The result in a form that every format can hold: valid UTF-8, and None for a probability that is not finite."""
     return replace(
         result,
         source=storable_text(result.source),

@@ -1,4 +1,4 @@
-"""Which format a table is written in: its name says so."""
+"""The format of a table, which its name decides."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from batchocr.output.schema import RunFacts
 
 
 class TableFormat(Protocol):
-    """What each format's module offers; see there for what is raised."""
+    """What each format's module offers; see the modules for what they raise."""
 
     def write(self, path: Path, rows: Iterable[PageResult], facts: RunFacts) -> None: ...
 
@@ -23,7 +23,7 @@ class TableFormat(Protocol):
 
 
 def table_for(path: Path) -> TableFormat:
-    """The format of the table at `path`, by its suffix. Raises UsageError for any other."""
+    """The format of the table at `path`, by its suffix. Raises UsageError for any other suffix."""
     match path.suffix.lower():
         case ".parquet":
             return parquet

@@ -15,5 +15,5 @@ class PageProtocol(Protocol):
     """Reads pages. Lives in a worker process; loads no torch."""
 
     def read(self, page: Page) -> Reader:
-        """Return the generator that reads this page. Model text of any kind never makes it raise."""
+        """Return the generator that reads this page. Whatever text the model returns, it never makes this raise."""
         ...

@@ -1,7 +1,7 @@
-"""MinerU's way to read a page: first its layout, then every block at native resolution.
+"""MinerU's way of reading a page: first its layout, then every block at native resolution.
 
 The only module that knows mineru_vl_utils. Its MinerUClientHelper does the parsing, the cropping and the
-post-processing, set as MinerUClient sets it, so that our text is MinerU's.
+post-processing, configured as MinerUClient does it, so that our text is MinerU's.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ from batchocr.output.markdown import to_markdown
 from batchocr.protocol.base import Reader
 
 _REVISION: Final = 3
-"""Changes whenever what stands here, in to_markdown, in sanitize or in the engine's rules against loops may change the
-text of a page."""
+"""Changes whenever a change here, in to_markdown, in sanitize or in the engine's rules against loops may alter the text
+of a page."""
 
 VERSION: Final = f"mineru {mineru_vl_utils.__version__} r{_REVISION}"
 
 PICTURE_CODE_SEED: Final = 0
-"""Of the codes drawn over pictures inside tables: the same for every page, so that a page reads the same every time."""
+"""Seed of the codes drawn over pictures inside tables: always the same, so that a page reads the same every time."""
 
 MAX_READ_AREA: Final = 8.0
-"""In pages: how much all crops of a page may cover together. A sound layout covers it once or twice, a layout that
-went in circles a hundred times, which no memory would hold."""
+"""The area that all crops of a page may cover together, in pages. A sound layout covers the page once or twice, a
+looping one a hundred times, which no memory would hold."""
 
 _UNPARSABLE_NUMBER: Final = re.compile(r"(?<!\d)\d{4301,}")
-"""Longer than `int` takes. Coordinates end at 1000, so MinerU would pass over such a box anyway."""
+"""Too long for `int`. Coordinates end at 1000, so MinerU would skip such a box anyway."""
 
 _NO_TEXT: Final = "[Non-Text]"
 _COMPLETION: Final = "_batchocr_completion"
@@ -55,7 +55,7 @@ _COMPLETION: Final = "_batchocr_completion"
 class MinerUProtocol:
     """Reads pages as MinerUClient.two_step_extract does, without image analysis.
 
-    max_new_tokens: per question. penalties: MinerU's own; False decodes greedily and without any rule.
+    max_new_tokens: per question. penalties: MinerU's own; False decodes greedily and without any rules.
     """
 
     def __init__(self, *, max_new_tokens: int, penalties: bool) -> None:
@@ -78,7 +78,7 @@ class MinerUProtocol:
         )
 
     def read(self, page: Page) -> Reader:
-        """Return the generator that reads this page, in one round or two. Raises RefusedError."""
+        """Return the generator that reads this page, in one or two rounds. Raises RefusedError."""
         [layout] = yield [self._layout_request(page)]
         if layout.error is not None:
             raise RefusedError(f"the page's layout could not be asked for: {layout.error}")
@@ -86,7 +86,7 @@ class MinerUProtocol:
         num_surplus = _drop_surplus(blocks)
         requests, asked = self._block_requests(page, blocks)
         rounds = [requests] if requests else []
-        del page, requests  # and the round is popped: no pixels stay here while the model answers
+        del page, requests  # and the round is popped, so that no pixels stay here while the model answers
         completions = (yield rounds.pop()) if rounds else []
         return self._finish(layout, blocks, num_surplus, asked, completions)
 
@@ -100,12 +100,12 @@ class MinerUProtocol:
         )
 
     def _parse_layout(self, text: str) -> list[ContentBlock]:
-        """The blocks MinerU finds in the text, whatever it is; none where it finds none."""
+        """The blocks that MinerU finds in the text, whatever the text is; none if it finds none."""
         blocks: list[ContentBlock] = self._helper.parse_layout_output(_UNPARSABLE_NUMBER.sub("9999", text))
         return blocks
 
     def _block_requests(self, page: Page, blocks: list[ContentBlock]) -> tuple[list[Request], list[ContentBlock]]:
-        """The questions about the blocks to read, and those blocks. Takes from `blocks` what MinerU takes."""
+        """The questions about the blocks to read, and those blocks. Removes from `blocks` what MinerU removes."""
         with _same_picture_codes():
             crops, prompts, sampling_params, indices = self._helper.prepare_for_extract(page.image, blocks)
         _name_pictures_in_tables(blocks)
@@ -140,7 +140,7 @@ class MinerUProtocol:
             block.content = completion.text if completion.error is None else None
         for block in blocks:
             if block.type == "equation" and block.content is None:
-                block.content = ""  # None among the parts of an equation_block ends all post-processing of the page
+                block.content = ""  # a None in an equation_block would end all post-processing of the page
         processed = self._helper.post_process(blocks)
         reasons += _block_reasons(completions, _num_unparsed_tables(processed))
         read = tuple(_to_block(block) for block in processed)
@@ -159,7 +159,7 @@ def _pixels(image: Image.Image) -> Pixels:
 
 
 def _drop_surplus(blocks: list[ContentBlock]) -> int:
-    """Take the blocks beyond MAX_READ_AREA from the end of the list. Returns how many."""
+    """Remove the blocks beyond MAX_READ_AREA from the end of the list. Returns how many."""
     area = 0.0
     for index, block in enumerate(blocks):
         x0, y0, x1, y1 = block.bbox
@@ -173,7 +173,7 @@ def _drop_surplus(blocks: list[ContentBlock]) -> int:
 
 @contextmanager
 def _same_picture_codes() -> Iterator[None]:
-    """Inside, MinerU draws the same codes for every page; whoever else uses `random` notices nothing."""
+    """Inside the block, MinerU draws the same codes for every page; other users of `random` notice nothing."""
     state = random.getstate()
     random.seed(PICTURE_CODE_SEED)
     try:
@@ -183,12 +183,12 @@ def _same_picture_codes() -> Iterator[None]:
 
 
 def _name_pictures_in_tables(blocks: list[ContentBlock]) -> None:
-    """Let a picture inside a table become `<img src="#bbox=x0,y0,x1,y1"/>`, in shares of the page.
+    """Make a picture inside a table become `<img src="#bbox=x0,y0,x1,y1"/>`, in shares of the page.
 
-    MinerU hides such a picture behind a code, drops its block and puts the picture for the code, as a base64 data URI:
-    megabytes in a column of text. What it looks like is on the page; where it stands, no block says any more, so that
-    is what we keep. `#` alone stands for one of several pictures if one of them is less than a pixel wide: MinerU does
-    not say which it left out.
+    MinerU hides such a picture behind a code, drops its block and replaces the code with the picture as a base64 data
+    URI: megabytes in a column of text. What it looks like is on the page; where it is, no block says any more, so that
+    is what we keep. If one of several pictures is less than a pixel wide, `#` alone stands for each: MinerU does not
+    say which one it left out.
     """
     for table, pictures in build_table_image_map(blocks).items():
         codes = blocks[table].get(TABLE_IMAGE_TOKEN_MAP_KEY, {})

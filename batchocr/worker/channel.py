@@ -1,4 +1,4 @@
-"""Messages, and descriptors beside them, between the run and a worker process, over a Unix stream socket.
+"""Messages, some with a file descriptor, between the run and a worker process, over a Unix stream socket.
 
 A frame is the length of its text, whether a descriptor belongs to it, and the text: one message of `messages.py` as
 JSON. Never pickle: a worker that a hostile document has taken over must not be able to run code in the run's process.
@@ -32,7 +32,7 @@ MAX_FRAME_BYTES = 256 * 2**20
 _HEADER = struct.Struct("<IB")
 _READ_BYTES = 2**18
 _MAX_READS = 64
-"""In one `receive()`: whoever never stops sending must not keep the other side from all else."""
+"""In one `receive()`: a side that never stops sending must not keep the other from everything else."""
 
 _DESCRIPTOR = array.array("i", [0]).itemsize
 _SEND_FLAGS: int = getattr(socket, "MSG_NOSIGNAL", 0)
@@ -40,21 +40,21 @@ _RECEIVE_FLAGS: int = socket.MSG_DONTWAIT | getattr(socket, "MSG_CMSG_CLOEXEC", 
 
 
 class ChannelError(BatchOcrError):
-    """The other side sent what it must not, or nothing can be sent. The channel is of no further use."""
+    """The other side broke the protocol, or nothing can be sent. The channel is of no further use."""
 
 
 @dataclass(slots=True)
 class _Frame:
-    """What is left to send of one. Its descriptor goes with the first byte and is closed then."""
+    """What is left to send of a frame. Its descriptor goes with the first byte and is then closed."""
 
     rest: memoryview
     descriptor: int | None
 
 
 class Channel(Generic[Sent, Received]):
-    """One side's end. Where the socket does not block, neither does anything here but `wait`.
+    """One side's end. If the socket does not block, nothing here does except `wait`.
 
-    closed: whether the other side has gone, or this one was closed.
+    closed: whether the other side is gone, or this one was closed.
     """
 
     def __init__(self, sock: socket.socket, sends: TypeAdapter[Sent], receives: TypeAdapter[Received]) -> None:
@@ -68,16 +68,16 @@ class Channel(Generic[Sent, Received]):
 
     @property
     def wants_write(self) -> bool:
-        """Whether something waits for the other side to read; `flush` when the socket can be written."""
+        """Whether something is waiting to be sent; call `flush` when the socket can be written."""
         return bool(self._outgoing)
 
     def fileno(self) -> int:
         return self._socket.fileno()
 
     def send(self, message: Sent, descriptor: int | None = None) -> None:
-        """Send a message, as far as the socket takes it. The descriptor is the channel's from here on.
+        """Send a message, as far as the socket takes it. The channel owns the descriptor from here on.
 
-        Goes nowhere where the other side has gone: `receive` finds that out. Raises ChannelError.
+        Has no effect if the other side is gone: `receive` finds that out. Raises ChannelError.
         """
         try:
             text = json.dumps(self._sends.dump_python(message)).encode()  # escapes the surrogates of odd file names
@@ -91,7 +91,7 @@ class Channel(Generic[Sent, Received]):
         self.flush()
 
     def flush(self) -> None:
-        """Send what waits, as far as the socket takes it. Raises ChannelError."""
+        """Send what is waiting, as far as the socket takes it. Raises ChannelError."""
         if self.closed:
             self._drop_outgoing()
         try:
@@ -111,24 +111,24 @@ class Channel(Generic[Sent, Received]):
             raise ChannelError(f"a message cannot be sent: {error.strerror}") from error
 
     def wait(self) -> None:
-        """Return when something has arrived, or the other side has gone."""
+        """Return when something has arrived, or the other side is gone."""
         poll = select.poll()
         poll.register(self._socket, select.POLLIN)
         poll.poll()
 
     def receive(self) -> Iterator[tuple[Received, int | None]]:
-        """The messages that have arrived, each with its descriptor, which is the caller's to close.
+        """The messages that have arrived, each with its descriptor, which the caller has to close.
 
-        Raises ChannelError; the messages before the wrong one have then been handed out.
+        Raises ChannelError; the messages before the wrong one have been handed out by then.
         """
         self._read()
         while (frame := self._next_frame()) is not None:
             yield frame
-        if len(self._descriptors) > 1:  # that of a frame which has not arrived in full is rightly there
+        if len(self._descriptors) > 1:  # one may belong to a frame that has not arrived in full
             raise ChannelError("there are more descriptors than messages that they belong to")
 
     def close(self) -> None:
-        """Drop what is under way in either direction, and let the other side find the end."""
+        """Drop what is under way in either direction, and let the other side see the end."""
         self.closed = True
         self._drop_outgoing()
         while self._descriptors:
@@ -136,7 +136,7 @@ class Channel(Generic[Sent, Received]):
         self._socket.close()
 
     def _read(self) -> None:
-        """Take in what is there, and notice the other side's end."""
+        """Read what is there, and notice if the other side is gone."""
         for _ in range(_MAX_READS):
             try:
                 data, ancillary, flags, _ = self._socket.recvmsg(
@@ -155,7 +155,7 @@ class Channel(Generic[Sent, Received]):
             self._incoming += data
 
     def _next_frame(self) -> tuple[Received, int | None] | None:
-        """Take the oldest message out of what has come in; None where it is not there in full."""
+        """Remove and return the oldest message received; None if it is not yet complete."""
         if len(self._incoming) < _HEADER.size:
             return None
         length, num_descriptors = _HEADER.unpack_from(self._incoming)
@@ -175,7 +175,7 @@ class Channel(Generic[Sent, Received]):
     def _parse(self, text: bytes) -> Received:
         try:
             return self._receives.validate_python(json.loads(text))
-        except (ValueError, RecursionError) as error:  # those of json, and ValidationError
+        except (ValueError, RecursionError) as error:  # those from json, and ValidationError
             reason = error.errors(include_url=False)[0] if isinstance(error, ValidationError) else error
             raise ChannelError(f"a message cannot be understood: {reason}") from error
 

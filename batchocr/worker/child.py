@@ -1,4 +1,4 @@
-"""A worker as an operating system process, seen from the run: started, killed, and asked what it died of."""
+"""A worker as an operating system process, seen from the run: how it is started and killed, and what it died of."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from typing import Literal
 import batchocr
 from batchocr.machine import num_oom_kills
 
-# -P keeps the caller's folder off the path: a file named json.py in it would be taken for the library's.
+# -P keeps the caller's folder off the path: a file named json.py in it would be mistaken for the library's.
 WORKER_COMMAND = (sys.executable, "-P", "-m", "batchocr.worker")
 
 JOB_SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -31,7 +31,7 @@ _DEATH_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Death:
-    """What a worker process died of. killed: by someone, and not by the system for lack of memory."""
+    """What a worker process died of. killed: by someone, not by the system for lack of memory."""
 
     error_kind: Literal["crashed", "out_of_memory"]
     error_message: str
@@ -41,8 +41,8 @@ class Death:
 class Child:
     """A running worker process.
 
-    Its standard input is the lifeline: the kernel kills it when the run's end of that closes, however the run ends.
-    What it writes to its standard output and error goes to a file without a name, for `death`.
+    Its standard input is the lifeline: the kernel kills it when the run's end of that pipe closes, however the run
+    ends. What it writes to standard output and error goes to an unnamed file, for `death`.
     """
 
     def __init__(self, command: Sequence[str], sock: socket.socket) -> None:
@@ -68,13 +68,13 @@ class Child:
         return self._process.pid
 
     def trim_output(self) -> None:
-        """Keep what a chatty library writes, over days, from filling the disk."""
+        """Keep the output of a chatty library from filling the disk over days."""
         if os.fstat(self._output.fileno()).st_size > _MAX_OUTPUT_BYTES:
             self._output.seek(0)
             self._output.truncate()
 
     def death(self) -> Death:
-        """What it died of and what it said last. To be asked when it has closed its channel, before `kill`."""
+        """What it died of and what it said last. Call this once it has closed its channel, and before `kill`."""
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(_DEATH_S)
         code = self._process.returncode
@@ -84,9 +84,9 @@ class Child:
         return Death("crashed", _describe(code) + (f"; it said: {said}" if said else ""))
 
     def kill(self) -> None:
-        """End it at once. It holds nothing that it would have to put in order."""
+        """End it at once. It holds nothing that it would have to clean up."""
         self._process.kill()
-        with suppress(subprocess.TimeoutExpired):  # stuck in the kernel, as on a file server that is gone
+        with suppress(subprocess.TimeoutExpired):  # stuck in the kernel, as when a file server is gone
             self._process.wait(_DEATH_S)
         if self._process.stdin is not None:
             self._process.stdin.close()
@@ -100,9 +100,9 @@ class Child:
 
 @contextmanager
 def _born_deaf() -> Iterator[None]:
-    """A process started in here, by this thread, gets no signal to its whole job until it can ignore them by itself.
+    """Inside, a process that this thread starts gets no signals to its whole job until it can ignore them itself.
 
-    It inherits the mask; for this thread they wait.
+    It inherits the signal mask; for this thread, the signals wait.
     """
     heard = signal.pthread_sigmask(signal.SIG_BLOCK, JOB_SIGNALS)
     try:
@@ -120,7 +120,7 @@ def _describe(code: int | None) -> str:
 
 
 def _killing(oom_kills_before: int | None, oom_kills: int | None) -> Death:
-    """Who sent the SIGKILL. Nothing tells, but the kernel counts the processes that it kills for lack of memory."""
+    """Who sent the SIGKILL. Nothing says so, but the kernel counts the processes that it kills for lack of memory."""
     if oom_kills is not None and oom_kills == oom_kills_before:
         message = "the worker process was killed (SIGKILL), but not by the system for lack of memory"
         return Death("crashed", message, killed=True)
@@ -129,11 +129,11 @@ def _killing(oom_kills_before: int | None, oom_kills: int | None) -> Death:
 
 
 def _environment(caller: Mapping[str, str]) -> dict[str, str]:
-    """The caller's environment, in which a worker finds this very batchocr and takes one core."""
+    """The caller's environment, changed so that a worker finds this very batchocr and uses one core."""
     environment = {**caller, "OMP_NUM_THREADS": "1"}
     root = str(Path(batchocr.__file__).parent.parent)
-    # Installed, it is found anyway, and site-packages must not come before the library.
+    # If installed, it is found anyway, and site-packages must not come before the standard library.
     if root != sysconfig.get_path("purelib"):
-        # An empty entry would stand for the caller's folder.
+        # An empty entry would mean the caller's folder.
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, [root, caller.get("PYTHONPATH")]))
     return environment

@@ -11,7 +11,7 @@ _MAX_OPEN = 4
 
 
 class OpenDocuments:
-    """Opens documents as they are asked for, and closes the one that was longest not asked for."""
+    """Opens documents on request, and closes the least recently requested one."""
 
     def __init__(self, open_document: Callable[[str], OpenedDocument]) -> None:
         self._open_document = open_document

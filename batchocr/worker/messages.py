@@ -1,6 +1,6 @@
-"""The words between the run (`pipeline.py`) and a worker process (`worker/__main__.py`).
+"""The messages between the run (`pipeline.py`) and a worker process (`worker/__main__.py`).
 
-A task is one document to open or one page to read; its number is the run's. The run sends Setup once, then
+A task is one document to open or one page to read; the run chooses its number. The run sends Setup once, then
 OpenDocument, ReadPage and Completions; the rest come back. Every task ends with exactly one Opened, Finished or Failed.
 """
 
@@ -19,7 +19,7 @@ Activity = Literal["open", "render", "post-process"]
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """How this worker opens, renders and reads; sent once, first. memory_bytes: what it may hold."""
+    """How this worker opens, renders and reads; sent once, first. memory_bytes: how much memory it may hold."""
 
     dpi: int
     password: str | None
@@ -51,7 +51,7 @@ class ReadPage:
 
 @dataclass(frozen=True, slots=True)
 class Completions:
-    """The answers to a page's last round, in the order it was asked."""
+    """The answers to a page's last round, in the order of its questions."""
 
     task_id: int
     completions: tuple[Completion, ...]
@@ -69,7 +69,7 @@ class Began:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """It did not hang. seconds: how long it took; failed or not."""
+    """It did not hang. seconds: how long it took, whether it failed or not."""
 
     task_id: int
     activity: Activity
@@ -79,7 +79,7 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """doc_id: sha256 of the file, hex. size in bytes and mtime_ns as they were before it was read."""
+    """doc_id: SHA-256 of the file, hex. size in bytes and mtime_ns as they were before it was read."""
 
     task_id: int
     page_count: int
@@ -91,7 +91,7 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A Request without its pixels, which lie at `offset` of the round's shared memory."""
+    """A Request without its pixels, which are at `offset` in the round's shared memory."""
 
     offset: int
     height: int
@@ -103,7 +103,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """A page's next questions, with one descriptor: the shared memory that holds the pixels of them all."""
+    """A page's next questions, with one descriptor: the shared memory that holds all their pixels."""
 
     task_id: int
     round: int

@@ -35,7 +35,7 @@ from batchocr.worker.pixels import share_round
 
 @dataclass(frozen=True, slots=True)
 class _PageInWork:
-    """A page that waits for its completions. width, height: px."""
+    """A page that is waiting for its completions. width, height: px."""
 
     reader: Reader
     width: int
@@ -45,7 +45,7 @@ class _PageInWork:
 
 @dataclass(slots=True)
 class _Attempt:
-    """What is known of a task when it fails. doc_id: of the document being opened."""
+    """What is known about a task when it fails. doc_id: of the document being opened."""
 
     doc_id: str | None = None
 
@@ -53,7 +53,7 @@ class _Attempt:
 class PageWorker:
     """Does what the run asks for, one thing at a time, until the run closes the channel.
 
-    Many pages are in work at once, each waiting for its completions. Those that have them go before all that is new.
+    Many pages are in progress at once, each waiting for its completions. Those that have them go before new tasks.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class PageWorker:
         self._in_work: dict[int, _PageInWork] = {}
 
     def run(self) -> None:
-        """Work until the channel closes. Raises ChannelError where the run sends what it must not."""
+        """Work until the channel closes. Raises ChannelError if the run breaks the protocol."""
         while self._take_messages():
             if self._answered:
                 self._go_on(self._answered.popleft())
@@ -75,7 +75,7 @@ class PageWorker:
                 self._begin(self._new.popleft())
 
     def _take_messages(self) -> bool:
-        """Take what has arrived, waiting where there is nothing to do. Returns False when the run has gone."""
+        """Take what has arrived, waiting if there is nothing to do. Returns False when the run is gone."""
         while True:
             for message, _ in self._channel.receive():
                 if isinstance(message, Completions):
@@ -121,7 +121,7 @@ class PageWorker:
     def _advance(
         self, task_id: int, page: _PageInWork, completions: list[Completion] | None
     ) -> tuple[Round | Finished, int | None]:
-        """Have the page read on. Returns its next round with the descriptor of its pixels, or what became of it."""
+        """Continue reading the page. Returns its next round with the descriptor of its pixels, or the finished page."""
         try:
             requests = next(page.reader) if completions is None else page.reader.send(completions)
             while not requests:
@@ -133,7 +133,7 @@ class PageWorker:
 
     @contextmanager
     def _during(self, task_id: int, activity: Activity) -> Iterator[None]:
-        """Tell the run what is being done before it is begun: it may never end."""
+        """Tell the run what is about to be done: it may never end."""
         self._channel.send(Began(task_id, activity))
         started_s = time.monotonic()
         try:
@@ -143,7 +143,7 @@ class PageWorker:
 
     @contextmanager
     def _boundary(self, task_id: int) -> Iterator[_Attempt]:
-        """Whatever goes wrong inside is a Failed of this task, and of no other."""
+        """Turn whatever goes wrong inside into a Failed of this task, and of no other."""
         attempt = _Attempt()
         try:
             yield attempt
@@ -156,7 +156,7 @@ class PageWorker:
 
 
 def _reason(error: Exception) -> tuple[ErrorKind, str]:
-    """What a row says of an error."""
+    """What a row says about an error."""
     if isinstance(error, PageError):
         return error.error_kind, str(error)
     if isinstance(error, MemoryError):

@@ -1,7 +1,7 @@
 """The pixels of a round of questions, from a worker to the run, as one anonymous piece of shared memory.
 
-It has no name and lives only in descriptors and mappings: whoever is killed, nothing is left behind. It is written by
-`write` and never through a mapping, so that where there is no room, that is an error and not a SIGBUS.
+It has no name and lives only in descriptors and mappings: whichever process is killed, nothing is left behind. It is
+written with `write` and never through a mapping, so that a lack of room is an error and not a SIGBUS.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from batchocr.worker.channel import ChannelError
 from batchocr.worker.messages import Question, Round
 
 MAX_ROUND_BYTES: Final = 2**30
-"""Far more than a page's own pixels, which its questions hold a few times over at most."""
+"""Far more than a page's own pixels, which its questions hold at most a few times over."""
 
 _CHANNELS: Final = 3
 
-# Without seals a worker could cut the file while it is mapped: to read on would then be a SIGBUS.
+# Without seals a worker could truncate the file while it is mapped: reading on would then be a SIGBUS.
 _HAS_SEALS: Final = hasattr(os, "memfd_create") and hasattr(fcntl, "F_ADD_SEALS")
 _SEALS: Final = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW if _HAS_SEALS else 0
 
@@ -54,9 +54,9 @@ def share_round(task_id: int, requests: Sequence[Request]) -> tuple[Round, int]:
 
 
 def map_round(message: Round, descriptor: int) -> tuple[Request, ...]:
-    """Return the round's requests. Their pixels lie in the shared memory, which lives as long as any of them does.
+    """Return the round's requests. Their pixels are in the shared memory, which lives as long as any of them does.
 
-    Closes the descriptor. Raises ChannelError where it is not what `share_round` makes.
+    Closes the descriptor. Raises ChannelError if it is not what `share_round` makes.
     """
     try:
         memory = _memory_of(descriptor)
@@ -105,14 +105,14 @@ def _request(message: Round, question: Question, memory: memoryview) -> Request:
 
 
 def _memory_of(descriptor: int) -> memoryview:
-    """What lies in the file: mapped where it is sealed, copied otherwise. Raises OSError, ChannelError."""
-    sealed = _is_sealed(descriptor)  # first: what is learnt after it holds for good
+    """What is in the file: mapped if it is sealed, copied otherwise. Raises OSError, ChannelError."""
+    sealed = _is_sealed(descriptor)  # first, so that what is learnt after it stays true
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode) or not 0 < status.st_size <= MAX_ROUND_BYTES:
         raise ChannelError(f"what came for a round's pixels is no file, or one of {status.st_size} bytes")
     if sealed:
-        # Private, because Linux before 6.7 refuses to share a mapping of what is sealed against writing; and so it may
-        # be writable, as torch wants buffers to be, though nobody writes.
+        # Private, because Linux before 6.7 refuses a shared mapping of a file sealed against writing; this also lets
+        # it be writable, as torch wants buffers to be, though nobody writes to it.
         return memoryview(mmap.mmap(descriptor, status.st_size, access=mmap.ACCESS_COPY))
     copy = bytearray(status.st_size)
     os.preadv(descriptor, [copy], 0)
@@ -124,6 +124,6 @@ def _is_sealed(descriptor: int) -> bool:
         return False
     try:
         seals: int = fcntl.fcntl(descriptor, fcntl.F_GET_SEALS)
-    except OSError:  # of a file system that knows no seals
+    except OSError:  # the file system has no seals
         return False
     return seals & _SEALS == _SEALS

@@ -1,4 +1,4 @@
-"""The worker processes: started, listened to, watched, replaced. Knows of no pages, rows or second attempts."""
+"""The worker processes: started, listened to, watched, replaced. Knows nothing of pages, rows or second attempts."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ from batchocr.worker.messages import (
 from batchocr.worker.pixels import map_round
 
 _START_S = 60.0
-"""A worker that is at nothing may be silent for this long with work before it: it may still be starting."""
+"""How long a worker that has work but has not begun any may be silent: it may still be starting."""
 
 MAX_PAGES = 2000
-"""After so many a worker is renewed, that whatever a library leaks or fragments may not add up over days."""
+"""A worker is replaced after this many pages, so that what a library leaks or fragments does not add up over days."""
 
 _MAX_STILLBORN = 3
-"""Workers lost before they had said a word, and no word from any other since: something is wrong with all of them."""
+"""If this many workers are lost before saying a word, with no word from any other since, all must be at fault."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A Round with its pixels: what the engine is to answer, for Completions in the same order."""
+    """A Round with its pixels: what the engine has to answer, for Completions in the same order."""
 
     task_id: int
     requests: tuple[Request, ...]
@@ -54,10 +54,10 @@ Arrived: TypeAlias = Began | Ended | Opened | Asked | Finished | Failed
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """A worker that is no more; another has taken its place.
+    """A worker that was lost; another has taken its place.
 
-    task_ids: what it held. doing: what it was at, None where it was at nothing: of its tasks this one is to blame,
-    unless the worker was `killed`, by someone other than the system for lack of memory.
+    task_ids: the tasks it held. doing: what it was doing, None if nothing: this one of its tasks is to blame, unless
+    the worker was `killed`, by someone other than the system for lack of memory.
     """
 
     worker: Worker
@@ -69,9 +69,9 @@ class Loss:
 
 
 class Worker:
-    """A worker process and what is known of it.
+    """A worker process and what is known about it.
 
-    task_ids: what it holds. doing: what it is at, if it is at anything. num_pages: that it was given so far.
+    task_ids: the tasks it holds. doing: what it is doing, if anything. num_pages: how many it has been given so far.
     """
 
     def __init__(self, setup: Setup, command: Sequence[str]) -> None:
@@ -99,11 +99,11 @@ class Worker:
 
     @property
     def backlog(self) -> int:
-        """How many tasks it has work on now; the others it holds wait for their completions."""
+        """How many tasks it has work to do for now; the others it holds are waiting for their completions."""
         return len(self._owes)
 
     def send(self, message: OpenDocument | ReadPage | Completions) -> None:
-        """Give it something to do. Never blocks; one that has died is found by `WorkerPool.replace_lost`."""
+        """Give it something to do. Never blocks; a worker that has died is found by `WorkerPool.replace_lost`."""
         if not self._owes:
             self._progress_s = time.monotonic()
         self.num_pages += isinstance(message, ReadPage)
@@ -115,7 +115,7 @@ class Worker:
             self._give_up(error)
 
     def receive(self) -> list[Arrived]:
-        """What it has said since the last call; sends on what waits. One that says what it must not is lost."""
+        """What it has said since the last call; also sends what is waiting. One that breaks the protocol is lost."""
         arrived: list[Arrived] = []
         try:
             self.channel.flush()
@@ -127,7 +127,7 @@ class Worker:
         return arrived
 
     def loss(self, timeout_s: float) -> Loss | None:
-        """Why it is lost: it died, said what it must not, or is at something for longer than `timeout_s`."""
+        """Why it is lost: it died, broke the protocol, or was busy with one thing for longer than `timeout_s`."""
         if self._fault is not None:
             return self._loss("crashed", f"the worker process was ended: {self._fault}")
         if self.channel.closed:
@@ -145,7 +145,7 @@ class Worker:
         self._child.kill()
 
     def _follow(self, message: FromWorker, descriptor: int | None) -> Arrived:
-        """Keep account of a message, and put a round's pixels to it. Raises ChannelError where it is out of turn."""
+        """Record a message, and add a round's pixels to it. Raises ChannelError if it is out of turn."""
         if not self._is_due(message) or isinstance(message, Round) is (descriptor is None):
             if descriptor is not None:
                 os.close(descriptor)
@@ -181,10 +181,10 @@ class Worker:
 
 
 class WorkerPool:
-    """As many workers as there should be, always. Belongs to one thread, but for `wake`.
+    """A constant number of workers. Belongs to one thread, except for `wake`.
 
-    The run's loop: `wait` for what they say, `replace_lost`, `renew_worn`, give them work by `Worker.send`.
-    workers: those to give new work to. Others may still be ending what they hold.
+    The run's loop: `wait` for what they say, `replace_lost`, `renew_worn`, give them work with `Worker.send`. workers:
+    those to give new work to. Others may still be finishing what they hold.
     """
 
     def __init__(self, count: int, setup: Setup, command: Sequence[str] = WORKER_COMMAND) -> None:
@@ -213,8 +213,8 @@ class WorkerPool:
         self.close()
 
     def wake(self) -> None:
-        """Have `wait` return. From any thread, and after `close` without effect."""
-        with suppress(OSError):  # enough wake-ups wait already, or nobody does any more
+        """Make `wait` return. Callable from any thread; has no effect after `close`."""
+        with suppress(OSError):  # enough wake-ups are waiting already, or nobody waits any more
             self._waker.send(b"\0")
 
     def wait(self, timeout_s: float) -> list[tuple[Worker, Arrived]]:
@@ -235,10 +235,10 @@ class WorkerPool:
         return arrived
 
     def replace_lost(self, timeout_s: float) -> list[Loss]:
-        """End the workers that died or overran, start others in their places, and return what was lost.
+        """End the workers that died or took too long, start others in their places, and return what was lost.
 
-        timeout_s: how long opening, rendering or post-processing may take. Raises BatchOcrError where no worker
-        can be started, or all die as they start.
+        timeout_s: how long opening, rendering or post-processing may take. Raises BatchOcrError if no worker can be
+        started, or all die as they start.
         """
         workers = self.workers + self._retired
         losses = [loss for worker in workers if (loss := worker.loss(timeout_s)) is not None]
@@ -254,9 +254,9 @@ class WorkerPool:
         return losses
 
     def renew_worn(self) -> None:
-        """Retire a worker that was given its share of pages, and end those retired that hold nothing any more.
+        """Retire a worker that has had its share of pages, and end retired ones that no longer hold anything.
 
-        One at a time: they wear out together, and each has to start up. Raises BatchOcrError.
+        One at a time: they wear out together, and each replacement has to start up. Raises BatchOcrError.
         """
         for worker in [worker for worker in self._retired if not worker.task_ids]:
             worker.close()
@@ -266,16 +266,16 @@ class WorkerPool:
             self.retire(worn)
 
     def retire(self, worker: Worker) -> None:
-        """Put a fresh worker in its place; it ends what it holds, and gets no more. Raises BatchOcrError.
+        """Put a fresh worker in its place; the old one finishes what it holds, and gets no more. Raises BatchOcrError.
 
-        Not while as many others are still at that: they would be too many for the machine's memory.
+        Does nothing while as many others are still finishing: they would be too many for the machine's memory.
         """
         if worker in self.workers and len(self._retired) < len(self.workers):
             self.workers[self.workers.index(worker)] = self._start_worker()
             self._retired.append(worker)
 
     def close(self) -> None:
-        """End all workers, whatever they are at."""
+        """End all workers, whatever they are doing."""
         for worker in self.workers + self._retired:
             worker.close()
         self._woken.close()

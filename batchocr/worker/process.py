@@ -23,12 +23,12 @@ from batchocr.worker.messages import FromWorker, Setup, ToWorker
 from batchocr.worker.page_worker import PageWorker
 
 _LIFELINE = 0
-"""Standard input: a pipe that carries nothing. Its other end is the run's, and closes when the run ends, however."""
+"""Standard input: a pipe that carries nothing. The run holds its other end, which closes however the run ends."""
 
 
 def serve(descriptor: int, make_protocol: Callable[[Setup], PageProtocol]) -> None:
-    """Work for the run at the other end of the socket until it closes it."""
-    for number in JOB_SIGNALS:  # what becomes of the job, the run decides
+    """Work for the run at the other end of the socket until the run closes it."""
+    for number in JOB_SIGNALS:  # the run decides what becomes of the job
         signal.signal(number, signal.SIG_IGN)
     faulthandler.enable()
     _die_with_the_run()
@@ -44,7 +44,7 @@ def serve(descriptor: int, make_protocol: Callable[[Setup], PageProtocol]) -> No
 
 
 def _receive_setup(channel: Channel[FromWorker, ToWorker]) -> Setup | None:
-    """The first message, the others left in the channel; None where the run has gone."""
+    """The first message, leaving the others in the channel; None if the run is gone."""
     while not channel.closed:
         channel.wait()
         for message, _ in channel.receive():
@@ -57,8 +57,8 @@ def _receive_setup(channel: Channel[FromWorker, ToWorker]) -> Setup | None:
 def _die_with_the_run() -> None:
     """Have the kernel kill this process when the run's end of the lifeline closes, even while C code hangs.
 
-    PR_SET_PDEATHSIG would also do so when the thread ends that started the worker, with the run still there. Where a
-    sandbox does not know signals from pipes, the end of the channel has to do.
+    PR_SET_PDEATHSIG would also do so when the thread that started the worker ends, though the run is still there. In a
+    sandbox without signals from pipes, the end of the channel has to do.
     """
     with suppress(OSError):
         if sys.platform == "linux":
@@ -68,7 +68,7 @@ def _die_with_the_run() -> None:
 
 
 def _limit_memory(limit_bytes: int) -> None:
-    """Let an allocation fail that goes beyond the limit: one page has an error then, and the machine goes on.
+    """Make allocations beyond the limit fail: then one page has an error, and the machine is unharmed.
 
     RLIMIT_DATA counts what this process alone may write to. RLIMIT_AS would count mapped files and libraries as well,
     and neither counts the pixels that are shared with the run: those are written, never mapped.
@@ -80,6 +80,6 @@ def _limit_memory(limit_bytes: int) -> None:
 
 
 def _be_killed_first() -> None:
-    """When memory runs out, have the system end a worker and not the run. Best effort."""
+    """When memory runs out, have the system kill a worker rather than the run. Best effort."""
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
