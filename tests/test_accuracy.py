@@ -1,4 +1,4 @@
-"""The benchmark of accuracy: its measures, and the pages whose content it knows."""
+"""The accuracy benchmark: its metrics, and its pages of known content."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_table_is_like_itself_and_less_like_one_with_an_error_in_it() -> None:
     assert table_similarity(TABLE, TABLE.replace("bc", "bd")) == pytest.approx(1 - 0.5 / 6)
     assert table_similarity(TABLE, TABLE.replace(" colspan='2'", "")) == pytest.approx(1 - 1 / 6)
     assert table_similarity(TABLE, "<table><tr><td>a</td><td>bc</td></tr></table>") == pytest.approx(1 - 2 / 6)
-    assert table_similarity(TABLE, "<p>a bc d</p>") == pytest.approx(1 / 6)  # a table without cells is still one
+    assert table_similarity(TABLE, "<p>a bc d</p>") == pytest.approx(1 / 6)  # taken as a table without cells
     assert table_similarity(TABLE, "") == 0.0
 
 
@@ -94,5 +94,5 @@ def test_the_pages_of_prose_hold_what_they_are_said_to(tmp_path: Path) -> None:
     with pymupdf.open(tmp_path / "prose.pdf") as document:
         assert len(document) == len(truths) == 10
         for page, truth in zip(document, truths, strict=True):
-            shown = unicodedata.normalize("NFKC", page.get_text().replace("•", ""))  # Story sets ligatures
+            shown = unicodedata.normalize("NFKC", page.get_text().replace("•", ""))  # Story typesets with ligatures
             assert "".join(shown.split()) == "".join(truth.split())

@@ -1,9 +1,9 @@
-"""The whole job against MinerU's own client on transformers: the same blocks for every page, to the letter.
+"""Whole runs against MinerU's own client on transformers: the same blocks for every page, to the letter.
 
-Both see the same pixels, those of `batchocr.input.render`. The sample model's text follows from the image; pages of all
-kinds are read with the quick model, whose answers are short. Batches differ, and with them the rounding of float32; no
-page is excused for it. Two things of MinerU's cannot be seen here, as these models' blocks hardly overlap and never
-turn: the codes it draws at random over pictures in tables, and its turned crops.
+Both get the same pixels, those of `batchocr.input.render`. The sample model's text depends on the image; pages of all
+kinds are read with the quick model, whose answers are short. Batches differ, and with them the rounding of float32, but
+no page is exempted because of it. Two features of MinerU's client are not covered, since these models' blocks hardly
+overlap and are never rotated: the random codes it draws over pictures in tables, and its rotated crops.
 
 BATCHOCR_FULL=1 reads 20 generated pages, not 2, and every page of the corpus, not only the first of each document.
 """
@@ -31,7 +31,7 @@ FULL = os.environ.get("BATCHOCR_FULL") == "1"
 DPI = 200
 PASSWORD = "batchocr"
 PAGES_AT_ONCE = 16
-"""That the client is given, and chats in one of its batches: its fastest of 1 to 32 on two cores."""
+"""Pages per call of the client, and chats per batch in it: its fastest setting from 1 to 32 on two cores."""
 
 
 class ReadBlock(NamedTuple):
@@ -52,7 +52,7 @@ def read_by_us(paths: Path, model: Path, *, max_new_tokens: int, pages: str | No
 
 
 def read_by_mineru(folder: Path, rows: Sequence[PageResult], model: Path, *, max_new_tokens: int) -> Readings:
-    """What MinerU's client makes of the pages of these rows, whose sources lie in `folder`."""
+    """What MinerU's client reads from the pages of these rows, whose sources are in `folder`."""
     client = make_client(model, batch_size=PAGES_AT_ONCE, max_new_tokens=max_new_tokens)
     images = rendered(folder, rows)
     results = []
@@ -85,7 +85,7 @@ def readings(rows: Sequence[PageResult]) -> Readings:
 
 
 def assert_the_comparison_can_fail(rows: Sequence[PageResult]) -> None:
-    """Nine pages in ten have blocks that were read in the second round, and are read as no other page is."""
+    """Nine pages in ten have blocks that were read in the second round, and nine in ten readings are distinct."""
     num_two_rounds = sum(any(block.confidence is not None for block in row.blocks) for row in rows)
     assert num_two_rounds >= 0.9 * len(rows)
     assert len(set(readings(rows).values())) >= 0.9 * len(rows)

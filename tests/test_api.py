@@ -1,4 +1,4 @@
-"""The Python interface, with a real model and real workers: rows in order, read ahead, and nothing left behind."""
+"""The Python interface, with a real model and real workers: rows in order, pages read ahead, nothing left behind."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def rows(ocr: Ocr, inputs: list[Path]) -> list[PageResult]:
 
 @pytest.fixture
 def letters(tmp_path: Path) -> list[Path]:
-    """Five documents of a page each."""
+    """Five documents of one page each."""
     return [draw_pdf(tmp_path / f"letter{number}.pdf", f"Letter {number}") for number in range(5)]
 
 
@@ -115,7 +115,7 @@ def test_reading_goes_on_while_the_caller_handles_a_page(model: Path, letters: l
         pages = ocr.process(letters)
         next(pages)
         [worker] = workers_of()
-        # With one page in flight, letter 3 is opened when letter 2 is begun, and that when letter 1 is finished.
+        # With one page in flight, letter 3 is opened once letter 2 is begun, and that once letter 1 is finished.
         eventually(lambda: str(letters[3]) in {file.path for file in worker.open_files()})
         assert len(list(pages)) == 4
 

@@ -1,4 +1,4 @@
-"""A folder of all that goes wrong, through the command: each thing has its row, and the rest is read."""
+"""A folder of everything that goes wrong, through the command: each item has its row, and the rest is read."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def ended(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Ended:
     fill(base / "docs")
     draw_pdf(make_folder(base / "more") / "sound.pdf", "of the same name in another input")
     out = base / "table.parquet"
-    # "docs/sound.pdf" is named once more, "docs/missing.pdf" is not there.
+    # "docs/sound.pdf" is named a second time; "docs/missing.pdf" does not exist.
     inputs = ("docs", "docs/sound.pdf", "more", "docs/missing.pdf")
     done = run_command(*inputs, "--out", out, "--model", model, "--dpi", "72", "--workers", "2", cwd=base)
     rows = read_rows(out)
@@ -81,7 +81,7 @@ def pdf_without_pages() -> bytes:
 
 
 def empty_png(width: int, height: int) -> bytes:
-    """A PNG that says it has this size, with the data of one row at most."""
+    """A PNG that claims this size, with data for one row at most."""
     chunks = (
         (b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)),
         (b"IDAT", zlib.compress(b"\0" * width)),

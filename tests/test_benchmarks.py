@@ -1,4 +1,4 @@
-"""The benchmarks run, and measure what they say: on a CPU, tiny."""
+"""The benchmarks run, and measure what they claim to: on a CPU, in miniature."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ FIGURES = (
 
 @pytest.fixture(scope="module")
 def checked(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What `gpu_check --smoke` leaves behind."""
+    """The results that `gpu_check --smoke` writes."""
     out = tmp_path_factory.mktemp("checked") / "gpu_check.json"
     gpu_check.main(["--smoke", "--device", "cpu", "--out", str(out)])
     values: dict[str, Any] = json.loads(out.read_text())

@@ -1,4 +1,4 @@
-"""The union of spans, however they come in."""
+"""The union of spans, in whatever order they arrive."""
 
 from __future__ import annotations
 

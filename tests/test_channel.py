@@ -41,7 +41,7 @@ def worker(sockets: tuple[socket.socket, socket.socket]) -> Channel[FromWorker, 
 
 @pytest.fixture
 def raw(sockets: tuple[socket.socket, socket.socket]) -> socket.socket:
-    """The worker's end, in the hands of someone who writes what they like."""
+    """The worker's end as a bare socket, for a peer that writes anything it likes."""
     return sockets[1]
 
 
@@ -190,7 +190,7 @@ def test_what_was_said_before_the_end_still_arrives(
 
 
 def ask(*sizes: tuple[int, int]) -> list[Request]:
-    """Requests for images of these (height, width), every byte of an image its number."""
+    """Requests for images of these (height, width); every byte of an image is the image's number."""
     return [
         Request(Pixels(height, width, bytes([number]) * (height * width * 3)), f"p{number}", Sampling(5), (28, 56), 1)
         for number, (height, width) in enumerate(sizes)

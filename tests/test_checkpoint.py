@@ -1,4 +1,4 @@
-"""What a checkpoint may look like, and the sentence that says what is wrong with one."""
+"""What a checkpoint may look like, and the error message that says what is wrong with one."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def leave_out_a_tensor(folder: Path) -> None:
 
 
 def shard(folder: Path) -> None:
-    """Split the weights over two files, as large checkpoints are."""
+    """Split the weights across two files, as in large checkpoints."""
     tensors = load_file(folder / "model.safetensors")
     weight_map = {
         name: f"model-0000{1 + number % 2}-of-00002.safetensors" for number, name in enumerate(sorted(tensors))
@@ -210,7 +210,7 @@ def test_shards_load_as_one_file_does(sound: Path, folder: Path) -> None:
 
 
 def answer(folder: Path) -> Completion:
-    """What the model says to a grey image, in 8 tokens."""
+    """What the model answers about a grey image, in up to 8 tokens."""
     engine = load(folder)
     request = Request(Pixels(56, 84, bytearray(b"\x80" * (56 * 84 * 3))), "\nText Recognition:", Sampling(8))
     assert engine.submit(0, request) is None
@@ -243,7 +243,7 @@ def images_with(path: Path, limits: dict[str, object]) -> Architecture:
 
 
 def read_architecture_of_processor(folder: Path) -> Architecture:
-    """With the preprocessor's values inside processor_config.json, where newer checkpoints have them."""
+    """The architecture, with the preprocessor's values in processor_config.json, as in newer checkpoints."""
     values = json.loads((folder / "preprocessor_config.json").read_text())
     (folder / "preprocessor_config.json").unlink()
     (folder / "processor_config.json").write_text(json.dumps({"image_processor": values}))

@@ -1,4 +1,4 @@
-"""The command, through its entry point: exit codes, signals, and what it says. The run behind it is a stand-in."""
+"""The command, through its entry point: exit codes, signals, and its messages. The run behind it is a stand-in."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ RUN = ("run", "docs", "--out", "table.parquet")
 
 
 def start(body: str, *arguments: str) -> subprocess.Popen[str]:
-    """The command with `body` in place of the run."""
+    """The command, started with `body` in place of the run."""
     return subprocess.Popen(
         [sys.executable, "-c", STAND_IN.replace("BODY", body), *arguments],
         stdin=subprocess.PIPE,
@@ -54,13 +54,13 @@ def start(body: str, *arguments: str) -> subprocess.Popen[str]:
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
-    """The exit code, and what was said on stderr."""
+    """The exit code, and what was written to stderr."""
     _, said = process.communicate(timeout=60)
     return process.returncode, said
 
 
 def command(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """The command as it is."""
+    """The real command, finished."""
     return subprocess.run([sys.executable, "-m", "batchocr", *arguments], capture_output=True, text=True, timeout=60)
 
 

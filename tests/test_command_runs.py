@@ -1,4 +1,4 @@
-"""The command from documents to a table, with a model that is quick: stopped, gone on with, finished, and refused."""
+"""The command from documents to a table, with the quick model: stopped, resumed, finished, and refused."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DOCUMENTS = ("article.pdf", "encrypted.pdf")
 
 @dataclass(frozen=True)
 class Runs:
-    """Four runs into one output. read_before: rows in the journal that the first left behind."""
+    """Four runs into one output. read_before: rows in the journal that the first one left behind."""
 
     out: Path
     interrupted: int
@@ -43,7 +43,7 @@ def exit_code(command: list[str]) -> int:
 
 
 def interrupted_at_work(command: list[str]) -> int:
-    """The exit code of the command after a Ctrl-C once it has begun with the pages."""
+    """The exit code of the command, interrupted with Ctrl-C once it has begun to read pages."""
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         while " pages" not in process.stderr.readline():

@@ -1,4 +1,4 @@
-"""Options and recipes: what is taken, what is refused, and which of two wins."""
+"""Options and recipes: what is accepted, what is refused, and which takes precedence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every file of the corpus opens, fails and counts as stated in its expected.json; run as a script, it finds out."""
+"""Every file of the corpus has the error or page count stated in expected.json; as a script, this opens them all."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from batchocr.input.render import MAX_EDGE, OpenedDocument, open_document
 DEADLINE_S = 100
 
 Outcome: TypeAlias = dict[str, object]
-"""`{"document": error_kind}`, or `{"pages": n}` with `"failed": [page_index, …]` where pages fail."""
+"""`{"document": error_kind}`, or `{"pages": n}` with `"failed": [page_index, …]` if pages fail."""
 
 BETTER: dict[str, Outcome] = {
-    # 23 bytes without a header of any kind: it is no broken PDF but no PDF, like a text file of that name.
+    # 23 bytes without a header of any kind: not a broken PDF but no PDF at all, like a text file of that name.
     "hostile/qpdf_qpdf__qpdf__qtest__qpdf__issue-335b.pdf": {"document": "unsupported"},
-    # A chain of four images, none of which can be decoded. Refusing the file for the second one would in other files
-    # lose sound pages: one image of an unknown kind, or a copy that was cut off.
+    # A chain of four images, none of which can be decoded. Refusing the file because of the second one would lose sound
+    # pages in other files: those with one image of an unknown kind, and truncated copies.
     "images/pillow_crash-2020-10-test.tif": {"pages": 4, "failed": [0, 1, 2, 3]},
 }
 
 
 @pytest.fixture(scope="module")
 def outcomes(corpus: Path) -> dict[str, Outcome]:
-    """What became of each file, from another process: some of these once hung or crashed their reader."""
+    """The outcome of each file, from another process: some of these files once hung or crashed their reader."""
     child = subprocess.run(
         [sys.executable, __file__, str(corpus)], capture_output=True, text=True, timeout=DEADLINE_S, check=False
     )

@@ -1,4 +1,4 @@
-"""The corpus through the command: every file ends as it opens, and nothing ends the run or outlives it."""
+"""The corpus through the command: every file has its expected outcome, and nothing ends the run or outlives it."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def ended(part: str, corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 def outcomes_in(out: Path, part: str) -> dict[str, Outcome]:
-    """What the table says became of each file, as expected.json puts it."""
+    """The outcome of each file according to the table, in the form of expected.json."""
     outcomes: dict[str, Outcome] = {}
     failed: defaultdict[str, list[int]] = defaultdict(list)
     num_rows: defaultdict[str, int] = defaultdict(int)

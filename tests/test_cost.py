@@ -1,4 +1,4 @@
-"""What the model is said to cost: MinerU2.5's known numbers, and what torch counts while a small one runs."""
+"""The model's computed cost, against MinerU2.5's known numbers and what torch counts while a small model runs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def vision_attention(num_patches: int) -> float:
 
 def test_a_patch_takes_a_thousand_million_operations_in_linear_layers() -> None:
     per_patch = (vision_flop(VISION, [4_000]) - vision_attention(4_000)) / 4_000
-    # The number known is without the merger, which is a hundredth of it.
+    # The known number leaves out the merger, which is a hundredth of it.
     assert per_patch == pytest.approx(1.261e9, rel=0.015)
 
 
@@ -73,7 +73,7 @@ def test_a_dense_page_takes_37_tera_operations() -> None:
 
 
 class Zeros(WeightReader):
-    """Any tensor of any shape."""
+    """A tensor of zeros for any name and shape."""
 
     def __init__(self) -> None:
         pass
@@ -86,7 +86,7 @@ class Zeros(WeightReader):
 
 
 def linear_flop(call: Callable[[], object]) -> int:
-    """What torch counts in matrix products; attention on a CPU it does not count."""
+    """The operations that torch counts in matrix products; it does not count attention on a CPU."""
     with torch.inference_mode(), FlopCounterMode(display=False) as counter:
         call()
     counts = counter.get_flop_counts()["Global"]

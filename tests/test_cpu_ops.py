@@ -31,7 +31,7 @@ DTYPES = pytest.mark.parametrize(
 )
 
 WIDTH, OUT = 61, 47
-"""Odd, so that no vector of the processor is full."""
+"""Odd, so that neither is a multiple of the processor's vector length."""
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ def affine(out: int, width: int, *, bias: bool, dtype: torch.dtype) -> Affine:
 
 
 def assert_agree(own: Linear | Mlp, reference: Linear | Mlp, x: Tensor, residual: Tensor | None, bound: float) -> None:
-    """Within `bound` of the largest value, and the inputs are left as they were."""
+    """The values agree to within `bound` times the largest one, and the inputs are left as they were."""
     before = [x.clone(), None if residual is None else residual.clone()]
     with torch.inference_mode():
         values, expected = own(x, residual), reference(x, residual)
@@ -106,7 +106,7 @@ def test_a_layer_that_was_loaded_as_part_of_a_larger_matrix_is_packed_right(ops:
 def test_decode_attention_is_that_of_the_reference(
     ops: CpuOps, tables: list[list[int]], heads: int, kv_heads: int, apart: bool
 ) -> None:
-    """Over tokens that were stored one by one."""
+    """Over tokens that were stored one step at a time."""
     size, head_dim, lengths = ops.kv_block_size, 8, [2 * ops.kv_block_size + 5, 2 * ops.kv_block_size, 1]
     reference, expected_cache = ReferenceOps(CPU), torch.randn(2, 7, size, kv_heads, head_dim)
     order = (0, 3, 1, 2, 4) if apart else (0, 1, 2, 3, 4)

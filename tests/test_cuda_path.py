@@ -1,7 +1,7 @@
-"""The whole way of a request on a GPU that is not there: shapes, dtypes and devices, and nothing asked of the host.
+"""The whole path of a request on a GPU that is not there: shapes, dtypes and devices, and nothing asked of the host.
 
-Under FakeTensorMode a tensor says that it lies on `cuda` and has no values: what reads one in the midst of a step
-raises. The model has MinerU2.5's true widths and two layers of each kind.
+Under FakeTensorMode a tensor claims to be on `cuda` and has no values: code that reads one in the middle of a step
+raises. The model has MinerU2.5's real widths and two layers of each kind.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ ARCHITECTURE = replace(
 
 
 class Indexing(TorchFunctionMode):
-    """Square brackets and `copy_` by other operators: a torch built without CUDA refuses them on `cuda`.
+    """Does indexing and `copy_` in other ways: a torch built without CUDA refuses them on `cuda`.
 
-    And once the model is loaded, no tensor comes to the GPU but through the device's upload.
+    Once the model is loaded, it also checks that tensors reach the GPU only through the device's upload.
     """
 
     model_is_loaded = False
@@ -107,7 +107,7 @@ def store(tensor: Tensor, key: Any, value: Any) -> None:
 
 
 class ShapelyWeights(WeightReader):
-    """Any tensor of any shape, without values."""
+    """A tensor without values for any name and shape."""
 
     def __init__(self) -> None:
         pass
@@ -120,7 +120,7 @@ class ShapelyWeights(WeightReader):
 
 
 class MadeUp:
-    """What the host reads: the end for every third sequence."""
+    """What the host reads: the end token for every third sequence."""
 
     def __init__(self, number: int) -> None:
         self._number = number
@@ -160,7 +160,7 @@ class Prompts:
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor, segments: Segments, causal: bool) -> Tensor:
-    """Stands for a library's: it checks what it is given."""
+    """Stands in for a library's attention, and checks its arguments."""
     assert q.shape[0] == k.shape[0] == v.shape[0] == sum(segments.lengths)
     assert segments.cu_seqlens.dtype == torch.int32 and segments.cu_seqlens.device == CUDA
     assert {x.dtype for x in (q, k, v)} == {torch.bfloat16}

@@ -1,4 +1,4 @@
-"""In what order the engine asks things of a device that, like a GPU, has done nothing yet when a call returns."""
+"""The order of the engine's calls to a device that, like a GPU, has done nothing yet when a call returns."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class CapturableOps(ReferenceOps):
 
 
 class WatchedDevice(LateDevice):
-    """Counts what is under way: batches beside the main stream, and steps that the host has not read."""
+    """Counts what is under way: batches off the main stream, and steps that the host has not read yet."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -83,7 +83,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def expected(checkpoint: Path) -> Answers:
-    """What a device that does everything at once answers."""
+    """The answers with a device that does everything immediately."""
     return run(Engine(load(checkpoint, HostDevice(CPU), ReferenceOps(CPU)), LIMITS))
 
 
@@ -155,7 +155,7 @@ def test_a_step_is_launched_before_the_last_is_read_and_no_earlier(model: Model,
 def test_a_cleared_engine_has_nothing_under_way_and_starts_anew(
     model: Model, device: WatchedDevice, expected: Answers, steps: int
 ) -> None:
-    # So short a queue that room kept for what was forgotten would be missed.
+    # The queue is so short that room still held for forgotten requests would be missed.
     engine = Engine(model, replace(LIMITS, embedding_queue_tokens=40))
     submit_all(engine)
     for _ in range(steps):
@@ -169,7 +169,7 @@ def test_a_cleared_engine_has_nothing_under_way_and_starts_anew(
 
 
 class ScarceMemory:
-    """Stands for a stage's computation on a GPU without memory for more than so many patches, or tokens, at once."""
+    """Stands in for a stage's computation on a GPU with memory for only so many patches, or tokens, at once."""
 
     def __init__(self, compute: Callable[..., Tensor], most: int) -> None:
         self._compute = compute
@@ -191,7 +191,7 @@ def test_a_vit_batch_that_does_not_fit_the_memory_is_halved_and_nothing_is_lost(
     monkeypatch.setattr(model.vision, "encode", scarce)
     meter = Meter()
 
-    # The limit on patches is far from what a batch holds: to halve that alone would try the same batch again.
+    # The limit on patches is far above what a batch holds: halving it alone would retry the same batch.
     limits = replace(LIMITS, vit_batch_size=NUM_REQUESTS, vit_max_patches=1_000_000)
     assert run(Engine(model, limits), meter) == expected
 

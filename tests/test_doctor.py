@@ -21,7 +21,7 @@ FILE_LIMIT_BYTES = 1 << 20
 
 
 def doctor(*arguments: str, before: Callable[[], None] | None = None) -> subprocess.CompletedProcess[str]:
-    """The command, ended. before: called in its process ahead of it."""
+    """The finished command. before: called in its process first."""
     done = subprocess.run(
         [sys.executable, "-m", "batchocr", "doctor", *arguments],
         env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
@@ -36,7 +36,7 @@ def doctor(*arguments: str, before: Callable[[], None] | None = None) -> subproc
 
 
 def findings(shown: str) -> dict[str, str]:
-    """The lines above the table of operations: name to the rest of the line."""
+    """The lines above the table of operations, as name and rest of the line."""
     lines = shown.partition("\n\n")[0].splitlines()
     return dict(re.split(r"\s{2,}", line, maxsplit=1) for line in lines)
 
@@ -80,7 +80,7 @@ def test_a_device_that_is_not_there_is_refused_in_a_sentence(arguments: tuple[st
 
 
 def limit_files() -> None:
-    """Let no file, and no shared memory either, grow beyond a tenth of a page."""
+    """Keep files, and shared memory too, from growing beyond a tenth of a page."""
     resource.setrlimit(resource.RLIMIT_FSIZE, (FILE_LIMIT_BYTES, FILE_LIMIT_BYTES))
 
 

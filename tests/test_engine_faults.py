@@ -62,7 +62,7 @@ def answers(model: Model, numbers: Sequence[int]) -> dict[int, Completion]:
 
 
 def spoil(monkeypatch: pytest.MonkeyPatch, model: Model, numbers: Sequence[int], how: Any) -> None:
-    """Let the vision model go wrong wherever it meets these requests' images."""
+    """Make the vision model go wrong on the images of these requests."""
     encode = type(model.vision).encode
     bad = [(SIZES[number][0] // 14, SIZES[number][1] // 14) for number in numbers]
 

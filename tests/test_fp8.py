@@ -1,4 +1,4 @@
-"""Linear layers in fp8: how far they are from the layer they stand for, and which layers they can stand for."""
+"""Linear layers in fp8: how far they are from the layer they replace, and which layers they can replace."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_quantized_row_times_its_scale_is_the_row_again() -> None:
     x[3] = 0
     quantized, scale = quantize_rows(x)
     assert (quantized.dtype, scale.shape) == (torch.float8_e4m3fn, (7, 1))
-    # Half a step of three bits, or half of the smallest step there is.
+    # Half a step of the three-bit mantissa, or half of the smallest step there is.
     assert ((quantized.float() * scale - x).abs() <= x.abs() * 2**-4 + scale * 2**-10).all()
 
 

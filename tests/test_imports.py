@@ -1,4 +1,4 @@
-"""What a start costs: heavy libraries are loaded when they are needed, not before."""
+"""What starting up costs: heavy libraries are loaded when they are needed, not before."""
 
 from __future__ import annotations
 

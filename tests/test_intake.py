@@ -1,4 +1,4 @@
-"""Which document is opened next and which row is begun next: in input order, ahead, and nothing twice."""
+"""Which document is opened next and which row is begun next: in input order, ahead of time, and nothing twice."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def make_intake(
 
 
 def next_to_open(intake: Intake) -> int | None:
-    """The next document that has to be opened, behind those that need not be; None where there is none."""
+    """The next document that has to be opened, past those that need not be; None if there is none."""
     while True:
         num_known = intake.num_known
         index = intake.next_document()
@@ -55,7 +55,7 @@ def next_to_open(intake: Intake) -> int | None:
 
 
 def open_next(intake: Intake, page_count: int) -> int:
-    """Open the next document, which is to have that many pages; returns its index."""
+    """Open the next document, with this many pages; returns its index."""
     index = next_to_open(intake)
     assert index is not None
     intake.opened(index, page_count=page_count, doc_id=f"id-{index}", size=100, mtime_ns=5)
@@ -63,7 +63,7 @@ def open_next(intake: Intake, page_count: int) -> int:
 
 
 def remaining(intake: Intake) -> list[tuple[int, int | None]]:
-    """The rows that are handed out now."""
+    """All the rows that can be handed out now."""
     rows = []
     while (key := intake.next_row()) is not None:
         rows.append((key.document, key.page_index))
@@ -206,7 +206,7 @@ def test_a_row_given_back_comes_before_all_others() -> None:
 
 
 def file_with_rows(folder: Path, *rows: IndexedRow) -> tuple[list[Document], Finished]:
-    """A document of 4 bytes, and the rows of it that an earlier run left."""
+    """A document of 4 bytes, and its rows from an earlier run."""
     (folder / "a.pdf").write_bytes(b"1234")
     return [Document(str(folder / "a.pdf"), "a.pdf")], Finished({"a.pdf": rows})
 

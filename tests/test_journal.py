@@ -1,4 +1,4 @@
-"""The journal: what a run that is killed, refused, torn or resumed finds in it."""
+"""The journal: what is in it after a run was killed, refused or resumed, or a write was torn."""
 
 from __future__ import annotations
 
@@ -294,7 +294,7 @@ def test_a_folder_without_permission_is_named(tmp_path: Path) -> None:
 
 @contextmanager
 def room_for(num_bytes: int) -> Iterator[None]:
-    """Let no file of this process grow beyond num_bytes: what a full disk is to a writer."""
+    """Keep this process's files from growing beyond num_bytes, which to a writer is like a full disk."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, hard))
     try:

@@ -1,4 +1,4 @@
-"""The model's Triton kernels: their numbers against the reference, what they take compiled, and their fake twins."""
+"""The model's Triton kernels: results against the reference, what they use once compiled, and their fake twins."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def angles(tokens: int, head_dim: int) -> tuple[Tensor, Tensor]:
 def paged(
     lengths: list[int], block_size: int, kv_heads: int, head_dim: int, dtype: torch.dtype
 ) -> tuple[Tensor, PagedContext]:
-    """A layer's cache, strided as in a pool of layers, and sequences whose blocks lie anywhere in it."""
+    """A layer's cache, strided as in a pool of layers, and sequences whose blocks are scattered over it."""
     most_blocks = -(-max(lengths) // block_size)
     order = torch.randperm(len(lengths) * most_blocks + 1)
     tables = order[: len(lengths) * most_blocks].view(len(lengths), most_blocks).int()
@@ -171,7 +171,7 @@ def paged(
 
 
 def tolerance(dtype: torch.dtype) -> dict[str, float]:
-    """The weights of the values are rounded to the values' type."""
+    """The tolerance: attention weights are rounded to the dtype of the values."""
     return {"rtol": 1e-5, "atol": 1e-5} if dtype == torch.float32 else {"rtol": 2e-2, "atol": 8e-3}
 
 

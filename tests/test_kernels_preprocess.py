@@ -1,4 +1,4 @@
-"""The resize kernel against Pillow, byte for byte, and the numbers that the host works out for it."""
+"""The resize kernel against Pillow, byte for byte, and the numbers that the host computes for it."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def device() -> Iterator[torch.device]:
 
 @pytest.fixture
 def large_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The interpreter takes as long for a large tile as for a small one."""
+    """Use large tiles, which take the interpreter no longer than small ones."""
     monkeypatch.setattr(preprocess, "TILE", 8192)
 
 
 def noise(height: int, width: int) -> Tensor:
-    """Half of it black and white, where a bicubic filter overshoots."""
+    """Random values, in one half only 0 and 255, where a bicubic filter overshoots."""
     image = torch.randint(0, 256, (height, width, 3), dtype=torch.uint8)
     image[:, : width // 2] = image[:, : width // 2] // 128 * 255
     return image

@@ -1,4 +1,4 @@
-"""The quantize kernel: its numbers against plain torch, and what it takes compiled."""
+"""The quantize kernel: its results against plain torch, and what it uses once compiled."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[torch.device]:
 
 
 def _to_fp8(self: InterpreterBuilder, values: TensorHandle, dtype: tl.dtype, rounding: object) -> TensorHandle:
-    """Round as the GPU does; the interpreter loses the carry, so that 127 becomes 64."""
+    """Round as the GPU does; the interpreter loses the carry, so it turns 127 into 64."""
     assert dtype.scalar == tl.float8e4nv
     rounded = torch.from_numpy(values.data).to(torch.float8_e4m3fn)
     return TensorHandle(rounded.view(torch.uint8).numpy(), dtype.scalar)
@@ -44,7 +44,7 @@ def test_rows_are_quantized_as_plain_torch_does(
 
     expected, expected_scale = fp8.quantize_rows(x)
     torch.testing.assert_close(scale, expected_scale)
-    # A value halfway between two may go to either.
+    # A value halfway between two fp8 values may be rounded to either.
     torch.testing.assert_close(quantized.float(), expected.float(), rtol=0.13, atol=2.0**-9)
     assert (quantized.float() == expected.float()).float().mean() > 0.99
 

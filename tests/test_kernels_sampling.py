@@ -39,13 +39,13 @@ def device() -> Iterator[torch.device]:
 
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that a few dozen tokens are several pieces, tiles and blocks."""
+    """Shrink the blocks, so that a few dozen tokens span several pieces, tiles and blocks."""
     for name, size in (("PIECE", 32), ("ROWS", 2), ("COLUMNS", 8), ("HISTORY_BLOCK", 8), ("PROMPT_BLOCK", 8)):
         monkeypatch.setattr(sampling, name, size)
 
 
 class RecordingOps:
-    """The one operation that a sampler wants; keeps hold of the rows it was handed."""
+    """The one operation that a sampler needs; keeps the rows it was handed."""
 
     rows: SamplerRows
 

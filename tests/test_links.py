@@ -1,4 +1,4 @@
-"""Globs, and links in folders: what is followed, and that nothing is walked for ever."""
+"""Globs, and links in folders: what is followed, and that no walk goes on forever."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from batchocr.input.sources import find_documents
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty folder, which is the current one."""
+    """An empty folder, made the current one."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -59,7 +59,7 @@ def test_a_glob_follows_no_link_out_of_the_folder_where_it_begins(caplog: pytest
 
 @pytest.fixture
 def listed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The folders that are listed, as they are."""
+    """The folders listed, recorded as they are listed."""
     folders: list[str] = []
     scandir = os.scandir
 

@@ -1,4 +1,4 @@
-"""Answers that go in circles: stopped, begun once more under a rule that breaks loops, and marked."""
+"""Answers that loop: stopped, begun once more under a rule that breaks loops, and marked."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def answers(model: Model, *, num_requests: int = 1, stop_loops: bool = True) -> 
     engine = Engine(model, limits)
     for number in range(num_requests):
         pixels = Pixels(28, 56 + 28 * number, bytearray(range(28)) * 3 * (56 + 28 * number))
-        # A reward instead of a penalty: the first token comes again and again.
+        # A reward instead of a penalty: the first token is repeated over and over.
         sampling = Sampling(MAX_NEW_TOKENS, presence_penalty=-50.0, stop_loops=stop_loops)
         assert engine.submit(number, Request(pixels, "\nText Recognition:", sampling)) is None
     found: dict[int, Completion] = {}
@@ -89,7 +89,7 @@ def test_an_answer_that_loops_twice_is_the_first_one_and_marked(model: Model) ->
 def test_a_second_attempt_that_ends_by_itself_is_the_answer_and_still_marked(model: Model) -> None:
     [plain] = answers(model, stop_loops=False)
     tokens = plain.text.split()
-    # The second attempt leaves the loop with a token of its own: let the answer end there.
+    # The second attempt leaves the loop with a token that is not in it: make the answer end there.
     model.prompts.stop_token_ids = frozenset(set(range(262)) - set(map(int, tokens)))
     [again] = answers(model)
     assert again.finish_reason == "repetition"

@@ -1,4 +1,4 @@
-"""What a container or a job scheduler leaves of the machine."""
+"""How much of the machine a container or a job scheduler leaves."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MEMORY_BYTES = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def machine(root: Path, group: str, limits: dict[str, str]) -> Path:
-    """A machine on which this process is in `group`; limits: contents of files below the mount of control groups."""
+    """A machine on which this process is in `group`. limits: contents of files under the control groups' mount."""
     (root / "proc/self").mkdir(parents=True)
     (root / "proc/self/cgroup").write_text(f"4:memory:/elsewhere\n0::{group}\n")
     for name, text in limits.items():

@@ -134,7 +134,7 @@ def test_a_table_that_is_cut_off_is_closed() -> None:
 
 
 def cell(content: str) -> str:
-    """What becomes of a table's cell."""
+    """The Markdown of a table with this one cell."""
     return markdown("table", f"<table><tr><td>{content}</td></tr></table>")
 
 

@@ -1,4 +1,4 @@
-"""Pages read MinerU's way: the same questions and blocks as MinerU's own client, and what is told of each block."""
+"""Pages read MinerU's way: the same questions and blocks as MinerU's own client, and what is said of each block."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Asked:
 
 
 class AnsweringClient(VlmClient):
-    """Stands where MinerU's client has its model."""
+    """Takes the place of the model in MinerU's client."""
 
     def __init__(self, layout: str, answer: Callable[[int, str], str]) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Whatever a model may answer, a page becomes a reading that says what is wrong with it."""
+"""Whatever a model answers, the page gets a reading that says what is wrong with it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows for a caller's loop: in input order, with no more of them waiting than there may be."""
+"""Rows for a caller's loop: in input order, with a bounded number of them waiting."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def finished(key: RowKey) -> tuple[RowKey, Entry]:
 
 
 def slow_at_the_first(intake: Intake, num_waiting: list[int]) -> Iterator[tuple[RowKey, Entry]]:
-    """Finish the first page only when nothing else may be begun any more, and then again the first of the rest."""
+    """Finish the first page only when no other page may be begun; then do the same with the remaining pages."""
     while (first := intake.next_row()) is not None:
         num_waiting.append(0)
         while (key := intake.next_row()) is not None:

@@ -1,4 +1,4 @@
-"""Pixels to patches against Pillow and transformers' own image processor."""
+"""From pixels to patches, against Pillow and transformers' own image processor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is said while a run goes on: a bar on a terminal, log lines elsewhere."""
+"""What is shown while a run goes on: a bar on a terminal, log lines elsewhere."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from batchocr.progress import ProgressBar, ProgressLog, log_failure
 
 
 class Clock:
-    """Seconds that pass when told to."""
+    """A clock that moves only when told to."""
 
     def __init__(self) -> None:
         self.now_s = 100.0

@@ -1,4 +1,4 @@
-"""What holds for any rows whatever: they survive every format, a torn journal, and the index that finds them again."""
+"""What holds for arbitrary rows: they survive every format and a torn journal, and the index finds them again."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from batchocr.output.table import table_for
 FACTS = RunFacts("0.1.0", "acme/reader", "f" * 64, "a" * 64, {"dpi": "200"})
 
 ODD_TEXTS = ["\ud800", "caf\udce9", "\x00", "\x1b[2J", "\r\n", "\u2028", "\u202e"]
-"""Lone surrogates, control characters, ends of lines: of all characters they would come up too rarely."""
+"""Lone surrogates, control characters, line ends: drawn from all characters, they would come up too rarely."""
 texts = st.lists(st.text() | st.sampled_from(ODD_TEXTS), max_size=3).map("".join)
 sizes = st.integers(0, 2**63 - 1)
 finite = st.floats(allow_nan=False, allow_infinity=False)

@@ -1,4 +1,4 @@
-"""For text of any kind: the Markdown made of it acts nowhere, and page specs are read back as they were meant."""
+"""For text of any kind: nothing in the Markdown made of it is active, and page specs are parsed as they were meant."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CHARACTERS_THAT_ACT = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u206
 
 
 class Seen(HTMLParser):
-    """What of a page of HTML a browser would do more with than show it."""
+    """Collects what a browser would do more with than show, in a page of HTML."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ class Seen(HTMLParser):
 
     def handle_data(self, data: str) -> None:
         self.odd += map(ascii, CHARACTERS_THAT_ACT.findall(data))
-        if not self.in_code:  # no formulas are drawn there
+        if not self.in_code:  # formulas are not rendered there
             self.odd += [match[0] for match in COMMANDS_THAT_ACT.finditer(data)]
 
     def handle_comment(self, data: str) -> None:
@@ -58,7 +58,7 @@ class Seen(HTMLParser):
 
 
 def what_acts(markdown: str) -> list[str]:
-    """What acts in the Markdown for a reader that lets everything through that Markdown allows."""
+    """What is active in the Markdown, for a renderer that lets through everything that Markdown allows."""
     reader = MarkdownIt("commonmark", {"html": True}).enable("table")
     reader.validateLink = lambda url: True  # type: ignore[method-assign]
     seen = Seen()
@@ -147,7 +147,7 @@ DISGUISED = st.sampled_from(
         *("&lt;script>", "&#60;img src=x>", "&colon;", "\n", " ", "a"),
     ]
 )
-"""What stands for something that acts, and what is dropped from between two halves of it."""
+"""Disguises of something active, and text that is dropped from between two halves of it."""
 
 CONTENTS = st.none() | st.lists(FRAGMENTS, max_size=8).map("".join) | st.text(max_size=20)
 TYPES = st.sampled_from(["text", "title", "equation", "table", "code", "image", "header", "list_item", "odd <b>"])

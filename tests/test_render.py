@@ -50,7 +50,7 @@ def pixels(page: Page) -> list[tuple[int, ...]]:
 
 
 def pdf_bytes(*sizes: tuple[float, float], draw: Callable[[pymupdf.Page], object] | None = None) -> bytes:
-    """A PDF with a page of each size in pt."""
+    """A PDF with one page of each size, in pt."""
     document = pymupdf.open()
     for width, height in sizes:
         page = document.new_page(width=width, height=height)
@@ -61,7 +61,7 @@ def pdf_bytes(*sizes: tuple[float, float], draw: Callable[[pymupdf.Page], object
 
 
 def raw_pdf(pages: str, *kids: str) -> bytes:
-    """A PDF written by hand: the fields of its page tree, and its pages as objects 3, 4, …"""
+    """A hand-written PDF. pages: the fields of its page tree. kids: its pages, as objects 3, 4, …"""
     objects = [
         "/Type /Catalog /Pages 2 0 R",
         f"/Type /Pages {pages}",
@@ -180,7 +180,7 @@ def test_a_pdf_cut_off_anywhere_is_read_as_far_as_it_goes_or_refused(tmp_path: P
 
 
 def read_as_far_as_it_goes(path: Path) -> int:
-    """How many pages could be rendered. Raises whatever is no PageError."""
+    """How many pages could be rendered. Any error that is not a PageError gets through."""
     rendered = 0
     try:
         document = opened(path)

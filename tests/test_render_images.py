@@ -57,7 +57,7 @@ def row(mode: str, *values: Any) -> Image.Image:
 
 
 def png(width: int, height: int, bit_depth: int, color_type: int, data: bytes, *chunks: tuple[bytes, bytes]) -> bytes:
-    """A PNG written by hand. data: the rows, each with its filter byte. chunks: further ones, before the data."""
+    """A hand-written PNG. data: the rows, each with its filter byte. chunks: more chunks, placed before the data."""
     header = struct.pack(">IIBBBBB", width, height, bit_depth, color_type, 0, 0, 0)
     parts = [(b"IHDR", header), *chunks, (b"IDAT", zlib.compress(data)), (b"IEND", b"")]
     return b"\x89PNG\r\n\x1a\n" + b"".join(
@@ -171,7 +171,7 @@ def test_the_exif_orientation_is_applied(tmp_path: Path, orientation: int, name:
 
 
 def as_stored(upright: Image.Image, orientation: int) -> Image.Image:
-    """The image as a camera held in this orientation would store it: Exif 2.32, where row 0 and column 0 lie."""
+    """The image as a camera held in this orientation would store it. Source: Exif 2.32, place of row 0 and column 0."""
     turned = upright.transpose(Image.Transpose.TRANSPOSE) if orientation >= 5 else upright
     if orientation in (2, 3, 7, 8):
         turned = turned.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
@@ -300,7 +300,7 @@ def three_page_tiff(folder: Path) -> Path:
 
 
 def strip_of(path: Path, *, frame: int) -> tuple[int, int]:
-    """Where the compressed pixels of a frame lie: offset and size in bytes."""
+    """Where the compressed pixels of a frame are: offset and size in bytes."""
     with Image.open(path) as image:
         image.seek(frame)
         return image.tag_v2[273][0], image.tag_v2[279][0]  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""A run that was ended in the middle, by whatever, and run again: the same table, nothing read twice."""
+"""A run that ended midway, for whatever reason, and is run again: the same table, nothing read twice."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ OPTIONS = {"dpi": 72, "workers": 1, "pages_in_flight": 2}
 
 @dataclass(frozen=True)
 class Job:
-    """What is read, and the table that a run without interruption made of it."""
+    """What is read, and the table that an uninterrupted run made of it."""
 
     model: Path
     documents: Path
@@ -48,8 +48,8 @@ class Job:
 
 @dataclass(frozen=True)
 class Killed:
-    """A run after SIGKILL. num_rows: whole lines of its journal. workers: those it had. folder: for its temporary
-    files."""
+    """A run after SIGKILL. num_rows: complete lines of its journal. workers: those it had. folder: where it put its
+    temporary files."""
 
     out: Path
     num_rows: int
@@ -104,7 +104,7 @@ def out(killed: Killed, tmp_path: Path) -> Path:
 
 @contextmanager
 def in_the_middle(job: Job, out: Path, variables: dict[str, str] | None = None) -> Iterator[subprocess.Popen[bytes]]:
-    """The command, some rows of it finished and most not."""
+    """The running command, with some of its rows finished and most not."""
     with subprocess.Popen(
         command(*job.arguments(out)), env=environment() | (variables or {}), stderr=subprocess.DEVNULL
     ) as process:
@@ -121,7 +121,7 @@ def journal(out: Path) -> Path:
 
 
 def num_rows(out: Path) -> int:
-    """The whole lines of a run's journal, but for its header."""
+    """The number of complete lines in a run's journal, not counting its header."""
     return journal(out).read_bytes().count(b"\n") - 1 if journal(out).exists() else 0
 
 
@@ -138,7 +138,7 @@ def test_a_killed_run_leaves_its_journal_and_nothing_else(killed: Killed) -> Non
     assert killed.workers
     eventually(lambda: not any(is_alive(worker) for worker in killed.workers))
     assert os.listdir(killed.folder) == []
-    # Those of other tests, which may run beside this one, go away by themselves.
+    # The shared memory of other tests, which may run alongside this one, goes away by itself.
     eventually(lambda: set(os.listdir("/dev/shm")) <= killed.shared_memory_before)
 
 
@@ -264,7 +264,7 @@ def test_a_run_that_fails_leaves_a_report_that_says_so_and_a_later_one_goes_on(
 
 
 class StopAtFirstSight:
-    """Progress that wants no more once it has seen some."""
+    """A Progress that stops the run as soon as it is shown anything."""
 
     def __init__(self, stop: StopSwitch) -> None:
         self._stop = stop

@@ -1,4 +1,4 @@
-"""The sample model: loadable as MinerU2.5 is, and what it reads is what stands on the page."""
+"""The sample model: it loads as MinerU2.5 does, and what it reads is what is on the page."""
 
 from __future__ import annotations
 
@@ -89,9 +89,9 @@ def test_every_page_of_the_sample_documents_is_read(pages: list[PageResult]) -> 
 def test_what_the_paragraphs_of_a_document_say_is_read(
     pages: list[PageResult], source: str, written: object, rate: float
 ) -> None:
-    """Each paragraph is compared with the block that is most like it: what else stands on the pages is left aside.
+    """Each paragraph is compared with the block most like it; the rest of the pages is ignored.
 
-    The text of another document gets 0.7 to 0.8 so.
+    The text of another document gets 0.7 to 0.8 this way.
     """
     blocks = [block.content for page in pages if page.source == source for block in page.blocks if block.content]
     paragraphs = [words for words in _texts(written) if len(words) > 40]

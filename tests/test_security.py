@@ -1,4 +1,4 @@
-"""What SECURITY.md promises, where no other test proves it."""
+"""The promises of SECURITY.md that no other test proves."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_no_command_goes_through_a_shell_and_no_model_brings_code() -> None:
 
 
 class Trap:
-    """Unpickled, it leaves a mark."""
+    """Leaves a mark when it is unpickled."""
 
     def __init__(self, mark: Path) -> None:
         self.mark = mark
@@ -76,7 +76,7 @@ class Trap:
 
 @pytest.fixture
 def trapped_model(tmp_path: Path) -> Path:
-    """A model with code and a pickle beside its weights, each of which would leave a mark."""
+    """A model with code and a pickle alongside its weights, each of which would leave a mark."""
     folder = make_quick_model(tmp_path / "trapped")
     (folder / "pytorch_model.bin").write_bytes(pickle.dumps(Trap(tmp_path / "unpickled")))
     (folder / "trap.py").write_text(f"open({str(tmp_path / 'imported')!r}, 'w')\nclass Trap: pass\n")
@@ -119,13 +119,13 @@ def listener() -> Iterator[socket.socket]:
 
 
 def pdf(*objects: bytes) -> bytes:
-    """A PDF of these objects, numbered from 1; the first is its catalogue. Without a table: MuPDF makes its own."""
+    """A PDF of these objects, numbered from 1; the first is its catalogue. It has no xref table: MuPDF rebuilds it."""
     numbered = b"".join(b"%d 0 obj %s endobj\n" % (number, body) for number, body in enumerate(objects, 1))
     return b"%PDF-1.7\n" + numbered + b"trailer <</Root 1 0 R>>\n"
 
 
 def pdf_that_points_elsewhere(file: Path, url: str) -> bytes:
-    """A PDF whose content, image, font, form and annotations lie in a file or at a URL, and which asks to open both."""
+    """A PDF whose content, image, font, form and annotations point to a file or a URL, and which asks to open both."""
     name = str(file).encode()
     at_url = f"<</Type/Filespec/FS/URL/F({url})>>".encode()
     actions = b"[<</S/URI/URI(%s)>> <</S/Launch/F(%s)>> <</S/SubmitForm/F %s>>]" % (url.encode(), name, at_url)
@@ -153,7 +153,7 @@ def test_a_pdf_that_points_to_files_and_urls_opens_none_of_them(tmp_path: Path, 
     url = f"http://127.0.0.1:{listener.getsockname()[1]}/x"
     (tmp_path / "a.pdf").write_bytes(pdf_that_points_elsewhere(secret, url))
     without = draw(tmp_path / "a.pdf")
-    secret.write_bytes(b"0 0 99 99 re f")  # as content of the page, it would blacken it
+    secret.write_bytes(b"0 0 99 99 re f")  # as page content, it would paint the page black
     assert draw(tmp_path / "a.pdf") == without
     with pytest.raises(BlockingIOError):
         listener.accept()
@@ -240,5 +240,5 @@ def test_an_error_that_commands_the_terminal_is_spelt_out(
 
 
 def is_harmless(said: str) -> bool:
-    """Whether no character of it moves the cursor, colours anything or reorders letters."""
+    """Whether none of its characters moves the cursor, colours anything or reorders letters."""
     return all(character.isprintable() or character == "\n" for character in said)

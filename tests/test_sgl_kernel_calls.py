@@ -1,7 +1,7 @@
-"""Our calls of sgl_kernel against the signatures of its releases; the library itself runs on no machine without a GPU.
+"""Our calls to sgl_kernel against the signatures of its releases; the library itself does not run without a GPU.
 
-A stand-in has the signatures, and computes what the library would from whatever arguments arrive under its names. They
-are recorded in data/sgl_kernel_signatures.json from wheels that were unpacked (`unzip sglang_kernel-*.whl -d FOLDER`):
+A stand-in has these signatures, and computes what the library would from the arguments that its parameters get. The
+signatures are recorded in data/sgl_kernel_signatures.json from unpacked wheels (`unzip sglang_kernel-*.whl -d FOLDER`):
 
     python tests/test_sgl_kernel_calls.py FOLDER...
 """
@@ -43,7 +43,7 @@ REFERENCE = ReferenceOps(CPU)
 
 @dataclass
 class StandIn:
-    """calls: the arguments of each call by name, those left to their defaults not among them."""
+    """calls: each call's function and its arguments by name, without those left to their defaults."""
 
     calls: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
 
@@ -106,7 +106,7 @@ COMPUTED: dict[str, Callable[..., Tensor]] = {
 
 @pytest.fixture(params=["0.4.5", "0.4.8"])
 def sgl_kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> StandIn:
-    """The stand-in of a release, in place of the library."""
+    """The stand-in for a release, in place of the library."""
     stand_in = StandIn()
     recorded = json.loads(SIGNATURES.read_text())[request.param]
     for module in ("sgl_kernel", "sgl_kernel.flash_attn"):
@@ -181,8 +181,8 @@ def test_a_call_that_does_not_fit_the_signature_is_noticed(sgl_kernel: StandIn) 
 
 
 def read_signatures(wheel: Path) -> tuple[str, dict[str, dict[str, list[str]]]]:
-    """The version in an unpacked wheel, and the parameters of the functions in USED; nothing of it is imported but the
-    file that holds the version."""
+    """The version in an unpacked wheel, and the parameters of the functions in USED; of the wheel, only the file that
+    holds the version is run."""
     version = runpy.run_path(str(wheel / "sgl_kernel" / "version.py"))["__version__"]
     signatures = {}
     for name, module in USED.items():
@@ -193,7 +193,7 @@ def read_signatures(wheel: Path) -> tuple[str, dict[str, dict[str, list[str]]]]:
 
 
 def _definition(wheel: Path, source: Path, name: str) -> ast.FunctionDef:
-    """The function of this name in a module, or in the module that it imports it from."""
+    """The definition of this function in a module, or in the module it is imported from."""
     for node in ast.walk(ast.parse(source.read_text())):
         if isinstance(node, ast.FunctionDef) and node.name == name:
             return node
@@ -203,7 +203,7 @@ def _definition(wheel: Path, source: Path, name: str) -> ast.FunctionDef:
 
 
 def _parameters(function: ast.FunctionDef) -> dict[str, list[str]]:
-    """The names of its parameters, all of which may be given by position and by name."""
+    """The names of its parameters, all of which may be passed by position or by name."""
     arguments = function.args
     assert not (arguments.posonlyargs or arguments.kwonlyargs or arguments.vararg or arguments.kwarg), function.name
     names = [argument.arg for argument in arguments.args]

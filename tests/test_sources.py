@@ -18,7 +18,7 @@ from batchocr.input.sources import find_documents, in_shard
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty folder, which is the current one."""
+    """An empty folder, made the current one."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

@@ -1,4 +1,4 @@
-"""The tables: what Parquet and JSON Lines give back, to us and to the readers people use."""
+"""The tables: what Parquet and JSON Lines give back, to batchocr and to the readers people use."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_a_table_without_rows_is_a_table(out: Path, table: TableFormat) -> None:
 
 numbers = st.integers(0, 2**40)
 shares = st.floats(0, 1)
-texts = st.text(max_size=20)  # no surrogates: their own test is below
+texts = st.text(max_size=20)  # no surrogates: they have their own test below
 blocks = st.builds(
     Block,
     type=texts,

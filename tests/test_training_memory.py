@@ -1,4 +1,4 @@
-"""What a training goes over from memory is what it saw: the same question, less what was left out."""
+"""What training rehearses from memory is what it saw: the same question, minus what was left out."""
 
 from __future__ import annotations
 

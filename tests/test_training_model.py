@@ -1,4 +1,4 @@
-"""The sample model's training: the arithmetic is transformers', the crops are the product's, the run can be resumed."""
+"""The sample model's training: the arithmetic is transformers', the crops are batchocr's, and runs can be resumed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The training pages of the sample model: what they are said to hold is what they show."""
+"""The training pages of the sample model: what they show is what their truth says."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _in_a_formula(sheet: Sheet, x: float, y: float) -> bool:
 
 
 def _close(some: set[tuple[str, int, int]], others: set[tuple[str, int, int]]) -> set[tuple[str, int, int]]:
-    """Those of some that are among the others, up to a point of rounding."""
+    """The elements of `some` that are also in `others`, give or take one point of rounding."""
     near = [(dx, dy) for dx in (-1, 0, 1) for dy in (-1, 0, 1)]
     return {(char, x, y) for char, x, y in some if any((char, x + dx, y + dy) in others for dx, dy in near)}
 

@@ -1,4 +1,4 @@
-"""How an operation is chosen among candidates, and what is left of the CUDA backend where there is no GPU."""
+"""How an operation is chosen from its candidates, and what is left of the CUDA backend without a GPU."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def candidate(name: str, operation: Function) -> Candidate[Function]:
 
 
 class Timer:
-    """Runs the call and returns the next of these numbers, each for all the runs of one candidate."""
+    """Runs the call and returns the next of these times, each of which serves for all runs of one candidate."""
 
     def __init__(self, *seconds: float) -> None:
         self._seconds = [second for second in seconds for _ in range(5)]
@@ -147,7 +147,7 @@ def test_the_worst_of_all_outputs_counts() -> None:
 
 @pytest.fixture
 def small_cases(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Few rows: how long a candidate takes is not looked at here."""
+    """Few rows: how long a candidate takes does not matter here."""
     monkeypatch.setattr(cuda_trials, "_ROWS", 16)
     monkeypatch.setattr(cuda_trials, "_VOCABULARY", 3000)
 
@@ -177,7 +177,7 @@ def test_our_kernels_are_right_on_the_cases_they_are_tried_on() -> None:
         trials.bias_activation("gelu")
         trials.silu_mul()
         trials.sample()
-    # Attention comes from libraries alone, and a page takes the interpreter minutes to resize.
+    # Attention comes only from libraries, and resizing a page takes the interpreter minutes.
     assert {choice.operation for choice in trials.choices} == OPERATIONS - {"attention", "patches"}
     assert {choice.taken for choice in trials.choices} == {"triton"}
 

@@ -1,4 +1,4 @@
-"""`batchocr verify`: whatever is wrong with a table has a line of its own, and the exit code says so."""
+"""`batchocr verify`: everything wrong with a table has its own line, and shows in the exit code."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_the_tables_of_all_shards_are_compared_together(tmp_path: Path, document
 
 def test_the_table_of_one_shard_is_compared_with_its_documents_alone(tmp_path: Path, documents: Path) -> None:
     out = write(tmp_path / "part.parquet", ROWS[:3])
-    assert verify(out, documents, "--shard", "3/3") == (0, ["3 rows expected: nothing wrong"])  # it has a.pdf alone
+    assert verify(out, documents, "--shard", "3/3") == (0, ["3 rows expected: nothing wrong"])  # it has only a.pdf
     code, lines = verify(out, documents, "--shard", "1/3")
     assert (code, lines[0], lines[1]) == (
         *(3, "missing   b.pdf: has no row"),

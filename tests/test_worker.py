@@ -1,4 +1,4 @@
-"""Real worker processes: pages go through, and whatever becomes of one, the run goes on and nothing stays behind."""
+"""Real worker processes: pages go through; whatever happens to a worker, the run goes on and nothing stays behind."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Log:
 
 
 def run_until(pool: WorkerPool, is_done: Callable[[Log], bool], timeout_s: float = DEADLINE_S) -> Log:
-    """Answer what workers ask, each request by its prompt and first byte, and replace those that are lost."""
+    """Answer the workers' requests, each by its prompt and first byte, and replace workers that are lost."""
     log = Log()
     deadline = time.monotonic() + DEADLINE_S
     while not is_done(log):
@@ -264,7 +264,7 @@ def test_a_replacement_that_cannot_be_started_is_an_error(tmp_path: Path) -> Non
 
 
 def test_workers_that_die_at_birth_are_forgiven_while_others_do_their_work(tmp_path: Path) -> None:
-    """One worker in two dies before it says a word, more often than would end a run in which none speaks."""
+    """One worker in two dies before it sends a message, more often than would end a run in which none sends any."""
     path = draw_page(tmp_path / "a.png", "read")
     with WorkerPool(2, SETUP, worker_entry.COMMAND) as pool:
         for task_id in range(5):
@@ -323,7 +323,7 @@ print(arrived[0][1].type, *(worker.pid for worker in pool.workers), flush=True)
 
 
 def run_script(folder: Path, message: str, ending: str, command: tuple[str, ...] = ()) -> subprocess.Popen[str]:
-    """Start the script in its folder, batchocr being found through PYTHONPATH."""
+    """Start the script in its folder; it finds batchocr through PYTHONPATH."""
     script = folder / "script.py"
     script.write_text(UNGUARDED_SCRIPT.format(command=command or "", message=message, ending=ending))
     return subprocess.Popen(

@@ -1,4 +1,4 @@
-"""Small documents that ask for gigabytes, or for ages: each costs bounded time and memory, and has its row."""
+"""Small documents that would take gigabytes or ages: each costs bounded time and memory, and has its row."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def pdf(*objects: bytes) -> bytes:
 def one_page(
     content: bytes, *others: bytes, resources: bytes = b"", page: bytes = b"", box: bytes = b"0 0 600 800"
 ) -> bytes:
-    """A PDF of one page. others: objects from number 5 on."""
+    """A PDF of one page. others: further objects, numbered from 5."""
     return pdf(
         b"<</Type/Catalog/Pages 2 0 R>>",
         b"<</Type/Pages/Kids[3 0 R]/Count 1>>",
@@ -59,7 +59,7 @@ def stream(data: bytes, entries: bytes = b"") -> bytes:
 
 
 def forms_in_forms(depth: int, content: bytes, entries: bytes = b"", resources: bytes = b"") -> list[bytes]:
-    """Objects from 5 on: a form that draws the next one, and so on down."""
+    """Objects numbered from 5: a form that draws the next one, and so on down."""
     return [
         stream(content, FORM + b"%s/Resources<<%s/XObject<</F %d 0 R>>>>" % (entries, resources, number + 1))
         for number in range(5, 5 + depth)
@@ -81,7 +81,7 @@ def large_image(edge: int) -> bytes:
 
 
 def claimed_pages(count: int) -> bytes:
-    """A PDF of one page that claims many. MuPDF believes as many as there are objects; free ones pack to nothing."""
+    """A PDF of one page that claims many. MuPDF believes up to the number of objects; free ones compress to nothing."""
     objects = (
         b"<</Type/Catalog/Pages 2 0 R>>",
         b"<</Type/Pages/Kids[3 0 R]/Count %d>>" % count,
@@ -238,5 +238,5 @@ def test_a_large_image_is_in_memory_once_while_it_is_reduced(tmp_path: Path) -> 
     )
     arguments = [sys.executable, "-c", script, str(tmp_path / "large.png")]
     child = subprocess.run(arguments, capture_output=True, text=True, timeout=60, check=True)
-    # Pillow takes four bytes for a pixel; what it makes of the image on the way comes to one more.
+    # Pillow takes four bytes per pixel; what it makes of the image on the way adds up to one more image.
     assert int(child.stdout) < 2.5 * 4 * edge * edge

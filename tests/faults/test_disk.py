@@ -1,4 +1,4 @@
-"""A disk that fills up at every point at which a run writes: exit 6 with a sentence, and nothing lost."""
+"""A disk that fills up at each point where a run writes: exit code 6 with an error message, and nothing lost."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def disk(tmp_path: Path) -> Iterator[SmallDisk]:
 
 
 def require_refused(job: Job, out: Path, *flags: str | Path, path: Path) -> None:
-    """Run the command, which is to say that the disk is full."""
+    """Run the command, and require it to say that the disk is full."""
     done = run_command(*job.arguments(out, *flags))
     assert done.returncode == 6, done.stderr
     assert f"error: cannot write {path}: the disk is full; free some space and run again to continue" in done.stderr
@@ -54,7 +54,7 @@ def test_a_disk_that_is_full_while_the_table_is_written_costs_no_row_and_leaves_
     out = disk.folder / "table.jsonl"
     job.run(out, limit=NUM_PAGES - 1)
     before = read_rows(out)
-    # A journal of what the table holds, one row more, and no second table.
+    # Room for a journal of the table's rows and one row more, but not for a second table.
     disk.fill(leave_blocks=out.stat().st_size // BLOCK_BYTES + 2)
     require_refused(job, out, path=out)
     assert read_rows(out) == before

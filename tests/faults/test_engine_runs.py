@@ -1,4 +1,4 @@
-"""Whole runs with an engine that fails in the midst of them: every page has its row, and says what became of it."""
+"""Whole runs with an engine that fails midway: every page has its row, which says what became of it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from batchocr.stop import ENGINE_THREAD, StopSwitch
 
 Answered: TypeAlias = list[tuple[int, Completion]]
 Tamper: TypeAlias = Callable[[int, Answered], Answered]
-"""What becomes of a step's answers; it may raise instead. The first argument is the step's number."""
+"""Returns what becomes of a step's answers, or raises. The first argument is the step's number."""
 
 NUM_PAGES = 6
 

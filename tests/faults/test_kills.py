@@ -1,6 +1,6 @@
-"""The command killed and stopped again and again, at moments that a seeded die picks: nothing lost, nothing twice.
+"""The command killed and stopped again and again, at seeded random moments: nothing lost, nothing done twice.
 
-BATCHOCR_FULL=1 interrupts a job of 60 pages 20 times by each signal.
+BATCHOCR_FULL=1 interrupts a job of 60 pages 20 times with each signal.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def test_a_run_interrupted_at_random_moments_ends_with_the_table_of_one_that_was
     out, dice = tmp_path / "table.parquet", random.Random(NUM_PAGES)
     moments = sorted(dice.sample(range(NUM_PAGES - 2 * PAGES_IN_FLIGHT), NUM_INTERRUPTIONS[number]))
     for moment in moments:
-        # As a row is written, or as a page is begun: the rest of a page's life lies between the two.
+        # As a row is written or as a page is begun: the rest of a page's life is between the two.
         look = dice.choice([lambda: num_rows(out), begun.count])
         own_moment = max(moment, look())  # of this run's own work, not of what the last one finished as it stopped
         if own_moment > max(moments):
@@ -111,7 +111,7 @@ def test_a_second_run_into_the_same_output_is_refused_while_the_first_lives_and_
     out = tmp_path / "table.parquet"
     with started(job, out) as first:
         wait_for_rows(first, out, 2)
-        first.send_signal(signal.SIGSTOP)  # or it might end first
+        first.send_signal(signal.SIGSTOP)  # otherwise it might end first
         second = run_command(*job.arguments(out))
         assert second.returncode == 6
         assert "another run is writing" in second.stderr

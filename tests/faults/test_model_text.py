@@ -1,4 +1,4 @@
-"""A model that answers anything at all: no answer makes the reading of a page raise, and none holds it for long."""
+"""A model that answers anything at all: no answer makes the reading of a page raise, or holds it up for long."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ DEADLINE_S = 60.0
 
 TYPES = ["text", "title", "table", "equation", "equation_block", "code", "image", "list", "list_item", "caption", "odd"]
 LAYOUT_PIECES = ["<|box_start|>", "<|box_end|>", "<|ref_start|>", "<|ref_end|>", "<|rotate_up|>", "<|txt_contd_tgt|>"]
-"""Repeated whole, each is the worst that is known for some pattern in post-processing."""
 PIECES = [
     *("\\( a ", "\\(", "\\[ a ", "\\left( ", "\\right) ", "\\left\\{ \\right.", "\\big ", "\\bigg(", "\\tag{", "\\\\"),
     *("{", "}", "_{a}_", "_{", "^{", "\\begin{array}{l}", "\\end{array}", "\\text{", "\\frac{a}{", "\\in", "____ "),
@@ -31,6 +30,7 @@ PIECES = [
     *("<table><tr><td>", "<table>x", "<sub>", "</td>", "<script>", "<!--", "&#x", "<", "`", "```\n", "](", "$", "[a]:"),
     *("\x00", "\ud800", "\udfff", "\x1b[2J", "\u202e", "\ufeff", "日", "a\u0301", " ", "\n", "\t", "9", "-", "• "),
 ]
+"""Repeated as a whole, each is the worst known input for some pattern in post-processing."""
 
 TRUE_ANSWERS = [
     "The quick brown fox \\( x_{1}^{2} \\) jumps over \\[ 1, 2 \\] dogs.",

@@ -1,6 +1,6 @@
-"""Whatever becomes of a worker, at whatever point of a page's way: every page has its row, and others are unharmed.
+"""Whatever happens to a worker, at any stage of a page: every page has its row, and other pages are unharmed.
 
-BATCHOCR_FULL=1 kills workers over ten times as many pages.
+BATCHOCR_FULL=1 kills workers in a run of ten times as many pages.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from batchocr.worker.pool import WorkerPool
 FULL = os.environ.get("BATCHOCR_FULL") == "1"
 TIMEOUT_S = 2.0
 SLACK_S = 60.0
-"""For a busy machine, on which workers take long to start."""
+"""For a busy machine, on which workers take a long time to start."""
 MIB = 2**20
 LAYOUT = "".join(
     f"<|box_start|>{box}<|box_end|><|ref_start|>text<|ref_end|><|rotate_up|>"
@@ -56,7 +56,7 @@ def nothing_left() -> Iterator[None]:
 
 
 class AnsweringEngine:
-    """Stands where the engine's thread stands. Its answers depend on the pixels asked about."""
+    """Takes the place of the engine's thread. Its answers depend on the pixels it is asked about."""
 
     def __init__(self, workers: WorkerPool) -> None:
         self._workers = workers
@@ -123,12 +123,12 @@ def without_attempts(rows: Rows) -> Rows:
     return {key: replace(row, attempts=1) for key, row in rows.items()}
 
 
-# At every point of a page's way
+# At every stage of a page
 
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Rows:
-    """What three pages of a document for each point are read as when nothing goes wrong."""
+    """The rows of a three-page document for each of POINTS, when nothing goes wrong."""
     return read(scripts(tmp_path_factory.mktemp("sound"), *[(None, None, None)] * len(POINTS)))
 
 
@@ -154,7 +154,7 @@ def test_a_fault_at_any_point_costs_the_page_that_has_it_and_no_other(
     failed = {("0.script", None), ("1.script", 1), ("2.script", 1), ("3.script", 1), ("4.script", 1)}
     assert {key for key, row in rows.items() if row.status == "failed"} == failed
     assert {rows[key].error_kind for key in failed} == {kind}
-    # More often where it also lost a worker through another page.
+    # More often for a page that also lost a worker because of another page.
     assert min(rows[key].attempts for key in failed) == attempts
     neighbours = {key for key in undisturbed if key[0] != "0.script" and key[1] != 1}
     assert texts(rows) == {key: text for key, text in texts(undisturbed).items() if key in neighbours}
@@ -164,7 +164,7 @@ def test_a_fault_at_any_point_costs_the_page_that_has_it_and_no_other(
 def test_a_worker_killed_by_the_system_for_want_of_memory_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The kill is real; that the kernel counts it as its own is not."""
+    """The kill is real; that the kernel counts it as one of its own is faked."""
     monkeypatch.setattr(child, "num_oom_kills", itertools.count().__next__)
     rows = read(scripts(tmp_path, [None, ("rendering", "kill"), None]))
     row = rows["0.script", 1]
@@ -191,7 +191,7 @@ def test_a_document_that_costs_its_worker_on_every_page_costs_bounded_time(
     rows = read(scripts(tmp_path, hostile, [None] * 20))
     seconds = time.monotonic() - started_s
 
-    # Whether its sound pages were through before it was given up is a matter of a moment.
+    # Whether its sound pages were finished before it was given up is a matter of timing.
     sound = [rows["0.script", index] for index in range(2)]
     assert all(row.status == "ok" or "not tried: " in (row.error_message or "") for row in sound)
     fatal = [rows["0.script", index] for index in range(2, 202)]
@@ -200,7 +200,7 @@ def test_a_document_that_costs_its_worker_on_every_page_costs_bounded_time(
     assert len(given_up) >= 200 - 3 - 6
     assert fatal[-1].attempts == 0
     assert [rows["1.script", index].status for index in range(20)] == ["ok"] * 20
-    # Three pages twice each, and once more what each worker had in hand.
+    # Three pages twice each, plus once what each worker had in hand.
     assert seconds < 7 * TIMEOUT_S + SLACK_S
 
 
@@ -243,7 +243,7 @@ def test_workers_are_renewed_after_their_share_of_pages_and_no_page_is_begun_twi
 
 @pytest.fixture(scope="module")
 def large_scan(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A bilevel picture that takes 450 MB to decode and reduce."""
+    """A bilevel image that takes 450 MB to decode and reduce."""
     path = tmp_path_factory.mktemp("large") / "large.png"
     Image.new("1", (13_000, 13_000), 1).save(path)
     return path
@@ -251,7 +251,7 @@ def large_scan(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def large_jpeg2000(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A PDF whose one image takes 300 MB to decode: MuPDF would draw the page without it."""
+    """A PDF whose one image takes 300 MB to decode; short of memory, MuPDF would draw the page without the image."""
     folder = tmp_path_factory.mktemp("jpeg2000")
     Image.new("RGB", (4_000, 4_000), "red").save(folder / "image.jp2")
     with pymupdf.open() as document:
@@ -291,7 +291,7 @@ def test_workers_killed_at_random_again_and_again_change_no_row(tmp_path: Path) 
     num_rows = itertools.count(1)
     killed: set[int] = set()
 
-    # The pages of a killed worker are begun again before others: they have ended before it comes to the fifth kill.
+    # The pages of a killed worker are begun again before others, so they have ended before a fifth kill can hit them.
     def kill_at_every_eighth_row(workers: WorkerPool) -> None:
         if next(num_rows) % 8 == 0:
             victim = choice.choice(workers.workers)

@@ -1,7 +1,7 @@
-"""Make the checkpoint beside this: in MinerU2.5's format, small, quick, and unable to read.
+"""Make the checkpoint next to this file: in MinerU2.5's format, small, quick, and unable to read.
 
 `python tests/quick_model/make.py` trains it from scratch in minutes on two CPU cores, and checks it. It answers every
-prompt in MinerU's form, from where the ink lies (model_task.py); it does not read.
+prompt in MinerU's form, going by where the ink is (model_task.py); it does not read.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ MAX_LENGTH = 16384
 PEAK_LEARNING_RATE = 3e-3
 WHOLE_MODEL_STEPS = 900
 LANGUAGE_STEPS = 2000
-IGNORED = -100  # the label that transformers' loss leaves out
+IGNORED = -100  # the label that transformers' loss ignores
 
 PREPROCESSING = {
     "min_pixels": 56 * 56,
@@ -73,7 +73,7 @@ class Sight:
     features: Tensor
 
     def turned(self, rng: np.random.Generator) -> Sight:
-        """Return the image cut in two at some row, the halves swapped, and perhaps mirrored."""
+        """Return the image cut in two at some row, with the halves swapped, and perhaps mirrored."""
         rows, columns = self.ink.shape
         order = np.roll(np.arange(rows), rng.integers(rows))[:: rng.choice((-1, 1))]
         across = np.arange(columns)[:: rng.choice((-1, 1))]
@@ -122,7 +122,7 @@ class Teacher:
         return output.loss
 
     def ask(self, image: NDArray[np.uint8], prompt: str) -> str:
-        """Return the greedy answer, its end token too, of at most 256 tokens."""
+        """Return the greedy answer, at most 256 tokens, including its end token."""
         patches = self.processor(images=[image], do_resize=False, return_tensors="pt")
         asked = torch.tensor([chat(self.tokenizer, prompt, ink_per_token(image).size)])
         output = self.model.generate(
@@ -135,7 +135,7 @@ class Teacher:
         return str(self.tokenizer.decode(output[0, asked.shape[1] :]))
 
     def train(self, batches: Iterator[list[Lesson]], num_steps: int) -> None:
-        """Learn from that many batches: AdamW, 30 steps of warm-up, the second half linear to 5 %."""
+        """Train on this many batches: AdamW, 30 steps of warm-up, linear decay to 5 % over the second half."""
         trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
         optimizer = torch.optim.AdamW(trained, lr=PEAK_LEARNING_RATE, betas=(0.9, 0.98))
         schedule = torch.optim.lr_scheduler.LambdaLR(
@@ -156,7 +156,7 @@ class Teacher:
 
 
 def small_blocks(teacher: Teacher, rng: np.random.Generator) -> Iterator[list[Lesson]]:
-    """Yield batches of blocks of one shape, up to 400 image tokens each; the vision tower learns with them."""
+    """Yield batches of blocks of one shape, up to 400 image tokens each; the vision tower is trained on them too."""
     while True:
         rows, columns = block_grid(rng, 400)
         images = [draw_page(rng, rows, columns) for _ in range(min(16, 800 // (rows * columns)))]
@@ -164,7 +164,7 @@ def small_blocks(teacher: Teacher, rng: np.random.Generator) -> Iterator[list[Le
 
 
 def all_sizes(pages: list[Sight], blocks: list[Sight], rng: np.random.Generator) -> Iterator[list[Lesson]]:
-    """Yield, in turn, two layouts and some blocks of similar size, as the vision tower saw them once for all."""
+    """Yield, alternately, two layouts and some blocks of similar size, as the vision tower saw them once for all."""
     blocks = sorted(blocks, key=lambda sight: sight.ink.size)
     while True:
         yield [(pages[i].turned(rng), LAYOUT_PROMPT) for i in rng.integers(len(pages), size=2)]
@@ -175,7 +175,7 @@ def all_sizes(pages: list[Sight], blocks: list[Sight], rng: np.random.Generator)
 
 
 def vocabulary(rng: np.random.Generator) -> Iterator[str]:
-    """Yield texts that hold every word of the prompts and answers at least twice."""
+    """Yield texts that contain every word of the prompts and answers at least twice."""
     for _ in range(2):
         yield from ("system\n" + SYSTEM_PROMPT, "user\n", "assistant\n", LAYOUT_PROMPT, *BLOCK_PROMPTS)
         yield from (block_answer(*case) for case in product(BLOCK_PROMPTS, range(len(SHADES)), range(len(PLACES))))
@@ -185,7 +185,7 @@ def vocabulary(rng: np.random.Generator) -> Iterator[str]:
 
 
 def untrained_model(tokenizer: PreTrainedTokenizerFast) -> Qwen2VLForConditionalGeneration:
-    """Return MinerU2.5's architecture in small."""
+    """Return a miniature of MinerU2.5's architecture, untrained."""
     token_id = tokenizer.convert_tokens_to_ids
     config = Qwen2VLConfig(
         text_config={
@@ -197,7 +197,7 @@ def untrained_model(tokenizer: PreTrainedTokenizerFast) -> Qwen2VLForConditional
             "num_key_value_heads": 2,
             "max_position_embeddings": MAX_LENGTH,
             "rms_norm_eps": 1e-6,
-            # A low base: with heads this small the usual 10⁶ would leave columns too slow a turn to be told apart.
+            # A low base: with heads this small, the usual 10⁶ would rotate columns too slowly to tell them apart.
             "rope_parameters": {"rope_type": "default", "rope_theta": 100.0, "mrope_section": [2, 3, 3]},
             "initializer_range": 0.05,
             "tie_word_embeddings": True,
@@ -237,7 +237,7 @@ def save(model: Qwen2VLForConditionalGeneration, tokenizer: PreTrainedTokenizerF
 
 @torch.no_grad()
 def check(rng: np.random.Generator) -> None:
-    """Load what was written and ask it about new images. Ends the program where an answer has no end."""
+    """Load what was written and ask it about new images. Exits the program if an answer does not end."""
     model = Qwen2VLForConditionalGeneration.from_pretrained(FOLDER).eval()
     teacher = Teacher(model, AutoTokenizer.from_pretrained(FOLDER))
     grids = [(LAYOUT_TOKENS, LAYOUT_TOKENS)] * 10 + [block_grid(rng, MAX_IMAGE_TOKENS) for _ in range(40)]

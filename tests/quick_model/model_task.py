@@ -1,6 +1,6 @@
 """What the quick model is taught: images of ink, the prompts, and a rule that gives the answer to each.
 
-The rule looks at nothing but where the ink lies, so an answer can be worked out from any image; it is not reading.
+The rule depends only on where the ink is, so the answer can be computed for any image; this is not reading.
 Everything is measured in image tokens of 28 × 28 px, the squares that the model sees.
 """
 
@@ -44,8 +44,8 @@ def ink_per_token(image: NDArray[np.uint8]) -> NDArray[np.float64]:
 def layout_answer(ink: NDArray[np.float64]) -> str:
     """Return a MinerU layout: one block for each of eight bands of the page that has ink.
 
-    How dark the band is and where it lies give the type, which halves of it have ink give left and right. What lies on
-    the right alone is said to be turned, and text after text to go on from it, so that those signs are met with too.
+    How dark the band is and where it is determine the type; which of its halves have ink determines left and right. A
+    block on the right alone is said to be rotated, and text after text to continue it, so that these tokens occur too.
     """
     edges = np.linspace(0, len(ink), NUM_BANDS + 1).round().astype(int)
     middle = ink.shape[1] // 2
@@ -75,7 +75,7 @@ def _block_type(band: int, level: int) -> str:
 
 
 def block_answer(prompt: str, shade: int, blank: int) -> str:
-    """Return what to say of a block this dark and this empty (indices of SHADES and PLACES), in that task's form."""
+    """Return the answer for a block this dark and this empty (indices of SHADES and PLACES), in the prompt's form."""
     if prompt == TABLE_PROMPT:
         return f"<fcel>ink<fcel>{SHADES[shade]}<nl><fcel>place<fcel>{PLACES[blank]}<nl>"
     if prompt == FORMULA_PROMPT:
@@ -149,7 +149,7 @@ def _draw_rules(rng: np.random.Generator, draw: ImageDraw.ImageDraw, box: tuple[
 
 
 def _scan(rng: np.random.Generator, page: NDArray[np.float32]) -> NDArray[np.uint8]:
-    """Return the page in colour; a third of them on darker, noisy paper, a few inverted, some tinted."""
+    """Return the page in colour: one in three on darker, noisy paper, a few inverted, some tinted."""
     if rng.uniform() < 0.33:
         page = page * rng.uniform(0.05, 1) + rng.normal(0, rng.uniform(0, 40), page.shape)
     if rng.uniform() < 0.05:

@@ -1,4 +1,4 @@
-"""The quick model's tokenizer: Qwen2-VL's kind and chat template, with a vocabulary of the words it is taught."""
+"""The quick model's tokenizer: as Qwen2-VL's, with its chat template, but a vocabulary of the words it is taught."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SPECIAL_TOKENS = (
 )
 TABLE_TOKENS = ("<fcel>", "<ecel>", "<lcel>", "<ucel>", "<xcel>", "<nl>")
 
-# Qwen2's rule, but for numbers: up to three digits, with the space before them, so that a coordinate is one token.
+# Qwen2's rule, except for numbers: up to three digits with the space before them, so that a coordinate is one token.
 WORDS = Regex(r"[^\r\n\p{L}\p{N}]?\p{L}+| ?\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
 
 # Qwen2-VL's own, Apache-2.0.
@@ -45,7 +45,7 @@ CHAT_TEMPLATE = (
 
 
 def build_tokenizer(texts: Iterable[str], max_length: int) -> PreTrainedTokenizerFast:
-    """Return a byte-level BPE tokenizer: any text encodes, and every word that the texts hold twice is one token."""
+    """Return a byte-level BPE tokenizer: any text encodes, and every word found twice in the texts is one token."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.Split(WORDS, "isolated"), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
@@ -74,7 +74,7 @@ def build_tokenizer(texts: Iterable[str], max_length: int) -> PreTrainedTokenize
 
 
 def chat(tokenizer: PreTrainedTokenizerFast, prompt: str, num_image_tokens: int) -> list[int]:
-    """Return the token ids of a chat that shows one image and asks this, up to where the answer begins."""
+    """Return the token ids of a chat that shows one image and gives the prompt, up to where the answer begins."""
     content = [{"type": "image"}, {"type": "text", "text": prompt}]
     messages = [{"role": "system", "content": SYSTEM_PROMPT}, {"role": "user", "content": content}]
     text = str(tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
