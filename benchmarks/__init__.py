@@ -1,15 +1,15 @@
-"""Speed, measured: each script prints a table and writes JSON, with the machine and the commit beside the figures.
+"""Speed measurements: most scripts print a table and write JSON, with the machine and commit next to the figures.
 
-Run as `python -m benchmarks.NAME --help`. Those about a GPU take --device, --out and --smoke (a size that runs on a CPU
-in seconds); `gpu_check` runs them all, after every correctness check. `cpu_vs_transformers`, `memory`, `journal`,
-`kernel_resources` and `accuracy` need no GPU and are run by themselves. What they share:
+Run as `python -m benchmarks.NAME --help`. The GPU benchmarks take --device, --out and --smoke (a size that runs on a
+CPU in seconds); `gpu_check` runs them all, together with the correctness checks. `cpu_vs_transformers`, `memory`,
+`journal`, `kernel_resources` and `accuracy` need no GPU and are run separately. What they share:
 
-    true_shape    a checkpoint of MinerU2.5's shape with random weights, whose answers never end by themselves
-    trace         which requests pages make: image sizes, prompts, output lengths; `text_layer` reads them from PDFs
-    replay        a trace through batchocr's engine; `peer_transformers` and `peer_vllm` send it through others
+    true_shape    a checkpoint of MinerU2.5's shape with random weights, whose answers never end on their own
+    trace         the requests that pages make: image sizes, prompts, output lengths; `text_layer` reads them from PDFs
+    replay        runs a trace through batchocr's engine; `peer_transformers` and `peer_vllm` run it through others
     loading       model and engine as the product makes them; `variants` changes one thing about them
-    options       flags that several have
-    record        the table, the JSON, the machine; `timing` the clock
+    options       command-line options that several scripts share
+    record        the table, the JSON and facts about the machine; `timing` measures times
 """
 
 import batchocr  # noqa: F401 (ahead of torch: it tells OpenMP's threads how to wait)

@@ -1,9 +1,9 @@
-"""What each part of the engine's design is worth: the same trace with one thing switched off at a time.
+"""What each part of the engine's design contributes: the same trace with one thing switched off at a time.
 
     python -m benchmarks.ablation
 
-Coupled is a server with one batch size for both stages: a batch of images is encoded, all of them are answered, then
-the next batch begins; the best of several batch sizes counts.
+`coupled_N` stands for a server with one batch size N for both stages: it encodes a batch of images, answers all of
+them, then begins the next batch. Compare with the best of the batch sizes.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from benchmarks.true_shape import checkpoint
 from benchmarks.variants import CoupledEngine, WithoutGraphs, WithoutOverlap, on_device, with_host_patches
 
 _LARGEST_IMAGE = 5476
-"""Patches: a layout's."""
+"""Patches of a layout image."""
 
 
 def variants(model: Model, given: argparse.Namespace) -> Iterator[tuple[str, Callable[[], Steps]]]:
-    """Names, and how to make the engine of each."""
+    """The name of each variant, and a function that makes its engine."""
     options = engine_options(given)
     yield "as_it_is", lambda: make_engine(model, **options)
     for size in given.coupled:
@@ -47,7 +47,7 @@ def variants(model: Model, given: argparse.Namespace) -> Iterator[tuple[str, Cal
 
 
 def measure(make: Callable[[], Steps], model: Model, trace: Trace, given: argparse.Namespace) -> dict[str, float]:
-    """Replay the trace after a warm-up with a part of it."""
+    """Replay the trace, after a warm-up with part of it."""
     engine = make()
     some = trace.repeated(max(1, len(trace.pages) // 4))
     replay(engine, model, some, pages_in_flight=given.pages_in_flight, meter=Meter())

@@ -3,14 +3,14 @@
     python -m sample_data.training.exam FOLDER --pages 200
     python -m benchmarks.accuracy FOLDER --model sample_data/model
 
-FOLDER holds documents and `truth.jsonl`, a line per page in the form in which batchocr writes JSON Lines:
+FOLDER holds documents and `truth.jsonl`, one line per page in the format of batchocr's JSON Lines output:
 
     {"source": "a.pdf", "page_index": 0, "blocks": [{"type": "text", "bbox": [0.1, 0.1, 0.9, 0.2], "content": "…"}]}
 
-bbox are shares of the page from its top left, tables are HTML, formulas LaTeX; other columns are not looked at. Blocks
-stand in reading order. A page whose blocks have `"bbox": null` is scored by its text as a whole alone.
+A bbox is in fractions of the page from its top left, tables are HTML, formulas LaTeX; other columns are ignored. Blocks
+are in reading order. A page whose blocks have `"bbox": null` is scored only by its text as a whole.
 
-A block counts as found where a box overlaps its own by half (IoU); one that is not found counts as read as nothing.
+A block counts as found if a box overlaps it by half (IoU); the reading of a block that is not found counts as empty.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from benchmarks.scoring import Box, character_error_rate, matched, order_distanc
 
 TRUTH = "truth.jsonl"
 _LOOSE, _TIGHT = 0.5, 0.75
-_SHOWN = 70  # characters of a block among the worst
+_SHOWN = 70  # characters printed of each of the worst blocks
 
 
 class Block(NamedTuple):
@@ -40,7 +40,7 @@ class Block(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """A block's truth and what was read of it."""
+    """A block's true content and the content that was read."""
 
     page: str
     type: str
@@ -50,7 +50,7 @@ class Reading(NamedTuple):
 
 @dataclass(slots=True)
 class Counts:
-    """Of one page, or of all: blocks there are, blocks found, those that overlap by a half and by three quarters, those
+    """Blocks of one page, or of all: true ones, found ones, those that overlap by a half and by three quarters, those
     of the right type, those out of order."""
 
     true: int = 0
@@ -67,7 +67,7 @@ class Counts:
 
 @dataclass(slots=True)
 class PageScore:
-    """text_error_rate: of the text as a whole, in the order found."""
+    """text_error_rate: of the whole page's text, in the order found."""
 
     page: str
     text: tuple[str, str]
@@ -101,7 +101,7 @@ def main() -> None:
 
 
 def read_with_batchocr(folder: Path, model: str, device: str) -> dict[str, list[Block]]:
-    """Return the blocks of every page by its name, as the command reads them."""
+    """Return the blocks of every page, by page name, as the command reads them."""
     with tempfile.TemporaryDirectory() as temporary:
         out = Path(temporary) / "read.jsonl"
         command = [sys.executable, "-m", "batchocr", "run", str(folder), "--out", str(out), "--model", model]
@@ -122,7 +122,7 @@ def read_pages(path: Path) -> dict[str, list[Block]]:
 
 
 def score(truth: Mapping[str, Sequence[Block]], found: Mapping[str, Sequence[Block]]) -> list[PageScore]:
-    """Return a score for every page of the truth; one that was not read has no blocks."""
+    """Return a score for every page of the truth; a page that was not read is scored as having no blocks."""
     return [score_page(name, blocks, found.get(name, ())) for name, blocks in truth.items()]
 
 
@@ -149,7 +149,7 @@ def score_page(name: str, truth: Sequence[Block], found: Sequence[Block]) -> Pag
 
 
 def bare(block: Block) -> str:
-    """Return the content without a formula's delimiters, spaces as single ones; a table stays HTML."""
+    """Return the content without a formula's delimiters and with single spaces; a table stays HTML."""
     content = block.content
     if block.type == "equation":
         content = content.strip().removeprefix("\\[").removesuffix("\\]")

@@ -1,9 +1,10 @@
-"""Attention of the ViT, through every library that has it.
+"""The ViT's attention, in every library that has it.
 
     python -m benchmarks.attention
 
-One image of 7,956 patches (16 heads of 80), for which others measured 2.711 ms with sgl_kernel's FA3, 2.791 with
-xFormers and 2.906 with SDPA on an RTX 4090D; and batches of pages: a layout and 14 blocks each.
+The cases are one image of 7,956 patches (16 heads of 80), for which others measured 2.711 ms with sgl_kernel's FA3,
+2.791 with xFormers and 2.906 with SDPA on an RTX 4090D; pages with a layout and 14 blocks each; blocks without layouts;
+and small images.
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ _SDPA = (
     SDPBackend.CUDNN_ATTENTION,
 )
 _FAILURES = (ImportError, OSError, RuntimeError, ValueError, TypeError, AssertionError, AttributeError)
-"""What libraries raise where they are missing, or do not fit the device or the case."""
+"""What libraries raise if they are missing or do not support the device or the case."""
 
 Attend = Callable[[Tensor, Tensor, Tensor, Segments, bool], Tensor]
-"""(q, k, v, segments, causal) → the shape of q, [patches, heads, head_dim]."""
+"""(q, k, v, segments, causal) → the output, with the shape of q: [patches, heads, head_dim]."""
 
 
 def cases() -> dict[str, list[int]]:
-    """Patches of the images in a batch."""
+    """The number of patches of each image in a batch, by name of the case."""
     blocks = [ask.height // 14 * (ask.width // 14) for ask in dense_trace(1).pages[0].blocks]
     page = [5476, *blocks]
     return {
@@ -52,7 +53,7 @@ def cases() -> dict[str, list[int]]:
 
 
 def candidates(device: torch.device, dtype: torch.dtype) -> list[Candidate[Attend]]:
-    """Those of the backend, and what else torch and other libraries have."""
+    """The backend and its candidates, and what else torch and other libraries have."""
     ops = backend.make_ops(backend.select_backend("auto", device), device, dtype)
 
     def load_ops() -> Attend:

@@ -4,11 +4,11 @@
     python -m benchmarks.cpu_vs_transformers --checkpoint quick
     python -m benchmarks.cpu_vs_transformers --checkpoint wide --limit 4
 
-sample: the model that reads. quick: that of the tests, with short answers. wide: the quick one at true layer widths.
+sample: the model that can read. quick: the tests' model, with short answers. wide: the quick one at true layer widths.
 
-Each reads the pages in a process of its own, in turn: batchocr, then the client with batches of 1, 4 and 16. Counted is
-the time from the first document to the last row, rendering included, model loading left out. Both decode greedily
-without penalties, so both do the same work; the number of output tokens says so.
+Each reads the pages in its own process, one after the other: batchocr, then the client with batches of 1, 4 and 16. The
+time runs from the first document to the last result, including rendering but not model loading. Both decode greedily
+without penalties, so both do the same work; it is an error if their numbers of pages or characters differ.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ MAX_NEW_TOKENS = 512
 
 
 def read_with_batchocr(folder: Path, inputs: Sequence[str], limit: int) -> tuple[int, int, float]:
-    """Returns pages, characters of all blocks, seconds."""
+    """Returns the number of pages, the characters in all blocks, and the seconds."""
     import batchocr
 
     with batchocr.Ocr(model=str(folder), penalties=False, max_new_tokens=MAX_NEW_TOKENS, limit=limit) as ocr:
@@ -46,7 +46,7 @@ def read_with_batchocr(folder: Path, inputs: Sequence[str], limit: int) -> tuple
 
 
 def read_with_transformers(folder: Path, inputs: Sequence[str], limit: int, batch_size: int) -> tuple[int, int, float]:
-    """Returns pages, characters of all blocks, seconds. Pages go through 16 at a time, however small the batch."""
+    """Returns the same as `read_with_batchocr`. The client gets 16 pages at a time, however small the batch."""
     sys.path.insert(0, str(ROOT / "tests"))
     from mineru_oracle import make_client
 
@@ -68,7 +68,7 @@ def read_with_transformers(folder: Path, inputs: Sequence[str], limit: int, batc
 
 
 def measure(arguments: argparse.Namespace, folder: Path, engine: str) -> dict[str, float]:
-    """One engine in a process of its own."""
+    """Run one engine in its own process."""
     options = ("--engine", engine, "--folder", str(folder), "--limit", str(arguments.limit))
     command = [sys.executable, "-m", "benchmarks.cpu_vs_transformers", *options]
     output = subprocess.run([*command, *arguments.inputs], check=True, stdout=subprocess.PIPE, text=True).stdout

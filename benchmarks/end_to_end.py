@@ -1,11 +1,12 @@
-"""`batchocr run` on real documents against its engine alone on the very same requests.
+"""`batchocr run` on real documents, compared with its engine alone on requests of the same sizes.
 
     python -m benchmarks.end_to_end --copies 50
     python -m benchmarks.end_to_end ./documents
 
-The model has MinerU2.5's shape and random weights, so its answers are forced: as long as a good model's would be by the
-pages' text layer (`text_layer.py`), and with that text, so that layouts are parsed, blocks cut and post-processed as in
-earnest. Then the engine is sent the same requests from memory. Nothing outside the engine may cost more than 15 %.
+The model has MinerU2.5's shape and random weights, so its answers are forced: from the pages' text layer
+(`text_layer.py`) they get the length and the text of a good model's answers, so that layouts are parsed and blocks cut
+and post-processed as in a real run. Then the engine is sent requests of the same sizes and output lengths from memory.
+The target: the work outside the engine costs at most 15 %.
 """
 
 from __future__ import annotations
@@ -42,9 +43,9 @@ _WARM_UP_PAGES = 8
 
 
 class ForcedEngine(Engine):
-    """Answers a request whose pixels it knows with the text that was set for it, after as many tokens as it takes.
+    """Answers a request whose pixels it knows with the text set for it, after as many tokens as that text takes.
 
-    num_unknown: requests that it did not know, and let pass as they were.
+    num_unknown: requests that it did not know and passed on unchanged.
     """
 
     def __init__(self, model: Model, limits: EngineLimits, answers: Mapping[bytes, Answer]) -> None:
@@ -70,7 +71,7 @@ class ForcedEngine(Engine):
 
 
 class ForcedSession(Session):
-    """The product's session, but for the engine."""
+    """The product's session with a forced engine."""
 
     def __init__(self, config: Config, answers: Mapping[bytes, Answer]) -> None:
         super().__init__(config)
@@ -82,7 +83,7 @@ class ForcedSession(Session):
 
 
 def run(session: Session, inputs: Sequence[str]) -> Report:
-    """What `batchocr run` does once its model is loaded, into a table that is thrown away."""
+    """Do what `batchocr run` does once its model is loaded, and discard the table."""
     with tempfile.TemporaryDirectory() as folder:
         documents = list_documents(session.config, inputs)
         out = Path(folder) / "results.parquet"
@@ -90,7 +91,7 @@ def run(session: Session, inputs: Sequence[str]) -> Report:
 
 
 def copied(inputs: Sequence[str], copies: int, folder: Path) -> list[str]:
-    """So many copies of each document, each of which is read anew."""
+    """Copy each document `copies` times, so that each copy is read anew. Returns the inputs to read."""
     for path in map(Path, inputs):
         for index in range(copies):
             shutil.copy(path, folder / f"{path.stem}-{index}{path.suffix}")
@@ -98,7 +99,7 @@ def copied(inputs: Sequence[str], copies: int, folder: Path) -> list[str]:
 
 
 def measure(given: argparse.Namespace, folder: Path, inputs: list[str], record: Record) -> None:
-    """Run the whole, then the engine alone."""
+    """Measure the whole run, then the engine alone."""
     pages: list[PageAnswers] = list(read_answers(given.documents))
     answers = {answer.key: answer for page in pages for answer in (page.layout, *page.blocks)}
     options = {name: value for name, value in engine_options(given).items() if value is not None}

@@ -1,10 +1,10 @@
-"""Everything that wants a GPU, in one command of under ten minutes: the correctness checks, then the benchmarks.
+"""Everything that needs a GPU, in one command of under ten minutes: correctness checks, benchmarks, kernel tests.
 
     python -m benchmarks.gpu_check
 
-Each part runs in a process of its own with a deadline; one that fails or is cut off is written down, with what it had
-measured by then, and the next one begins. benchmarks/results/gpu_check.json is written anew after every part. Exit code
-1 where a part failed. With --smoke all of it runs on a CPU, tiny, within this process.
+Each part runs in its own process with a deadline. If one fails or is cut off, this is recorded with what it measured by
+then, and the next one begins. benchmarks/results/gpu_check.json is rewritten after every part. Exit code 1 if a part
+failed. With --smoke, tiny versions of the parts run within this process, on a CPU too; the kernel tests are left out.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _TAIL_CHARACTERS = 2000
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A benchmark or a check to run. name: the first part of its figures' names. needs_model: takes --checkpoint."""
+    """A benchmark or a check to run. name: the prefix of its figures' names. needs_model: takes --checkpoint."""
 
     name: str
     module: str
@@ -57,18 +57,18 @@ PARTS = (
     Part("throughput.peers", "throughput", 120, ("--pages", "16", "--transformers", "16")),
 )
 GPU_PARTS = ("throughput.dense_fp8", "throughput.peers")
-"""The first cannot run elsewhere; the second is in every smoke run of throughput."""
+"""Left out on a CPU: the first cannot run there, and every smoke run of throughput includes the second."""
 
 
 class Results:
-    """What is known so far; written after every part."""
+    """The results so far, written to the file after every part."""
 
     def __init__(self, path: Path | None, facts: dict[str, Any]) -> None:
         self._path = path
         self.values: dict[str, Any] = {**facts, "kernels": [], "checks": {}, "figures": {}, "failed": {}, "parts": {}}
 
     def take(self, part: Part, written: dict[str, Any], seconds: float, error: str | None) -> None:
-        """Keep what a part has written, whether it came to its end or not."""
+        """Add what a part has written, whether or not it finished."""
         values = self.values
         rows = written.get("rows", [])
         for row in rows:
@@ -97,7 +97,7 @@ class Results:
 
 
 def run_part(part: Part, extra: Sequence[str], results: Results, *, smoke: bool, deadline_s: float) -> dict[str, Any]:
-    """Run a part and keep what it wrote; returns that."""
+    """Run a part, add what it wrote to the results, and return it."""
     print(f"\n== {part.name}", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "result.json"
@@ -116,7 +116,7 @@ def run_part(part: Part, extra: Sequence[str], results: Results, *, smoke: bool,
 
 
 def _run_here(part: Part, arguments: list[str]) -> str | None:
-    """Returns why it failed."""
+    """Run the smoke version of a part. Returns why it failed, or None."""
     try:
         importlib.import_module(f"benchmarks.{part.module}").main([*arguments, "--smoke"])
     except SystemExit as exit_code:
@@ -127,7 +127,7 @@ def _run_here(part: Part, arguments: list[str]) -> str | None:
 
 
 def run_command(command: list[str], deadline_s: float) -> str | None:
-    """Run a command within its time. Returns why it failed: the end of what it wrote to stderr."""
+    """Run a command with a deadline. Returns why it failed, with the end of its stderr, or None."""
     with tempfile.TemporaryFile("w+", errors="replace") as complaints:
         try:
             code = subprocess.run(command, cwd=ROOT, stderr=complaints, timeout=max(1.0, deadline_s)).returncode
@@ -139,7 +139,7 @@ def run_command(command: list[str], deadline_s: float) -> str | None:
 
 
 def run_ops(given: argparse.Namespace, results: Results, deadline: float) -> None:
-    """Every check of an operation, in as many processes as it takes: one that breaks the GPU's context ends its own."""
+    """Run the checks of all operations. After one that breaks the GPU's context, the others run in a new process."""
     left = list(CASES)
     while left and time.perf_counter() < deadline:
         options = ["--device", given.device, "--only", ",".join(left)]
@@ -152,7 +152,7 @@ def run_ops(given: argparse.Namespace, results: Results, deadline: float) -> Non
 
 
 def run_kernel_tests(results: Results, deadline_s: float) -> None:
-    """The tests of our kernels, which run on the GPU where there is one. Compiling for other GPUs is left out."""
+    """Run the tests of our kernels, on the GPU if there is one. Compiling for other GPUs is left out."""
     if importlib.util.find_spec("pytest") is None:
         return
     tests = sorted(str(path) for path in (ROOT / "tests").glob("test_kernels_*.py"))

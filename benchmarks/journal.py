@@ -1,9 +1,10 @@
-"""Memory and time that it takes to go on with a journal of many rows, and to build the table from it.
+"""Memory and time needed to continue from a journal of many rows, and to build the table from it.
 
     python -m benchmarks.journal --rows 200000
 
-The rows are of a dense page's size: 14 blocks, 5,300 letters, each in its block and in the Markdown. They lie in the
-journal in order of completion, not of input. Memory is what this process holds more than before it opened the journal.
+Each row has the size of a dense page: 14 blocks with 5,300 letters, stored in the blocks and again in the Markdown. The
+journal's rows are in order of completion, not of input. Memory is what this process holds beyond what it held before it
+opened the journal.
 """
 
 from __future__ import annotations
@@ -33,14 +34,14 @@ BLOCK_LETTERS = 380
 DOCUMENT_PAGES = 20
 DISTINCT_PAGES = 1000
 OUT_OF_ORDER = 32
-"""A page is finished at most so many others too early."""
+"""A page is finished ahead of at most this many earlier pages."""
 
 _FACTS = RunFacts("0", "benchmark", "f" * 64, "a" * 64, {})
 _LETTERS = "etaoin shrdlu cmfwyp vbgkqj xz, ETAOIN. SHRDLU 0123456789 "
 
 
 def make_page(dice: random.Random) -> PageResult:
-    """A dense page of letters without sense."""
+    """A dense page of random letters."""
     texts = ["".join(dice.choices(_LETTERS, k=BLOCK_LETTERS)) for _ in range(BLOCKS)]
     blocks = (
         Block("text", (0.1, dice.random(), 0.9, 1.0), 0, text, False, dice.random(), -dice.random(), 106, "stop")
@@ -68,8 +69,8 @@ def source_of(document: int) -> str:
 
 
 def write_journal(out: Path, rows: int) -> None:
-    """The journal of a run that was killed with all pages read. Written without an index, so that no memory that it
-    takes is left for what is measured."""
+    """Write the journal of a run that was killed after reading all pages. No index is built here, so that its memory
+    does not affect the measurement."""
     entry_type = TypeAdapter(Entry)
     with journal_path(out).open("wb") as file:
         file.write(facts_to_json(_FACTS) + b"\n")
@@ -77,7 +78,7 @@ def write_journal(out: Path, rows: int) -> None:
 
 
 def make_intake(documents: int, journal: Journal) -> Intake:
-    """What a run knows once it has gone past documents that are all read."""
+    """The intake of a run that has gone through its documents and found every page read already."""
     sources = [source_of(document) for document in range(documents)]
     intake = Intake([Document(source, source) for source in sources], None, journal, limit=None)
     for index in range(documents):
@@ -86,7 +87,7 @@ def make_intake(documents: int, journal: Journal) -> Intake:
 
 
 def measure(record: Record, out: Path, rows: int) -> None:
-    """Open the journal as a resumed run does, and build the table as one does that has read everything."""
+    """Open the journal as a resumed run does, and build the table as a run does once everything is read."""
     process = psutil.Process()
     return_freed_memory()
     before_bytes = process.memory_info().rss
@@ -96,7 +97,7 @@ def measure(record: Record, out: Path, rows: int) -> None:
         index_bytes = process.memory_info().rss - before_bytes
         intake = make_intake(rows // DOCUMENT_PAGES, journal)
         intake_bytes = process.memory_info().rss - before_bytes - index_bytes
-        Path("/proc/self/clear_refs").write_text("5")  # the peak so far is forgotten
+        Path("/proc/self/clear_refs").write_text("5")  # resets the peak
         writing_s = time.perf_counter()
         parquet.write(out, rows_in_order(intake, journal), _FACTS)
         written_s = time.perf_counter()

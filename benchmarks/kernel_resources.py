@@ -1,7 +1,7 @@
-"""What our Triton kernels take on each architecture, as a Markdown table: `python -m benchmarks.kernel_resources`.
+"""What our Triton kernels use on each architecture, as a Markdown table: `python -m benchmarks.kernel_resources`.
 
-Needs no GPU: each kernel is compiled as the model launches it, at MinerU2.5's widths. Registers are a thread's, shared
-memory is a program's, and spilled bytes are a thread's stack.
+Needs no GPU: each kernel is compiled as the model launches it, at MinerU2.5's widths. Registers are per thread, shared
+memory is per program, and spilled bytes are a thread's stack.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ TESTS = Path(__file__).resolve().parent.parent / "tests"
 
 
 def rows() -> Iterator[tuple[object, ...]]:
-    """A row for each kernel of each launch that the kernels' tests name, on each architecture they are for."""
+    """A row for each kernel of each launch listed in the kernels' tests, on each architecture of the launch."""
     sys.path.insert(0, str(TESTS))
     from kernel_compilation import resources
 

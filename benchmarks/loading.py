@@ -18,7 +18,7 @@ from benchmarks.record import Record
 
 
 def load(folder: Path, device_name: str, dtype: DType = "auto", vit_dtype: VitDType = "auto") -> Model:
-    """The checkpoint on the device, with the operations that the product takes there."""
+    """The checkpoint's model on the device, with the operations that the product uses there."""
     device = backend.select_device(device_name)
     torch_dtype = backend.select_dtype(dtype, device)
     ops = backend.make_ops(backend.select_backend("auto", device), device, torch_dtype)
@@ -27,7 +27,7 @@ def load(folder: Path, device_name: str, dtype: DType = "auto", vit_dtype: VitDT
 
 
 def limits_for(model: Model, options: Mapping[str, int | float | None]) -> EngineLimits:
-    """What a run with these options, fields of Config, has as its limits on this machine now."""
+    """The engine limits of a run with these options (fields of Config) on this machine now."""
     device, value_bytes = model.device.torch_device, model.language.dtype.itemsize
     weight_bytes = num_parameters(model.architecture) * value_bytes
     return engine_limits(
@@ -40,21 +40,21 @@ def limits_for(model: Model, options: Mapping[str, int | float | None]) -> Engin
 
 
 def make_engine(model: Model, **options: int | float | None) -> Engine:
-    """An engine with these options, and for the rest with the product's defaults. What engines before it held, and
-    nobody holds any more, is given back first."""
+    """An engine with these options and otherwise the product's defaults. Memory of earlier engines that are no longer
+    in use is freed first."""
     free_memory()
     return Engine(model, limits_for(model, options))
 
 
 def free_memory() -> None:
-    """Give the memory of models and engines that are gone back to the device."""
+    """Return the memory of deleted models and engines to the device."""
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
 
 
 def note_kernels(record: Record, model: Model) -> None:
-    """Write down which implementation each operation has."""
+    """Record which implementation each operation uses."""
     record.note("backend", model.ops.name)
     record.note("dtype", str(model.language.dtype).removeprefix("torch."))
     record.note("kernels", [str(choice) for choice in getattr(model.ops, "choices", ())])

@@ -1,10 +1,10 @@
-"""What the processes of a run hold over many pages and documents: memory, shared memory, file descriptors, processes.
+"""What a run holds over many pages and documents: memory, shared memory, file descriptors, processes.
 
     python -m benchmarks.memory --pages 5000
 
 Reads copies of the sample article (two pages each) with the real command. The quick model's image limit is lowered so
-that thousands of pages take minutes; pages are rendered, shared and post-processed at full size all the same. Nothing
-may grow with the number of pages: the growth after the first 200 is what is reported.
+that thousands of pages take minutes; pages are still rendered, shared and post-processed at full size. Nothing may grow
+with the number of pages; the growth after the first 200 is reported.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ MAX_PIXELS = 150_000
 
 @dataclass(frozen=True)
 class Sample:
-    """pages: rows in the journal. main, worker: resident bytes, of the worker that holds most. shared: bytes of shared
-    memory in all processes. descriptors: files open in all processes. processes: the command and its children."""
+    """pages: rows in the journal. main, worker: resident bytes of the main process and of the largest worker. shared:
+    bytes of shared memory in all processes. descriptors: open files in all processes. processes: the command and its
+    children."""
 
     pages: int
     main: int
@@ -40,7 +41,7 @@ class Sample:
 
 
 def make_input(folder: Path, pages: int) -> tuple[Path, Path]:
-    """Returns a folder of documents with so many pages, and a model with a low image limit."""
+    """Returns a folder of documents with this many pages in all, and a model with a low image limit."""
     documents = folder / "documents"
     documents.mkdir()
     for index in range(pages // 2):
@@ -60,7 +61,7 @@ def rows_in(journal: Path) -> int:
 
 
 def look_at(process: psutil.Process, pages: int) -> Sample:
-    """Raises NoSuchProcess where one ends meanwhile."""
+    """Take a sample. Raises NoSuchProcess if a process ends meanwhile."""
     workers = process.children(recursive=True)
     family = [process, *workers]
     return Sample(
@@ -83,7 +84,7 @@ def shared_bytes(pid: int) -> int:
 
 
 def watch(command: list[str], journal: Path) -> list[Sample]:
-    """Run the command and look at its processes once a second."""
+    """Run the command and sample its processes once a second."""
     samples = []
     process = psutil.Popen(command)
     while process.poll() is None:
@@ -98,9 +99,9 @@ def watch(command: list[str], journal: Path) -> list[Sample]:
 
 
 def growth(samples: list[Sample]) -> dict[str, float]:
-    """By how much the mean of the last tenth of samples exceeds that of the first tenth after the warm-up, and peaks.
+    """Growth, as the mean of the last tenth of samples minus that of the first tenth after the warm-up; and peaks.
 
-    Sizes in MB.
+    Sizes are in MB.
     """
     warm = [sample for sample in samples if sample.pages >= WARM_UP_PAGES]
     tenth = max(1, len(warm) // 10)

@@ -1,11 +1,11 @@
-"""Whole models on the device: against the reference operations in float32, and against transformers in bfloat16.
+"""Whole models on the device, compared with the reference operations in float32 and with transformers in bfloat16.
 
     python -m benchmarks.model_check
 
-In float32, tiny models of the tests' shapes have to put out the very tokens that the reference operations do, alone and
-in batches, and logits within 1e-3. In bfloat16, at MinerU2.5's true widths, answers are given token by token, and the
-logits compared with transformers' float32 model: they may be no further off than transformers' own bfloat16 model is.
-Exit code 1 where a check fails.
+In float32, tiny models of the tests' shapes must generate exactly the tokens that the reference operations do, singly
+and in batches, and logits within 1e-3. In bfloat16, at MinerU2.5's true widths, a given answer is fed token by token
+and the logits are compared with those of transformers' float32 model: their error may be at most 1.1 times that of
+transformers' own bfloat16 model. Exit code 1 if a check fails.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _AGREEMENT_MARGIN = 0.03
 
 
 class TokenIds(PromptFormat):
-    """Shows an answer's token ids as they are, so that no two answers look alike."""
+    """Decodes an answer to its token ids, so that different answers never look alike."""
 
     def decode(self, token_ids: Sequence[int]) -> str:
         return " ".join(map(str, token_ids))
@@ -61,7 +61,7 @@ def answers(model: Model, folder: Path, *, llm_batch_size: int) -> list[str]:
 
 
 def check_tiny_model(name: str, device_name: str, folder: Path) -> Row:
-    """Of a tiny checkpoint in `folder`: the same tokens and logits from the backend as from the reference."""
+    """A row: whether the backend gives the reference's tokens and logits for the tiny checkpoint in `folder`."""
     device = backend.select_device(device_name)
     ours = load(folder, device_name, "float32")
     reference = load_model(folder, device=HostDevice(device), dtype=torch.float32, ops=ReferenceOps(device))
@@ -77,7 +77,7 @@ def check_tiny_model(name: str, device_name: str, folder: Path) -> Row:
 
 
 def check_tiny_models(device_name: str, record: Record, *, smoke: bool) -> bool:
-    """A row for each shape of the tests' checkpoints. Returns whether all are right."""
+    """Add a row for each shape of the tests' checkpoints. Returns whether all are right."""
     sys.path.append(str(ROOT / "tests"))
     from checkpoints import SHAPES, make_checkpoint
 
@@ -90,7 +90,7 @@ def check_tiny_models(device_name: str, record: Record, *, smoke: bool) -> bool:
 
 
 def check_true_widths(folder: Path, device_name: str, record: Record, *, smoke: bool) -> bool:
-    """Our bfloat16 and transformers' against transformers' float32, answer given. Returns whether ours is right."""
+    """Compare our and transformers' bfloat16 logits for a given answer with float32. Returns whether ours are right."""
     noise = Noise(1 << 24)
     sizes = ((84, 112),) if smoke else ((420, 420), (1036, 1036), (196, 1512), (56, 1512))
     images = [noise.pixels(*size) for size in sizes]

@@ -15,17 +15,17 @@ from batchocr.data import Sampling
 from batchocr.engine.sampler import new_rows, sampling_hints
 
 Copy = Callable[[Tensor], Tensor]
-"""Copies an input, for operations write over theirs; and changes its dtype where the operations want another."""
+"""Copies an input, because operations overwrite theirs, and changes its dtype if the operations need another."""
 
 Case = Callable[[Ops, Copy], tuple[Tensor, ...]]
-"""Runs an operation on one set of inputs. Returns what comes out, and what was written to."""
+"""Runs an operation on one set of inputs. Returns its outputs, and the tensors that it wrote to."""
 
 _EPS = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """What cases are made with. most_rows: how many rows, tokens or sequences are enough. most_columns: of a matrix."""
+    """What cases are made with. most_rows: limit on rows, tokens or sequences. most_columns: of matrices."""
 
     ops: Ops
     device: torch.device
@@ -141,7 +141,7 @@ def paged_attention(bench: Bench, lengths: Sequence[int], heads: int, kv_heads: 
 
 
 def sample(bench: Bench, sequences: int, vocabulary: int, steps: int) -> Case:
-    """Every rule set, and a few tokens so likely that they come again and again."""
+    """All rules are set, and a few tokens are so likely that they occur again and again."""
     settings = [Sampling(steps, 1.0, 0.05, 1.1, 2 + row % 3) for row in range(bench.rows(sequences))]
     [vocabulary] = bench.columns(vocabulary)
     index = torch.randperm(len(settings), device=bench.device)
@@ -155,7 +155,7 @@ def sample(bench: Bench, sequences: int, vocabulary: int, steps: int) -> Case:
         rows.in_prompt[:, :4] = True
         hints = sampling_hints(settings, steps)
         chosen = [ops.sample(copy(logits[step]), index, rows, hints) for step in range(steps)]
-        # An id that is one off would be no error to speak of beside ids of 150,000.
+        # Relative to ids of 150,000, an id that is off by one would be a negligible error.
         return *(tokens % 97 for tokens, _ in chosen), *(logprobs for _, logprobs in chosen)
 
     return run
@@ -201,4 +201,4 @@ CASES: dict[str, tuple[Callable[..., Case], list[tuple[Any, ...]]]] = {
     ),
     "fp8_linear": (linear, [(17, 1280, 3840, True), (5476, 5120, 1280, True), (5476, 588, 1280, True)]),
 }
-"""For each check how a case is made, and of what sizes."""
+"""For each check, the function that makes a case, and the sizes of its cases."""

@@ -1,9 +1,9 @@
-"""Every operation of the backend against the reference in float32, on the device itself, at the model's true widths.
+"""Every operation of the backend, compared with the float32 reference on the device, at the model's true widths.
 
     python -m benchmarks.ops_check
 
-Ends behind a check that has broken the CUDA context, for whatever follows in that process fails too: `gpu_check` starts
-it again with the checks that are left. Exit code 1 where a check fails.
+Stops after a check that has broken the CUDA context, because all later ones in that process would fail too: `gpu_check`
+starts it again with the remaining checks. Exit code 1 if a check fails.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from benchmarks.ops_cases import CASES, Bench
 from benchmarks.record import Record, Row, Value, benchmark_parser
 
 _MAX_ERROR = {torch.float32: 1e-4, torch.bfloat16: 2e-2}
-"""Of the largest value: what rounding costs, with room for another order of summing."""
+"""Relative to the largest value: the rounding error, with a margin for a different order of summation."""
 _MAX_ERROR_OF = {"patches": 0.0, "sample": 1e-4, "fp8_linear": 6e-2}
 
 
 def largest_error(name: str, bench: Bench) -> float:
-    """Of all cases of a check, relative to the largest value that the reference gives in float32."""
+    """The largest error in all cases of a check, relative to the largest value of the float32 reference."""
     make, sizes = CASES[name]
     reference = ReferenceOps(bench.device)
     errors = []
@@ -39,7 +39,7 @@ def largest_error(name: str, bench: Bench) -> float:
 
 
 def check(name: str, bench: Bench) -> dict[str, Value]:
-    """A row that says whether the operation is right, how far off it is, or why it failed."""
+    """A row with whether the operation is right, and its error or the reason why it failed."""
     torch.manual_seed(0)
     bound = _MAX_ERROR_OF.get(name, _MAX_ERROR[bench.dtype])
     row: dict[str, Value] = {"check": name, "dtype": str(bench.dtype).removeprefix("torch.")}
@@ -51,7 +51,7 @@ def check(name: str, bench: Bench) -> dict[str, Value]:
 
 
 def broke_the_context(row: Row) -> bool:
-    """Whether nothing can be asked of the GPU any more in the process of this check."""
+    """Whether the process of this check can no longer use the GPU."""
     return any(words in str(row["reason"]) for words in ("CUDA error", "Triton Error [CUDA]"))
 
 
@@ -64,7 +64,7 @@ def main(arguments: list[str] | None = None) -> None:
     on_gpu = record.device.type == "cuda"
     kind = backend.select_backend("auto", record.device)
     failed = False
-    # float32 first: it says whether the arithmetic is right; then bfloat16, as it will run.
+    # float32 first, to see whether the arithmetic is right; then bfloat16, as in real runs.
     for dtype in (torch.float32, torch.bfloat16) if on_gpu else (torch.float32,):
         ops = backend.make_ops(kind, record.device, dtype)
         record.note(f"kernels_{str(dtype).removeprefix('torch.')}", [str(one) for one in getattr(ops, "choices", ())])

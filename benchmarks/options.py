@@ -1,4 +1,4 @@
-"""The options that several benchmarks have, and what they stand for."""
+"""The options that several benchmarks share, and what they stand for."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from pathlib import Path
 from benchmarks.trace import Trace, trace_named
 
 PEAK_TFLOPS = 790.0
-"""Of an H200 in bfloat16, measured."""
+"""Measured on an H200 in bfloat16."""
 _SMOKE_FACTOR = 0.1
 _SMOKE_PAGES = 2
 _SIZES = ("vit_batch_size", "vit_max_patches", "llm_batch_size", "prefill_max_tokens", "embedding_queue_tokens")
 
 
 def add_checkpoint_option(parser: argparse.ArgumentParser) -> None:
-    """The model to measure with."""
+    """Add the option for the model to measure with."""
     parser.add_argument("--checkpoint", type=Path, help="folder of a checkpoint, made there if empty (true_shape.py)")
 
 
 def add_engine_options(parser: argparse.ArgumentParser) -> None:
-    """The model and the sizes of the engine, which are the product's where they are not given."""
+    """Add options for the model and for the engine's sizes, which default to the product's."""
     add_checkpoint_option(parser)
     for name in _SIZES:
         parser.add_argument("--" + name.replace("_", "-"), type=int)
 
 
 def add_trace_options(parser: argparse.ArgumentParser, *, pages: int) -> None:
-    """The model, the engine, and the trace to replay."""
+    """Add options for the model, the engine, and the trace to replay."""
     add_engine_options(parser)
     parser.add_argument("--trace", default="dense", help="dense, or a file made by benchmarks.trace")
     parser.add_argument("--pages", type=int, default=pages)
@@ -35,19 +35,19 @@ def add_trace_options(parser: argparse.ArgumentParser, *, pages: int) -> None:
 
 
 def engine_options(given: argparse.Namespace) -> dict[str, int | None]:
-    """What was given of the engine's sizes, by the names of Config; for --smoke the KV cache is kept small."""
+    """The engine's sizes as given, by their names in Config; with --smoke, the KV cache is kept small."""
     return {name: getattr(given, name) for name in _SIZES} | ({"max_new_tokens": 512} if given.smoke else {})
 
 
 def given_trace(given: argparse.Namespace) -> Trace:
-    """The trace to replay; for --smoke a few tiny pages."""
+    """The trace to replay; with --smoke, a few tiny pages."""
     if given.smoke:
         return trace_named(given.trace, _SMOKE_PAGES).shrunk(_SMOKE_FACTOR)
     return trace_named(given.trace, given.pages)
 
 
 def peak_tflops(device_type: str) -> float | None:
-    """Of the device, where it is known: a GPU is taken for an H200."""
+    """The device's peak, if known: any GPU is assumed to be an H200."""
     return PEAK_TFLOPS if device_type == "cuda" else None
 
 

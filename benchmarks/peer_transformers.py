@@ -1,4 +1,4 @@
-"""A trace through transformers' own `generate`, in batches, as MinerU's client sends its requests there."""
+"""Runs a trace through transformers' own `generate`, in batches, as MinerU's client does."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from benchmarks.trace import Noise, Trace
 
 
 class TransformersEngine:
-    """transformers' model of a checkpoint, and its image processor on the host (Pillow: torchvision is not there)."""
+    """transformers' model of a checkpoint, with its image processor on the host (Pillow: there is no torchvision)."""
 
     def __init__(self, folder: Path, device_name: str) -> None:
         from transformers import Qwen2VLForConditionalGeneration
@@ -37,8 +37,8 @@ class TransformersEngine:
         self._merge_size = int(model.config.vision_config.spatial_merge_size)
 
     def replay(self, trace: Trace, batch_size: int) -> Replayed:
-        """All layouts, then all blocks, in the trace's order. A batch runs until its longest answer ends, as it always
-        does there; counted are the tokens that were asked for."""
+        """Replay all layouts, then all blocks, in the trace's order. A batch runs until its longest answer ends, as it
+        always does in `generate`; only the requested tokens are counted."""
         noise = Noise()
         layouts = [noise.request(page.layout) for page in trace.pages]
         blocks = [noise.request(ask) for page in trace.pages for ask in page.blocks]
@@ -76,7 +76,7 @@ class TransformersEngine:
 
 
 def request_image(request: Request) -> Image.Image:
-    """The image as MinerU's client hands it over: resized for the layout only."""
+    """The image as MinerU's client passes it on: resized only if it is for a layout."""
     pixels = request.pixels
     image = Image.frombuffer("RGB", (pixels.width, pixels.height), pixels.data, "raw", "RGB", 0, 1)
     if request.resize_to is None:

@@ -1,12 +1,12 @@
-"""A trace through vLLM: one process, or several that share the GPU and the pages.
+"""Runs a trace through vLLM, in one process or in several that share the GPU and the pages.
 
 Written from vLLM's documented interface (EngineArgs, LLMEngine.add_request and step, SamplingParams; 0.20 and later)
-and never run: vLLM has no wheel for machines without a GPU. Check its output before believing its figures. vLLM pins a
-torch of its own: install it into another environment, beside this checkout.
+and never run, because vLLM has no wheel for machines without a GPU. Check its output before trusting its figures. vLLM
+pins its own torch version: install it into a separate environment next to this checkout.
 
-Kept fair: a page's blocks are asked for when its layout is there, answers have their forced length, the cache of
-prefixes and that of processed images are off, presence and frequency penalties are MinerU's. Its n-gram rule is left
-out, which vLLM has not.
+For a fair comparison, a page's blocks are requested when its layout is ready, answers have their forced length, the
+caches of prefixes and of processed images are off, and presence and frequency penalties are MinerU's. MinerU's n-gram
+rule is left out, because vLLM does not have it.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ _MAX_LENGTH = 16_384
 
 
 def measure_vllm(folder: Path, given: argparse.Namespace, processes: int) -> Replayed:
-    """Replay the trace in so many processes, each with its share of pages and memory. Raises where one of them ends
-    before it is ready."""
+    """Replay the trace in `processes` processes, each with its share of pages and memory. Raises RuntimeError if one
+    of them ends before it is ready or done."""
     options = ["--trace", given.trace, "--pages", str(given.pages)]
     options += ["--pages-in-flight", str(max(1, given.pages_in_flight // processes))]
     commands = [
@@ -61,7 +61,7 @@ def measure_vllm(folder: Path, given: argparse.Namespace, processes: int) -> Rep
 
 
 def _wait_for_line(process: subprocess.Popen[str], beginning: str) -> str:
-    """What follows on the line that begins so. vLLM prints lines of its own."""
+    """The rest of the first line that begins like this. vLLM also prints lines of its own."""
     assert process.stdout is not None
     for line in process.stdout:
         if line.startswith(beginning):
@@ -70,14 +70,14 @@ def _wait_for_line(process: subprocess.Popen[str], beginning: str) -> str:
 
 
 class _Vllm:
-    """vLLM's engine behind the checkpoint's chat template. Answers are counted, not kept."""
+    """vLLM's engine with the checkpoint's chat template. Answers are counted, not kept."""
 
     def __init__(self, folder: Path, memory_share: float) -> None:
         from vllm import EngineArgs, LLMEngine
 
         self._architecture: Architecture = read_architecture(folder)
         self._prompts = PromptFormat(folder, self._architecture)
-        ops: Any = None  # only grids are asked of it
+        ops: Any = None  # not needed for grids
         self._preprocessor = Preprocessor(self._architecture.vision, self._architecture.images, ops)
         self._engine: Any = LLMEngine.from_engine_args(
             EngineArgs(
@@ -117,7 +117,7 @@ class _Vllm:
         return Work(grid[0] * grid[1], image_tokens, prompt_tokens, sampling.max_new_tokens)
 
     def step(self) -> list[tuple[int, int]]:
-        """What ended: (request_id, number of tokens)."""
+        """The requests that have ended: (request_id, number of tokens)."""
         return [
             (int(output.request_id), len(output.outputs[0].token_ids))
             for output in self._engine.step()
@@ -137,7 +137,7 @@ def _replay(engine: _Vllm, trace: Trace, pages_in_flight: int) -> list[Work]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """One of the processes: loads, warms up, says so, waits for the word, and prints its work when done."""
+    """Run one of the processes: load, warm up, say so, wait for the start, and print its work when done."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--trace", required=True)

@@ -2,8 +2,8 @@
 
     python -m benchmarks.preprocess
 
-`ms an image` is the whole call, upload included. On a GPU, `upload ms` and `kernels ms` are what of it the device
-spends on copies and on kernels, per image, as torch's profiler sees it.
+`ms an image` is the time of the whole call, upload included. On a GPU, `upload ms` and `kernels ms` are the time that
+the device spends on copies and on kernels, per image, according to torch's profiler.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ IMAGES: dict[str, tuple[int, int, tuple[int, int] | None]] = {
     "crop of a page": (300, 1500, None),
     "448 × 448": (448, 448, None),
 }
-"""Height and width in px, and what they are resized to before the model's own resize."""
+"""Height and width, and the size they are resized to before the model's own resize, in px."""
 
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Inside, torch and what counts its threads has one."""
+    """Inside, torch has one thread, and so does anything that adopts torch's number of threads."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -45,7 +45,7 @@ def one_thread() -> Iterator[None]:
 
 
 def measure(call: Callable[[], object], device: torch.device, batch_size: int, runs: int) -> dict[str, Value]:
-    """Columns for one way to make patches of a batch."""
+    """Table columns for one way to make the patches of a batch."""
     times: dict[str, Value] = {"ms an image": mean_ms(call, device, runs=runs) / batch_size}
     times["images/s"] = 1000 / float(str(times["ms an image"]))
     copies = kernels = None

@@ -1,4 +1,4 @@
-"""What a benchmark leaves: a table as it goes along, and JSON with the machine and the commit beside the figures."""
+"""What a benchmark outputs: a table as it runs, and JSON with the machine and the commit next to the figures."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _MIN_COLUMN = 9
 
 
 def benchmark_parser(description: str | None) -> argparse.ArgumentParser:
-    """The options that all benchmarks have."""
+    """A parser with the options that most benchmarks have."""
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
@@ -42,7 +42,7 @@ def benchmark_parser(description: str | None) -> argparse.ArgumentParser:
 
 
 class Record:
-    """Rows and named figures of one benchmark, shown and written as they come: what a deadline cuts off stays."""
+    """Rows and named figures of one benchmark, printed and written as they come, so that a deadline loses none."""
 
     def __init__(self, name: str, arguments: argparse.Namespace) -> None:
         self._path: Path | None = arguments.out
@@ -56,18 +56,18 @@ class Record:
         self._facts = {"benchmark": name, "smoke": arguments.smoke, **machine_facts(self.device)}
 
     def add(self, row: Row) -> None:
-        """Show and keep a row of the table."""
+        """Print and record a row of the table."""
         self._rows.append(row)
         print(self._line(row), flush=True)
         self._write()
 
     def figure(self, name: str, value: float) -> None:
-        """Keep a figure under a name that stays the same from release to release."""
+        """Record a figure under a name that stays the same from release to release."""
         self._figures[name] = value
         self._write()
 
     def note(self, name: str, value: Value | list[str]) -> None:
-        """Keep what a reader must know about the rows."""
+        """Print and record what a reader must know about the rows."""
         self._notes[name] = value
         print(f"{name}: {', '.join(value) if isinstance(value, list) else value}", flush=True)
         self._write()
@@ -85,7 +85,7 @@ class Record:
 
 
 def write_json(path: Path, values: Mapping[str, object]) -> None:
-    """Write the values whole or not at all, whenever the process is ended."""
+    """Write the values completely or not at all, even if the process is killed."""
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(path.name + ".new")
     beside.write_text(json.dumps(values, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
@@ -109,7 +109,7 @@ def machine_facts(device: torch.device) -> dict[str, Value]:
 
 
 def commit() -> str:
-    """The commit of this checkout, with `+` where files differ from it; "unknown" without git."""
+    """The commit of this checkout, with `+` if tracked files differ from it; "unknown" without git."""
     try:
         name = _git("rev-parse", "--short", "HEAD")
         return name + ("+" if _git("status", "--porcelain", "--untracked-files=no") else "")
@@ -123,7 +123,7 @@ def _git(*arguments: str) -> str:
 
 
 def _versions(names: Iterable[str]) -> dict[str, str]:
-    """Of those that are installed."""
+    """The versions of those that are installed."""
     found = {}
     for name in names:
         try:

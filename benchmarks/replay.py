@@ -1,4 +1,4 @@
-"""A trace through batchocr's engine: what comes out of it, in how much time."""
+"""Runs a trace through batchocr's engine, to find the work done and the time it takes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from benchmarks.trace import Noise, Trace
 
 
 class Steps(Protocol):
-    """What is asked of an engine; batchocr's is one."""
+    """The interface that a replay needs of an engine; batchocr's engine has it."""
 
     @property
     def has_work(self) -> bool: ...
@@ -30,7 +30,7 @@ class Steps(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What one request asks of the model. prompt_tokens: those of the image are among them."""
+    """The model's work for one request. prompt_tokens: including those of the image."""
 
     patches: int
     image_tokens: int
@@ -40,7 +40,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """What an engine did of a trace, request by request, in how much time."""
+    """What an engine did for a trace, request by request, and how long it took."""
 
     seconds: float
     pages: int
@@ -51,7 +51,7 @@ class Replayed:
         return self.pages / self.seconds
 
     def rates(self, architecture: Architecture, peak_tflops: float | None) -> dict[str, Value]:
-        """Columns of a table. peak_tflops: of the device."""
+        """Table columns. peak_tflops: of the device."""
         tflops = model_flop(architecture, self.work) / self.seconds / 1e12
         return {
             "pages": self.pages,
@@ -66,10 +66,10 @@ class Replayed:
 
 
 def model_flop(architecture: Architecture, work: Iterable[Work]) -> float:
-    """Floating-point operations of the model itself, whatever an engine adds to them."""
+    """Floating-point operations of the model itself, without those that an engine adds."""
     work = list(work)
     language = architecture.language
-    # The first token of an answer comes out of the prompt, the last is never read.
+    # The first token of an answer comes from prefill; the last is never fed back.
     lengths = (one.prompt_tokens + step for one in work for step in range(1, one.output_tokens))
     return (
         vision_flop(architecture.vision, [one.patches for one in work])
@@ -79,7 +79,7 @@ def model_flop(architecture: Architecture, work: Iterable[Work]) -> float:
 
 
 def work_of(model: Model, request: Request) -> Work:
-    """What a request asks of a model whose answers end where they must."""
+    """The model's work for a request whose answer has its full length."""
     rows, columns = model.preprocessor.patch_grid(request.pixels.height, request.pixels.width, request.resize_to)
     image_tokens = rows * columns // model.architecture.vision.merge_size**2
     prompt = model.prompts.encode(request.prompt, image_tokens)
@@ -88,7 +88,7 @@ def work_of(model: Model, request: Request) -> Work:
 
 @dataclass(slots=True)
 class PagesInFlight:
-    """Hands out the requests of a trace: layouts while there is room, blocks when their layout is there."""
+    """Submits the requests of a trace: layouts while there is room, blocks when their layout is ready."""
 
     trace: Trace
     submit: Callable[[int, Request], None]
@@ -144,7 +144,7 @@ def replay(engine: Steps, model: Model, trace: Trace, *, pages_in_flight: int, m
 
 
 def stage_shares(meter: Meter, seconds: float) -> dict[str, Value]:
-    """Each stage's busy time by the device's clock, as a share, and the time in no stage; two that run side by side can
-    have 100 % each."""
+    """Each stage's busy time by the device's clock, and the time in no stage, as shares; two stages that run side by
+    side can have 100 % each."""
     shares: dict[str, Value] = {f"{stage} share": meter.stages[stage].busy_s / seconds for stage in DEVICE_STAGES}
     return shares | {"no stage": max(0.0, 1 - meter.device_busy.total_s / seconds)}

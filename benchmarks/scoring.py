@@ -18,7 +18,7 @@ Box: TypeAlias = tuple[float, float, float, float]
 
 
 def character_error_rate(pairs: Sequence[tuple[str, str]]) -> float:
-    """Return the edit distances of (truth, reading) over the characters of the truths."""
+    """Return the total edit distance of (truth, reading) pairs, divided by the characters of the truths."""
     distance = sum(Levenshtein.distance(truth, reading) for truth, reading in pairs)
     return distance / max(1, sum(len(truth) for truth, _ in pairs))
 
@@ -33,7 +33,7 @@ def overlap(a: Box, b: Box) -> float:
 
 
 def matched(truth: Sequence[Box], found: Sequence[Box], threshold: float = 0.5) -> dict[int, int]:
-    """Return which box was found for which true one, by index: of those that overlap enough the best, each once."""
+    """Return the found box for each true box, by index: pairs that overlap enough, best first, each box once."""
     overlaps = sorted(
         ((overlap(a, b), i, j) for i, a in enumerate(truth) for j, b in enumerate(found)), key=lambda pair: -pair[0]
     )
@@ -47,10 +47,10 @@ def matched(truth: Sequence[Box], found: Sequence[Box], threshold: float = 0.5) 
 
 
 def order_distance(partner: dict[int, int]) -> int:
-    """Return how many of the matched blocks must be moved to stand in the true order."""
+    """Return how many of the matched blocks must be moved to get the true order."""
     found_order = [truth for truth, _ in sorted(partner.items(), key=lambda pair: pair[1])]
     in_place = Levenshtein.distance(found_order, sorted(found_order), weights=(1, 1, 2))
-    return in_place // 2  # a move is one taken out and one put in
+    return in_place // 2  # a move is one deletion and one insertion
 
 
 @dataclass(slots=True)
@@ -88,7 +88,7 @@ class _TableTree(HTMLParser):
 
 
 class _Costs(Config):  # type: ignore[misc]
-    """What PubTabNet counts: a node added or taken away 1, another kind of cell 1, another text its share of edits."""
+    """PubTabNet's costs: 1 for an added or removed node or another kind of cell, the share of edits for other text."""
 
     def rename(self, node1: _Node, node2: _Node) -> float:
         if (node1.tag, node1.span) != (node2.tag, node2.span):
@@ -100,7 +100,7 @@ class _Costs(Config):  # type: ignore[misc]
 
 
 def table_similarity(truth: str, found: str) -> float:
-    """Return TEDS, 0 to 1, of two tables in HTML: 1 less their tree edit distance over the nodes of the larger."""
+    """Return the TEDS of two HTML tables, 0 to 1: 1 minus their tree edit distance over the larger one's nodes."""
     if not found:
         return 0.0
     trees = _TableTree(truth), _TableTree(found)

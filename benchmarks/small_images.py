@@ -1,8 +1,8 @@
-"""Requests a second for small images with short answers: 448 × 448 px, 16 tokens.
+"""Requests per second for small images with short answers: 448 × 448 px, 16 tokens.
 
     python -m benchmarks.small_images
 
-All of them are submitted at once to the engine, which runs MinerU2.5's shape with random weights (`true_shape.py`).
+All requests are submitted at once; the model has MinerU2.5's shape and random weights (`true_shape.py`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ OUTPUT_TOKENS = 16
 
 
 def small_image_trace(images: int, side: int) -> Trace:
-    """Each image is a page of its own, asked about once."""
+    """A trace in which each image is a page with a single request."""
     return Trace(f"{side} × {side} px", (TracePage(Ask("text", side, side, OUTPUT_TOKENS), ()),) * images)
 
 

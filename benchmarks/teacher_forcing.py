@@ -1,4 +1,4 @@
-"""Logits for an answer that is given, token by token: from batchocr's model and from transformers'."""
+"""Logits for a given answer, token by token, from batchocr's model and from transformers'."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ QUESTION = "\nText Recognition:"
 
 @torch.inference_mode()
 def our_logits(model: Model, pixels: Pixels, tokens: Sequence[int]) -> Tensor:
-    """float32 [tokens, vocabulary] on the host: what is thought of each place before its token is seen. The first comes
-    from prefill, the others from decode steps."""
+    """float32 [tokens, vocabulary] on the host: the logits for each position before its token is seen. The first row
+    comes from prefill, the others from decode steps."""
     device, language = model.device.torch_device, model.language
     with model.device.main():
         grid = model.preprocessor.patch_grid(pixels.height, pixels.width, None)

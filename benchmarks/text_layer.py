@@ -1,7 +1,7 @@
-"""What a good model would answer about real pages, from their text layer: layouts, texts, and how long they are.
+"""What a good model would answer for real pages, from their text layer: layouts, texts, and their lengths.
 
-The product's own protocol cuts the blocks, so the requests are those of a run. Tokens are estimated: 3.6 characters
-each in text, 2 in formulas, 22 for a block of a layout. Tables are taken as the blocks of text that they consist of.
+The product's own protocol cuts the blocks, so the requests are those of a run. Numbers of tokens are estimated: one per
+3.6 characters of text or 2 of formulas, and 22 per block of a layout. A table counts as the text blocks in it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class TextBlock:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """To one request. key: `pixels_key` of its image."""
+    """The answer to one request. key: `pixels_key` of its image."""
 
     key: bytes
     ask: Ask
@@ -59,7 +59,7 @@ class PageAnswers:
 
 
 def read_answers(inputs: Sequence[str]) -> Iterator[PageAnswers]:
-    """Read all pages that can be rendered. A page without text is taken as eight bands of text."""
+    """Read all pages that can be rendered. A page without text counts as eight bands of text."""
     protocol = MinerUProtocol(max_new_tokens=8192, penalties=True)
     for document in find_documents(inputs):
         try:
@@ -74,7 +74,7 @@ def read_answers(inputs: Sequence[str]) -> Iterator[PageAnswers]:
 
 
 def pixels_key(pixels: Pixels) -> bytes:
-    """A hash of the size and some thousand bytes, cheap enough to be taken beside a running engine."""
+    """A hash of the size and a few thousand bytes, cheap enough to compute while the engine runs."""
     view = memoryview(pixels.data).cast("B")
     step = max(1, len(view) // 4096)
     return hashlib.blake2b(b"%d %d " % (pixels.height, pixels.width) + bytes(view[::step]), digest_size=16).digest()
@@ -116,7 +116,7 @@ def _bands() -> list[TextBlock]:
 
 
 def _text_layers(document: Document) -> list[list[TextBlock]]:
-    """The text blocks of each page; none for what is no PDF."""
+    """The text blocks of each page; an empty list if the document is not a PDF."""
     with pymupdf.open(document.path) as opened:
         if not opened.is_pdf:
             return []
@@ -124,7 +124,7 @@ def _text_layers(document: Document) -> list[list[TextBlock]]:
 
 
 def _text_blocks(page: pymupdf.Page) -> list[TextBlock]:
-    """In the order of the text layer. Without blocks that lie outside the page or are thinner than 8 px."""
+    """The blocks in text-layer order, without those that are outside the page or thinner than 8 px."""
     found = [block for block in page.get_text("dict")["blocks"] if block["type"] == 0]
     sizes = sorted(span["size"] for block in found for line in block["lines"] for span in line["spans"])
     usual_size = sizes[len(sizes) // 2] if sizes else 0.0
@@ -139,7 +139,7 @@ def _text_blocks(page: pymupdf.Page) -> list[TextBlock]:
 
 
 def _join_fragments(blocks: Sequence[TextBlock]) -> list[TextBlock]:
-    """Join runs of blocks of a few characters: a text layer tears formulas and rows of tables to pieces."""
+    """Join runs of blocks of a few characters: text layers split formulas and table rows into pieces."""
     joined: list[TextBlock] = []
     for block in blocks:
         last = joined[-1] if joined else None
@@ -153,7 +153,7 @@ def _join_fragments(blocks: Sequence[TextBlock]) -> list[TextBlock]:
 
 
 def _box(page: pymupdf.Page, rect: pymupdf.Rect) -> tuple[int, int, int, int] | None:
-    """In thousandths of the page as it is shown, where PyMuPDF tells places on the page before it is turned."""
+    """The box in thousandths of the page as shown; PyMuPDF gives positions on the page before rotation."""
     shown = (rect * page.rotation_matrix).normalize() & page.rect
     thin = 8 * 72 / DPI
     if shown.is_empty or shown.width < thin or shown.height < thin:

@@ -1,14 +1,14 @@
-"""Pages a second of the engine alone, against transformers and vLLM, on the same requests.
+"""Pages per second of the engine alone, compared with transformers and vLLM on the same requests.
 
-    python -m benchmarks.throughput                            # the dense page of the design, batchocr alone
+    python -m benchmarks.throughput                            # the design's dense page, batchocr alone
     python -m benchmarks.throughput --trace benchmarks/traces/documents.json --transformers 4,16 --vllm 1,2,4
 
 Every engine runs MinerU2.5's shape with random weights and no end token (`true_shape.py`), so that all do the same
-work; a page's blocks are asked for when its layout is there. Counted is the time from the first request to the last
-answer, after a warm-up; model loading and page rendering are left out (`end_to_end.py` measures the whole).
+work; a page's blocks are requested once its layout is ready. The time runs from the first request to the last answer,
+after a warm-up, without model loading and page rendering (`end_to_end.py` measures the whole).
 
-How long the GPU is idle is said twice: `no stage`, by the events around the engine's stages, over the whole replay;
-`device_idle_share_profiled`, by torch's profiler between kernels, over some hundred steps of another one.
+GPU idle time is measured in two ways: `no stage` by the events around the engine's stages, over the whole replay;
+`device_idle_share_profiled` by torch's profiler, between kernels, over at most 200 steps of another replay.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _PROFILED_STEPS = 200
 
 
 def measure_engine(given: argparse.Namespace, folder: Path, trace: Trace, record: Record) -> None:
-    """Replay the trace through batchocr's engine, after a warm-up that also says how many pages there is time for."""
+    """Replay the trace through batchocr's engine, after a warm-up that also shows how many pages there is time for."""
     model = load(folder, given.device, given.dtype, given.vit_dtype)
     note_kernels(record, model)
     engine = make_engine(model, **engine_options(given))
@@ -71,7 +71,7 @@ def measure_engine(given: argparse.Namespace, folder: Path, trace: Trace, record
 
 
 def measure_peers(given: argparse.Namespace, folder: Path, trace: Trace, record: Record) -> None:
-    """Send the requests through the other engines, once ours has given its memory back."""
+    """Run the requests through the other engines, after the memory of ours is freed."""
     architecture = read_architecture(folder)
     free_memory()
     if given.transformers:

@@ -1,4 +1,4 @@
-"""Times of calls on a device, and how much of a window its kernels fill."""
+"""Times of calls on a device, and the share of a period that its kernels fill."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch.profiler import ProfilerActivity, profile
 
 
 def mean_ms(call: Callable[[], object], device: torch.device, *, runs: int, warm_up: int = 3) -> float:
-    """Milliseconds a call takes when `runs` of them follow each other: on a GPU by its own clock."""
+    """Milliseconds per call over `runs` calls in a row, on a GPU by its own clock."""
     for _ in range(warm_up):
         call()
     if device.type != "cuda":
@@ -31,14 +31,14 @@ def mean_ms(call: Callable[[], object], device: torch.device, *, runs: int, warm
 
 
 def synchronize(device: torch.device) -> None:
-    """Wait until the device has done all it was asked for."""
+    """Wait until the device has finished all queued work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """An operation on the device: a kernel or a copy on a GPU, an operation of torch on a CPU. In ns."""
+    """An operation on the device: a kernel or a copy on a GPU, a torch operation on a CPU. Times are in ns."""
 
     name: str
     start: int
@@ -46,9 +46,9 @@ class Span:
 
 
 class SpanProfile:
-    """What the device does between `start` and `stop`, as torch's profiler sees it.
+    """What the device does between `start` and `stop`, according to torch's profiler.
 
-    Profiling slows the host down, so that a device that waits for it waits longer than without.
+    Profiling slows the host down, so a device that waits for the host waits longer than it would otherwise.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -67,7 +67,7 @@ class SpanProfile:
         assert self._profiler.profiler is not None
         results = self._profiler.profiler.kineto_results
         assert results is not None
-        # The list that torch makes of these takes a minute for a million kernels.
+        # Converting these to torch's own list takes a minute for a million kernels.
         return [
             Span(event.name(), event.start_ns(), event.end_ns())
             for event in results.events()
@@ -76,7 +76,7 @@ class SpanProfile:
 
 
 def spans(call: Callable[[], object], device: torch.device) -> list[Span]:
-    """What a call has the device do."""
+    """The operations that a call runs on the device."""
     profiled = SpanProfile(device)
     profiled.start()
     call()
@@ -84,7 +84,7 @@ def spans(call: Callable[[], object], device: torch.device) -> list[Span]:
 
 
 def covered_share(times: Iterable[tuple[int, int]]) -> float:
-    """Which share of the time from the first begin to the last end is covered by what lies between; 0 for nothing."""
+    """The share of the time from the first start to the last end that is covered; 0 if there are no spans."""
     ordered = sorted(times)
     if not ordered:
         return 0.0

@@ -1,9 +1,9 @@
-"""Which requests pages make of an engine: a layout, and when it is there, the page's blocks.
+"""The requests that pages make to an engine: a layout, and once it is ready, the page's blocks.
 
     python -m benchmarks.trace PDF... --out benchmarks/traces/NAME.json
 
-A trace holds sizes and lengths, no content. It is made from PDFs through their text layer (`text_layer.py`), or it is
-the dense page of the design: 17,900 patches and 1,480 output tokens, the figures that others measured with.
+A trace holds sizes and lengths, but no content. It is made from the text layer of PDFs (`text_layer.py`), or it is the
+design's dense page: 17,900 patches and 1,480 output tokens, the figures that others measured with.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _NOISE_BYTES = 1 << 26
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """One request. height, width: of its image, px. resize_to: px of both sides, None leaves the image as it is."""
+    """One request. height, width: of its image, px. resize_to: both sides in px; None leaves the image as it is."""
 
     kind: Kind
     height: int
@@ -63,11 +63,11 @@ class Trace:
     pages: tuple[TracePage, ...]
 
     def repeated(self, num_pages: int) -> Trace:
-        """So many pages, from the beginning again where there are fewer."""
+        """This many pages, starting over if there are fewer."""
         return replace(self, pages=tuple(itertools.islice(itertools.cycle(self.pages), num_pages)))
 
     def shrunk(self, factor: float) -> Trace:
-        """The same pages with sides and output lengths by this factor, for engines on slow machines."""
+        """The same pages with sides scaled by this factor and output lengths by its square, for slow machines."""
         return replace(self, pages=tuple(_shrink_page(page, factor) for page in self.pages))
 
 
@@ -104,14 +104,14 @@ def _shrink(ask: Ask, factor: float) -> Ask:
 
 
 def read_trace(path: Path) -> Trace:
-    """A trace from its file."""
+    """Read a trace from its file."""
     values = json.loads(path.read_text(encoding="utf-8"))
     pages = [[Ask(*ask) for ask in page] for page in values["pages"]]
     return Trace(values["source"], tuple(TracePage(layout, tuple(blocks)) for layout, *blocks in pages))
 
 
 def write_trace(trace: Trace, path: Path) -> None:
-    """Write a trace, a page a line."""
+    """Write a trace, one page per line."""
     lines = [json.dumps([list(asdict(ask).values()) for ask in page.asks]) for page in trace.pages]
     head = json.dumps({"source": trace.source})[:-1]
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -119,7 +119,7 @@ def write_trace(trace: Trace, path: Path) -> None:
 
 
 class Noise:
-    """Images of random pixels, no two alike, all cut from one buffer: what is on them changes no engine's speed."""
+    """Images of random pixels, no two alike, all cut from one buffer: no engine's speed depends on the content."""
 
     def __init__(self, num_bytes: int = _NOISE_BYTES) -> None:
         noise = torch.randint(0, 256, (num_bytes,), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
@@ -127,13 +127,13 @@ class Noise:
         self._starts = random.Random(0)
 
     def pixels(self, height: int, width: int) -> Pixels:
-        """An image of this size, without a copy. At most as large as the buffer."""
+        """An image of this size, without a copy. It must fit into the buffer."""
         size = 3 * height * width
         start = self._starts.randrange(len(self._bytes) - size + 1)
         return Pixels(height, width, self._bytes[start : start + size])
 
     def request(self, ask: Ask) -> Request:
-        """The request as the product makes it, penalties included, but with so many new tokens as are asked for."""
+        """The request as the product makes it, penalties included, but with the number of new tokens from `ask`."""
         penalties = ask.kind != "layout"
         return Request(
             pixels=self.pixels(ask.height, ask.width),
@@ -151,7 +151,7 @@ class Noise:
 
 
 def trace_named(name: str, num_pages: int) -> Trace:
-    """`dense`, or a trace's file, in so many pages."""
+    """This many pages of the trace: `dense`, or a trace's file."""
     return dense_trace(num_pages) if name == "dense" else read_trace(Path(name)).repeated(num_pages)
 
 

@@ -1,9 +1,9 @@
-"""A checkpoint with MinerU2.5's shape and random weights: it reads nothing, but every step takes as long.
+"""A checkpoint with MinerU2.5's shape and random weights: it cannot read, but every step takes as long.
 
     python -m benchmarks.true_shape FOLDER
 
-Its end token lies outside its vocabulary, so that an answer is as long as `max_new_tokens` says, in any engine: all do
-the same work. 2.3 GB in bfloat16. Tokenizer and chat template are those of `tests/quick_model`.
+Its end token is outside its vocabulary, so an answer has `max_new_tokens` tokens in any engine, and all engines do the
+same work. It takes 2.3 GB in bfloat16. Tokenizer and chat template are those of `tests/quick_model`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _COPIED = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
 
 @dataclass(frozen=True, slots=True)
 class ModelShape:
-    """MinerU2.5's numbers. dtype: in which the weights are stored."""
+    """MinerU2.5's dimensions. dtype: of the stored weights."""
 
     vision_depth: int = 32
     vision_width: int = 1280
@@ -70,7 +70,7 @@ SMOKE_SHAPE = ModelShape(
 
 @contextmanager
 def checkpoint(folder: Path | None, *, smoke: bool) -> Iterator[Path]:
-    """A checkpoint to measure with: the folder given, made where it is empty, or one that is removed afterwards."""
+    """A checkpoint to measure with: in the given folder, written if it is empty, or in a temporary one."""
     shape = SMOKE_SHAPE if smoke else TRUE_SHAPE
     if folder is None:
         with tempfile.TemporaryDirectory() as temporary:
@@ -130,9 +130,9 @@ def _config(shape: ModelShape) -> dict[str, object]:
 
 
 def _random_weights(empty: dict[str, Tensor], shape: ModelShape, seed: int) -> dict[str, Tensor]:
-    """A tensor for each name, under the names of checkpoints on the hub, which every engine reads.
+    """A tensor for each name, with the names of checkpoints on the hub, which every engine can read.
 
-    Values are cut from one pool at random places: to draw 1.2 billion of them takes a minute, to copy them a second.
+    Values are copied from random places in one pool: drawing 1.2 billion of them takes a minute, copying them a second.
     """
     generator = torch.Generator().manual_seed(seed)
     largest = max(tensor.numel() for tensor in empty.values())

@@ -1,4 +1,4 @@
-"""A model or an engine with one thing changed, for measuring what that thing is worth. The product knows none of it."""
+"""A model or an engine with one thing changed, to measure what that thing is worth. The product uses none of this."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from benchmarks.timing import SpanProfile, covered_share
 
 
 class _Wrapped:
-    """Whatever is not defined here is as in the wrapped object."""
+    """Everything that is not defined here comes from the wrapped object."""
 
     def __init__(self, wrapped: Any) -> None:
         self._wrapped = wrapped
@@ -41,7 +41,7 @@ class WithoutGraphs(_Wrapped):
 
 
 class WithoutOverlap(_Wrapped):
-    """A device on which a ViT batch is over before anything else is begun."""
+    """A device on which a ViT batch finishes before anything else begins."""
 
     @contextmanager
     def beside(self) -> Iterator[None]:
@@ -50,7 +50,7 @@ class WithoutOverlap(_Wrapped):
 
 
 class Watched(_Wrapped):
-    """A device that counts how long the host waited for results: the rest of its time it worked."""
+    """A device that measures how long the host waits for results; the rest of the time it works."""
 
     def __init__(self, wrapped: Device) -> None:
         super().__init__(wrapped)
@@ -73,7 +73,7 @@ class _WatchedMark(_Wrapped):
 
 
 class HostPatches(_Wrapped):
-    """Operations that resize and cut images on the host's cores, with Pillow, and send the patches."""
+    """Operations that resize and cut images on the host's cores, with Pillow, and upload the patches."""
 
     def __init__(self, wrapped: object, device: Device) -> None:
         super().__init__(wrapped)
@@ -99,8 +99,8 @@ def on_device(model: Model, device: Any) -> Model:
 
 
 class CoupledEngine:
-    """An engine as a server with one batch size runs it: a batch of images is encoded, all of them are answered, then
-    the next batch begins. The engine inside has to hold `batch_size` images in one ViT batch and in its decode batch.
+    """An engine run like a server with one batch size: a batch of images is encoded, all of them are answered, then the
+    next batch begins. The wrapped engine has to hold `batch_size` images in one ViT batch and in its decode batch.
     """
 
     def __init__(self, engine: Engine, batch_size: int) -> None:
@@ -126,9 +126,9 @@ class CoupledEngine:
 
 
 class ProfiledEngine:
-    """An engine of which some steps are profiled, in the middle of its work.
+    """An engine that profiles some steps in the middle of its work.
 
-    busy_share: of the time between the first and the last operation of those steps, how much some operation took;
+    busy_share: the share of the time from the first to the last operation of those steps in which an operation ran;
     None until they are over.
     """
 

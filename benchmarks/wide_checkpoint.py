@@ -1,10 +1,10 @@
 """The quick model of the tests at MinerU2.5's true layer widths: the same answers, from matrices of the real sizes.
 
-A checkpoint of random weights would not get past the layout. This one repeats the quick model's hidden state until it
-is as wide as the real one, which norms do not notice, and leaves the further heads and MLP units at zero: every matrix
-product has the size it has in MinerU2.5, and the answers are those of the quick model.
+A checkpoint with random weights would not get past the layout. This one repeats the quick model's hidden state until it
+is as wide as the real one, which does not affect norms, and sets the additional heads and MLP units to zero: every
+matrix product has the size it has in MinerU2.5, and the answers are those of the quick model.
 
-Rotary frequencies are theta^(-2i / head_dim), so a head k times as wide has the narrow one's at every k-th place.
+Rotary frequencies are theta^(-2i / head_dim), so a head k times as wide has the narrow head's at every k-th place.
 """
 
 from __future__ import annotations
@@ -54,21 +54,21 @@ def _head_ratio(text: dict[str, int]) -> int:
 
 
 def _repeat(tensor: Tensor, dim: int, size: int, *, reads: bool) -> Tensor:
-    """Repeat a dimension of the hidden state; where the matrix reads it, each copy counts for its share."""
+    """Repeat a dimension of the hidden state; if the matrix reads it, divide by the number of copies."""
     copies = size // tensor.shape[dim]
     repeated = torch.cat([tensor] * copies, dim)
     return repeated / copies if reads else repeated
 
 
 def _place(tensor: Tensor, dim: int, size: int, places: Tensor) -> Tensor:
-    """Put the entries of a dimension at these places of a larger one that is zero elsewhere."""
+    """Put the entries of a dimension at these indices of a larger one that is zero elsewhere."""
     shape = list(tensor.shape)
     shape[dim] = size
     return torch.zeros(shape).index_copy_(dim, places, tensor)
 
 
 def _head_places(heads: list[int], narrow_dim: int, wide_dim: int, parts: int) -> Tensor:
-    """Where the values of narrow heads go. parts: into how many equal runs of frequencies a head is divided."""
+    """The indices for the values of narrow heads. parts: the number of equal runs of frequencies in a head."""
     run, ratio = narrow_dim // parts, wide_dim // narrow_dim
     inside = torch.cat([part * (wide_dim // parts) + ratio * torch.arange(run) for part in range(parts)])
     return torch.cat([head * wide_dim + inside for head in heads])
@@ -76,7 +76,7 @@ def _head_places(heads: list[int], narrow_dim: int, wide_dim: int, parts: int) -
 
 def _vision(name: str, tensor: Tensor, vision: dict[str, int]) -> Tensor:
     narrow_dim, wide_dim = vision["embed_dim"] // vision["num_heads"], VISION_WIDTH // VISION_HEADS
-    # Halves turn against each other, and each half has frequencies of its own for rows and columns.
+    # A head's halves are rotated against each other, and each half has separate frequencies for rows and columns.
     places = _head_places(list(range(vision["num_heads"])), narrow_dim, wide_dim, 4)
     if "attn.qkv" in name:
         q, k, v = tensor.chunk(3)
@@ -90,7 +90,7 @@ def _vision(name: str, tensor: Tensor, vision: dict[str, int]) -> Tensor:
         tensor = _place(tensor, 0, hidden, torch.arange(len(tensor)))
         if tensor.dim() == 1:
             return tensor
-        if "merger" in name:  # reads four patches, each repeated in itself
+        if "merger" in name:  # reads four patches, each repeated on its own
             patches = [_repeat(patch, 1, VISION_WIDTH, reads=True) for patch in tensor.chunk(4, dim=1)]
             return torch.cat(patches, dim=1)
         return _repeat(tensor, 1, VISION_WIDTH, reads=True)

@@ -1,7 +1,7 @@
 """Write the documents of `sample_data/documents/`: run `python sample_data/make_documents.py`.
 
 All words and drawings are ours. The bytes are the same on every run with the same PyMuPDF and Pillow, except those of
-`encrypted.pdf`, whose keys are random. Lengths are PDF points, y grows downwards.
+`encrypted.pdf`, whose keys are random. Lengths are in PDF points; y grows downwards.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Sheet:
         self.y = top
 
     def text(self, x: float, y: float, words: str, font: pymupdf.Font = ROMAN, size: float = 10.5) -> float:
-        """Set words from x and return where they end."""
+        """Set words starting at x and return the x where they end."""
         self.writer.append((x, y), words, font=font, fontsize=size)
         return x + font.text_length(words, fontsize=size)
 
@@ -57,7 +57,7 @@ class Sheet:
         justify: bool = True,
         continues: bool = False,
     ) -> None:
-        """Set a paragraph below the last one. continues: it ends on another page, so its last line is full too."""
+        """Set a paragraph below the last one. continues: it ends elsewhere, so its last line here is full too."""
         lines = break_lines(words, width, font, size)
         for number, line in enumerate(lines):
             full = justify and (continues or number < len(lines) - 1)
@@ -79,7 +79,7 @@ class Sheet:
 
 
 def break_lines(words: str, width: float, font: pymupdf.Font, size: float) -> list[list[str]]:
-    """The words of each line, as many as fit."""
+    """The words of each line, as many per line as fit."""
     lines: list[list[str]] = [[]]
     for word in words.split():
         if lines[-1] and font.text_length(" ".join([*lines[-1], word]), fontsize=size) > width:
@@ -89,7 +89,7 @@ def break_lines(words: str, width: float, font: pymupdf.Font, size: float) -> li
 
 
 def save(document: pymupdf.Document, name: str, **options: object) -> Path:
-    """Write a document with fixed dates and no random ID, its fonts cut down to the letters in use."""
+    """Write a document with fixed dates and no random ID, its fonts reduced to the characters in use."""
     document.subset_fonts()
     document.set_metadata({"producer": "batchocr sample data", "creationDate": DATE, "modDate": DATE})
     path = DOCUMENTS / name
@@ -105,7 +105,7 @@ def draw_running_lines(sheet: Sheet, header: str, footer: str, number: int) -> N
 
 
 def set_formula(sheet: Sheet, number: str) -> None:
-    """tan θ = sin φ · tan(360° · t / 24), centred, with its number at the right margin."""
+    """Set tan θ = sin φ · tan(360° · t / 24), centred, with its number at the right margin."""
     sheet.y += 16
     baseline, size = sheet.y, 13.0
     x = 208.0
@@ -122,7 +122,7 @@ def set_formula(sheet: Sheet, number: str) -> None:
 
 
 def draw_sundial(sheet: Sheet, caption: str, *, latitude: float = 52.0, radius: float = 118.0) -> None:
-    """A horizontal dial seen from above, its hour lines where the formula puts them, with a caption below."""
+    """Draw a horizontal sundial from above, its hour lines placed by the formula, with a caption below."""
     foot = pymupdf.Point(A4.width / 2, sheet.y + radius + 22)
     page = sheet.page
     page.draw_rect((foot.x - radius - 26, sheet.y, foot.x + radius + 26, foot.y + 14), width=1.1)
@@ -147,7 +147,7 @@ def draw_sundial(sheet: Sheet, caption: str, *, latitude: float = 52.0, radius: 
 
 
 def draw_table(sheet: Sheet, rows: list[tuple[str, ...]], widths: tuple[float, ...]) -> None:
-    """A fully ruled table, centred, its first row bold."""
+    """Draw a fully ruled table, centred, with a bold first row."""
     left = (A4.width - sum(widths)) / 2
     top, height = sheet.y, 19.0
     for number, row in enumerate(rows):
@@ -256,7 +256,7 @@ def make_scanned_letter() -> None:
 
 
 def make_fax() -> None:
-    """Three pages of black and white dots, each with the line a fax machine prints over it."""
+    """Three pages of black and white dots, each with the line that a fax machine prints at the top."""
     document = pymupdf.open()
     for number, (title, paragraphs) in enumerate(text.FAX_PAGES, start=1):
         sheet = Sheet(document, top=110)
@@ -284,7 +284,7 @@ def make_encrypted() -> None:
 
 
 def make_broken() -> None:
-    """A PDF that ends inside the dictionary of its last stream: the place where MuPDF's repair gives up."""
+    """A PDF that ends inside the dictionary of its last stream, where MuPDF's repair gives up."""
     document = pymupdf.open()
     sheet = Sheet(document)
     sheet.paragraph("This page was lost on its way, and nobody remembers what it said.")

@@ -1,4 +1,4 @@
-"""Tiny checkpoints of real shape with random weights, and the oracle's way of reading them."""
+"""Tiny checkpoints of real shape with random weights, and transformers' model of them as the oracle."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CHAT_TEMPLATE = (
 
 @dataclass(frozen=True)
 class Shape:
-    """The odd numbers of a tiny model."""
+    """The unusual dimensions of a tiny model."""
 
     heads: int = 4
     kv_heads: int = 2
@@ -67,7 +67,7 @@ def tokenizer() -> PreTrainedTokenizerFast:
 
 
 def make_checkpoint(folder: Path, shape: Shape = SHAPES["grouped heads"], seed: int = 0) -> Path:
-    """Write a checkpoint as transformers would, or as older ones lie on the hub, and return its folder."""
+    """Write a checkpoint as transformers would, or in the form of older ones on the hub, and return its folder."""
     folder.mkdir(parents=True, exist_ok=True)
     words = tokenizer()
     words.save_pretrained(folder)

@@ -1,4 +1,4 @@
-"""Where the tests find things."""
+"""Settings and paths that the tests share."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import batchocr  # noqa: F401 (ahead of torch: it tells OpenMP's threads how to 
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# Tests share their cores with others: how long an example takes says nothing.
+# Tests share their cores with other processes, so the time that an example takes says nothing.
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 

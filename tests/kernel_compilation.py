@@ -1,12 +1,12 @@
 """Our Triton kernels on a machine without a GPU: run by Triton's interpreter, and compiled for GPUs that are not there.
 
-Kernels are decorated for the compiler; `kernel_device` has them interpreted for as long as its block lasts, so that one
-test run can do both. A module `test_kernels_*.py` names in `LAUNCHES` what the model launches, at its true widths:
+Kernels are decorated for the compiler; inside a `kernel_device` block they are interpreted, so that one test run can do
+both. A module `test_kernels_*.py` lists in `LAUNCHES` what the model launches, at its true widths:
 
     LAUNCHES = (Launch("rms_norm", lambda: rms_norm(torch.empty(64, 896, dtype=torch.bfloat16), weight, 1e-6)),)
 
-`compiled` makes of such a call the very kernels that it would launch: types, alignment, constants, warps and stages are
-those the public function passes on. `benchmarks/kernel_resources.py` prints them for every such module.
+`compiled` compiles exactly the kernels that such a call would launch: types, alignment, constants, warps and stages are
+those that the public function passes on. `benchmarks/kernel_resources.py` prints what they use, for every such module.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import pytest
 import torch
 import triton
 
-# Imported by the first launch otherwise, and it wants the compiler's functions, not those of the interpreter.
+# Otherwise the first launch imports it, and it needs the compiler's functions, not the interpreter's.
 import triton.experimental.gluon
 import triton.language as tl
 from triton import knobs
@@ -42,7 +42,7 @@ ARCHITECTURES = (80, 86, 89, 90, 100)
 class Launch:
     """A call of a public function with CPU tensors, of which only shapes, strides and types matter.
 
-    architectures: those that have what its kernels need.
+    architectures: those with the features that its kernels need.
     """
 
     name: str
@@ -52,7 +52,7 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class KernelResources:
-    """What one compiled kernel takes. registers: a thread. shared_bytes: a program. spilled_bytes: a thread's stack."""
+    """What a compiled kernel uses. registers: per thread. shared_bytes: per program. spilled_bytes: thread stack."""
 
     kernel: str
     architecture: int
@@ -64,14 +64,14 @@ class KernelResources:
 
 @contextmanager
 def kernel_device(*modules: ModuleType) -> Iterator[torch.device]:
-    """The device to test the kernels of these modules on: the GPU, or the CPU while their kernels are interpreted."""
+    """The device on which to test these modules' kernels: the GPU, or the CPU, where they are interpreted."""
     if torch.cuda.is_available():
         yield torch.device("cuda")
         return
-    # A function called from a kernel leaves Triton's language patched; what is patched first is put back last.
+    # A function called from a kernel leaves Triton's language patched, so it is patched here first and restored last.
     language = _patch_lang(SimpleNamespace(__globals__={"tl": tl, "core": tl.core}))
     try:
-        # Infinities are numbers like others on a GPU; numpy would warn.
+        # On a GPU, infinities are numbers like any other; numpy would warn.
         with pytest.MonkeyPatch.context() as patch, np.errstate(all="ignore"):
             for module in (tl, tl.standard, *modules):
                 for name, function in list(vars(module).items()):
@@ -86,7 +86,7 @@ def kernel_device(*modules: ModuleType) -> Iterator[torch.device]:
 def _dot(
     self: InterpreterBuilder, a: TensorHandle, b: TensorHandle, *rest: Any, dot: Any = InterpreterBuilder.create_dot
 ) -> TensorHandle:
-    """Multiply as the GPU does: products of bfloat16 are exact in float32. The interpreter multiplies their bits."""
+    """Multiply as the GPU does: bfloat16 products are exact in float32. The interpreter would multiply their bits."""
     if a.dtype == tl.bfloat16:
         a, b = self.create_fp_ext(a, tl.float32), self.create_fp_ext(b, tl.float32)
     return dot(self, a, b, *rest)
@@ -100,7 +100,7 @@ def compiled(launch: Launch, architecture: int) -> list[CompiledKernel]:
     def compile_only(self: JITFunction[Any], *args: object, grid: object, warmup: bool, **options: object) -> None:
         kernels.append(run(self, *args, grid=grid, warmup=True, **options))
 
-    # Triton keeps its kernels by device number, so each architecture is given one of its own.
+    # Triton caches its kernels by device number, so each architecture gets its own.
     driver = SimpleNamespace(
         get_current_target=lambda: GPUTarget("cuda", architecture, 32),
         get_current_device=lambda: architecture,
@@ -115,7 +115,7 @@ def compiled(launch: Launch, architecture: int) -> list[CompiledKernel]:
 
 
 def resources(launch: Launch, architecture: int) -> list[KernelResources]:
-    """Compile what a call would launch, and read from the machine code what each kernel takes."""
+    """Compile what a call would launch, and read from the machine code what each kernel uses."""
     return [_resources(kernel, architecture) for kernel in compiled(launch, architecture)]
 
 

@@ -1,4 +1,4 @@
-"""A device that, like a GPU, has done nothing yet when a call returns: what is read too early is not there."""
+"""A device that, like a GPU, has done nothing yet when a call returns: a result read too early is missing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from batchocr.backend.device import HostDevice, HostMark, Mark, Result
 
 
 class LateMark(HostMark):
-    """Done, with all before it in its stream, when it was waited for, or asked about for the third time."""
+    """Done, with everything before it in its stream, once it is waited for or asked about for the third time."""
 
     def __init__(self, stream: list[LateMark], finish: Callable[[], object]) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ class LateMark(HostMark):
 
 
 class LateDevice(HostDevice):
-    """Writes down what the engine asks for in `events`. A captured graph is the function itself."""
+    """Records in `events` what the engine asks for. A captured graph is the function itself."""
 
     max_unread = 1
 

@@ -1,4 +1,4 @@
-"""Folders to list, and what is listed."""
+"""Folders to search for documents, and the documents found in them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def sources(*inputs: str, stdin: io.TextIOBase | None = None) -> list[str]:
 
 
 def lock(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let nobody list folders whose names end in `locked`."""
+    """Make it impossible to list folders whose names end in `locked`."""
     scandir = os.scandir
 
     def refuse(path: str) -> Iterator[os.DirEntry[Any]]:

@@ -1,4 +1,4 @@
-"""MinerU's own client on its transformers backend: what our reading is compared with."""
+"""MinerU's own client on its transformers backend, with which our reading is compared."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ IMAGE_TOKEN = "<|image_pad|>"
 
 
 class ImageAndTextProcessor:
-    """A checkpoint's image processor and tokenizer, put together as Qwen2VLProcessor does it.
+    """A checkpoint's image processor and tokenizer, combined as in Qwen2VLProcessor.
 
-    That one cannot be had without torchvision, which its video processor imports.
+    Qwen2VLProcessor itself needs torchvision, which its video processor imports.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -43,9 +43,9 @@ class ImageAndTextProcessor:
 
 
 def make_client(folder: Path, *, batch_size: int, max_new_tokens: int) -> MinerUClient:
-    """A client of the checkpoint, in float32 on the CPU, that decodes greedily and without any rule.
+    """A client for the checkpoint, in float32 on the CPU, that decodes greedily and without any rule.
 
-    batch_size: chats in one call of `generate`, at most. max_new_tokens: for every answer.
+    batch_size: maximum chats in one call of `generate`. max_new_tokens: for every answer.
     """
     logger.disable("mineru_vl_utils")  # it logs every layout
     model = Qwen2VLForConditionalGeneration.from_pretrained(folder, local_files_only=True, dtype=torch.float32)

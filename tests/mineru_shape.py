@@ -1,4 +1,4 @@
-"""The numbers that shape MinerU2.5, without its weights."""
+"""The dimensions of MinerU2.5, without its weights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A page read by the protocol, with a model whose answers are written down."""
+"""A page read by the protocol, with predetermined answers in place of a model's."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def completion(text: str, finish_reason: FinishReason = "stop", error: str | Non
 
 @dataclass
 class Reader:
-    """A page read with a fixed layout and an answer for each question after it. rounds: all that was asked."""
+    """Reads a page with a fixed layout and an answer for each request after it. rounds: all requests made."""
 
     layout: str | Completion
     answer: Callable[[int, str], str | Completion] = lambda number, prompt: f"answer {number}"

@@ -1,4 +1,4 @@
-"""Whole runs in tests: a model that is quick, documents of a few pages, the command, and what it leaves behind."""
+"""Whole runs in tests: a quick model, documents of a few pages, the command, and what it leaves behind."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 def make_quick_model(folder: Path) -> Path:
-    """A model that does not read, with a low image limit: every answer keeps its form, and a page takes a fifth of a
+    """A model that cannot read, with a low image limit: every answer is well-formed, and a page takes a fifth of a
     second."""
     shutil.copytree(QUICK_MODEL, folder)
     path = folder / "preprocessor_config.json"
@@ -48,12 +48,12 @@ def command(*arguments: str | Path) -> list[str | Path]:
 
 
 def environment() -> dict[str, str]:
-    """One thread for torch: the tests' machine may have two cores, and a worker takes one."""
+    """With one thread for torch, because the test machine may have two cores, and a worker takes one."""
     return {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
 def run_command(*arguments: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """The command, ended. Whatever it says, it shows no traceback."""
+    """Run the command to its end, whatever its exit code. It must not show a traceback."""
     done = subprocess.run(
         command(*arguments), env=environment(), cwd=cwd, capture_output=True, text=True, timeout=120, check=False
     )
@@ -66,7 +66,7 @@ def read_rows(out: Path) -> list[PageResult]:
 
 
 def texts(rows: Iterable[PageResult]) -> list[PageResult]:
-    """The rows without what may differ between two runs: attempts, and the last digits of probabilities."""
+    """The rows without what may differ between two runs: attempts, and probabilities (in their last digits)."""
     return [
         replace(
             row,
@@ -78,7 +78,7 @@ def texts(rows: Iterable[PageResult]) -> list[PageResult]:
 
 
 def eventually(look: Callable[[], T]) -> T:
-    """What `look` returns, once that is true."""
+    """What `look` returns, once that is truthy."""
     deadline_s = time.monotonic() + DEADLINE_S
     while not (found := look()):
         assert time.monotonic() < deadline_s

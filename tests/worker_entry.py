@@ -1,4 +1,4 @@
-"""`python worker_entry.py FD`: a real worker in which that goes wrong which its documents say."""
+"""`python worker_entry.py FD`: a real worker that misbehaves as its documents say."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ BEHAVIOURS = ("read", "segfault", "exit", "hang", "hang-later", "raise", "out-of
 POINTS = ("opening", "rendering", "first round", "later round", "post-processing")
 
 Fault = tuple[str, str]
-"""Where on a page's way what goes wrong: one of POINTS, and what `misbehave` knows."""
+"""Where in a page's processing something goes wrong, one of POINTS, and what: a behaviour of `misbehave`."""
 
 open_document = process.open_document
 num_rendered = 0
 
 
 def draw_page(path: Path, behaviour: str, size: tuple[int, int] = (40, 30)) -> str:
-    """Write an image that has the worker behave so; returns its path."""
+    """Write an image that makes the worker behave like this; returns its path."""
     Image.new("RGB", size, (BEHAVIOURS.index(behaviour), 20, 30)).save(path)
     return str(path)
 
 
 def write_script(path: Path, *pages: Fault | None, number: int = 0) -> str:
-    """Write a document with what goes wrong on each page; returns its path. number: the green of its pages."""
+    """Write a document that says what goes wrong on each page; returns its path. number: its pages' green value."""
     path.write_text(json.dumps({"number": number, "pages": pages}))
     return str(path)
 
 
 class ScriptedDocument:
-    """What `write_script` wrote. A page has its index for its blue."""
+    """A document written by `write_script`. A page's blue value is its index."""
 
     def __init__(self, path: str) -> None:
         script = json.loads(Path(path).read_text())

@@ -1,4 +1,4 @@
-"""`python -m sample_data.training --out FOLDER`: train the sample model, or go on with it, and export it."""
+"""`python -m sample_data.training --out FOLDER`: train the sample model, or continue training it, and export it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Samples of any sizes as the tensors of one batch: everything packed, one after the other, without padding."""
+"""Samples of any size as the tensors of one batch, packed one after the other; only answers are padded."""
 
 from __future__ import annotations
 
@@ -19,25 +19,26 @@ from sample_data.training.vocabulary import Vocabulary
 
 _MEAN = _STD = 0.5
 IMAGE_MEAN, IMAGE_STD = [_MEAN] * 3, [_STD] * 3
-"""As the checkpoint's preprocessor_config.json says."""
+"""As in the checkpoint's preprocessor_config.json."""
 
 T = TypeVar("T")
 Runs: TypeAlias = tuple[tuple[int, int], ...]
-"""Segments of a packed sequence as (how many in a row, how long each): those of a run can be computed as one."""
+"""Segments of a packed sequence as runs of one length, (count, length): those of a run can be computed as one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """images: uint8 [patches, patch²], in merge squares. patch_places: their rows and columns, [patches, 2].
+    """images: uint8 [patches, patch²], by merge squares. patch_places: their rows and columns, [patches, 2].
 
-    image_runs: of patches.
+    image_runs: runs of patches.
 
-    token_ids: the chats with image and answer, [tokens]. positions: [3, tokens]. runs: of tokens, and for each run
-    num_answers, the answer tokens of each of its segments. image_index: which tokens are the image's, [image tokens].
-    answer_index: which say the answer, [answer tokens]: each its next token, `answer`, or IGNORED where an answer is
-    shorter than others about images of its size. guide: the index of the token that each should look at, or IGNORED.
-    labels: by head, which image tokens are asked and the classes of their slots; said: the same of answer tokens, by
-    their place among these. layouts: of each sample the blocks that it should name; () where texts are asked for.
+    token_ids: the chats with image and answer, [tokens]. positions: [3, tokens]. runs: runs of tokens; num_answers: for
+    each run, the answer tokens in each of its segments. image_index: indices of the image tokens, [image tokens].
+    answer_index: indices of the tokens that predict the answer, [answer tokens]. answer: the next token of each, or
+    IGNORED if an answer is shorter than others about images of its size. guide: the index of the token that each should
+    attend to, or IGNORED. labels: by head, the positions of labelled tokens among the image tokens, and the classes of
+    their slots. said: the same for answer tokens. layouts: for each layout, the blocks that it should name; () if the
+    batch asks for texts.
     """
 
     images: Tensor
@@ -71,7 +72,7 @@ class Batch:
 
 
 def collate(samples: Sequence[Sample], vocabulary: Vocabulary) -> Batch:
-    """Return the batch of these samples, those of one size next to each other."""
+    """Return these samples as a batch, with those of the same size next to each other."""
     samples = [even for _, alike in groupby(sorted(samples, key=_grid), _grid) for even in _padded(list(alike))]
     looks = [_looks(sample) for sample in samples]
     orders = [np.concatenate(look) for look in looks]
@@ -116,7 +117,7 @@ def _grid(sample: Sample) -> tuple[int, int]:
 
 
 def _padded(samples: list[Sample]) -> list[Sample]:
-    """Return the samples with answers of one length, so that all can be computed as one."""
+    """Return the samples with answers padded to one length, so that all can be computed as one."""
     longest = max(len(sample.answer) for sample in samples)
 
     def padded(values: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -129,7 +130,7 @@ def _padded(samples: list[Sample]) -> list[Sample]:
 
 
 def _looks(sample: Sample) -> list[NDArray[np.int64]]:
-    """Return the squares that the ViT sees at once: all of the image, or each quarter."""
+    """Return the groups of squares that the ViT sees at once: the whole image, or each quarter."""
     squares = np.arange(sample.grid[0] * sample.grid[1]).reshape(sample.grid)
     if not sample.in_quarters:
         return [squares.flatten()]
@@ -145,15 +146,15 @@ def _squares(image: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 
 def _runs(values: Sequence[T]) -> tuple[tuple[int, T], ...]:
-    """Return how often each value comes in a row, and the value."""
+    """Return the runs of equal values as (count, value)."""
     return tuple((len(list(run)), value) for value, run in groupby(values))
 
 
 def _labels(
     asked_of: Sequence[tuple[int, dict[str, NDArray[np.int64]], NDArray[np.int64]]],
 ) -> dict[str, tuple[Tensor, Tensor]]:
-    """Return by head which tokens are asked, those of which a class is known, and their classes. asked_of: how many
-    tokens each sample has, their labels, and which of these stands at each place."""
+    """Return by head the labelled tokens (those with a known class) and their classes. asked_of: for each sample, its
+    number of tokens, their labels, and the index of the label at each place."""
     found: dict[str, tuple[list[NDArray[np.int64]], list[NDArray[np.int64]]]] = {}
     first = 0
     for count, labels, order in asked_of:

@@ -1,6 +1,6 @@
-"""Writes unseen pages and what stands on them: `python -m sample_data.training.exam FOLDER`, for benchmarks.accuracy.
+"""Writes unseen pages and their true content: `python -m sample_data.training.exam FOLDER`, for benchmarks.accuracy.
 
-Pages of the generator from a seed that no training sees, and with --prose ten pages set by PyMuPDF's Story instead.
+The pages are generated from a seed that training never uses; with --prose, they are ten pages set by PyMuPDF's Story.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sample_data.training.story import set_story_pages
 from sample_data.training.truth import Block, TrainingPage
 
 UNSEEN = 800_000
-"""The first number of the key of pages made for this alone."""
+"""The first number in the keys of pages that are made only for this."""
 
 
 def main() -> None:

@@ -16,8 +16,8 @@ from sample_data.training.samples import MAX_PIXELS, MIN_PIXELS
 from sample_data.training.vocabulary import MAX_LENGTH, Vocabulary
 
 LOGIT_SCALE = 4.0
-"""What the logits are multiplied with. The best token stays the best, but MinerU's presence and frequency penalties,
-which were chosen for tokens of whole words, no longer outweigh it when a letter comes for the fiftieth time."""
+"""The factor for the logits. The best token stays the best, but MinerU's presence and frequency penalties, which were
+chosen for tokens of whole words, no longer outweigh it when a letter occurs for the fiftieth time."""
 
 _CHANNELS, _FRAMES = 3, 2
 
@@ -50,7 +50,7 @@ def export(model: ReadingModel, vocabulary: Vocabulary, folder: Path) -> None:
 
 
 def checkpoint_weights(model: ReadingModel) -> dict[str, Tensor]:
-    """Return the weights by transformers' names; the grey patch projection is spread over colours and frames."""
+    """Return the weights by transformers' names; the grey patch projection is spread over channels and frames."""
     weights = {
         name: tensor.detach().cpu() for name, tensor in model.state_dict().items() if not name.startswith("heads.")
     }

@@ -1,4 +1,4 @@
-"""Fills a column of a page from top to bottom, block by block. Lengths are points."""
+"""Fills a column of a page from top to bottom, block by block. Lengths are in points."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ class PageStyle:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How the lines of a block stand in their column.
+    """How the lines of a block are placed in their column.
 
-    left: of all lines; indent: of the first, further. mark: hangs before the first line, `hang` left of it. justified:
-    where the page is. carried: the paragraph goes on elsewhere, so its last line is full too.
+    left: indent of all lines; indent: extra indent of the first. mark: hangs before the first line, `hang` to the left
+    of it. justified: if the page is. carried: the paragraph continues elsewhere, so its last line is full too.
     """
 
     left: float = 0.0
@@ -66,11 +66,11 @@ class Flow:
         self._width = right - self._x
 
     def has_room(self) -> bool:
-        """Say whether two lines of text would fit."""
+        """Return whether two lines of text would fit."""
         return self.y + 2.4 * self._style.body.size < self._bottom
 
     def paragraph(self, words: list[str], *, indented: bool = True) -> list[str]:
-        """Set words as far as they fit. Returns the others."""
+        """Set as many of the words as fit. Returns the rest."""
         style = self._style
         indent = style.indent if indented else 0.0
         lines = break_lines(words, style.body, self._width, indent)
@@ -193,7 +193,7 @@ class Flow:
         return break_lines(text.split(), style, self._width)
 
     def _set_lines(self, kind: BlockType, lines: list[list[str]], style: Style, form: Form = PLAIN) -> None:
-        """Set lines below each other as one block."""
+        """Set lines one below the other as one block."""
         marks: list[Mark] = []
         emphasis = self._style.emphasis if kind == "text" else 0.0
         for number, words in enumerate(lines):
@@ -212,7 +212,7 @@ class Flow:
     def _start_and_gap(
         self, words: list[str], style: Style, form: Form, *, indent: float, is_last: bool
     ) -> tuple[float, float]:
-        """Return where a line begins and how far its words stand apart: as the text is, justified or centred."""
+        """Return where a line begins and the gap between its words, whether left-aligned, justified or centred."""
         x = self._x + form.left + indent
         gap = text_width(" ", style)
         free = self._x + self._width - x - text_width(" ".join(words), style)
@@ -224,12 +224,12 @@ class Flow:
 
 
 def pick_share(rng: np.random.Generator) -> float:
-    """Return where a block narrower than its column stands: 0 is flush left, 0.5 centred."""
+    """Return the place of a block that is narrower than its column: 0 is flush left, 0.5 centred."""
     return (0.5, 0.0)[rng.choice(2, p=(0.7, 0.3))]
 
 
 def emphasised(rng: np.random.Generator, style: Style, share: float) -> Style:
-    """Return the style, for that share of the words in another face of its family."""
+    """Return a word's style: for this share of the words, another face of the same family."""
     if rng.uniform() >= share:
         return style
     return replace(style, face=("italic", "bold")[rng.integers(2)])

@@ -1,6 +1,6 @@
-"""Display formulas: a small grammar of LaTeX, set as boxes inside boxes. Lengths are points.
+"""Display formulas: a small grammar of LaTeX, set as boxes inside boxes. Lengths are in points.
 
-A token of LaTeX has the place of the ink that shows it: a letter its own, `\\frac{` that of its bar.
+A LaTeX token has the place of the ink that shows it: a letter has its own, `\\frac{` that of its bar.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from sample_data.training.truth import Mark
 from sample_data.training.typesetting import MIDDLE, Sheet, Style, text_width
 
 Draw: TypeAlias = Callable[[Sheet, float, float], list[Mark]]
-"""(sheet, x, baseline) → the marks of what was set there."""
+"""(sheet, x, baseline) → the marks of what was set."""
 
 GREEK = {
     "α": "\\alpha ",
@@ -55,7 +55,7 @@ _LETTERS = "abcdefghijkmnpqrstuvwxyzABCDEFGHKLMNPQRSTVXYZ"
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A piece of a formula: how wide it is, how far above and below the baseline, and how to set it."""
+    """A piece of a formula: its width, its extent above and below the baseline, and how to set it."""
 
     width: float
     above: float
@@ -64,7 +64,7 @@ class Part:
 
 
 def draw_formula(rng: np.random.Generator, size: float) -> Part:
-    """Return a formula of one or two sides, as large as the text around it asks."""
+    """Return a formula of one to three sides. size: of its font."""
     parts = [_expression(rng, size, 0)]
     for _ in range(rng.choice((0, 1, 2), p=(0.15, 0.75, 0.1))):
         sign = rng.choice(5, p=(0.76, 0.06, 0.06, 0.06, 0.06))
@@ -129,7 +129,7 @@ def _fraction(over: Part, under: Part, size: float) -> Part:
 
 
 def _script(base: Part, script: Part, sign: str, size: float) -> Part:
-    """A base with one thing raised (`^`) or lowered (`_`)."""
+    """A base with a superscript (`^`) or a subscript (`_`)."""
     rise = 0.42 * size if sign == "^" else -0.2 * size
 
     def draw(sheet: Sheet, x: float, baseline: float) -> list[Mark]:
@@ -158,7 +158,7 @@ def _root(inside: Part, size: float) -> Part:
 
 def _brackets(inside: Part, size: float) -> Part:
     tall = max(size, inside.above + inside.below)
-    drop = (inside.below - inside.above) / 2 + 0.33 * tall  # centres the glyphs on what they hold
+    drop = (inside.below - inside.above) / 2 + 0.33 * tall  # centres the brackets on their content
     left, right = (_glyph(sign, sign, Style("times", "regular", tall)) for sign in "()")
 
     def draw(sheet: Sheet, x: float, baseline: float) -> list[Mark]:
@@ -175,7 +175,7 @@ def _brackets(inside: Part, size: float) -> Part:
 
 
 def _large(rng: np.random.Generator, size: float) -> Part:
-    """A sum with its limits below and above, or an integral without."""
+    """A sum with limits below and above, or an integral without limits."""
     if rng.uniform() < 0.4:
         return _glyph("∫", LARGE["∫"], Style("times", "regular", 1.5 * size))
     sign = _glyph("∑", LARGE["∑"], Style("times", "regular", 1.5 * size))
@@ -228,7 +228,7 @@ def _term(rng: np.random.Generator, size: float, depth: int) -> Part:
 
 
 def _named(letters: Part, name: str, size: float) -> Part:
-    """The name of a function: several letters on the page, one token of LaTeX."""
+    """The name of a function: several letters on the page, one LaTeX token."""
 
     def draw(sheet: Sheet, x: float, baseline: float) -> list[Mark]:
         first, *_, last = letters.draw(sheet, x, baseline)

@@ -1,4 +1,4 @@
-"""The auxiliary heads: what they say of image tokens, and of an answer's. They are thrown away after training."""
+"""The auxiliary heads: what they predict for image tokens and answer tokens. They are discarded after training."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ BLOCK_TYPES: tuple[BlockType, ...] = get_args(BlockType)
 IGNORED = -100
 MAX_RANK, MAX_PLACE = 47, 95
 EDGE_STEP = 4
-"""Thousandths of the page that are one class of an edge."""
+"""The width of a class of edges, in thousandths of the page."""
 SLOT_WIDTH, SLOT_HEIGHT, SLOTS = 5, 10, 8
-"""A square of 20 × 20 px holds 4 × 2 slots; each holds the middle of one character at most."""
+"""A square of 20 × 20 px holds 4 × 2 slots, each with the middle of at most one character."""
 
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """A linear head on tokens. in_language: on those of the language model's middle, not the ViT's last.
+    """A linear head on tokens. in_language: on those in the middle of the language model, not on the ViT's output.
 
-    slots: answers a token. rare: how much less a class 0 counts than another, for most tokens hold nothing.
-    spread: of a class over its neighbours, as a standard deviation, where classes are lengths or ranks: near is better
-    than far.
+    slots: predictions per token. rare: the weight of class 0 relative to the others, because most tokens hold nothing.
+    spread: the standard deviation by which a class is spread over its neighbours, if classes are lengths or ranks: near
+    is better than far.
     """
 
     name: str
@@ -36,13 +36,13 @@ class Head:
 
 
 def heads(num_inks: int) -> tuple[Head, ...]:
-    """Return the heads. num_inks: tokens that can stand on a page.
+    """Return the heads. num_inks: the number of tokens that can be on a page.
 
-    characters: which token's ink has its middle in the slot. kinds: the block type of each patch. corners: whether a
-    block begins, and ends, in the square; offsets: at which px of it; ranks: the places in the reading order of the
-    blocks that begin and end there; links: the left and lower edge of the block before the one that begins there, and
-    where the one began that ends there; edges: where in the image the corners are. places: the token's row and column.
-    Ranks, links and places are asked of what is said too, so that the two can be matched.
+    characters: the token whose ink has its middle in the slot. kinds: the block type of each patch. corners: whether a
+    block begins, and whether one ends, in the square; offsets: at which px of it; ranks: the places in reading order of
+    the blocks that begin and end there; links: the left and lower edge of the block before the one that begins there,
+    and the start of the one that ends there; edges: where in the image the corners are. places: the token's row and
+    column. Ranks, links and places are also predicted for answer tokens, so that the two can be matched.
     """
     return (
         Head("characters", SLOTS, 1 + num_inks, 1.0, rare=0.15),

@@ -1,4 +1,4 @@
-"""The losses: of the answer's tokens, of the heads on image tokens, and of the attention that is led to the ink."""
+"""The losses: of the answer's tokens, of the auxiliary heads, and of the attention that is guided to the ink."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from sample_data.training.vocabulary import NUMBERS
 
 GUIDE_WEIGHT = 0.3
 NUMBER_SPREAD = 2.0
-"""Of a layout's numbers over their neighbours, as a standard deviation."""
+"""The standard deviation by which a layout's numbers are spread over their neighbours."""
 
 
 def vision_losses(model: ReadingModel, heads: tuple[Head, ...], batch: Batch, vision: Tensor) -> dict[str, Tensor]:
-    """Return by name, each with its weight, what the ViT's own heads lose. vision: what it made of the batch."""
+    """Return the weighted losses of the ViT's own heads by name. vision: the ViT's output for the batch."""
     return _head_losses(model, [head for head in heads if not head.in_language], batch.labels, vision)
 
 
 def language_losses(model: ReadingModel, heads: tuple[Head, ...], batch: Batch, vision: Tensor) -> dict[str, Tensor]:
-    """Return by name, each with its weight, what the language model and its heads lose."""
+    """Return the weighted losses of the language model and its heads by name."""
     seen = model(batch, vision)
     in_language = [head for head in heads if head.in_language]
     found = _head_losses(model, in_language, batch.labels, seen.image)
@@ -36,8 +36,8 @@ def language_losses(model: ReadingModel, heads: tuple[Head, ...], batch: Batch, 
 
 
 def answer_losses(logits: Tensor, answer: Tensor) -> dict[str, Tensor]:
-    """The cross-entropy of what is said; and apart, of a layout's numbers, which are the last tokens, near ones being
-    right in part."""
+    """Return the cross-entropy of the answer and, separately, of a layout's numbers, which are the last token ids; for
+    these, near numbers are partly right."""
     first_number = logits.shape[1] - len(NUMBERS)
     is_number = answer >= first_number
     found = {"answer": F.cross_entropy(logits, torch.where(is_number, IGNORED, answer), ignore_index=IGNORED)}
@@ -48,7 +48,7 @@ def answer_losses(logits: Tensor, answer: Tensor) -> dict[str, Tensor]:
 
 
 def _near(labels: Tensor, num_classes: int, spread: float) -> Tensor:
-    """Return for each label the shares of the classes near to it, [labels, classes]."""
+    """Return for each label the shares of the classes near it, [labels, classes]."""
     distance = (torch.arange(num_classes, device=labels.device) - labels[:, None]) / spread
     return (-(distance**2) / 2).softmax(-1)
 
@@ -56,7 +56,7 @@ def _near(labels: Tensor, num_classes: int, spread: float) -> Tensor:
 def _head_losses(
     model: ReadingModel, heads: list[Head], labels: dict[str, tuple[Tensor, Tensor]], tokens: Tensor
 ) -> dict[str, Tensor]:
-    """Return the losses of these heads by name, with their weights. labels: as in Batch. tokens: [tokens, width]."""
+    """Return the weighted losses of these heads by name. labels: as in Batch. tokens: [tokens, width]."""
     found = {}
     for head in heads:
         if head.name in labels:
@@ -67,7 +67,7 @@ def _head_losses(
 
 
 def _head_loss(head: Head, scores: Tensor, labels: Tensor) -> Tensor:
-    """scores: [n, classes]. labels: [n], those to be left out IGNORED."""
+    """scores: [n, classes]. labels: [n]; IGNORED ones are left out."""
     if head.spread:
         known = labels != IGNORED
         if not known.any():

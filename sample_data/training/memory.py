@@ -1,7 +1,7 @@
-"""Layouts gone over from memory: what the ViT made of the last pages, asked about with other blocks left out each time.
+"""Layouts rehearsed from memory: the ViT's output for the last pages, with different blocks left out each time.
 
-Whether the language model looks at the right corner next is learnt from blocks, and there are ten on a page that takes
-the ViT most of a second. From memory, and with most of the empty squares left out, a page takes a tenth of that.
+The language model learns from blocks which corner to look at next, and there are only ten on a page that takes the ViT
+most of a second. From memory, and with most squares other than those at corners left out, a page takes a tenth of that.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from sample_data.training.vocabulary import Vocabulary
 
 _NUM_PAGES = 120
 _FEWEST = 20
-"""Pages, below which nothing is gone over: the same few would be learnt by heart."""
+"""The number of pages below which nothing is rehearsed: the same few would be learnt by heart."""
 _WHOLE, _UNPRUNED, _KEPT_SQUARES = 0.35, 0.15, 0.35
-"""Shares: of pages with all their blocks, of those with all their squares, and of the squares the others keep."""
+"""Shares: of pages with all their blocks, of pages with all their squares, and of the squares that others keep."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Page:
-    """seen: bfloat16 [squares, width]. empty: the squares in which there is no block."""
+    """seen: bfloat16 [squares, width]. empty: the squares that no block touches."""
 
     blocks: tuple[LayoutBlock, ...]
     seen: Tensor
@@ -45,7 +45,7 @@ class Memory:
         self._pages: deque[_Page] = deque(maxlen=_NUM_PAGES)
 
     def add(self, layouts: Batch, vision: Tensor) -> None:
-        """Remember what the ViT made of these layouts. vision: [image tokens, width]."""
+        """Remember the ViT's output for these layouts. vision: [image tokens, width]."""
         order = layouts.image_index.view(len(layouts.layouts), -1)
         order = order - order.amin(1, keepdim=True)
         by_layout = vision.bfloat16().split(order.shape[1])
@@ -56,11 +56,11 @@ class Memory:
 
     @property
     def has_enough(self) -> bool:
-        """Whether there are pages to choose from."""
+        """Whether there are enough pages to choose from."""
         return len(self._pages) >= _FEWEST
 
     def rehearsal(self, rng: np.random.Generator) -> tuple[Batch, Tensor]:
-        """Return a layout to go over, and what the ViT made of it, [image tokens, width]."""
+        """Return a layout to rehearse and the ViT's output for it, [image tokens, width]."""
         page = self._pages[rng.integers(len(self._pages))]
         num_kept = len(page.blocks)
         if rng.uniform() >= _WHOLE:
@@ -71,17 +71,17 @@ class Memory:
         erased = np.flatnonzero(_covered(page.blocks, side) & ~_covered(blocks, side))
         seen = page.seen.clone()
         seen[erased] = page.seen[rng.choice(page.empty, len(erased))]
-        image = np.zeros((side * SQUARE, side * SQUARE), dtype=np.uint8)  # nobody looks at it
+        image = np.zeros((side * SQUARE, side * SQUARE), dtype=np.uint8)  # never looked at
         batch = collate([self._sampler.layout_of(image, blocks, rng)], self._vocabulary)
         kept_squares = rng.uniform(size=side * side) < (1.0 if rng.uniform() < _UNPRUNED else _KEPT_SQUARES)
         return _pruned(batch, seen.float(), kept_squares)
 
     def state(self) -> list[Any]:
-        """Return what `restore` takes, of what a checkpoint may hold."""
+        """Return what `restore` takes, in types that a checkpoint can hold."""
         return [([tuple(block) for block in page.blocks], page.seen) for page in self._pages]
 
     def restore(self, state: list[Any]) -> None:
-        """Remember what was remembered when the state was taken."""
+        """Restore the pages that were remembered when the state was taken."""
         self._pages.clear()
         for blocks, seen in state:
             self._remember(tuple(LayoutBlock(*block) for block in blocks), seen)
@@ -106,7 +106,7 @@ def _covered(blocks: tuple[LayoutBlock, ...], side: int) -> NDArray[np.bool_]:
 
 
 def _pruned(batch: Batch, seen: Tensor, is_kept: NDArray[np.bool_]) -> tuple[Batch, Tensor]:
-    """Return one layout's batch and what was seen with these squares alone, and those that hold a corner."""
+    """Return a layout's batch and ViT output with only these squares and those that hold a corner."""
     first, num_squares, num_tokens = int(batch.image_index[0]), len(batch.image_index), len(batch.token_ids)
     stays = torch.ones(num_tokens, dtype=torch.bool)
     stays[batch.image_index] = torch.from_numpy(is_kept)

@@ -1,7 +1,8 @@
-"""Qwen2-VL for training: packed batches without padding, with transformers' names for every weight.
+"""Qwen2-VL for training: packed batches without padding masks, with transformers' names for every weight.
 
-transformers' own forward packs images and builds masks; this one does the same arithmetic without, and shows what the
-auxiliary losses need. Images are grey, so the patch projection has one channel and one frame; `export` spreads it.
+transformers' own forward packs images and builds masks; this one does the same arithmetic without either, and returns
+what the auxiliary losses need. Images are grey, so the patch projection has one channel and one frame; `export` spreads
+it.
 Source: transformers' `modeling_qwen2_vl`.
 """
 
@@ -28,11 +29,11 @@ from sample_data.training.vocabulary import NUMBERS
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The numbers that shape the model. guided: the language layers whose first head is led to the next character.
+    """The model's dimensions. guided: the language layers whose first head is guided to the next character.
 
-    rope_theta, mrope_section: a character is found by what stands before it, and that only with pairs of values that
-    hardly turn between question and image, hundreds of tokens away: the last ones of the columns' turn by a radian in
-    a thousand tokens, the first ones tell columns apart.
+    rope_theta, mrope_section: a character is found by what comes before it, which needs pairs of values that hardly
+    rotate between question and image, hundreds of tokens apart: the last pairs for columns rotate by a radian or less
+    in a thousand tokens, the first ones tell columns apart.
     """
 
     vocab_size: int
@@ -57,9 +58,9 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a forward pass of the language model shows. logits: [answer tokens, vocabulary]. image, said: its image
-    tokens and its answer tokens after three layers, [tokens, width]. guides: for each guided layer the log of its first
-    head's attention from each answer token to the one it should look at, [answer tokens]; 0 where there is none."""
+    """The output of the language model's forward pass. logits: [answer tokens, vocabulary]. image, said: its image
+    tokens and answer tokens after three layers, [tokens, width]. guides: for each guided layer, the log of its first
+    head's attention from each answer token to the one it should attend to, [answer tokens]; 0 if there is none."""
 
     logits: Tensor
     image: Tensor
@@ -68,7 +69,7 @@ class Seen:
 
 
 Attend: TypeAlias = Callable[[Tensor, Tensor, Tensor], Tensor]
-"""(q, k, v) → what was attended; each [tokens, heads, head_dim]."""
+"""(q, k, v) → the attention output; each [tokens, heads, head_dim]."""
 
 
 def attend_within(runs: Runs, *, causal: bool) -> Attend:
@@ -91,9 +92,9 @@ _QUERIES = 256
 
 
 def _spelt_out(q: Tensor, k: Tensor, v: Tensor, *, is_causal: bool) -> Tensor:
-    """Attention in plain products, some queries at a time. q, k, v: [samples, heads, tokens, head_dim].
+    """Attention as plain matrix products, some queries at a time. q, k, v: [samples, heads, tokens, head_dim].
 
-    In bfloat16 on a CPU, forward and backward, it takes 0.6 of what torch's kernel does.
+    In bfloat16 on a CPU, forward and backward, it takes 0.6 times as long as torch's kernel.
     """
     pieces = []
     q = q * q.shape[-1] ** -0.5
@@ -109,7 +110,7 @@ def _spelt_out(q: Tensor, k: Tensor, v: Tensor, *, is_causal: bool) -> Tensor:
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Turn each pair of values. x: [tokens, heads, head_dim]. cos, sin: [tokens, head_dim / 2]."""
+    """Rotate each pair of values. x: [tokens, heads, head_dim]. cos, sin: [tokens, head_dim / 2]."""
     cos, sin = cos[:, None].to(x.dtype), sin[:, None].to(x.dtype)
     first, second = x.chunk(2, dim=-1)
     return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
@@ -196,7 +197,7 @@ class LanguageModel(nn.Module):
 
 
 class ReadingModel(nn.Module):
-    """The model and, beside it, the auxiliary heads."""
+    """The model and its auxiliary heads."""
 
     def __init__(self, shape: Shape, heads: tuple[Head, ...]) -> None:
         super().__init__()
@@ -208,7 +209,8 @@ class ReadingModel(nn.Module):
         self._initialise()
 
     def _initialise(self) -> None:
-        """Standard deviation fan_in^-0.5, half of it where a residual branch ends and in lm_head; biases 0."""
+        """Standard deviation fan_in^-0.5, half of it where a residual branch ends, in the patch projection and in
+        lm_head; biases 0; waves for the numbers' rows of embed_tokens and lm_head."""
         for name, parameter in self.named_parameters():
             if parameter.ndim < 2:
                 if name.endswith("bias"):
@@ -222,11 +224,11 @@ class ReadingModel(nn.Module):
                 weight[-len(NUMBERS) :] = _waves(len(NUMBERS), weight.shape[1]) * weight.std()
 
     def see(self, batch: Batch) -> Tensor:
-        """Return what the ViT makes of the images, [image tokens, width]."""
+        """Return the ViT's output for the images, [image tokens, width]."""
         return self.visual(batch.patches(), batch.patch_places, batch.image_runs)
 
     def forward(self, batch: Batch, vision: Tensor) -> Seen:
-        """Run the language model over what was asked, seen and answered. vision: from `see`."""
+        """Run the language model over the prompts, images and answers. vision: from `see`."""
         x = self._embedded(batch, vision)
         cos, sin = self._turns(batch.positions)
         attend = attend_within(batch.runs, causal=True)
@@ -244,13 +246,13 @@ class ReadingModel(nn.Module):
         )
 
     def _embedded(self, batch: Batch, vision: Tensor) -> Tensor:
-        """Return the tokens' embeddings, an image's tokens as the ViT saw them. [tokens, width]."""
+        """Return the tokens' embeddings, with the ViT's output for image tokens, [tokens, width]."""
         embedded = self.model.embed_tokens(batch.token_ids)
         return embedded.index_copy(0, batch.image_index, vision.to(embedded.dtype))
 
     @torch.no_grad()
     def read(self, batch: Batch, *, end: int, max_tokens: int) -> list[int]:
-        """Return the greedy answer to the one question of a batch, without the end token."""
+        """Return the greedy answer to the only question of a batch, without the end token."""
         first = int(batch.answer_index[0])
         asked = self._embedded(batch, self.see(batch))
         last = batch.positions[:, first : first + 1]
@@ -269,14 +271,14 @@ class ReadingModel(nn.Module):
         return answer
 
     def _turns(self, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """The rotary tables of tokens, [tokens, head_dim / 2] each. positions: [3, tokens]."""
+        """The cosines and sines of the tokens' rotations, [tokens, head_dim / 2] each. positions: [3, tokens]."""
         shape, device = self.shape, positions.device
         frequencies = inverse_frequencies(shape.head_dim, shape.rope_theta, device)
         return mrope_cos_sin(positions, frequencies, mrope_dimensions(shape.mrope_section, device))
 
 
 def _waves(count: int, width: int) -> Tensor:
-    """Return vectors of which those of near numbers are alike, [count, width]: waves of 20 to 2,000 numbers' length."""
+    """Return vectors that are similar for near numbers, [count, width]: waves with lengths of 20 to 2,000 numbers."""
     lengths = torch.logspace(math.log10(20.0), math.log10(2000.0), width // 2)
     angles = 2 * math.pi * torch.arange(count)[:, None] / lengths
     mixed = nn.init.orthogonal_(torch.empty(width, width))
@@ -284,7 +286,7 @@ def _waves(count: int, width: int) -> Tensor:
 
 
 class _Past:
-    """A layer's attention while an answer is made: over all that came before, which it keeps."""
+    """A layer's attention while an answer is generated: over all previous tokens, whose keys and values it keeps."""
 
     def __init__(self) -> None:
         self._keys: list[Tensor] = []
@@ -299,7 +301,7 @@ class _Past:
 
 
 def attention_to(q: Tensor, k: Tensor, batch: Batch) -> Tensor:
-    """Return the log of one head's attention from each answer token to its guide, [answer tokens]; 0 for none.
+    """Return the log of one head's attention from each answer token to its guide, [answer tokens]; 0 if it has none.
 
     q, k: [tokens, head_dim].
     """

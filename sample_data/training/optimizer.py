@@ -1,7 +1,7 @@
 """Muon for the matrices, AdamW for the rest.
 
-Source: Jordan et al., "Muon: an optimizer for hidden layers in neural networks", 2024. torch's own takes
-matrices one by one, which takes longer where they are small.
+Source: Jordan et al., "Muon: an optimizer for hidden layers in neural networks", 2024. torch's own Muon
+updates matrices one by one, which takes longer if they are small.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def orthogonalised(matrices: Tensor) -> Tensor:
 
 
 class Muon(torch.optim.Optimizer):
-    """Momentum whose every step is made orthogonal, some matrices of one shape at once, on each of these threads."""
+    """Momentum with orthogonalised steps; each of the threads updates several matrices of one shape at once."""
 
     def __init__(
         self, parameters: Iterable[nn.Parameter], lr: float, threads: ThreadPoolExecutor, momentum: float = 0.95
@@ -61,11 +61,11 @@ class Muon(torch.optim.Optimizer):
 
     @torch.no_grad()
     def _updates(self, parameters: Sequence[Tensor], momentum: float) -> Tensor:
-        """Return the directions of matrices of one shape, [n, rows, columns]."""
+        """Return the update directions of matrices of one shape, [n, rows, columns]."""
         return orthogonalised(torch.stack([self._momentum(each, momentum) for each in parameters]))
 
     def _momentum(self, parameter: Tensor, momentum: float) -> Tensor:
-        """Nesterov's: the gradient, and the running mean that holds it already."""
+        """Nesterov's momentum: between the gradient and the running mean, which already includes it."""
         state = self.state[parameter]
         if not state:
             state["mean"] = torch.zeros_like(parameter)
@@ -76,9 +76,9 @@ class Muon(torch.optim.Optimizer):
 def optimizers(
     model: nn.Module, muon_lr: float, adam_lr: float, threads: ThreadPoolExecutor
 ) -> tuple[Muon, torch.optim.AdamW]:
-    """Return the two optimisers that share the model's weights.
+    """Return the two optimisers, which divide the model's weights between them.
 
-    The merger's matrices are AdamW's too: to make the largest of them orthogonal costs as much as all others together.
+    AdamW also gets the merger's matrices: making the largest of them orthogonal costs as much as all others together.
     """
     matrices, others = [], []
     for name, parameter in model.named_parameters():

@@ -1,4 +1,4 @@
-"""Composes training pages: what stands where, in which order, in one column or two. Lengths are points."""
+"""Composes training pages: which blocks are where, in which order, in one or two columns. Lengths are in points."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sample_data.training.words import draw_phrase, draw_text, pick
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """How often a page holds each kind of block, in shares; the rest are paragraphs."""
+    """The share of each kind of block on a page; the rest are paragraphs."""
 
     heading: float
     list: float
@@ -65,7 +65,7 @@ def draw_page_style(rng: np.random.Generator) -> PageStyle:
 
 
 def compose_page(rng: np.random.Generator) -> Sheet:
-    """Return a page as set, its blocks in reading order: the running head first, the foot last."""
+    """Return a typeset page with its blocks in reading order: the header first, the footer last."""
     style = draw_page_style(rng)
     sheet = Sheet(style.width, style.height)
     _set_running_line(rng, sheet, style, at_top=True)
@@ -98,7 +98,7 @@ def _set_columns(rng: np.random.Generator, sheet: Sheet, style: PageStyle, top: 
 
 
 def _set_next(rng: np.random.Generator, flow: Flow, contents: Contents) -> list[str]:
-    """Set some block. Returns the words of a paragraph that did not fit."""
+    """Set a random block. Returns the words of a paragraph that did not fit."""
     kind = rng.uniform()
     for set_block, share in (
         (flow.heading, contents.heading),
@@ -150,7 +150,7 @@ def _set_footnote(rng: np.random.Generator, sheet: Sheet, style: PageStyle, bott
 
 
 def _set_running_line(rng: np.random.Generator, sheet: Sheet, style: PageStyle, *, at_top: bool) -> None:
-    """Set what stands above or below the text on many pages: a name, a page number, both, or nothing."""
+    """Set a running header or footer: a name, a page number, both, or nothing."""
     if rng.uniform() < 0.35:
         return
     margin = style.top if at_top else style.bottom

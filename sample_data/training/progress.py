@@ -1,4 +1,4 @@
-"""How well the model reads held-out samples while it is trained, greedily, task by task."""
+"""How well the model reads held-out samples during training, decoding greedily, task by task."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sample_data.training.truth import TrainingPage
 from sample_data.training.vocabulary import Vocabulary
 
 _HELD_OUT = 900_000
-"""The first number of the key of pages that no training sees."""
+"""The first number in the keys of pages that training never sees."""
 _MAX_TOKENS = 800
 _BOX = re.compile(r"<\|box_start\|>(\d+) (\d+) (\d+) (\d+)<\|box_end\|>")
 
@@ -38,13 +38,13 @@ class Examiner:
                     self._samples[name].append(sample)
 
     def __call__(self, model: ReadingModel) -> dict[str, float]:
-        """Return by task the character error rate; for layouts 1 - F1 at an overlap of a half."""
+        """Return the character error rate by task; for layouts, 1 - F1 at an overlap of a half."""
         return {
             name: _score(name, [self._read(model, each) for each in group]) for name, group in self._samples.items()
         }
 
     def _read(self, model: ReadingModel, sample: Sample) -> tuple[str, str]:
-        """Return what should be read, and what is."""
+        """Return the text that should be read, and the text that is read."""
         batch = collate([sample], self._vocabulary).to(self._device)
         most = min(_MAX_TOKENS, 20 + int(1.3 * len(sample.answer)))
         ids = model.read(batch, end=self._vocabulary.end, max_tokens=most)

@@ -1,7 +1,7 @@
 """From a training page to what the model is shown and asked: pixels as the product makes them, answers, labels.
 
-The product crops a block by the layout's box and resizes the crop to a grid of squares. The labels say, for the
-auxiliary losses, what stands in each square.
+The product crops a block by the layout's box and resizes the crop to a grid of squares. The labels, for the auxiliary
+losses, say what is in each square.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ from sample_data.training.vocabulary import (
 
 PATCH, MERGE = 10, 2
 SQUARE = PATCH * MERGE
-"""px; a side of what one image token sees."""
+"""px; the side of the square that one image token covers."""
 MAX_PIXELS = 251_000  # just above 500², so that the layout image has 25 × 25 squares
 MIN_PIXELS = SQUARE * SQUARE
-LAYOUT_SIZE = 1036  # px; what MinerU makes of a page before the model's own limit
+LAYOUT_SIZE = 1036  # px; MinerU resizes a page to it before the model's own limit applies
 _MIN_EDGE = 28  # px; MinerU enlarges thinner crops
 
-_MAX_SLIPS = 0.12  # of a reading's tokens
+_MAX_SLIPS = 0.12  # share of a reading's tokens
 _MOVED_BY = 3.0  # thousandths, as a standard deviation
 
 _PLACELESS = frozenset(("{", "}", "^{", "_{", ROW_END))
-"""Tokens whose place belongs to another token: the square shows that one."""
+"""Tokens at the place of another token, which is the one that the square shows."""
 _PROMPTS = {"table": TABLE_PROMPT, "equation": FORMULA_PROMPT}
 
 
@@ -64,11 +64,11 @@ class LayoutBlock(NamedTuple):
 class Sample:
     """An image, a question and its answer.
 
-    image: uint8 [h, w], multiples of SQUARE. answer: token ids, the end token too. history: the answer as the model is
-    told that it said it, with slips: it has to go on after its own, too. guide: for each of them the image
-    token that holds its ink, or IGNORED. labels, said: by head, of the image's tokens and of the answer's,
-    [tokens, slots]. blocks: that a layout should name. in_quarters: the ViT sees each quarter of the image by itself:
-    what begins where can mostly be told from near by, at a third of the cost.
+    image: uint8 [h, w], multiples of SQUARE. answer: token ids, including the end token. history: the answer that the
+    model is told it gave, with slips, because it also has to continue after its own. guide: for each answer token, the
+    image token that holds its ink, or IGNORED. labels, said: by head, for the image tokens and for the answer tokens,
+    [tokens, slots]. blocks: those that a layout should name. in_quarters: the ViT sees each quarter of the image
+    separately: what begins where can mostly be told from nearby, at a third of the cost.
     """
 
     image: NDArray[np.uint8]
@@ -92,7 +92,7 @@ class Sample:
 
 
 def resized(image: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Return the image in the size in which the product shows it to the model."""
+    """Return the image at the size at which the product shows it to the model."""
     picture = Image.fromarray(image)
     if min(picture.size) < _MIN_EDGE:
         scale = _MIN_EDGE / min(picture.size)
@@ -113,7 +113,7 @@ class Sampler:
     def layout(
         self, page: TrainingPage, rng: np.random.Generator | None = None, *, in_quarters: bool = False
     ) -> Sample:
-        """Return the question about the page's layout. rng: of slips."""
+        """Return the question about the page's layout. rng: for slips; without it there are none."""
         shown = Image.fromarray(page.image).resize((LAYOUT_SIZE, LAYOUT_SIZE), Image.Resampling.BICUBIC)
         height, width = page.image.shape
         blocks = tuple(LayoutBlock(block.type, thousandths(block, width, height)) for block in page.blocks)
@@ -127,7 +127,7 @@ class Sampler:
         *,
         in_quarters: bool = False,
     ) -> Sample:
-        """Return the question about the layout of an image of a page that holds these blocks."""
+        """Return the question about the layout of a page's image; the page has these blocks."""
         answer = _layout_answer(blocks, image.shape[0] // SQUARE)
         tokens, guide, ranks, links = zip(*answer, strict=True)
         ids = np.array(self._vocabulary.ids(tokens))
@@ -144,7 +144,7 @@ class Sampler:
         )
 
     def block(self, page: TrainingPage, block: Block, rng: np.random.Generator) -> Sample:
-        """Return the question about a block, cropped about as a layout would have it."""
+        """Return the question about a block, cropped approximately as a layout would place it."""
         height, width = page.image.shape
         box = np.array(thousandths(block, width, height)) + rng.normal(0, (1.5, 1.2, 1.5, 1.2)).round()
         x0, y0, x1, y1 = (box.clip(0, 1000) * (width, height, width, height) / 1000).round().astype(int)
@@ -155,10 +155,10 @@ class Sampler:
     def fragment(
         self, page: TrainingPage, block: Block, lines: range, window: tuple[float, int], rng: np.random.Generator
     ) -> Sample | None:
-        """Return the question about some lines of a block, as far as their characters lie wholly in a window.
+        """Return the question about some lines of a block, limited to the characters that lie wholly in a window.
 
-        window: its left edge and its width, px. Characters cut by its edges are painted over. None where nothing is
-        left to read.
+        window: its left edge and its width, px. Characters cut by its edges are painted over. None if nothing is left
+        to read.
         """
         left, width = round(window[0]), window[1]
         places = block.places
@@ -170,7 +170,7 @@ class Sampler:
         _, y0, _, y1 = ink_box(places[chosen])
         y0, y1 = (np.array((y0, y1)) + rng.normal(0, 2.5, 2)).round().clip(0, page.image.shape[0])
         crop = page.image[int(y0) : max(int(y1), int(y0) + 12), max(left, 0) : left + width].copy()
-        if not crop.size:  # a scan askew has lost the edge of its paper
+        if not crop.size:  # a skewed scan has lost the edge of its paper
             return None
         _paint_over_cut_characters(crop, block, chosen, left, float(y0))
         moved = places[chosen] - np.array((left, left, y0, 0), dtype=np.float32)
@@ -207,14 +207,14 @@ class Sampler:
         return Sample(image, prompt, answer, history, guide, labels, {"places": said})
 
     def _with_edges_moved(self, ids: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
-        """Return a layout's tokens with every edge a little off."""
+        """Return a layout's tokens with every edge slightly off."""
         first = self._vocabulary.first_number
         moved = (ids + rng.normal(0, _MOVED_BY, len(ids)).round().astype(int)).clip(first, first + len(NUMBERS) - 1)
         return np.where(ids >= first, moved, ids)
 
 
 def _with_slips(answer: NDArray[np.int64], seen: NDArray[np.bool_], rng: np.random.Generator) -> NDArray[np.int64]:
-    """Return the tokens of a reading, in every other sample some of those with ink taken for others of it."""
+    """Return a reading's tokens; in every other sample, some of those with ink are replaced by others of the answer."""
     share = max(0.0, rng.uniform(-_MAX_SLIPS, _MAX_SLIPS))
     return np.where(seen & (rng.uniform(size=len(answer)) < share), rng.choice(answer[:-1], len(answer)), answer)
 
@@ -228,7 +228,7 @@ def thousandths(block: Block, width: int, height: int) -> tuple[int, int, int, i
 
 
 class _Told(NamedTuple):
-    """A token of a layout, the image token that says what it is, and its classes for the heads of these names."""
+    """A token of a layout, the image token that shows it, and its classes for the heads of these names."""
 
     token: str
     guide: int = IGNORED
@@ -237,7 +237,7 @@ class _Told(NamedTuple):
 
 
 def _layout_answer(blocks: Sequence[LayoutBlock], side: int) -> list[_Told]:
-    """Return the layout of these blocks. side: of the layout image, squares."""
+    """Return the layout of these blocks. side: of the layout image, in squares."""
     told = []
     before = (0, 0)
     for rank, (kind, (x0, y0, x1, y1)) in enumerate(blocks):
@@ -254,8 +254,8 @@ def _layout_answer(blocks: Sequence[LayoutBlock], side: int) -> list[_Told]:
 
 
 def _layout_labels(side: int, blocks: Sequence[LayoutBlock]) -> dict[str, NDArray[np.int64]]:
-    """side: of the layout image, px."""
-    squares, units = side // SQUARE, 1000 / side  # units a px
+    """Return the labels of a layout's image tokens. side: of the layout image, px."""
+    squares, units = side // SQUARE, 1000 / side  # units per px
     kinds = np.zeros((side // PATCH, side // PATCH), dtype=np.int64)
     corners = np.zeros((squares * squares, 2), dtype=np.int64)
     offsets = np.full((squares * squares, 4), IGNORED)
@@ -280,7 +280,7 @@ def _layout_labels(side: int, blocks: Sequence[LayoutBlock]) -> dict[str, NDArra
 
 
 def _places(rows: int, columns: int) -> NDArray[np.int64]:
-    """Return the row and the column of each image token, as far as a head can say them, [tokens, 2]."""
+    """Return the row and the column of each image token, limited to what a head can predict, [tokens, 2]."""
     return np.minimum(np.stack(np.divmod(np.arange(rows * columns), columns), axis=1), MAX_PLACE)
 
 
@@ -294,7 +294,7 @@ def _trimmed(chosen: list[int], block: Block) -> list[int]:
 
 
 def _paint_over_cut_characters(crop: NDArray[np.uint8], block: Block, chosen: list[int], left: int, top: float) -> None:
-    """Paint over, in the colour of the paper, what is left and right of the chosen characters in each line."""
+    """In each line, paint over what is left and right of the chosen characters, in the colour of the paper."""
     paper = np.uint8(np.percentile(crop, 85))
     lines = block.lines[chosen]
     for line in np.unique(lines):
@@ -307,7 +307,7 @@ def _paint_over_cut_characters(crop: NDArray[np.uint8], block: Block, chosen: li
 def _with_line_breaks(
     block: Block, chosen: list[int], places: NDArray[np.float32]
 ) -> tuple[tuple[str, ...], NDArray[np.float32]]:
-    """Return tokens and places with one space between lines, also where the window cut off a line's own."""
+    """Return tokens and places with one space between lines, even if the window cut off a line's own."""
     tokens: list[str] = []
     kept: list[NDArray[np.float32]] = []
     nowhere = np.full(4, np.nan, dtype=np.float32)

@@ -1,4 +1,4 @@
-"""Renders a page as the product would see it, and ages some as scanners and fax machines do."""
+"""Renders pages as the product would see them, and degrades some of them as scanners and fax machines do."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _POINTS_PER_INCH = 72
 
 
 def make_page(*key: int) -> TrainingPage:
-    """Return the page that these numbers name; always the same."""
+    """Return the page with this key; it is always the same."""
     rng = np.random.default_rng(key)
     return _aged(rng, render(compose_page(rng)))
 

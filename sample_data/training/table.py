@@ -1,7 +1,7 @@
-"""Tables, set in rows and columns, and as OTSL. Lengths are points.
+"""Tables, set in rows and columns and written as OTSL. Lengths are in points.
 
-OTSL, as MinerU writes it: `<fcel>` before the text of a cell, `<ecel>` for an empty one, `<lcel>` for one that belongs
-to its left neighbour, `<nl>` after each row.
+OTSL, as MinerU writes it: `<fcel>` before the text of a cell, `<ecel>` for an empty one, `<lcel>` for one that is part
+of its left neighbour, `<nl>` after each row.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ OTSL_TOKENS = (CELL, EMPTY, JOINED, "<ucel>", "<xcel>", ROW_END)
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """cells: rows of texts; '' is empty, None belongs to the cell on its left. widths: of columns."""
+    """cells: rows of texts; '' is empty, None is part of the cell to its left. widths: of columns."""
 
     cells: tuple[tuple[str | None, ...], ...]
     widths: tuple[float, ...]
@@ -39,7 +39,7 @@ class Table:
 
 
 def draw_table(rng: np.random.Generator, style: Style, max_width: float) -> Table:
-    """Return a table of two to six columns that fits the width."""
+    """Return a table of at most six columns that fits the width."""
     head = Style(style.family, "bold", style.size)
     diction = Diction(made_up=0.3, random=0.15, number=0.05)
     padding = style.size * rng.uniform(0.5, 1.1)
@@ -105,7 +105,7 @@ def _fitting(words: str, style: Style, width: float) -> str:
 def _spanning_row(
     rng: np.random.Generator, below: tuple[str | None, ...], widths: list[float], head: Style
 ) -> tuple[str | None, ...]:
-    """Return a first row with one cell over two columns."""
+    """Return a first row with one cell that spans two columns."""
     first = int(rng.integers(len(below) - 1))
     words = _fitting(_cell(rng, "words", Diction(0.3, 0.1, 0.0)), head, widths[first] + widths[first + 1] - head.size)
     row: list[str | None] = [""] * len(below)

@@ -1,4 +1,4 @@
-"""What stands on a training page, exactly: every block in reading order, every character with its place."""
+"""The exact content of a training page: every block in reading order, every character with its place."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ BlockType: TypeAlias = Literal[
     "page_footnote",
 ]
 ABOVE, BELOW = 0.53, 0.51
-"""How far a line reaches above and below the middle of its small letters, in font sizes."""
+"""How far a line extends above and below the middle of its small letters, in font sizes."""
 
 
 class Mark(NamedTuple):
     """A token of a block's text, and where its ink is: from x0 to x1, the middle of small letters at y.
 
     x0, x1, y, size: points while a page is set, px afterwards; NaN for a token without ink. size: of the font.
-    line: the line of the block it stands in.
+    line: its line in the block.
     """
 
     token: str
@@ -71,7 +71,7 @@ class TrainingPage:
 def block_of(
     kind: BlockType, marks: list[Mark], box: tuple[float, float, float, float] | None = None, *, padding: float = 1.0
 ) -> Block:
-    """Return the block of these marks. Without a box of its own it gets the one its lines fill, and some padding."""
+    """Return the block of these marks. If no box is given, it is the one that its lines fill, plus some padding."""
     places = np.array([mark[1:5] for mark in marks], dtype=np.float32).reshape(-1, 4)
     if box is None:
         x0, y0, x1, y1 = ink_box(places)
@@ -81,13 +81,13 @@ def block_of(
 
 
 def ink_box(places: NDArray[np.float32]) -> tuple[float, float, float, float]:
-    """Return the box that lines at these places fill. Raises ValueError where none has ink."""
+    """Return the box that lines at these places fill. Raises ValueError if none has ink."""
     x0, x1, y, size = places[~np.isnan(places[:, 0])].T
     return float(x0.min()), float((y - ABOVE * size).min()), float(x1.max()), float((y + BELOW * size).max())
 
 
 def moved(block: Block, matrix: NDArray[np.float64]) -> Block:
-    """Return the block after an affine map of the page, a small turn at most. matrix: [2, 3]."""
+    """Return the block after an affine map of the page, with at most a small rotation. matrix: [2, 3]."""
     scale = float(np.hypot(*matrix[:, 0]))
     x0, x1, y, size = block.places.T.astype(np.float64)
     left, right = matrix @ np.stack([x0, y, np.ones_like(y)]), matrix @ np.stack([x1, y, np.ones_like(y)])

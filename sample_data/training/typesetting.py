@@ -1,4 +1,4 @@
-"""Sets characters on a PDF page with PyMuPDF's own fonts and notes where each one stands. Lengths are points."""
+"""Sets characters on a PDF page in PyMuPDF's own fonts and records where each one is. Lengths are in points."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ FAMILIES = tuple(_FONTS)
 _FACES: tuple[Face, ...] = ("regular", "bold", "italic", "bold-italic")
 _LIGATURES = {"ﬁ": "fi", "ﬂ": "fl"}
 MIDDLE = 0.25
-"""The middle of small letters above the baseline, in font sizes."""
+"""The height of the middle of small letters above the baseline, in font sizes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """A font in a size. leading: between baselines, in font sizes. ligatures: whether fi and fl are one glyph."""
+    """A font at a size. leading: between baselines, in font sizes. ligatures: whether fi and fl are one glyph."""
 
     family: str
     face: Face
@@ -46,7 +46,7 @@ def load_font(name: str) -> pymupdf.Font:
 
 @cache
 def _advance(font: pymupdf.Font, character: str) -> float:
-    """The width of a character in font sizes (asked once, for every question goes through MuPDF's bindings)."""
+    """The width of a character in font sizes (cached, because each call goes through MuPDF's bindings)."""
     return float(font.glyph_advance(ord(character)))
 
 
@@ -75,7 +75,7 @@ class Sheet:
         self._writer = pymupdf.TextWriter(self.page.rect)
 
     def text(self, x: float, baseline: float, words: str, style: Style, line: int = 0) -> list[Mark]:
-        """Set words from x on and return their marks, one a character."""
+        """Set words starting at x and return their marks, one per character."""
         font, size = style.font, style.size
         glyphs = _glyphs(words, style)
         self._writer.append((x, baseline), glyphs, font=font, fontsize=size)
@@ -98,7 +98,7 @@ class Sheet:
 
 
 def break_lines(words: Sequence[str], style: Style, width: float, first_indent: float = 0.0) -> list[list[str]]:
-    """Return the words of each line, as many as fit; a word wider than a line has one to itself."""
+    """Return the words of each line, as many as fit; a word wider than a line gets its own."""
     space = text_width(" ", style)
     lines: list[list[str]] = [[]]
     free = width - first_indent
@@ -115,7 +115,7 @@ def break_lines(words: Sequence[str], style: Style, width: float, first_indent: 
 def set_line(
     sheet: Sheet, x: float, baseline: float, words: Sequence[tuple[str, Style]], *, gap: float, line: int
 ) -> list[Mark]:
-    """Set a line of words, each in its own face, `gap` between them. Returns their marks, one for each space too."""
+    """Set a line of words, each in its own face, with `gap` between them. Returns their marks, including spaces."""
     marks: list[Mark] = []
     for word, style in words:
         if marks:
@@ -127,5 +127,5 @@ def set_line(
 
 
 def line_break(after: Mark) -> Mark:
-    """Return the space that stands in the text for the end of a line."""
+    """Return the space that represents the end of a line in the text."""
     return Mark(" ", after.x1, after.x1 + 0.3 * after.size, after.y, after.size, after.line)

@@ -1,4 +1,4 @@
-"""The tokens of the model that reads: bytes, MinerU's signs, and what is better said in one token than in many."""
+"""The sample model's tokens: bytes, MinerU's special tokens, and what is better said in one token than in many."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PROMPTS = (LAYOUT_PROMPT, TEXT_PROMPT, TABLE_PROMPT, FORMULA_PROMPT, "\nImage An
 END, PADDING, IMAGE = "<|im_end|>", "<|endoftext|>", "<|image_pad|>"
 MAX_LENGTH = 16384
 NUMBERS = tuple(f"{number:03d}" for number in range(1000))
-"""What a layout says of an edge, one token each, the last of all: so near is nearly right, as with digits it is not."""
+"""A layout's edges, one token each, the last of all: so near values are nearly right, unlike with digits."""
 
 SPECIAL_TOKENS = (
     *(PADDING, "<|im_start|>", END),
@@ -34,7 +34,7 @@ SPECIAL_TOKENS = (
 _CHAT = ("system\n" + SYSTEM_PROMPT, "user\n", "assistant\n", *PROMPTS)
 _LETTERS = "’“”‘–—…•−×±·°é§£€†"
 
-# Qwen2-VL's own, Apache-2.0, for one image and text.
+# Qwen2-VL's own template, Apache-2.0, for one image and text.
 CHAT_TEMPLATE = (
     "{% for message in messages %}"
     "{% if loop.first and message['role'] != 'system' %}<|im_start|>system\n"
@@ -71,11 +71,11 @@ class Vocabulary:
         return len(self._tokens)
 
     def _spelt(self, letter: str) -> str:
-        """Return a character's bytes as byte-level BPE writes them, a sign for each."""
+        """Return a character's bytes as byte-level BPE writes them, one sign per byte."""
         return "".join(self._bytes[byte] for byte in letter.encode())
 
     def ids(self, tokens: Iterable[str]) -> list[int]:
-        """Return the ids of tokens; a character that pages are made of is one. Raises KeyError for what is no token."""
+        """Return the ids of tokens, which include all characters used on pages. Raises KeyError for anything else."""
         return [self._ids[token] for token in tokens]
 
     def text(self, ids: Iterable[int]) -> str:
@@ -97,7 +97,7 @@ class Vocabulary:
         return self.ids(before), self.ids(after)
 
     def tokenizer(self) -> PreTrainedTokenizerFast:
-        """Return the tokenizer to be shipped: byte-level, so that any text survives it."""
+        """Return the tokenizer to ship: byte-level, so that any text survives it."""
         num_spelt = len(self._bytes) + len(self._merges)
         spelt = {token: number for number, token in enumerate(self._tokens[:num_spelt])}
         tokenizer = Tokenizer(models.BPE(vocab=spelt, merges=self._merges))

@@ -28,7 +28,7 @@ _SIGNS = "#$%&*+-/<=>@^_~|\\{}[]§°±×·é"
 
 @dataclass(frozen=True, slots=True)
 class Diction:
-    """What share of the words of a text is made up, random, or a number; the rest are common words."""
+    """The shares of a text's words that are made up, random, or numbers; the rest are common words."""
 
     made_up: float
     random: float
@@ -36,7 +36,7 @@ class Diction:
 
 
 def pick(rng: np.random.Generator, items: Sequence[str]) -> str:
-    """Return one of the items, each as likely (far quicker than `rng.choice`, which makes an array of them first)."""
+    """Return one of the items, all equally likely (far quicker than `rng.choice`, which first makes them an array)."""
     return items[rng.integers(len(items))]
 
 
@@ -47,7 +47,7 @@ def draw_diction(rng: np.random.Generator) -> Diction:
 
 
 def draw_number(rng: np.random.Generator) -> str:
-    """Return a number as it stands in a text: a count, a price, a year, a share, a time, a date."""
+    """Return a number as found in a text: a count, a price, a year, a share, a time, a date."""
     whole, small = int(10 ** rng.uniform(0, 6)), int(rng.integers(100))
     kinds = (
         str(int(10 ** rng.uniform(0, 4))),
@@ -66,7 +66,7 @@ def draw_number(rng: np.random.Generator) -> str:
 
 
 def draw_word(rng: np.random.Generator, diction: Diction) -> str:
-    """Return one word, lower-case unless it is a name or random."""
+    """Return one word, lower-case unless it is a name, random or made up."""
     kind = rng.uniform()
     if kind < diction.number:
         return draw_number(rng)

@@ -1,4 +1,4 @@
-"""A job to be interrupted: PDFs, a model, the table that a run without interruption makes, and how far a run is."""
+"""A job to be interrupted: PDFs, a model, the table of an uninterrupted run, and the progress of a run."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ _COUNTING = Path(__file__).resolve().parent / "counting"
 
 @dataclass(frozen=True)
 class Job:
-    """What is read, and the rows that a run without interruption makes of it."""
+    """What is read, and the rows of an uninterrupted run."""
 
     model: Path
     documents: Path
     rows: list[PageResult]
 
     def run(self, out: Path, **options: object) -> Report:
-        """Go on with the job in this process, to its end."""
+        """Start or continue the job in this process, and run it to its end."""
         return batchocr.run(self.documents, out=out, model=self.model, **(_OPTIONS | options))
 
     def arguments(self, out: Path, *flags: str | Path) -> list[str | Path]:
-        """Of the command that does the same."""
+        """The arguments of the command that does the same."""
         options = [f"--{name.replace('_', '-')}={value}" for name, value in _OPTIONS.items()]
         return [self.documents, "--out", out, "--model", self.model, *options, *flags]
 
 
 @contextmanager
 def make_job(folder: Path, num_pages: int) -> Iterator[Job]:
-    """A job of PDFs with one, two, three, … pages; inside the block this process takes one core, as a run does."""
+    """A job of PDFs with one, two, three, … pages; inside the block, torch uses one thread here, as in a run."""
     documents = folder / "documents"
     documents.mkdir()
     left = num_pages
@@ -64,7 +64,7 @@ def make_job(folder: Path, num_pages: int) -> Iterator[Job]:
 
 @contextmanager
 def started(job: Job, out: Path, *flags: str | Path) -> Iterator[subprocess.Popen[str]]:
-    """The command at its work; it is killed where the block leaves it running."""
+    """The command at work; it is killed if it is still running at the end of the block."""
     arguments = command(*job.arguments(out, *flags))
     with subprocess.Popen(arguments, env=environment(), stderr=subprocess.PIPE, text=True) as process:
         try:
@@ -74,7 +74,7 @@ def started(job: Job, out: Path, *flags: str | Path) -> Iterator[subprocess.Pope
 
 
 def wait_for_rows(process: subprocess.Popen[str], out: Path, count: int) -> None:
-    """Return when the journal holds so many rows, and the run goes on."""
+    """Return once the journal holds this many rows, with the run still going."""
     eventually(lambda: process.poll() is not None or num_rows(out) >= count)
     assert process.poll() is None
 
@@ -84,18 +84,18 @@ def journal(out: Path) -> Path:
 
 
 def num_rows(out: Path) -> int:
-    """The whole lines of a run's journal, but for its header."""
+    """The number of complete lines in a run's journal, without its header."""
     return journal(out).read_bytes().count(b"\n") - 1 if journal(out).exists() else 0
 
 
 @dataclass(frozen=True)
 class PagesBegun:
-    """How many pages the workers of all runs have begun with: each writes a line as it does."""
+    """Counts the pages that the workers of all runs have begun: they write a line for each."""
 
     path: Path
 
     def environment(self) -> dict[str, str]:
-        """For the runs whose workers are to be counted."""
+        """The variables for runs whose workers' pages are to be counted."""
         return {"PYTHONPATH": str(_COUNTING), "PAGES_BEGUN": str(self.path)}
 
     def count(self) -> int:
