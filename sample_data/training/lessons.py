@@ -1,6 +1,6 @@
-"""What the model is shown in one step: text of every size, tables, formulas, and now and then a page's layout.
+"""What the model is shown in one step: text of all sizes, tables, formulas, and page layouts.
 
-A lesson follows from the seed and its number alone, whatever came before it: a run can be broken off and gone on with.
+Within a setting, a lesson depends only on the seed and its number, so a run can be interrupted and continued.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ _TEXT_TYPES = (
 )
 _RARE_TYPES = ("page_number", "table_caption", "image_caption", "page_footnote", "table_footnote")
 _BLOCK_SHARES = {
-    "text": 0.42,
-    "list_item": 0.12,
+    "text": 0.38,
+    "list_item": 0.1,
     "title": 0.12,
-    "table": 0.1,
-    "equation": 0.08,
+    "table": 0.12,
+    "equation": 0.12,
     "header": 0.03,
     "footer": 0.03,
     **dict.fromkeys(_RARE_TYPES, 0.02),
@@ -51,10 +51,10 @@ _MAX_DRAWS = 5000
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Up to which step, and what share of the lessons are single lines, several lines, or whole blocks (the rest).
+    """until: the step at which it ends. line, lines: the shares of lessons with single and with several lines.
 
-    layouts: whether there are any. eyes_only: the ViT learns alone, from its heads: the language model would have
-    nothing to go by yet.
+    The other lessons have whole blocks. layouts: whether there are any. eyes_only: only the ViT learns, from its heads,
+    because the language model would have nothing to go by yet.
     """
 
     until: float
@@ -68,9 +68,10 @@ class Stage:
 class Plan:
     """How lessons are filled.
 
-    patches, samples: of text in a lesson, about and at most; text_parts: batches they make, for there are two cores to
-    keep busy. layout_every: lessons; layout_pages: in each of those; quartered: the share of layouts of which the ViT
-    sees quarters. pool: pages at hand; pages_per_lesson: how many of them are replaced.
+    patches: of text in a lesson, approximately; samples: of text, at most; text_parts: batches that they make, to keep
+    two cores busy. layout_every: every how many lessons there are layouts; layout_pages: layouts in each of those;
+    quartered: the share of layouts that the ViT sees in quarters. pool: pages to choose from; pages_per_lesson: how
+    many of them are replaced in each lesson.
     """
 
     patches: int
@@ -96,7 +97,7 @@ class Teacher:
         self._sampler = Sampler(vocabulary)
 
     def lesson(self, rng: np.random.Generator, pages: Sequence[TrainingPage], step: int) -> Lesson:
-        """Return the batches of one step: texts in parts of about one size, and layouts."""
+        """Return the batches of one step: texts in parts of about the same size, and layouts."""
         stage = self._plan.stage(step)
         kind = rng.uniform()
         if kind < stage.line + stage.lines:
@@ -113,7 +114,7 @@ class Teacher:
         return [collate(part, self._vocabulary) for part in parts]
 
     def _fragments(self, rng: np.random.Generator, pages: Sequence[TrainingPage], num_lines: int) -> list[Sample]:
-        """Return pieces of one width and so many lines."""
+        """Return text fragments of the same width, each with this many lines."""
         width = int(np.exp(rng.uniform(np.log(60), np.log(900))))
 
         def draw() -> Sample | None:
@@ -122,7 +123,7 @@ class Teacher:
         return self._filled(draw)
 
     def _fragment(self, rng: np.random.Generator, page: TrainingPage, num_lines: int, width: int) -> Sample | None:
-        """Return some lines of a text in a window of that width that begins with a word."""
+        """Return some lines of a text in a window of this width that begins with a word; None if there are none."""
         blocks = [block for block in page.blocks if block.type in _TEXT_TYPES and block.lines[-1] + 1 >= num_lines]
         if not blocks:
             return None
@@ -134,7 +135,7 @@ class Teacher:
         return self._sampler.fragment(page, block, range(first, first + num_lines), (left, width), rng)
 
     def _blocks(self, rng: np.random.Generator, pages: Sequence[TrainingPage]) -> list[Sample]:
-        """Return whole blocks, common and rare ones."""
+        """Return whole blocks of common and rare types."""
 
         def draw() -> Sample | None:
             page = pages[rng.integers(len(pages))]
@@ -145,7 +146,7 @@ class Teacher:
         return self._filled(draw)
 
     def _filled(self, draw: Callable[[], Sample | None]) -> list[Sample]:
-        """Return as many samples as make a lesson."""
+        """Return enough samples to fill a lesson."""
         samples: list[Sample] = []
         left = self._plan.patches
         for _ in range(_MAX_DRAWS):
@@ -161,16 +162,16 @@ class Teacher:
 
 
 def _word_start(rng: np.random.Generator, block: Block, line: int) -> int:
-    """Return the index of a mark of this line that begins a word; often the line's first."""
+    """Return the index of a mark in this line that begins a word, often the line's first."""
     indices = np.flatnonzero((block.lines == line) & ~np.isnan(block.places[:, 0]))
     starts = [i for i in indices if block.tokens[i] != " " and (i == indices[0] or block.tokens[i - 1] == " ")]
     return int(starts[0] if rng.uniform() < 0.3 else starts[rng.integers(len(starts))])
 
 
 class LessonStream(IterableDataset[bytes]):
-    """Lessons from `start` on, pickled. Each of the loader's workers makes every n-th, from pages of its own.
+    """Lessons from `start` on, pickled. Each of the loader's n workers makes every n-th lesson, from its own pages.
 
-    Pickled, for as tensors each of them would take a file descriptor to reach the trainer.
+    They are pickled because each tensor would need a file descriptor to reach the trainer.
     """
 
     def __init__(self, plan: Plan, seed: int, start: int) -> None:
@@ -200,7 +201,7 @@ def _every(start: int, stride: int) -> Iterator[int]:
 
 
 def load_lessons(plan: Plan, seed: int, start: int, num_workers: int) -> Iterator[Lesson]:
-    """Return the lessons from number `start` on, made ahead by other processes; here, where num_workers is 0."""
+    """Return the lessons from number `start` on, made ahead by other processes, or in this one if num_workers is 0."""
     loader = DataLoader(
         LessonStream(plan, seed, start),
         batch_size=None,
