@@ -247,7 +247,7 @@ def test_an_image_named_pdf_is_an_image(tmp_path: Path) -> None:
     "content", [b"just words\n" * 500, b"<!DOCTYPE html><html><body>words</body></html>", b"\0" * 99]
 )
 def test_what_is_only_named_pdf_is_unsupported(tmp_path: Path, content: bytes) -> None:
-    with pytest.raises(UnsupportedError, match="no PDF in the file"):
+    with pytest.raises(UnsupportedError, match="the file is not a PDF"):
         opened(written(tmp_path / "a.pdf", content))
 
 

@@ -164,7 +164,7 @@ def test_an_unfinished_output_of_other_settings_is_refused_until_it_is_to_be_ove
     with pytest.raises(OutputMismatchError, match="dpi 72 there, 50 here") as refusal:
         job.run(out, dpi=50)
     assert refusal.value.exit_code == 6
-    with pytest.raises(OutputMismatchError, match="is of a run that is unfinished"):
+    with pytest.raises(OutputMismatchError, match="belongs to a run that is unfinished"):
         job.run(out, resume=False)
     assert journal(out).read_bytes() == before
     report = job.run(out, dpi=50, overwrite=True, limit=2)

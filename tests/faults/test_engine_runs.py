@@ -99,7 +99,7 @@ def test_answers_that_go_in_circles_make_a_page_degraded(
     tamper_with_steps(monkeypatch, loop)
     rows = rows_of_a_run(document, model, tmp_path / "out.parquet")
     assert {row.status for row in rows} == {"degraded"}
-    assert all("circles" in (row.error_message or "") for row in rows)
+    assert all("looped" in (row.error_message or "") for row in rows)
 
 
 @pytest.mark.parametrize("at_a_step", [False, True])
