@@ -1,4 +1,4 @@
-"""The training run: lessons in, checkpoints and a loss curve out. It can be killed and gone on with."""
+"""The training run: lessons in, checkpoints and a loss curve out. It can be killed and resumed."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ from sample_data.training.progress import Examiner
 from sample_data.training.vocabulary import Vocabulary
 
 CHECKPOINT, CURVE = "checkpoint.pt", "curve.jsonl"
-_LOG_EVERY = 20
+LOG_EVERY = 20
 _CHECKPOINT_SECONDS = 180
 _MAX_GRADIENT = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A machine's way of training. decay_from: the share of the run after which the learning rate falls.
+    """How to train on a kind of machine. decay_from: the share of the run after which the learning rate falls.
 
-    rehearsed: layouts gone over from memory in a step. num_workers: processes that make lessons. num_threads: batches
+    rehearsed: layouts rehearsed from memory in a step. num_workers: processes that make lessons. num_threads: batches
     of a lesson that are worked on at once. exam_every: steps. minutes: ends the run by the clock instead of by steps,
-    at the price of not being reproducible.
+    so that it is not reproducible.
     """
 
     plan: Plan
@@ -56,7 +56,7 @@ class Setting:
 
 
 class _Learnt(NamedTuple):
-    """losses: by name, weighted. gradients: of each parameter. vision: what the ViT made of the images."""
+    """losses: by name, weighted. gradients: of each parameter. vision: the ViT's output for the images."""
 
     losses: dict[str, float]
     gradients: Sequence[Tensor | None]
@@ -64,7 +64,7 @@ class _Learnt(NamedTuple):
 
 
 class Training:
-    """A run in a folder. Its state is the model, its optimisers, its memory, and how far it is."""
+    """A run in a folder. Its state is the model, its optimisers, its memory, and its progress."""
 
     def __init__(
         self, setting: Setting, folder: Path, device: torch.device, *, seed: int, shape: Shape | None = None
@@ -82,7 +82,7 @@ class Training:
         folder.mkdir(parents=True, exist_ok=True)
 
     def resume(self) -> None:
-        """Go on from the folder's checkpoint."""
+        """Continue from the folder's checkpoint."""
         state = torch.load(self._folder / CHECKPOINT, map_location=self._device, weights_only=True)
         self.model.load_state_dict(state["model"])
         for optimizer, saved in zip(self._optimizers, state["optimizers"], strict=True):
@@ -91,7 +91,7 @@ class Training:
         self.step, self._seconds, self._samples = state["step"], state["seconds"], state["samples"]
 
     def save(self) -> None:
-        """Write the checkpoint, whole or not at all."""
+        """Write the checkpoint, completely or not at all."""
         state = {
             "model": self.model.state_dict(),
             "optimizers": [optimizer.state_dict() for optimizer in self._optimizers],
@@ -105,7 +105,7 @@ class Training:
         os.replace(unfinished, self._folder / CHECKPOINT)
 
     def run(self) -> None:
-        """Train to the end of the run, with a line in the curve now and then, and a checkpoint every few minutes."""
+        """Train to the end of the run, with regular lines in the curve and a checkpoint every few minutes."""
         examiner = Examiner(self.vocabulary, self._device)
         lessons = self.lessons()
         began, saved = time.monotonic() - self._seconds, self._seconds
@@ -115,7 +115,7 @@ class Training:
             self._seconds = time.monotonic() - began
             for name, value in found.items():
                 recent[name].append(value)
-            if self.step % _LOG_EVERY == 0:
+            if self.step % LOG_EVERY == 0:
                 self._log({name: sum(values) / len(values) for name, values in recent.items()})
                 recent.clear()
             if self.step % self.setting.exam_every == 0:
@@ -131,7 +131,7 @@ class Training:
         return load_lessons(self.setting.plan, self._seed, self.step, self.setting.num_workers)
 
     def learn(self, lesson: Lesson) -> dict[str, float]:
-        """Take one step. Returns its losses, weighted; those of layouts end in `/layout`, from memory in `/memory`."""
+        """Take one step. Returns its weighted losses; layouts' names end in `/layout`, or from memory in `/memory`."""
         rate = self._learning_rate()
         groups = [group for optimizer in self._optimizers for group in optimizer.param_groups]
         for group, peak in zip(groups, self._rates, strict=True):
@@ -152,9 +152,9 @@ class Training:
         return dict(found)
 
     def _learn_parts(self, lesson: Lesson) -> list[_Learnt]:
-        """Learn from the lesson's batches, and from memory; then remember the layouts among them.
+        """Learn from the lesson's batches and from memory, then remember the lesson's layouts.
 
-        Each batch on one core: two cores in every operation would wait for each other all the time.
+        Each batch runs on one core: two cores sharing every operation would wait for each other all the time.
         """
         num_in_texts = sum(_num_answered(batch) for batch in lesson if not batch.layouts)
         shares = [1.0 if batch.layouts else _num_answered(batch) / num_in_texts for batch in lesson]
@@ -168,7 +168,7 @@ class Training:
         return learnt
 
     def _by_sight(self, batch: Batch, share: float) -> _Learnt:
-        """Learn from what the ViT sees; after the first steps, through the language model."""
+        """Learn from what the ViT sees; after the first steps, through the language model too."""
         with self._rounded():
             batch = batch.to(self._device)
             vision = self.model.see(batch)
@@ -178,7 +178,7 @@ class Training:
         return self._learnt(losses, "/layout" if batch.layouts else "", share, vision)
 
     def _from_memory(self, number: int) -> _Learnt:
-        """Learn from a layout that was seen before. number: of those in this step."""
+        """Learn from a layout that was seen before. number: its index among those of this step."""
         batch, vision = self._memory.rehearsal(np.random.default_rng((self._seed, self.step, 2, number)))
         with self._rounded():
             batch, vision = batch.to(self._device), vision.to(self._device)
@@ -186,11 +186,11 @@ class Training:
         return self._learnt(losses, "/memory", 1 / self.setting.rehearsed, vision)
 
     def _rounded(self) -> torch.autocast:
-        """Products in bfloat16, without the cache of rounded weights: all threads share it, and each empties it."""
+        """Products in bfloat16, without the cache of rounded weights: all threads would share it, and each empty it."""
         return torch.autocast(self._device.type, torch.bfloat16, cache_enabled=False)
 
     def _learnt(self, losses: dict[str, Tensor], task: str, share: float, vision: Tensor) -> _Learnt:
-        """share: of the step's gradients, and of the task's losses."""
+        """share: the weight of this part in the step's gradients and in the task's losses."""
         total = share * torch.stack(list(losses.values())).sum()
         gradients = torch.autograd.grad(total, list(self.model.parameters()), allow_unused=True)
         return _Learnt(
@@ -204,7 +204,7 @@ class Training:
         return self.step / self.setting.steps
 
     def _learning_rate(self) -> float:
-        """Return the share of the peak: a short warm-up, then constant, then falling in a line."""
+        """Return the share of the peak rate: a short warm-up, then constant, then a linear decay."""
         setting = self.setting
         falling = (1 - self.progress()) / (1 - setting.decay_from)
         return min((self.step + 1) / setting.warm_up, 1.0, max(setting.last_lr, falling))
