@@ -76,7 +76,7 @@ def _device(report: Report) -> str:
     for stage, count in device.batches_halved.items():
         parts.append(f"out of memory in {count} {stage} batch{'es' * (count != 1)}: lower {LIMITS_BY_MEMORY[stage]}")
     if device.sequences_put_back:
-        parts.append(f"KV cache full {device.sequences_put_back:,} times: lower --llm-batch-size")
+        parts.append(f"prefilled again for lack of KV cache: {device.sequences_put_back:,}; lower --llm-batch-size")
     if device.peak_memory_bytes is not None:
         parts.append(f"peak memory {_size(device.peak_memory_bytes)}")
     return ", ".join(parts)

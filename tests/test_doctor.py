@@ -9,8 +9,10 @@ import subprocess
 import sys
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from batchocr.backend.trial import Choice
 from batchocr.config import Config
@@ -111,6 +113,16 @@ def test_workers_that_cannot_work_are_a_finding(
     [finding] = [finding for finding in examine(Config(backend="reference")).findings if finding.name == "workers"]
     assert finding.ok is False
     assert finding.value.startswith(said)
+
+
+def test_a_worker_that_cannot_open_a_picture_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    def save_junk(image: Image.Image, path: str) -> None:
+        Path(path).write_bytes(b"no picture")
+
+    monkeypatch.setattr(Image.Image, "save", save_junk)
+    [finding] = [finding for finding in examine(Config(backend="reference")).findings if finding.name == "workers"]
+    assert finding.ok is False
+    assert finding.value.startswith("one was started and failed: ")
 
 
 @pytest.mark.parametrize(

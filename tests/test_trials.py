@@ -88,12 +88,6 @@ def choose_double(candidates: Sequence[Candidate[Function]], timer: cuda_trials.
     return choose(Trial("double", candidates, reference, lambda double: (double(x),), 1e-3), timer)
 
 
-def test_a_reference_that_fails_is_said_to_be_the_devices_fault() -> None:
-    trial = Trial("double", [candidate("fast", right)], broken, lambda double: (double(torch.ones(8)),), 1e-3)
-    with pytest.raises(EngineError, match=r"PyTorch's double failed on this device \(no kernel image is available\)"):
-        choose(trial, Timer(1e-3))
-
-
 def test_the_fastest_of_those_that_are_right_is_taken_and_the_others_fall_out_for_a_reason() -> None:
     candidates = [
         Candidate("missing", missing),
@@ -150,6 +144,29 @@ def small_cases(monkeypatch: pytest.MonkeyPatch) -> None:
     """Few rows: how long a candidate takes does not matter here."""
     monkeypatch.setattr(cuda_trials, "_ROWS", 16)
     monkeypatch.setattr(cuda_trials, "_VOCABULARY", 3000)
+
+
+@pytest.mark.parametrize(
+    ("failure", "error", "said"),
+    [
+        (
+            RuntimeError("CUDA error: an illegal memory access\nCompile with"),
+            EngineError,
+            "--backend reference. The last",
+        ),
+        (torch.OutOfMemoryError("CUDA out of memory."), UsageError, "see what else uses it"),
+    ],
+)
+def test_a_gpu_on_which_plain_pytorch_fails_ends_the_trials_with_a_sentence(
+    monkeypatch: pytest.MonkeyPatch, failure: RuntimeError, error: type[Exception], said: str
+) -> None:
+    def fail(trials: CudaTrials) -> object:
+        raise failure
+
+    monkeypatch.setattr(CudaTrials, "rms_norm", fail)
+    with pytest.raises(error, match=said) as caught:
+        try_all(CPU, torch.float32, Timer())
+    assert len(str(caught.value).splitlines()) == 1
 
 
 @pytest.mark.usefixtures("small_cases")

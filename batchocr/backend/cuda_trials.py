@@ -24,6 +24,7 @@ from batchocr.backend.cuda import (
 from batchocr.backend.fp8 import Fp8Linear, fits_fp8
 from batchocr.backend.reference import ReferenceOps, activate
 from batchocr.backend.trial import Candidate, Choice, Trial, choose
+from batchocr.errors import EngineError, UsageError
 
 logger = logging.getLogger(__name__)
 
@@ -41,23 +42,23 @@ _ROWS = 4000
 
 
 def try_all(device: torch.device, dtype: torch.dtype, timer: Timer) -> CudaOps:
-    """The operations for this device and dtype, each the fastest candidate that agrees with the reference."""
+    """The operations for this device and dtype, each the fastest candidate that agrees with the reference.
+
+    Raises EngineError if plain PyTorch itself fails, as it does once a kernel has broken the GPU for this process;
+    UsageError if the GPU has no room for the trials.
+    """
     trials = CudaTrials(device, dtype, timer)
-    kernels = Kernels(
-        linear=PlainLinear,
-        attention=trials.attention(),
-        paged_attention=trials.paged_attention(),
-        rotary=trials.rotary(),
-        rotary_store=trials.rotary_store(),
-        rms_norm=trials.rms_norm(),
-        layer_norm=trials.layer_norm(),
-        quick_gelu=trials.bias_activation("quick_gelu"),
-        gelu=trials.bias_activation("gelu"),
-        silu_mul=trials.silu_mul(),
-        sample=trials.sample(),
-        patches=trials.patches(),
-    )
-    fp8 = trials.fp8_linear() if dtype == torch.bfloat16 else None
+    try:
+        kernels = trials.kernels()
+        fp8 = trials.fp8_linear() if dtype == torch.bfloat16 else None
+    except torch.OutOfMemoryError as error:
+        raise UsageError("the GPU's memory is full before the model is loaded: see what else uses it") from error
+    except RuntimeError as error:
+        last = trials.choices[-1] if trials.choices else "none"
+        raise EngineError(
+            f"plain PyTorch failed on {device} ({str(error).splitlines()[0]}); a kernel tried before may have "
+            f"broken it for this process: run with --backend reference. The last one tried: {last}"
+        ) from error
     ops = CudaOps(kernels, trials.choices, fp8)
     if not ops.capturable:
         logger.warning("no fast paged attention or sampling works on this GPU: decoding is slow; see `batchocr doctor`")
@@ -76,6 +77,23 @@ class CudaTrials:
         self._generator = torch.Generator(device).manual_seed(0)
         # The error of rounding the result alone, with a margin for a different order of summation.
         self._max_error = 1e-4 if dtype == torch.float32 else 2e-2
+
+    def kernels(self) -> Kernels:
+        """The choice for every operation but fp8 products."""
+        return Kernels(
+            linear=PlainLinear,
+            attention=self.attention(),
+            paged_attention=self.paged_attention(),
+            rotary=self.rotary(),
+            rotary_store=self.rotary_store(),
+            rms_norm=self.rms_norm(),
+            layer_norm=self.layer_norm(),
+            quick_gelu=self.bias_activation("quick_gelu"),
+            gelu=self.bias_activation("gelu"),
+            silu_mul=self.silu_mul(),
+            sample=self.sample(),
+            patches=self.patches(),
+        )
 
     def attention(self) -> Attention:
         lengths = [1369, 300, 76, 4]

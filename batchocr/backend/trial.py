@@ -10,8 +10,6 @@ from typing import Generic, TypeVar
 import torch
 from torch import Tensor
 
-from batchocr.errors import EngineError
-
 logger = logging.getLogger(__name__)
 
 Operation = TypeVar("Operation")
@@ -64,17 +62,9 @@ class Choice:
 def choose(trial: Trial[Operation], timer: Callable[[Callable[[], object]], float]) -> tuple[Operation, Choice]:
     """Try every candidate. Returns the fastest correct one, or the reference if there is none.
 
-    timer: returns the seconds that a call takes on the device. Raises EngineError if the reference itself fails, as on
-    a GPU that a candidate of an earlier trial has broken for this process.
+    timer: returns the seconds that a call takes on the device.
     """
-    try:
-        expected = trial.run(trial.reference)
-    except RuntimeError as broken:
-        reason = str(broken).partition("\n")[0]
-        raise EngineError(
-            f"plain PyTorch's {trial.operation} failed on this device ({reason}); a kernel tried before may have "
-            "broken it for this process: --verbose says which were tried, --backend reference does without"
-        ) from broken
+    expected = trial.run(trial.reference)
     best, best_choice = trial.reference, Choice(trial.operation, "reference")
     rejected: dict[str, str] = {}
     for candidate in trial.candidates:
