@@ -72,6 +72,8 @@ class Indexing(TorchFunctionMode):
             return part(*args)
         if func is Tensor.__setitem__:
             tensor, key, value = args
+            if self.model_is_loaded and not isinstance(value, Tensor):
+                assert part(tensor, key).dim(), "assigning a number to a single element copies it, and waits"
             return store(tensor, key, value)
         if func is Tensor.copy_:
             target, source = args

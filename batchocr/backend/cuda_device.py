@@ -64,6 +64,8 @@ class CudaDevice:
 
     @contextmanager
     def main(self) -> Iterator[None]:
+        # A new thread is on the first GPU, and would come back to it after each use of a stream.
+        torch.cuda.set_device(self.torch_device)
         self._main.wait_stream(torch.cuda.current_stream(self.torch_device))
         with torch.cuda.stream(self._main):
             yield
@@ -83,8 +85,8 @@ class CudaDevice:
             function()
         torch.cuda.synchronize()
         graph = torch.cuda.CUDAGraph()
-        # Graphs share their memory, because no two run at once.
-        with torch.cuda.graph(graph, pool=self._graph_pool, stream=self._main):
+        # Graphs share their memory, because no two run at once. Another engine's thread may use the GPU meanwhile.
+        with torch.cuda.graph(graph, pool=self._graph_pool, stream=self._main, capture_error_mode="thread_local"):
             result = function()
         self._graph_pool = graph.pool()
 

@@ -238,14 +238,17 @@ class CudaTrials:
 
             return lambda logits, index, rows, hints: sample(logits, index, rows)
 
-        # float32, so that no two scores are equal and the choice is unique.
+        # float32, so that no two scores are equal and the choice is unique; in the run's own type, one stands out.
         logits = self._random(16, _VOCABULARY, dtype=torch.float32)
+        rounded = self._random(16, _VOCABULARY)
+        rounded.diagonal().fill_(8.0)
         index = torch.arange(16, device=self._device)
         hints = SamplingHints(repetition=True, counts=True, ngram=True, longest=64)
 
         def run(sample: Sample) -> tuple[Tensor, ...]:
             rows = _sampler_rows(17, self._device)
             steps = [sample(logits.clone(), index, rows, hints) for _ in range(3)]
+            steps.append(sample(rounded.clone(), index, _sampler_rows(17, self._device), hints))
             return (*(value for step in steps for value in step), rows.length[:16])
 
         return self._choose("sample", [Candidate("triton", load)], self._reference.sample, run, max_error=1e-5)

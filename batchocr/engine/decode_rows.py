@@ -89,4 +89,4 @@ class DecodeRows:
         """Record each row's newest token and lengthen the row by one. The spare row's length stays 1."""
         self._last_token.index_copy_(0, index, tokens)
         self._length.index_add_(0, index, torch.ones_like(index))
-        self._length[self.spare] = 1
+        self._length[self.spare].fill_(1)  # an assignment would copy the 1 from the host, and wait for it

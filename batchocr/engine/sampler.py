@@ -34,14 +34,15 @@ class Sampler:
     def bind(self, sampling: Sampling, prompt_ids: tuple[int, ...], output_ids: list[int]) -> int:
         """Reset a free row for a sequence and return it. output_ids: tokens generated before it was put back."""
         row, rows = self._free.pop(), self._rows
-        rows.presence[row] = sampling.presence_penalty
-        rows.frequency[row] = sampling.frequency_penalty
-        rows.repetition[row] = sampling.repetition_penalty
-        rows.ngram_size[row] = sampling.no_repeat_ngram_size
+        # Assignments to single elements would copy each number from the host, and wait for the GPU.
+        rows.presence[row].fill_(sampling.presence_penalty)
+        rows.frequency[row].fill_(sampling.frequency_penalty)
+        rows.repetition[row].fill_(sampling.repetition_penalty)
+        rows.ngram_size[row].fill_(sampling.no_repeat_ngram_size)
         rows.counts[row].zero_()
         rows.history[row].fill_(-1)
         rows.suffix[row].zero_()
-        rows.length[row] = len(output_ids)
+        rows.length[row].fill_(len(output_ids))
         if sampling.repetition_penalty != 1:
             rows.in_prompt[row].zero_()
             rows.in_prompt[row].index_fill_(0, self._device.upload(torch.tensor(prompt_ids)), True)
