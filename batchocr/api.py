@@ -86,7 +86,11 @@ def run_with(config: Config, inputs: Inputs, *, out: Path, stop: StopSwitch, pro
     started_s = time.perf_counter()
     table_for(out)
     documents = list_documents(config, inputs)
-    return write_output(Session(config), documents, out, stop, progress, started_s=started_s)
+    session = Session(config)
+    try:
+        return write_output(session, documents, out, stop, progress, started_s=started_s)
+    finally:
+        session.unload()
 
 
 def _config(options: dict[str, object]) -> Config:

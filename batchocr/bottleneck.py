@@ -25,7 +25,6 @@ _ENGINE_SLOW = 0.3
 _WORKERS_BUSY = 0.8
 _WRITE_BUSY = 0.5
 _FULL = 0.9
-_SPARSE = 0.5
 
 
 def name_bottleneck(report: Report) -> str:
@@ -62,9 +61,9 @@ def _of_the_device(report: Report) -> str:
     takes += f" in batches that are {fill:.0%} full"
     if fill >= _FULL:
         return f"{takes}; raise {_SIZE_OPTIONS[stage]} if memory allows"
-    if stage == "decode" and fill < _SPARSE:
-        return f"{takes}; raise --pages-in-flight so that more sequences decode at once"
-    return f"{takes}; the hardware is the limit"
+    if stage == "decode" and report.device.sequences_put_back:
+        return f"{takes}, for lack of KV cache; lower --llm-batch-size or raise --memory-fraction"
+    return f"{takes}; raise --pages-in-flight to fill them"
 
 
 def _busiest(report: Report, stages: tuple[Stage, ...]) -> Stage:

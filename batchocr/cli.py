@@ -23,6 +23,7 @@ from batchocr.console import LogFormat, configure_logging, printable, quieten_li
 from batchocr.errors import BatchOcrError
 from batchocr.events import event
 from batchocr.input.sources import find_documents
+from batchocr.output.files import report_path
 from batchocr.progress import Progress, ProgressBar, ProgressLog
 from batchocr.stop import StopReason, StopSwitch, leave
 
@@ -131,7 +132,7 @@ def run(
         quieten_libraries(downloads=quiet or not sys.stderr.isatty())
     config = make_config(_given_flags(context), recipe)
     stop = StopSwitch(config.stop_after)
-    with _stop_on_signals(stop):
+    with _stop_on_signals(stop, config):
         from batchocr.api import run_with  # loads torch, which --help and usage errors do not need
 
         finished = run_with(config, inputs, out=Path(out), stop=stop, progress=_progress(quiet, log_format))
@@ -225,9 +226,9 @@ def _progress(quiet: bool, log_format: LogFormat) -> Progress | None:
 
 
 @contextmanager
-def _stop_on_signals(stop: StopSwitch) -> Iterator[None]:
-    """Inside the block, SIGTERM and the first Ctrl-C stop the run in an orderly way, or at once before its first page;
-    the second Ctrl-C always ends it at once."""
+def _stop_on_signals(stop: StopSwitch, config: Config) -> Iterator[None]:
+    """Inside the block, SIGTERM and the first Ctrl-C stop the run in an orderly way, or at once if no page is in
+    flight; the second Ctrl-C always ends it at once."""
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
         signal.signal(signal.SIGINT, end_at_once)
@@ -244,13 +245,13 @@ def _stop_on_signals(stop: StopSwitch) -> Iterator[None]:
             logger.info("%s: %s%s", reason, how, remark, extra=event("stop_requested", reason=reason))
         elif is_first:
             stopped = event("run_stopped", exit_code=exit_code)
-            logger.info("%s before the first page: run the same command again to start it", reason, extra=stopped)
+            logger.info("%s with no page in flight: %s", reason, _how_to_continue(config), extra=stopped)
             raise SystemExit(exit_code)
 
     def end_at_once(_number: int, _frame: FrameType | None) -> None:
         # Nothing is cleaned up, because that could mean waiting minutes for a step on a CPU: a journal may end in a
         # torn line, and the workers end with this process.
-        write_line("batchocr: stopped at once; finished pages are kept: run the same command again to continue")
+        write_line(f"batchocr: stopped at once; finished pages are kept: {_how_to_continue(config)}")
         os._exit(EXIT_INTERRUPTED)
 
     before = {signal.SIGINT: signal.signal(signal.SIGINT, interrupt)}
@@ -264,15 +265,16 @@ def _stop_on_signals(stop: StopSwitch) -> Iterator[None]:
 
 def _conclude(report: Report, config: Config, out: str) -> int:
     """Say where the results are and what to do next; return the exit code."""
-    report_path = config.report or f"{out}.report.json"
+    report_file = config.report or report_path(Path(out))
     code = _exit_code(report, config)
     ended = {"exit_code": code, "report": json.loads(report.to_json())}
     if not report.complete:
         logger.info(
-            "stopped before the end; finished pages are kept: run the same command again to continue",
+            "stopped before the end; finished pages are kept: %s",
+            _how_to_continue(config),
             extra=event("run_stopped", **ended),
         )
-        logger.info("the report is %s", report_path)
+        logger.info("the report is %s", report_file)
         return code
     items = report.items
     if code == EXIT_BUG:
@@ -285,8 +287,13 @@ def _conclude(report: Report, config: Config, out: str) -> int:
             items.found,
             config.max_page_error_rate,
         )
-    logger.info("the table is %s, the report %s", out, report_path, extra=event("run_finished", **ended))
+    logger.info("the table is %s, the report %s", out, report_file, extra=event("run_finished", **ended))
     return code
+
+
+def _how_to_continue(config: Config) -> str:
+    in_the_way = "--overwrite" if config.overwrite else "" if config.resume else "--no-resume"
+    return f"run the same command again{f', without {in_the_way},' if in_the_way else ''} to continue"
 
 
 def _exit_code(report: Report, config: Config) -> int:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Protocol
 
 from batchocr.data import Document, ErrorKind
@@ -63,11 +64,6 @@ class RowCursor:
     def at_end(self) -> bool:
         return self._document >= len(self._states)
 
-    @property
-    def num_documents_ahead(self) -> int:
-        """How many documents there are, counted from that of the next row."""
-        return len(self._states) - self._document
-
     def next(self) -> RowKey | None:
         """The next row; None at the end, or while the rows of its document are not known."""
         while not self.at_end:
@@ -112,7 +108,6 @@ class Intake:
     ) -> None:
         self.documents = documents
         self.states = [DocumentState() for _ in documents]
-        self.num_planned = 0
         self.num_known = 0
         self.num_handed_out = 0
         self.num_done_before = 0
@@ -122,6 +117,7 @@ class Intake:
         self._retry_failed = retry_failed
         self._max_unreleased = max_unreleased
         self._num_opened = 0
+        self._num_planned = 0
         self._num_released = 0
         self._cursor = self.rows()
         self._waiting: deque[RowKey] = deque()
@@ -136,9 +132,19 @@ class Intake:
         """Whether `num_planned` is final."""
         return self._cursor.at_end or self.num_known == len(self.documents)
 
+    @property
+    def num_planned(self) -> int:
+        """How many rows there are, as far as is known."""
+        return self._num_planned if self._limit is None else min(self._num_planned, self._limit)
+
     def rows(self) -> RowCursor:
         """A walk over every row of the output, including those done before."""
         return RowCursor(self.states, self._limit)
+
+    def known_rows(self) -> Iterator[RowKey]:
+        """Every row of the output, including those done before, without those of documents that are not opened yet."""
+        keys = (RowKey(index, row) for index, state in enumerate(self.states) for row in state.rows or ())
+        return islice(keys, self._limit)
 
     def next_document(self) -> int | None:
         """The next document if it has to be opened to learn its pages; None if it does not, or if there is none left.
@@ -228,7 +234,7 @@ class Intake:
         else:
             state.rows = self._spec.pages(page_count) if self._spec else range(page_count)
         state.done = frozenset(row.page_index for row in settled if row.doc_id == doc_id).intersection(state.rows)
-        self.num_planned += len(state.rows)
+        self._num_planned += len(state.rows)
         self.num_known += 1
 
     def _settled(self, index: int) -> list[IndexedRow]:

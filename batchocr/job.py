@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 
+from batchocr.config import Config
 from batchocr.data import Document, PageResult
-from batchocr.errors import BatchOcrError, OutputError, OutputMismatchError
+from batchocr.errors import BatchOcrError, OutputError, OutputMismatchError, UsageError
 from batchocr.events import event
-from batchocr.intake import Intake, RowCursor, RowKey
+from batchocr.intake import Intake
+from batchocr.output.atomic import require_writable
+from batchocr.output.files import facts_path, files_of, journal_path, report_path, without_files
 from batchocr.output.journal import Entry, Journal
 from batchocr.output.schema import storable_text
 from batchocr.output.table import table_for
 from batchocr.progress import Progress, log_failure
-from batchocr.report import Report, require_writable, write_report
+from batchocr.report import Report, write_report
 from batchocr.session import Pass, Session
 from batchocr.stop import StopSwitch
 
@@ -40,23 +44,37 @@ def write_output(
     """
     config = session.config
     table = table_for(out)
-    report_path = Path(config.report or f"{out}.report.json")
-    require_writable(report_path)
+    report_file = _report_file(out, config)
+    require_writable(report_file)
+    documents = without_files(documents, (*files_of(out), report_file))
     with Journal.open(out, session.facts, resume=config.resume, overwrite=config.overwrite) as journal:
         _require_same_input(out, documents, journal)
         _log_start(session, documents, out)
         reading = Pass(session, documents, stop, finished=journal, started_s=started_s)
-        with _ReportOfFailure(reading, journal, report_path), reading:
-            _read(reading, journal, progress)
+        table_s = 0.0
+        with _report_of_failure(reading, journal, report_file):
+            with reading:
+                _read(reading, journal, progress)
             if reading.complete:
-                writing_s = time.perf_counter()
-                table.write(out, rows_in_order(reading.intake, journal), session.facts)
-                reading.meter.add("write", time.perf_counter() - writing_s, items=0)
-            report = _report(reading, journal)
-        write_report(report, report_path)
+                table_started_s = time.perf_counter()
+                table.write(out, _rows_in_order(reading.intake, journal), session.facts)
+                table_s = time.perf_counter() - table_started_s
+        _count_all(reading, journal)
+        report = reading.report(table_s=table_s)
+        write_report(report, report_file)
         if report.complete:
-            _retire(journal, report)
+            _retire(journal, reading.intake, report)
     return report
+
+
+def _report_file(out: Path, config: Config) -> Path:
+    """Where the report goes. Raises UsageError if it would replace another file of the run."""
+    if config.report is None:
+        return report_path(out)
+    path = Path(config.report)
+    if os.path.realpath(path) in map(os.path.realpath, (out, journal_path(out), facts_path(out))):
+        raise UsageError(f"--report {path} is where the run's own output goes: choose another place")
+    return path
 
 
 def _log_start(session: Session, documents: Sequence[Document], out: Path) -> None:
@@ -66,14 +84,29 @@ def _log_start(session: Session, documents: Sequence[Document], out: Path) -> No
     logger.info("reading %s into %s", count, out, extra=event("run_started", **fields))
 
 
-def _retire(journal: Journal, report: Report) -> None:
+def _retire(journal: Journal, intake: Intake, report: Report) -> None:
     """Delete the journal, unless it is still needed: for failed rows, or for rows that this input does not ask for."""
-    num_surplus = journal.count_read() - report.items.ok - report.items.degraded
+    num_surplus = _count_current(journal, intake) - report.items.ok - report.items.degraded
     if num_surplus > 0:
         journal.keep()
-        logger.warning("%d pages of earlier runs are not part of this input; they stay in the journal", num_surplus)
+        logger.warning(
+            "%d pages of earlier runs are not part of this input; they are kept in %s: delete it if nobody needs them",
+            num_surplus,
+            journal.path,
+        )
     elif not report.items.failed:
         journal.remove()
+
+
+def _count_current(journal: Journal, intake: Intake) -> int:
+    """How many of the journal's pages were read from files that have not been replaced since, as far as is known."""
+    documents = zip(intake.documents, intake.states, strict=True)
+    versions = {storable_text(document.source): state.doc_id for document, state in documents if state.doc_id}
+    return sum(
+        row.status in ("ok", "degraded") and versions.get(source, row.doc_id) == row.doc_id
+        for source in journal.sources()
+        for row in journal.rows(source)
+    )
 
 
 def _read(reading: Pass, journal: Journal, progress: Progress | None) -> None:
@@ -81,17 +114,17 @@ def _read(reading: Pass, journal: Journal, progress: Progress | None) -> None:
 
     def show() -> None:
         if progress is not None:
-            planned = min(intake.num_planned, reading.limit or intake.num_planned)
             read = ledger.by_status.total()
             done = intake.num_done_before + read
-            progress.show(done, planned, intake.all_planned, ledger.by_status["failed"], read)
+            progress.show(done, intake.num_planned, intake.all_planned, ledger.by_status["failed"], read)
 
     try:
-        for _, entry in reading.results(tick=show):
+        for key, result in reading.results(tick=show):
             started_s = time.perf_counter()
-            journal.append(_counting_on(entry, journal))
-            if entry.result.status == "failed":
-                log_failure(entry.result)
+            state = intake.states[key.document]
+            journal.append(Entry(_counting_on(result, journal), state.size, state.mtime_ns))
+            if result.status == "failed":
+                log_failure(result)
             reading.meter.add("write", time.perf_counter() - started_s)
     finally:
         show()
@@ -99,13 +132,12 @@ def _read(reading: Pass, journal: Journal, progress: Progress | None) -> None:
             progress.close()
 
 
-def _counting_on(entry: Entry, journal: Journal) -> Entry:
-    """The entry with the attempts of earlier runs added, if they read the same version of the document."""
-    result = entry.result
+def _counting_on(result: PageResult, journal: Journal) -> PageResult:
+    """The row with the attempts of earlier runs added, if they read the same version of the document."""
     earlier = journal.find(result.source, result.page_index)
     if earlier is None or earlier.doc_id != result.doc_id:
-        return entry
-    return replace(entry, result=replace(result, attempts=earlier.attempts + result.attempts))
+        return result
+    return replace(result, attempts=earlier.attempts + result.attempts)
 
 
 def _require_same_input(out: Path, documents: Sequence[Document], journal: Journal) -> None:
@@ -118,28 +150,16 @@ def _require_same_input(out: Path, documents: Sequence[Document], journal: Journ
         )
 
 
-def _keys(rows: RowCursor) -> Iterator[RowKey]:
-    while (key := rows.next()) is not None:
-        yield key
-
-
-def rows_in_order(intake: Intake, journal: Journal) -> Iterator[PageResult]:
+def _rows_in_order(intake: Intake, journal: Journal) -> Iterator[PageResult]:
     """Every row of the table, in input order."""
-    for key in _keys(intake.rows()):
+    for key in intake.known_rows():
         yield journal.read(intake.documents[key.document].source, key.page_index)
-
-
-def _report(reading: Pass, journal: Journal, error: str | None = None) -> Report:
-    """End the pass and return its report. error: what ended the run; None if nothing went wrong."""
-    _count_all(reading, journal)
-    return reading.report(error)
 
 
 def _count_all(reading: Pass, journal: Journal) -> None:
     """Count the rows there should be, as far as is known, and those that earlier runs have dealt with."""
     intake, ledger = reading.intake, reading.ledger
-    rows = intake.rows()
-    for key in _keys(rows):
+    for key in intake.known_rows():
         ledger.found += 1
         if key.page_index in intake.states[key.document].done:
             source = intake.documents[key.document].source
@@ -147,29 +167,21 @@ def _count_all(reading: Pass, journal: Journal) -> None:
             if row is not None:
                 failed = row.status == "failed"
                 ledger.add_done(row.status, journal.read(source, key.page_index).error_kind if failed else None)
-    ledger.documents_not_opened = rows.num_documents_ahead
+    ledger.documents_not_opened = 0 if intake.all_planned else len(intake.documents) - intake.num_known
 
 
-class _ReportOfFailure:
-    """Writes the report of what was done if an error ends the block."""
-
-    def __init__(self, reading: Pass, journal: Journal, path: Path) -> None:
-        self._reading = reading
-        self._journal = journal
-        self._path = path
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if not isinstance(error, Exception):
-            return
+@contextmanager
+def _report_of_failure(reading: Pass, journal: Journal, path: Path) -> Iterator[None]:
+    """Write the report of what was done if an error ends the block."""
+    try:
+        yield
+    except Exception as error:
         said = str(error) if isinstance(error, BatchOcrError) else f"{type(error).__name__}: {error}"
         try:
-            write_report(_report(self._reading, self._journal, said), self._path)
+            _count_all(reading, journal)
+            write_report(reading.report(error=said), path)
         except OutputError as in_the_way:
             logger.warning("there is no report of this run: %s", in_the_way)
         else:
-            logger.info("the report of this run, which failed, is %s", self._path)
+            logger.info("the report of this run, which failed, is %s", path)
+        raise

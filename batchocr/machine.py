@@ -9,6 +9,7 @@ import ctypes
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 _ROOT = Path("/")
 _malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # not in every libc
@@ -40,6 +41,19 @@ def num_oom_kills(root: Path = _ROOT) -> int | None:
     except OSError:
         return None
     return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), None)
+
+
+def peak_resident_bytes(pid: int | Literal["self"] = "self") -> int | None:
+    """The most memory that a process has held since it started; None if it has ended.
+
+    Read from /proc and not with getrusage, which credits a child with what its parent held when the child was started.
+    """
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return None
+    kilobytes = [line.split()[1] for line in status.splitlines() if line.startswith("VmHWM:")]
+    return int(kilobytes[0]) * 1024 if kilobytes else None
 
 
 def return_freed_memory() -> None:

@@ -11,7 +11,6 @@ from queue import Full, Queue
 
 from batchocr.data import Document, PageResult
 from batchocr.intake import Intake, RowKey
-from batchocr.output.journal import Entry
 from batchocr.session import Pass, Session
 from batchocr.stop import StopSwitch
 
@@ -48,13 +47,13 @@ def read_in_order(session: Session, documents: Sequence[Document]) -> Iterator[P
             ahead.close()
 
 
-def _in_order(intake: Intake, rows: Iterable[tuple[RowKey, Entry]]) -> Iterator[PageResult]:
+def _in_order(intake: Intake, rows: Iterable[tuple[RowKey, PageResult]]) -> Iterator[PageResult]:
     """Yield the rows in input order, each as soon as all before it are there, and release them to the intake."""
     order = intake.rows()
     expected = None
     early: dict[RowKey, PageResult] = {}
-    for key, entry in rows:
-        early[key] = entry.result
+    for key, row in rows:
+        early[key] = row
         expected = expected or order.next()
         while expected in early:
             intake.released()

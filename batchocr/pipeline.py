@@ -18,7 +18,6 @@ from batchocr.engine.thread import EngineThread
 from batchocr.events import event
 from batchocr.intake import Intake, RowKey
 from batchocr.meter import Meter
-from batchocr.output.journal import Entry
 from batchocr.stop import StopSwitch
 from batchocr.worker.messages import Began, Completions, Ended, Failed, Finished, OpenDocument, Opened, ReadPage
 from batchocr.worker.pool import Arrived, Asked, Loss, Worker, WorkerPool
@@ -72,12 +71,12 @@ class Pipeline:
         self._requests: dict[int, tuple[int, int]] = {}
         self._attempts = Attempts()
         self._last_document: WeakKeyDictionary[Worker, int] = WeakKeyDictionary()
-        self._finished: deque[tuple[RowKey, Entry]] = deque()
+        self._finished: deque[tuple[RowKey, PageResult]] = deque()
         self._reopen: deque[int] = deque()
         self._num_opening = 0
         self._last_id = 0
 
-    def results(self, stop: StopSwitch, tick: Callable[[], None]) -> Iterator[tuple[RowKey, Entry]]:
+    def results(self, stop: StopSwitch, tick: Callable[[], None]) -> Iterator[tuple[RowKey, PageResult]]:
         """Read everything; yields rows as they are finished. On a stop, finishes what is in flight and ends; whatever
         takes longer than the grace period is left for the next run.
 
@@ -295,4 +294,4 @@ class Pipeline:
         state = self._intake.states[key.document]
         attempts = self._attempts.end(key, result.error_kind)
         result = replace(result, doc_id=state.doc_id, page_count=state.page_count, attempts=attempts)
-        self._finished.append((key, Entry(result, state.size, state.mtime_ns)))
+        self._finished.append((key, result))

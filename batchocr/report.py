@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import errno
 import json
-import os
-import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -14,7 +11,7 @@ from typing import Literal, TypeAlias
 from batchocr.bottleneck import name_bottleneck
 from batchocr.data import ErrorKind
 from batchocr.meter import STAGES, WORKER_STAGES, Ledger, Meter, Stage, StageCount
-from batchocr.output.atomic import atomic_file, writing
+from batchocr.output.atomic import atomic_file
 from batchocr.report_table import format_table
 
 ExitReason = Literal["finished", "stopped", "interrupted", "failed"]
@@ -25,14 +22,16 @@ Setting: TypeAlias = str | int | float | bool | None
 class Circumstances:
     """What the run knows and its counters do not.
 
-    error: what ended a run that failed. device_flop_per_s: the device's peak, None if unknown. settings: the device,
-    model, backend, dtype and batch sizes in use.
+    error: what ended a run that failed. table_s: the time it took to build the table, after the work.
+    device_flop_per_s: the device's peak, None if unknown. settings: the device, model, backend, dtype and batch sizes
+    in use.
     """
 
     exit_reason: ExitReason
     start_up_s: float
     work_s: float
     workers: int
+    table_s: float = 0.0
     error: str | None = None
     settings: Mapping[str, Setting] = field(default_factory=dict)
     peak_main_bytes: int | None = None
@@ -111,7 +110,10 @@ class HostMemory:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The throughput report. Rates are per second of work, for what was read in this run."""
+    """The throughput report. Rates are per second of work, for what was read in this run.
+
+    table_seconds: for building the table, once all rows were in the journal.
+    """
 
     pages_per_second: float
     image_tokens_per_second: float
@@ -126,6 +128,7 @@ class Report:
     wall_seconds: float
     start_up_seconds: float
     work_seconds: float
+    table_seconds: float
     per_page: PerPage
     stages: Mapping[Stage, StageReport]
     embedding_queue: QueueReport
@@ -183,9 +186,10 @@ def make_report(ledger: Ledger, meter: Meter, circumstances: Circumstances) -> R
             already_done=ledger.already_done,
         ),
         errors=dict(ledger.errors.most_common()),
-        wall_seconds=circumstances.start_up_s + work_s,
+        wall_seconds=circumstances.start_up_s + work_s + circumstances.table_s,
         start_up_seconds=circumstances.start_up_s,
         work_seconds=work_s,
+        table_seconds=circumstances.table_s,
         per_page=PerPage(
             patches=_ratio(meter.patches, ledger.pages_read),
             image_tokens=_ratio(ledger.image_tokens, ledger.pages_read),
@@ -200,32 +204,10 @@ def make_report(ledger: Ledger, meter: Meter, circumstances: Circumstances) -> R
     )
 
 
-def require_writable(path: Path) -> None:
-    """Check before hours of work that a report can be written there. Raises OutputError."""
-    with writing(path):
-        if path.is_dir():
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-        with tempfile.TemporaryFile(dir=path.parent):
-            pass
-
-
 def write_report(report: Report, path: Path) -> None:
     """Write the report as JSON, whole or not at all. Raises OutputError."""
     with atomic_file(path) as file:
         file.write(report.to_json().encode() + b"\n")
-
-
-def peak_resident_bytes(pid: int | Literal["self"] = "self") -> int | None:
-    """The most memory that a process has held since it started; None if it is gone.
-
-    Read from /proc and not with getrusage, which credits a child with what its parent held when the child was started.
-    """
-    try:
-        status = Path(f"/proc/{pid}/status").read_text()
-    except OSError:
-        return None
-    kilobytes = [line.split()[1] for line in status.splitlines() if line.startswith("VmHWM:")]
-    return int(kilobytes[0]) * 1024 if kilobytes else None
 
 
 def _stage_report(stage: Stage, count: StageCount, circumstances: Circumstances) -> StageReport:

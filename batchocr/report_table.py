@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 _WIDTH = 100
 _LABEL_WIDTH = 12
 _NOTHING = "–"
+_WORTH_SAYING_S = 1.0
 
 
 def format_table(report: Report) -> str:
@@ -23,6 +24,8 @@ def format_table(report: Report) -> str:
 
 def _heading(report: Report) -> str:
     times = f"start-up {_duration(report.start_up_seconds)}, work {_duration(report.work_seconds)}"
+    if report.table_seconds >= _WORTH_SAYING_S:
+        times += f", table {_duration(report.table_seconds)}"
     ended = "" if report.complete else f"; {report.exit_reason} before the end, run again to continue"
     return f"{report.pages_read:,} pages read at {report.pages_per_second:,.2f} pages/s ({times}){ended}"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import json
 import threading
@@ -16,23 +17,22 @@ import torch
 
 from batchocr import backend
 from batchocr.config import Config
-from batchocr.data import Document
+from batchocr.data import Document, PageResult
 from batchocr.engine.engine import Engine
 from batchocr.engine.limits import engine_limits
 from batchocr.engine.thread import EngineThread
 from batchocr.errors import UsageError
 from batchocr.input.page_spec import parse_page_spec
 from batchocr.intake import FinishedRows, Intake, RowKey
-from batchocr.machine import return_freed_memory, usable_cores, usable_memory_bytes
+from batchocr.machine import peak_resident_bytes, return_freed_memory, usable_cores, usable_memory_bytes
 from batchocr.meter import Ledger, Meter
 from batchocr.model.architecture import read_architecture
 from batchocr.model.checkpoint import find_checkpoint, load_model
 from batchocr.model.weights import fingerprint
-from batchocr.output.journal import Entry
 from batchocr.output.schema import RunFacts
 from batchocr.pipeline import Pipeline
 from batchocr.protocol.mineru import VERSION as PROTOCOL_VERSION
-from batchocr.report import Circumstances, ExitReason, Report, Setting, make_report, peak_resident_bytes
+from batchocr.report import Circumstances, ExitReason, Report, Setting, make_report
 from batchocr.stop import StopSwitch
 from batchocr.worker.messages import Setup
 from batchocr.worker.pool import WorkerPool
@@ -88,9 +88,9 @@ class Session:
         return self._engine
 
     def _make_engine(self) -> Engine:
+        device = backend.open_device(self.device)
         ops = backend.make_ops(self.backend, self.device, self.dtype)
         self._kernels = backend.kernels_in_use(ops)
-        device = backend.open_device(self.device)
         vision_ops = backend.vision_ops(ops, self.config.vit_dtype)
         model = load_model(self._folder, device=device, dtype=self.dtype, ops=ops, vision_ops=vision_ops)
         return Engine(model, self.limits)
@@ -108,6 +108,8 @@ class Session:
     def unload(self) -> None:
         """Release the engine and its memory."""
         self._engine = None
+        gc.collect()  # the engine's parts refer to each other
+        backend.release_memory(self.device)
 
     def settings(self) -> dict[str, Setting]:
         """The settings in use, for the report."""
@@ -192,10 +194,10 @@ class Pass:
         self._stop = stop
         self._started_s = started_s
         self._work_started_s: float | None = None
-        self._peak_worker_bytes: int | None = None
+        self._work_ended_s: float | None = None
+        self._pool: WorkerPool | None = None
         self._closing = ExitStack()
         self._engine_meter = Meter()
-        self.limit = config.limit
         self.meter = Meter()
         self.ledger = Ledger(documents=len(documents))
         self.intake = Intake(
@@ -214,7 +216,6 @@ class Pass:
         with ExitStack() as undo:
             # The workers start up while the weights are being read.
             self._pool = undo.enter_context(WorkerPool(self._session.workers, setup))
-            undo.callback(self._measure_workers)
             engine = undo.enter_context(self._session.lend_engine())
             self._engine = EngineThread(engine, self._engine_meter, self._pool.wake)
             undo.callback(self._close_engine)
@@ -230,15 +231,23 @@ class Pass:
 
     def close(self) -> None:
         """End the engine's thread and the workers, whatever they are doing."""
+        if self._work_ended_s is None:
+            self._work_ended_s = time.perf_counter()
+        self._stop.reading = False
         self._closing.close()
 
     def _close_engine(self) -> None:
-        """End the engine's thread; an engine whose step takes too long is abandoned."""
-        if not self._engine.close(patient=not self._stop.grace_is_over):
-            self._session.unload()
+        """End the engine's thread; an engine that is broken, or still at work for whatever reason, is abandoned."""
+        reusable = False
+        try:
+            reusable = self._engine.close(patient=not self._stop.grace_is_over)
+        finally:
+            if not reusable:
+                self._session.unload()
 
-    def results(self, tick: Callable[[], None]) -> Iterator[tuple[RowKey, Entry]]:
+    def results(self, tick: Callable[[], None]) -> Iterator[tuple[RowKey, PageResult]]:
         """Rows as they are finished; see Pipeline.results."""
+        assert self._pool is not None
         pipeline = Pipeline(
             self.intake,
             self._pool,
@@ -248,9 +257,9 @@ class Pass:
             page_timeout_s=self._session.config.page_timeout,
         )
         trimmed_s = time.monotonic()
-        for key, entry in pipeline.results(self._stop, tick):
-            yield key, entry
-            self.ledger.add_result(entry.result)
+        for key, result in pipeline.results(self._stop, tick):
+            yield key, result
+            self.ledger.add_result(result)
             if time.monotonic() - trimmed_s > _TRIM_INTERVAL_S:
                 return_freed_memory()
                 trimmed_s = time.monotonic()
@@ -260,11 +269,6 @@ class Pass:
         """Whether every row was read; a stop that came too late to leave any out does not count."""
         return self.intake.exhausted
 
-    def _measure_workers(self) -> None:
-        """Record the workers' memory, which cannot be read once they have ended."""
-        peaks = [peak for worker in self._pool.workers if (peak := peak_resident_bytes(worker.pid)) is not None]
-        self._peak_worker_bytes = max(peaks, default=None)
-
     def _exit_reason(self, error: str | None) -> ExitReason:
         if error is not None:
             return "failed"
@@ -272,14 +276,15 @@ class Pass:
             return "finished"
         return "interrupted" if self._stop.reason == "interrupted" else "stopped"
 
-    def report(self, error: str | None = None) -> Report:
-        """The throughput report of what was read. Ends the pass: until then, the engine's counts belong to its thread.
+    def report(self, *, table_s: float = 0.0, error: str | None = None) -> Report:
+        """The throughput report of what was read, once the pass has been closed: until then, the engine's counts belong
+        to its thread.
 
-        error: what ended the run, even before there was a worker; None if nothing went wrong.
+        table_s: how long it took to build the table. error: what ended the run, even before there was a worker; None if
+        nothing went wrong.
         """
-        ended_s = time.perf_counter()
-        work_started_s = ended_s if self._work_started_s is None else self._work_started_s
-        self.close()
+        ended_s = self._work_ended_s or time.perf_counter()
+        work_started_s = self._work_started_s or ended_s
         self.meter.absorb(self._engine_meter)
         return make_report(
             self.ledger,
@@ -289,10 +294,11 @@ class Pass:
                 error=error,
                 start_up_s=work_started_s - self._started_s,
                 work_s=ended_s - work_started_s,
+                table_s=table_s,
                 workers=self._session.workers,
                 settings=self._session.settings(),
                 peak_main_bytes=peak_resident_bytes(),
-                peak_worker_bytes=self._peak_worker_bytes,
+                peak_worker_bytes=self._pool.peak_worker_bytes if self._pool else None,
                 device_flop_per_s=backend.peak_flop_per_s(self._session.device, self._session.dtype),
                 peak_device_bytes=backend.peak_device_bytes(self._session.device) or None,
             ),

@@ -30,7 +30,7 @@ class StopSwitch:
     """Says whether, and why, no more pages should be begun. Once set it stays set.
 
     stop_after_s: seconds from now after which it sets itself. reading: whether there may be pages in flight; before
-    that, a stop has nothing to wait for.
+    and after that, a stop has nothing to wait for.
     """
 
     def __init__(self, stop_after_s: float | None = None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
@@ -15,6 +16,7 @@ from batchocr.data import Document, ErrorKind, PageResult, Status
 from batchocr.errors import OutputError, OutputMismatchError, PageError
 from batchocr.input.page_spec import parse_page_spec
 from batchocr.input.render import fingerprint
+from batchocr.output.files import files_of, without_files
 from batchocr.output.schema import RunFacts, storable_text
 from batchocr.output.table import table_for
 from batchocr.worker.messages import Failed, OpenDocument, Opened, Setup
@@ -83,7 +85,7 @@ class Verifier:
             for row in table_for(out).read_rows(out):
                 yield from self._take(row)
         with closing(_PageCounter(self._config)) as counter:
-            for document in documents:
+            for document in without_files(documents, [file for out in self._outs for file in files_of(out)]):
                 source = storable_text(document.source)
                 rows = self._rows.pop(source, None)
                 if rows is None:
@@ -199,7 +201,7 @@ def _stale(source: str, rows: _Rows, doc_id: str | None, problem: str | None) ->
 
 def find_tables(pattern: str) -> list[Path]:
     """The tables that a path or glob names, in order. Raises OutputError if there is none."""
-    paths = [Path(pattern)] if Path(pattern).exists() else [Path(name) for name in sorted(glob.glob(pattern))]
+    paths = [Path(pattern)] if os.path.exists(pattern) else [Path(name) for name in sorted(glob.glob(pattern))]
     if not paths:
         raise OutputError(f"there is no table {pattern}: was the run finished? `batchocr run` builds it at its end")
     return paths

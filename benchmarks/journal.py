@@ -22,11 +22,11 @@ from pydantic import TypeAdapter
 from batchocr.data import Block, Document, PageResult
 from batchocr.intake import Intake
 from batchocr.job import rows_in_order
-from batchocr.machine import return_freed_memory
+from batchocr.machine import peak_resident_bytes, return_freed_memory
 from batchocr.output import parquet
-from batchocr.output.journal import Entry, Journal, journal_path
+from batchocr.output.files import journal_path
+from batchocr.output.journal import Entry, Journal
 from batchocr.output.schema import RunFacts, facts_to_json
-from batchocr.report import peak_resident_bytes
 from benchmarks.record import Record, benchmark_parser
 
 BLOCKS = 14

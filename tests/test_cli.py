@@ -157,6 +157,17 @@ def test_a_signal_ends_the_run_in_good_order_and_says_how_to_go_on(number: signa
     assert "run the same command again to continue" in stderr
 
 
+@pytest.mark.parametrize("flag", ["--overwrite", "--no-resume"])
+def test_a_run_that_would_start_over_says_how_to_go_on_instead(flag: str) -> None:
+    process = start("return wait_for_stop(stop)", *RUN, flag)
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.send_signal(signal.SIGTERM)
+    exit_code, stderr = ended(process)
+    assert exit_code == 75
+    assert f"run the same command again, without {flag}, to continue" in stderr
+
+
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 75)], ids=lambda value: str(value))
 def test_a_signal_before_the_first_page_ends_the_run_at_once(number: signal.Signals, code: int) -> None:
     body = "try: print('listing', flush=True); sys.stdin.read()\n    finally: print('put in order', flush=True)"
@@ -169,7 +180,7 @@ def test_a_signal_before_the_first_page_ends_the_run_at_once(number: signal.Sign
     assert exit_code == code
     said = json.loads(stderr)
     assert (said["event"], said["exit_code"]) == ("run_stopped", code)
-    assert "before the first page: run the same command again to start it" in said["message"]
+    assert "with no page in flight: run the same command again to continue" in said["message"]
 
 
 def test_a_second_interrupt_ends_the_run_at_once() -> None:

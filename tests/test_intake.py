@@ -364,3 +364,13 @@ def test_a_document_that_cannot_be_opened_is_known_by_its_size_and_time(tmp_path
     assert next_to_open(intake) == 0
     intake.not_opened(0, "crashed", "took its worker down")
     assert {"size": intake.states[0].size, "mtime_ns": intake.states[0].mtime_ns} == as_it_was(tmp_path)
+
+
+def test_the_rows_known_so_far_are_those_of_every_document_that_was_opened() -> None:
+    intake = make_intake(documents("a", "b", "c"), limit=4)
+    for expected in range(3):
+        assert next_to_open(intake) == expected
+    for index in (2, 0):
+        intake.opened(index, page_count=3, doc_id="0", size=1, mtime_ns=1)
+    assert list(intake.known_rows()) == [RowKey(0, 0), RowKey(0, 1), RowKey(0, 2), RowKey(2, 0)]
+    assert (intake.num_planned, intake.all_planned) == (4, False)

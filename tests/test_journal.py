@@ -16,7 +16,8 @@ import pytest
 from batchocr.data import Block, PageResult
 from batchocr.errors import OutputError, OutputMismatchError
 from batchocr.output import jsonl, parquet
-from batchocr.output.journal import Entry, Journal, journal_path
+from batchocr.output.files import journal_path
+from batchocr.output.journal import Entry, Journal
 from batchocr.output.schema import SCHEMA_VERSION, RunFacts
 
 FACTS = RunFacts(

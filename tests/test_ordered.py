@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from batchocr.data import Document, PageResult
 from batchocr.intake import Intake, RowKey
 from batchocr.ordered import _in_order
-from batchocr.output.journal import Entry
 
 NUM_PAGES = 20
 MAX_UNRELEASED = 6
@@ -20,11 +19,11 @@ def make_intake() -> Intake:
     return intake
 
 
-def finished(key: RowKey) -> tuple[RowKey, Entry]:
-    return key, Entry(PageResult("a.pdf", key.page_index, "ok"), None, None)
+def finished(key: RowKey) -> tuple[RowKey, PageResult]:
+    return key, PageResult("a.pdf", key.page_index, "ok")
 
 
-def slow_at_the_first(intake: Intake, num_waiting: list[int]) -> Iterator[tuple[RowKey, Entry]]:
+def slow_at_the_first(intake: Intake, num_waiting: list[int]) -> Iterator[tuple[RowKey, PageResult]]:
     """Finish the first page only when no other page may be begun; then do the same with the remaining pages."""
     while (first := intake.next_row()) is not None:
         num_waiting.append(0)

@@ -11,8 +11,10 @@ import pytest
 
 from batchocr.data import PageResult
 from batchocr.errors import OutputError
+from batchocr.machine import peak_resident_bytes
 from batchocr.meter import STAGES, Ledger, Meter, Stage
-from batchocr.report import Circumstances, Report, make_report, peak_resident_bytes, require_writable, write_report
+from batchocr.output.atomic import require_writable
+from batchocr.report import Circumstances, Report, make_report, write_report
 
 OK = PageResult("a.pdf", 0, "ok", image_tokens=4000, output_tokens=1000)
 DEGRADED = PageResult("a.pdf", 1, "degraded", image_tokens=2000, output_tokens=3000)
@@ -147,7 +149,7 @@ def test_json_has_its_keys_and_the_rate_at_the_top(tmp_path: Path) -> None:
     assert next(iter(report)) == "pages_per_second"
     assert set(report) == {
         *("pages_per_second", "image_tokens_per_second", "output_tokens_per_second", "pages_read", "documents"),
-        *("items", "errors", "wall_seconds", "start_up_seconds", "work_seconds", "per_page", "stages"),
+        *("items", "errors", "wall_seconds", "start_up_seconds", "work_seconds", "table_seconds", "per_page", "stages"),
         *("embedding_queue", "device", "host_memory", "workers", "settings", "exit_reason", "complete"),
         *("ledger_adds_up", "bottleneck", "error", "documents_not_opened"),
     }
@@ -218,15 +220,15 @@ def test_errors_of_items_that_earlier_runs_gave_up_count_beside_those_of_this() 
     ("report", "part", "advice"),
     [
         (busy({"vit": 8.0, "decode": 2.0}, fill=0.97), "vit", "--vit-batch-size"),
-        (busy({"vit": 8.0, "decode": 2.0}, fill=0.6), "vit", "hardware"),
+        (busy({"vit": 8.0, "decode": 2.0}, fill=0.6), "vit", "--pages-in-flight"),
         (busy({"vit": 2.0, "prefill": 5.0}, fill=1.0), "prefill", "--prefill-max-tokens"),
         (busy({"vit": 2.0, "decode": 7.0}, fill=0.95), "decode", "--llm-batch-size"),
         (busy({"vit": 2.0, "decode": 7.0}, fill=0.2), "decode", "--pages-in-flight"),
-        (busy({"vit": 2.0, "decode": 7.0}, fill=0.7), "decode", "hardware"),
+        (busy({"vit": 2.0, "decode": 7.0}, fill=0.7), "decode", "--pages-in-flight"),
         (busy({"preprocess": 9.0}, fill=0.99), "preprocess", "hardware"),
         (busy({"render": 34.0, "post-process": 4.0, "vit": 4.0}, starved_s=5.0), "render", "--workers"),
         (busy({"render": 9.0, "post-process": 28.0, "vit": 4.0}, starved_s=5.0), "post-process", "--workers"),
-        (busy({"render": 38.0, "vit": 9.5}, starved_s=0.2), "vit", "hardware"),
+        (busy({"render": 38.0, "vit": 9.5}, starved_s=0.2), "vit", "--pages-in-flight"),
         (busy({"write": 8.0, "vit": 3.0}, starved_s=6.0), "write", "--out"),
         (busy({"render": 8.0, "vit": 3.0}, starved_s=6.0), "pages in flight", "--pages-in-flight"),
     ],
@@ -257,11 +259,13 @@ def test_peak_memory_of_a_process_is_known_while_it_lives() -> None:
         ("file/report.json", "is not an existing folder"),
         ("folder", "there is a folder of that name"),
         ("/proc/report.json", "/proc"),
+        ("pipe", "it is not an ordinary file"),
     ],
 )
 def test_a_place_where_no_report_can_be_written_is_refused(tmp_path: Path, name: str, said: str) -> None:
     (tmp_path / "file").touch()
     (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
     with pytest.raises(OutputError, match=said):
         require_writable(tmp_path / name)
 

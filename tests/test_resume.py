@@ -7,7 +7,8 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,8 +22,11 @@ import batchocr
 from batchocr import PageResult, Report
 from batchocr.api import run_with
 from batchocr.config import Config
-from batchocr.errors import OutputMismatchError
+from batchocr.errors import OutputMismatchError, UsageError
+from batchocr.output import parquet
+from batchocr.output.files import facts_path, report_path
 from batchocr.output.journal import Entry, Journal
+from batchocr.output.schema import RunFacts
 from batchocr.session import Session
 from batchocr.stop import StopSwitch
 
@@ -231,6 +235,61 @@ def test_pages_that_a_narrower_run_leaves_out_are_not_lost(job: Job, tmp_path: P
     again = batchocr.run([document], **options)
     assert (again.pages_read, again.items.already_done) == (0, 3)
     assert [row.page_index for row in read_rows(out)] == [0, 1, 2]
+
+
+def test_the_rows_of_a_document_that_is_gone_are_kept_and_those_of_an_older_version_are_not(
+    job: Job, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder, out = tmp_path / "documents", tmp_path / "table.parquet"
+    folder.mkdir()
+    draw_pdf(folder / "a.pdf", "One", "Two")
+    draw_pdf(folder / "b.pdf", "Three")
+    options = {"out": out, "model": job.model, "max_new_tokens": 16, **OPTIONS}
+    batchocr.run(folder, **options)
+    draw_pdf(folder / "a.pdf", "another")
+    batchocr.run(folder, **options)
+    assert not journal(out).exists()
+    (folder / "b.pdf").unlink()
+    draw_pdf(folder / "c.pdf", "Four")
+    batchocr.run(folder, **options)
+    assert [row.source for row in read_rows(out)] == ["a.pdf", "c.pdf"]
+    assert f"1 pages of earlier runs are not part of this input; they are kept in {journal(out)}" in caplog.text
+
+
+def test_a_run_does_not_read_its_own_output(job: Job, tmp_path: Path) -> None:
+    draw_pdf(tmp_path / "a.pdf", "One")
+    out = tmp_path / "table.jsonl"
+    options = {"out": out, "model": job.model, "max_new_tokens": 16, **OPTIONS}
+    for _ in range(2):
+        report = batchocr.run(tmp_path / "*", **options)
+        assert (report.documents, report.items.failed) == (1, 0)
+    assert set(tmp_path.iterdir()) == {tmp_path / "a.pdf", out, facts_path(out), report_path(out)}
+
+
+@pytest.mark.parametrize("suffix", ["", ".journal", ".meta.json"])
+def test_a_report_in_the_place_of_the_output_is_refused(job: Job, tmp_path: Path, suffix: str) -> None:
+    out = tmp_path / "table.jsonl"
+    with pytest.raises(UsageError, match="where the run's own output goes"):
+        job.run(out, report=f"{tmp_path}/../{tmp_path.name}/table.jsonl{suffix}")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_table_is_built_when_the_work_is_over(job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    num_workers = []
+    write = parquet.write
+
+    def slowly(path: Path, rows: Iterable[PageResult], facts: RunFacts) -> None:
+        num_workers.append(len(workers_of(psutil.Process())))
+        time.sleep(1)
+        write(path, rows, facts)
+
+    monkeypatch.setattr(parquet, "write", slowly)
+    report = job.run(tmp_path / "table.parquet", limit=1)
+    assert num_workers == [0]
+    assert report.table_seconds > 1
+    assert report.wall_seconds == report.start_up_seconds + report.work_seconds + report.table_seconds
+    assert report.stages["write"].busy_seconds < report.work_seconds
+    assert "table 1." in report.to_table().splitlines()[0]
 
 
 def break_down(*_: object, **__: object) -> None:

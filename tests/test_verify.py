@@ -219,6 +219,21 @@ def test_a_named_file_that_is_not_there_has_a_row_whatever_pages_were_asked_for(
     assert f"missing   {gone}: has no row" in lines
 
 
+def test_a_table_that_cannot_be_read_is_an_error_that_says_so(tmp_path: Path, documents: Path) -> None:
+    (tmp_path / "table.parquet").mkdir()
+    (tmp_path / "table.jsonl").mkdir()
+    write(tmp_path / "lines.jsonl", ROWS)
+    (tmp_path / "lines.jsonl").unlink()
+    (tmp_path / "lines.jsonl").mkdir()
+    for name in ("table.parquet", "table.jsonl", "lines.jsonl"):
+        assert verify(tmp_path / name, documents)[0] == 6
+
+
+def test_the_table_itself_is_no_part_of_the_input(tmp_path: Path, documents: Path) -> None:
+    out = write(documents / "table.jsonl", [replace(row, source=f"{documents}/{row.source}") for row in ROWS])
+    assert verify(out, f"{documents}/*", "--max-page-error-rate", "1")[0] == 0
+
+
 def test_a_table_that_is_not_there_is_an_error_that_says_so(tmp_path: Path, documents: Path) -> None:
     assert verify(tmp_path / "none.parquet", documents)[0] == 6
 

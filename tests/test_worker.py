@@ -237,6 +237,15 @@ def test_waking_one_that_is_closed_does_nothing(pool: WorkerPool) -> None:
     pool.wake()
 
 
+def test_the_memory_of_the_largest_worker_is_known_once_they_have_ended(tmp_path: Path) -> None:
+    document = draw_page(tmp_path / "a.png", "read")
+    with WorkerPool(2, SETUP, worker_entry.COMMAND) as pool:
+        pool.workers[0].send(OpenDocument(1, document))
+        run_until(pool, outcomes(1))
+        assert pool.peak_worker_bytes is None
+    assert pool.peak_worker_bytes is not None and 10e6 < pool.peak_worker_bytes < 10e9
+
+
 def test_workers_that_cannot_start_end_the_run_with_their_reason() -> None:
     command = (sys.executable, "-c", "import no_such_module")
     with WorkerPool(1, SETUP, command) as pool, pytest.raises(BatchOcrError, match="no_such_module"):

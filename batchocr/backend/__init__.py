@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import torch
 
 from batchocr.backend.base import Ops
@@ -109,6 +111,13 @@ def memory_bytes(device: torch.device) -> int:
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
     return usable_memory_bytes()
+
+
+def release_memory(device: torch.device) -> None:
+    """Give the memory of tensors that are gone back to the GPU's driver, so that `memory_bytes` counts it as free."""
+    if device.type == "cuda":
+        with suppress(RuntimeError):  # a GPU that a kernel broke refuses everything
+            torch.cuda.empty_cache()
 
 
 def peak_device_bytes(device: torch.device) -> int:

@@ -155,7 +155,7 @@ class DecodeStage:
         tokens, logprobs = self._sampler.sample(logits, index, _hints(batch))
         self._rows.begin(batch, index, tokens)
         mean_tokens = len(x) / len(batch)
-        limit = max(len(batch), min(self._batch_size, self.scheduler.prefill_max_tokens / mean_tokens))
+        limit = max(len(batch), min(self._batch_size, self.scheduler.prefill_max_tokens // mean_tokens))
         flop = prefill_flop(self._model.architecture.language, segments.lengths)
         return self._launch(_Work("prefill", batch, limit, flop, begun), tokens, logprobs)
 

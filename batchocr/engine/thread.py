@@ -93,8 +93,8 @@ class EngineThread:
     def close(self, *, patient: bool = True) -> bool:
         """End the thread after the current step and drop all unfinished requests.
 
-        Returns False if that step hangs or, unless `patient`, takes over ten seconds: the thread is then left behind
-        and the engine must not be used again. A broken engine is not cleared: its device may refuse everything.
+        Returns whether the engine may be used again: not if it broke, or if that step hangs or, unless `patient`, takes
+        over ten seconds; the thread is then left behind.
         """
         self._submitted.put(None)
         _quick_switching.end()
@@ -103,8 +103,9 @@ class EngineThread:
             self._thread.join(0.5)
         if self._thread.is_alive():
             return False
-        if self._error is None:
-            self._engine.clear()
+        if self._error is not None:
+            return False
+        self._engine.clear()
         return True
 
     @property

@@ -128,9 +128,9 @@ class VisionStage:
         meter.add_flop(vision_flop(self._model.architecture.vision, patches))
 
     def _fillable(self, batch: list[Sequence]) -> float:
-        """How many images of this mean size a batch could have held under the tighter of the two limits."""
+        """How many images of this mean size a batch could have held, in full, under the tighter of the two limits."""
         mean_patches = sum(sequence.num_patches for sequence in batch) / len(batch)
-        return max(len(batch), min(self._batch_size, self._max_patches / mean_patches))
+        return max(len(batch), min(self._batch_size, self._max_patches // mean_patches))
 
     def _next_batch(self) -> list[Sequence]:
         batch: list[Sequence] = []

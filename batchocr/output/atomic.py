@@ -1,9 +1,10 @@
-"""Files that exist whole or not at all, and what to say when one cannot be written."""
+"""Files that exist whole or not at all, and what to say when one cannot be written or read."""
 
 from __future__ import annotations
 
 import errno
 import os
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -32,6 +33,20 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
             temporary.unlink(missing_ok=True)
 
 
+def require_writable(path: Path) -> None:
+    """Check before hours of work that a file can be put there, in place of an ordinary one at most.
+
+    Raises OutputError.
+    """
+    if path.exists() and not path.is_dir() and not path.is_file():
+        raise OutputError(f"cannot write {path}: it is not an ordinary file; choose another place")
+    with writing(path):
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
+
+
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
     """Turn an OSError inside the block into an OutputError that says why `path` cannot be written."""
@@ -39,6 +54,15 @@ def writing(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise OutputError(f"cannot write {path}: {_reason(path, error)}") from error
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Turn an OSError inside the block into an OutputError that says why `path` cannot be read."""
+    try:
+        yield
+    except OSError as error:
+        raise OutputError(f"cannot read {path}: {error.strerror or error}") from error
 
 
 def _reason(path: Path, error: OSError) -> str:

@@ -34,10 +34,6 @@ class RowIndex:
     def __init__(self) -> None:
         self._rows: dict[str, list[IndexedRow]] = {}
 
-    def count_read(self) -> int:
-        """How many pages were read, in full or in part."""
-        return sum(row.status in ("ok", "degraded") for rows in self._rows.values() for row in rows)
-
     def sources(self) -> Collection[str]:
         """Every document that has rows."""
         return self._rows.keys()

@@ -23,6 +23,7 @@ from pydantic import TypeAdapter, ValidationError
 from batchocr.data import PageResult, Status
 from batchocr.errors import OutputError, OutputMismatchError
 from batchocr.output.atomic import atomic_file, writing
+from batchocr.output.files import journal_path
 from batchocr.output.index import IndexedRow, RowIndex
 from batchocr.output.locked_file import lies_at, open_locked
 from batchocr.output.schema import (
@@ -74,16 +75,11 @@ _ENTRY = TypeAdapter(Entry)
 _ENTRY_STATE = TypeAdapter(_EntryState)
 
 
-def journal_path(out: Path) -> Path:
-    """The path of the journal of the table at `out`."""
-    return out.with_name(out.name + ".journal")
-
-
 class Journal:
     """A run's journal, open and locked against a second run. Belongs to one thread."""
 
     def __init__(self, path: Path, file: FileIO) -> None:
-        self._path = path
+        self.path = path
         self._file = file
         self._index = RowIndex()
         self._end = 0
@@ -124,7 +120,7 @@ class Journal:
         that fails leaves the journal as it was."""
         entry = replace(entry, result=storable(entry.result))
         line = _to_line(entry)
-        with writing(self._path):
+        with writing(self.path):
             try:
                 _write_whole(self._file, line)
             except OSError:
@@ -141,10 +137,6 @@ class Journal:
         """What is known about a document's rows, by page; the document as a whole (page_index None) comes first."""
         return self._index.rows(storable_text(source))
 
-    def count_read(self) -> int:
-        """How many of its pages were read."""
-        return self._index.count_read()
-
     def sources(self) -> Collection[str]:
         """Every document that has rows."""
         return self._index.sources()
@@ -158,12 +150,12 @@ class Journal:
         row = self.find(source, page_index)
         if row is None:
             raise KeyError((source, page_index))
-        with writing(self._path):
+        with writing(self.path):
             line = os.pread(self._file.fileno(), row.length, row.offset)
         try:
             return _ENTRY.validate_json(line).result
         except ValidationError as error:
-            raise _damaged(self._path, f"at byte {row.offset}") from error
+            raise _damaged(self.path, f"at byte {row.offset}") from error
 
     def keep(self) -> None:
         """Do not delete the file on closing: it holds rows that are no longer in any table."""
@@ -171,7 +163,7 @@ class Journal:
 
     def remove(self) -> None:
         """Delete the journal: the run is complete and its table in place."""
-        with writing(self._path):
+        with writing(self.path):
             self._unlink()
             self._file.close()
 
@@ -180,7 +172,7 @@ class Journal:
         rows are in the table."""
         if self._file.closed:
             return
-        with writing(self._path), self._file:
+        with writing(self.path), self._file:
             self._sync()
             if self._says_nothing_new or os.fstat(self._file.fileno()).st_size == 0:
                 self._unlink()
@@ -195,8 +187,8 @@ class Journal:
 
     def _unlink(self) -> None:
         """Delete the file, unless another one has taken its name."""
-        if lies_at(self._path, self._file):
-            self._path.unlink(missing_ok=True)
+        if lies_at(self.path, self._file):
+            self.path.unlink(missing_ok=True)
 
     def _read_header(self) -> RunFacts | None:
         """The facts in the first line; None if the journal is empty or was torn before that line was whole."""
@@ -205,16 +197,16 @@ class Journal:
             line = lines.readline(_MAX_HEADER_BYTES)
         facts = facts_from_json(line) if line.endswith(b"\n") else None
         if facts is None and not _is_torn_header(line):
-            raise OutputMismatchError(f"{self._path} is not a journal of batchocr: choose another --out")
+            raise OutputMismatchError(f"{self.path} is not a journal of batchocr: choose another --out")
         return facts
 
     def _begin(self, facts: RunFacts, rows: Iterable[PageResult]) -> None:
         """Replace the journal with one that holds these rows, whole or not at all."""
-        with atomic_file(self._path) as fresh:
+        with atomic_file(self.path) as fresh:
             fresh.write(facts_to_json(facts) + b"\n")
             fresh.writelines(_to_line(Entry(storable(result), size=None, mtime_ns=None)) for result in rows)
         self._file.close()
-        self._file = open_locked(self._path)
+        self._file = open_locked(self.path)
         self._says_nothing_new = True
 
     def _load(self) -> None:
@@ -233,7 +225,7 @@ class Journal:
         try:
             return _ENTRY_STATE.validate_json(line)
         except ValidationError as error:
-            raise _damaged(self._path, f"in line {number}") from error
+            raise _damaged(self.path, f"in line {number}") from error
 
     def _put(self, entry: Entry | _EntryState, offset: int, length: int) -> None:
         result = entry.result
@@ -252,9 +244,9 @@ class Journal:
 
     def _require_in_place(self) -> None:
         """Raise OutputError if the file is no longer at its path, where it would be found."""
-        if not lies_at(self._path, self._file):
+        if not lies_at(self.path, self._file):
             raise OutputError(
-                f"{self._path} was removed or replaced while the run was writing it; run again to start over"
+                f"{self.path} was removed or replaced while the run was writing it; run again to start over"
             )
 
     def _sync(self) -> None:

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from batchocr.data import PageResult
 from batchocr.errors import OutputError
-from batchocr.output.atomic import atomic_file
+from batchocr.output.atomic import atomic_file, reading
 from batchocr.output.schema import PAGE_SCHEMA, RunFacts, decode_facts, encode_facts, from_row, to_row
 
 ROW_GROUP_PAGES = 256
@@ -27,8 +27,8 @@ def write(path: Path, rows: Iterable[PageResult], facts: RunFacts) -> None:
 
 
 def read_facts(path: Path) -> RunFacts | None:
-    """The facts of the run that wrote the file; None if it is not a table of ours."""
-    with open(path, "rb") as file:
+    """The facts of the run that wrote the file; None if it is not a table of ours. Raises OutputError."""
+    with reading(path), open(path, "rb") as file:
         try:
             metadata = pq.read_schema(file).metadata or {}
         except (pa.ArrowException, OSError):
@@ -37,13 +37,14 @@ def read_facts(path: Path) -> RunFacts | None:
 
 
 def read_rows(path: Path) -> Iterator[PageResult]:
-    """Yield the rows of a table of ours, in order. Raises OutputError if the file is damaged."""
-    try:
-        with pq.ParquetFile(path) as file:
-            for batch in file.iter_batches(batch_size=ROW_GROUP_PAGES):
-                yield from map(from_row, batch.to_pylist())
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise OutputError(f"cannot read {path}: {error}; it is damaged, start over with --overwrite") from error
+    """Yield the rows of a table of ours, in order. Raises OutputError if it cannot be read or is damaged."""
+    with reading(path), open(path, "rb") as file:
+        try:
+            with pq.ParquetFile(file) as table:
+                for batch in table.iter_batches(batch_size=ROW_GROUP_PAGES):
+                    yield from map(from_row, batch.to_pylist())
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise OutputError(f"cannot read {path}: {error}; it is damaged, start over with --overwrite") from error
 
 
 def _text(data: bytes) -> str:

@@ -14,6 +14,7 @@ from typing import Literal, TypeAlias
 
 from batchocr.data import Request
 from batchocr.errors import BatchOcrError
+from batchocr.machine import peak_resident_bytes
 from batchocr.worker.channel import ChannelError, run_end
 from batchocr.worker.child import WORKER_COMMAND, Child
 from batchocr.worker.messages import (
@@ -184,12 +185,14 @@ class WorkerPool:
     """A constant number of workers. Belongs to one thread, except for `wake`.
 
     The run's loop: `wait` for what they say, `replace_lost`, `renew_worn`, give them work with `Worker.send`. workers:
-    those to give new work to. Others may still be finishing what they hold.
+    those to give new work to. Others may still be finishing what they hold. peak_worker_bytes: the most memory that any
+    of those that have ended held, as far as is known.
     """
 
     def __init__(self, count: int, setup: Setup, command: Sequence[str] = WORKER_COMMAND) -> None:
         """Start them. Raises BatchOcrError."""
         self.workers: list[Worker] = []
+        self.peak_worker_bytes: int | None = None
         self._setup = setup
         self._command = command
         self._num_stillborn = 0
@@ -243,7 +246,7 @@ class WorkerPool:
         workers = self.workers + self._retired
         losses = [loss for worker in workers if (loss := worker.loss(timeout_s)) is not None]
         for loss in losses:
-            loss.worker.close()
+            self._end(loss.worker)
             if loss.worker in self._retired:
                 self._retired.remove(loss.worker)
                 continue
@@ -259,7 +262,7 @@ class WorkerPool:
         One at a time: they wear out together, and each replacement has to start up. Raises BatchOcrError.
         """
         for worker in [worker for worker in self._retired if not worker.task_ids]:
-            worker.close()
+            self._end(worker)
             self._retired.remove(worker)
         worn = next((worker for worker in self.workers if worker.num_pages >= MAX_PAGES), None)
         if worn is not None and not self._retired:
@@ -277,9 +280,16 @@ class WorkerPool:
     def close(self) -> None:
         """End all workers, whatever they are doing."""
         for worker in self.workers + self._retired:
-            worker.close()
+            self._end(worker)
         self._woken.close()
         self._waker.close()
+
+    def _end(self, worker: Worker) -> None:
+        """End a worker, and note its memory, which cannot be read afterwards, nor if it died by itself."""
+        peak_bytes = peak_resident_bytes(worker.pid)
+        if peak_bytes is not None:
+            self.peak_worker_bytes = max(peak_bytes, self.peak_worker_bytes or 0)
+        worker.close()
 
     def _start_worker(self) -> Worker:
         try:

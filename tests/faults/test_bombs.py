@@ -230,7 +230,7 @@ def test_a_large_image_is_in_memory_once_while_it_is_reduced(tmp_path: Path) -> 
     script = (
         "import sys\n"
         "from batchocr.input.render import open_document\n"
-        "from batchocr.report import peak_resident_bytes\n"
+        "from batchocr.machine import peak_resident_bytes\n"
         "document = open_document(sys.argv[1], password=None, dpi=200)\n"
         "before = peak_resident_bytes()\n"
         "document.render(0)\n"

@@ -100,8 +100,8 @@ def read(
             pages_in_flight=pages_in_flight,
             page_timeout_s=page_timeout_s,
         )
-        for _, entry in pipeline.results(StopSwitch(), lambda: None):
-            rows.append(entry.result)
+        for _, row in pipeline.results(StopSwitch(), lambda: None):
+            rows.append(row)
             on_row(running)
     by_key = {(row.source, row.page_index): row for row in rows}
     assert len(by_key) == len(rows), "a page has two rows"
