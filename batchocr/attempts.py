@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from typing import Final
 
-from batchocr.data import ErrorKind
+from batchocr.data import ErrorKind, Failure
 from batchocr.intake import RowKey
 
 _MAX_FAILURES: Final = 2
@@ -17,14 +16,6 @@ _MAX_FATAL_PAGES: Final = 3
 """Pages of one document in a row, each of which cost its workers until it ran out of attempts."""
 
 
-@dataclass(frozen=True, slots=True)
-class GivenUp:
-    """Why the remaining pages of a document are not tried."""
-
-    error_kind: ErrorKind
-    error_message: str
-
-
 class Attempts:
     """The attempts so far at the rows that have not ended yet, and what they mean for their documents."""
 
@@ -33,7 +24,7 @@ class Attempts:
         self._failures: Counter[RowKey] = Counter()
         self._losses: Counter[RowKey] = Counter()
         self._fatal_pages: Counter[int] = Counter()
-        self._given_up: dict[int, GivenUp] = {}
+        self._given_up: dict[int, Failure] = {}
 
     def begin(self, key: RowKey) -> None:
         """Count an attempt at the row, the first or a later one."""
@@ -45,7 +36,7 @@ class Attempts:
         if to_blame:
             self._failures[key] += 1
 
-    def is_suspect(self, key: RowKey) -> bool:
+    def has_cost_a_worker(self, key: RowKey) -> bool:
         """Whether the row is beyond doubt to blame for a lost worker."""
         return self._failures[key] > 0
 
@@ -53,14 +44,14 @@ class Attempts:
         """Whether the row must not be begun again."""
         return self._failures[key] >= _MAX_FAILURES or self._losses[key] >= _MAX_LOSSES
 
-    def is_suspected(self, document: int) -> bool:
+    def must_go_alone(self, document: int) -> bool:
         """Whether a row of the document that has cost a worker is yet to end, or the last one to end failed that way.
 
         If so, its pages should be begun one at a time: each may cost the others the work done on them.
         """
         return document in self._fatal_pages or any(key.document == document for key in self._failures)
 
-    def given_up(self, document: int) -> GivenUp | None:
+    def given_up(self, document: int) -> Failure | None:
         """Why no more pages of the document are begun; None if it has not been given up."""
         return self._given_up.get(document)
 
@@ -82,4 +73,4 @@ class Attempts:
 
     def _give_up(self, document: int, error_kind: ErrorKind) -> None:
         reason = f"{_MAX_FATAL_PAGES} pages of this document in a row cost their workers ({error_kind})"
-        self._given_up[document] = GivenUp(error_kind, f"not tried: {reason}; see their rows")
+        self._given_up[document] = Failure(error_kind, f"not tried: {reason}; see their rows")

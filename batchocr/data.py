@@ -30,6 +30,14 @@ ErrorKind = Literal[
 
 
 @dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a page, or a document as a whole, cannot be read."""
+
+    kind: ErrorKind
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class Document:
     """A file of the input, or something in the input that should have been one.
 

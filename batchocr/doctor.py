@@ -153,4 +153,4 @@ def _workers(config: Config) -> Finding:
                         return Finding("workers", f"one was started and failed: {message.error_message}", False)
     except BatchOcrError as error:
         return Finding("workers", str(error), False)
-    return Finding("workers", " ".join(f"one was started and failed: {lost[0].error_message}".split()), False)
+    return Finding("workers", " ".join(f"one was started and failed: {lost[0].failure.message}".split()), False)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Protocol
 
-from batchocr.data import Document, ErrorKind
+from batchocr.data import Document, Failure
 from batchocr.input.page_spec import PageSpec
 from batchocr.output.index import IndexedRow
 
@@ -46,7 +46,7 @@ class DocumentState:
     doc_id: str | None = None
     size: int | None = None
     mtime_ns: int | None = None
-    problem: tuple[ErrorKind, str] | None = None
+    problem: Failure | None = None
     rows: Sequence[int | None] | None = None
     done: frozenset[int | None] = frozenset()
 
@@ -158,7 +158,7 @@ class Intake:
         self._num_opened += 1
         document = self.documents[index]
         if document.error_kind is not None:
-            self.not_opened(index, document.error_kind, document.error_message or "")
+            self.cannot_open(index, Failure(document.error_kind, document.error_message or ""))
             return None
         return None if self._unchanged(index) else index
 
@@ -168,10 +168,10 @@ class Intake:
         state.size, state.mtime_ns = size, mtime_ns
         self._plan(index, page_count, doc_id, self._settled(index))
 
-    def not_opened(self, index: int, kind: ErrorKind, message: str, doc_id: str | None = None) -> None:
+    def cannot_open(self, index: int, problem: Failure, doc_id: str | None = None) -> None:
         """Record that a document cannot be opened: it gets one failed row for the whole."""
         state = self.states[index]
-        state.problem = (kind, message)
+        state.problem = problem
         self._plan(index, None, doc_id, self._settled(index) if doc_id is not None else [])
 
     def next_row(self, must_wait: Callable[[RowKey], bool] = lambda key: False) -> RowKey | None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from weakref import WeakKeyDictionary
 
 from batchocr.attempts import Attempts
-from batchocr.data import Completion, ErrorKind, PageResult
+from batchocr.data import Completion, Failure, PageResult
 from batchocr.engine.thread import EngineThread
 from batchocr.events import event
 from batchocr.intake import Intake, RowKey
@@ -124,7 +124,7 @@ class Pipeline:
         if key.page_index is None:
             self._finish_document(key)
         elif (given_up := self._attempts.given_up(key.document)) is not None:
-            self._fail(key, given_up.error_kind, given_up.error_message)
+            self._fail(key, given_up)
         else:
             self._begin_task(key)
         return True
@@ -141,7 +141,7 @@ class Pipeline:
     def _must_wait(self, key: RowKey) -> bool:
         """Pages of a document that may cost their worker are read one at a time; other rows overtake them."""
         in_hand = (task.key.document for task in self._tasks.values())
-        return self._attempts.is_suspected(key.document) and key.document in in_hand
+        return self._attempts.must_go_alone(key.document) and key.document in in_hand
 
     def _begin_task(self, key: RowKey) -> None:
         """Give a worker the task."""
@@ -162,7 +162,7 @@ class Pipeline:
 
         A row that has cost a worker goes to the freshest worker among those with the smallest backlog.
         """
-        if self._attempts.is_suspect(key):
+        if self._attempts.has_cost_a_worker(key):
             return min(self._pool.workers, key=lambda worker: (worker.backlog, worker.num_pages))
 
         def cost(worker: Worker) -> tuple[int, int]:
@@ -197,7 +197,7 @@ class Pipeline:
                 self._try_afresh(message)
             case Failed():
                 key = self._end_task(message.task_id).key
-                self._fail(key, message.error_kind, message.error_message, message.doc_id)
+                self._fail(key, Failure(message.error_kind, message.error_message), message.doc_id)
 
     def _ask(self, message: Asked) -> None:
         self._tasks[message.task_id].answers = [None] * len(message.requests)
@@ -221,17 +221,19 @@ class Pipeline:
         """Begin a lost worker's tasks again. The one it was working on is begun only once more, or a few times if the
         worker was killed; if it was working on none, all are begun a few times. Tasks that merely waited, and those of
         a worker killed before it had said a word, are always begun again."""
+        if loss.doing is not None:
+            self._meter.add(loss.doing.activity, loss.busy_s, items=0)
         untouched = loss.killed and not loss.worker.has_spoken
         # give_back puts each row in front of the others: starting with the last keeps their order.
         for task_id in sorted(loss.task_ids, reverse=True):
             key = self._end_task(task_id).key
             if not untouched and (loss.doing is None or loss.doing.task_id == task_id):
                 self._attempts.add_loss(key, to_blame=loss.doing is not None and not loss.killed)
-            self._begin_again(key, loss.error_kind, loss.error_message, None)
+            self._begin_again(key, loss.failure, None)
         logger.warning(
             "a worker was lost, and replaced: %s",
-            loss.error_message,
-            extra=event("worker_lost", error_kind=loss.error_kind, error_message=loss.error_message),
+            loss.failure.message,
+            extra=event("worker_lost", error_kind=loss.failure.kind, error_message=loss.failure.message),
         )
 
     def _try_afresh(self, failed: Failed) -> None:
@@ -239,12 +241,12 @@ class Pipeline:
         task = self._end_task(failed.task_id)
         self._attempts.add_loss(task.key, to_blame=True)
         self._pool.retire(task.worker)
-        self._begin_again(task.key, failed.error_kind, failed.error_message, failed.doc_id)
+        self._begin_again(task.key, Failure(failed.error_kind, failed.error_message), failed.doc_id)
 
-    def _begin_again(self, key: RowKey, kind: ErrorKind, message: str, doc_id: str | None) -> None:
+    def _begin_again(self, key: RowKey, failure: Failure, doc_id: str | None) -> None:
         """Put a row in front of all others, to be begun again, or fail it if it has been begun often enough."""
         if self._attempts.exhausted(key):
-            self._fail(key, kind, message, doc_id)
+            self._fail(key, failure, doc_id)
         elif key.page_index is None:
             self._reopen.appendleft(key.document)
         else:
@@ -277,18 +279,22 @@ class Pipeline:
     def _finish_document(self, key: RowKey) -> None:
         """Emit the row of a document as a whole: it cannot be opened, or has no pages."""
         problem = self._intake.states[key.document].problem
-        source = self._intake.documents[key.document].source
         if problem is None:
-            self._emit(key, PageResult(source, None, "skipped"))
+            self._emit(key, PageResult(self._intake.documents[key.document].source, None, "skipped"))
         else:
-            self._emit(key, PageResult(source, None, "failed", error_kind=problem[0], error_message=problem[1]))
+            self._emit_failed(key, problem)
 
-    def _fail(self, key: RowKey, kind: ErrorKind, message: str, doc_id: str | None = None) -> None:
+    def _fail(self, key: RowKey, failure: Failure, doc_id: str | None = None) -> None:
+        """Fail a page; or, if it is a document that was to be opened, give it one row for the whole."""
         if key.page_index is None:
-            self._intake.not_opened(key.document, kind, message, doc_id)
+            self._intake.cannot_open(key.document, failure, doc_id)
         else:
-            source = self._intake.documents[key.document].source
-            self._emit(key, PageResult(source, key.page_index, "failed", error_kind=kind, error_message=message))
+            self._emit_failed(key, failure)
+
+    def _emit_failed(self, key: RowKey, failure: Failure) -> None:
+        source = self._intake.documents[key.document].source
+        result = PageResult(source, key.page_index, "failed", error_kind=failure.kind, error_message=failure.message)
+        self._emit(key, result)
 
     def _emit(self, key: RowKey, result: PageResult) -> None:
         state = self._intake.states[key.document]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from batchocr.data import Document, Status
+from batchocr.data import Document, Failure, Status
 from batchocr.input.page_spec import parse_page_spec
 from batchocr.intake import Intake, RowKey
 from batchocr.output.index import IndexedRow
@@ -148,7 +148,7 @@ def test_a_document_known_to_be_missing_is_a_row_and_never_opened() -> None:
     found = [*documents("a"), Document("/nowhere/b", "b", "not_found", "b does not exist"), *documents("c")]
     intake = make_intake(found)
     assert [next_to_open(intake), next_to_open(intake), next_to_open(intake)] == [0, 2, None]
-    assert intake.states[1].problem == ("not_found", "b does not exist")
+    assert intake.states[1].problem == Failure("not_found", "b does not exist")
     assert intake.states[1].rows == [None]
 
 
@@ -156,9 +156,9 @@ def test_a_document_that_cannot_be_opened_is_one_row() -> None:
     intake = make_intake(documents("a"))
     index = next_to_open(intake)
     assert index is not None
-    intake.not_opened(index, "damaged", "no trailer", doc_id="id-0")
+    intake.cannot_open(index, Failure("damaged", "no trailer"), doc_id="id-0")
     assert remaining(intake) == [(0, None)]
-    assert (intake.states[0].problem, intake.states[0].doc_id) == (("damaged", "no trailer"), "id-0")
+    assert (intake.states[0].problem, intake.states[0].doc_id) == (Failure("damaged", "no trailer"), "id-0")
 
 
 def test_a_document_without_pages_is_one_row() -> None:
@@ -340,7 +340,7 @@ def test_without_retries_a_touched_document_that_fails_again_keeps_its_row(tmp_p
     found, finished = file_with_rows(tmp_path, row(None, status="failed", page_count=None, size=4, mtime_ns=1))
     intake = make_intake(found, finished=finished, retry_failed=False)
     assert next_to_open(intake) == 0
-    intake.not_opened(0, "damaged", "no trailer", doc_id="id-0")
+    intake.cannot_open(0, Failure("damaged", "no trailer"), doc_id="id-0")
     assert remaining(intake) == []
 
 
@@ -362,7 +362,7 @@ def test_a_document_that_cannot_be_opened_is_known_by_its_size_and_time(tmp_path
     found, _ = file_with_rows(tmp_path)
     intake = make_intake(found)
     assert next_to_open(intake) == 0
-    intake.not_opened(0, "crashed", "took its worker down")
+    intake.cannot_open(0, Failure("crashed", "took its worker down"))
     assert {"size": intake.states[0].size, "mtime_ns": intake.states[0].mtime_ns} == as_it_was(tmp_path)
 
 

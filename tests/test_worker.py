@@ -161,11 +161,11 @@ def test_a_worker_that_is_lost_is_replaced_and_says_why(
     worker.send(ReadPage(1, draw_page(tmp_path / "bad.png", behaviour), 0))
     worker.send(ReadPage(2, draw_page(tmp_path / "read.png", "read"), 0))
     [loss] = run_until(pool, one_loss).losses
-    assert (loss.worker, loss.error_kind) == (worker, "crashed")
+    assert (loss.worker, loss.failure.kind) == (worker, "crashed")
     assert loss.task_ids == {1, 2}
     assert loss.doing is not None
     assert (loss.doing.task_id, loss.doing.activity) == (1, "render")
-    assert words in loss.error_message
+    assert words in loss.failure.message
     assert has_ended(worker.pid)
     pool.workers[0].send(ReadPage(2, str(tmp_path / "read.png"), 0))
     [outcome] = run_until(pool, outcomes(1)).outcomes()
@@ -175,8 +175,8 @@ def test_a_worker_that_is_lost_is_replaced_and_says_why(
 def test_what_a_worker_said_before_it_crashed_is_quoted(pool: WorkerPool, tmp_path: Path) -> None:
     pool.workers[0].send(ReadPage(1, draw_page(tmp_path / "bad.png", "segfault"), 0))
     [loss] = run_until(pool, one_loss).losses
-    assert "Fatal Python error: Segmentation fault" in loss.error_message
-    assert "worker_entry.py" in loss.error_message
+    assert "Fatal Python error: Segmentation fault" in loss.failure.message
+    assert "worker_entry.py" in loss.failure.message
 
 
 @pytest.mark.parametrize(("behaviour", "activity"), [("hang", "render"), ("hang-later", "post-process")])
@@ -186,10 +186,10 @@ def test_a_worker_that_hangs_is_replaced_when_its_time_is_over(
     [worker] = pool.workers
     worker.send(ReadPage(1, draw_page(tmp_path / "bad.png", behaviour), 0))
     [loss] = run_until(pool, one_loss, timeout_s=0.3).losses
-    assert (loss.worker, loss.error_kind) == (worker, "timeout")
+    assert (loss.worker, loss.failure.kind) == (worker, "timeout")
     assert loss.doing is not None
     assert loss.doing.activity == activity
-    assert loss.error_message == f"it took longer than 0.3 s to {activity}"
+    assert loss.failure.message == f"it took longer than 0.3 s to {activity}"
     assert has_ended(worker.pid)
 
 

@@ -14,6 +14,7 @@ from batchocr.engine.engine import Engine
 from batchocr.engine.recovery import RecoveringEngine
 from batchocr.errors import EngineError
 from batchocr.meter import Meter
+from batchocr.running_clock import RunningClock
 from batchocr.stop import ENGINE_THREAD
 
 _SWITCH_INTERVAL_S = 0.0002
@@ -66,7 +67,10 @@ class EngineThread:
         self._submitted: SimpleQueue[tuple[int, Request] | None] = SimpleQueue()
         self._finished: SimpleQueue[Finished] = SimpleQueue()
         self._error: Exception | None = None
-        self._step_began_s: float | None = None
+        self._step: object | None = None
+        self._watched_step: object | None = None
+        self._watched_since_s = 0.0
+        self._clock = RunningClock()
         _quick_switching.begin()
         self._thread = threading.Thread(target=self._run, name=ENGINE_THREAD, daemon=True)
         self._thread.start()
@@ -110,15 +114,18 @@ class EngineThread:
 
     @property
     def _stalled(self) -> bool:
-        began_s = self._step_began_s
-        return began_s is not None and time.monotonic() - began_s > _STALL_S
+        """Whether the step that has been under way at every recent look takes too long."""
+        step, now_s = self._step, self._clock.now()
+        if step is not self._watched_step:
+            self._watched_step, self._watched_since_s = step, now_s
+        return step is not None and now_s - self._watched_since_s > _STALL_S
 
     def _run(self) -> None:
         try:
             while self._take_requests():
-                self._step_began_s = time.monotonic()
+                self._step = object()
                 finished = self._engine.step(self._meter)
-                self._step_began_s = None
+                self._step = None
                 self._deliver(finished)
         except Exception as error:  # noqa: BLE001 (boundary: the engine's step, what recovery gave up on)
             self._error = error

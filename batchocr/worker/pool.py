@@ -5,16 +5,16 @@ from __future__ import annotations
 import os
 import select
 import socket
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Literal, TypeAlias
 
-from batchocr.data import Request
+from batchocr.data import Failure, Request
 from batchocr.errors import BatchOcrError
 from batchocr.machine import peak_resident_bytes
+from batchocr.running_clock import RunningClock
 from batchocr.worker.channel import ChannelError, run_end
 from batchocr.worker.child import WORKER_COMMAND, Child
 from batchocr.worker.messages import (
@@ -58,14 +58,14 @@ class Loss:
     """A worker that was lost; another has taken its place.
 
     task_ids: the tasks it held. doing: what it was doing, None if nothing: this one of its tasks is to blame, unless
-    the worker was `killed`, by someone other than the system for lack of memory.
+    the worker was `killed`, by someone other than the system for lack of memory. busy_s: for how long it was at it.
     """
 
     worker: Worker
     task_ids: frozenset[int]
     doing: Began | None
-    error_kind: Literal["timeout", "crashed", "out_of_memory"]
-    error_message: str
+    busy_s: float
+    failure: Failure
     killed: bool = False
 
 
@@ -75,8 +75,9 @@ class Worker:
     task_ids: the tasks it holds. doing: what it is doing, if anything. num_pages: how many it has been given so far.
     """
 
-    def __init__(self, setup: Setup, command: Sequence[str]) -> None:
-        """Start it. Raises OSError."""
+    def __init__(self, setup: Setup, command: Sequence[str], clock: RunningClock) -> None:
+        """Start it. clock: for its time limits. Raises OSError."""
+        self._clock = clock
         ours, its = socket.socketpair()
         self.channel = run_end(ours)
         try:
@@ -90,7 +91,7 @@ class Worker:
         self.num_pages = 0
         self.has_spoken = False
         self._owes: dict[int, OpenDocument | ReadPage | Completions] = {}
-        self._progress_s = time.monotonic()
+        self._progress_s = self._clock.now()
         self._fault: str | None = None
         self.channel.send(setup)
 
@@ -106,7 +107,7 @@ class Worker:
     def send(self, message: OpenDocument | ReadPage | Completions) -> None:
         """Give it something to do. Never blocks; a worker that has died is found by `WorkerPool.replace_lost`."""
         if not self._owes:
-            self._progress_s = time.monotonic()
+            self._progress_s = self._clock.now()
         self.num_pages += isinstance(message, ReadPage)
         self.task_ids.add(message.task_id)
         self._owes[message.task_id] = message
@@ -135,7 +136,7 @@ class Worker:
             death = self._child.death()
             return self._loss(death.error_kind, death.error_message, killed=death.killed)
         limit_s = timeout_s if self.doing else max(timeout_s, _START_S)
-        if not self._owes or time.monotonic() - self._progress_s <= limit_s:
+        if not self._owes or self._clock.now() - self._progress_s <= limit_s:
             return None
         doing = f"to {self.doing.activity}" if self.doing else "without a word"
         return self._loss("timeout", f"it took longer than {limit_s:g} s {doing}")
@@ -152,7 +153,7 @@ class Worker:
                 os.close(descriptor)
             raise ChannelError(f"it sent {message.type!r} of task {message.task_id} out of turn")
         self.has_spoken = True
-        self._progress_s = time.monotonic()
+        self._progress_s = self._clock.now()
         if isinstance(message, Began | Ended):
             self.doing = message if isinstance(message, Began) else None
             return message
@@ -178,7 +179,8 @@ class Worker:
     def _loss(
         self, kind: Literal["timeout", "crashed", "out_of_memory"], message: str, *, killed: bool = False
     ) -> Loss:
-        return Loss(self, frozenset(self.task_ids), self.doing, kind, message, killed)
+        busy_s = self._clock.now() - self._progress_s if self.doing else 0.0
+        return Loss(self, frozenset(self.task_ids), self.doing, busy_s, Failure(kind, message), killed)
 
 
 class WorkerPool:
@@ -195,6 +197,7 @@ class WorkerPool:
         self.peak_worker_bytes: int | None = None
         self._setup = setup
         self._command = command
+        self._clock = RunningClock()
         self._num_stillborn = 0
         self._retired: list[Worker] = []
         self._woken, self._waker = socket.socketpair()
@@ -252,7 +255,7 @@ class WorkerPool:
                 continue
             self._num_stillborn += not loss.worker.has_spoken
             if self._num_stillborn >= _MAX_STILLBORN:
-                raise BatchOcrError(f"no worker process can be started: {loss.error_message}")
+                raise BatchOcrError(f"no worker process can be started: {loss.failure.message}")
             self.workers[self.workers.index(loss.worker)] = self._start_worker()
         return losses
 
@@ -293,7 +296,7 @@ class WorkerPool:
 
     def _start_worker(self) -> Worker:
         try:
-            return Worker(self._setup, self._command)
+            return Worker(self._setup, self._command, self._clock)
         except OSError as error:
             reason = error.strerror or str(error)
             raise BatchOcrError(f"a worker process cannot be started: {reason}; try fewer --workers") from error
