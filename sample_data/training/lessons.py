@@ -34,16 +34,16 @@ _TEXT_TYPES = (
     "header",
 )
 _RARE_TYPES = ("page_number", "table_caption", "image_caption", "page_footnote", "table_footnote")
-_BLOCK_SHARES = {
-    "text": 0.38,
-    "list_item": 0.1,
-    "title": 0.12,
-    "table": 0.12,
-    "equation": 0.12,
-    "header": 0.03,
-    "footer": 0.03,
-    **dict.fromkeys(_RARE_TYPES, 0.02),
+_TEXT_SHARES = {
+    "text": 0.5,
+    "list_item": 0.13,
+    "title": 0.15,
+    "header": 0.04,
+    "footer": 0.04,
+    **dict.fromkeys(_RARE_TYPES, 0.028),
 }
+_SUBJECT_SHARES = {"table": 0.14, "equation": 0.16, "texts": 0.7}
+"""Of lessons with whole blocks. Tables and formulas are short beside paragraphs and would hardly count among them."""
 
 
 _MAX_DRAWS = 5000
@@ -135,11 +135,12 @@ class Teacher:
         return self._sampler.fragment(page, block, range(first, first + num_lines), (left, width), rng)
 
     def _blocks(self, rng: np.random.Generator, pages: Sequence[TrainingPage]) -> list[Sample]:
-        """Return whole blocks of common and rare types."""
+        """Return whole blocks: tables, formulas, or texts of common and rare types."""
+        subject = _chosen(rng, _SUBJECT_SHARES)
 
         def draw() -> Sample | None:
             page = pages[rng.integers(len(pages))]
-            kind = rng.choice(list(_BLOCK_SHARES), p=list(_BLOCK_SHARES.values()))
+            kind = _chosen(rng, _TEXT_SHARES) if subject == "texts" else subject
             blocks = [block for block in page.blocks if block.type == kind]
             return self._sampler.block(page, blocks[rng.integers(len(blocks))], rng) if blocks else None
 
@@ -159,6 +160,10 @@ class Teacher:
         if not samples:
             raise ValueError("no page at hand has a text of the kind that the lesson is about")
         return samples
+
+
+def _chosen(rng: np.random.Generator, shares: dict[str, float]) -> str:
+    return str(rng.choice(list(shares), p=list(shares.values())))
 
 
 def _word_start(rng: np.random.Generator, block: Block, line: int) -> int:

@@ -25,7 +25,7 @@ SETTINGS: dict[SettingName, Setting] = {
                 Stage(300, 0.7, 0.3, layouts=False, eyes_only=True),
                 Stage(2500, 0.45, 0.45, layouts=False),
                 Stage(5000, 0.25, 0.35),
-                Stage(math.inf, 0.08, 0.22),
+                Stage(math.inf, 0.05, 0.15),
             ),
         ),
         steps=8_000,
