@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from batchocr import cli_options as options
-from batchocr.config import Config, from_flags, make_config
+from batchocr.config import FLAG_NAMES, Config, from_flags, make_config
 from batchocr.console import LogFormat, configure_logging, printable, quieten_libraries, write_line
 from batchocr.errors import BatchOcrError
 from batchocr.events import event
@@ -38,8 +38,6 @@ EXIT_USAGE = 2
 EXIT_TOO_MANY_FAILURES = 3
 EXIT_STOPPED = 75
 EXIT_INTERRUPTED = 130
-
-_NOT_IN_CONFIG = ("inputs", "out", "recipe", "quiet", "verbose", "log_format")
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
 
@@ -143,6 +141,7 @@ def run(
 
 @app.command()
 def doctor(
+    context: typer.Context,
     device: options.Device = None,
     dtype: options.DTypeOption = None,
     backend: options.Backend = None,
@@ -153,8 +152,7 @@ def doctor(
     work here, with 2 if not."""
     configure_logging("text", logging.DEBUG if verbose else logging.WARNING)
     quieten_libraries(downloads=True)
-    flags = {"device": device, "dtype": dtype, "backend": backend, "workers": workers}
-    config = make_config({name: value for name, value in flags.items() if value is not None}, None)
+    config = make_config(_given_flags(context))
     from batchocr.doctor import examine  # loads torch
 
     diagnosis = examine(config)
@@ -166,6 +164,7 @@ def doctor(
 
 @app.command()
 def verify(
+    context: typer.Context,
     out: options.Table,
     inputs: options.Inputs,
     model: options.ModelToCompare = None,
@@ -182,8 +181,7 @@ def verify(
     configure_logging("text", logging.INFO)
     from batchocr.verify import Verifier, find_tables, summary
 
-    given = {"pages": pages, "password": password, "shard": shard, "max_page_error_rate": max_page_error_rate}
-    config = make_config({name: value for name, value in given.items() if value is not None})
+    config = make_config(_given_flags(context))
     tables = find_tables(out)
     documents = find_documents(inputs, stdin=sys.stdin, follow_symlinks=follow_symlinks, shard=config.shard)
     fingerprint = None
@@ -205,13 +203,8 @@ def verify(
 
 def _given_flags(context: typer.Context) -> dict[str, object]:
     """The fields of Config that were set by flags."""
-    return from_flags(
-        {
-            name: value
-            for name, value in context.params.items()
-            if name not in _NOT_IN_CONFIG and _was_given(context, name)
-        }
-    )
+    given = {name: value for name, value in context.params.items() if _was_given(context, name)}
+    return from_flags({name: value for name, value in given.items() if name in FLAG_NAMES})
 
 
 def _was_given(context: typer.Context, name: str) -> bool:

@@ -140,7 +140,7 @@ _SWITCHED_OFF = {"no_penalties": "penalties", "no_resume": "resume", "no_retry_f
 """Flags that are named after what they switch off, and the field that each one sets."""
 
 _NAMES = frozenset(field.name for field in fields(Config))
-_FLAG_NAMES = _NAMES - {"penalties", "resume"} | set(_SWITCHED_OFF)
+FLAG_NAMES = _NAMES - {"penalties", "resume"} | set(_SWITCHED_OFF)
 
 
 def make_config(options: Mapping[str, object], recipe: str | None = None) -> Config:
@@ -170,7 +170,7 @@ def load_recipe(name_or_path: str) -> dict[str, Any]:
     text = _read_recipe(name_or_path)
     try:
         flags = {key.replace("-", "_"): value for key, value in tomllib.loads(text).items()}
-        _refuse_unknown(flags, _FLAG_NAMES)
+        _refuse_unknown(flags, FLAG_NAMES)
         options = _checked(from_flags(flags))
         Config(**options)
     except (tomllib.TOMLDecodeError, UsageError) as error:

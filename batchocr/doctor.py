@@ -22,7 +22,7 @@ from batchocr.data import Pixels, Request, Sampling
 from batchocr.errors import BatchOcrError
 from batchocr.machine import usable_cores, usable_memory_bytes
 from batchocr.session import num_workers, worker_memory_bytes
-from batchocr.worker.messages import Failed, OpenDocument, Opened, Setup
+from batchocr.worker.messages import Failed, Opened, Setup
 from batchocr.worker.pixels import map_round, share_round
 from batchocr.worker.pool import WorkerPool
 
@@ -144,13 +144,10 @@ def _workers(config: Config) -> Finding:
             WorkerPool(1, Setup.of(config, worker_memory_bytes(config))) as pool,
         ):
             Image.new("RGB", (28, 28)).save(file.name)
-            pool.workers[0].send(OpenDocument(0, file.name))
-            while not (lost := pool.replace_lost(_WORKER_DEADLINE_S)):
-                for _, message in pool.wait(1.0):
-                    if isinstance(message, Opened):
-                        return Finding("workers", f"{num_workers(config)}; one was started and opened a picture", True)
-                    if isinstance(message, Failed):
-                        return Finding("workers", f"one was started and failed: {message.error_message}", False)
+            found = pool.open_alone(file.name, _WORKER_DEADLINE_S)
     except BatchOcrError as error:
         return Finding("workers", str(error), False)
-    return Finding("workers", " ".join(f"one was started and failed: {lost[0].failure.message}".split()), False)
+    if isinstance(found, Opened):
+        return Finding("workers", f"{num_workers(config)}; one was started and opened a picture", True)
+    reason = found.error_message if isinstance(found, Failed) else found.failure.message
+    return Finding("workers", " ".join(f"one was started and failed: {reason}".split()), False)

@@ -19,14 +19,12 @@ from batchocr.input.render import fingerprint
 from batchocr.output.files import files_of, without_files
 from batchocr.output.schema import RunFacts, storable_text
 from batchocr.output.table import table_for
-from batchocr.worker.messages import Failed, OpenDocument, Opened, Setup
+from batchocr.worker.messages import Opened, Setup
 from batchocr.worker.pool import WorkerPool
 
 Problem = Literal["missing", "stale", "duplicate", "failed", "surplus", "settings"]
 
 _WORKER_BYTES = 2 * 2**30
-_WAIT_S = 1.0
-"""Between two checks for a lost worker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,14 +158,8 @@ class _PageCounter:
         """How many pages a document claims to have; None if it cannot be opened. Raises BatchOcrError."""
         if self._pool is None:
             self._pool = WorkerPool(1, Setup.of(self._config, _WORKER_BYTES))
-        self._pool.workers[0].send(OpenDocument(0, path))
-        while not self._pool.replace_lost(self._config.page_timeout):
-            for _, message in self._pool.wait(_WAIT_S):
-                if isinstance(message, Opened):
-                    return message.page_count
-                if isinstance(message, Failed):
-                    return None
-        return None
+        found = self._pool.open_alone(path, self._config.page_timeout)
+        return found.page_count if isinstance(found, Opened) else None
 
     def close(self) -> None:
         """End the worker."""

@@ -35,6 +35,8 @@ from batchocr.worker.pixels import map_round
 _START_S = 60.0
 """How long a worker that has work but has not begun any may be silent: it may still be starting."""
 
+_LOOK_INTERVAL_S = 1.0
+
 MAX_PAGES = 2000
 """A worker is replaced after this many pages, so that what a library leaks or fragments does not add up over days."""
 
@@ -217,6 +219,15 @@ class WorkerPool:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def open_alone(self, path: str, timeout_s: float) -> Opened | Failed | Loss:
+        """Have a worker open a document, and wait for it: for those who have no loop. Raises BatchOcrError."""
+        self.workers[0].send(OpenDocument(0, path))
+        while not (losses := self.replace_lost(timeout_s)):
+            for _, message in self.wait(_LOOK_INTERVAL_S):
+                if isinstance(message, Opened | Failed):
+                    return message
+        return losses[0]
 
     def wake(self) -> None:
         """Make `wait` return. Callable from any thread; has no effect after `close`."""
