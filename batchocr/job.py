@@ -21,8 +21,9 @@ from batchocr.output.journal import Entry, Journal
 from batchocr.output.schema import storable_text
 from batchocr.output.table import table_for
 from batchocr.progress import Progress, log_failure
+from batchocr.reading_pass import Pass
 from batchocr.report import Report, write_report
-from batchocr.session import Pass, Session
+from batchocr.session import Session
 from batchocr.stop import StopSwitch
 
 logger = logging.getLogger(__name__)

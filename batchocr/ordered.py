@@ -11,7 +11,8 @@ from queue import Full, Queue
 
 from batchocr.data import Document, PageResult
 from batchocr.intake import Intake, RowKey
-from batchocr.session import Pass, Session
+from batchocr.reading_pass import Pass
+from batchocr.session import Session
 from batchocr.stop import StopSwitch
 
 _Rows = Queue[PageResult | None]

@@ -1,4 +1,4 @@
-"""A model that is ready to read, and one pass of it over some documents."""
+"""A model that is ready to read, and the limits it reads within."""
 
 from __future__ import annotations
 
@@ -6,42 +6,27 @@ import gc
 import hashlib
 import json
 import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.metadata import version
-from types import TracebackType
-from typing import Self
 
 import torch
 
 from batchocr import backend
 from batchocr.config import Config
-from batchocr.data import Document, PageResult
 from batchocr.engine.engine import Engine
 from batchocr.engine.limits import engine_limits
-from batchocr.engine.thread import EngineThread
 from batchocr.errors import UsageError
-from batchocr.input.page_spec import parse_page_spec
-from batchocr.intake import FinishedRows, Intake, RowKey
-from batchocr.machine import peak_resident_bytes, return_freed_memory, usable_cores, usable_memory_bytes
-from batchocr.meter import Ledger, Meter
+from batchocr.machine import usable_cores, usable_memory_bytes
 from batchocr.model.architecture import read_architecture
 from batchocr.model.checkpoint import find_checkpoint, load_model
 from batchocr.model.weights import fingerprint
 from batchocr.output.schema import RunFacts
-from batchocr.pipeline import Pipeline
 from batchocr.protocol.mineru import VERSION as PROTOCOL_VERSION
-from batchocr.report import Circumstances, ExitReason, Report, Setting, make_report
-from batchocr.stop import StopSwitch
-from batchocr.worker.messages import Setup
-from batchocr.worker.pool import WorkerPool
-
-_TRIM_INTERVAL_S = 10.0
+from batchocr.report import Setting
 
 _PAGE_BYTES = 40 << 20
 """A page in flight, on the host: its own pixels, and the same again for the questions asked about it."""
-
 
 _LEAST_WORKER_BYTES = 512 << 20
 _MOST_WORKER_BYTES = 4 << 30
@@ -69,6 +54,7 @@ class Session:
             value_bytes=self.dtype.itemsize,
         )
         self.workers = num_workers(config)
+        self.worker_memory_bytes = worker_memory_bytes(config)
         self.pages_in_flight = config.pages_in_flight or self._pages_in_flight()
         self.facts = self._facts()
         self._kernels = ""
@@ -128,14 +114,14 @@ class Session:
             "embedding_queue_tokens": self.limits.embedding_queue_tokens,
             "max_new_tokens": self.limits.max_new_tokens,
             "pages_in_flight": self.pages_in_flight,
-            "worker_memory": worker_memory_bytes(self.config),
+            "worker_memory": self.worker_memory_bytes,
         }
 
     def _pages_in_flight(self) -> int:
         """Enough to fill the decode batch with some pages' blocks while others are rendered and laid out, in at most a
         quarter of the host's memory."""
         useful = 2 * self.workers + max(12, self.limits.llm_batch_size // 4)
-        affordable = backend.memory_bytes(torch.device("cpu")) // 4 // _PAGE_BYTES
+        affordable = usable_memory_bytes() // 4 // _PAGE_BYTES
         return max(2, min(useful, affordable))
 
     def _facts(self) -> RunFacts:
@@ -170,136 +156,3 @@ def worker_memory_bytes(config: Config) -> int:
     leave room for others."""
     share = usable_memory_bytes() // 2 // num_workers(config)
     return config.worker_memory or min(_MOST_WORKER_BYTES, max(_LEAST_WORKER_BYTES, share))
-
-
-class Pass:
-    """One pass over some documents: its counts, and inside its `with` block its workers and its engine's thread.
-
-    finished: rows that need not be read again. max_unreleased: see Intake. started_s: when the whole run began, on
-    time.perf_counter. Entering it raises ModelError, and BatchOcrError if no worker can be started.
-    """
-
-    def __init__(
-        self,
-        session: Session,
-        documents: Sequence[Document],
-        stop: StopSwitch,
-        *,
-        finished: FinishedRows | None,
-        max_unreleased: int | None = None,
-        started_s: float,
-    ) -> None:
-        config = session.config
-        self._session = session
-        self._stop = stop
-        self._started_s = started_s
-        self._work_started_s: float | None = None
-        self._work_ended_s: float | None = None
-        self._pool: WorkerPool | None = None
-        self._closing = ExitStack()
-        self._engine_meter = Meter()
-        self.meter = Meter()
-        self.ledger = Ledger(documents=len(documents))
-        self.intake = Intake(
-            documents,
-            parse_page_spec(config.pages) if config.pages else None,
-            finished,
-            limit=config.limit,
-            retry_failed=config.retry_failed,
-            max_unreleased=max_unreleased,
-        )
-
-    def __enter__(self) -> Self:
-        config = self._session.config
-        memory_bytes = worker_memory_bytes(config)
-        setup = Setup.of(config, memory_bytes)
-        with ExitStack() as undo:
-            # The workers start up while the weights are being read.
-            self._pool = undo.enter_context(WorkerPool(self._session.workers, setup))
-            engine = undo.enter_context(self._session.lend_engine())
-            self._engine = EngineThread(engine, self._engine_meter, self._pool.wake)
-            undo.callback(self._close_engine)
-            self._closing = undo.pop_all()
-        self._work_started_s = time.perf_counter()
-        self._stop.reading = True
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """End the engine's thread and the workers, whatever they are doing."""
-        if self._work_ended_s is None:
-            self._work_ended_s = time.perf_counter()
-        self._stop.reading = False
-        self._closing.close()
-
-    def _close_engine(self) -> None:
-        """End the engine's thread; an engine that is broken, or still at work for whatever reason, is abandoned."""
-        reusable = False
-        try:
-            reusable = self._engine.close(patient=not self._stop.grace_is_over)
-        finally:
-            if not reusable:
-                self._session.unload()
-
-    def results(self, tick: Callable[[], None]) -> Iterator[tuple[RowKey, PageResult]]:
-        """Rows as they are finished; see Pipeline.results."""
-        assert self._pool is not None
-        pipeline = Pipeline(
-            self.intake,
-            self._pool,
-            self._engine,
-            self.meter,
-            pages_in_flight=self._session.pages_in_flight,
-            page_timeout_s=self._session.config.page_timeout,
-        )
-        trimmed_s = time.monotonic()
-        for key, result in pipeline.results(self._stop, tick):
-            yield key, result
-            self.ledger.add_result(result)
-            if time.monotonic() - trimmed_s > _TRIM_INTERVAL_S:
-                return_freed_memory()
-                trimmed_s = time.monotonic()
-
-    @property
-    def complete(self) -> bool:
-        """Whether every row was read; a stop that came too late to leave any out does not count."""
-        return self.intake.exhausted
-
-    def _exit_reason(self, error: str | None) -> ExitReason:
-        if error is not None:
-            return "failed"
-        if self.complete:
-            return "finished"
-        return "interrupted" if self._stop.reason == "interrupted" else "stopped"
-
-    def report(self, *, table_s: float = 0.0, error: str | None = None) -> Report:
-        """The throughput report of what was read, once the pass has been closed: until then, the engine's counts belong
-        to its thread.
-
-        table_s: how long it took to build the table. error: what ended the run, even before there was a worker; None if
-        nothing went wrong.
-        """
-        ended_s = self._work_ended_s or time.perf_counter()
-        work_started_s = self._work_started_s or ended_s
-        self.meter.absorb(self._engine_meter)
-        return make_report(
-            self.ledger,
-            self.meter,
-            Circumstances(
-                exit_reason=self._exit_reason(error),
-                error=error,
-                start_up_s=work_started_s - self._started_s,
-                work_s=ended_s - work_started_s,
-                table_s=table_s,
-                workers=self._session.workers,
-                settings=self._session.settings(),
-                peak_main_bytes=peak_resident_bytes(),
-                peak_worker_bytes=self._pool.peak_worker_bytes if self._pool else None,
-                device_flop_per_s=backend.peak_flop_per_s(self._session.device, self._session.dtype),
-                peak_device_bytes=backend.peak_device_bytes(self._session.device) or None,
-            ),
-        )

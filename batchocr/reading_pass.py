@@ -1,0 +1,156 @@
+"""One pass of a session's model over some documents: what it counts, starts and ends."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Self
+
+from batchocr import backend
+from batchocr.data import Document, PageResult
+from batchocr.engine.thread import EngineThread
+from batchocr.input.page_spec import parse_page_spec
+from batchocr.intake import FinishedRows, Intake, RowKey
+from batchocr.machine import peak_resident_bytes, return_freed_memory
+from batchocr.meter import Ledger, Meter
+from batchocr.pipeline import Pipeline
+from batchocr.report import Circumstances, ExitReason, Report, make_report
+from batchocr.session import Session
+from batchocr.stop import StopSwitch
+from batchocr.worker.messages import Setup
+from batchocr.worker.pool import WorkerPool
+
+_TRIM_INTERVAL_S = 10.0
+
+
+class Pass:
+    """One pass over some documents: its counts, and inside its `with` block its workers and its engine's thread.
+
+    finished: rows that need not be read again. max_unreleased: see Intake. started_s: when the whole run began, on
+    time.perf_counter. Entering it raises ModelError, and BatchOcrError if no worker can be started.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        documents: Sequence[Document],
+        stop: StopSwitch,
+        *,
+        finished: FinishedRows | None,
+        max_unreleased: int | None = None,
+        started_s: float,
+    ) -> None:
+        config = session.config
+        self._session = session
+        self._stop = stop
+        self._started_s = started_s
+        self._work_started_s: float | None = None
+        self._work_ended_s: float | None = None
+        self._pool: WorkerPool | None = None
+        self._closing = ExitStack()
+        self._engine_meter = Meter()
+        self.meter = Meter()
+        self.ledger = Ledger(documents=len(documents))
+        self.intake = Intake(
+            documents,
+            parse_page_spec(config.pages) if config.pages else None,
+            finished,
+            limit=config.limit,
+            retry_failed=config.retry_failed,
+            max_unreleased=max_unreleased,
+        )
+
+    def __enter__(self) -> Self:
+        setup = Setup.of(self._session.config, self._session.worker_memory_bytes)
+        with ExitStack() as undo:
+            # The workers start up while the weights are being read.
+            self._pool = undo.enter_context(WorkerPool(self._session.workers, setup))
+            engine = undo.enter_context(self._session.lend_engine())
+            self._engine = EngineThread(engine, self._engine_meter, self._pool.wake)
+            undo.callback(self._close_engine)
+            self._closing = undo.pop_all()
+        self._work_started_s = time.perf_counter()
+        self._stop.reading = True
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the engine's thread and the workers, whatever they are doing."""
+        if self._work_ended_s is None:
+            self._work_ended_s = time.perf_counter()
+        self._stop.reading = False
+        self._closing.close()
+
+    def _close_engine(self) -> None:
+        """End the engine's thread; an engine that is broken, or still at work for whatever reason, is abandoned."""
+        reusable = False
+        try:
+            reusable = self._engine.close(patient=not self._stop.grace_is_over)
+        finally:
+            if not reusable:
+                self._session.unload()
+
+    def results(self, tick: Callable[[], None]) -> Iterator[tuple[RowKey, PageResult]]:
+        """Rows as they are finished; see Pipeline.results."""
+        assert self._pool is not None
+        pipeline = Pipeline(
+            self.intake,
+            self._pool,
+            self._engine,
+            self.meter,
+            pages_in_flight=self._session.pages_in_flight,
+            page_timeout_s=self._session.config.page_timeout,
+        )
+        trimmed_s = time.monotonic()
+        for key, result in pipeline.results(self._stop, tick):
+            yield key, result
+            self.ledger.add_result(result)
+            if time.monotonic() - trimmed_s > _TRIM_INTERVAL_S:
+                return_freed_memory()
+                trimmed_s = time.monotonic()
+
+    @property
+    def complete(self) -> bool:
+        """Whether every row was read; a stop that came too late to leave any out does not count."""
+        return self.intake.exhausted
+
+    def _exit_reason(self, error: str | None) -> ExitReason:
+        if error is not None:
+            return "failed"
+        if self.complete:
+            return "finished"
+        return "interrupted" if self._stop.reason == "interrupted" else "stopped"
+
+    def report(self, *, table_s: float = 0.0, error: str | None = None) -> Report:
+        """The throughput report of what was read, once the pass has been closed: until then, the engine's counts belong
+        to its thread.
+
+        table_s: how long it took to build the table. error: what ended the run, even before there was a worker; None if
+        nothing went wrong.
+        """
+        ended_s = self._work_ended_s or time.perf_counter()
+        work_started_s = self._work_started_s or ended_s
+        self.meter.absorb(self._engine_meter)
+        return make_report(
+            self.ledger,
+            self.meter,
+            Circumstances(
+                exit_reason=self._exit_reason(error),
+                error=error,
+                start_up_s=work_started_s - self._started_s,
+                work_s=ended_s - work_started_s,
+                table_s=table_s,
+                workers=self._session.workers,
+                settings=self._session.settings(),
+                peak_main_bytes=peak_resident_bytes(),
+                peak_worker_bytes=self._pool.peak_worker_bytes if self._pool else None,
+                device_flop_per_s=backend.peak_flop_per_s(self._session.device, self._session.dtype),
+                peak_device_bytes=backend.peak_device_bytes(self._session.device) or None,
+            ),
+        )
