@@ -36,8 +36,8 @@ class _Wrapped:
 class WithoutGraphs(_Wrapped):
     """A device that captures nothing: each kernel of a decode step is launched by the host."""
 
-    def capture(self, function: Callable[[], object]) -> None:
-        return None
+    def capture(self, functions: Sequence[Callable[[], object]]) -> list[Callable[[], object]]:
+        return []
 
 
 class WithoutOverlap(_Wrapped):

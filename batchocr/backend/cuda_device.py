@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -49,7 +49,6 @@ class CudaDevice:
         torch.cuda.set_device(device)
         self._main = torch.cuda.Stream(device, priority=-1)
         self._side = torch.cuda.Stream(device, priority=0)
-        self._graph_pool: Any = None
 
     def upload(self, host: Tensor) -> Tensor:
         return host.pin_memory().to(self.torch_device, non_blocking=True)
@@ -80,15 +79,19 @@ class CudaDevice:
         made.wait_on_stream()
         value.record_stream(torch.cuda.current_stream())
 
-    def capture(self, function: Callable[[], Result]) -> Callable[[], Result]:
-        for _ in range(_WARM_UP_RUNS):
-            function()
+    def capture(self, functions: Sequence[Callable[[], Result]]) -> list[Callable[[], Result]]:
+        pool = torch.cuda.graph_pool_handle()
+        return [self._capture(function, pool) for function in functions]
+
+    def _capture(self, function: Callable[[], Result], pool: Any) -> Callable[[], Result]:
+        with self.main():  # so that what libraries allocate for a stream is there before the capture
+            for _ in range(_WARM_UP_RUNS):
+                function()
         torch.cuda.synchronize()
         graph = torch.cuda.CUDAGraph()
-        # Graphs share their memory, because no two run at once. Another engine's thread may use the GPU meanwhile.
-        with torch.cuda.graph(graph, pool=self._graph_pool, stream=self._main, capture_error_mode="thread_local"):
+        # Another engine's thread may use the GPU meanwhile.
+        with torch.cuda.graph(graph, pool=pool, stream=self._main, capture_error_mode="thread_local"):
             result = function()
-        self._graph_pool = graph.pool()
 
         def replay() -> Result:
             graph.replay()

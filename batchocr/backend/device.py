@@ -7,7 +7,7 @@ The engine is written against `Device`. On a host, work is done when a call retu
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol, Self, TypeVar
 
@@ -62,8 +62,9 @@ class Device(Protocol):
         """Make the current stream wait for a value made on another one, and keep the value's memory for it."""
         ...
 
-    def capture(self, function: Callable[[], Result]) -> Callable[[], Result] | None:
-        """The function as a graph to replay: the same work on the same buffers. None if the device has no graphs."""
+    def capture(self, functions: Sequence[Callable[[], Result]]) -> list[Callable[[], Result]]:
+        """The functions as graphs to replay: the same work on the same buffers, which the graphs share, so that no two
+        may run at once. Empty if the device has no graphs."""
         ...
 
 
@@ -128,5 +129,5 @@ class HostDevice:
     def take_over(self, value: Tensor, made: Mark) -> None:
         return
 
-    def capture(self, function: Callable[[], Result]) -> Callable[[], Result] | None:
-        return None
+    def capture(self, functions: Sequence[Callable[[], Result]]) -> list[Callable[[], Result]]:
+        return []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -38,16 +39,10 @@ class DecodeGraphs:
 
     def capture(self) -> None:
         """Capture every size, the largest first, so that the smaller ones share its memory."""
-        for size in reversed(self._sizes):
-            index = torch.full((size,), self._spare_row, device=self._device.torch_device)
-
-            def step(index: Tensor = index) -> Chosen:
-                return self._step(index)
-
-            replay = self._device.capture(step)
-            if replay is None:
-                return
-            self._graphs[size] = _Graph(index, replay)
+        on = self._device.torch_device
+        indices = [torch.full((size,), self._spare_row, device=on) for size in reversed(self._sizes)]
+        replays = self._device.capture([partial(self._step, index) for index in indices])
+        self._graphs = {len(index): _Graph(index, replay) for index, replay in zip(indices, replays, strict=False)}
 
     def replay(self, rows: list[int]) -> Chosen | None:
         """Decode these rows. Returns None if nothing was captured."""
