@@ -58,7 +58,7 @@ def write_output(
                 _read(reading, journal, progress)
             if reading.complete:
                 table_started_s = time.perf_counter()
-                table.write(out, _rows_in_order(reading.intake, journal), session.facts)
+                table.write(out, rows_in_order(reading.intake, journal), session.facts)
                 table_s = time.perf_counter() - table_started_s
         _count_all(reading, journal)
         report = reading.report(table_s=table_s)
@@ -126,7 +126,7 @@ def _read(reading: Pass, journal: Journal, progress: Progress | None) -> None:
             journal.append(Entry(_counting_on(result, journal), state.size, state.mtime_ns))
             if result.status == "failed":
                 log_failure(result)
-            reading.meter.add("write", time.perf_counter() - started_s)
+            reading.counter.add("write", time.perf_counter() - started_s)
     finally:
         show()
         if progress is not None:
@@ -151,7 +151,7 @@ def _require_same_input(out: Path, documents: Sequence[Document], journal: Journ
         )
 
 
-def _rows_in_order(intake: Intake, journal: Journal) -> Iterator[PageResult]:
+def rows_in_order(intake: Intake, journal: Journal) -> Iterator[PageResult]:
     """Every row of the table, in input order."""
     for key in intake.known_rows():
         yield journal.read(intake.documents[key.document].source, key.page_index)

@@ -1,7 +1,6 @@
 """Counters of a run in progress: the work of each stage, and what became of each item.
 
-The engine thread and the main thread each count into their own Meter, so counting needs no lock; the run combines the
-two when the engine thread has ended.
+The main thread counts the stages of the host, the engine's thread those of the device, so counting needs no lock.
 """
 
 from __future__ import annotations
@@ -17,25 +16,40 @@ Stage = Literal["open", "render", "preprocess", "vit", "prefill", "decode", "pos
 
 STAGES: tuple[Stage, ...] = get_args(Stage)
 WORKER_STAGES: tuple[Stage, ...] = ("open", "render", "post-process")
+HOST_STAGES: tuple[Stage, ...] = (*WORKER_STAGES, "write")
 DEVICE_STAGES: tuple[Stage, ...] = ("preprocess", "vit", "prefill", "decode")
 
 
 @dataclass(slots=True)
 class StageCount:
-    """What a stage has done. The last two count only batches that have a limit."""
+    """What a stage has done. limit_sum: how many items its batches could have held; 0 if they have no limit."""
 
     busy_s: float = 0.0
     batches: int = 0
     items: int = 0
-    limited_items: int = 0
     limit_sum: float = 0.0
 
 
-class Meter:
-    """Counts work as it is done. Belongs to one thread."""
+class StageCounter:
+    """Counts the work of stages as it is done. Belongs to one thread."""
 
     def __init__(self) -> None:
         self.stages: dict[Stage, StageCount] = {stage: StageCount() for stage in STAGES}
+
+    def add(self, stage: Stage, seconds: float, *, items: int = 1, batches: int = 1, limit: float = 0.0) -> None:
+        """Count work done. limit: how many items the batch could have held under the limit it came closest to."""
+        count = self.stages[stage]
+        count.busy_s += seconds
+        count.items += items
+        count.batches += batches
+        count.limit_sum += limit
+
+
+class Meter(StageCounter):
+    """Counts the work of the engine and its device."""
+
+    def __init__(self) -> None:
+        super().__init__()
         self.patches = 0
         self.model_flop = 0.0
         self.batches_halved: Counter[Stage] = Counter()
@@ -45,18 +59,6 @@ class Meter:
         self.queue_samples = 0
         self.queue_token_sum = 0
         self.queue_max_tokens = 0
-
-    def add(
-        self, stage: Stage, seconds: float, *, items: int = 1, batches: int = 1, limit: float | None = None
-    ) -> None:
-        """Count work done. limit: how many items the batch could have held under the limit it came closest to."""
-        count = self.stages[stage]
-        count.busy_s += seconds
-        count.items += items
-        count.batches += batches
-        if limit is not None:
-            count.limited_items += items
-            count.limit_sum += limit
 
     def add_patches(self, patches: int) -> None:
         """Count patches that the ViT has encoded."""
@@ -88,25 +90,6 @@ class Meter:
         self.queue_samples += 1
         self.queue_token_sum += tokens
         self.queue_max_tokens = max(self.queue_max_tokens, tokens)
-
-    def absorb(self, other: Meter) -> None:
-        """Add what another thread counted, once that thread has ended. Only one of the two may know the device."""
-        for stage, theirs in other.stages.items():
-            ours = self.stages[stage]
-            ours.busy_s += theirs.busy_s
-            ours.batches += theirs.batches
-            ours.items += theirs.items
-            ours.limited_items += theirs.limited_items
-            ours.limit_sum += theirs.limit_sum
-        self.patches += other.patches
-        self.model_flop += other.model_flop
-        self.batches_halved += other.batches_halved
-        self.sequences_put_back += other.sequences_put_back
-        self.starved_s += other.starved_s
-        self.device_busy = max(self.device_busy, other.device_busy, key=lambda busy: busy.total_s)
-        self.queue_samples += other.queue_samples
-        self.queue_token_sum += other.queue_token_sum
-        self.queue_max_tokens = max(self.queue_max_tokens, other.queue_max_tokens)
 
 
 @dataclass(slots=True)

@@ -17,7 +17,7 @@ from batchocr.data import Completion, Failure, PageResult
 from batchocr.engine.thread import EngineThread
 from batchocr.events import event
 from batchocr.intake import Intake, RowKey
-from batchocr.meter import Meter
+from batchocr.meter import StageCounter
 from batchocr.stop import StopSwitch
 from batchocr.worker.messages import Began, Completions, Ended, Failed, Finished, OpenDocument, Opened, ReadPage
 from batchocr.worker.pool import Arrived, Asked, Loss, Worker, WorkerPool
@@ -56,7 +56,7 @@ class Pipeline:
         intake: Intake,
         pool: WorkerPool,
         engine: EngineThread,
-        meter: Meter,
+        counter: StageCounter,
         *,
         pages_in_flight: int,
         page_timeout_s: float,
@@ -64,7 +64,7 @@ class Pipeline:
         self._intake = intake
         self._pool = pool
         self._engine = engine
-        self._meter = meter
+        self._counter = counter
         self._pages_in_flight = pages_in_flight
         self._page_timeout_s = page_timeout_s
         self._tasks: dict[int, _Task] = {}
@@ -178,7 +178,7 @@ class Pipeline:
             case Began():
                 pass
             case Ended():
-                self._meter.add(message.activity, message.seconds)
+                self._counter.add(message.activity, message.seconds)
             case Asked():
                 self._ask(message)
             case Opened():
@@ -222,7 +222,7 @@ class Pipeline:
         worker was killed; if it was working on none, all are begun a few times. Tasks that merely waited, and those of
         a worker killed before it had said a word, are always begun again."""
         if loss.doing is not None:
-            self._meter.add(loss.doing.activity, loss.busy_s, items=0)
+            self._counter.add(loss.doing.activity, loss.busy_s, items=0)
         untouched = loss.killed and not loss.worker.has_spoken
         # give_back puts each row in front of the others: starting with the last keeps their order.
         for task_id in sorted(loss.task_ids, reverse=True):

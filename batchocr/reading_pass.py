@@ -14,7 +14,7 @@ from batchocr.engine.thread import EngineThread
 from batchocr.input.page_spec import parse_page_spec
 from batchocr.intake import FinishedRows, Intake, RowKey
 from batchocr.machine import peak_resident_bytes, return_freed_memory
-from batchocr.meter import Ledger, Meter
+from batchocr.meter import Ledger, Meter, StageCounter
 from batchocr.pipeline import Pipeline
 from batchocr.report import Circumstances, ExitReason, Report, make_report
 from batchocr.session import Session
@@ -51,7 +51,7 @@ class Pass:
         self._pool: WorkerPool | None = None
         self._closing = ExitStack()
         self._engine_meter = Meter()
-        self.meter = Meter()
+        self.counter = StageCounter()
         self.ledger = Ledger(documents=len(documents))
         self.intake = Intake(
             documents,
@@ -103,7 +103,7 @@ class Pass:
             self.intake,
             self._pool,
             self._engine,
-            self.meter,
+            self.counter,
             pages_in_flight=self._session.pages_in_flight,
             page_timeout_s=self._session.config.page_timeout,
         )
@@ -136,10 +136,10 @@ class Pass:
         """
         ended_s = self._work_ended_s or time.perf_counter()
         work_started_s = self._work_started_s or ended_s
-        self.meter.absorb(self._engine_meter)
         return make_report(
             self.ledger,
-            self.meter,
+            self.counter,
+            self._engine_meter,
             Circumstances(
                 exit_reason=self._exit_reason(error),
                 error=error,

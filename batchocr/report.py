@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 
 from batchocr.bottleneck import name_bottleneck
 from batchocr.data import ErrorKind
-from batchocr.meter import STAGES, WORKER_STAGES, Ledger, Meter, Stage, StageCount
+from batchocr.meter import HOST_STAGES, STAGES, WORKER_STAGES, Ledger, Meter, Stage, StageCount, StageCounter
 from batchocr.output.atomic import atomic_file
 from batchocr.report_table import format_table
 
@@ -162,8 +162,9 @@ class Report:
         return format_table(self)
 
 
-def make_report(ledger: Ledger, meter: Meter, circumstances: Circumstances) -> Report:
-    """The report of a run that has ended. meter: of all threads together."""
+def make_report(ledger: Ledger, host: StageCounter, meter: Meter, circumstances: Circumstances) -> Report:
+    """The report of a run that has ended. host: what the main thread counted; meter: what the engine's did."""
+    counts = {stage: (host if stage in HOST_STAGES else meter).stages[stage] for stage in STAGES}
     work_s = circumstances.work_s
     status = ledger.by_status
     return Report(
@@ -195,7 +196,7 @@ def make_report(ledger: Ledger, meter: Meter, circumstances: Circumstances) -> R
             image_tokens=_ratio(ledger.image_tokens, ledger.pages_read),
             output_tokens=_ratio(ledger.output_tokens, ledger.pages_read),
         ),
-        stages={stage: _stage_report(stage, meter.stages[stage], circumstances) for stage in STAGES},
+        stages={stage: _stage_report(stage, count, circumstances) for stage, count in counts.items()},
         embedding_queue=QueueReport(_ratio(meter.queue_token_sum, meter.queue_samples), meter.queue_max_tokens),
         device=_device_report(meter, circumstances),
         host_memory=HostMemory(circumstances.peak_main_bytes, circumstances.peak_worker_bytes),
@@ -216,7 +217,7 @@ def _stage_report(stage: Stage, count: StageCount, circumstances: Circumstances)
         busy_seconds=count.busy_s,
         busy_share=_ratio(count.busy_s, circumstances.work_s * processes),
         batches=count.batches,
-        mean_fill=count.limited_items / count.limit_sum if count.limit_sum else None,
+        mean_fill=count.items / count.limit_sum if count.limit_sum else None,
         items=count.items,
         items_per_busy_second=_ratio(count.items, count.busy_s),
     )

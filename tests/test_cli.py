@@ -15,13 +15,13 @@ from batchocr.config import Config
 STAND_IN = """
 import signal, sys, time, types
 from batchocr import errors
-from batchocr.meter import Ledger, Meter
+from batchocr.meter import Ledger, Meter, StageCounter
 from batchocr.report import Circumstances, make_report
 
 def report(reason="finished", found=10, failed=0):
     ledger = Ledger(documents=1, found=found)
     ledger.by_status.update({"ok": 10 - failed, "failed": failed})
-    return make_report(ledger, Meter(), Circumstances(reason, start_up_s=1.0, work_s=1.0, workers=1))
+    return make_report(ledger, StageCounter(), Meter(), Circumstances(reason, start_up_s=1.0, work_s=1.0, workers=1))
 
 def wait_for_stop(stop):
     stop.reading = True

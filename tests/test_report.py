@@ -12,7 +12,7 @@ import pytest
 from batchocr.data import PageResult
 from batchocr.errors import OutputError
 from batchocr.machine import peak_resident_bytes
-from batchocr.meter import STAGES, Ledger, Meter, Stage
+from batchocr.meter import STAGES, Ledger, Meter, Stage, StageCounter
 from batchocr.output.atomic import require_writable
 from batchocr.report import Circumstances, Report, make_report, write_report
 
@@ -40,11 +40,16 @@ def busy(seconds: dict[Stage, float], *, fill: float = 0.7, starved_s: float = 0
     meter.device_busy.add(0.0, 10.0 - starved_s)
     for stage, stage_seconds in seconds.items():
         meter.add(stage, stage_seconds, items=round(100 * fill), limit=100)
-    return make_report(ledger(), meter, CIRCUMSTANCES)
+    return report_of(ledger(), meter, CIRCUMSTANCES)
+
+
+def report_of(counted: Ledger, meter: Meter, circumstances: Circumstances) -> Report:
+    """The report, with what one meter counted for both threads."""
+    return make_report(counted, meter, meter, circumstances)
 
 
 def test_rates_are_per_second_of_work_and_of_what_this_run_read() -> None:
-    report = make_report(ledger(), Meter(), CIRCUMSTANCES)
+    report = report_of(ledger(), Meter(), CIRCUMSTANCES)
     assert report.pages_read == 2
     assert report.pages_per_second == 0.2
     assert report.image_tokens_per_second == 600
@@ -53,7 +58,7 @@ def test_rates_are_per_second_of_work_and_of_what_this_run_read() -> None:
 
 
 def test_the_ledger_counts_every_item_once() -> None:
-    report = make_report(ledger(), Meter(), CIRCUMSTANCES)
+    report = report_of(ledger(), Meter(), CIRCUMSTANCES)
     items = report.items
     assert (items.found, items.ok, items.degraded, items.failed, items.skipped, items.already_done) == (
         6,
@@ -70,7 +75,7 @@ def test_the_ledger_counts_every_item_once() -> None:
 def test_an_item_that_is_lost_shows_in_the_ledger() -> None:
     counted = ledger()
     counted.found += 1
-    report = make_report(counted, Meter(), CIRCUMSTANCES)
+    report = report_of(counted, Meter(), CIRCUMSTANCES)
     assert not report.ledger_adds_up
     assert "≠" in report.to_table()
 
@@ -79,7 +84,7 @@ def test_means_per_page_are_over_the_pages_read() -> None:
     meter = Meter()
     meter.add_patches(30_000)
     meter.add_patches(6_000)
-    page = make_report(ledger(), meter, CIRCUMSTANCES).per_page
+    page = report_of(ledger(), meter, CIRCUMSTANCES).per_page
     assert (page.patches, page.image_tokens, page.output_tokens) == (18_000, 3_000, 2_000)
 
 
@@ -87,7 +92,7 @@ def test_mean_fill_is_items_over_limits() -> None:
     meter = Meter()
     meter.add("vit", 1.0, items=8, limit=8)
     meter.add("vit", 3.0, items=4, limit=16)
-    vit = make_report(ledger(), meter, CIRCUMSTANCES).stages["vit"]
+    vit = report_of(ledger(), meter, CIRCUMSTANCES).stages["vit"]
     assert (vit.mean_fill, vit.batches, vit.items) == (0.5, 2, 12)
     assert (vit.busy_seconds, vit.busy_share, vit.items_per_busy_second) == (4.0, 0.4, 3.0)
 
@@ -95,48 +100,45 @@ def test_mean_fill_is_items_over_limits() -> None:
 def test_a_stage_without_a_limit_has_no_fill() -> None:
     meter = Meter()
     meter.add("write", 0.5)
-    assert make_report(ledger(), meter, CIRCUMSTANCES).stages["write"].mean_fill is None
+    assert report_of(ledger(), meter, CIRCUMSTANCES).stages["write"].mean_fill is None
 
 
 def test_the_share_of_what_workers_do_is_of_all_workers() -> None:
     meter = Meter()
     meter.add("render", 20.0)
-    assert make_report(ledger(), meter, CIRCUMSTANCES).stages["render"].busy_share == 0.5
+    assert report_of(ledger(), meter, CIRCUMSTANCES).stages["render"].busy_share == 0.5
 
 
-def test_what_two_threads_counted_adds_up() -> None:
-    main, engine = Meter(), Meter()
-    main.add("write", 1.0)
-    engine.add("write", 2.0, items=3)
+def test_each_thread_counts_its_own_stages() -> None:
+    host, engine = StageCounter(), Meter()
+    host.add("write", 1.0)
     engine.add("decode", 4.0, items=2, limit=4)
     engine.add_patches(10)
     engine.starved(2.5)
     engine.device_busy.add(0.0, 7.0)
-    main.queue_depth(100)
     engine.queue_depth(300)
     engine.queue_depth(500)
-    main.absorb(engine)
-    report = make_report(ledger(), main, CIRCUMSTANCES)
-    assert (report.stages["write"].busy_seconds, report.stages["write"].items) == (3.0, 4)
+    report = make_report(ledger(), host, engine, CIRCUMSTANCES)
+    assert (report.stages["write"].busy_seconds, report.stages["write"].items) == (1.0, 1)
     assert report.stages["decode"].mean_fill == 0.5
     assert (report.device.idle_seconds, report.device.idle_share) == (3.0, 0.3)
     assert (report.device.starved_seconds, report.device.starved_share) == (2.5, 0.25)
-    assert (report.embedding_queue.mean_tokens, report.embedding_queue.max_tokens) == (300, 500)
+    assert (report.embedding_queue.mean_tokens, report.embedding_queue.max_tokens) == (400, 500)
     assert report.per_page.patches == 5
 
 
 def test_model_flop_per_second_and_its_share_of_the_peak() -> None:
     meter = Meter()
     meter.add_flop(4e15)
-    device = make_report(ledger(), meter, replace(CIRCUMSTANCES, device_flop_per_s=8e14)).device
+    device = report_of(ledger(), meter, replace(CIRCUMSTANCES, device_flop_per_s=8e14)).device
     assert (device.model_flop_per_second, device.share_of_peak_flop) == (4e14, 0.5)
-    unknown = make_report(ledger(), meter, CIRCUMSTANCES).device
+    unknown = report_of(ledger(), meter, CIRCUMSTANCES).device
     assert (unknown.model_flop_per_second, unknown.share_of_peak_flop) == (4e14, None)
 
 
 def test_a_run_that_did_nothing_has_a_report() -> None:
     nothing = Circumstances(exit_reason="finished", start_up_s=0.0, work_s=0.0, workers=1)
-    report = make_report(Ledger(), Meter(), nothing)
+    report = report_of(Ledger(), Meter(), nothing)
     assert report.pages_per_second == 0
     assert report.ledger_adds_up
     assert "no page was read" in report.to_table()
@@ -172,25 +174,24 @@ def test_the_table_fits_a_terminal_and_says_what_matters() -> None:
 
 
 def test_the_table_names_the_option_that_saves_memory_where_there_was_too_little() -> None:
-    main, engine = Meter(), Meter()
+    engine = Meter()
     for stage in ("vit", "prefill", "vit"):
         engine.halve_batch(stage)
     engine.put_back(3)
-    main.absorb(engine)
-    report = make_report(ledger(), main, CIRCUMSTANCES)
+    report = report_of(ledger(), engine, CIRCUMSTANCES)
     assert json.loads(report.to_json())["device"]["batches_halved"] == {"vit": 2, "prefill": 1}
     table = " ".join(report.to_table().split())
     assert "out of memory in 2 vit batches: lower --vit-max-patches" in table
     assert "out of memory in 1 prefill batch: lower --prefill-max-tokens" in table
     assert "prefilled again for lack of KV cache: 3; lower --llm-batch-size" in table
-    assert "memory in" not in make_report(ledger(), Meter(), CIRCUMSTANCES).to_table()
+    assert "memory in" not in report_of(ledger(), Meter(), CIRCUMSTANCES).to_table()
 
 
 def test_the_table_of_a_run_that_was_stopped_says_so_and_what_is_left() -> None:
     counted = ledger()
     counted.found += 3
     counted.documents_not_opened = 2
-    report = make_report(counted, Meter(), replace(CIRCUMSTANCES, exit_reason="stopped"))
+    report = report_of(counted, Meter(), replace(CIRCUMSTANCES, exit_reason="stopped"))
     assert not report.complete
     table = report.to_table()
     assert "stopped before the end, run again to continue" in table.splitlines()[0]
@@ -202,7 +203,7 @@ def test_the_table_of_a_run_that_was_stopped_says_so_and_what_is_left() -> None:
 
 def test_the_report_of_a_run_that_failed_says_what_ended_it() -> None:
     circumstances = replace(CIRCUMSTANCES, exit_reason="failed", error="cannot write out.parquet: the disk is full")
-    report = json.loads(make_report(ledger(), Meter(), circumstances).to_json())
+    report = json.loads(report_of(ledger(), Meter(), circumstances).to_json())
     assert (report["exit_reason"], report["complete"]) == ("failed", False)
     assert report["error"] == "cannot write out.parquet: the disk is full"
 
@@ -211,7 +212,7 @@ def test_errors_of_items_that_earlier_runs_gave_up_count_beside_those_of_this() 
     counted = ledger()
     counted.found += 1
     counted.add_done("failed", "damaged")
-    report = make_report(counted, Meter(), CIRCUMSTANCES)
+    report = report_of(counted, Meter(), CIRCUMSTANCES)
     assert (report.items.failed, report.items.already_done, report.errors) == (2, 3, {"damaged": 2})
     assert report.ledger_adds_up
 
@@ -241,7 +242,7 @@ def test_the_bottleneck_names_what_bounds_the_rate_and_what_would_move_it(
 
 
 def test_a_run_shorter_than_its_start_up_is_bounded_by_it() -> None:
-    report = make_report(ledger(), Meter(), replace(CIRCUMSTANCES, start_up_s=60.0))
+    report = report_of(ledger(), Meter(), replace(CIRCUMSTANCES, start_up_s=60.0))
     assert report.bottleneck.startswith("start-up")
 
 

@@ -190,6 +190,7 @@ def test_a_worker_that_hangs_is_replaced_when_its_time_is_over(
     assert loss.doing is not None
     assert loss.doing.activity == activity
     assert loss.failure.message == f"it took longer than 0.3 s to {activity}"
+    assert loss.busy_s > 0.3
     assert has_ended(worker.pid)
 
 

@@ -24,7 +24,7 @@ from worker_entry import POINTS, Fault, write_script
 
 from batchocr.data import Completion, Document, PageResult, Request
 from batchocr.intake import Intake
-from batchocr.meter import Meter
+from batchocr.meter import StageCounter
 from batchocr.pipeline import Pipeline
 from batchocr.stop import StopSwitch
 from batchocr.worker import child, pool
@@ -96,7 +96,7 @@ def read(
             Intake(documents, None, None, limit=None),
             running,
             AnsweringEngine(running),
-            Meter(),
+            StageCounter(),
             pages_in_flight=pages_in_flight,
             page_timeout_s=page_timeout_s,
         )
