@@ -15,6 +15,13 @@ _SIZE_OPTIONS: dict[Stage, str] = {
     "decode": "--llm-batch-size",
 }
 
+_FILLED_BY: dict[Stage, str] = {
+    "vit": "--pages-in-flight",
+    "prefill": "--llm-batch-size",
+    "decode": "--pages-in-flight",
+}
+"""What decides how much work there is for a batch: a prefill admits as many sequences as others have ended."""
+
 LIMITS_BY_MEMORY: dict[Stage, str] = {"vit": "--vit-max-patches", "prefill": "--prefill-max-tokens"}
 """The options that limit how much of the device's memory a batch of a stage takes."""
 
@@ -63,7 +70,7 @@ def _of_the_device(report: Report) -> str:
         return f"{takes}; raise {_SIZE_OPTIONS[stage]} if memory allows"
     if stage == "decode" and report.device.sequences_put_back:
         return f"{takes}, for lack of KV cache; lower --llm-batch-size or raise --memory-fraction"
-    return f"{takes}; raise --pages-in-flight to fill them"
+    return f"{takes}; raise {_FILLED_BY[stage]} to fill them"
 
 
 def _busiest(report: Report, stages: tuple[Stage, ...]) -> Stage:

@@ -220,8 +220,9 @@ def _progress(quiet: bool, log_format: LogFormat) -> Progress | None:
 
 @contextmanager
 def _stop_on_signals(stop: StopSwitch, config: Config) -> Iterator[None]:
-    """Inside the block, SIGTERM and the first Ctrl-C stop the run in an orderly way, or at once if no page is in
-    flight; the second Ctrl-C always ends it at once."""
+    """Inside the block, SIGTERM and the first Ctrl-C stop the run in an orderly way, or at once before its first page;
+    the second Ctrl-C always ends it at once."""
+    asked = False
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
         signal.signal(signal.SIGINT, end_at_once)
@@ -231,15 +232,17 @@ def _stop_on_signals(stop: StopSwitch, config: Config) -> Iterator[None]:
         request("terminated", EXIT_STOPPED, "")
 
     def request(reason: StopReason, exit_code: int, remark: str) -> None:
-        is_first = stop.reason is None
+        nonlocal asked
+        is_first, asked = not asked, True
         stop.request(reason)
-        if stop.reading:
-            how = "stopping once the pages in flight are finished"
-            logger.info("%s: %s%s", reason, how, remark, extra=event("stop_requested", reason=reason))
-        elif is_first:
+        if stop.phase == "starting" and is_first:
             stopped = event("run_stopped", exit_code=exit_code)
-            logger.info("%s with no page in flight: %s", reason, _how_to_continue(config), extra=stopped)
+            logger.info("%s before the first page: run the same command again to start it", reason, extra=stopped)
             raise SystemExit(exit_code)
+        if stop.phase != "starting":
+            last = "the pages in flight are" if stop.phase == "reading" else "the output is"
+            said = event("stop_requested", reason=reason)
+            logger.info("%s: stopping once %s finished%s", reason, last, remark, extra=said)
 
     def end_at_once(_number: int, _frame: FrameType | None) -> None:
         # Nothing is cleaned up, because that could mean waiting minutes for a step on a CPU: a journal may end in a
@@ -262,9 +265,11 @@ def _conclude(report: Report, config: Config, out: str) -> int:
     code = _exit_code(report, config)
     ended = {"exit_code": code, "report": json.loads(report.to_json())}
     if not report.complete:
+        items = report.items
+        begun = items.ok + items.degraded + items.failed + items.skipped > items.already_done
         logger.info(
             "stopped before the end; finished pages are kept: %s",
-            _how_to_continue(config),
+            _how_to_continue(config, begun=begun),
             extra=event("run_stopped", **ended),
         )
         logger.info("the report is %s", report_file)
@@ -284,9 +289,11 @@ def _conclude(report: Report, config: Config, out: str) -> int:
     return code
 
 
-def _how_to_continue(config: Config) -> str:
-    in_the_way = "--overwrite" if config.overwrite else "" if config.resume else "--no-resume"
-    return f"run the same command again{f', without {in_the_way},' if in_the_way else ''} to continue"
+def _how_to_continue(config: Config, *, begun: bool = True) -> str:
+    """begun: whether there is a row in the journal that would be lost by starting over."""
+    flags = {"--overwrite": config.overwrite, "--no-resume": not config.resume}
+    without = " and ".join(flag for flag, given in flags.items() if given and begun)
+    return f"run the same command again{f', without {without},' if without else ''} to continue"
 
 
 def _exit_code(report: Report, config: Config) -> int:

@@ -141,6 +141,7 @@ _SWITCHED_OFF = {"no_penalties": "penalties", "no_resume": "resume", "no_retry_f
 
 _NAMES = frozenset(field.name for field in fields(Config))
 FLAG_NAMES = _NAMES - {"penalties", "resume"} | set(_SWITCHED_OFF)
+"""Every option as its flag spells it, with underscores: `no_resume`, not `resume`."""
 
 
 def make_config(options: Mapping[str, object], recipe: str | None = None) -> Config:

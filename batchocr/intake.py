@@ -6,7 +6,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Protocol
 
 from batchocr.data import Document, Failure
@@ -137,13 +137,22 @@ class Intake:
         """How many rows there are, as far as is known."""
         return self._num_planned if self._limit is None else min(self._num_planned, self._limit)
 
+    @property
+    def num_rows_ahead(self) -> int:
+        """How many known rows have not been handed out yet."""
+        return self._num_planned - self.num_handed_out
+
     def rows(self) -> RowCursor:
         """A walk over every row of the output, including those done before."""
         return RowCursor(self.states, self._limit)
 
     def known_rows(self) -> Iterator[RowKey]:
-        """Every row of the output, including those done before, without those of documents that are not opened yet."""
-        keys = (RowKey(index, row) for index, state in enumerate(self.states) for row in state.rows or ())
+        """The rows of the output that are known so far, including those done before.
+
+        With a limit, only those before the first document that is not opened yet: later ones may be beyond the limit.
+        """
+        known = self.states if self._limit is None else takewhile(lambda state: state.rows is not None, self.states)
+        keys = (RowKey(index, row) for index, state in enumerate(known) for row in state.rows or ())
         return islice(keys, self._limit)
 
     def next_document(self) -> int | None:

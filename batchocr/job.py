@@ -12,11 +12,11 @@ from pathlib import Path
 
 from batchocr.config import Config
 from batchocr.data import Document, PageResult
-from batchocr.errors import BatchOcrError, OutputError, OutputMismatchError, UsageError
+from batchocr.errors import BatchOcrError, NoInputError, OutputError, OutputMismatchError, UsageError
 from batchocr.events import event
 from batchocr.intake import Intake
 from batchocr.output.atomic import require_writable
-from batchocr.output.files import facts_path, files_of, journal_path, report_path, without_files
+from batchocr.output.files import files_of, report_path, without_files
 from batchocr.output.journal import Entry, Journal
 from batchocr.output.schema import storable_text
 from batchocr.output.table import table_for
@@ -47,21 +47,19 @@ def write_output(
     table = table_for(out)
     report_file = _report_file(out, config)
     require_writable(report_file)
-    documents = without_files(documents, (*files_of(out), report_file))
+    documents = _without_output(documents, files_of(out, report_file))
     with Journal.open(out, session.facts, resume=config.resume, overwrite=config.overwrite) as journal:
         _require_same_input(out, documents, journal)
         _log_start(session, documents, out)
         reading = Pass(session, documents, stop, finished=journal, started_s=started_s)
-        table_s = 0.0
         with _report_of_failure(reading, journal, report_file):
             with reading:
                 _read(reading, journal, progress)
             if reading.complete:
-                table_started_s = time.perf_counter()
-                table.write(out, rows_in_order(reading.intake, journal), session.facts)
-                table_s = time.perf_counter() - table_started_s
+                with _timed_table(reading):
+                    table.write(out, rows_in_order(reading.intake, journal), session.facts)
         _count_all(reading, journal)
-        report = reading.report(table_s=table_s)
+        report = reading.report()
         write_report(report, report_file)
         if report.complete:
             _retire(journal, reading.intake, report)
@@ -70,12 +68,29 @@ def write_output(
 
 def _report_file(out: Path, config: Config) -> Path:
     """Where the report goes. Raises UsageError if it would replace another file of the run."""
-    if config.report is None:
-        return report_path(out)
-    path = Path(config.report)
-    if os.path.realpath(path) in map(os.path.realpath, (out, journal_path(out), facts_path(out))):
+    usual = report_path(out)
+    path = Path(config.report or usual)
+    if path != usual and os.path.realpath(path) in map(os.path.realpath, files_of(out, usual)):
         raise UsageError(f"--report {path} is where the run's own output goes: choose another place")
     return path
+
+
+def _without_output(documents: Sequence[Document], files: Sequence[Path]) -> list[Document]:
+    """Leave out the run's own files. Raises NoInputError if nothing else was found."""
+    remaining = without_files(documents, files)
+    if documents and not remaining:
+        raise NoInputError("nothing to read: nothing was found but the run's own output")
+    return remaining
+
+
+@contextmanager
+def _timed_table(reading: Pass) -> Iterator[None]:
+    """Note how long the block takes to build the table, even if it fails."""
+    started_s = time.perf_counter()
+    try:
+        yield
+    finally:
+        reading.table_s = time.perf_counter() - started_s
 
 
 def _log_start(session: Session, documents: Sequence[Document], out: Path) -> None:
@@ -90,10 +105,10 @@ def _retire(journal: Journal, intake: Intake, report: Report) -> None:
     num_surplus = _count_current(journal, intake) - report.items.ok - report.items.degraded
     if num_surplus > 0:
         journal.keep()
+        pages = f"{num_surplus:,} page{'s' * (num_surplus != 1)}"
+        advice = "" if report.items.failed else f"; delete {journal.path} if you do not need them"
         logger.warning(
-            "%d pages of earlier runs are not part of this input; they are kept in %s: delete it if nobody needs them",
-            num_surplus,
-            journal.path,
+            "%s still holds %s that earlier runs read and this table leaves out%s", journal.path, pages, advice
         )
     elif not report.items.failed:
         journal.remove()

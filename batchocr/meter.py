@@ -1,6 +1,7 @@
 """Counters of a run in progress: the work of each stage, and what became of each item.
 
-The main thread counts the stages of the host, the engine's thread those of the device, so counting needs no lock.
+The thread that runs the pipeline counts the stages of the host, the engine's thread those of the device, so counting
+needs no lock.
 """
 
 from __future__ import annotations

@@ -135,7 +135,7 @@ class Pipeline:
             return None
         if self._reopen:
             return self._reopen.popleft()
-        ready = self._intake.num_planned - self._intake.num_handed_out + self._num_opening
+        ready = self._intake.num_rows_ahead + self._num_opening
         return self._intake.next_document() if ready < rows_ahead else None
 
     def _must_wait(self, key: RowKey) -> bool:

@@ -29,7 +29,8 @@ class Pass:
     """One pass over some documents: its counts, and inside its `with` block its workers and its engine's thread.
 
     finished: rows that need not be read again. max_unreleased: see Intake. started_s: when the whole run began, on
-    time.perf_counter. Entering it raises ModelError, and BatchOcrError if no worker can be started.
+    time.perf_counter. table_s: how long it took to build the table, for the report. Entering it raises ModelError, and
+    BatchOcrError if no worker can be started.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class Pass:
         self._started_s = started_s
         self._work_started_s: float | None = None
         self._work_ended_s: float | None = None
+        self.table_s = 0.0
         self._pool: WorkerPool | None = None
         self._closing = ExitStack()
         self._engine_meter = Meter()
@@ -72,7 +74,7 @@ class Pass:
             undo.callback(self._close_engine)
             self._closing = undo.pop_all()
         self._work_started_s = time.perf_counter()
-        self._stop.reading = True
+        self._stop.phase = "reading"
         return self
 
     def __exit__(
@@ -84,7 +86,7 @@ class Pass:
         """End the engine's thread and the workers, whatever they are doing."""
         if self._work_ended_s is None:
             self._work_ended_s = time.perf_counter()
-        self._stop.reading = False
+        self._stop.phase = "finishing"
         self._closing.close()
 
     def _close_engine(self) -> None:
@@ -94,7 +96,7 @@ class Pass:
             reusable = self._engine.close(patient=not self._stop.grace_is_over)
         finally:
             if not reusable:
-                self._session.unload()
+                self._session.abandon_engine()
 
     def results(self, tick: Callable[[], None]) -> Iterator[tuple[RowKey, PageResult]]:
         """Rows as they are finished; see Pipeline.results."""
@@ -127,12 +129,11 @@ class Pass:
             return "finished"
         return "interrupted" if self._stop.reason == "interrupted" else "stopped"
 
-    def report(self, *, table_s: float = 0.0, error: str | None = None) -> Report:
+    def report(self, error: str | None = None) -> Report:
         """The throughput report of what was read, once the pass has been closed: until then, the engine's counts belong
         to its thread.
 
-        table_s: how long it took to build the table. error: what ended the run, even before there was a worker; None if
-        nothing went wrong.
+        error: what ended the run, even before there was a worker; None if nothing went wrong.
         """
         ended_s = self._work_ended_s or time.perf_counter()
         work_started_s = self._work_started_s or ended_s
@@ -145,7 +146,7 @@ class Pass:
                 error=error,
                 start_up_s=work_started_s - self._started_s,
                 work_s=ended_s - work_started_s,
-                table_s=table_s,
+                table_s=self.table_s,
                 workers=self._session.workers,
                 settings=self._session.settings(),
                 peak_main_bytes=peak_resident_bytes(),

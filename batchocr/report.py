@@ -163,7 +163,7 @@ class Report:
 
 
 def make_report(ledger: Ledger, host: StageCounter, meter: Meter, circumstances: Circumstances) -> Report:
-    """The report of a run that has ended. host: what the main thread counted; meter: what the engine's did."""
+    """The report of a run that has ended. host: what the pipeline's thread counted; meter: what the engine's did."""
     counts = {stage: (host if stage in HOST_STAGES else meter).stages[stage] for stage in STAGES}
     work_s = circumstances.work_s
     status = ledger.by_status

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import hashlib
 import json
 import threading
@@ -64,6 +63,7 @@ class Session:
     def load(self) -> Engine:
         """The engine; its weights are read on the first call. Raises UsageError if the GPU has no room for it."""
         if self._engine is None:
+            backend.release_memory(self.device)  # what an engine may have held that was abandoned
             try:
                 self._engine = self._make_engine()
             except torch.OutOfMemoryError as error:
@@ -93,9 +93,13 @@ class Session:
 
     def unload(self) -> None:
         """Release the engine and its memory."""
+        if self._engine is not None:
+            self._engine = None
+            backend.release_memory(self.device)
+
+    def abandon_engine(self) -> None:
+        """Never use the engine again, and leave its memory alone: freeing it might wait for a GPU that hangs."""
         self._engine = None
-        gc.collect()  # the engine's parts refer to each other
-        backend.release_memory(self.device)
 
     def settings(self) -> dict[str, Setting]:
         """The settings in use, for the report."""

@@ -9,6 +9,7 @@ import time
 from typing import Literal, NoReturn
 
 StopReason = Literal["interrupted", "terminated", "stop_after"]
+Phase = Literal["starting", "reading", "finishing"]
 
 GRACE_S = 60.0
 """How long the work in flight may take to finish once a stop is requested; most schedulers kill soon after."""
@@ -29,12 +30,12 @@ def leave(exit_code: int) -> NoReturn:
 class StopSwitch:
     """Says whether, and why, no more pages should be begun. Once set it stays set.
 
-    stop_after_s: seconds from now after which it sets itself. reading: whether there may be pages in flight; before
-    and after that, a stop has nothing to wait for.
+    stop_after_s: seconds from now after which it sets itself. phase: how far the run is; only while it is reading may
+    there be pages in flight.
     """
 
     def __init__(self, stop_after_s: float | None = None) -> None:
-        self.reading = False
+        self.phase: Phase = "starting"
         self._reason: StopReason | None = None
         self._since_s = 0.0
         self._deadline_s = None if stop_after_s is None else time.monotonic() + stop_after_s

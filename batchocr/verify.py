@@ -16,7 +16,7 @@ from batchocr.data import Document, ErrorKind, PageResult, Status
 from batchocr.errors import OutputError, OutputMismatchError, PageError
 from batchocr.input.page_spec import parse_page_spec
 from batchocr.input.render import fingerprint
-from batchocr.output.files import files_of, without_files
+from batchocr.output.files import files_of, report_path, without_files
 from batchocr.output.schema import RunFacts, storable_text
 from batchocr.output.table import table_for
 from batchocr.worker.messages import Opened, Setup
@@ -82,8 +82,9 @@ class Verifier:
         for out in self._outs:
             for row in table_for(out).read_rows(out):
                 yield from self._take(row)
+        outputs = [file for out in self._outs for file in files_of(out, report_path(out))]
         with closing(_PageCounter(self._config)) as counter:
-            for document in without_files(documents, [file for out in self._outs for file in files_of(out)]):
+            for document in without_files(documents, outputs):
                 source = storable_text(document.source)
                 rows = self._rows.pop(source, None)
                 if rows is None:

@@ -24,7 +24,7 @@ def report(reason="finished", found=10, failed=0):
     return make_report(ledger, StageCounter(), Meter(), Circumstances(reason, start_up_s=1.0, work_s=1.0, workers=1))
 
 def wait_for_stop(stop):
-    stop.reading = True
+    stop.phase = "reading"
     print("ready", flush=True)
     while stop.reason is None:
         time.sleep(0.01)
@@ -180,7 +180,7 @@ def test_a_signal_before_the_first_page_ends_the_run_at_once(number: signal.Sign
     assert exit_code == code
     said = json.loads(stderr)
     assert (said["event"], said["exit_code"]) == ("run_stopped", code)
-    assert "with no page in flight: run the same command again to continue" in said["message"]
+    assert "before the first page: run the same command again to start it" in said["message"]
 
 
 def test_a_second_interrupt_ends_the_run_at_once() -> None:

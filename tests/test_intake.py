@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pytest
+
 from batchocr.data import Document, Failure, Status
 from batchocr.input.page_spec import parse_page_spec
 from batchocr.intake import Intake, RowKey
@@ -366,11 +368,14 @@ def test_a_document_that_cannot_be_opened_is_known_by_its_size_and_time(tmp_path
     assert {"size": intake.states[0].size, "mtime_ns": intake.states[0].mtime_ns} == as_it_was(tmp_path)
 
 
-def test_the_rows_known_so_far_are_those_of_every_document_that_was_opened() -> None:
-    intake = make_intake(documents("a", "b", "c"), limit=4)
+@pytest.mark.parametrize(("limit", "known"), [(None, "a0 a1 a2 c0 c1 c2"), (5, "a0 a1 a2"), (2, "a0 a1")])
+def test_the_rows_known_so_far_are_those_of_opened_documents_that_belong_to_the_output(
+    limit: int | None, known: str
+) -> None:
+    intake = make_intake(documents("a", "b", "c"), limit=limit)
     for expected in range(3):
         assert next_to_open(intake) == expected
     for index in (2, 0):
         intake.opened(index, page_count=3, doc_id="0", size=1, mtime_ns=1)
-    assert list(intake.known_rows()) == [RowKey(0, 0), RowKey(0, 1), RowKey(0, 2), RowKey(2, 0)]
-    assert (intake.num_planned, intake.all_planned) == (4, False)
+    assert " ".join(f"{'abc'[key.document]}{key.page_index}" for key in intake.known_rows()) == known
+    assert (intake.num_planned, intake.num_rows_ahead) == (6 if limit is None else limit, 6)

@@ -261,6 +261,7 @@ def test_peak_memory_of_a_process_is_known_while_it_lives() -> None:
         ("folder", "there is a folder of that name"),
         ("/proc/report.json", "/proc"),
         ("pipe", "it is not an ordinary file"),
+        ("long" * 100, "File name too long"),
     ],
 )
 def test_a_place_where_no_report_can_be_written_is_refused(tmp_path: Path, name: str, said: str) -> None:

@@ -22,9 +22,9 @@ import batchocr
 from batchocr import PageResult, Report
 from batchocr.api import run_with
 from batchocr.config import Config
-from batchocr.errors import OutputMismatchError, UsageError
+from batchocr.errors import NoInputError, OutputMismatchError, UsageError
 from batchocr.output import parquet
-from batchocr.output.files import facts_path, report_path
+from batchocr.output.files import facts_path, report_path, temporary_path
 from batchocr.output.journal import Entry, Journal
 from batchocr.output.schema import RunFacts
 from batchocr.session import Session
@@ -253,7 +253,7 @@ def test_the_rows_of_a_document_that_is_gone_are_kept_and_those_of_an_older_vers
     draw_pdf(folder / "c.pdf", "Four")
     batchocr.run(folder, **options)
     assert [row.source for row in read_rows(out)] == ["a.pdf", "c.pdf"]
-    assert f"1 pages of earlier runs are not part of this input; they are kept in {journal(out)}" in caplog.text
+    assert f"{journal(out)} still holds 1 page that earlier runs read and this table leaves out" in caplog.text
 
 
 def test_a_run_does_not_read_its_own_output(job: Job, tmp_path: Path) -> None:
@@ -263,7 +263,12 @@ def test_a_run_does_not_read_its_own_output(job: Job, tmp_path: Path) -> None:
     for _ in range(2):
         report = batchocr.run(tmp_path / "*", **options)
         assert (report.documents, report.items.failed) == (1, 0)
-    assert set(tmp_path.iterdir()) == {tmp_path / "a.pdf", out, facts_path(out), report_path(out)}
+        temporary_path(out).write_text("what a killed run left")
+    assert set(tmp_path.iterdir()) == {tmp_path / "a.pdf", out, facts_path(out), report_path(out), temporary_path(out)}
+    (tmp_path / "a.pdf").unlink()
+    with pytest.raises(NoInputError, match="the run's own output"):
+        batchocr.run(tmp_path / "*", **options, overwrite=True)
+    assert len(read_rows(out)) == 1
 
 
 @pytest.mark.parametrize("suffix", ["", ".journal", ".meta.json"])
@@ -287,8 +292,7 @@ def test_the_table_is_built_when_the_work_is_over(job: Job, tmp_path: Path, monk
     report = job.run(tmp_path / "table.parquet", limit=1)
     assert num_workers == [0]
     assert report.table_seconds > 1
-    assert report.wall_seconds == report.start_up_seconds + report.work_seconds + report.table_seconds
-    assert report.stages["write"].busy_seconds < report.work_seconds
+    assert report.stages["write"].busy_seconds < 1
     assert "table 1." in report.to_table().splitlines()[0]
 
 

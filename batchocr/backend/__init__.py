@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from contextlib import suppress
 
 import torch
@@ -114,7 +115,8 @@ def memory_bytes(device: torch.device) -> int:
 
 
 def release_memory(device: torch.device) -> None:
-    """Give the memory of tensors that are gone back to the GPU's driver, so that `memory_bytes` counts it as free."""
+    """Free what is no longer used; on a GPU, also give it back to the driver, so that `memory_bytes` counts it."""
+    gc.collect()  # the parts of an engine refer to each other
     if device.type == "cuda":
         with suppress(RuntimeError):  # a GPU that a kernel broke refuses everything
             torch.cuda.empty_cache()

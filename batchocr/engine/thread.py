@@ -97,8 +97,8 @@ class EngineThread:
     def close(self, *, patient: bool = True) -> bool:
         """End the thread after the current step and drop all unfinished requests.
 
-        Returns whether the engine may be used again: not if it broke, or if that step hangs or, unless `patient`, takes
-        over ten seconds; the thread is then left behind.
+        Returns whether the engine may be used again. It may not if it broke, nor if its thread had to be left behind:
+        because the step hangs or, unless `patient`, because it takes over ten seconds.
         """
         self._submitted.put(None)
         _quick_switching.end()

@@ -11,16 +11,17 @@ from pathlib import Path
 from typing import BinaryIO
 
 from batchocr.errors import OutputError
+from batchocr.output.files import temporary_path
 
 
 @contextmanager
 def atomic_file(path: Path) -> Iterator[BinaryIO]:
     """Yield a file next to `path` that replaces it, durably on disk, when the block succeeds.
 
-    Its name is fixed (`<name>.tmp`), so that what a killed run left behind is overwritten by the next one.
+    Its name is always the same, so that what a killed run left behind is overwritten by the next one.
     Raises OutputError; whatever is raised, the file at `path` stays as it was.
     """
-    temporary = path.with_name(path.name + ".tmp")
+    temporary = temporary_path(path)
     with writing(path):
         try:
             with open(temporary, "wb") as file:
@@ -38,7 +39,7 @@ def require_writable(path: Path) -> None:
 
     Raises OutputError.
     """
-    if path.exists() and not path.is_dir() and not path.is_file():
+    if os.path.exists(path) and not os.path.isdir(path) and not os.path.isfile(path):
         raise OutputError(f"cannot write {path}: it is not an ordinary file; choose another place")
     with writing(path):
         if path.is_dir():

@@ -24,9 +24,15 @@ def report_path(out: Path) -> Path:
     return out.with_name(out.name + ".report.json")
 
 
-def files_of(out: Path) -> tuple[Path, ...]:
-    """All of these, whether or not they exist."""
-    return out, journal_path(out), facts_path(out), report_path(out)
+def temporary_path(path: Path) -> Path:
+    """Where a file is written before it takes its place; a run that is killed may leave it there."""
+    return path.with_name(path.name + ".tmp")
+
+
+def files_of(out: Path, report: Path) -> list[Path]:
+    """The paths that a run with this table and this report may write, whether or not they exist."""
+    files = [out, journal_path(out), facts_path(out), report]
+    return [*files, *map(temporary_path, files)]
 
 
 def without_files(documents: Iterable[Document], files: Sequence[Path]) -> list[Document]:
