@@ -183,6 +183,19 @@ def test_a_signal_before_the_first_page_ends_the_run_at_once(number: signal.Sign
     assert "before the first page: run the same command again to start it" in said["message"]
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda value: str(value))
+def test_a_signal_after_the_last_page_lets_the_output_be_finished(number: signal.Signals) -> None:
+    body = "stop.phase = 'finishing'; print('writing', flush=True); sys.stdin.read(); return report()"
+    process = start(body, *RUN)
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.send_signal(number)
+    exit_code, stderr = ended(process)
+    assert exit_code == 0
+    assert "stopping once the output is finished" in stderr
+    assert "the table is table.parquet" in stderr
+
+
 def test_a_second_interrupt_ends_the_run_at_once() -> None:
     process = start("wait_for_stop(stop); print('stopping', flush=True)\n    while True: signal.pause()", *RUN)
     assert process.stdout is not None
