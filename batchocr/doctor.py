@@ -75,13 +75,14 @@ def examine(config: Config) -> Diagnosis:
         _gpu(device),
         *(_library(module, package) for module, package in _KERNEL_LIBRARIES.items()),
         Finding("runs on", f"{device}, {str(dtype).removeprefix('torch.')}, backend {name}", True),
+        *([Finding("faster", faster)] if (faster := backend.faster_dtype(device, dtype)) else []),
         _shared_memory(),
         _workers(config),
     ]
-    return Diagnosis(findings, _choices(ops))
+    return Diagnosis(findings, _choices(ops, dtype))
 
 
-def _choices(ops: Ops) -> Sequence[Choice]:
+def _choices(ops: Ops, dtype: torch.dtype) -> Sequence[Choice]:
     match ops.name:
         case "cuda":
             from batchocr.backend.cuda import CudaOps
@@ -91,7 +92,7 @@ def _choices(ops: Ops) -> Sequence[Choice]:
         case "cpu":
             from batchocr.backend.cpu_trials import measure_all
 
-            return measure_all()
+            return measure_all(dtype)
         case _:
             return [Choice("all", "reference")]
 

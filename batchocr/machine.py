@@ -31,6 +31,14 @@ def usable_memory_bytes(root: Path = _ROOT) -> int:
     return min([memory_bytes, *(int(limit) for limit in _limits(root, "memory.max") if limit != "max")])
 
 
+def multiplies_bfloat16(root: Path = _ROOT) -> bool:
+    """Whether the CPU multiplies matrices of bfloat16 in units of their own (AMX). root: where /proc is found."""
+    try:
+        return "amx_bf16" in (root / "proc/cpuinfo").read_text().split()
+    except OSError:
+        return False
+
+
 def num_oom_kills(root: Path = _ROOT) -> int | None:
     """How many processes the kernel has killed for lack of memory: in this process's control group if it counts them,
     otherwise on the whole machine. None if neither does. root: where /proc and /sys are found.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,6 +24,8 @@ from batchocr.model.weights import fingerprint
 from batchocr.output.schema import RunFacts
 from batchocr.protocol.mineru import VERSION as PROTOCOL_VERSION
 from batchocr.report import Setting
+
+logger = logging.getLogger(__name__)
 
 _PAGE_BYTES = 40 << 20
 """A page in flight, on the host: its own pixels, and the same again for the questions asked about it."""
@@ -63,6 +66,8 @@ class Session:
     def load(self) -> Engine:
         """The engine; its weights are read on the first call. Raises UsageError if the GPU has no room for it."""
         if self._engine is None:
+            if self.config.dtype == "auto" and (faster := backend.faster_dtype(self.device, self.dtype)):
+                logger.info("%s", faster)
             backend.release_memory(self.device)  # what an engine may have held that was abandoned
             try:
                 self._engine = self._make_engine()

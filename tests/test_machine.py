@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from batchocr.machine import num_oom_kills, usable_cores, usable_memory_bytes
+from batchocr.machine import multiplies_bfloat16, num_oom_kills, usable_cores, usable_memory_bytes
 
 MIB = 2**20
 CORES = len(os.sched_getaffinity(0))
@@ -67,3 +67,11 @@ def test_without_control_groups_they_are_those_of_the_machine(tmp_path: Path) ->
     assert num_oom_kills(root) is None
     (root / "proc/vmstat").write_text("pgfault 1\noom_kill 20\n")
     assert num_oom_kills(root) == 20
+
+
+@pytest.mark.parametrize(("flags", "expected"), [("avx2 avx512_bf16 amx_bf16 amx_tile", True), ("avx512_bf16", False)])
+def test_units_for_bfloat16_are_among_the_flags_of_the_cpu(tmp_path: Path, flags: str, expected: bool) -> None:
+    root = machine(tmp_path, "/", {})
+    assert not multiplies_bfloat16(root)
+    (root / "proc/cpuinfo").write_text(f"processor\t: 0\nflags\t\t: fpu {flags} sse\n")
+    assert multiplies_bfloat16(root) is expected

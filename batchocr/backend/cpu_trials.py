@@ -19,13 +19,13 @@ from batchocr.backend.trial import Choice, relative_error
 _ROWS, _WIDTH, _INNER = 256, 896, 1792
 
 
-def measure_all() -> list[Choice]:
-    """One entry for each operation that the CPU backend does in its own way."""
+def measure_all(dtype: torch.dtype) -> list[Choice]:
+    """One entry for each operation that the CPU backend does in its own way. dtype: the model's."""
     own, reference = CpuOps(), ReferenceOps(torch.device("cpu"))
     generator = torch.Generator().manual_seed(0)
 
     def random(*shape: int) -> Tensor:
-        return torch.randn(shape, generator=generator)
+        return torch.randn(shape, generator=generator).to(dtype)
 
     x, layer = random(_ROWS, _WIDTH), Affine(random(_INNER, _WIDTH), random(_INNER))
     image = torch.randint(0, 256, (2200, 1700, 3), dtype=torch.uint8, generator=generator)
