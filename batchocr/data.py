@@ -42,13 +42,12 @@ class Document:
     """A file of the input, or something in the input that should have been one.
 
     path: for the file system. source: where the file is under its INPUT, `/`-separated: the stable name in rows and in
-    the journal. error_kind and error_message are set if it is already known that the file cannot be opened.
+    the journal. problem: why the file cannot be opened, if that is already known.
     """
 
     path: str
     source: str
-    error_kind: ErrorKind | None = None
-    error_message: str | None = None
+    problem: Failure | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +105,7 @@ class Completion:
     """What the model answered to one request.
 
     mean_probability, min_logprob: of the chosen tokens, from the logits before penalties; the end token counts, so even
-    an empty answer has them. error: why the engine could not run the request; the rest is then empty.
+    an empty answer has them. error: why the engine could not run the request; the other fields then mean nothing.
     """
 
     text: str

@@ -22,7 +22,7 @@ from batchocr.data import Pixels, Request, Sampling
 from batchocr.errors import BatchOcrError
 from batchocr.machine import usable_cores, usable_memory_bytes
 from batchocr.session import num_workers, worker_memory_bytes
-from batchocr.worker.messages import Failed, Opened, Setup
+from batchocr.worker.messages import Opened, Setup
 from batchocr.worker.pixels import map_round, share_round
 from batchocr.worker.pool import WorkerPool
 
@@ -150,5 +150,4 @@ def _workers(config: Config) -> Finding:
         return Finding("workers", str(error), False)
     if isinstance(found, Opened):
         return Finding("workers", f"{num_workers(config)}; one was started and opened a picture", True)
-    reason = found.error_message if isinstance(found, Failed) else found.failure.message
-    return Finding("workers", " ".join(f"one was started and failed: {reason}".split()), False)
+    return Finding("workers", " ".join(f"one was started and failed: {found.failure.message}".split()), False)

@@ -166,8 +166,8 @@ class Intake:
         index = self._num_opened
         self._num_opened += 1
         document = self.documents[index]
-        if document.error_kind is not None:
-            self.cannot_open(index, Failure(document.error_kind, document.error_message or ""))
+        if document.problem is not None:
+            self.cannot_open(index, document.problem)
             return None
         return None if self._unchanged(index) else index
 

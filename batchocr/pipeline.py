@@ -193,11 +193,10 @@ class Pipeline:
                 )
             case Finished():
                 self._finish_page(self._end_task(message.task_id).key, message)
-            case Failed(error_kind="out_of_memory"):
+            case Failed(failure=Failure(kind="out_of_memory")):
                 self._try_afresh(message)
             case Failed():
-                key = self._end_task(message.task_id).key
-                self._fail(key, Failure(message.error_kind, message.error_message), message.doc_id)
+                self._fail(self._end_task(message.task_id).key, message.failure, message.doc_id)
 
     def _ask(self, message: Asked) -> None:
         self._tasks[message.task_id].answers = [None] * len(message.requests)
@@ -241,7 +240,7 @@ class Pipeline:
         task = self._end_task(failed.task_id)
         self._attempts.add_loss(task.key, to_blame=True)
         self._pool.retire(task.worker)
-        self._begin_again(task.key, Failure(failed.error_kind, failed.error_message), failed.doc_id)
+        self._begin_again(task.key, failed.failure, failed.doc_id)
 
     def _begin_again(self, key: RowKey, failure: Failure, doc_id: str | None) -> None:
         """Put a row in front of all others, to be begun again, or fail it if it has been begun often enough."""

@@ -116,7 +116,7 @@ class Verifier:
     def _check_absent(self, document: Document, source: str, counter: _PageCounter) -> Iterator[Finding]:
         """Check a document without rows: that is right only if it has none of the pages asked for."""
         message = "has no row"
-        if self._spec and document.error_kind is None:
+        if self._spec and document.problem is None:
             page_count = counter.count(document.path)
             if page_count and not self._spec.pages(page_count):
                 return
@@ -170,8 +170,8 @@ class _PageCounter:
 
 def _current_doc_id(document: Document) -> tuple[str | None, str | None]:
     """The hash of the file as it is now; or None, and why the file cannot be read."""
-    if document.error_kind is not None:
-        return None, document.error_message
+    if document.problem is not None:
+        return None, document.problem.message
     try:
         return fingerprint(document.path)[0], None
     except PageError as error:

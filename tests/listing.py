@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from batchocr.data import Document
 from batchocr.input.sources import find_documents
 
 
@@ -21,6 +22,10 @@ def make(*paths: str) -> None:
 
 def sources(*inputs: str, stdin: io.TextIOBase | None = None) -> list[str]:
     return [document.source for document in find_documents(inputs, stdin=stdin)]  # type: ignore[arg-type]
+
+
+def problem_kind(document: Document) -> str | None:
+    return document.problem.kind if document.problem else None
 
 
 def lock(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from batchocr.data import Completion, Pixels, Request, Sampling
+from batchocr.data import Completion, Failure, Pixels, Request, Sampling
 from batchocr.errors import TooLargeError
 from batchocr.worker import pixels
 from batchocr.worker.channel import Channel, ChannelError, run_end, worker_end
@@ -181,10 +181,10 @@ def test_what_was_said_before_the_end_still_arrives(
     run: Channel[ToWorker, FromWorker], worker: Channel[FromWorker, ToWorker]
 ) -> None:
     run.send(OpenDocument(1, "a.pdf"))
-    worker.send(Failed(1, "damaged", "no page"))
+    worker.send(Failed(1, Failure("damaged", "no page")))
     worker.close()
     run.send(OpenDocument(2, "b.pdf"))
-    assert [message for message, _ in run.receive()] == [Failed(1, "damaged", "no page")]
+    assert [message for message, _ in run.receive()] == [Failed(1, Failure("damaged", "no page"))]
     assert run.closed
     assert not run.wants_write
 

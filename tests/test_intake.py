@@ -140,14 +140,14 @@ def test_the_limit_means_the_same_rows_when_some_are_done_already() -> None:
 
 
 def test_a_document_that_fails_counts_as_one_row_against_the_limit() -> None:
-    found = [Document("/nowhere/a", "a", "not_found", "a does not exist"), *documents("b")]
+    found = [Document("/nowhere/a", "a", Failure("not_found", "a does not exist")), *documents("b")]
     intake = make_intake(found, limit=2)
     open_next(intake, 3)
     assert remaining(intake) == [(0, None), (1, 0)]
 
 
 def test_a_document_known_to_be_missing_is_a_row_and_never_opened() -> None:
-    found = [*documents("a"), Document("/nowhere/b", "b", "not_found", "b does not exist"), *documents("c")]
+    found = [*documents("a"), Document("/nowhere/b", "b", Failure("not_found", "b does not exist")), *documents("c")]
     intake = make_intake(found)
     assert [next_to_open(intake), next_to_open(intake), next_to_open(intake)] == [0, 2, None]
     assert intake.states[1].problem == Failure("not_found", "b does not exist")

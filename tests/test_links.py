@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from listing import lock, make, sources
+from listing import lock, make, problem_kind, sources
 
 from batchocr.input.sources import find_documents
 
@@ -143,7 +143,7 @@ def test_a_folder_below_a_glob_that_may_not_be_read_becomes_a_row(monkeypatch: p
     make("d/locked/y.pdf", "d/sub/x.pdf")
     lock(monkeypatch)
     locked, found = find_documents(["d/**/*.pdf"])
-    assert (locked.source, locked.error_kind) == ("d/locked", "unreadable")
+    assert (locked.source, problem_kind(locked)) == ("d/locked", "unreadable")
     assert found.source == "d/sub/x.pdf"
 
 
@@ -179,5 +179,5 @@ def test_a_link_loop_that_is_named_like_a_document_becomes_a_row() -> None:
     make("d/x.pdf")
     Path("d/loop.pdf").symlink_to("loop.pdf")
     documents = {document.source: document for document in find_documents(["d"])}
-    assert documents["loop.pdf"].error_kind == "unreadable"
-    assert documents["x.pdf"].error_kind is None
+    assert problem_kind(documents["loop.pdf"]) == "unreadable"
+    assert documents["x.pdf"].problem is None

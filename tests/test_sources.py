@@ -9,9 +9,9 @@ import socket
 from pathlib import Path
 
 import pytest
-from listing import lock, make, sources
+from listing import lock, make, problem_kind, sources
 
-from batchocr.data import Document
+from batchocr.data import Document, Failure
 from batchocr.errors import NoInputError
 from batchocr.input.sources import find_documents, in_shard
 
@@ -101,7 +101,7 @@ def test_names_on_stdin_need_not_be_text() -> None:
     stdin = io.TextIOWrapper(io.BytesIO(os.fsencode(name)), encoding="utf-8")
     [document] = find_documents(["-"], stdin=stdin)
     assert document.path == name
-    assert document.error_kind is None
+    assert document.problem is None
 
 
 @pytest.mark.parametrize("name", ["a b.pdf", "line\nbreak.pdf", "日本語 ☃.pdf", "-dash.pdf", "tab\t'\".pdf"])
@@ -148,7 +148,7 @@ def test_a_link_to_nothing_becomes_a_row() -> None:
     make("d/x.pdf")
     Path("d/gone.pdf").symlink_to("nothing.pdf")
     documents = find_documents(["d"])
-    assert [(document.source, document.error_kind) for document in documents] == [
+    assert [(document.source, problem_kind(document)) for document in documents] == [
         ("gone.pdf", "not_found"),
         ("x.pdf", None),
     ]
@@ -170,8 +170,9 @@ def test_a_link_to_nothing_becomes_a_row() -> None:
 def test_what_cannot_be_found_becomes_a_row_and_the_rest_is_read(missing: str, kind: str, message: str) -> None:
     make("x.pdf", "folder/notes.txt")
     failed, found = find_documents([missing, "x.pdf"])
-    assert (failed.source, failed.error_kind) == (missing, kind)
-    assert message in str(failed.error_message)
+    assert failed.problem is not None
+    assert (failed.source, failed.problem.kind) == (missing, kind)
+    assert message in failed.problem.message
     assert found == Document("x.pdf", "x.pdf")
 
 
@@ -179,8 +180,8 @@ def test_a_folder_that_may_not_be_read_becomes_a_row(monkeypatch: pytest.MonkeyP
     make("d/locked/y.pdf", "d/x.pdf")
     lock(monkeypatch)
     locked, found = find_documents(["d"])
-    assert (locked.source, locked.error_kind) == ("locked", "unreadable")
-    assert locked.error_message == "the folder d/locked cannot be read: Permission denied"
+    problem = Failure("unreadable", "the folder d/locked cannot be read: Permission denied")
+    assert (locked.source, locked.problem) == ("locked", problem)
     assert found.source == "x.pdf"
 
 

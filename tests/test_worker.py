@@ -142,11 +142,11 @@ def test_errors_are_failed_pages_and_the_worker_goes_on(pool: WorkerPool, tmp_pa
     worker.send(ReadPage(5, draw_page(tmp_path / "read.png", "read"), 0))
     log = run_until(pool, outcomes(5))
     missing, damaged, bug, memory = (message for message in log.outcomes() if isinstance(message, Failed))
-    assert (missing.task_id, missing.error_kind, missing.doc_id) == (1, "not_found", None)
-    assert (damaged.task_id, damaged.error_kind, damaged.doc_id) == (2, "damaged", fingerprint(str(no_image))[0])
-    assert (bug.error_kind, bug.error_message.split(" (")[0]) == ("internal", "KeyError: 'a bug'")
-    assert "worker_entry.py, line" in bug.error_message
-    assert memory.error_kind == "out_of_memory"
+    assert (missing.task_id, missing.failure.kind, missing.doc_id) == (1, "not_found", None)
+    assert (damaged.task_id, damaged.failure.kind, damaged.doc_id) == (2, "damaged", fingerprint(str(no_image))[0])
+    assert (bug.failure.kind, bug.failure.message.split(" (")[0]) == ("internal", "KeyError: 'a bug'")
+    assert "worker_entry.py, line" in bug.failure.message
+    assert memory.failure.kind == "out_of_memory"
     assert log.losses == []
 
 

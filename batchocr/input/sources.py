@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import TextIO
 
-from batchocr.data import Document, ErrorKind
+from batchocr.data import Document, ErrorKind, Failure
 from batchocr.errors import NoInputError
 from batchocr.input.globs import WILDCARD, Bounds, is_folder, natural_key, paths_matching
 
@@ -45,8 +45,7 @@ class _Candidate:
     path: str
     real: str
     names: tuple[str, str]
-    error_kind: ErrorKind | None = None
-    error_message: str | None = None
+    problem: Failure | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +72,10 @@ def find_documents(
     """
     found = (candidate for text in inputs for candidate in _expand(text, stdin, follow_symlinks))
     candidates = list(_first_of_each(found))
-    if all(candidate.error_kind for candidate in candidates):
+    if all(candidate.problem for candidate in candidates):
         raise NoInputError(_nothing_found(inputs, candidates))
     documents = [
-        Document(candidate.path, source, candidate.error_kind, candidate.error_message)
+        Document(candidate.path, source, candidate.problem)
         for candidate, source in zip(candidates, _choose_names(candidates), strict=True)
     ]
     return [document for document in documents if in_shard(document, *shard)]
@@ -227,12 +226,13 @@ def _names(path: str, relative: str = "") -> tuple[str, str]:
 
 
 def _failed(path: str, kind: ErrorKind, message: str, names: tuple[str, str] | None = None) -> _Candidate:
-    return _Candidate(path, os.path.abspath(path), names or _names(path), kind, message)
+    return _Candidate(path, os.path.abspath(path), names or _names(path), Failure(kind, message))
 
 
 def _nothing_found(inputs: Sequence[str], candidates: Sequence[_Candidate]) -> str:
     named = ", ".join(_as_text(text) for text in inputs[:_MAX_NAMED]) or "nothing"
-    found = "; ".join(str(candidate.error_message) for candidate in candidates[:_MAX_NAMED]) or "no document is there"
+    problems = [candidate.problem.message for candidate in candidates[:_MAX_NAMED] if candidate.problem]
+    found = "; ".join(problems) or "no document is there"
     return (
         f"no document to read; looked in {named}: {found}. An INPUT is a file, a folder with files of these kinds "
         f"({' '.join(SUFFIXES)}), a glob, @list.txt with one path a line, or - for paths on stdin"

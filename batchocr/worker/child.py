@@ -13,9 +13,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import batchocr
+from batchocr.data import Failure
 from batchocr.machine import num_oom_kills
 
 # -P keeps the caller's folder off the path: a file named json.py in it would be mistaken for the library's.
@@ -33,8 +33,7 @@ _DEATH_S = 2.0
 class Death:
     """What a worker process died of. killed: by someone, not by the system for lack of memory."""
 
-    error_kind: Literal["crashed", "out_of_memory"]
-    error_message: str
+    failure: Failure
     killed: bool = False
 
 
@@ -81,7 +80,7 @@ class Child:
         if code == -signal.SIGKILL:
             return _killing(self._oom_kills_before, num_oom_kills())
         said = self._last_words()
-        return Death("crashed", _describe(code) + (f"; it said: {said}" if said else ""))
+        return Death(Failure("crashed", _describe(code) + (f"; it said: {said}" if said else "")))
 
     def kill(self) -> None:
         """End it at once. It holds nothing that it would have to clean up."""
@@ -123,9 +122,9 @@ def _killing(oom_kills_before: int | None, oom_kills: int | None) -> Death:
     """Who sent the SIGKILL. Nothing says so, but the kernel counts the processes that it kills for lack of memory."""
     if oom_kills is not None and oom_kills == oom_kills_before:
         message = "the worker process was killed (SIGKILL), but not by the system for lack of memory"
-        return Death("crashed", message, killed=True)
+        return Death(Failure("crashed", message), killed=True)
     likely = "the worker process was killed, most likely by the system for lack of memory"
-    return Death("out_of_memory", f"{likely}: try fewer --workers, or a lower --worker-memory")
+    return Death(Failure("out_of_memory", f"{likely}: try fewer --workers, or a lower --worker-memory"))
 
 
 def _environment(caller: Mapping[str, str]) -> dict[str, str]:

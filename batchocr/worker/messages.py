@@ -12,7 +12,7 @@ from typing import Annotated, Literal, Self, TypeAlias
 from pydantic import Field
 
 from batchocr.config import Config
-from batchocr.data import Completion, ErrorKind, Reading, Sampling
+from batchocr.data import Completion, Failure, Reading, Sampling
 
 Activity = Literal["open", "render", "post-process"]
 
@@ -124,8 +124,7 @@ class Finished:
 @dataclass(frozen=True, slots=True)
 class Failed:
     task_id: int
-    error_kind: ErrorKind
-    error_message: str
+    failure: Failure
     doc_id: str | None = None
     type: Literal["failed"] = "failed"
 

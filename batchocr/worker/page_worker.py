@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from batchocr.data import Completion, ErrorKind
+from batchocr.data import Completion, Failure
 from batchocr.errors import PageError
 from batchocr.input.render import fingerprint
 from batchocr.protocol.base import PageProtocol, Reader
@@ -151,15 +151,15 @@ class PageWorker:
             raise
         except Exception as error:  # noqa: BLE001 (boundary: a page in a worker)
             self._in_work.pop(task_id, None)
-            kind, message = _reason(error)
-            self._channel.send(Failed(task_id, kind, message, attempt.doc_id))
+            self._channel.send(Failed(task_id, _failure(error), attempt.doc_id))
 
 
-def _reason(error: Exception) -> tuple[ErrorKind, str]:
+def _failure(error: Exception) -> Failure:
     """What a row says about an error."""
     if isinstance(error, PageError):
-        return error.error_kind, str(error)
+        return Failure(error.error_kind, str(error))
     if isinstance(error, MemoryError):
-        return "out_of_memory", "it needs more memory than a worker may have (--worker-memory)"
+        return Failure("out_of_memory", "it needs more memory than a worker may have (--worker-memory)")
     place = traceback.extract_tb(error.__traceback__)[-1]
-    return "internal", f"{type(error).__name__}: {error} ({os.path.basename(place.filename)}, line {place.lineno})"
+    where = f"{os.path.basename(place.filename)}, line {place.lineno}"
+    return Failure("internal", f"{type(error).__name__}: {error} ({where})")

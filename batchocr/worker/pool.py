@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 from batchocr.data import Failure, Request
 from batchocr.errors import BatchOcrError
@@ -133,15 +133,15 @@ class Worker:
     def loss(self, timeout_s: float) -> Loss | None:
         """Why it is lost: it died, broke the protocol, or was busy with one thing for longer than `timeout_s`."""
         if self._fault is not None:
-            return self._loss("crashed", f"the worker process was ended: {self._fault}")
+            return self._loss(Failure("crashed", f"the worker process was ended: {self._fault}"))
         if self.channel.closed:
             death = self._child.death()
-            return self._loss(death.error_kind, death.error_message, killed=death.killed)
+            return self._loss(death.failure, killed=death.killed)
         limit_s = timeout_s if self.doing else max(timeout_s, _START_S)
         if not self._owes or self._clock.now() - self._progress_s <= limit_s:
             return None
         doing = f"to {self.doing.activity}" if self.doing else "without a word"
-        return self._loss("timeout", f"it took longer than {limit_s:g} s {doing}")
+        return self._loss(Failure("timeout", f"it took longer than {limit_s:g} s {doing}"))
 
     def close(self) -> None:
         """End it."""
@@ -178,11 +178,9 @@ class Worker:
         self._fault = str(error)
         self.channel.close()
 
-    def _loss(
-        self, kind: Literal["timeout", "crashed", "out_of_memory"], message: str, *, killed: bool = False
-    ) -> Loss:
+    def _loss(self, failure: Failure, *, killed: bool = False) -> Loss:
         busy_s = self._clock.now() - self._progress_s if self.doing else 0.0
-        return Loss(self, frozenset(self.task_ids), self.doing, busy_s, Failure(kind, message), killed)
+        return Loss(self, frozenset(self.task_ids), self.doing, busy_s, failure, killed)
 
 
 class WorkerPool:
