@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 Status = Literal["ok", "degraded", "failed", "skipped"]
 FinishReason = Literal["stop", "length", "repetition"]
+LoopCheck = Literal["at_once", "at_limit", "never"]
 ErrorKind = Literal[
     "not_found",  # the path does not exist, or no longer does
     "unreadable",  # the file or folder may not be read
@@ -72,8 +73,9 @@ class Sampling:
     """How one sequence is decoded: greedily, after these penalties.
 
     The presence and frequency penalties and the n-gram rule count output tokens, the repetition penalty prompt and
-    output, as in vLLM. Zero (one for `repetition_penalty`) switches a penalty off. stop_loops: end with `repetition`
-    when the output loops.
+    output, as in vLLM. Zero (one for `repetition_penalty`) switches a penalty off. loop_check: when an answer that
+    goes in circles ends with `repetition`: at once; only when it has reached its limit, because a table with many equal
+    cells looks like a loop; or never.
     """
 
     max_new_tokens: int
@@ -81,7 +83,7 @@ class Sampling:
     frequency_penalty: float = 0.0
     repetition_penalty: float = 1.0
     no_repeat_ngram_size: int = 0
-    stop_loops: bool = True
+    loop_check: LoopCheck = "at_once"
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,7 +60,7 @@ class ForcedEngine(Engine):
             self.num_unknown += 1
             return super().submit(request_id, request)
         self._texts[request_id] = answer.text
-        sampling = replace(request.sampling, max_new_tokens=answer.ask.output_tokens, stop_loops=False)
+        sampling = replace(request.sampling, max_new_tokens=answer.ask.output_tokens, loop_check="never")
         return super().submit(request_id, replace(request, sampling=sampling))
 
     def step(self, meter: Meter) -> list[tuple[int, Completion]]:

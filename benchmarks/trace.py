@@ -143,7 +143,7 @@ class Noise:
                 presence_penalty=1.0 if penalties else 0.0,
                 frequency_penalty=0.05 if penalties else 0.0,
                 no_repeat_ngram_size=100 if penalties else 0,
-                stop_loops=False,
+                loop_check="never",
             ),
             resize_to=None if ask.resize_to is None else (ask.resize_to, ask.resize_to),
             round=0 if ask.kind == "layout" else 1,

@@ -13,7 +13,7 @@ from late_device import LateDevice
 
 from batchocr.backend.device import Device, HostDevice
 from batchocr.backend.reference import ReferenceOps
-from batchocr.data import Completion, Pixels, Request, Sampling
+from batchocr.data import Completion, LoopCheck, Pixels, Request, Sampling
 from batchocr.engine.decode_stage import goes_in_circles
 from batchocr.engine.engine import Engine
 from batchocr.engine.limits import EngineLimits
@@ -43,7 +43,7 @@ def model(request: pytest.FixtureRequest, tmp_path: Path) -> Model:
     return replace(model, prompts=prompts)
 
 
-def answers(model: Model, *, num_requests: int = 1, stop_loops: bool = True) -> list[Completion]:
+def answers(model: Model, *, num_requests: int = 1, loop_check: LoopCheck = "at_once") -> list[Completion]:
     limits = EngineLimits(
         vit_batch_size=2,
         vit_max_patches=3000,
@@ -57,7 +57,7 @@ def answers(model: Model, *, num_requests: int = 1, stop_loops: bool = True) -> 
     for number in range(num_requests):
         pixels = Pixels(28, 56 + 28 * number, bytearray(range(28)) * 3 * (56 + 28 * number))
         # A reward instead of a penalty: the first token is repeated over and over.
-        sampling = Sampling(MAX_NEW_TOKENS, presence_penalty=-50.0, stop_loops=stop_loops)
+        sampling = Sampling(MAX_NEW_TOKENS, presence_penalty=-50.0, loop_check=loop_check)
         assert engine.submit(number, Request(pixels, "\nText Recognition:", sampling)) is None
     found: dict[int, Completion] = {}
     while engine.has_work:
@@ -76,7 +76,7 @@ def test_a_loop_is_one_whatever_its_period_and_ordinary_text_is_none() -> None:
 
 
 def test_an_answer_that_loops_twice_is_the_first_one_and_marked(model: Model) -> None:
-    [unbounded] = answers(model, stop_loops=False)
+    [unbounded] = answers(model, loop_check="never")
     assert unbounded.finish_reason == "length"
     for completion in answers(model, num_requests=2):
         assert completion.finish_reason == "repetition"
@@ -87,7 +87,7 @@ def test_an_answer_that_loops_twice_is_the_first_one_and_marked(model: Model) ->
 
 
 def test_a_second_attempt_that_ends_by_itself_is_the_answer_and_still_marked(model: Model) -> None:
-    [plain] = answers(model, stop_loops=False)
+    [plain] = answers(model, loop_check="never")
     tokens = plain.text.split()
     # The second attempt leaves the loop with a token that is not in it: make the answer end there.
     model.prompts.stop_token_ids = frozenset(set(range(262)) - set(map(int, tokens)))
@@ -97,3 +97,17 @@ def test_a_second_attempt_that_ends_by_itself_is_the_answer_and_still_marked(mod
     assert num_tokens < 100
     assert again.text.split() == tokens[:num_tokens]
     assert again.output_tokens == 768 + num_tokens
+
+
+def table_of_equal_cells() -> list[int]:
+    """40 rows of a label and 13 times `<fcel>$0.00`, in tokens of one digit each."""
+    cell, end_of_row, zeros = 1, 2, [3, 4, 5, 4, 4]
+    return [token for row in range(40) for token in (cell, 100 + row, 200 + row, *[cell, *zeros] * 13, end_of_row)]
+
+
+def test_a_table_of_equal_cells_looks_like_a_loop_and_only_a_table_is_read_on_to_its_limit(model: Model) -> None:
+    assert goes_in_circles(table_of_equal_cells())
+    [table] = answers(model, loop_check="at_limit")
+    assert table.finish_reason == "repetition", "at the limit it was one"
+    assert table.text == answers(model, loop_check="never")[0].text
+    assert table.output_tokens == 2 * MAX_NEW_TOKENS, "and was read again"

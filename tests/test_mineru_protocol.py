@@ -8,13 +8,14 @@ import subprocess
 import sys
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import mineru_vl_utils.mineru_client as mineru_client
 import pymupdf
 import pytest
+from mineru_vl_utils.mineru_client import DEFAULT_PROMPTS
 from mineru_vl_utils.post_process.table_image_processor import TABLE_IMAGE_TOKEN_CHARS
 from mineru_vl_utils.vlm_client import SamplingParams, VlmClient
 from page_reading import PROTOCOL, Reader, completion, line, read
@@ -134,8 +135,11 @@ def test_the_questions_are_those_of_mineru(article: Page, monkeypatch: pytest.Mo
     assert [r.prompt for r in (layout, *blocks)] == [a.prompt for a in asked]
     assert [(r.pixels.width, r.pixels.height) for r in blocks] == [a.image.size for a in asked[1:]]
     assert [r.pixels.data for r in blocks] == [a.image.tobytes() for a in asked[1:]]
-    assert [r.sampling for r in (layout, *blocks)] == [
+    assert [replace(r.sampling, loop_check="at_once") for r in (layout, *blocks)] == [
         Sampling(4096, a.params.presence_penalty, a.params.frequency_penalty, 1.0, 100) for a in asked
+    ]
+    assert [r.sampling.loop_check == "at_limit" for r in (layout, *blocks)] == [
+        a.prompt == DEFAULT_PROMPTS["table"] for a in asked
     ]
     assert [r.round for r in (layout, *blocks)] == [0] + [1] * len(blocks)
 
@@ -173,7 +177,7 @@ def test_a_page_reads_the_same_every_time_and_leaves_random_alone(article: Page)
 def test_without_penalties_every_rule_is_off() -> None:
     reader = Reader(line("0 0 900 100", "text") + line("0 100 900 200", "table"))
     reader.read(protocol=MinerUProtocol(max_new_tokens=7, penalties=False))
-    plain = Sampling(7, 0.0, 0.0, 1.0, 0, stop_loops=False)
+    plain = Sampling(7, 0.0, 0.0, 1.0, 0, loop_check="never")
     assert [r.sampling for asked in reader.rounds for r in asked] == [plain] * 3
 
 

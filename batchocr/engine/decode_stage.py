@@ -246,9 +246,10 @@ class DecodeStage:
         if token in self._model.prompts.stop_token_ids:
             return "stop"
         sequence.output_ids.append(token)
+        outputs, loop_check = sequence.output_ids, sequence.sampling.loop_check
         if self._is_full(sequence) and not sequence.num_unread:
-            return "length"
-        if sequence.sampling.stop_loops and goes_in_circles(sequence.output_ids):
+            return "repetition" if loop_check == "at_limit" and goes_in_circles(outputs) else "length"
+        if loop_check == "at_once" and len(outputs) % _LOOP_CHECK_EVERY == 0 and goes_in_circles(outputs):
             return "repetition"
         return None
 
@@ -273,11 +274,11 @@ def _rows_of(batch: list[Sequence]) -> list[int]:
 
 
 def goes_in_circles(output_ids: list[int]) -> bool:
-    """Whether the newest 768 tokens have too few distinct 8-grams to be from a document.
+    """Whether the newest 768 tokens have too few distinct 8-grams to be from a document, other than a table.
 
-    Checked only every 64 tokens. The n-gram rule alone does not end a loop: it forces one odd token in a hundred.
+    The n-gram rule alone does not end a loop: it forces one odd token in a hundred.
     """
-    if len(output_ids) < _LOOP_WINDOW or len(output_ids) % _LOOP_CHECK_EVERY:
+    if len(output_ids) < _LOOP_WINDOW:
         return False
     window = output_ids[-_LOOP_WINDOW:]
     grams = {tuple(window[start : start + _LOOP_GRAM]) for start in range(_LOOP_WINDOW - _LOOP_GRAM + 1)}

@@ -31,7 +31,7 @@ from batchocr.errors import RefusedError
 from batchocr.output.markdown import to_markdown
 from batchocr.protocol.base import Reader
 
-_REVISION: Final = 3
+_REVISION: Final = 4
 """Changes whenever a change here, in to_markdown, in sanitize or in the engine's rules against loops may alter the text
 of a page."""
 
@@ -95,7 +95,7 @@ class MinerUProtocol:
         return Request(
             pixels=_pixels(page.image),
             prompt=DEFAULT_PROMPTS["[layout]"],
-            sampling=self._sampling(DEFAULT_SAMPLING_PARAMS["[layout]"]),
+            sampling=self._sampling(DEFAULT_SAMPLING_PARAMS["[layout]"], "layout"),
             resize_to=(height, width),
         )
 
@@ -110,20 +110,21 @@ class MinerUProtocol:
             crops, prompts, sampling_params, indices = self._helper.prepare_for_extract(page.image, blocks)
         _name_pictures_in_tables(blocks)
         requests = [
-            Request(_pixels(crop), prompt, self._sampling(params), round=1)
-            for crop, prompt, params in zip(crops, prompts, sampling_params, strict=True)
+            Request(_pixels(crop), prompt, self._sampling(params, blocks[index].type), round=1)
+            for crop, prompt, params, index in zip(crops, prompts, sampling_params, indices, strict=True)
         ]
         return requests, [blocks[index] for index in indices]
 
-    def _sampling(self, params: MinerUSamplingParams) -> Sampling:
+    def _sampling(self, params: MinerUSamplingParams, block_type: str) -> Sampling:
         if not self._penalties:
-            return Sampling(self._max_new_tokens, stop_loops=False)
+            return Sampling(self._max_new_tokens, loop_check="never")
         return Sampling(
             max_new_tokens=self._max_new_tokens,
             presence_penalty=params.presence_penalty or 0.0,
             frequency_penalty=params.frequency_penalty or 0.0,
             repetition_penalty=params.repetition_penalty or 1.0,
             no_repeat_ngram_size=params.no_repeat_ngram_size or 0,
+            loop_check="at_limit" if block_type == "table" else "at_once",
         )
 
     def _finish(
