@@ -55,14 +55,16 @@ def write_output(
         with _report_of_failure(reading, journal, report_file):
             with reading:
                 _read(reading, journal, progress)
+            was_redundant = journal.is_redundant
             if reading.complete:
+                journal.keep()
                 with _timed_table(reading):
                     table.write(out, rows_in_order(reading.intake, journal), session.facts)
         _count_all(reading, journal)
         report = reading.report()
         write_report(report, report_file)
         if report.complete:
-            _retire(journal, reading.intake, report)
+            _retire(journal, reading.intake, report, was_redundant=was_redundant)
     return report
 
 
@@ -100,17 +102,19 @@ def _log_start(session: Session, documents: Sequence[Document], out: Path) -> No
     logger.info("reading %s into %s", count, out, extra=event("run_started", **fields))
 
 
-def _retire(journal: Journal, intake: Intake, report: Report) -> None:
-    """Delete the journal, unless it is still needed: for failed rows, or for rows that this input does not ask for."""
+def _retire(journal: Journal, intake: Intake, report: Report, *, was_redundant: bool) -> None:
+    """Delete the journal, unless it is still needed: for failed rows, or for rows that this input does not ask for.
+
+    was_redundant: whether this run read nothing, so that failed rows are in the table as they were before.
+    """
     num_surplus = _count_current(journal, intake) - report.items.ok - report.items.degraded
     if num_surplus > 0:
-        journal.keep()
         pages = f"{num_surplus:,} page{'s' * (num_surplus != 1)}"
-        advice = "" if report.items.failed else f"; delete {journal.path} if you do not need them"
+        advice = "" if report.items.failed else "; if it is deleted, they are lost for good"
         logger.warning(
             "%s still holds %s that earlier runs read and this table leaves out%s", journal.path, pages, advice
         )
-    elif not report.items.failed:
+    elif was_redundant or not report.items.failed:
         journal.remove()
 
 
@@ -162,7 +166,7 @@ def _require_same_input(out: Path, documents: Sequence[Document], journal: Journ
     if known and not any(storable_text(document.source) in known for document in documents):
         raise OutputMismatchError(
             f"{out} holds {len(known)} other documents, {min(known)!r} among them, and none of this input: "
-            "choose another --out, or start over with --overwrite"
+            "choose another --out, or start over with --overwrite, which deletes their rows for good"
         )
 
 

@@ -17,7 +17,7 @@ _malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # not in every l
 
 def usable_cores(root: Path = _ROOT) -> int:
     """How many cores this process may keep busy, at least 1. root: where /proc and /sys are found."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = len(os.sched_getaffinity(0))
     for limit in _limits(root, "cpu.max"):
         quota_us, period_us = limit.split()
         if quota_us != "max":

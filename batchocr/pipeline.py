@@ -85,13 +85,15 @@ class Pipeline:
         """
         while True:
             more = stop.reason is None and all(self._begin() for _ in range(_BEGUN_AT_ONCE))
-            while self._finished:
-                yield self._finished.popleft()
-                more = True  # taking it may have released rows, so that others can begin
-            if not self._tasks and (stop.reason is not None or self._intake.exhausted):
+            if self._finished:
+                yield from self._take_finished()
+                more = True  # that may have released rows, so that others can begin
+            # Documents that are still being opened are of no use any more.
+            if len(self._tasks) == self._num_opening and (stop.reason is not None or self._intake.exhausted):
                 return
             for _, message in self._pool.wait(0 if more else _TICK_S):
                 self._handle(message)
+            yield from self._take_finished()  # before anything below raises
             self._take_completions()
             for loss in self._pool.replace_lost(self._page_timeout_s):
                 self._take_back(loss)
@@ -100,6 +102,10 @@ class Pipeline:
             if stop.grace_is_over and not self._finished:
                 self._abandon()
                 return
+
+    def _take_finished(self) -> Iterator[tuple[RowKey, PageResult]]:
+        while self._finished:
+            yield self._finished.popleft()
 
     def _abandon(self) -> None:
         """Leave what is in flight unread."""

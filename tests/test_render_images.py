@@ -292,6 +292,21 @@ def test_a_frame_that_cannot_be_set_up_leaves_those_behind_it(tmp_path: Path) ->
         assert set(pixels(document.render(2))) == {BLUE}
 
 
+@pytest.mark.parametrize("tag", [256, 257], ids=["width", "height"])
+def test_a_frame_without_any_pixels_is_damaged(tmp_path: Path, tag: int) -> None:
+    frames = [Image.new("L", (20, 10)), Image.new("L", (30, 40))]
+    path = saved(tmp_path / "a.tif", frames[0], save_all=True, append_images=frames[1:])
+    data = path.read_bytes()
+    value = {256: 30, 257: 40}[tag]
+    size, nothing = (struct.pack("<HHLL", tag, 4, 1, number) for number in (value, 0))
+    assert data.count(size) == 1
+    with closing(opened(written(path, data.replace(size, nothing)))) as document:
+        assert document.page_count == 2
+        with pytest.raises(DamagedError, match="page 2 is damaged"):
+            document.render(1)
+        assert document.render(0).image.size == (20, 10)
+
+
 def three_page_tiff(folder: Path) -> Path:
     frames = [Image.new("RGB", (20, 10), color) for color in (RED, GREEN, BLUE)]
     buffer = io.BytesIO()

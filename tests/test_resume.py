@@ -8,7 +8,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +22,7 @@ import batchocr
 from batchocr import PageResult, Report
 from batchocr.api import run_with
 from batchocr.config import Config
-from batchocr.errors import NoInputError, OutputMismatchError, UsageError
+from batchocr.errors import NoInputError, OutputError, OutputMismatchError, UsageError
 from batchocr.output import parquet
 from batchocr.output.files import facts_path, report_path, temporary_path
 from batchocr.output.journal import Entry, Journal
@@ -235,6 +235,27 @@ def test_pages_that_a_narrower_run_leaves_out_are_not_lost(job: Job, tmp_path: P
     again = batchocr.run([document], **options)
     assert (again.pages_read, again.items.already_done) == (0, 3)
     assert [row.page_index for row in read_rows(out)] == [0, 1, 2]
+
+
+def test_pages_left_out_are_not_lost_if_the_run_fails_right_after_its_table(
+    job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    document = draw_pdf(tmp_path / "three.pdf", "One", "Two", "Three")
+    out = tmp_path / "results.parquet"
+    options = {"out": out, "model": job.model, "max_new_tokens": 64}
+    batchocr.run([document], **options)
+    with monkeypatch.context() as patched, pytest.raises(OutputError):
+        patched.setattr("batchocr.job.write_report", raising(OutputError("the disk is full")))
+        batchocr.run([document], **options, limit=1)
+    assert [row.page_index for row in read_rows(out)] == [0]
+    assert batchocr.run([document], **options).items.already_done == 3
+
+
+def raising(error: Exception) -> Callable[..., None]:
+    def function(*_: object) -> None:
+        raise error
+
+    return function
 
 
 def test_the_rows_of_a_document_that_is_gone_are_kept_and_those_of_an_older_version_are_not(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import shlex
@@ -13,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 import worker_entry
@@ -25,7 +27,7 @@ from batchocr.errors import BatchOcrError
 from batchocr.input.render import fingerprint
 from batchocr.worker.documents import OpenDocuments
 from batchocr.worker.messages import Began, Completions, Ended, Failed, Finished, OpenDocument, Opened, ReadPage, Setup
-from batchocr.worker.pool import Arrived, Asked, Loss, WorkerPool
+from batchocr.worker.pool import Arrived, Asked, Loss, Worker, WorkerPool
 
 SETUP = Setup(dpi=100, password=None, max_new_tokens=8, penalties=True, memory_bytes=2**30)
 DEADLINE_S = 30.0
@@ -271,6 +273,32 @@ def test_a_replacement_that_cannot_be_started_is_an_error(tmp_path: Path) -> Non
         launcher.unlink()
         with pytest.raises(BatchOcrError, match="a worker process cannot be started"):
             run_until(pool, one_loss)
+
+
+def test_a_shortage_of_processes_is_waited_for_and_no_reason_to_retire_a_worker(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    path = draw_page(tmp_path / "a.png", "read")
+    started: list[Worker] = []
+
+    class Scarce(Worker):
+        def __init__(self, *arguments: Any) -> None:
+            if len(started) % 2:
+                started.append(self)
+                raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+            super().__init__(*arguments)
+            started.append(self)
+
+    monkeypatch.setattr("batchocr.worker.pool.Worker", Scarce)
+    monkeypatch.setattr("batchocr.worker.pool._START_PAUSE_S", 0.01)
+    with WorkerPool(2, SETUP, worker_entry.COMMAND) as pool:
+        assert len(started) == 3, "the second one took two attempts"
+        old = pool.workers[0]
+        pool.retire(old)
+        assert len(started) == 4
+        assert pool.workers[0] is old
+        old.send(OpenDocument(1, path))
+        run_until(pool, outcomes(1))
 
 
 def test_workers_that_die_at_birth_are_forgiven_while_others_do_their_work(tmp_path: Path) -> None:

@@ -67,6 +67,8 @@ class ImageDocument:
             image.seek(page_index)
             image.draft(None, (self._max_edge, self._max_edge))  # a JPEG far above the limit is decoded smaller
             image.load()
+            if 0 in image.size:  # Pillow looks at the size of the first frame only
+                raise DamagedError(f"page {page_index + 1} is damaged: it has {image.width} × {image.height} px")
             pixels = _shrink(_to_eight_bits(image), self._max_edge)
             page = Page(image=_upright(_on_white(pixels), _orientation(image)), dpi=None)
             if self.page_count > 1:

@@ -6,6 +6,7 @@ MuPDF reads nothing but the file it is given: when traced, it opened no file and
 
 from __future__ import annotations
 
+import os
 import re
 from bisect import bisect_left
 from collections.abc import Iterator
@@ -31,6 +32,9 @@ and the C++ side's), and ValueError for a page that the document claims but does
 _MAX_MISSING_PAGES = 100
 """If a document claims pages beyond its last real one, at most this many of them get a row that says so."""
 
+_FEWEST_BYTES_PER_PAGE = 8
+"""A page that is really there takes more. A file of 4 KB can use one page millions of times over."""
+
 _OUT_OF_MEMORY = re.compile(
     r"\b[cm]alloc\b.* failed|(not enough|insufficient|out of) memory|failed to allocate|exceeds system limits",
     re.IGNORECASE,
@@ -42,11 +46,12 @@ image from being decoded, there is only a warning, and a page without the image.
 class PdfDocument:
     """An open, unlocked PDF."""
 
-    def __init__(self, document: pymupdf.Document, *, dpi: int, max_edge: int) -> None:
+    def __init__(self, document: pymupdf.Document, num_bytes: int, *, dpi: int, max_edge: int) -> None:
+        """num_bytes: size of the file."""
         self._document = document
         self._dpi = dpi
         self._max_edge = max_edge
-        self.page_count = _count_pages(document)
+        self.page_count = min(_count_pages(document), num_bytes // _FEWEST_BYTES_PER_PAGE + _MAX_MISSING_PAGES)
 
     def render(self, page_index: int) -> Page:
         """Return the page as a viewer shows it, annotations and form fields included."""
@@ -76,7 +81,7 @@ def open_pdf(path: str, *, password: str | None, dpi: int, max_edge: int) -> Pdf
         if not document.is_pdf:
             raise UnsupportedError("the file is not a PDF, despite its name")
         _unlock(document, password)
-        opened = PdfDocument(document, dpi=dpi, max_edge=max_edge)
+        opened = PdfDocument(document, os.path.getsize(path), dpi=dpi, max_edge=max_edge)
         closing.pop_all()
     return opened
 

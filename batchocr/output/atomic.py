@@ -76,6 +76,8 @@ def _reason(path: Path, error: OSError) -> str:
             return "there is a folder of that name; choose another"
         case errno.ENOSPC | errno.EDQUOT:
             return "the disk is full; free some space and run again to continue"
+        case errno.ENOSYS | errno.ENOLCK | errno.EOPNOTSUPP:
+            return "this file system has no locks, which keep two runs apart; choose another place"
         case errno.EFBIG:
             return "files may not grow any larger here; raise the limit (ulimit -f) and run again to continue"
         case _:
@@ -87,5 +89,8 @@ def _sync_folder(folder: Path) -> None:
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.EBADF):  # some network file systems sync no folders
+            raise
     finally:
         os.close(descriptor)

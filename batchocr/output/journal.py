@@ -22,7 +22,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from batchocr.data import PageResult, Status
 from batchocr.errors import OutputError, OutputMismatchError
-from batchocr.output.atomic import atomic_file, writing
+from batchocr.output.atomic import atomic_file, reading, writing
 from batchocr.output.files import journal_path
 from batchocr.output.index import IndexedRow, RowIndex
 from batchocr.output.locked_file import lies_at, open_locked
@@ -83,7 +83,7 @@ class Journal:
         self._file = file
         self._index = RowIndex()
         self._end = 0
-        self._says_nothing_new = False
+        self._is_redundant = False
         self._synced_s = time.monotonic()
 
     @classmethod
@@ -128,7 +128,7 @@ class Journal:
                 raise
             self._put(entry, self._end, len(line))
             self._end += len(line)
-            self._says_nothing_new = False
+            self._is_redundant = False
             if time.monotonic() - self._synced_s > _SYNC_INTERVAL_S:
                 self._require_in_place()
                 self._sync()
@@ -150,16 +150,21 @@ class Journal:
         row = self.find(source, page_index)
         if row is None:
             raise KeyError((source, page_index))
-        with writing(self.path):
+        with reading(self.path):
             line = os.pread(self._file.fileno(), row.length, row.offset)
         try:
             return _ENTRY.validate_json(line).result
         except ValidationError as error:
             raise _damaged(self.path, f"at byte {row.offset}") from error
 
+    @property
+    def is_redundant(self) -> bool:
+        """Whether its rows are just those of the table, which would let `close` delete it."""
+        return self._is_redundant
+
     def keep(self) -> None:
-        """Do not delete the file on closing: it holds rows that are no longer in any table."""
-        self._says_nothing_new = False
+        """Do not delete the file on closing: the table is about to be replaced, perhaps by one with fewer rows."""
+        self._is_redundant = False
 
     def remove(self) -> None:
         """Delete the journal: the run is complete and its table in place."""
@@ -174,7 +179,7 @@ class Journal:
             return
         with writing(self.path), self._file:
             self._sync()
-            if self._says_nothing_new or os.fstat(self._file.fileno()).st_size == 0:
+            if self._is_redundant or os.fstat(self._file.fileno()).st_size == 0:
                 self._unlink()
 
     def __enter__(self) -> Self:
@@ -207,7 +212,7 @@ class Journal:
             fresh.writelines(_to_line(Entry(storable(result), size=None, mtime_ns=None)) for result in rows)
         self._file.close()
         self._file = open_locked(self.path)
-        self._says_nothing_new = True
+        self._is_redundant = True
 
     def _load(self) -> None:
         """Index the lines, and cut off a torn last one."""

@@ -35,8 +35,7 @@ _MAX_READS = 64
 """In one `receive()`: a side that never stops sending must not keep the other from everything else."""
 
 _DESCRIPTOR = array.array("i", [0]).itemsize
-_SEND_FLAGS: int = getattr(socket, "MSG_NOSIGNAL", 0)
-_RECEIVE_FLAGS: int = socket.MSG_DONTWAIT | getattr(socket, "MSG_CMSG_CLOEXEC", 0)
+_RECEIVE_FLAGS = socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC
 
 
 class ChannelError(BatchOcrError):
@@ -98,7 +97,7 @@ class Channel(Generic[Sent, Received]):
             while self._outgoing:
                 frame = self._outgoing[0]
                 attached = [] if frame.descriptor is None else [_rights(frame.descriptor)]
-                sent = self._socket.sendmsg([frame.rest], attached, _SEND_FLAGS)
+                sent = self._socket.sendmsg([frame.rest], attached, socket.MSG_NOSIGNAL)
                 _close(frame.descriptor)
                 frame.descriptor, frame.rest = None, frame.rest[sent:]
                 if not frame.rest:

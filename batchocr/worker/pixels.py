@@ -9,8 +9,6 @@ from __future__ import annotations
 import fcntl
 import mmap
 import os
-import stat
-import tempfile
 from collections.abc import Sequence
 from typing import Final
 
@@ -24,9 +22,8 @@ MAX_ROUND_BYTES: Final = 2**30
 
 _CHANNELS: Final = 3
 
-# Without seals a worker could truncate the file while it is mapped: reading on would then be a SIGBUS.
-_HAS_SEALS: Final = hasattr(os, "memfd_create") and hasattr(fcntl, "F_ADD_SEALS")
-_SEALS: Final = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW if _HAS_SEALS else 0
+_SEALS: Final = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
+"""Without them a worker could truncate the file while it is mapped: reading on would then be a SIGBUS."""
 
 
 def share_round(task_id: int, requests: Sequence[Request]) -> tuple[Round, int]:
@@ -37,7 +34,7 @@ def share_round(task_id: int, requests: Sequence[Request]) -> tuple[Round, int]:
     num_bytes = sum(_num_bytes(request.pixels) for request in requests)
     if num_bytes > MAX_ROUND_BYTES:
         raise TooLargeError(f"the page's {len(requests)} questions hold {num_bytes >> 20} MiB of pixels together")
-    descriptor = _anonymous_file()
+    descriptor = os.memfd_create("batchocr-pixels", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
         questions = []
         offset = 0
@@ -45,8 +42,7 @@ def share_round(task_id: int, requests: Sequence[Request]) -> tuple[Round, int]:
             _write(descriptor, request.pixels)
             questions.append(_question(request, offset))
             offset += _num_bytes(request.pixels)
-        if _HAS_SEALS:
-            fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _SEALS)
+        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _SEALS)
     except OSError as error:
         os.close(descriptor)
         raise PageOutOfMemoryError(f"no room for {num_bytes >> 20} MiB of pixels: {error.strerror}") from error
@@ -69,13 +65,6 @@ def map_round(message: Round, descriptor: int) -> tuple[Request, ...]:
 
 def _num_bytes(pixels: Pixels) -> int:
     return pixels.height * pixels.width * _CHANNELS
-
-
-def _anonymous_file() -> int:
-    if _HAS_SEALS:
-        return os.memfd_create("batchocr-pixels", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    with tempfile.TemporaryFile() as file:
-        return os.dup(file.fileno())
 
 
 def _write(descriptor: int, pixels: Pixels) -> None:
@@ -105,25 +94,11 @@ def _request(message: Round, question: Question, memory: memoryview) -> Request:
 
 
 def _memory_of(descriptor: int) -> memoryview:
-    """What is in the file: mapped if it is sealed, copied otherwise. Raises OSError, ChannelError."""
-    sealed = _is_sealed(descriptor)  # first, so that what is learnt after it stays true
-    status = os.fstat(descriptor)
-    if not stat.S_ISREG(status.st_mode) or not 0 < status.st_size <= MAX_ROUND_BYTES:
-        raise ChannelError(f"what came for a round's pixels is no file, or one of {status.st_size} bytes")
-    if sealed:
-        # Private, because Linux before 6.7 refuses a shared mapping of a file sealed against writing; this also lets
-        # it be writable, as torch wants buffers to be, though nobody writes to it.
-        return memoryview(mmap.mmap(descriptor, status.st_size, access=mmap.ACCESS_COPY))
-    copy = bytearray(status.st_size)
-    os.preadv(descriptor, [copy], 0)
-    return memoryview(copy)
-
-
-def _is_sealed(descriptor: int) -> bool:
-    if not _HAS_SEALS:
-        return False
-    try:
-        seals: int = fcntl.fcntl(descriptor, fcntl.F_GET_SEALS)
-    except OSError:  # the file system has no seals
-        return False
-    return seals & _SEALS == _SEALS
+    """What is in the file. Raises OSError, ChannelError."""
+    seals = fcntl.fcntl(descriptor, fcntl.F_GET_SEALS)  # first, so that what is learnt after it stays true
+    size = os.fstat(descriptor).st_size
+    if seals & _SEALS != _SEALS or not 0 < size <= MAX_ROUND_BYTES:
+        raise ChannelError(f"what came for a round's pixels is not sealed, or holds {size} bytes")
+    # Private, because Linux before 6.7 refuses a shared mapping of a file sealed against writing; this also lets it be
+    # writable, as torch wants buffers to be, though nobody writes to it.
+    return memoryview(mmap.mmap(descriptor, size, access=mmap.ACCESS_COPY))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import logging
 import os
 import select
 import socket
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -32,8 +35,15 @@ from batchocr.worker.messages import (
 )
 from batchocr.worker.pixels import map_round
 
+logger = logging.getLogger(__name__)
+
 _START_S = 60.0
 """How long a worker that has work but has not begun any may be silent: it may still be starting."""
+
+_SHORTAGES = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
+"""Too many processes or open files, or too little memory, for now: on a busy machine this may pass."""
+_START_PATIENCE_S = 10.0
+_START_PAUSE_S = 0.5
 
 _LOOK_INTERVAL_S = 1.0
 
@@ -271,7 +281,7 @@ class WorkerPool:
     def renew_worn(self) -> None:
         """Retire a worker that has had its share of pages, and end retired ones that no longer hold anything.
 
-        One at a time: they wear out together, and each replacement has to start up. Raises BatchOcrError.
+        One at a time: they wear out together, and each replacement has to start up.
         """
         for worker in [worker for worker in self._retired if not worker.task_ids]:
             self._end(worker)
@@ -281,13 +291,19 @@ class WorkerPool:
             self.retire(worn)
 
     def retire(self, worker: Worker) -> None:
-        """Put a fresh worker in its place; the old one finishes what it holds, and gets no more. Raises BatchOcrError.
+        """Put a fresh worker in its place; the old one finishes what it holds, and gets no more.
 
-        Does nothing while as many others are still finishing: they would be too many for the machine's memory.
+        Does nothing while as many others are still finishing: they would be too many for the machine's memory. It also
+        goes on if no other can be started.
         """
         if worker in self.workers and len(self._retired) < len(self.workers):
-            self.workers[self.workers.index(worker)] = self._start_worker()
-            self._retired.append(worker)
+            try:
+                fresh = self._start_worker(patience_s=0.0)
+            except BatchOcrError as error:
+                logger.info("a worker is kept that another should have replaced: %s", error)
+            else:
+                self.workers[self.workers.index(worker)] = fresh
+                self._retired.append(worker)
 
     def close(self) -> None:
         """End all workers, whatever they are doing."""
@@ -303,9 +319,14 @@ class WorkerPool:
             self.peak_worker_bytes = max(peak_bytes, self.peak_worker_bytes or 0)
         worker.close()
 
-    def _start_worker(self) -> Worker:
-        try:
-            return Worker(self._setup, self._command, self._clock)
-        except OSError as error:
-            reason = error.strerror or str(error)
-            raise BatchOcrError(f"a worker process cannot be started: {reason}; try fewer --workers") from error
+    def _start_worker(self, patience_s: float = _START_PATIENCE_S) -> Worker:
+        """Start a worker, waiting up to `patience_s` while the machine lacks something for it. Raises BatchOcrError."""
+        until_s = time.monotonic() + patience_s
+        while True:
+            try:
+                return Worker(self._setup, self._command, self._clock)
+            except OSError as error:
+                if error.errno not in _SHORTAGES or time.monotonic() >= until_s:
+                    reason = error.strerror or str(error)
+                    raise BatchOcrError(f"a worker process cannot be started: {reason}; try fewer --workers") from error
+            time.sleep(_START_PAUSE_S)

@@ -8,7 +8,6 @@ import os
 import resource
 import signal
 import socket
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -61,8 +60,7 @@ def _die_with_the_run() -> None:
     sandbox without signals from pipes, the end of the channel has to do.
     """
     with suppress(OSError):
-        if sys.platform == "linux":
-            fcntl.fcntl(_LIFELINE, fcntl.F_SETSIG, signal.SIGKILL)
+        fcntl.fcntl(_LIFELINE, fcntl.F_SETSIG, signal.SIGKILL)
         fcntl.fcntl(_LIFELINE, fcntl.F_SETOWN, os.getpid())
         fcntl.fcntl(_LIFELINE, fcntl.F_SETFL, os.O_ASYNC)
 
