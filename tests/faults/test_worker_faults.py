@@ -82,6 +82,7 @@ def read(
     *,
     workers: int = 2,
     pages_in_flight: int = 6,
+    limit: int | None = None,
     memory_bytes: int = 1024 * MIB,
     page_timeout_s: float = TIMEOUT_S,
     command: tuple[str, ...] = worker_entry.COMMAND,
@@ -93,7 +94,7 @@ def read(
     rows: list[PageResult] = []
     with WorkerPool(workers, setup, command) as running:
         pipeline = Pipeline(
-            Intake(documents, None, None, limit=None),
+            Intake(documents, None, None, limit=limit),
             running,
             AnsweringEngine(running),
             StageCounter(),
@@ -215,6 +216,13 @@ def test_a_document_is_not_given_up_while_pages_are_read_between_those_that_cost
         ("failed", 2),
         ("ok", 1),
     ]
+
+
+def test_a_run_that_has_its_rows_does_not_wait_for_a_document_that_hangs_behind_them(tmp_path: Path) -> None:
+    started = time.monotonic()
+    rows = read(scripts(tmp_path, [None], [("opening", "hang")]), limit=1, page_timeout_s=2 * SLACK_S)
+    assert [row.status for row in rows.values()] == ["ok"]
+    assert time.monotonic() - started < SLACK_S
 
 
 # Workers that grow old
