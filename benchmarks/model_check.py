@@ -125,9 +125,9 @@ def main(arguments: list[str] | None = None) -> None:
     given = parser.parse_args(arguments)
     record = Record("model_check", given)
     torch.set_float32_matmul_precision("highest")
-    ok = check_tiny_models(given.device, record, smoke=given.smoke)
     with checkpoint(given.checkpoint, smoke=given.smoke) as folder:
-        ok &= check_true_widths(folder, given.device, record, smoke=given.smoke)
+        ok = check_true_widths(folder, given.device, record, smoke=given.smoke)
+    ok &= check_tiny_models(given.device, record, smoke=given.smoke)
     if not ok:
         sys.exit(1)
 

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from batchocr.backend.attention_kernels import ATTENTION, PAGED_ATTENTION, Attention, PagedAttention
 from batchocr.backend.base import Affine, Linear, PagedContext, ResizePlan, SamplerRows, SamplingHints, Segments
@@ -37,8 +38,10 @@ _VIT_HEADS, _VIT_HEAD_DIM, _VIT_WIDTH, _VIT_MLP = 16, 80, 1280, 5120
 _LLM_HEADS, _LLM_KV_HEADS, _LLM_HEAD_DIM, _LLM_WIDTH, _LLM_MLP = 14, 2, 64, 896, 4864
 _LLM_SPLIT = [_LLM_HEADS, _LLM_KV_HEADS, _LLM_KV_HEADS]
 _VOCABULARY = 151_936
-# Enough that a candidate's time is that of its work, not of its launch.
 _ROWS = 4000
+_TABLE_COLUMNS = 512
+"""What a run's block tables have, for sequences of 32,768 tokens: kernels divide their work by this, however few blocks
+are in use."""
 
 
 def try_all(device: torch.device, dtype: torch.dtype, timer: Timer) -> CudaOps:
@@ -114,12 +117,9 @@ class CudaTrials:
     def paged_attention(self) -> PagedAttention:
         block_size, most_blocks = CudaOps.kv_block_size, 24
         lengths = [1400, 1, 64, 65, 300] + [700] * 11
-        context = PagedContext(
-            torch.arange(1, len(lengths) * most_blocks + 1, dtype=torch.int32, device=self._device).view(
-                -1, most_blocks
-            ),
-            torch.tensor(lengths, dtype=torch.int32, device=self._device),
-        )
+        blocks = torch.arange(1, len(lengths) * most_blocks + 1, dtype=torch.int32, device=self._device)
+        tables = F.pad(blocks.view(-1, most_blocks), (0, _TABLE_COLUMNS - most_blocks))
+        context = PagedContext(tables, torch.tensor(lengths, dtype=torch.int32, device=self._device))
         q = self._random(len(lengths), _LLM_HEADS, _LLM_HEAD_DIM)
         cache = self._random(2, len(lengths) * most_blocks + 1, block_size, _LLM_KV_HEADS, _LLM_HEAD_DIM)
         return self._choose(

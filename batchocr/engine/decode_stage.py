@@ -143,13 +143,13 @@ class DecodeStage:
             )
 
     def _prefill(self, batch: list[Sequence]) -> _Launched:
-        begun = self._device.mark()
-        x = self._embedded(batch)
         lengths = [sequence.num_tokens for sequence in batch]
         positions = self._device.upload(torch.cat([sequence.all_positions() for sequence in batch], dim=1))
         slots = self._device.upload(torch.cat([self._slots(sequence) for sequence in batch]))
         ends = torch.tensor([0, *accumulate(lengths)], dtype=torch.int32)
         segments = Segments(lengths, self._device.upload(ends))
+        begun = self._device.mark()
+        x = self._embedded(batch)
         logits = self._model.language.prefill(x, positions, slots, segments, self.cache.pool)
         index = self._upload(_rows_of(batch))
         tokens, logprobs = self._sampler.sample(logits, index, _hints(batch))
@@ -175,10 +175,10 @@ class DecodeStage:
         return torch.cat(parts)
 
     def _decode(self, batch: list[Sequence]) -> _Launched:
-        begun = self._device.mark()
         self._rows.extend(batch)
         rows, lengths = _rows_of(batch), [sequence.num_tokens for sequence in batch]
         flop = decode_flop(self._model.architecture.language, lengths)
+        begun = self._device.mark()  # the host's time before this must not count as the device's
         chosen = self._graphs.replay(rows)
         if chosen is None:
             index = self._upload(rows)

@@ -21,6 +21,8 @@ _WARPS = 4
 # What a part leaves for the second launch, 3.6 KB written and read again, is 5 % of the 64 KiB it attends to.
 _SMALLEST_PART = 256
 _MOST_PARTS = 32
+_SMALLEST_DOT = 16
+"""What `tl.dot` needs of each dimension; later Tritons take less for float32."""
 
 
 @torch.library.custom_op("batchocr::paged_attention", mutates_args=())
@@ -44,7 +46,7 @@ def paged_attention(q: Tensor, cache: Tensor, block_tables: Tensor, lengths: Ten
     part_weight = q.new_empty((sequences, heads, parts), dtype=torch.float32)
     shared = {
         "HEAD_DIM": head_dim,
-        "DIM_BLOCK": triton.next_power_of_2(head_dim),
+        "DIM_BLOCK": max(_SMALLEST_DOT, triton.next_power_of_2(head_dim)),
         "TOKENS": _TOKENS,
         "SMALLEST_PART": _SMALLEST_PART,
         "num_warps": _WARPS,
