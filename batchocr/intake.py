@@ -51,43 +51,6 @@ class DocumentState:
     done: frozenset[int | None] = frozenset()
 
 
-class RowCursor:
-    """Walks over the rows of all documents in input order, up to the first document whose rows are not known yet."""
-
-    def __init__(self, states: Sequence[DocumentState], limit: int | None) -> None:
-        self._states = states
-        self._remaining = limit
-        self._document = 0
-        self._position = 0
-
-    @property
-    def at_end(self) -> bool:
-        return self._document >= len(self._states)
-
-    def next(self) -> RowKey | None:
-        """The next row; None at the end, or while the rows of its document are not known."""
-        while not self.at_end:
-            rows = self._states[self._document].rows
-            if rows is None:
-                return None
-            if self._position == len(rows):
-                self._document, self._position = self._document + 1, 0
-                continue
-            key = RowKey(self._document, rows[self._position])
-            self._step(len(rows))
-            return key
-        return None
-
-    def _step(self, num_rows: int) -> None:
-        """Step past a row, and past its document after the last one, so that `at_end` is true at once."""
-        self._position += 1
-        self._remaining = None if self._remaining is None else self._remaining - 1
-        if self._remaining == 0:
-            self._document = len(self._states)
-        elif self._position == num_rows:
-            self._document, self._position = self._document + 1, 0
-
-
 class Intake:
     """Hands out documents to open and rows to begin, and owns what is known about each document.
 
@@ -119,18 +82,24 @@ class Intake:
         self._num_opened = 0
         self._num_planned = 0
         self._num_released = 0
-        self._cursor = self.rows()
+        self._rows = self.rows()
         self._waiting: deque[RowKey] = deque()
 
     @property
     def exhausted(self) -> bool:
         """Whether every row has been handed out."""
-        return not self._waiting and self._cursor.at_end
+        return not self._waiting and self._all_handed_out
 
     @property
     def all_planned(self) -> bool:
         """Whether `num_planned` is final."""
-        return self._cursor.at_end or self.num_known == len(self.documents)
+        return self._all_handed_out or self.num_known == len(self.documents)
+
+    @property
+    def _all_handed_out(self) -> bool:
+        if self.num_handed_out == self._limit:
+            return True
+        return self.num_known == len(self.documents) and self.num_handed_out == self._num_planned
 
     @property
     def num_planned(self) -> int:
@@ -142,9 +111,19 @@ class Intake:
         """How many known rows have not been handed out yet."""
         return self._num_planned - self.num_handed_out
 
-    def rows(self) -> RowCursor:
-        """A walk over every row of the output, including those done before."""
-        return RowCursor(self.states, self._limit)
+    def rows(self) -> Iterator[RowKey | None]:
+        """Yield every row of the output in input order, including those done before; None while the rows of the next
+        document are not known."""
+        remaining = self._limit
+        for index, state in enumerate(self.states):
+            while state.rows is None:
+                yield None
+            for page_index in state.rows[:remaining]:
+                yield RowKey(index, page_index)
+            if remaining is not None:
+                remaining -= min(remaining, len(state.rows))
+                if remaining == 0:
+                    return
 
     def known_rows(self) -> Iterator[RowKey]:
         """The rows of the output that are known so far, including those done before.
@@ -161,7 +140,7 @@ class Intake:
         Looks at one file per call, so that a million unchanged ones do not keep the caller from everything else: if
         `num_known` has grown, there may be more to come.
         """
-        if self._cursor.at_end or self._num_opened == len(self.documents):
+        if self._all_handed_out or self._num_opened == len(self.documents):
             return None
         index = self._num_opened
         self._num_opened += 1
@@ -202,7 +181,7 @@ class Intake:
         """The next row that has never been handed out."""
         if self._max_unreleased is not None and self.num_handed_out - self._num_released >= self._max_unreleased:
             return None
-        while (key := self._cursor.next()) is not None:
+        while (key := next(self._rows, None)) is not None:
             self.num_handed_out += 1
             if key.page_index not in self.states[key.document].done:
                 return key

@@ -61,26 +61,6 @@ class Meter(StageCounter):
         self.queue_token_sum = 0
         self.queue_max_tokens = 0
 
-    def add_patches(self, patches: int) -> None:
-        """Count patches that the ViT has encoded."""
-        self.patches += patches
-
-    def add_flop(self, flop: float) -> None:
-        """Count floating-point operations of the model."""
-        self.model_flop += flop
-
-    def halve_batch(self, stage: Stage) -> None:
-        """Count a batch that did not fit into the device's memory."""
-        self.batches_halved[stage] += 1
-
-    def put_back(self, sequences: int) -> None:
-        """Count sequences that lost their KV blocks to others and have to be prefilled again."""
-        self.sequences_put_back += sequences
-
-    def starved(self, seconds: float) -> None:
-        """Count time during which the engine had no requests."""
-        self.starved_s += seconds
-
     def add_on_device(self, stage: Stage, begin_s: float, end_s: float, *, items: int, limit: float) -> None:
         """Count a batch that kept the device busy from begin_s to end_s, on the device's clock."""
         self.add(stage, end_s - begin_s, items=items, limit=limit)

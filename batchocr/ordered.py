@@ -55,11 +55,11 @@ def _in_order(intake: Intake, rows: Iterable[tuple[RowKey, PageResult]]) -> Iter
     early: dict[RowKey, PageResult] = {}
     for key, row in rows:
         early[key] = row
-        expected = expected or order.next()
+        expected = expected or next(order, None)
         while expected in early:
             intake.released()
             yield early.pop(expected)
-            expected = order.next()
+            expected = next(order, None)
     # After a stop, some finished rows have gaps before them.
     yield from (early[key] for key in sorted(early, key=lambda key: (key.document, key.page_index or 0)))
 

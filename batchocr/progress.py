@@ -39,13 +39,22 @@ def log_failure(result: PageResult) -> None:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class RunProgress:
+    """How far a run is. done, failed: rows so far. planned: rows in all, as far as is known; more may come unless
+    `all_planned`. read: how many of `done` are from this run; only they count towards its rate."""
+
+    done: int
+    planned: int
+    all_planned: bool
+    failed: int
+    read: int
+
+
 class Progress(Protocol):
     """Called by the run at least about twice a second; limits its own output."""
 
-    def show(self, done: int, planned: int, all_planned: bool, failed: int, read: int) -> None:
-        """done, failed: rows so far. planned: rows in all, as far as is known; more may come unless `all_planned`.
-        read: how many of `done` are from this run; only they count towards its rate."""
-        ...
+    def show(self, state: RunProgress) -> None: ...
 
     def close(self) -> None: ...
 
@@ -58,40 +67,31 @@ class ProgressBar:
         self._drawn_s = -math.inf
         self._bar: Any = None
 
-    def show(self, done: int, planned: int, all_planned: bool, failed: int, read: int) -> None:
+    def show(self, state: RunProgress) -> None:
         if self._clock() - self._drawn_s < _BAR_INTERVAL_S:
             return
         self._drawn_s = self._clock()
-        bar_format = _BAR if all_planned else _BAR_WITHOUT_END
+        bar_format = _BAR if state.all_planned else _BAR_WITHOUT_END
         with suppress(OSError):  # stderr's reader may be gone; the run continues
             if self._bar is None:
                 self._bar = tqdm(
                     file=sys.stderr,
-                    initial=done,
-                    total=planned,
+                    initial=state.done,
+                    total=state.planned,
                     bar_format=bar_format,
                     unit=" pages",
                     dynamic_ncols=True,
                     leave=False,
                 )
-            self._bar.n, self._bar.total, self._bar.bar_format = done, planned, bar_format
-            self._bar.initial = done - read
-            self._bar.set_postfix_str(f"{failed} failed" if failed else "")
+            self._bar.n, self._bar.total, self._bar.bar_format = state.done, state.planned, bar_format
+            self._bar.initial = state.done - state.read
+            self._bar.set_postfix_str(f"{state.failed} failed" if state.failed else "")
 
     def close(self) -> None:
         """Take the bar off the screen."""
         if self._bar is not None:
             with suppress(OSError):
                 self._bar.close()
-
-
-@dataclass(frozen=True, slots=True)
-class _State:
-    done: int
-    planned: int
-    all_planned: bool
-    failed: int
-    read: int
 
 
 class ProgressLog:
@@ -101,20 +101,20 @@ class ProgressLog:
         self._clock = clock
         self._first_s: float | None = None
         self._logged_s = -math.inf
-        self._state: _State | None = None
+        self._state: RunProgress | None = None
 
-    def show(self, done: int, planned: int, all_planned: bool, failed: int, read: int) -> None:
+    def show(self, state: RunProgress) -> None:
         self._first_s = self._clock() if self._first_s is None else self._first_s
-        self._state = _State(done, planned, all_planned, failed, read)
+        self._state = state
         if self._clock() - self._logged_s >= _LINE_INTERVAL_S:
-            self._log(self._state, self._first_s)
+            self._log(state, self._first_s)
 
     def close(self) -> None:
         """Log how far the run has come."""
         if self._state is not None and self._first_s is not None:
             self._log(self._state, self._first_s)
 
-    def _log(self, state: _State, first_s: float) -> None:
+    def _log(self, state: RunProgress, first_s: float) -> None:
         self._logged_s = self._clock()
         rate = state.read / (self._logged_s - first_s) if self._logged_s > first_s else 0.0
         left = state.planned - state.done

@@ -5,14 +5,19 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
 import torch
-from checkpoints import SHAPES, Shape, make_checkpoint
+from checkpoints import SHAPES, Shape, make_checkpoint, oracle
+from huggingface_hub.errors import HTTPError
 from safetensors.torch import load_file, save_file
+from torch import Tensor
+from transformers import ProcessorMixin, Qwen2VLImageProcessorPil
 
+from batchocr.backend.base import Affine, Linear
 from batchocr.backend.device import HostDevice
 from batchocr.backend.reference import ReferenceOps
 from batchocr.config import Config
@@ -22,10 +27,13 @@ from batchocr.errors import ModelError
 from batchocr.meter import Meter
 from batchocr.model.architecture import Architecture, read_architecture
 from batchocr.model.checkpoint import find_checkpoint, load_model
-from batchocr.model.weights import fingerprint
+from batchocr.model.language import LanguageModel
+from batchocr.model.prompt import PromptFormat
+from batchocr.model.weights import WeightReader, fingerprint, weight_files
 from batchocr.session import Session
 
 Damage: TypeAlias = Callable[[Path], object]
+EMBEDDINGS = "model.embed_tokens.weight"
 NORM = "model.norm.weight"
 
 
@@ -60,6 +68,14 @@ def text_config(**fields: object) -> Damage:
     return lambda folder: change_json(folder / "config.json", lambda values: values["text_config"].update(fields))
 
 
+def vision_config(**fields: object) -> Damage:
+    return lambda folder: change_json(folder / "config.json", lambda values: values["vision_config"].update(fields))
+
+
+def preprocessor(**fields: object) -> Damage:
+    return lambda folder: change_json(folder / "preprocessor_config.json", lambda values: values.update(fields))
+
+
 def rope(**fields: object) -> Damage:
     return lambda folder: change_json(
         folder / "config.json", lambda values: values["text_config"]["rope_parameters"].update(fields)
@@ -82,6 +98,11 @@ def cut_short(folder: Path) -> None:
 def reshape_a_tensor(folder: Path) -> None:
     tensors = load_file(folder / "model.safetensors")
     save_file(tensors | {NORM: tensors[NORM][:-1].clone()}, folder / "model.safetensors")
+
+
+def quantise_a_tensor(folder: Path) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    save_file(tensors | {NORM: tensors[NORM].to(torch.int8)}, folder / "model.safetensors")
 
 
 def leave_out_a_tensor(folder: Path) -> None:
@@ -126,7 +147,7 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
     "no heads": (text_config(num_attention_heads=0), "num_attention_heads"),
     "no preprocessor_config.json": (without("preprocessor_config.json"), "holds no preprocessor_config.json"),
     "a preprocessor of another model": (
-        lambda folder: change_json(folder / "preprocessor_config.json", lambda values: values.update(patch_size=16)),
+        preprocessor(patch_size=16),
         "patch_size is 16 in the preprocessor, 14 in the model",
     ),
     "no tokenizer": (
@@ -149,7 +170,35 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
     ),
     "a missing tensor": (leave_out_a_tensor, "holds no tensor 'language_model.norm.weight'"),
     "a missing shard": (lose_a_shard, "model-00002-of-00002.safetensors is missing"),
-    "an index without files": (with_text("model.safetensors.index.json", "{}"), "index.json has no weight_map"),
+    "an index without files": (
+        lambda folder: [
+            change(folder) for change in (without("model.safetensors"), with_text("model.safetensors.index.json", "{}"))
+        ],
+        "index.json has no weight_map",
+    ),
+    "a tensor of bytes": (quantise_a_tensor, f"tensor '{NORM}' is stored as torch.int8"),
+    "quantised weights": (config(quantization_config={"quant_method": "compressed-tensors"}), "is quantised"),
+    "a quantised language model": (text_config(quantization_config={"quant_method": "fp8"}), "is quantised"),
+    "a quantised vision model": (vision_config(quantization_config={"quant_method": "fp8"}), "is quantised"),
+    "another activation": (text_config(hidden_act="gelu"), "language model's hidden_act is 'gelu'"),
+    "another activation for images": (vision_config(hidden_act="silu"), "vision model's hidden_act is 'silu'"),
+    "images that keep their size": (preprocessor(do_resize=False), "sets do_resize to false"),
+    "images that keep their values": (preprocessor(do_rescale=False), "sets do_rescale to false"),
+    "images that are not normalised": (preprocessor(do_normalize=False), "sets do_normalize to false"),
+    "a processor_config.json without image limits": (
+        lambda folder: [
+            change(folder) for change in (without("preprocessor_config.json"), with_text("processor_config.json", "{}"))
+        ],
+        "holds no preprocessor_config.json",
+    ),
+    "a chat template for texts alone": (
+        with_text("chat_template.jinja", "{{ messages[1].role + messages[1].content }}"),
+        "chat template cannot be used: can only concatenate str",
+    ),
+    "several chat templates, none of them the default": (
+        with_text("chat_template.json", json.dumps({"chat_template": {"one": "1", "two": "2"}})),
+        "chat template cannot be used: This model has multiple chat templates",
+    ),
     "mrope_section that does not fit": (
         rope(mrope_section=[2, 2, 2]),
         "mrope_section [2, 2, 2] sums to 6, but half of head_dim 16 is 8",
@@ -197,6 +246,24 @@ def test_a_hub_id_that_is_not_here_is_refused_where_there_is_no_network(
         find_checkpoint("owner/name", None)
 
 
+HTTP = import_module(HTTPError.__module__.partition(".")[0])
+"""The library that huggingface_hub uses: httpx or httpx2."""
+
+
+@pytest.mark.parametrize(
+    "failure", [HTTP.ReadTimeout("lost"), HTTP.ProxyError("lost"), RuntimeError("lost")], ids=["read", "proxy", "xet"]
+)
+def test_a_download_that_breaks_off_is_continued_by_another_run(
+    monkeypatch: pytest.MonkeyPatch, failure: Exception
+) -> None:
+    def break_off(*_: object, **__: object) -> str:
+        raise failure
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", break_off)
+    with pytest.raises(ModelError, match=r"broke off \(.*: lost\)\. Run again to continue it, .* pass its folder"):
+        find_checkpoint("owner/name", None)
+
+
 def test_tied_said_in_text_config_only_needs_no_lm_head(folder: Path) -> None:
     config(tie_word_embeddings=False)(folder)
     assert not any("lm_head" in name for name in load_file(folder / "model.safetensors"))
@@ -207,6 +274,53 @@ def test_tied_said_in_text_config_only_needs_no_lm_head(folder: Path) -> None:
 def test_shards_load_as_one_file_does(sound: Path, folder: Path) -> None:
     shard(folder)
     assert answer(folder).text == answer(sound).text
+
+
+def test_an_index_beside_a_single_file_is_left_alone(sound: Path, folder: Path) -> None:
+    shard(folder)
+    shutil.copy(sound / "model.safetensors", folder)
+    assert weight_files(folder) == ["model.safetensors"]
+
+
+@pytest.mark.parametrize(("root", "text"), [(True, True), (False, True), (False, False)])
+def test_a_stored_lm_head_is_used_whatever_the_config_says(folder: Path, root: bool, text: bool) -> None:
+    config(tie_word_embeddings=root)(folder)
+    text_config(tie_word_embeddings=text)(folder)
+    embeddings = load_file(folder / "model.safetensors")[EMBEDDINGS]
+    stored = store_lm_head(folder, embeddings.flip(0))
+    assert torch.equal(oracle(folder).lm_head.weight, stored)
+    assert torch.equal(linear_weights(folder)[-1], stored)
+
+
+def test_a_stored_lm_head_that_equals_the_embeddings_takes_no_memory(folder: Path) -> None:
+    config(tie_word_embeddings=False)(folder)
+    NOT_TIED(folder)
+    store_lm_head(folder, load_file(folder / "model.safetensors")[EMBEDDINGS])
+    embeddings, *_, lm_head = linear_weights(folder)
+    assert torch.equal(lm_head, embeddings)
+    assert lm_head.data_ptr() == embeddings.data_ptr()
+
+
+def store_lm_head(folder: Path, weights: Tensor) -> Tensor:
+    tensors = load_file(folder / "model.safetensors")
+    tensors["lm_head.weight"] = weights.clone()
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    return tensors["lm_head.weight"]
+
+
+def linear_weights(folder: Path) -> list[Tensor]:
+    """The language model's embeddings, then the weights of its linear layers in the order they are read."""
+
+    class Recorder(ReferenceOps):
+        def linear(self, layer: Affine) -> Linear:
+            taken.append(layer.weight)
+            return super().linear(layer)
+
+    taken: list[Tensor] = []
+    cpu = torch.device("cpu")
+    weights = WeightReader(folder, device=cpu, dtype=torch.float32)
+    model = LanguageModel(read_architecture(folder).language, weights, Recorder(cpu), cpu)
+    return [model._embeddings, *taken]
 
 
 def answer(folder: Path) -> Completion:
@@ -235,6 +349,32 @@ def test_both_layouts_of_the_image_limits_say_the_same(folder: Path) -> None:
     in_processor = read_architecture_of_processor(folder)
     assert by_edges == by_pixels == in_processor
     assert (by_edges.images.min_pixels, by_edges.images.max_pixels) == (784, 9_408)
+
+
+def test_image_limits_in_processor_config_come_first(folder: Path) -> None:
+    nested = {"image_processor": {"size": {"shortest_edge": 784, "longest_edge": 9_408}}}
+    (folder / "processor_config.json").write_text(json.dumps(nested))
+    images, expected = read_architecture(folder).images, Qwen2VLImageProcessorPil.from_pretrained(folder).size
+    assert (images.min_pixels, images.max_pixels) == (expected.shortest_edge, expected.longest_edge) == (784, 9_408)
+
+
+TEMPLATE_FILES = ("tokenizer_config.json", "chat_template.jinja", "chat_template.json", "processor_config.json")
+"""From the last that is read to the first."""
+
+
+@pytest.mark.parametrize("num_files", [2, 3, 4])
+def test_chat_templates_come_in_the_order_of_transformers_processor(folder: Path, num_files: int) -> None:
+    for name in TEMPLATE_FILES[:num_files]:
+        template = f"{name}<|image_pad|>"
+        if name.endswith(".json"):
+            values = json.loads((folder / name).read_text()) if (folder / name).exists() else {}
+            (folder / name).write_text(json.dumps(values | {"chat_template": template}))
+        else:
+            (folder / name).write_text(template)
+    prompts = PromptFormat(folder, read_architecture(folder))
+    used = prompts.decode(prompts.encode("", num_image_tokens=1).token_ids)
+    assert used == ProcessorMixin.get_processor_dict(folder)[0]["chat_template"]
+    assert used.startswith(TEMPLATE_FILES[num_files - 1])
 
 
 def images_with(path: Path, limits: dict[str, object]) -> Architecture:

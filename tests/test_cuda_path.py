@@ -115,7 +115,7 @@ class ShapelyWeights(WeightReader):
         pass
 
     def __contains__(self, name: str) -> bool:
-        return True
+        return name != "lm_head.weight"  # tied, as in MinerU2.5
 
     def take(self, name: str, shape: Sequence[int]) -> Tensor:
         return torch.empty(tuple(shape), dtype=torch.bfloat16, device=CUDA)

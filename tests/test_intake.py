@@ -74,8 +74,8 @@ def remaining(intake: Intake) -> list[tuple[int, int | None]]:
 
 def all_rows(intake: Intake) -> list[tuple[int, int | None]]:
     """The rows of the output."""
-    cursor, rows = intake.rows(), []
-    while (key := cursor.next()) is not None:
+    order, rows = intake.rows(), []
+    while (key := next(order, None)) is not None:
         rows.append((key.document, key.page_index))
     return rows
 

@@ -11,7 +11,7 @@ import pytest
 
 from batchocr.console import JsonFormatter, TextFormatter, write_line
 from batchocr.data import PageResult
-from batchocr.progress import ProgressBar, ProgressLog, log_failure
+from batchocr.progress import ProgressBar, ProgressLog, RunProgress, log_failure
 
 
 class Clock:
@@ -30,7 +30,7 @@ def test_a_line_is_logged_at_once_then_every_ten_seconds_and_at_the_end(caplog: 
     progress = ProgressLog(clock)
     for second in range(25):
         clock.now_s = 100.0 + second
-        progress.show(second, 60, second >= 15, failed=second // 20, read=second)
+        progress.show(RunProgress(second, 60, second >= 15, failed=second // 20, read=second))
     progress.close()
     assert caplog.messages == [
         "0 of 60 or more pages",
@@ -44,9 +44,9 @@ def test_pages_done_before_this_run_do_not_count_into_its_rate(caplog: pytest.Lo
     caplog.set_level(logging.INFO, logger="batchocr")
     clock = Clock()
     progress = ProgressLog(clock)
-    progress.show(0, 9000, True, failed=0, read=0)
+    progress.show(RunProgress(0, 9000, True, failed=0, read=0))
     clock.now_s += 10
-    progress.show(1005, 9000, True, failed=0, read=5)
+    progress.show(RunProgress(1005, 9000, True, failed=0, read=5))
     assert caplog.messages == ["0 of 9000 pages", "1005 of 9000 pages, 0.50 pages/s, about 4:26:30 left"]
 
 
@@ -60,9 +60,9 @@ def test_the_bar_says_that_the_total_may_grow_until_it_is_known(monkeypatch: pyt
     monkeypatch.setattr(sys, "stderr", io.StringIO())
     clock = Clock()
     bar = ProgressBar(clock)
-    bar.show(1, 40, False, failed=0, read=1)
+    bar.show(RunProgress(1, 40, False, failed=0, read=1))
     clock.now_s += 1
-    bar.show(20, 80, True, failed=3, read=20)
+    bar.show(RunProgress(20, 80, True, failed=3, read=20))
     bar.close()
     first, *_, last = [text for text in sys.stderr.getvalue().split("\r") if "pages" in text]
     assert "1 of 40 or more pages" in first
@@ -75,7 +75,7 @@ def test_the_bar_is_not_drawn_again_at_once(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(sys, "stderr", io.StringIO())
     bar = ProgressBar(Clock())
     for done in range(1000):
-        bar.show(done, 1000, True, failed=0, read=done)
+        bar.show(RunProgress(done, 1000, True, failed=0, read=done))
     drawn = sys.stderr.getvalue()
     bar.close()
     assert "0 of 1000 pages" in drawn
@@ -85,7 +85,7 @@ def test_the_bar_is_not_drawn_again_at_once(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_closed_bar_leaves_the_line_empty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", io.StringIO())
     bar = ProgressBar(Clock())
-    bar.show(1, 2, True, failed=0, read=1)
+    bar.show(RunProgress(1, 2, True, failed=0, read=1))
     bar.close()
     *_, drawn, cleared, rest = sys.stderr.getvalue().split("\r")
     assert (cleared, rest) == (" " * len(drawn.rstrip("\n")), "")
@@ -94,7 +94,7 @@ def test_a_closed_bar_leaves_the_line_empty(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_line_written_beside_the_bar_stands_on_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", io.StringIO())
     bar = ProgressBar(Clock())
-    bar.show(1, 4, True, failed=0, read=1)
+    bar.show(RunProgress(1, 4, True, failed=0, read=1))
     write_line("a line of its own")
     bar.close()
     assert "\ra line of its own\n" in sys.stderr.getvalue()
@@ -110,7 +110,7 @@ def test_a_closed_stderr_stops_neither_the_bar_nor_the_log(monkeypatch: pytest.M
 
     monkeypatch.setattr(sys, "stderr", Broken())
     bar = ProgressBar(Clock())
-    bar.show(1, 2, True, failed=0, read=1)
+    bar.show(RunProgress(1, 2, True, failed=0, read=1))
     write_line("nobody reads this")
     bar.close()
     assert any("nobody reads this" in text for text in attempts)
@@ -138,9 +138,9 @@ def test_every_json_line_names_its_event(caplog: pytest.LogCaptureFixture) -> No
     caplog.set_level(logging.INFO, logger="batchocr")
     clock = Clock()
     progress = ProgressLog(clock)
-    progress.show(10, 60, True, failed=1, read=0)
+    progress.show(RunProgress(10, 60, True, failed=1, read=0))
     clock.now_s += 10
-    progress.show(30, 60, True, failed=1, read=20)
+    progress.show(RunProgress(30, 60, True, failed=1, read=20))
     logging.getLogger("batchocr").info("something else")
     _, heartbeat, other = (json.loads(JsonFormatter().format(record)) for record in caplog.records)
     assert other["event"] == "message"

@@ -136,7 +136,7 @@ class DecodeStage:
             for sequence in reversed(batch):
                 self.scheduler.put_back(sequence)
             self.scheduler.prefill_max_tokens = sum(sequence.num_tokens for sequence in batch) // 2
-            meter.halve_batch("prefill")
+            meter.batches_halved["prefill"] += 1
             logger.warning(
                 "a prefill did not fit the GPU's memory; going on with at most %d tokens in one (--prefill-max-tokens)",
                 self.scheduler.prefill_max_tokens,
@@ -210,7 +210,7 @@ class DecodeStage:
             step = self._launched.popleft()
             work = step.work
             step.done.wait()
-            meter.add_flop(work.flop)
+            meter.model_flop += work.flop
             begun_s, done_s = self._clock.at(work.begun), self._clock.at(step.done)
             meter.add_on_device(work.stage, begun_s, done_s, items=len(work.batch), limit=work.limit)
             tokens, logprobs = step.chosen.tolist()

@@ -68,7 +68,7 @@ class Scheduler:
             while not self._cache.grow(sequence.block_table, sequence.num_tokens):
                 youngest = pending.pop() if pending else sequence
                 self.put_back(youngest)
-                meter.put_back(1)
+                meter.sequences_put_back += 1
                 if youngest is sequence:
                     break
             else:

@@ -148,7 +148,7 @@ class EngineThread:
     def _wait(self) -> tuple[int, Request] | None:
         started = time.perf_counter()
         item = self._submitted.get()
-        self._meter.starved(time.perf_counter() - started)
+        self._meter.starved_s += time.perf_counter() - started
         return item
 
     def _deliver(self, finished: list[Finished]) -> None:

@@ -110,7 +110,7 @@ class VisionStage:
             # At the front, where they were taken from.
             heapq.heappush(self._waiting, (-(1 << 30), next(self._arrivals), sequence))
         self._max_patches = sum(sequence.num_patches for sequence in sequences) // 2
-        meter.halve_batch("vit")
+        meter.batches_halved["vit"] += 1
         logger.warning(
             "a ViT batch did not fit the GPU's memory; going on with at most %d patches a batch (--vit-max-patches)",
             self._max_patches,
@@ -124,8 +124,8 @@ class VisionStage:
         meter.add_on_device("preprocess", begun_s, preprocessed_s, items=images, limit=limit)
         meter.add_on_device("vit", preprocessed_s, encoded_s, items=images, limit=limit)
         patches = [sequence.num_patches for sequence in batch.sequences]
-        meter.add_patches(sum(patches))
-        meter.add_flop(vision_flop(self._model.architecture.vision, patches))
+        meter.patches += sum(patches)
+        meter.model_flop += vision_flop(self._model.architecture.vision, patches)
 
     def _fillable(self, batch: list[Sequence]) -> float:
         """How many images of this mean size a batch could have held, in full, under the tighter of the two limits."""

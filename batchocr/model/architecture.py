@@ -104,6 +104,7 @@ def read_architecture(folder: Path) -> Architecture:
         )
     text = config.get("text_config") or config
     try:
+        _refuse_other_arithmetic(config, text, config["vision_config"])
         language = _language_shape(config, text)
         vision = _vision_shape(config["vision_config"], language.width)
         image_token_id = int(config.get("image_token_id", 151655))
@@ -113,6 +114,21 @@ def read_architecture(folder: Path) -> Architecture:
         raise ModelError(f"{folder / 'config.json'} holds a value that does not fit: {error}") from error
     _check(vision, language)
     return Architecture(vision, language, _image_limits(folder, vision), image_token_id)
+
+
+def _refuse_other_arithmetic(root: Mapping[str, Any], text: Mapping[str, Any], vision: Mapping[str, Any]) -> None:
+    """Raises ModelError if the weights are not what they stand for, or if the activations are not ours.
+
+    Such a checkpoint would load, and answer with nonsense.
+    """
+    if any(part.get("quantization_config") for part in (root, text, vision)):
+        raise ModelError(
+            "This checkpoint is quantised (config.json has a quantization_config), which batchocr does not support: "
+            "use the original one, in bfloat16, float16 or float32."
+        )
+    for name, part, ours in (("language", text, "silu"), ("vision", vision, "quick_gelu")):
+        if (found := part.get("hidden_act", ours)) != ours:
+            raise ModelError(f"The {name} model's hidden_act is '{found}'; batchocr supports only '{ours}'.")
 
 
 def _language_shape(root: Mapping[str, Any], text: Mapping[str, Any]) -> LanguageShape:
@@ -179,13 +195,11 @@ def _check(vision: VisionShape, language: LanguageShape) -> None:
 
 
 def _image_limits(folder: Path, vision: VisionShape) -> ImageLimits:
-    if (folder / "preprocessor_config.json").exists():
-        values = read_json(folder, "preprocessor_config.json")
-    elif (folder / "processor_config.json").exists():
-        values = read_json(folder, "processor_config.json").get("image_processor") or {}
-    else:
-        raise ModelError(f"{folder} holds no preprocessor_config.json, which says how images are resized.")
+    values = _preprocessor_values(folder)
     size = values.get("size") or {}
+    for name in ("do_resize", "do_rescale", "do_normalize"):
+        if values.get(name) is False:
+            raise ModelError(f"{folder}: the preprocessor sets {name} to false, which batchocr does not support.")
     for name, expected in (
         ("patch_size", vision.patch_size),
         ("merge_size", vision.merge_size),
@@ -204,3 +218,17 @@ def _image_limits(folder: Path, vision: VisionShape) -> ImageLimits:
         )
     except (TypeError, ValueError) as error:
         raise ModelError(f"{folder}: the preprocessor holds a value that does not fit: {error}") from error
+
+
+def _preprocessor_values(folder: Path) -> dict[str, Any]:
+    """The image processor's fields. Raises ModelError if there are none.
+
+    Those nested in processor_config.json come first, as in transformers' `ImageProcessingMixin`.
+    """
+    if (folder / "processor_config.json").exists():
+        nested = read_json(folder, "processor_config.json").get("image_processor")
+        if isinstance(nested, dict):
+            return nested
+    if not (folder / "preprocessor_config.json").exists():
+        raise ModelError(f"{folder} holds no preprocessor_config.json, which says how images are resized.")
+    return read_json(folder, "preprocessor_config.json")

@@ -38,14 +38,22 @@ class Model:
 
 
 def find_checkpoint(name: str, revision: str | None) -> Path:
-    """The folder of a checkpoint, downloaded if `name` is a Hugging Face id. HF_HUB_OFFLINE is honoured."""
+    """The folder of a checkpoint, downloaded if `name` is a Hugging Face id. HF_HUB_OFFLINE is honoured.
+
+    Raises ModelError.
+    """
     folder = Path(os.path.expanduser(name))
     if folder.is_dir():
         return folder
     if name.count("/") != 1 or name.startswith((".", "/", "~")):
         raise ModelError(f"{name} is neither a folder nor a Hugging Face id (owner/name).")
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+    from huggingface_hub.errors import (  # type: ignore[attr-defined]
+        HfHubHTTPError,
+        HFValidationError,
+        HTTPError,  # from the HTTP library that it was written for: httpx or httpx2
+        LocalEntryNotFoundError,
+    )
 
     try:
         return Path(snapshot_download(name, revision=revision, allow_patterns=_FILES))
@@ -56,6 +64,11 @@ def find_checkpoint(name: str, revision: str | None) -> Path:
         ) from error
     except (HfHubHTTPError, HFValidationError, OSError) as error:
         raise ModelError(f"The model {name} cannot be downloaded: {error}") from error
+    except (HTTPError, RuntimeError) as error:  # RuntimeError: hf_xet, which loads the large files, lost its server
+        raise ModelError(
+            f"The download of the model {name} broke off ({type(error).__name__}: {error}). Run again to continue it, "
+            "or download it on another machine and pass its folder as --model."
+        ) from error
 
 
 def load_model(folder: Path, *, device: Device, dtype: torch.dtype, ops: Ops, vision_ops: Ops | None = None) -> Model:

@@ -54,6 +54,20 @@ class _Layer:
         )
 
 
+def _read_lm_head(weights: WeightReader, shape: LanguageShape, embeddings: Tensor) -> Tensor:
+    """The output weights, [vocabulary, width]: the stored ones whatever config.json says, else the tied embeddings.
+
+    Stored ones that equal the embeddings share their memory. Raises ModelError if there are neither.
+    Source: transformers' `PreTrainedModel.tie_weights`.
+    """
+    if "lm_head.weight" in weights:
+        stored = weights.take("lm_head.weight", (shape.vocab_size, shape.width))
+        return embeddings if torch.equal(stored, embeddings) else stored
+    if not shape.tied_embeddings:
+        raise ModelError("The checkpoint has no lm_head.weight, and its config.json does not tie it to the embeddings.")
+    return embeddings
+
+
 class LanguageModel:
     """Turns embeddings into logits, storing keys and values in the cache it is given."""
 
@@ -63,15 +77,7 @@ class LanguageModel:
         self._embeddings = weights.take("language_model.embed_tokens.weight", (shape.vocab_size, shape.width))
         self._layers = [_Layer.read(weights, index, shape, ops) for index in range(shape.num_layers)]
         self._norm = weights.take("language_model.norm.weight", (shape.width,))
-        if shape.tied_embeddings:
-            lm_head = self._embeddings
-        elif "lm_head.weight" in weights:
-            lm_head = weights.take("lm_head.weight", (shape.vocab_size, shape.width))
-        else:
-            raise ModelError(
-                "The checkpoint has no lm_head.weight, and its config.json does not tie it to the embeddings."
-            )
-        self._lm_head = ops.linear(Affine(lm_head))
+        self._lm_head = ops.linear(Affine(_read_lm_head(weights, shape, self._embeddings)))
         self._inv_freq = inverse_frequencies(shape.head_dim, shape.rope_theta, device)
         self._mrope_dimensions = mrope_dimensions(shape.mrope_section, device)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from jinja2 import TemplateError
 
@@ -32,7 +32,7 @@ class PromptFormat:
         self._tokenizer = _load_tokenizer(folder)
         self._image_token_id = architecture.image_token_id
         self._check_vocabulary(folder, architecture)
-        self.stop_token_ids = self._read_stop_tokens(folder)
+        self.stop_token_ids, self._silent_token_ids = self._read_special_tokens(folder)
         self._template_ids = lru_cache(maxsize=64)(self._apply_template)
         self.encode("", num_image_tokens=1)  # a broken template fails now, not in the middle of a run
 
@@ -55,7 +55,9 @@ class PromptFormat:
         ]
         try:
             text = self._tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
-        except TemplateError as error:
+        # TypeError: a template for texts alone may join our list of parts to a string. ValueError: there are several
+        # templates, and none is the default.
+        except (TemplateError, TypeError, ValueError) as error:
             raise ModelError(f"The checkpoint's chat template cannot be used: {error}") from error
         token_ids = tuple(self._tokenizer(text, add_special_tokens=False)["input_ids"])
         if token_ids.count(self._image_token_id) != 1:
@@ -76,8 +78,8 @@ class PromptFormat:
                 "are all of the tokenizer's files there (tokenizer.json)?"
             )
 
-    def _read_stop_tokens(self, folder: Path) -> frozenset[int]:
-        """The tokens that end an answer. Also records the tokens that `decode` leaves out."""
+    def _read_special_tokens(self, folder: Path) -> tuple[frozenset[int], frozenset[int]]:
+        """The tokens that end an answer, and all that `decode` leaves out. Raises ModelError if none ends an answer."""
         sources: list[dict[str, Any]] = [read_json(folder, "config.json")]
         sources += [source["text_config"] for source in sources if isinstance(source.get("text_config"), dict)]
         if (folder / "generation_config.json").exists():
@@ -89,8 +91,7 @@ class PromptFormat:
         fields = ("bos_token_id", "eos_token_id", "pad_token_id")
         named = [_ids(source.get(field)) for source in sources for field in fields]
         named += [_ids(getattr(self._tokenizer, field)) for field in fields]
-        self._silent_token_ids = stop.union(*named)
-        return stop
+        return stop, stop.union(*named)
 
 
 def _ids(value: int | list[int] | None) -> frozenset[int]:
@@ -106,8 +107,18 @@ def _load_tokenizer(folder: Path) -> Any:
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ModelError(f"{folder} holds no tokenizer that transformers can load: {error}") from error
+    tokenizer.chat_template = _processor_template(folder) or tokenizer.chat_template
     if tokenizer.chat_template is None:
-        if not (folder / "chat_template.json").exists():
-            raise ModelError(f"{folder} holds no chat template (chat_template.jinja or tokenizer_config.json).")
-        tokenizer.chat_template = read_json(folder, "chat_template.json").get("chat_template")
+        raise ModelError(f"{folder} holds no chat template (chat_template.jinja or tokenizer_config.json).")
     return tokenizer
+
+
+def _processor_template(folder: Path) -> str | dict[str, str] | None:
+    """The chat template in a file that only a processor reads; it comes before the tokenizer's own.
+
+    The tokenizer itself prefers chat_template.jinja to tokenizer_config.json. Source: transformers' `ProcessorMixin`.
+    """
+    for name in ("processor_config.json", "chat_template.json"):
+        if (folder / name).exists() and (template := read_json(folder, name).get("chat_template")):
+            return cast(str | dict[str, str], template)
+    return None

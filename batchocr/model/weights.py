@@ -19,6 +19,8 @@ from batchocr.model.architecture import read_json
 _SAMPLE_BYTES = 1 << 20
 _SAMPLE_STRIDE = 64 << 20
 
+_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+_FILE = "model.safetensors"
 _INDEX = "model.safetensors.index.json"
 _SMALL_FILES = ("*.json", "*.jinja", "*.txt")
 
@@ -61,6 +63,11 @@ class WeightReader:
             tensor: Tensor = self._files[file_name].get_tensor(stored_name)
         except (SafetensorError, OSError) as error:
             raise ModelError(f"{self._folder / file_name}: tensor '{stored_name}' cannot be read: {error}") from error
+        if tensor.dtype not in _DTYPES:
+            raise ModelError(
+                f"{self._folder / file_name}: tensor '{stored_name}' is stored as {tensor.dtype}: batchocr supports no "
+                "quantised checkpoints. Use the original one, in bfloat16, float16 or float32."
+            )
         if tuple(tensor.shape) != tuple(shape):
             raise ModelError(
                 f"{self._folder / file_name}: tensor '{stored_name}' has the shape {list(tensor.shape)}, "
@@ -74,8 +81,10 @@ class WeightReader:
 
 
 def weight_files(folder: Path) -> list[str]:
-    """Names of the checkpoint's safetensors files. Raises ModelError if there are none, or if one is missing."""
-    names = _files_in_index(folder) if (folder / _INDEX).exists() else ["model.safetensors"]
+    """Names of the checkpoint's safetensors files: those in the index only where there is no single one, as in
+    transformers. Raises ModelError if there are none, or if one is missing."""
+    is_sharded = not (folder / _FILE).is_file() and (folder / _INDEX).exists()
+    names = _files_in_index(folder) if is_sharded else [_FILE]
     if not any((folder / name).is_file() for name in names):
         raise ModelError(f"{folder} holds no {names[0]} (batchocr reads no pickled weights).")
     for name in names:
@@ -92,8 +101,11 @@ def _files_in_index(folder: Path) -> list[str]:
 
 
 def fingerprint(folder: Path) -> str:
-    """A hash that changes with the checkpoint. It covers the small files and every weight file's length, header and
-    one megabyte in every 64, so that 2.4 GB take well under a second. Raises ModelError."""
+    """A hash of samples of the checkpoint; a change between them leaves it as it is.
+
+    It covers the small files, and of every weight file the length and the first megabyte of every 64, the header among
+    them: 2.4 GB take well under a second. Raises ModelError.
+    """
     digest = hashlib.sha256()
     try:
         for path in sorted(path for pattern in _SMALL_FILES for path in folder.glob(pattern)):
