@@ -20,7 +20,8 @@ from batchocr.intake import Intake, RowKey
 from batchocr.meter import StageCounter
 from batchocr.stop import StopSwitch
 from batchocr.worker.messages import Began, Completions, Ended, Failed, Finished, OpenDocument, Opened, ReadPage
-from batchocr.worker.pool import Arrived, Asked, Loss, Worker, WorkerPool
+from batchocr.worker.pool import WorkerPool
+from batchocr.worker.worker import Arrived, Asked, Loss, Worker
 
 logger = logging.getLogger(__name__)
 

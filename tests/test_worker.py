@@ -27,7 +27,8 @@ from batchocr.errors import BatchOcrError
 from batchocr.input.render import fingerprint
 from batchocr.worker.documents import OpenDocuments
 from batchocr.worker.messages import Began, Completions, Ended, Failed, Finished, OpenDocument, Opened, ReadPage, Setup
-from batchocr.worker.pool import Arrived, Asked, Loss, Worker, WorkerPool
+from batchocr.worker.pool import WorkerPool
+from batchocr.worker.worker import Arrived, Asked, Loss, Worker
 
 SETUP = Setup(dpi=100, password=None, max_new_tokens=8, penalties=True, memory_bytes=2**30)
 DEADLINE_S = 30.0

@@ -4,41 +4,26 @@ from __future__ import annotations
 
 import errno
 import logging
-import os
 import select
 import socket
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from types import TracebackType
-from typing import TypeAlias
 
-from batchocr.data import Failure, Request
 from batchocr.errors import BatchOcrError
 from batchocr.machine import peak_resident_bytes
 from batchocr.running_clock import RunningClock
-from batchocr.worker.channel import ChannelError, run_end
-from batchocr.worker.child import WORKER_COMMAND, Child
+from batchocr.worker.child import WORKER_COMMAND
 from batchocr.worker.messages import (
-    Began,
-    Completions,
-    Ended,
     Failed,
-    Finished,
-    FromWorker,
     OpenDocument,
     Opened,
-    ReadPage,
-    Round,
     Setup,
 )
-from batchocr.worker.pixels import map_round
+from batchocr.worker.worker import Arrived, Loss, Worker
 
 logger = logging.getLogger(__name__)
-
-_START_S = 60.0
-"""How long a worker that has work but has not begun any may be silent: it may still be starting."""
 
 _SHORTAGES = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
 """Too many processes or open files, or too little memory, for now: on a busy machine this may pass."""
@@ -52,145 +37,6 @@ MAX_PAGES = 2000
 
 _MAX_STILLBORN = 3
 """If this many workers are lost before saying a word, with no word from any other since, all must be at fault."""
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """A Round with its pixels: what the engine has to answer, for Completions in the same order."""
-
-    task_id: int
-    requests: tuple[Request, ...]
-
-
-Arrived: TypeAlias = Began | Ended | Opened | Asked | Finished | Failed
-
-
-@dataclass(frozen=True, slots=True)
-class Loss:
-    """A worker that was lost; another has taken its place.
-
-    task_ids: the tasks it held. doing: what it was doing, None if nothing: this one of its tasks is to blame, unless
-    the worker was `killed`, by someone other than the system for lack of memory. busy_s: for how long it was at it.
-    """
-
-    worker: Worker
-    task_ids: frozenset[int]
-    doing: Began | None
-    busy_s: float
-    failure: Failure
-    killed: bool = False
-
-
-class Worker:
-    """A worker process and what is known about it.
-
-    task_ids: the tasks it holds. doing: what it is doing, if anything. num_pages: how many it has been given so far.
-    """
-
-    def __init__(self, setup: Setup, command: Sequence[str], clock: RunningClock) -> None:
-        """Start it. clock: for its time limits. Raises OSError."""
-        self._clock = clock
-        ours, its = socket.socketpair()
-        self.channel = run_end(ours)
-        try:
-            with its:
-                self._child = Child(command, its)
-        except OSError:
-            self.channel.close()
-            raise
-        self.task_ids: set[int] = set()
-        self.doing: Began | None = None
-        self.num_pages = 0
-        self.has_spoken = False
-        self._owes: dict[int, OpenDocument | ReadPage | Completions] = {}
-        self._progress_s = self._clock.now()
-        self._fault: str | None = None
-        self.channel.send(setup)
-
-    @property
-    def pid(self) -> int:
-        return self._child.pid
-
-    @property
-    def backlog(self) -> int:
-        """How many tasks it has work to do for now; the others it holds are waiting for their completions."""
-        return len(self._owes)
-
-    def send(self, message: OpenDocument | ReadPage | Completions) -> None:
-        """Give it something to do. Never blocks; a worker that has died is found by `WorkerPool.replace_lost`."""
-        if not self._owes:
-            self._progress_s = self._clock.now()
-        self.num_pages += isinstance(message, ReadPage)
-        self.task_ids.add(message.task_id)
-        self._owes[message.task_id] = message
-        try:
-            self.channel.send(message)
-        except ChannelError as error:
-            self._give_up(error)
-
-    def receive(self) -> list[Arrived]:
-        """What it has said since the last call; also sends what is waiting. One that breaks the protocol is lost."""
-        arrived: list[Arrived] = []
-        try:
-            self.channel.flush()
-            for message, descriptor in self.channel.receive():
-                arrived.append(self._follow(message, descriptor))
-        except ChannelError as error:
-            self._give_up(error)
-        self._child.trim_output()
-        return arrived
-
-    def loss(self, timeout_s: float) -> Loss | None:
-        """Why it is lost: it died, broke the protocol, or was busy with one thing for longer than `timeout_s`."""
-        if self._fault is not None:
-            return self._loss(Failure("crashed", f"the worker process was ended: {self._fault}"))
-        if self.channel.closed:
-            death = self._child.death()
-            return self._loss(death.failure, killed=death.killed)
-        limit_s = timeout_s if self.doing else max(timeout_s, _START_S)
-        if not self._owes or self._clock.now() - self._progress_s <= limit_s:
-            return None
-        doing = f"to {self.doing.activity}" if self.doing else "without a word"
-        return self._loss(Failure("timeout", f"it took longer than {limit_s:g} s {doing}"))
-
-    def close(self) -> None:
-        """End it."""
-        self.channel.close()
-        self._child.kill()
-
-    def _follow(self, message: FromWorker, descriptor: int | None) -> Arrived:
-        """Record a message, and add a round's pixels to it. Raises ChannelError if it is out of turn."""
-        if not self._is_due(message) or isinstance(message, Round) is (descriptor is None):
-            if descriptor is not None:
-                os.close(descriptor)
-            raise ChannelError(f"it sent {message.type!r} of task {message.task_id} out of turn")
-        self.has_spoken = True
-        self._progress_s = self._clock.now()
-        if isinstance(message, Began | Ended):
-            self.doing = message if isinstance(message, Began) else None
-            return message
-        del self._owes[message.task_id]
-        if isinstance(message, Round):
-            assert descriptor is not None
-            return Asked(message.task_id, map_round(message, descriptor))
-        self.task_ids.discard(message.task_id)
-        return message
-
-    def _is_due(self, message: FromWorker) -> bool:
-        asked = self._owes.get(message.task_id)
-        if isinstance(message, Opened):
-            return isinstance(asked, OpenDocument)
-        if isinstance(message, Round | Finished):
-            return isinstance(asked, ReadPage | Completions)
-        return asked is not None
-
-    def _give_up(self, error: ChannelError) -> None:
-        self._fault = str(error)
-        self.channel.close()
-
-    def _loss(self, failure: Failure, *, killed: bool = False) -> Loss:
-        busy_s = self._clock.now() - self._progress_s if self.doing else 0.0
-        return Loss(self, frozenset(self.task_ids), self.doing, busy_s, failure, killed)
 
 
 class WorkerPool:
