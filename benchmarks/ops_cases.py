@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from batchocr import backend
-from batchocr.backend.base import Activation, Affine, Ops, PagedContext, Segments
+from batchocr.backend.base import Activation, Affine, Ops, PagedContext, SamplerRows, Segments
 from batchocr.data import Sampling
-from batchocr.engine.sampler import new_rows, sampling_hints
+from batchocr.engine.sampler import sampling_hints
 
 Copy = Callable[[Tensor], Tensor]
 """Copies an input, because operations overwrite theirs, and changes its dtype if the operations need another."""
@@ -117,7 +117,7 @@ def attention(
 ) -> Case:
     lengths = [bench.rows(length) for length in lengths]
     product = bench.random(sum(lengths), heads + 2 * kv_heads, head_dim)
-    segments = Segments(lengths, torch.tensor([0, *lengths], device=bench.device).cumsum(0).int())
+    segments = Segments.of(lengths, lambda ends: ends.to(bench.device))
 
     def run(ops: Ops, copy: Copy) -> tuple[Tensor, ...]:
         q, k, v = copy(product).split([heads, kv_heads, kv_heads], dim=1)
@@ -149,7 +149,7 @@ def sample(bench: Bench, sequences: int, vocabulary: int, steps: int) -> Case:
     logits[:, :, :12] += 5
 
     def run(ops: Ops, copy: Copy) -> tuple[Tensor, ...]:
-        rows = new_rows(len(settings) + 1, vocabulary, steps, bench.device)
+        rows = SamplerRows.empty(len(settings) + 1, vocabulary, steps, bench.device)
         rows.presence[:-1], rows.frequency[:-1], rows.repetition[:-1] = 1.0, 0.05, 1.1
         rows.ngram_size[:-1] = torch.tensor([one.no_repeat_ngram_size for one in settings], device=bench.device)
         rows.in_prompt[:, :4] = True

@@ -41,7 +41,7 @@ def our_logits(model: Model, pixels: Pixels, tokens: Sequence[int]) -> Tensor:
         tables = torch.arange(1, num_blocks + 1, dtype=torch.int32, device=device).unsqueeze(0)
         slots = block_size + torch.arange(num_blocks * block_size, device=device)
         cache = language.new_cache(num_blocks + 1)
-        segments = Segments([length], torch.tensor([0, length], dtype=torch.int32, device=device))
+        segments = Segments.of([length], lambda ends: ends.to(device))
         logits = [language.prefill(x, positions.to(device), slots[:length], segments, cache).float()]
         for step, token in enumerate(tokens[:-1]):
             now = length + step

@@ -17,7 +17,7 @@ from batchocr.backend.device import HostDevice
 from batchocr.backend.kernels import sampling, vocabulary_piece
 from batchocr.backend.sampling import greedy_after_penalties
 from batchocr.data import Sampling
-from batchocr.engine.sampler import Sampler, new_rows
+from batchocr.engine.sampler import Sampler
 
 VOCABULARY = 50
 STEPS = 12
@@ -143,7 +143,7 @@ def test_the_true_vocabulary_and_blocks_choose_as_the_reference_does(device: tor
 
 @pytest.mark.usefixtures("small_blocks")
 def test_nothing_is_remembered_of_padding_nor_in_a_full_row(device: torch.device) -> None:
-    rows = new_rows(4, VOCABULARY, 3, device)
+    rows = SamplerRows.empty(4, VOCABULARY, 3, device)
     rows.length[1], rows.history[1], rows.counts[1, :3] = 3, torch.arange(3), 1
     before = {field.name: getattr(rows, field.name).clone() for field in fields(rows)}
     logits = torch.randn(4, VOCABULARY)
@@ -160,7 +160,7 @@ def test_logits_that_are_no_numbers_choose_a_token_that_exists(device: torch.dev
     logits = torch.randn(2, VOCABULARY)
     logits[0, ::7], logits[1] = torch.nan, -torch.inf
 
-    tokens, _ = sampling.sample(logits, torch.tensor([0, 1]), new_rows(3, VOCABULARY, 4, device))
+    tokens, _ = sampling.sample(logits, torch.tensor([0, 1]), SamplerRows.empty(3, VOCABULARY, 4, device))
 
     assert all(0 <= token < VOCABULARY for token in tokens.tolist())
 
@@ -171,7 +171,7 @@ def test_rows_of_a_wider_matrix_are_left_alone_beyond_the_vocabulary(device: tor
     wide[:, VOCABULARY:] = 99
     expected = wide[:, :VOCABULARY].argmax(dim=1).tolist()
 
-    tokens, _ = sampling.sample(wide[:, :VOCABULARY], torch.tensor([0, 1]), new_rows(3, VOCABULARY, 4, device))
+    tokens, _ = sampling.sample(wide[:, :VOCABULARY], torch.tensor([0, 1]), SamplerRows.empty(3, VOCABULARY, 4, device))
 
     assert tokens.tolist() == expected
     assert bool((wide[:, VOCABULARY:] == 99).all())
@@ -182,14 +182,14 @@ def test_the_fake_twin_tells_shapes_and_types() -> None:
         device = torch.device("cuda")
         logits = torch.empty(6, 99, dtype=torch.bfloat16, device=device)
         index = torch.zeros(6, dtype=torch.int64, device=device)
-        tokens, logprobs = sampling.sample(logits, index, new_rows(9, 99, 5, device))
+        tokens, logprobs = sampling.sample(logits, index, SamplerRows.empty(9, 99, 5, device))
         assert (tokens.shape, tokens.dtype, tokens.device.type) == ((6,), torch.int64, "cuda")
         assert (logprobs.shape, logprobs.dtype) == ((6,), torch.float32)
 
 
 def _launch(dtype: torch.dtype) -> Launch:
     def call() -> object:
-        rows = new_rows(2, 151_936, 8192, torch.device("cpu"))
+        rows = SamplerRows.empty(2, 151_936, 8192, torch.device("cpu"))
         return sampling.sample(torch.empty(1, 151_936, dtype=dtype), torch.zeros(1, dtype=torch.int64), rows)
 
     return Launch(f"sample, {str(dtype).removeprefix('torch.')} logits", call)

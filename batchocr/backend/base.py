@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from itertools import accumulate
+from typing import Literal, Protocol, Self
 
+import torch
 from torch import Tensor
 
 Activation = Literal["quick_gelu", "gelu", "silu_mul"]
@@ -33,6 +35,11 @@ class Segments:
 
     lengths: Sequence[int]
     cu_seqlens: Tensor
+
+    @classmethod
+    def of(cls, lengths: Sequence[int], upload: Callable[[Tensor], Tensor]) -> Self:
+        """Segments of these lengths. upload: brings a tensor from the host to the device."""
+        return cls(lengths, upload(torch.tensor([0, *accumulate(lengths)], dtype=torch.int32)))
 
     @property
     def max_length(self) -> int:
@@ -73,6 +80,22 @@ class SamplerRows:
     frequency: Tensor
     repetition: Tensor
     ngram_size: Tensor
+
+    @classmethod
+    def empty(cls, num_rows: int, vocab_size: int, max_new_tokens: int, device: torch.device) -> Self:
+        """Rows without a sequence, every rule switched off."""
+        presence, frequency = torch.zeros(2, num_rows, device=device)
+        return cls(
+            counts=torch.zeros(num_rows, vocab_size, dtype=torch.int16, device=device),
+            in_prompt=torch.zeros(num_rows, vocab_size, dtype=torch.bool, device=device),
+            history=torch.full((num_rows, max_new_tokens), -1, dtype=torch.int64, device=device),
+            suffix=torch.zeros(num_rows, max_new_tokens, dtype=torch.int16, device=device),
+            length=torch.zeros(num_rows, dtype=torch.int64, device=device),
+            presence=presence,
+            frequency=frequency,
+            repetition=torch.ones(num_rows, device=device),
+            ngram_size=torch.zeros(num_rows, dtype=torch.int64, device=device),
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,7 +100,7 @@ class CudaTrials:
 
     def attention(self) -> Attention:
         lengths = [1369, 300, 76, 4]
-        segments = Segments(lengths, self._segment_ends(lengths))
+        segments = Segments.of(lengths, lambda ends: ends.to(self._device))
         tokens = sum(lengths)
         vision = self._random(tokens, 3 * _VIT_HEADS, _VIT_HEAD_DIM).chunk(3, dim=1)
         language = self._random(tokens, sum(_LLM_SPLIT), _LLM_HEAD_DIM).split(_LLM_SPLIT, dim=1)
@@ -309,24 +309,10 @@ class CudaTrials:
     def _random(self, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
         return torch.randn(shape, generator=self._generator, device=self._device, dtype=dtype or self._dtype)
 
-    def _segment_ends(self, lengths: Sequence[int]) -> Tensor:
-        return torch.tensor([0, *lengths], device=self._device).cumsum(0).int()
-
 
 def _sampler_rows(num_rows: int, device: torch.device) -> SamplerRows:
     """Rows of sequences with every rule set and no output yet."""
-
-    def full(value: float) -> Tensor:
-        return torch.full((num_rows,), value, device=device)
-
-    return SamplerRows(
-        counts=torch.zeros(num_rows, _VOCABULARY, dtype=torch.int16, device=device),
-        in_prompt=torch.zeros(num_rows, _VOCABULARY, dtype=torch.bool, device=device),
-        history=torch.full((num_rows, 64), -1, dtype=torch.int64, device=device),
-        suffix=torch.zeros(num_rows, 64, dtype=torch.int16, device=device),
-        length=torch.zeros(num_rows, dtype=torch.int64, device=device),
-        presence=full(1.0),
-        frequency=full(0.05),
-        repetition=full(1.1),
-        ngram_size=torch.full((num_rows,), 2, device=device),
-    )
+    rows = SamplerRows.empty(num_rows, _VOCABULARY, 64, device)
+    for setting, value in ((rows.presence, 1.0), (rows.frequency, 0.05), (rows.repetition, 1.1), (rows.ngram_size, 2)):
+        setting.fill_(value)
+    return rows

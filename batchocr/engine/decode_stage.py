@@ -6,7 +6,6 @@ import logging
 import math
 from collections import deque
 from dataclasses import dataclass
-from itertools import accumulate
 
 import torch
 from torch import Tensor
@@ -146,8 +145,7 @@ class DecodeStage:
         lengths = [sequence.num_tokens for sequence in batch]
         positions = self._device.upload(torch.cat([sequence.all_positions() for sequence in batch], dim=1))
         slots = self._device.upload(torch.cat([self._slots(sequence) for sequence in batch]))
-        ends = torch.tensor([0, *accumulate(lengths)], dtype=torch.int32)
-        segments = Segments(lengths, self._device.upload(ends))
+        segments = Segments.of(lengths, self._device.upload)
         begun = self._device.mark()
         x = self._embedded(batch)
         logits = self._model.language.prefill(x, positions, slots, segments, self.cache.pool)

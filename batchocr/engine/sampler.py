@@ -18,7 +18,7 @@ class Sampler:
     def __init__(self, ops: Ops, device: Device, *, num_rows: int, vocab_size: int, max_new_tokens: int) -> None:
         self._ops = ops
         self._device = device
-        self._rows = new_rows(num_rows + 1, vocab_size, max_new_tokens, device.torch_device)
+        self._rows = SamplerRows.empty(num_rows + 1, vocab_size, max_new_tokens, device.torch_device)
         self._num_rows = num_rows
         self._free: list[int] = []
         self.reset()
@@ -59,22 +59,6 @@ class Sampler:
     def sample(self, logits: Tensor, index: Tensor, hints: SamplingHints) -> tuple[Tensor, Tensor]:
         """Choose each sequence's next token and record it; see Ops.sample."""
         return self._ops.sample(logits, index, self._rows, hints)
-
-
-def new_rows(num_rows: int, vocab_size: int, max_new_tokens: int, device: torch.device) -> SamplerRows:
-    """Rows without a sequence, every rule switched off."""
-    presence, frequency = torch.zeros(2, num_rows, device=device)
-    return SamplerRows(
-        counts=torch.zeros(num_rows, vocab_size, dtype=torch.int16, device=device),
-        in_prompt=torch.zeros(num_rows, vocab_size, dtype=torch.bool, device=device),
-        history=torch.full((num_rows, max_new_tokens), -1, dtype=torch.int64, device=device),
-        suffix=torch.zeros(num_rows, max_new_tokens, dtype=torch.int16, device=device),
-        length=torch.zeros(num_rows, dtype=torch.int64, device=device),
-        presence=presence,
-        frequency=frequency,
-        repetition=torch.ones(num_rows, device=device),
-        ngram_size=torch.zeros(num_rows, dtype=torch.int64, device=device),
-    )
 
 
 def sampling_hints(batch: Collection[Sampling], longest: int) -> SamplingHints:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 
 import torch
 from torch import Tensor
@@ -97,9 +96,7 @@ class VisionModel:
         return self._ops.layer_norm(x, norm.weight, norm.bias, _NORM_EPS)
 
     def _segments(self, grids: Sequence[PatchGrid]) -> Segments:
-        lengths = [rows * columns for rows, columns in grids]
-        ends = torch.tensor([0, *accumulate(lengths)], dtype=torch.int32)
-        return Segments(lengths, self._device.upload(ends))
+        return Segments.of([rows * columns for rows, columns in grids], self._device.upload)
 
     def _rotary_tables(self, grids: Sequence[PatchGrid]) -> tuple[Tensor, Tensor]:
         """Cos and sin, each [patches, head_dim / 2]. Half the frequencies rotate with the row, half with the column."""
