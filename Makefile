@@ -1,4 +1,4 @@
-# Needs make and Python 3.11 or newer; everything else is installed into .venv.
+# Needs make and Python 3.11 to 3.14; everything else is installed into .venv.
 
 PYTHON ?= python3
 BIN := .venv/bin

@@ -16,19 +16,51 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from batchocr.api import Ocr, process, run
     from batchocr.data import Block, PageResult
-    from batchocr.errors import BatchOcrError
+    from batchocr.errors import (
+        BatchOcrError,
+        EngineError,
+        ModelError,
+        NoInputError,
+        OutputError,
+        OutputMismatchError,
+        UsageError,
+    )
+    from batchocr.options import Options
     from batchocr.report import Report
 
     __version__: str
 
-__all__ = ["BatchOcrError", "Block", "Ocr", "PageResult", "Report", "__version__", "process", "run"]
+__all__ = [
+    "BatchOcrError",
+    "Block",
+    "EngineError",
+    "ModelError",
+    "NoInputError",
+    "Ocr",
+    "Options",
+    "OutputError",
+    "OutputMismatchError",
+    "PageResult",
+    "Report",
+    "UsageError",
+    "__version__",
+    "process",
+    "run",
+]
 
 _MODULES = {
     "BatchOcrError": "batchocr.errors",
     "Block": "batchocr.data",
+    "EngineError": "batchocr.errors",
+    "ModelError": "batchocr.errors",
+    "NoInputError": "batchocr.errors",
     "Ocr": "batchocr.api",
+    "Options": "batchocr.options",
+    "OutputError": "batchocr.errors",
+    "OutputMismatchError": "batchocr.errors",
     "PageResult": "batchocr.data",
     "Report": "batchocr.report",
+    "UsageError": "batchocr.errors",
     "process": "batchocr.api",
     "run": "batchocr.api",
 }

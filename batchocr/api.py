@@ -5,23 +5,24 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Self, Unpack
 
 from batchocr.config import Config, make_config
 from batchocr.data import Document, PageResult
 from batchocr.input.sources import find_documents
 from batchocr.job import write_output
+from batchocr.options import Options
 from batchocr.ordered import read_in_order
 from batchocr.output.table import table_for
-from batchocr.progress import Progress
+from batchocr.progress import Progress, ProgressLog
 from batchocr.report import Report
 from batchocr.session import Session
 from batchocr.stop import StopSwitch
 
-Inputs = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+Inputs = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
 
 class Ocr:
@@ -30,7 +31,7 @@ class Ocr:
     Serves one loop or one run at a time. Raises UsageError, ModelError.
     """
 
-    def __init__(self, **options: object) -> None:
+    def __init__(self, **options: Unpack[Options]) -> None:
         self._session = Session(_config(options))
         self._session.load()
 
@@ -43,9 +44,8 @@ class Ocr:
         started_s = time.perf_counter()
         config = self._session.config
         documents = list_documents(config, inputs)
-        return write_output(
-            self._session, documents, Path(out), StopSwitch(config.stop_after), None, started_s=started_s
-        )
+        stop = StopSwitch(config.stop_after)
+        return write_output(self._session, documents, Path(out), stop, ProgressLog(), started_s=started_s)
 
     def close(self) -> None:
         """Release the model and its memory."""
@@ -60,25 +60,37 @@ class Ocr:
         self.close()
 
 
-def process(inputs: Inputs, **options: object) -> Iterator[PageResult]:
+def process(inputs: Inputs, **options: Unpack[Options]) -> Iterator[PageResult]:
     """Read documents; yields a PageResult per page, in input order.
 
     inputs: one path or several: files, folders, globs, `@list.txt`. Keeps reading while the caller handles a page; ends
-    its workers if the loop is left early. Whatever fails becomes a row with a status, not an exception. Options that
-    concern the output file have no effect. Raises UsageError, NoInputError, ModelError, EngineError.
-    """
-    with Ocr(**options) as ocr:
-        yield from ocr.process(inputs)
-
-
-def run(inputs: Inputs, *, out: str | os.PathLike[str], **options: object) -> Report:
-    """Read documents into a Parquet or JSON Lines table, as the command does, and return its report.
-
-    Continues an unfinished output of the same settings. Raises UsageError, NoInputError, ModelError, OutputError,
-    EngineError; failures of single pages are in the table and counted in the report.
+    its workers if the loop is left early. With `stop_after` the loop just ends early: rows that were not read are
+    missing. Whatever fails becomes a row with a status, not an exception. Options that concern the output file have no
+    effect. The call raises UsageError and NoInputError; the loop, which loads the model, raises UsageError, ModelError
+    and EngineError.
     """
     config = _config(options)
-    return run_with(config, inputs, out=Path(out), stop=StopSwitch(config.stop_after), progress=None)
+    return _read(config, list_documents(config, inputs))
+
+
+def _read(config: Config, documents: Sequence[Document]) -> Iterator[PageResult]:
+    """Load a model, yield a row per page in input order, and release the model."""
+    session = Session(config)
+    try:
+        yield from read_in_order(session, documents)
+    finally:
+        session.unload()
+
+
+def run(inputs: Inputs, *, out: str | os.PathLike[str], **options: Unpack[Options]) -> Report:
+    """Read documents into a Parquet or JSON Lines table, as the command does, and return its report.
+
+    Continues an unfinished output of the same settings. Logs how far it is every ten seconds, to the logger `batchocr`
+    at INFO. Raises UsageError, NoInputError, ModelError, OutputError, OutputMismatchError, EngineError; failures of
+    single pages are in the table and counted in the report, whose `exit_code` is that of the command.
+    """
+    config = _config(options)
+    return run_with(config, inputs, out=Path(out), stop=StopSwitch(config.stop_after), progress=ProgressLog())
 
 
 def run_with(config: Config, inputs: Inputs, *, out: Path, stop: StopSwitch, progress: Progress | None) -> Report:
@@ -93,9 +105,9 @@ def run_with(config: Config, inputs: Inputs, *, out: Path, stop: StopSwitch, pro
         session.unload()
 
 
-def _config(options: dict[str, object]) -> Config:
+def _config(options: Options) -> Config:
     recipe = options.pop("recipe", None)
-    return make_config(options, None if recipe is None else str(recipe))
+    return make_config(options, None if recipe is None else os.fspath(recipe))
 
 
 def list_documents(config: Config, inputs: Inputs) -> list[Document]:

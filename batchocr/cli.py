@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 import sys
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,6 +23,14 @@ from batchocr.config import FLAG_NAMES, Config, from_flags, make_config
 from batchocr.console import LogFormat, configure_logging, printable, quieten_libraries, write_line
 from batchocr.errors import BatchOcrError
 from batchocr.events import event
+from batchocr.exit_codes import (
+    EXIT_BUG,
+    EXIT_INTERRUPTED,
+    EXIT_STOPPED,
+    EXIT_TOO_MANY_FAILURES,
+    EXIT_USAGE,
+    too_many_failed,
+)
 from batchocr.input.sources import find_documents
 from batchocr.output.files import report_path
 from batchocr.progress import Progress, ProgressBar, ProgressLog
@@ -33,11 +42,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-EXIT_BUG = 1
-EXIT_USAGE = 2
-EXIT_TOO_MANY_FAILURES = 3
-EXIT_STOPPED = 75
-EXIT_INTERRUPTED = 130
+_LONGEST_ENDING_S = 10.0
+"""How long a run that is stopped before its first page may take to end."""
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
 
@@ -172,7 +178,7 @@ def verify(
     pages: options.Pages = None,
     password: options.Password = None,
     follow_symlinks: options.FollowSymlinks = False,
-    shard: options.Shard = None,
+    shard: options.ShardToCheck = None,
     max_page_error_rate: options.MaxPageErrorRate = None,
 ) -> None:
     """Compare a table, or the tables of several shards, with the INPUTs. Prints a line for everything that is missing,
@@ -197,7 +203,7 @@ def verify(
         typer.echo(printable(str(finding)))
     typer.echo(summary(counts, verifier.num_items))
     failed = counts.pop("failed", 0)
-    if counts or _too_many(failed, verifier.num_items, config):
+    if counts or too_many_failed(failed, verifier.num_items, config.max_page_error_rate):
         raise typer.Exit(EXIT_TOO_MANY_FAILURES)
 
 
@@ -235,14 +241,16 @@ def _stop_on_signals(stop: StopSwitch, config: Config) -> Iterator[None]:
         nonlocal asked
         is_first, asked = not asked, True
         stop.request(reason)
-        if stop.phase == "starting" and is_first:
+        if stop.phase == "starting":
+            if not is_first:
+                os._exit(exit_code)
+            _end_after(_LONGEST_ENDING_S, exit_code)
             stopped = event("run_stopped", exit_code=exit_code)
             logger.info("%s before the first page: run the same command again to start it", reason, extra=stopped)
             raise SystemExit(exit_code)
-        if stop.phase != "starting":
-            last = "the pages in flight are" if stop.phase == "reading" else "the output is"
-            said = event("stop_requested", reason=reason)
-            logger.info("%s: stopping once %s finished%s", reason, last, remark, extra=said)
+        last = "the pages in flight are" if stop.phase == "reading" else "the output is"
+        said = event("stop_requested", reason=reason)
+        logger.info("%s: stopping once %s finished%s", reason, last, remark, extra=said)
 
     def end_at_once(_number: int, _frame: FrameType | None) -> None:
         # Nothing is cleaned up, because that could mean waiting minutes for a step on a CPU: a journal may end in a
@@ -259,10 +267,18 @@ def _stop_on_signals(stop: StopSwitch, config: Config) -> Iterator[None]:
             signal.signal(number, handler)
 
 
+def _end_after(seconds: float, exit_code: int) -> None:
+    """End the process then, if it has not ended before: the library that downloads models waits for whole files."""
+    timer = threading.Timer(seconds, os._exit, (exit_code,))
+    timer.daemon = True
+    timer.start()
+
+
 def _conclude(report: Report, config: Config, out: str) -> int:
     """Say where the results are and what to do next; return the exit code."""
     report_file = config.report or report_path(Path(out))
-    code = _exit_code(report, config)
+    code = report.exit_code
+    assert code is not None  # a run that an error ends returns no report
     ended = {"exit_code": code, "report": json.loads(report.to_json())}
     if not report.complete:
         items = report.items
@@ -283,7 +299,7 @@ def _conclude(report: Report, config: Config, out: str) -> int:
             "the columns error_kind and error_message say why",
             items.failed,
             items.found,
-            config.max_page_error_rate,
+            report.max_page_error_rate,
         )
     logger.info("the table is %s, the report %s", out, report_file, extra=event("run_finished", **ended))
     return code
@@ -294,15 +310,3 @@ def _how_to_continue(config: Config, *, begun: bool = True) -> str:
     flags = {"--overwrite": config.overwrite, "--no-resume": not config.resume}
     without = " and ".join(flag for flag, given in flags.items() if given and begun)
     return f"run the same command again{f', without {without},' if without else ''} to continue"
-
-
-def _exit_code(report: Report, config: Config) -> int:
-    if not report.complete:
-        return EXIT_INTERRUPTED if report.exit_reason == "interrupted" else EXIT_STOPPED
-    if not report.ledger_adds_up:
-        return EXIT_BUG
-    return EXIT_TOO_MANY_FAILURES if _too_many(report.items.failed, report.items.found, config) else 0
-
-
-def _too_many(failed: int, total: int, config: Config) -> bool:
-    return total > 0 and failed / total > config.max_page_error_rate

@@ -80,6 +80,10 @@ Shard = Annotated[
         default="1/1",
     ),
 ]
+ShardToCheck = Annotated[
+    str | None,
+    _option("--shard", "I/N", _INPUT, "Check only the I-th of N shares: one job's table.", default="1/1"),
+]
 FollowSymlinks = Annotated[
     bool, _switch("--follow-symlinks", _INPUT, "Also follow symbolic links that lead outside the given folder or glob.")
 ]
@@ -123,7 +127,7 @@ Backend = Annotated[
 ]
 MemoryFraction = Annotated[
     float | None,
-    _option("--memory-fraction", "F", _MODEL, "Share of the GPU memory free at start-up that batchocr may use."),
+    _option("--memory-fraction", "F", _MODEL, "Share of the GPU memory free at start-up that batchocr plans to use."),
 ]
 MaxNewTokens = Annotated[
     int | None, _option("--max-new-tokens", "N", _MODEL, "Maximum tokens generated for one block.")
@@ -252,8 +256,8 @@ find . -name '*.pdf' | batchocr run - --out results.parquet
 
 batchocr run ./archive --shard 2/8 --stop-after 3h55m --out part-2.parquet
 
-Exit codes: 0 every page read; 1 internal error: a bug, or a device or workers that fail; 2 wrong usage; \
-3 more pages failed than allowed; 4 nothing to read; \
+Exit codes: 0 every page read, in full or in part; 1 internal error: a bug, or a device or workers that fail; \
+2 wrong usage; 3 more pages failed than allowed; 4 nothing to read; \
 5 the model cannot be loaded; 6 the output cannot be written, or belongs to other settings; 75 stopped before the end \
 and 130 interrupted: run the same command again to continue.
 """

@@ -20,7 +20,7 @@ from batchocr.output.files import files_of, report_path, without_files
 from batchocr.output.journal import Entry, Journal
 from batchocr.output.schema import storable_text
 from batchocr.output.table import table_for
-from batchocr.progress import Progress, log_failure
+from batchocr.progress import Progress, RunProgress, log_failure
 from batchocr.reading_pass import Pass
 from batchocr.report import Report, write_report
 from batchocr.session import Session
@@ -136,7 +136,8 @@ def _read(reading: Pass, journal: Journal, progress: Progress | None) -> None:
         if progress is not None:
             read = ledger.by_status.total()
             done = intake.num_done_before + read
-            progress.show(done, intake.num_planned, intake.all_planned, ledger.by_status["failed"], read)
+            failed = ledger.by_status["failed"]
+            progress.show(RunProgress(done, intake.num_planned, intake.all_planned, failed, read))
 
     try:
         for key, result in reading.results(tick=show):
@@ -199,7 +200,7 @@ def _report_of_failure(reading: Pass, journal: Journal, path: Path) -> Iterator[
         said = str(error) if isinstance(error, BatchOcrError) else f"{type(error).__name__}: {error}"
         try:
             _count_all(reading, journal)
-            write_report(reading.report(error=said), path)
+            write_report(reading.report(error=storable_text(said)), path)
         except OutputError as in_the_way:
             logger.warning("there is no report of this run: %s", in_the_way)
         else:

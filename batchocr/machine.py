@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import resource
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
@@ -62,6 +63,14 @@ def peak_resident_bytes(pid: int | Literal["self"] = "self") -> int | None:
         return None
     kilobytes = [line.split()[1] for line in status.splitlines() if line.startswith("VmHWM:")]
     return int(kilobytes[0]) * 1024 if kilobytes else None
+
+
+def allow_open_files(number: int) -> None:
+    """Raise this process's soft limit of open files to `number`, as far as the hard limit allows; never lower it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    allowed = number if hard == resource.RLIM_INFINITY else min(number, hard)
+    if soft != resource.RLIM_INFINITY and soft < allowed:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
 
 
 def return_freed_memory() -> None:

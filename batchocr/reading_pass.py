@@ -13,7 +13,7 @@ from batchocr.data import Document, PageResult
 from batchocr.engine.thread import EngineThread
 from batchocr.input.page_spec import parse_page_spec
 from batchocr.intake import FinishedRows, Intake, RowKey
-from batchocr.machine import peak_resident_bytes, return_freed_memory
+from batchocr.machine import allow_open_files, peak_resident_bytes, return_freed_memory
 from batchocr.meter import Ledger, Meter, StageCounter
 from batchocr.pipeline import Pipeline
 from batchocr.report import Circumstances, ExitReason, Report, make_report
@@ -23,6 +23,7 @@ from batchocr.worker.messages import Setup
 from batchocr.worker.pool import WorkerPool
 
 _TRIM_INTERVAL_S = 10.0
+_OTHER_FILES = 1024
 
 
 class Pass:
@@ -65,6 +66,7 @@ class Pass:
         )
 
     def __enter__(self) -> Self:
+        allow_open_files(_OTHER_FILES + self._session.pages_in_flight)  # the pixels of each page are one
         setup = Setup.of(self._session.config, self._session.worker_memory_bytes)
         with ExitStack() as undo:
             # The workers start up while the weights are being read.
@@ -149,6 +151,7 @@ class Pass:
                 table_s=self.table_s,
                 workers=self._session.workers,
                 settings=self._session.settings(),
+                max_page_error_rate=self._session.config.max_page_error_rate,
                 peak_main_bytes=peak_resident_bytes(),
                 peak_worker_bytes=self._pool.peak_worker_bytes if self._pool else None,
                 device_flop_per_s=backend.peak_flop_per_s(self._session.device, self._session.dtype),

@@ -10,6 +10,7 @@ from typing import Literal, TypeAlias
 
 from batchocr.bottleneck import name_bottleneck
 from batchocr.data import ErrorKind
+from batchocr.exit_codes import EXIT_BUG, EXIT_INTERRUPTED, EXIT_STOPPED, EXIT_TOO_MANY_FAILURES, too_many_failed
 from batchocr.meter import HOST_STAGES, STAGES, WORKER_STAGES, Ledger, Meter, Stage, StageCount, StageCounter
 from batchocr.output.atomic import atomic_file
 from batchocr.report_table import format_table
@@ -24,7 +25,7 @@ class Circumstances:
 
     error: what ended a run that failed. table_s: the time it took to build the table, after the work.
     device_flop_per_s: the device's peak, None if unknown. settings: the device, model, backend, dtype and batch sizes
-    in use.
+    in use. max_page_error_rate: the share of failed items that is allowed.
     """
 
     exit_reason: ExitReason
@@ -34,6 +35,7 @@ class Circumstances:
     table_s: float = 0.0
     error: str | None = None
     settings: Mapping[str, Setting] = field(default_factory=dict)
+    max_page_error_rate: float = 0.0
     peak_main_bytes: int | None = None
     peak_worker_bytes: int | None = None
     peak_device_bytes: int | None = None
@@ -136,6 +138,7 @@ class Report:
     host_memory: HostMemory
     workers: int
     settings: Mapping[str, Setting]
+    max_page_error_rate: float
 
     @property
     def complete(self) -> bool:
@@ -148,13 +151,30 @@ class Report:
         return items.found == items.ok + items.degraded + items.failed + items.skipped + items.not_reached
 
     @property
+    def exit_code(self) -> int | None:
+        """The exit code of the command. None if an error ended the run, as that error has it."""
+        if self.exit_reason == "failed":
+            return None
+        if not self.complete:
+            return EXIT_INTERRUPTED if self.exit_reason == "interrupted" else EXIT_STOPPED
+        if not self.ledger_adds_up:
+            return EXIT_BUG
+        too_many = too_many_failed(self.items.failed, self.items.found, self.max_page_error_rate)
+        return EXIT_TOO_MANY_FAILURES if too_many else 0
+
+    @property
     def bottleneck(self) -> str:
         """One line: what limits the rate, and the option that would change that."""
         return name_bottleneck(self)
 
     def to_json(self) -> str:
         """The report as a JSON object; times in seconds, memory in bytes, shares from 0 to 1."""
-        added = {"complete": self.complete, "ledger_adds_up": self.ledger_adds_up, "bottleneck": self.bottleneck}
+        added = {
+            "complete": self.complete,
+            "exit_code": self.exit_code,
+            "ledger_adds_up": self.ledger_adds_up,
+            "bottleneck": self.bottleneck,
+        }
         return json.dumps(asdict(self) | added, indent=2, ensure_ascii=False)
 
     def to_table(self) -> str:
@@ -202,6 +222,7 @@ def make_report(ledger: Ledger, host: StageCounter, meter: Meter, circumstances:
         host_memory=HostMemory(circumstances.peak_main_bytes, circumstances.peak_worker_bytes),
         workers=circumstances.workers,
         settings=dict(circumstances.settings),
+        max_page_error_rate=circumstances.max_page_error_rate,
     )
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
+from pathlib import Path
 
 import torch
 
@@ -21,7 +23,7 @@ from batchocr.machine import usable_cores, usable_memory_bytes
 from batchocr.model.architecture import read_architecture
 from batchocr.model.checkpoint import find_checkpoint, load_model
 from batchocr.model.weights import fingerprint
-from batchocr.output.schema import RunFacts
+from batchocr.output.schema import RunFacts, storable_text
 from batchocr.protocol.mineru import VERSION as PROTOCOL_VERSION
 from batchocr.report import Setting
 
@@ -113,7 +115,7 @@ class Session:
             "backend": self.backend,
             **({"kernels": self._kernels} if self._kernels else {}),
             "dtype": str(self.dtype).removeprefix("torch."),
-            "model": self.config.model,
+            "model": storable_text(self.config.model),
             "vit_dtype": self.config.vit_dtype,
             "dpi": self.config.dpi,
             "vit_batch_size": self.limits.vit_batch_size,
@@ -146,11 +148,17 @@ class Session:
         }
         return RunFacts(
             batchocr_version=version("batchocr"),
-            model=self.config.model,
+            model=storable_text(self.config.model),
+            model_revision=self._model_revision(),
             model_fingerprint=settings["model_fingerprint"],
             settings_fingerprint=hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest(),
             settings=settings,
         )
+
+    def _model_revision(self) -> str:
+        """The commit of a model from Hugging Face, which is in a folder of that name; empty for a local folder."""
+        is_local = self._folder == Path(os.path.expanduser(self.config.model))
+        return "" if is_local else self._folder.name
 
 
 def num_workers(config: Config) -> int:

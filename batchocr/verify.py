@@ -26,6 +26,9 @@ Problem = Literal["missing", "stale", "duplicate", "failed", "surplus", "setting
 
 _WORKER_BYTES = 2 * 2**30
 
+_SIDE_FILES = tuple(file.name.removeprefix("out") for file in files_of(Path("out"), report_path(Path("out")))[1:])
+"""How the names of the files beside a table end: `.journal`, `.report.json`, …"""
+
 
 @dataclass(frozen=True, slots=True)
 class Finding:
@@ -193,8 +196,10 @@ def _stale(source: str, rows: _Rows, doc_id: str | None, problem: str | None) ->
 
 
 def find_tables(pattern: str) -> list[Path]:
-    """The tables that a path or glob names, in order. Raises OutputError if there is none."""
-    paths = [Path(pattern)] if os.path.exists(pattern) else [Path(name) for name in sorted(glob.glob(pattern))]
+    """The tables that a path or glob names, in order; a glob's other files of a run are left out. Raises OutputError if
+    there is none."""
+    matches = [name for name in sorted(glob.glob(pattern)) if not name.endswith(_SIDE_FILES)]
+    paths = [Path(pattern)] if os.path.exists(pattern) else [Path(name) for name in matches]
     if not paths:
         raise OutputError(f"there is no table {pattern}: was the run finished? `batchocr run` builds it at its end")
     return paths

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import subprocess
@@ -18,7 +19,7 @@ from running import draw_pdf, environment, eventually, make_quick_model, read_ro
 
 import batchocr
 from batchocr import Ocr, PageResult
-from batchocr.errors import EngineError, NoInputError, OutputMismatchError, UsageError
+from batchocr.errors import EngineError, ModelError, NoInputError, OutputMismatchError, UsageError
 
 DOCUMENTS = ("two-columns.pdf", "article.pdf", "broken.pdf", "scanned-letter.png")
 ROWS = [("two-columns.pdf", 0), ("article.pdf", 0), ("article.pdf", 1), ("broken.pdf", None), ("scanned-letter.png", 0)]
@@ -95,7 +96,7 @@ def test_a_table_holds_the_rows_that_process_yields(
     report = ocr.run(inputs, out=tmp_path / "table.parquet")
     assert texts(read_rows(tmp_path / "table.parquet")) == texts(rows)
     assert pq.read_table(tmp_path / "table.parquet").num_rows == report.items.found == 5
-    assert (report.items.ok, report.items.failed, report.complete) == (4, 1, True)
+    assert (report.items.ok, report.items.failed, report.complete, report.exit_code) == (4, 1, True, 3)
     assert report.ledger_adds_up
 
 
@@ -108,6 +109,33 @@ def test_run_returns_a_report_and_refuses_an_output_of_other_settings(
     assert (report.items.found, len(read_rows(out))) == (1, 1)
     with pytest.raises(OutputMismatchError, match="max_new_tokens 16 there, 17 here"):
         batchocr.run(letters[0], out=out, model=model, dpi=72, max_new_tokens=17)
+
+
+def test_the_share_of_failed_pages_that_is_allowed_decides_the_exit_code(
+    model: Path, letters: list[Path], tmp_path: Path
+) -> None:
+    broken = tmp_path / "broken.pdf"
+    broken.write_bytes(b"no PDF")
+    options = {"out": tmp_path / "table.jsonl", "model": model, "dpi": 72, "max_new_tokens": 8}
+    for allowed, code in ((0.5, 0), (0.4, 3)):
+        assert batchocr.run([letters[0], broken], **options, max_page_error_rate=allowed).exit_code == code
+
+
+def test_a_run_logs_how_far_it_is_for_those_who_listen(
+    model: Path, letters: list[Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    options = {"model": model, "dpi": 72, "max_new_tokens": 8}
+    with caplog.at_level(logging.INFO, "batchocr"):
+        batchocr.run(letters[0], out=tmp_path / "first.jsonl", **options)
+        with Ocr(**options) as ocr:
+            ocr.run(letters[1], out=tmp_path / "second.jsonl")
+    last = [record.fields for record in caplog.records if getattr(record, "event", "") == "progress"][1::2]
+    assert [(fields["done"], fields["planned"]) for fields in last] == [(1, 1), (1, 1)]
+
+
+def test_inputs_may_come_from_a_generator(model: Path, letters: list[Path]) -> None:
+    some = (letter for letter in letters[:2])
+    assert len(list(batchocr.process(some, model=model, dpi=72, max_new_tokens=8))) == 2
 
 
 def test_reading_goes_on_while_the_caller_handles_a_page(model: Path, letters: list[Path]) -> None:
@@ -241,9 +269,13 @@ def test_the_order_is_kept_where_pages_are_picked_and_limited(model: Path, tmp_p
 
 def test_what_cannot_be_asked_for_is_refused(model: Path, tmp_path: Path) -> None:
     with pytest.raises(NoInputError):
-        next(batchocr.process(tmp_path / "none", model=model))
+        batchocr.process(tmp_path / "none", model=model)
     with pytest.raises(UsageError, match="did you mean 'workers'"):
-        Ocr(worker=2)
+        batchocr.process(tmp_path, worker=2)  # type: ignore[call-arg]
+    with pytest.raises(UsageError, match="there is no recipe gpu9"):
+        batchocr.process(tmp_path, recipe="gpu9")
+    with pytest.raises(UsageError, match="did you mean 'workers'"):
+        Ocr(worker=2)  # type: ignore[call-arg]
     with pytest.raises(UsageError, match="--device meta cannot be used"):
         Ocr(device="meta")
     with pytest.raises(UsageError, match="must end in"):
@@ -251,3 +283,9 @@ def test_what_cannot_be_asked_for_is_refused(model: Path, tmp_path: Path) -> Non
     with Ocr(model=model, overwrite=True) as ocr, pytest.raises(UsageError, match="must end in"):
         ocr.run(draw_pdf(tmp_path / "letter.pdf", "letter"), out=tmp_path / "table.csv")
     assert os.listdir(tmp_path) == ["letter.pdf"]
+
+
+def test_a_loop_that_is_never_begun_loads_no_model(letters: list[Path], tmp_path: Path) -> None:
+    pages = batchocr.process(letters, model=tmp_path / "no model")
+    with pytest.raises(ModelError):
+        next(pages)

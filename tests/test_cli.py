@@ -16,12 +16,14 @@ STAND_IN = """
 import signal, sys, time, types
 from batchocr import errors
 from batchocr.meter import Ledger, Meter, StageCounter
+from batchocr.progress import RunProgress
 from batchocr.report import Circumstances, make_report
 
-def report(reason="finished", found=10, failed=0):
+def report(reason="finished", found=10, failed=0, allowed=0.0):
     ledger = Ledger(documents=1, found=found)
     ledger.by_status.update({"ok": 10 - failed, "failed": failed})
-    return make_report(ledger, StageCounter(), Meter(), Circumstances(reason, start_up_s=1.0, work_s=1.0, workers=1))
+    ended = Circumstances(reason, start_up_s=1.0, work_s=1.0, workers=1, max_page_error_rate=allowed)
+    return make_report(ledger, StageCounter(), Meter(), ended)
 
 def wait_for_stop(stop):
     stop.phase = "reading"
@@ -104,7 +106,12 @@ def test_the_version_is_printed() -> None:
     [
         ("return report()", (), 0, "the table is table.parquet, the report table.parquet.report.json"),
         ("return report(failed=1)", (), 3, "1 of 10 items failed, more than --max-page-error-rate 0 allows"),
-        ("return report(failed=1)", ("--max-page-error-rate", "0.1"), 0, "9 ok + 0 degraded + 1 failed"),
+        (
+            "return report(failed=1, allowed=config.max_page_error_rate)",
+            ("--max-page-error-rate", "0.1"),
+            0,
+            "9 ok + 0 degraded + 1 failed",
+        ),
         ("return report(found=11)", (), 1, "not all of 11 items are accounted for"),
         ("raise errors.NoInputError('no file')", (), 4, "batchocr: error: no file\n"),
         ("raise errors.ModelError('no weights')", (), 5, "batchocr: error: no weights\n"),
@@ -209,12 +216,14 @@ def test_a_second_interrupt_ends_the_run_at_once() -> None:
 
 
 def test_quiet_leaves_only_warnings_and_errors() -> None:
-    exit_code, stderr = ended(start("progress and progress.show(1, 1, True, 0, 1); return report()", *RUN, "--quiet"))
+    exit_code, stderr = ended(
+        start("progress and progress.show(RunProgress(1, 1, True, 0, 1)); return report()", *RUN, "--quiet")
+    )
     assert (exit_code, stderr) == (0, "")
 
 
 def test_the_json_log_is_one_object_a_line_and_ends_with_the_report() -> None:
-    body = "progress.show(9, 10, True, 2, 9); progress.close(); return report(failed=2)"
+    body = "progress.show(RunProgress(9, 10, True, 2, 9)); progress.close(); return report(failed=2)"
     exit_code, stderr = ended(start(body, *RUN, "--log-format", "json"))
     lines = [json.loads(line) for line in stderr.splitlines()]
     assert exit_code == 3
@@ -241,7 +250,7 @@ def test_warnings_and_logs_of_libraries_are_kept_from_the_user() -> None:
 
 @pytest.mark.parametrize("closed", ["2>&-", "2>&1 >/dev/null | true"])
 def test_a_reader_of_stderr_that_has_gone_changes_nothing(closed: str) -> None:
-    program = STAND_IN.replace("BODY", "progress.show(1, 1, True, 0, 1); return report(failed=1)")
+    program = STAND_IN.replace("BODY", "progress.show(RunProgress(1, 1, True, 0, 1)); return report(failed=1)")
     script = f'"$0" -c "$1" run docs --out table.parquet {closed}; exit ${{PIPESTATUS[0]}}'
     done = subprocess.run(["bash", "-c", script, sys.executable, program], timeout=60, check=False)
     assert done.returncode == 3

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import tomllib
+from dataclasses import asdict, fields
 from pathlib import Path
+from typing import Literal, get_args, get_origin, get_type_hints
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from mineru_shape import MINERU
 
 from batchocr.config import Config, from_flags, load_recipe, make_config
+from batchocr.engine.limits import engine_limits
 from batchocr.errors import UsageError
+from batchocr.options import Options
 
 
 def recipe(folder: Path, text: str) -> str:
@@ -76,6 +82,22 @@ def test_every_recipe_that_comes_with_batchocr_can_be_loaded() -> None:
         assert len(load_recipe(path.stem)) == len(tomllib.loads(path.read_text()))
 
 
+@pytest.mark.parametrize(("name", "least_gib", "most_gib"), [("h200", 67, 141), ("rtx4090", 23, 66)])
+def test_the_recipe_of_a_gpu_holds_the_defaults_for_the_memory_it_names(
+    name: str, least_gib: int, most_gib: int
+) -> None:
+    said = (Path(__file__).parent.parent / "recipes" / f"{name}.toml").read_text()
+    assert str(least_gib) in said
+    for memory_gib in (least_gib, most_gib):
+        limits = engine_limits(Config(), MINERU, on_gpu=True, memory_bytes=memory_gib << 30, value_bytes=2)
+        assert load_recipe(name).items() <= asdict(limits).items()
+
+
+def test_the_recipe_for_a_cpu_holds_its_defaults() -> None:
+    limits = engine_limits(Config(), MINERU, on_gpu=False, memory_bytes=16 << 30, value_bytes=4)
+    assert load_recipe("cpu").items() <= asdict(limits).items()
+
+
 def test_an_unknown_recipe_names_those_there_are() -> None:
     with pytest.raises(UsageError, match=r"no recipe gpu.*one of: cpu"):
         load_recipe("gpu")
@@ -107,6 +129,38 @@ def test_a_password_is_the_one_given_or_of_the_environment_or_of_the_recipe(
 
 def test_paths_are_taken_for_text(tmp_path: Path) -> None:
     assert make_config({"model": tmp_path}).model == str(tmp_path)
+
+
+def test_the_options_of_the_python_interface_are_those_of_config_and_recipe() -> None:
+    assert set(get_type_hints(Options)) == {field.name for field in fields(Config)} | {"recipe"}
+
+
+TEXTS = {"stop_after": "3h55m", "shard": "2/8", "worker_memory": "4G", "pages": "1-3,r1"}
+NUMBERS = {"worker_memory": 2**30}
+
+
+def values_of(name: str, hint: object) -> list[object]:
+    """A value in each form that the option is declared to take."""
+    if get_origin(hint) is Literal:
+        return list(get_args(hint))
+    if get_origin(hint) is os.PathLike:
+        return [Path("some/path")]
+    if get_origin(hint) is tuple:
+        return [(2, 8)]
+    if forms := get_args(hint):
+        return [value for form in forms for value in values_of(name, form)]
+    examples = {str: TEXTS.get(name, "text"), int: NUMBERS.get(name, 3), float: 0.5, bool: False, type(None): None}
+    assert isinstance(hint, type)
+    return [examples[hint], *([1] if hint is float else [])]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [(name, value) for name, hint in get_type_hints(Options).items() for value in values_of(name, hint)],
+)
+def test_an_option_is_taken_in_every_form_that_it_is_declared_with(name: str, value: object) -> None:
+    if name != "recipe":
+        make_config({name: value})
 
 
 def test_an_unknown_option_is_refused() -> None:

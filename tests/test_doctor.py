@@ -12,11 +12,14 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+import torch
 from PIL import Image
 
+from batchocr.backend import select_device
 from batchocr.backend.trial import Choice
 from batchocr.config import Config
-from batchocr.doctor import Diagnosis, Finding, examine
+from batchocr.doctor import Diagnosis, Finding, _library, examine
+from batchocr.errors import UsageError
 from batchocr.worker.pool import WorkerPool
 
 FILE_LIMIT_BYTES = 1 << 20
@@ -79,6 +82,22 @@ def test_a_device_that_is_not_there_is_refused_in_a_sentence(arguments: tuple[st
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith(f"batchocr: error: {said}")
     assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.skipif(torch.version.cuda is not None, reason="torch was built for CUDA")
+def test_a_gpu_that_this_torch_cannot_use_is_refused_with_what_would_help() -> None:
+    with pytest.raises(UsageError, match="enabled; install a CUDA build of torch, or use --device cpu"):
+        select_device("cuda:0")
+
+
+def test_a_library_that_is_not_installed_is_told_from_one_that_is_broken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "broken_library.py").write_text("import no_such_part")
+    monkeypatch.syspath_prepend(tmp_path)
+    missing, broken = _library("no_such_library", "no-such-library"), _library("broken_library", "broken-library")
+    assert missing.value == "not installed (pip install 'batchocr[cuda]', for NVIDIA GPUs)"
+    assert broken.value == "not usable: No module named 'no_such_part'"
 
 
 def limit_files() -> None:

@@ -8,7 +8,8 @@ import sys
 import pytest
 
 import batchocr
-from batchocr.errors import BatchOcrError
+from batchocr import errors
+from batchocr.errors import BatchOcrError, PageError
 
 HEAVY = {"torch", "transformers", "pymupdf", "pyarrow", "PIL", "mineru_vl_utils"}
 
@@ -36,6 +37,13 @@ def test_every_public_name_is_there() -> None:
         assert getattr(batchocr, name)
     assert batchocr.BatchOcrError is BatchOcrError
     assert set(batchocr.__all__) <= set(dir(batchocr))
+
+
+def test_every_error_that_reaches_the_caller_has_a_public_name() -> None:
+    classes = {name: value for name, value in vars(errors).items() if isinstance(value, type)}
+    for name, error in classes.items():
+        if issubclass(error, BatchOcrError) and not issubclass(error, PageError):
+            assert getattr(batchocr, name) is error
 
 
 def test_a_name_that_is_not_there_is_an_attribute_error() -> None:

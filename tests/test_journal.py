@@ -185,6 +185,16 @@ def test_other_settings_are_refused_and_what_differs_is_named(out: Path) -> None
     assert path.read_bytes() == before
 
 
+def test_the_commits_of_two_models_are_named_in_full_and_do_not_matter_by_themselves(out: Path) -> None:
+    write_journal(out, FIRST)
+    pinned = replace(FACTS, model_revision="c" * 40)
+    with open_journal(out, pinned) as journal:
+        assert journal.read("a.pdf", 0) == FIRST
+    other = replace(pinned, settings_fingerprint="b" * 64, model_fingerprint="e" * 64)
+    with pytest.raises(OutputMismatchError, match=rf"model revision not set there, {'c' * 40} here"):
+        open_journal(out, other)
+
+
 def test_another_schema_version_is_refused(out: Path) -> None:
     write_journal(out, FIRST)
     with pytest.raises(OutputMismatchError, match="schema version"):

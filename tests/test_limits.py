@@ -67,6 +67,12 @@ def test_a_longest_request_fits_and_so_does_all_that_is_held_beside_it(
     assert held_bytes(limits, value_bytes) <= fraction * memory_gib * GIB
 
 
+def test_the_least_memory_is_what_the_readme_says() -> None:
+    assert on_gpu(3.5).num_kv_tokens > 0
+    with pytest.raises(UsageError, match=r"do not fit into 3\.1 GiB"):
+        on_gpu(3.4)
+
+
 def test_more_memory_never_means_less_of_anything() -> None:
     for smaller, larger in pairwise(on_gpu(memory_gib / 4) for memory_gib in range(32, 4 * 141)):
         before = asdict(smaller)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import resource
 from pathlib import Path
 
 import pytest
 
-from batchocr.machine import multiplies_bfloat16, num_oom_kills, usable_cores, usable_memory_bytes
+from batchocr.machine import allow_open_files, multiplies_bfloat16, num_oom_kills, usable_cores, usable_memory_bytes
 
 MIB = 2**20
 CORES = len(os.sched_getaffinity(0))
@@ -75,3 +76,14 @@ def test_units_for_bfloat16_are_among_the_flags_of_the_cpu(tmp_path: Path, flags
     assert not multiplies_bfloat16(root)
     (root / "proc/cpuinfo").write_text(f"processor\t: 0\nflags\t\t: fpu {flags} sse\n")
     assert multiplies_bfloat16(root) is expected
+
+
+def test_the_limit_of_open_files_is_raised_and_never_lowered() -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (500, before[1]))
+        for number, expected in ((400, 500), (700, 700), (10**12, before[1])):
+            allow_open_files(number)
+            assert resource.getrlimit(resource.RLIMIT_NOFILE) == (expected, before[1])
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)

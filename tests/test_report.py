@@ -14,7 +14,7 @@ from batchocr.errors import OutputError
 from batchocr.machine import peak_resident_bytes
 from batchocr.meter import STAGES, Ledger, Meter, Stage, StageCounter
 from batchocr.output.atomic import require_writable
-from batchocr.report import Circumstances, Report, make_report, write_report
+from batchocr.report import Circumstances, ExitReason, Report, make_report, write_report
 
 OK = PageResult("a.pdf", 0, "ok", image_tokens=4000, output_tokens=1000)
 DEGRADED = PageResult("a.pdf", 1, "degraded", image_tokens=2000, output_tokens=3000)
@@ -36,7 +36,7 @@ def ledger() -> Ledger:
 def busy(seconds: dict[Stage, float], *, fill: float = 0.7, starved_s: float = 0.0) -> Report:
     """The report of ten seconds in which the stages were busy this long, in batches this full."""
     meter = Meter()
-    meter.starved(starved_s)
+    meter.starved_s += starved_s
     meter.device_busy.add(0.0, 10.0 - starved_s)
     for stage, stage_seconds in seconds.items():
         meter.add(stage, stage_seconds, items=round(100 * fill), limit=100)
@@ -80,10 +80,28 @@ def test_an_item_that_is_lost_shows_in_the_ledger() -> None:
     assert "≠" in report.to_table()
 
 
+@pytest.mark.parametrize(
+    ("reason", "lost", "allowed", "code"),
+    [
+        ("finished", 0, 0.0, 3),
+        ("finished", 0, 1 / 6, 0),
+        ("finished", 1, 1.0, 1),
+        ("stopped", 3, 0.0, 75),
+        ("interrupted", 3, 0.0, 130),
+        ("failed", 3, 0.0, None),
+    ],
+)
+def test_the_exit_code_is_that_of_the_command(reason: ExitReason, lost: int, allowed: float, code: int | None) -> None:
+    counted = ledger()
+    counted.found += lost
+    report = report_of(counted, Meter(), replace(CIRCUMSTANCES, exit_reason=reason, max_page_error_rate=allowed))
+    assert report.exit_code == json.loads(report.to_json())["exit_code"] == code
+
+
 def test_means_per_page_are_over_the_pages_read() -> None:
     meter = Meter()
-    meter.add_patches(30_000)
-    meter.add_patches(6_000)
+    meter.patches += 30_000
+    meter.patches += 6_000
     page = report_of(ledger(), meter, CIRCUMSTANCES).per_page
     assert (page.patches, page.image_tokens, page.output_tokens) == (18_000, 3_000, 2_000)
 
@@ -113,8 +131,8 @@ def test_each_thread_counts_its_own_stages() -> None:
     host, engine = StageCounter(), Meter()
     host.add("write", 1.0)
     engine.add("decode", 4.0, items=2, limit=4)
-    engine.add_patches(10)
-    engine.starved(2.5)
+    engine.patches += 10
+    engine.starved_s += 2.5
     engine.device_busy.add(0.0, 7.0)
     engine.queue_depth(300)
     engine.queue_depth(500)
@@ -129,7 +147,7 @@ def test_each_thread_counts_its_own_stages() -> None:
 
 def test_model_flop_per_second_and_its_share_of_the_peak() -> None:
     meter = Meter()
-    meter.add_flop(4e15)
+    meter.model_flop += 4e15
     device = report_of(ledger(), meter, replace(CIRCUMSTANCES, device_flop_per_s=8e14)).device
     assert (device.model_flop_per_second, device.share_of_peak_flop) == (4e14, 0.5)
     unknown = report_of(ledger(), meter, CIRCUMSTANCES).device
@@ -153,12 +171,13 @@ def test_json_has_its_keys_and_the_rate_at_the_top(tmp_path: Path) -> None:
         *("pages_per_second", "image_tokens_per_second", "output_tokens_per_second", "pages_read", "documents"),
         *("items", "errors", "wall_seconds", "start_up_seconds", "work_seconds", "table_seconds", "per_page", "stages"),
         *("embedding_queue", "device", "host_memory", "workers", "settings", "exit_reason", "complete"),
-        *("ledger_adds_up", "bottleneck", "error", "documents_not_opened"),
+        *("ledger_adds_up", "bottleneck", "error", "documents_not_opened", "exit_code", "max_page_error_rate"),
     }
     assert list(report["stages"]) == list(STAGES)
     assert report["settings"] == {"device": "cuda:0", "vit_batch_size": 64}
     assert report["items"]["already_done"] == 2
     assert report["complete"] is True
+    assert report["exit_code"] == 3
     assert [file.name for file in tmp_path.iterdir()] == ["out.report.json"]
 
 
@@ -176,8 +195,8 @@ def test_the_table_fits_a_terminal_and_says_what_matters() -> None:
 def test_the_table_names_the_option_that_saves_memory_where_there_was_too_little() -> None:
     engine = Meter()
     for stage in ("vit", "prefill", "vit"):
-        engine.halve_batch(stage)
-    engine.put_back(3)
+        engine.batches_halved[stage] += 1
+    engine.sequences_put_back += 3
     report = report_of(ledger(), engine, CIRCUMSTANCES)
     assert json.loads(report.to_json())["device"]["batches_halved"] == {"vit": 2, "prefill": 1}
     table = " ".join(report.to_table().split())

@@ -27,6 +27,7 @@ from batchocr.output import parquet
 from batchocr.output.files import facts_path, report_path, temporary_path
 from batchocr.output.journal import Entry, Journal
 from batchocr.output.schema import RunFacts
+from batchocr.progress import RunProgress
 from batchocr.session import Session
 from batchocr.stop import StopSwitch
 
@@ -318,7 +319,7 @@ def test_the_table_is_built_when_the_work_is_over(job: Job, tmp_path: Path, monk
 
 
 def break_down(*_: object, **__: object) -> None:
-    raise RuntimeError("the device is gone")
+    raise RuntimeError("the device is gone: caf\udce9")
 
 
 def no_process(*_: object) -> None:
@@ -329,7 +330,7 @@ def no_process(*_: object) -> None:
     ("broken", "replacement", "said"),
     [
         ("engine.decode_stage.DecodeStage.run", break_down, "the device is gone"),
-        ("worker.pool.Worker.__init__", no_process, "a worker process cannot be started"),
+        ("worker.worker.Worker.__init__", no_process, "a worker process cannot be started"),
         ("output.parquet.write", break_down, "RuntimeError: the device is gone"),
     ],
     ids=["engine", "worker", "bug"],
@@ -353,7 +354,7 @@ class StopAtFirstSight:
     def __init__(self, stop: StopSwitch) -> None:
         self._stop = stop
 
-    def show(self, done: int, planned: int, all_planned: bool, failed: int, read: int) -> None:
+    def show(self, state: RunProgress) -> None:
         self._stop.request("terminated")
 
     def close(self) -> None:

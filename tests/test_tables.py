@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from batchocr.data import Block, ErrorKind, FinishReason, PageResult, Status
 from batchocr.errors import OutputError, UsageError
 from batchocr.output import jsonl, parquet
-from batchocr.output.schema import BLOCK_TYPE, PAGE_SCHEMA, RunFacts
+from batchocr.output.schema import BLOCK_TYPE, PAGE_SCHEMA, RunFacts, decode_facts, encode_facts
 from batchocr.output.table import TableFormat, table_for
 
 FACTS = RunFacts("0.1.0", "acme/reader", "f" * 64, "a" * 64, {"dpi": "200", "note": 'größer "than"\n'})
@@ -146,6 +146,15 @@ def test_what_a_killed_run_left_is_cleared_by_the_next(out: Path, table: TableFo
 def test_a_missing_folder_is_an_output_error(out: Path, table: TableFormat) -> None:
     with pytest.raises(OutputError, match="not an existing folder"):
         table.write(out.parent / "nowhere" / out.name, PAGES, FACTS)
+
+
+def test_a_table_of_a_pinned_model_says_its_commit_and_one_from_before_that_can_be_read(
+    out: Path, table: TableFormat
+) -> None:
+    table.write(out, PAGES, replace(FACTS, model_revision="c" * 40))
+    assert table.read_facts(out) == replace(FACTS, model_revision="c" * 40)
+    older = {name: value for name, value in encode_facts(FACTS).items() if name != "batchocr.model_revision"}
+    assert decode_facts(older) == FACTS
 
 
 def test_a_file_of_someone_else_has_no_facts(out: Path, table: TableFormat) -> None:

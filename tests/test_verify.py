@@ -234,6 +234,21 @@ def test_the_table_itself_is_no_part_of_the_input(tmp_path: Path, documents: Pat
     assert verify(out, f"{documents}/*", "--max-page-error-rate", "1")[0] == 0
 
 
+def test_a_glob_passes_over_what_else_runs_left_beside_their_tables(tmp_path: Path, documents: Path) -> None:
+    write(tmp_path / "out-1.jsonl", ROWS)
+    for name in ("out-1.jsonl.journal", "out-1.jsonl.report.json", "out-1.jsonl.tmp", "out-2.parquet.journal"):
+        (tmp_path / name).touch()
+    assert verify(tmp_path / "out*", documents, "--max-page-error-rate", "1")[0] == 0
+
+
+def test_a_file_that_is_no_table_is_called_by_its_name(tmp_path: Path, documents: Path) -> None:
+    command = [sys.executable, "-m", "batchocr", "verify", str(documents / "a.pdf"), str(documents)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr.split(": ")[-1].strip()) == (
+        *(2, f"the table {documents / 'a.pdf'} must end in .parquet or .jsonl"),
+    )
+
+
 def test_a_table_that_is_not_there_is_an_error_that_says_so(tmp_path: Path, documents: Path) -> None:
     assert verify(tmp_path / "none.parquet", documents)[0] == 6
 

@@ -42,6 +42,8 @@ def select_device(name: str) -> torch.device:
             torch.cuda.set_device(device)
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         reason = str(error).splitlines()[0].partition(". ")[0]
+        if name.startswith("cuda") and torch.version.cuda is None:
+            reason += "; install a CUDA build of torch, or use --device cpu"
         raise UsageError(f"--device {name} cannot be used here: {reason}") from error
     return device
 

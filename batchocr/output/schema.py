@@ -64,7 +64,10 @@ _PAGE = TypeAdapter(PageResult)
 
 @dataclass(frozen=True, slots=True)
 class RunFacts:
-    """What a run's rows depend on. settings_fingerprint: of all that changes the text; `settings` spells it out."""
+    """What a run's rows depend on. settings_fingerprint: of all that changes the text; `settings` spells it out.
+
+    model_revision: the commit of a model from Hugging Face, no part of the fingerprints; empty for a local folder.
+    """
 
     batchocr_version: str
     model: str
@@ -72,6 +75,7 @@ class RunFacts:
     settings_fingerprint: str
     settings: Mapping[str, str]
     schema_version: int = SCHEMA_VERSION
+    model_revision: str = ""
 
 
 _FACTS = TypeAdapter(RunFacts)
@@ -128,6 +132,7 @@ def _spelt_out(facts: RunFacts) -> dict[str, str]:
     return {
         **facts.settings,
         "model": facts.model,
+        **({"model revision": facts.model_revision} if facts.model_revision else {}),
         "model fingerprint": facts.model_fingerprint[:12],
         "schema version": str(facts.schema_version),
         "settings fingerprint": facts.settings_fingerprint[:12],

@@ -30,4 +30,4 @@ def table_for(path: Path) -> TableFormat:
         case ".jsonl":
             return jsonl
         case _:
-            raise UsageError(f"--out {path} must end in .parquet or .jsonl")
+            raise UsageError(f"the table {path} must end in .parquet or .jsonl")
