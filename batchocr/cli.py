@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_LONGEST_ENDING_S = 10.0
+LONGEST_ENDING_S = 10.0
 """How long a run that is stopped before its first page may take to end."""
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
@@ -244,7 +244,7 @@ def _stop_on_signals(stop: StopSwitch, config: Config) -> Iterator[None]:
         if stop.phase == "starting":
             if not is_first:
                 os._exit(exit_code)
-            _end_after(_LONGEST_ENDING_S, exit_code)
+            _end_after(LONGEST_ENDING_S, exit_code)
             stopped = event("run_stopped", exit_code=exit_code)
             logger.info("%s before the first page: run the same command again to start it", reason, extra=stopped)
             raise SystemExit(exit_code)

@@ -10,6 +10,7 @@ from dataclasses import fields
 
 import pytest
 
+from batchocr.cli import LONGEST_ENDING_S
 from batchocr.config import Config
 
 STAND_IN = """
@@ -188,6 +189,29 @@ def test_a_signal_before_the_first_page_ends_the_run_at_once(number: signal.Sign
     said = json.loads(stderr)
     assert (said["event"], said["exit_code"]) == ("run_stopped", code)
     assert "before the first page: run the same command again to start it" in said["message"]
+
+
+def test_a_second_sigterm_does_not_wait_for_a_download() -> None:
+    body = "try: print('downloading', flush=True); sys.stdin.read()\n    finally:\n        while True: signal.pause()"
+    process = start(body, *RUN)
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.send_signal(signal.SIGTERM)
+    assert process.stderr is not None
+    assert "terminated before the first page" in process.stderr.readline()
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=LONGEST_ENDING_S - 2)
+    assert process.returncode == 75
+
+
+def test_a_download_that_does_not_end_is_left_after_a_while() -> None:
+    body = "cli = sys.modules['batchocr.cli']; cli.LONGEST_ENDING_S = 0.2; print('downloading', flush=True)"
+    body += "\n    try: sys.stdin.read()\n    finally:\n        while True: signal.pause()"
+    process = start(body, *RUN)
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.send_signal(signal.SIGTERM)
+    assert ended(process)[0] == 75
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda value: str(value))
