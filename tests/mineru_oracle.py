@@ -42,13 +42,15 @@ class ImageAndTextProcessor:
         return BatchFeature({**tokens, **patches, "mm_token_type_ids": token_types})
 
 
-def make_client(folder: Path, *, batch_size: int, max_new_tokens: int) -> MinerUClient:
-    """A client for the checkpoint, in float32 on the CPU, that decodes greedily and without any rule.
+def make_client(
+    folder: Path, *, batch_size: int, max_new_tokens: int, dtype: torch.dtype = torch.float32
+) -> MinerUClient:
+    """A client for the checkpoint, on the CPU, that decodes greedily and without any rule.
 
     batch_size: maximum chats in one call of `generate`. max_new_tokens: for every answer.
     """
     logger.disable("mineru_vl_utils")  # it logs every layout
-    model = Qwen2VLForConditionalGeneration.from_pretrained(folder, local_files_only=True, dtype=torch.float32)
+    model = Qwen2VLForConditionalGeneration.from_pretrained(folder, local_files_only=True, dtype=dtype)
     greedy = MinerUSamplingParams(no_repeat_ngram_size=0, max_new_tokens=max_new_tokens)
     return MinerUClient(
         backend="transformers",
