@@ -242,7 +242,7 @@ def test_a_hub_id_that_is_not_here_is_refused_where_there_is_no_network(
 ) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
-    with pytest.raises(ModelError, match="The model owner/name is not on this machine"):
+    with pytest.raises(ModelError, match="the model owner/name is not on this machine"):
         find_checkpoint("owner/name", None)
 
 
@@ -260,7 +260,7 @@ def test_a_download_that_breaks_off_is_continued_by_another_run(
         raise failure
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", break_off)
-    with pytest.raises(ModelError, match=r"broke off \(.*: lost\)\. Run again to continue it, .* pass its folder"):
+    with pytest.raises(ModelError, match=r"broke off \(.*: lost\): run again to continue it, .* pass its folder"):
         find_checkpoint("owner/name", None)
 
 

@@ -67,9 +67,9 @@ def select_backend(name: BackendName, device: torch.device) -> BackendName:
     if name == "auto":
         return "cuda" if device.type == "cuda" else "cpu" if _runs_cpu_ops(device) else "reference"
     if name == "cpu" and not _runs_cpu_ops(device):
-        raise UsageError("--backend cpu needs --device cpu and a torch with oneDNN; reference runs on any device.")
+        raise UsageError("--backend cpu needs --device cpu and a torch with oneDNN; reference runs on both")
     if name == "cuda" and device.type != "cuda":
-        raise UsageError("--backend cuda needs an NVIDIA GPU (--device cuda); reference runs on any device.")
+        raise UsageError("--backend cuda needs an NVIDIA GPU (--device cuda); reference runs on both")
     return name
 
 
@@ -98,7 +98,7 @@ def vision_ops(ops: Ops, vit_dtype: VitDType) -> Ops:
     if vit_dtype == "auto":
         return ops
     if ops.name != "cuda":
-        raise UsageError("--vit-dtype fp8 needs an NVIDIA GPU, --backend cuda and --dtype bfloat16.")
+        raise UsageError("--vit-dtype fp8 needs an NVIDIA GPU, --backend cuda and --dtype bfloat16")
     assert isinstance(ops, CudaOps)
     return ops.with_fp8()
 

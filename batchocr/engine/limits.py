@@ -84,9 +84,9 @@ def _with_kv_tokens(
         left = usable - num_parameters(architecture) * value_bytes - _working_bytes(limits, architecture, value_bytes)
         if left < one_request * token_bytes:
             raise UsageError(
-                f"The model and its batches do not fit into {usable / _GIB:.1f} GiB of GPU memory (--memory-fraction "
+                f"the model and its batches do not fit into {usable / _GIB:.1f} GiB of GPU memory (--memory-fraction "
                 f"{config.memory_fraction}): lower --vit-max-patches, --prefill-max-tokens, --llm-batch-size or "
-                "--max-new-tokens."
+                "--max-new-tokens"
             )
     else:
         # The rest is for the weights and for everything else on the machine.

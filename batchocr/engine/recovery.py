@@ -73,7 +73,7 @@ class RecoveringEngine:
             return []
         self._failures += 1
         if self._failures >= _MAX_FAILURES:
-            raise EngineError(f"The engine failed {self._failures} times in a row, last with {what}") from error
+            raise EngineError(f"the engine failed {self._failures} times in a row, last with {what}") from error
         return [(self._on_trial, failed_completion(f"the engine failed on it: {what}"))]
 
     def _take_next(self) -> Finished:

@@ -83,10 +83,10 @@ class EngineThread:
         if isinstance(self._error, EngineError):
             raise self._error
         if self._error is not None:
-            raise EngineError(f"The engine failed: {type(self._error).__name__}: {self._error}") from self._error
+            raise EngineError(f"the engine failed: {type(self._error).__name__}: {self._error}") from self._error
         if self._stalled:
             raise EngineError(
-                f"The engine has been at one step for {_STALL_S / 60:.0f} minutes, as when a GPU hangs: "
+                f"the engine has been at one step for {_STALL_S / 60:.0f} minutes, as when a GPU hangs: "
                 "finished pages are kept; check the device, then run the same command again"
             )
         completions = []

@@ -100,7 +100,7 @@ def read_architecture(folder: Path) -> Architecture:
         found = config.get("model_type") or ", ".join(config.get("architectures") or []) or "unknown"
         raise ModelError(
             f"{folder} is a checkpoint of the architecture '{found}'. batchocr runs Qwen2-VL checkpoints "
-            "(model_type 'qwen2_vl'), such as MinerU2.5."
+            "(model_type 'qwen2_vl'), such as MinerU2.5"
         )
     text = config.get("text_config") or config
     try:
@@ -123,22 +123,22 @@ def _refuse_other_arithmetic(root: Mapping[str, Any], text: Mapping[str, Any], v
     """
     if any(part.get("quantization_config") for part in (root, text, vision)):
         raise ModelError(
-            "This checkpoint is quantised (config.json has a quantization_config), which batchocr does not support: "
-            "use the original one, in bfloat16, float16 or float32."
+            "this checkpoint is quantised (config.json has a quantization_config), which batchocr does not support: "
+            "use the original one, in bfloat16, float16 or float32"
         )
     for name, part, ours in (("language", text, "silu"), ("vision", vision, "quick_gelu")):
         if (found := part.get("hidden_act", ours)) != ours:
-            raise ModelError(f"The {name} model's hidden_act is '{found}'; batchocr supports only '{ours}'.")
+            raise ModelError(f"the {name} model's hidden_act is '{found}'; batchocr supports only '{ours}'")
 
 
 def _language_shape(root: Mapping[str, Any], text: Mapping[str, Any]) -> LanguageShape:
     if text.get("use_sliding_window"):
-        raise ModelError("This checkpoint uses sliding-window attention, which batchocr does not support.")
+        raise ModelError("this checkpoint uses sliding-window attention, which batchocr does not support")
     rope = text.get("rope_parameters") or text.get("rope_scaling") or root.get("rope_scaling") or {}
     rope_type = rope.get("rope_type", rope.get("type", "default"))
     if rope_type not in ("default", "mrope"):
         raise ModelError(
-            f"This checkpoint uses rotary positions of type '{rope_type}', which batchocr does not support."
+            f"this checkpoint uses rotary positions of type '{rope_type}', which batchocr does not support"
         )
     theta = rope.get("rope_theta", text.get("rope_theta", root.get("rope_theta", 1e6)))
     num_heads = int(text["num_attention_heads"])
@@ -177,7 +177,7 @@ def _vision_shape(vision: Mapping[str, Any], language_width: int) -> VisionShape
 def _check(vision: VisionShape, language: LanguageShape) -> None:
     def require(holds: bool, sentence: str) -> None:
         if not holds:
-            raise ModelError(f"The checkpoint's config.json is inconsistent: {sentence}")
+            raise ModelError(f"the checkpoint's config.json is inconsistent: {sentence}")
 
     heads = (language.num_heads, language.num_kv_heads, vision.num_heads)
     require(min(heads) > 0, "num_attention_heads, num_key_value_heads and the vision num_heads must be positive")
@@ -199,14 +199,14 @@ def _image_limits(folder: Path, vision: VisionShape) -> ImageLimits:
     size = values.get("size") or {}
     for name in ("do_resize", "do_rescale", "do_normalize"):
         if values.get(name) is False:
-            raise ModelError(f"{folder}: the preprocessor sets {name} to false, which batchocr does not support.")
+            raise ModelError(f"{folder}: the preprocessor sets {name} to false, which batchocr does not support")
     for name, expected in (
         ("patch_size", vision.patch_size),
         ("merge_size", vision.merge_size),
         ("temporal_patch_size", vision.temporal_patch_size),
     ):
         if values.get(name, expected) != expected:
-            raise ModelError(f"{folder}: {name} is {values[name]} in the preprocessor, {expected} in the model.")
+            raise ModelError(f"{folder}: {name} is {values[name]} in the preprocessor, {expected} in the model")
     try:
         red, green, blue = values.get("image_mean", (0.48145466, 0.4578275, 0.40821073))
         std_red, std_green, std_blue = values.get("image_std", (0.26862954, 0.26130258, 0.27577711))
@@ -230,5 +230,5 @@ def _preprocessor_values(folder: Path) -> dict[str, Any]:
         if isinstance(nested, dict):
             return nested
     if not (folder / "preprocessor_config.json").exists():
-        raise ModelError(f"{folder} holds no preprocessor_config.json, which says how images are resized.")
+        raise ModelError(f"{folder} holds no preprocessor_config.json, which says how images are resized")
     return read_json(folder, "preprocessor_config.json")

@@ -46,7 +46,7 @@ def find_checkpoint(name: str, revision: str | None) -> Path:
     if folder.is_dir():
         return folder
     if name.count("/") != 1 or name.startswith((".", "/", "~")):
-        raise ModelError(f"{name} is neither a folder nor a Hugging Face id (owner/name).")
+        raise ModelError(f"{name} is neither a folder nor a Hugging Face id (owner/name)")
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import (  # type: ignore[attr-defined]
         HfHubHTTPError,
@@ -59,14 +59,14 @@ def find_checkpoint(name: str, revision: str | None) -> Path:
         return Path(snapshot_download(name, revision=revision, allow_patterns=_FILES))
     except LocalEntryNotFoundError as error:
         raise ModelError(
-            f"The model {name} is not on this machine and cannot be downloaded (no network, or HF_HUB_OFFLINE is set). "
-            "Download it on another machine and pass its folder as --model."
+            f"the model {name} is not on this machine and cannot be downloaded (no network, or HF_HUB_OFFLINE is set): "
+            "download it on another machine and pass its folder as --model"
         ) from error
     except (HfHubHTTPError, HFValidationError, OSError) as error:
-        raise ModelError(f"The model {name} cannot be downloaded: {error}") from error
+        raise ModelError(f"the model {name} cannot be downloaded: {error}") from error
     except (HTTPError, RuntimeError) as error:  # RuntimeError: hf_xet, which loads the large files, lost its server
         raise ModelError(
-            f"The download of the model {name} broke off ({type(error).__name__}: {error}). Run again to continue it, "
+            f"the download of the model {name} broke off ({type(error).__name__}: {error}): run again to continue it, "
             "or download it on another machine and pass its folder as --model."
         ) from error
 

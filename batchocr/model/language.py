@@ -64,7 +64,7 @@ def _read_lm_head(weights: WeightReader, shape: LanguageShape, embeddings: Tenso
         stored = weights.take("lm_head.weight", (shape.vocab_size, shape.width))
         return embeddings if torch.equal(stored, embeddings) else stored
     if not shape.tied_embeddings:
-        raise ModelError("The checkpoint has no lm_head.weight, and its config.json does not tie it to the embeddings.")
+        raise ModelError("the checkpoint has no lm_head.weight, and its config.json does not tie it to the embeddings")
     return embeddings
 
 

@@ -58,10 +58,10 @@ class PromptFormat:
         # TypeError: a template for texts alone may join our list of parts to a string. ValueError: there are several
         # templates, and none is the default.
         except (TemplateError, TypeError, ValueError) as error:
-            raise ModelError(f"The checkpoint's chat template cannot be used: {error}") from error
+            raise ModelError(f"the checkpoint's chat template cannot be used: {error}") from error
         token_ids = tuple(self._tokenizer(text, add_special_tokens=False)["input_ids"])
         if token_ids.count(self._image_token_id) != 1:
-            raise ModelError("The checkpoint's chat template does not place exactly one image token for an image.")
+            raise ModelError("the checkpoint's chat template does not place exactly one image token for an image")
         start = token_ids.index(self._image_token_id)
         return token_ids[:start], token_ids[start + 1 :]
 
@@ -69,7 +69,7 @@ class PromptFormat:
         if len(self._tokenizer) > architecture.language.vocab_size:
             raise ModelError(
                 f"{folder}: the tokenizer has {len(self._tokenizer)} tokens, the model only "
-                f"{architecture.language.vocab_size}: they belong to different checkpoints."
+                f"{architecture.language.vocab_size}: they belong to different checkpoints"
             )
         # If the tokenizer's files are missing, transformers makes one up with a single token.
         if self._tokenizer.convert_ids_to_tokens(self._image_token_id) is None:
@@ -87,7 +87,7 @@ class PromptFormat:
         stop = next((ids for source in sources if (ids := _ids(source.get("eos_token_id")))), frozenset())
         stop = stop or _ids(self._tokenizer.eos_token_id)
         if not stop:
-            raise ModelError(f"{folder} names no end token (eos_token_id).")
+            raise ModelError(f"{folder} names no end token (eos_token_id)")
         fields = ("bos_token_id", "eos_token_id", "pad_token_id")
         named = [_ids(source.get(field)) for source in sources for field in fields]
         named += [_ids(getattr(self._tokenizer, field)) for field in fields]
@@ -109,7 +109,7 @@ def _load_tokenizer(folder: Path) -> Any:
         raise ModelError(f"{folder} holds no tokenizer that transformers can load: {error}") from error
     tokenizer.chat_template = _processor_template(folder) or tokenizer.chat_template
     if tokenizer.chat_template is None:
-        raise ModelError(f"{folder} holds no chat template (chat_template.jinja or tokenizer_config.json).")
+        raise ModelError(f"{folder} holds no chat template (chat_template.jinja or tokenizer_config.json)")
     return tokenizer
 
 

@@ -48,7 +48,7 @@ class WeightReader:
         try:
             self._files[file_name] = safe_open(path, framework="pt")
         except (SafetensorError, OSError) as error:
-            raise ModelError(f"{path} is damaged or cut short ({error}): download it again.") from error
+            raise ModelError(f"{path} is damaged or cut short ({error}): download it again") from error
         return self._files[file_name]
 
     def __contains__(self, name: str) -> bool:
@@ -66,12 +66,12 @@ class WeightReader:
         if tensor.dtype not in _DTYPES:
             raise ModelError(
                 f"{self._folder / file_name}: tensor '{stored_name}' is stored as {tensor.dtype}: batchocr supports no "
-                "quantised checkpoints. Use the original one, in bfloat16, float16 or float32."
+                "quantised checkpoints; use the original one, in bfloat16, float16 or float32"
             )
         if tuple(tensor.shape) != tuple(shape):
             raise ModelError(
                 f"{self._folder / file_name}: tensor '{stored_name}' has the shape {list(tensor.shape)}, "
-                f"but config.json asks for {list(shape)}."
+                f"but config.json asks for {list(shape)}"
             )
         return tensor.to(device=self._device, dtype=self._dtype)
 
@@ -86,17 +86,17 @@ def weight_files(folder: Path) -> list[str]:
     is_sharded = not (folder / _FILE).is_file() and (folder / _INDEX).exists()
     names = _files_in_index(folder) if is_sharded else [_FILE]
     if not any((folder / name).is_file() for name in names):
-        raise ModelError(f"{folder} holds no {names[0]} (batchocr reads no pickled weights).")
+        raise ModelError(f"{folder} holds no {names[0]} (batchocr reads no pickled weights)")
     for name in names:
         if not (folder / name).is_file():
-            raise ModelError(f"{folder / name} is missing: the checkpoint was not downloaded in full.")
+            raise ModelError(f"{folder / name} is missing: the checkpoint was not downloaded in full")
     return names
 
 
 def _files_in_index(folder: Path) -> list[str]:
     weight_map = read_json(folder, _INDEX).get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:
-        raise ModelError(f"{folder / _INDEX} has no weight_map.")
+        raise ModelError(f"{folder / _INDEX} has no weight_map")
     return sorted({str(name) for name in weight_map.values()})
 
 
