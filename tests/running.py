@@ -90,3 +90,12 @@ def workers_of(process: psutil.Process | None = None) -> list[psutil.Process]:
     """The worker processes of this process, or of another."""
     children = (process or psutil.Process()).children(recursive=True)
     return [child for child in children if "batchocr.worker" in child.cmdline()]
+
+
+def journal(out: Path) -> Path:
+    return out.with_name(out.name + ".journal")
+
+
+def num_rows(out: Path) -> int:
+    """The number of complete lines in a run's journal, without its header."""
+    return journal(out).read_bytes().count(b"\n") - 1 if journal(out).exists() else 0

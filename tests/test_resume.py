@@ -16,7 +16,18 @@ from pathlib import Path
 import psutil
 import pytest
 import torch
-from running import command, draw_pdf, environment, eventually, make_quick_model, read_rows, texts, workers_of
+from running import (
+    command,
+    draw_pdf,
+    environment,
+    eventually,
+    journal,
+    make_quick_model,
+    num_rows,
+    read_rows,
+    texts,
+    workers_of,
+)
 
 import batchocr
 from batchocr import PageResult, Report
@@ -119,15 +130,6 @@ def in_the_middle(job: Job, out: Path, variables: dict[str, str] | None = None) 
             yield process
         finally:
             process.kill()
-
-
-def journal(out: Path) -> Path:
-    return out.with_name(out.name + ".journal")
-
-
-def num_rows(out: Path) -> int:
-    """The number of complete lines in a run's journal, not counting its header."""
-    return journal(out).read_bytes().count(b"\n") - 1 if journal(out).exists() else 0
 
 
 def is_alive(process: psutil.Process) -> bool:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from running import command, draw_pdf, environment, eventually, make_quick_model, read_rows
+from running import command, draw_pdf, environment, eventually, make_quick_model, num_rows, read_rows
 
 import batchocr
 from batchocr import PageResult, Report
@@ -77,15 +77,6 @@ def wait_for_rows(process: subprocess.Popen[str], out: Path, count: int) -> None
     """Return once the journal holds this many rows, with the run still going."""
     eventually(lambda: process.poll() is not None or num_rows(out) >= count)
     assert process.poll() is None
-
-
-def journal(out: Path) -> Path:
-    return out.with_name(out.name + ".journal")
-
-
-def num_rows(out: Path) -> int:
-    """The number of complete lines in a run's journal, without its header."""
-    return journal(out).read_bytes().count(b"\n") - 1 if journal(out).exists() else 0
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-from jobs import Job, journal, make_job, num_rows, started, wait_for_rows
-from running import read_rows, run_command, texts
+from jobs import Job, make_job, started, wait_for_rows
+from running import journal, num_rows, read_rows, run_command, texts
 from small_disk import BLOCK_BYTES, SmallDisk, small_disk
 
 NUM_PAGES = 10

@@ -18,13 +18,11 @@ from jobs import (
     PAGES_IN_FLIGHT,
     Job,
     PagesBegun,
-    journal,
     make_job,
-    num_rows,
     started,
     wait_for_rows,
 )
-from running import eventually, read_rows, run_command, texts
+from running import eventually, journal, num_rows, read_rows, run_command, texts
 
 NUM_PAGES = 60 if FULL else 16
 EXIT_CODES = {signal.SIGKILL: -9, signal.SIGTERM: 75, signal.SIGINT: 130}
