@@ -9,6 +9,13 @@ import torch
 from torch import Tensor
 
 from batchocr.backend.device import HostDevice, HostMark, Mark, Result
+from batchocr.backend.reference import ReferenceOps
+
+
+class CapturableOps(ReferenceOps):
+    """Lets the late device "capture" what a real graph could not."""
+
+    capturable = True
 
 
 class LateMark(HostMark):

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from checkpoints import make_checkpoint
-from late_device import LateDevice, LateMark
+from late_device import CapturableOps, LateDevice, LateMark
 from torch import Tensor
 
 from batchocr.backend.device import Device, HostDevice, Mark
@@ -39,12 +39,6 @@ LIMITS = EngineLimits(
 
 Answers = dict[int, tuple[str, int]]
 """Text and number of tokens by request."""
-
-
-class CapturableOps(ReferenceOps):
-    """Lets the late device "capture" what a real graph could not."""
-
-    capturable = True
 
 
 class WatchedDevice(LateDevice):

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-from checkpoints import make_checkpoint
+from checkpoints import TokenIdFormat, make_checkpoint
 from late_device import LateDevice
 
 from batchocr.backend.device import Device, HostDevice
@@ -19,17 +18,9 @@ from batchocr.engine.engine import Engine
 from batchocr.engine.limits import EngineLimits
 from batchocr.meter import Meter
 from batchocr.model.checkpoint import Model, load_model
-from batchocr.model.prompt import PromptFormat
 
 CPU = torch.device("cpu")
 MAX_NEW_TOKENS = 900
-
-
-class TokenIdFormat(PromptFormat):
-    """Shows an answer's token ids as they are."""
-
-    def decode(self, token_ids: Sequence[int]) -> str:
-        return " ".join(map(str, token_ids))
 
 
 @pytest.fixture(params=[HostDevice(CPU), LateDevice()], ids=["host", "late"])

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 import torch
-from checkpoints import SHAPES, make_checkpoint, oracle, tokenizer
-from late_device import LateDevice
+from checkpoints import SHAPES, TokenIdFormat, make_checkpoint, oracle, tokenizer
+from late_device import CapturableOps, LateDevice
 from PIL import Image
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
@@ -21,7 +20,6 @@ from batchocr.engine.engine import Engine
 from batchocr.engine.limits import EngineLimits
 from batchocr.meter import Meter
 from batchocr.model.checkpoint import Model, load_model
-from batchocr.model.prompt import PromptFormat
 from batchocr.model.rope import mrope_positions
 
 MAX_NEW_TOKENS = 34
@@ -39,13 +37,6 @@ class Case:
     expected: list[str]
 
 
-class TokenIdFormat(PromptFormat):
-    """Shows an answer's token ids as they are, so that no two answers look alike."""
-
-    def decode(self, token_ids: Sequence[int]) -> str:
-        return " ".join(map(str, token_ids))
-
-
 def picture(seed: int, width: int, height: int) -> Image.Image:
     noise = torch.randint(0, 256, (height, width, 3), dtype=torch.uint8, generator=torch.manual_seed(seed))
     return Image.fromarray(noise.numpy())
@@ -57,12 +48,6 @@ def processed(folder: Path, image: Image.Image) -> tuple[torch.Tensor, torch.Ten
 
 
 CPU = torch.device("cpu")
-
-
-class CapturableOps(ReferenceOps):
-    """Lets the fake device "capture" what a real graph could not."""
-
-    capturable = True
 
 
 KINDS = {
