@@ -15,6 +15,7 @@ from weakref import WeakKeyDictionary
 from batchocr.attempts import Attempts
 from batchocr.data import Completion, Failure, PageResult
 from batchocr.engine.thread import EngineThread
+from batchocr.errors import BatchOcrError
 from batchocr.events import event
 from batchocr.intake import Intake, RowKey
 from batchocr.meter import StageCounter
@@ -94,11 +95,15 @@ class Pipeline:
                 return
             for _, message in self._pool.wait(0 if more else _TICK_S):
                 self._handle(message)
-            yield from self._take_finished()  # before anything below raises
-            self._take_completions()
-            for loss in self._pool.replace_lost(self._page_timeout_s):
-                self._take_back(loss)
-            self._pool.renew_worn()
+            # No row is yielded in between: while the caller takes its time, workers would seem to be late.
+            try:
+                self._take_completions()
+                for loss in self._pool.replace_lost(self._page_timeout_s):
+                    self._take_back(loss)
+                self._pool.renew_worn()
+            except BatchOcrError:
+                yield from self._take_finished()
+                raise
             tick()
             if stop.grace_is_over and not self._finished:
                 self._abandon()
@@ -119,7 +124,8 @@ class Pipeline:
 
     def _begin(self) -> bool:
         """Open a document a little ahead, or begin a row; returns False if nothing may be begun now."""
-        full = len(self._tasks) - self._num_opening >= self._pages_in_flight
+        num_reading = len(self._tasks) - self._num_opening
+        full = num_reading >= self._pages_in_flight or not self._pool.workers
         num_known = self._intake.num_known
         index = self._next_document(_ROWS_AHEAD if full else self._pages_in_flight)
         if index is not None:

@@ -74,7 +74,7 @@ def test_a_machine_without_a_gpu_can_run_and_is_told_with_what() -> None:
     ("arguments", "said"),
     [
         (("--device", "cuda"), "--device cuda cannot be used here: "),
-        (("--backend", "cuda"), "--backend cuda needs an NVIDIA GPU (--device cuda); reference runs on both"),
+        (("--backend", "cuda"), "--backend cuda needs an NVIDIA GPU (--device cuda); reference runs on CPUs and GPUs"),
     ],
 )
 def test_a_device_that_is_not_there_is_refused_in_a_sentence(arguments: tuple[str, ...], said: str) -> None:

@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pytest
 import worker_entry
@@ -28,7 +27,7 @@ from batchocr.input.render import fingerprint
 from batchocr.worker.documents import OpenDocuments
 from batchocr.worker.messages import Began, Completions, Ended, Failed, Finished, OpenDocument, Opened, ReadPage, Setup
 from batchocr.worker.pool import WorkerPool
-from batchocr.worker.worker import Arrived, Asked, Loss, Worker
+from batchocr.worker.worker import Arrived, Asked, Loss
 
 SETUP = Setup(dpi=100, password=None, max_new_tokens=8, penalties=True, memory_bytes=2**30)
 DEADLINE_S = 30.0
@@ -276,30 +275,42 @@ def test_a_replacement_that_cannot_be_started_is_an_error(tmp_path: Path) -> Non
             run_until(pool, one_loss)
 
 
-def test_a_shortage_of_processes_is_waited_for_and_no_reason_to_retire_a_worker(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_while_no_process_can_be_started_the_other_workers_go_on(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    path = draw_page(tmp_path / "a.png", "read")
-    started: list[Worker] = []
-
-    class Scarce(Worker):
-        def __init__(self, *arguments: Any) -> None:
-            if len(started) % 2:
-                started.append(self)
-                raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
-            super().__init__(*arguments)
-            started.append(self)
-
-    monkeypatch.setattr("batchocr.worker.pool.Worker", Scarce)
-    monkeypatch.setattr("batchocr.worker.pool._START_PAUSE_S", 0.01)
+    document = draw_page(tmp_path / "a.png", "read")
+    fatal = draw_page(tmp_path / "b.png", "exit")
+    monkeypatch.setattr("batchocr.worker.pool._RETRY_S", 0.0)
     with WorkerPool(2, SETUP, worker_entry.COMMAND) as pool:
-        assert len(started) == 3, "the second one took two attempts"
-        old = pool.workers[0]
-        pool.retire(old)
-        assert len(started) == 4
-        assert pool.workers[0] is old
-        old.send(OpenDocument(1, path))
-        run_until(pool, outcomes(1))
+        with monkeypatch.context() as short:
+            short.setattr("batchocr.worker.pool.Worker", raising(BlockingIOError(errno.EAGAIN, "no processes left")))
+            lost, kept = pool.workers
+            lost.send(ReadPage(1, fatal, 0))
+            run_until(pool, one_loss)
+            pool.retire(kept)
+            assert pool.workers == [kept]
+            kept.send(OpenDocument(2, document))
+            run_until(pool, outcomes(1))
+        assert caplog.text.count("no worker process can be started at the moment: no processes left") == 1
+        pool.replace_lost(DEADLINE_S)
+        assert len(pool.workers) == 2
+
+
+def test_a_run_ends_that_has_been_without_workers_for_too_long(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("batchocr.worker.pool._RETRY_S", 0.0)
+    monkeypatch.setattr("batchocr.worker.pool._LONGEST_WITHOUT_S", 0.2)
+    with WorkerPool(1, SETUP, worker_entry.COMMAND) as pool:
+        monkeypatch.setattr("batchocr.worker.pool.Worker", raising(BlockingIOError(errno.EAGAIN, "no processes left")))
+        pool.workers[0].send(ReadPage(1, draw_page(tmp_path / "a.png", "exit"), 0))
+        with pytest.raises(BatchOcrError, match="a worker process cannot be started: no processes left"):
+            run_until(pool, lambda log: False)
+
+
+def raising(error: Exception) -> Callable[..., None]:
+    def function(*_: object) -> None:
+        raise error
+
+    return function
 
 
 def test_workers_that_die_at_birth_are_forgiven_while_others_do_their_work(tmp_path: Path) -> None:

@@ -67,9 +67,9 @@ def select_backend(name: BackendName, device: torch.device) -> BackendName:
     if name == "auto":
         return "cuda" if device.type == "cuda" else "cpu" if _runs_cpu_ops(device) else "reference"
     if name == "cpu" and not _runs_cpu_ops(device):
-        raise UsageError("--backend cpu needs --device cpu and a torch with oneDNN; reference runs on both")
+        raise UsageError("--backend cpu needs --device cpu and a torch with oneDNN; reference runs on CPUs and GPUs")
     if name == "cuda" and device.type != "cuda":
-        raise UsageError("--backend cuda needs an NVIDIA GPU (--device cuda); reference runs on both")
+        raise UsageError("--backend cuda needs an NVIDIA GPU (--device cuda); reference runs on CPUs and GPUs")
     return name
 
 

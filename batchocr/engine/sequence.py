@@ -68,7 +68,7 @@ class Sequence:
 
     def without_loops(self, looped: Completion) -> Sequence:
         """The request again, from its first token, under a rule that breaks loops. looped: the first result."""
-        sampling = replace(self.sampling, no_repeat_ngram_size=_NGRAM_AFTER_LOOP)
+        sampling = replace(self.sampling, no_repeat_ngram_size=_NGRAM_AFTER_LOOP, loop_check="at_once")
         return replace(
             self,
             sampling=sampling,

@@ -32,8 +32,9 @@ and the C++ side's), and ValueError for a page that the document claims but does
 _MAX_MISSING_PAGES = 100
 """If a document claims pages beyond its last real one, at most this many of them get a row that says so."""
 
-_FEWEST_BYTES_PER_PAGE = 8
-"""A page that is really there takes more. A file of 4 KB can use one page millions of times over."""
+_FEWEST_BYTES_PER_PAGE = 3
+"""Blank pages, compressed as far as they go, take 7 bytes each; but a file of 4 KB can use one page millions of times
+over, and then has no more pages than this allows."""
 
 _OUT_OF_MEMORY = re.compile(
     r"\b[cm]alloc\b.* failed|(not enough|insufficient|out of) memory|failed to allocate|exceeds system limits",

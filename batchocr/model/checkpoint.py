@@ -67,7 +67,7 @@ def find_checkpoint(name: str, revision: str | None) -> Path:
     except (HTTPError, RuntimeError) as error:  # RuntimeError: hf_xet, which loads the large files, lost its server
         raise ModelError(
             f"the download of the model {name} broke off ({type(error).__name__}: {error}): run again to continue it, "
-            "or download it on another machine and pass its folder as --model."
+            "or download it on another machine and pass its folder as --model"
         ) from error
 
 

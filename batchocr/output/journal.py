@@ -159,7 +159,7 @@ class Journal:
 
     @property
     def is_redundant(self) -> bool:
-        """Whether its rows are just those of the table, which would let `close` delete it."""
+        """Whether it was begun here and nothing was added: its rows are in the table, and `close` would delete it."""
         return self._is_redundant
 
     def keep(self) -> None:

@@ -6,7 +6,6 @@ import errno
 import logging
 import select
 import socket
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 from types import TracebackType
@@ -27,8 +26,9 @@ logger = logging.getLogger(__name__)
 
 _SHORTAGES = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
 """Too many processes or open files, or too little memory, for now: on a busy machine this may pass."""
-_START_PATIENCE_S = 10.0
-_START_PAUSE_S = 0.5
+_RETRY_S = 5.0
+_LONGEST_WITHOUT_S = 60.0
+"""How long a run may be without any worker before it ends."""
 
 _LOOK_INTERVAL_S = 1.0
 
@@ -40,7 +40,8 @@ _MAX_STILLBORN = 3
 
 
 class WorkerPool:
-    """A constant number of workers. Belongs to one thread, except for `wake`.
+    """A constant number of workers, or fewer while the machine lacks something for more. Belongs to one thread, except
+    for `wake`.
 
     The run's loop: `wait` for what they say, `replace_lost`, `renew_worn`, give them work with `Worker.send`. workers:
     those to give new work to. Others may still be finishing what they hold. peak_worker_bytes: the most memory that any
@@ -55,13 +56,17 @@ class WorkerPool:
         self._command = command
         self._clock = RunningClock()
         self._num_stillborn = 0
+        self._count = count
+        self._short_since_s: float | None = None
+        self._tried_s = 0.0
         self._retired: list[Worker] = []
         self._woken, self._waker = socket.socketpair()
         self._woken.setblocking(False)
         self._waker.setblocking(False)
         try:
-            for _ in range(count):
-                self.workers.append(self._start_worker())
+            self._fill_places()
+            if not self.workers:
+                raise BatchOcrError("no worker process can be started now: try again later, or fewer --workers")
         except BaseException:
             self.close()
             raise
@@ -118,16 +123,22 @@ class WorkerPool:
             if loss.worker in self._retired:
                 self._retired.remove(loss.worker)
                 continue
+            self.workers.remove(loss.worker)
             self._num_stillborn += not loss.worker.has_spoken
             if self._num_stillborn >= _MAX_STILLBORN:
                 raise BatchOcrError(f"no worker process can be started: {loss.failure.message}")
-            self.workers[self.workers.index(loss.worker)] = self._start_worker()
+        self._fill_places()
         return losses
+
+    def _fill_places(self) -> None:
+        """Start workers up to the number there should be. While the machine lacks something, there may be fewer."""
+        while len(self.workers) < self._count and (fresh := self._start_worker()) is not None:
+            self.workers.append(fresh)
 
     def renew_worn(self) -> None:
         """Retire a worker that has had its share of pages, and end retired ones that no longer hold anything.
 
-        One at a time: they wear out together, and each replacement has to start up.
+        One at a time: they wear out together, and each replacement has to start up. Raises BatchOcrError.
         """
         for worker in [worker for worker in self._retired if not worker.task_ids]:
             self._end(worker)
@@ -139,15 +150,12 @@ class WorkerPool:
     def retire(self, worker: Worker) -> None:
         """Put a fresh worker in its place; the old one finishes what it holds, and gets no more.
 
-        Does nothing while as many others are still finishing: they would be too many for the machine's memory. It also
-        goes on if no other can be started.
+        Does nothing while as many others are still finishing, which would be too many for the machine's memory, and
+        while no other can be started. Raises BatchOcrError.
         """
         if worker in self.workers and len(self._retired) < len(self.workers):
-            try:
-                fresh = self._start_worker(patience_s=0.0)
-            except BatchOcrError as error:
-                logger.info("a worker is kept that another should have replaced: %s", error)
-            else:
+            fresh = self._start_worker()
+            if fresh is not None:
                 self.workers[self.workers.index(worker)] = fresh
                 self._retired.append(worker)
 
@@ -165,14 +173,25 @@ class WorkerPool:
             self.peak_worker_bytes = max(peak_bytes, self.peak_worker_bytes or 0)
         worker.close()
 
-    def _start_worker(self, patience_s: float = _START_PATIENCE_S) -> Worker:
-        """Start a worker, waiting up to `patience_s` while the machine lacks something for it. Raises BatchOcrError."""
-        until_s = time.monotonic() + patience_s
-        while True:
-            try:
-                return Worker(self._setup, self._command, self._clock)
-            except OSError as error:
-                if error.errno not in _SHORTAGES or time.monotonic() >= until_s:
-                    reason = error.strerror or str(error)
-                    raise BatchOcrError(f"a worker process cannot be started: {reason}; try fewer --workers") from error
-            time.sleep(_START_PAUSE_S)
+    def _start_worker(self) -> Worker | None:
+        """Start a worker; None if the machine lacks something for it, or did a moment ago.
+
+        Raises BatchOcrError if it cannot be started for another reason, or if there has been no worker for too long.
+        """
+        now_s = self._clock.now()
+        if self._short_since_s is not None and now_s - self._tried_s < _RETRY_S:
+            return None
+        self._tried_s = now_s
+        try:
+            worker = Worker(self._setup, self._command, self._clock)
+        except OSError as error:
+            reason = error.strerror or str(error)
+            if self._short_since_s is None:
+                self._short_since_s = now_s
+                logger.warning("no worker process can be started at the moment: %s", reason)
+            too_long = not self.workers and now_s - self._short_since_s > _LONGEST_WITHOUT_S
+            if error.errno not in _SHORTAGES or too_long:
+                raise BatchOcrError(f"a worker process cannot be started: {reason}; try fewer --workers") from error
+            return None
+        self._short_since_s = None
+        return worker
