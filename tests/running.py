@@ -99,3 +99,12 @@ def journal(out: Path) -> Path:
 def num_rows(out: Path) -> int:
     """The number of complete lines in a run's journal, without its header."""
     return journal(out).read_bytes().count(b"\n") - 1 if journal(out).exists() else 0
+
+
+def raising(error: Exception) -> Callable[..., None]:
+    """A function that raises the error, whatever it is called with."""
+
+    def function(*_: object) -> None:
+        raise error
+
+    return function

@@ -8,7 +8,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +24,7 @@ from running import (
     journal,
     make_quick_model,
     num_rows,
+    raising,
     read_rows,
     texts,
     workers_of,
@@ -252,13 +253,6 @@ def test_pages_left_out_are_not_lost_if_the_run_fails_right_after_its_table(
         batchocr.run([document], **options, limit=1)
     assert [row.page_index for row in read_rows(out)] == [0]
     assert batchocr.run([document], **options).items.already_done == 3
-
-
-def raising(error: Exception) -> Callable[..., None]:
-    def function(*_: object) -> None:
-        raise error
-
-    return function
 
 
 def test_the_rows_of_a_document_that_is_gone_are_kept_and_those_of_an_older_version_are_not(

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 import worker_entry
+from running import raising
 from worker_entry import draw_page
 
 from batchocr import session
@@ -304,13 +305,6 @@ def test_a_run_ends_that_has_been_without_workers_for_too_long(monkeypatch: pyte
         pool.workers[0].send(ReadPage(1, draw_page(tmp_path / "a.png", "exit"), 0))
         with pytest.raises(BatchOcrError, match="a worker process cannot be started: no processes left"):
             run_until(pool, lambda log: False)
-
-
-def raising(error: Exception) -> Callable[..., None]:
-    def function(*_: object) -> None:
-        raise error
-
-    return function
 
 
 def test_workers_that_die_at_birth_are_forgiven_while_others_do_their_work(tmp_path: Path) -> None:
