@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from mineru_vl_utils.post_process.json2markdown import json2md
 
 from batchocr.data import Block
-from batchocr.output.markdown import to_markdown
+from batchocr.protocol.markdown import to_markdown
 
 
 def block(type: str, content: str | None, *, merge_prev: bool = False) -> Block:

@@ -28,8 +28,8 @@ from PIL import Image
 
 from batchocr.data import Block, Completion, Page, Pixels, Reading, Request, Sampling
 from batchocr.errors import RefusedError
-from batchocr.output.markdown import to_markdown
 from batchocr.protocol.base import Reader
+from batchocr.protocol.markdown import to_markdown
 
 _REVISION: Final = 4
 """Changes whenever a change here, in to_markdown, in sanitize or in the engine's rules against loops may alter the text

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from batchocr.data import Block
-from batchocr.output.sanitize import harmless_characters, inert_formula, inert_table, inert_text, without_blank_lines
+from batchocr.protocol.sanitize import harmless_characters, inert_formula, inert_table, inert_text, without_blank_lines
 
 _LEFT_OUT: Final = frozenset({"header", "footer", "page_number", "aside_text"})
 """What belongs to the sheet of paper, not to the text."""
