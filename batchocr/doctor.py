@@ -22,8 +22,8 @@ from batchocr.data import Pixels, Request, Sampling
 from batchocr.errors import BatchOcrError
 from batchocr.machine import usable_cores, usable_memory_bytes
 from batchocr.session import num_workers, worker_memory_bytes
-from batchocr.worker.messages import Opened, Setup
-from batchocr.worker.pixels import map_round, share_round
+from batchocr.wire.messages import Opened, Setup
+from batchocr.wire.pixels import map_round, share_round
 from batchocr.worker.pool import WorkerPool
 
 _GIB = 1 << 30

@@ -20,7 +20,7 @@ from batchocr.events import event
 from batchocr.intake import Intake, RowKey
 from batchocr.meter import StageCounter
 from batchocr.stop import StopSwitch
-from batchocr.worker.messages import Began, Completions, Ended, Failed, Finished, OpenDocument, Opened, ReadPage
+from batchocr.wire.messages import Began, Completions, Ended, Failed, Finished, OpenDocument, Opened, ReadPage
 from batchocr.worker.pool import WorkerPool
 from batchocr.worker.worker import Arrived, Asked, Loss, Worker
 

@@ -19,7 +19,7 @@ from batchocr.pipeline import Pipeline
 from batchocr.report import Circumstances, ExitReason, Report, make_report
 from batchocr.session import Session
 from batchocr.stop import StopSwitch
-from batchocr.worker.messages import Setup
+from batchocr.wire.messages import Setup
 from batchocr.worker.pool import WorkerPool
 
 _TRIM_INTERVAL_S = 10.0

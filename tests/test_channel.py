@@ -14,10 +14,10 @@ import pytest
 
 from batchocr.data import Completion, Failure, Pixels, Request, Sampling
 from batchocr.errors import TooLargeError
-from batchocr.worker import pixels
-from batchocr.worker.channel import Channel, ChannelError, run_end, worker_end
-from batchocr.worker.messages import Began, Completions, Failed, FromWorker, OpenDocument, Question, Round, ToWorker
-from batchocr.worker.pixels import map_round, share_round
+from batchocr.wire import pixels
+from batchocr.wire.channel import Channel, ChannelError, run_end, worker_end
+from batchocr.wire.messages import Began, Completions, Failed, FromWorker, OpenDocument, Question, Round, ToWorker
+from batchocr.wire.pixels import map_round, share_round
 
 BEGAN = Began(1, "open")
 

@@ -25,8 +25,8 @@ from batchocr.config import make_config
 from batchocr.data import Completion, Page, Reading, Request
 from batchocr.errors import BatchOcrError
 from batchocr.input.render import fingerprint
+from batchocr.wire.messages import Began, Completions, Ended, Failed, Finished, OpenDocument, Opened, ReadPage, Setup
 from batchocr.worker.documents import OpenDocuments
-from batchocr.worker.messages import Began, Completions, Ended, Failed, Finished, OpenDocument, Opened, ReadPage, Setup
 from batchocr.worker.pool import WorkerPool
 from batchocr.worker.worker import Arrived, Asked, Loss
 
@@ -354,7 +354,7 @@ def test_a_worker_ignores_it_from_its_first_moment_on(tmp_path: Path) -> None:
 # Without a `__main__` guard, as people write scripts.
 UNGUARDED_SCRIPT = """
 import signal, sys
-from batchocr.worker.messages import OpenDocument, ReadPage, Setup
+from batchocr.wire.messages import OpenDocument, ReadPage, Setup
 from batchocr.worker.pool import WorkerPool
 
 pool = WorkerPool(2, Setup(100, None, 8, True, 2**30), {command})

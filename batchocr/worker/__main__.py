@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 
 from batchocr.protocol.mineru import MinerUProtocol
-from batchocr.worker.messages import Setup
+from batchocr.wire.messages import Setup
 from batchocr.worker.process import serve
 
 

@@ -14,9 +14,8 @@ from batchocr.data import Completion, Failure
 from batchocr.errors import PageError
 from batchocr.input.render import fingerprint
 from batchocr.protocol.base import PageProtocol, Reader
-from batchocr.worker.channel import Channel, ChannelError
-from batchocr.worker.documents import OpenDocuments
-from batchocr.worker.messages import (
+from batchocr.wire.channel import Channel, ChannelError
+from batchocr.wire.messages import (
     Activity,
     Began,
     Completions,
@@ -30,7 +29,8 @@ from batchocr.worker.messages import (
     Round,
     ToWorker,
 )
-from batchocr.worker.pixels import share_round
+from batchocr.wire.pixels import share_round
+from batchocr.worker.documents import OpenDocuments
 
 
 @dataclass(frozen=True, slots=True)

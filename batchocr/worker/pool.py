@@ -13,13 +13,13 @@ from types import TracebackType
 from batchocr.errors import BatchOcrError
 from batchocr.machine import peak_resident_bytes
 from batchocr.running_clock import RunningClock
-from batchocr.worker.child import WORKER_COMMAND
-from batchocr.worker.messages import (
+from batchocr.wire.messages import (
     Failed,
     OpenDocument,
     Opened,
     Setup,
 )
+from batchocr.worker.child import WORKER_COMMAND
 from batchocr.worker.worker import Arrived, Loss, Worker
 
 logger = logging.getLogger(__name__)

@@ -15,10 +15,10 @@ from pathlib import Path
 
 from batchocr.input.render import open_document
 from batchocr.protocol.base import PageProtocol
-from batchocr.worker.channel import Channel, ChannelError, worker_end
+from batchocr.wire.channel import Channel, ChannelError, worker_end
+from batchocr.wire.messages import FromWorker, Setup, ToWorker
 from batchocr.worker.child import JOB_SIGNALS
 from batchocr.worker.documents import OpenDocuments
-from batchocr.worker.messages import FromWorker, Setup, ToWorker
 from batchocr.worker.page_worker import PageWorker
 
 _LIFELINE = 0

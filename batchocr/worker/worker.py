@@ -10,9 +10,8 @@ from typing import TypeAlias
 
 from batchocr.data import Failure, Request
 from batchocr.running_clock import RunningClock
-from batchocr.worker.channel import ChannelError, run_end
-from batchocr.worker.child import Child
-from batchocr.worker.messages import (
+from batchocr.wire.channel import ChannelError, run_end
+from batchocr.wire.messages import (
     Began,
     Completions,
     Ended,
@@ -25,7 +24,8 @@ from batchocr.worker.messages import (
     Round,
     Setup,
 )
-from batchocr.worker.pixels import map_round
+from batchocr.wire.pixels import map_round
+from batchocr.worker.child import Child
 
 _START_S = 60.0
 """How long a worker that has work but has not begun any may be silent: it may still be starting."""

@@ -27,9 +27,9 @@ from batchocr.intake import Intake
 from batchocr.meter import StageCounter
 from batchocr.pipeline import Pipeline
 from batchocr.stop import StopSwitch
+from batchocr.wire.messages import Setup
 from batchocr.worker import child, pool
 from batchocr.worker.child import WORKER_COMMAND
-from batchocr.worker.messages import Setup
 from batchocr.worker.pool import WorkerPool
 
 FULL = os.environ.get("BATCHOCR_FULL") == "1"

@@ -6,7 +6,7 @@ import os
 import sys
 
 if "batchocr.worker" in sys.orig_argv and "PAGES_BEGUN" in os.environ:
-    from batchocr.worker.messages import ReadPage
+    from batchocr.wire.messages import ReadPage
     from batchocr.worker.page_worker import PageWorker
 
     read = PageWorker._read

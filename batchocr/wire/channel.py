@@ -20,7 +20,7 @@ from typing import Annotated, Generic, TypeVar
 from pydantic import Field, TypeAdapter, ValidationError
 
 from batchocr.errors import BatchOcrError
-from batchocr.worker.messages import FromWorker, ToWorker
+from batchocr.wire.messages import FromWorker, ToWorker
 
 Sent = TypeVar("Sent")
 Received = TypeVar("Received")

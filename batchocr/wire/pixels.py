@@ -14,8 +14,8 @@ from typing import Final
 
 from batchocr.data import Pixels, Request
 from batchocr.errors import PageOutOfMemoryError, TooLargeError
-from batchocr.worker.channel import ChannelError
-from batchocr.worker.messages import Question, Round
+from batchocr.wire.channel import ChannelError
+from batchocr.wire.messages import Question, Round
 
 MAX_ROUND_BYTES: Final = 2**30
 """Far more than a page's own pixels, which its questions hold at most a few times over."""
