@@ -8,9 +8,13 @@ from __future__ import annotations
 import ctypes
 import os
 import resource
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
+
+JOB_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+"""What Ctrl-C, batch systems and service managers send to every process of a job."""
 
 _ROOT = Path("/")
 _malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # not in every libc

@@ -19,10 +19,10 @@ from batchocr.errors import BatchOcrError
 from batchocr.events import event
 from batchocr.intake import Intake, RowKey
 from batchocr.meter import StageCounter
+from batchocr.pool.pool import WorkerPool
+from batchocr.pool.worker import Arrived, Asked, Loss, Worker
 from batchocr.stop import StopSwitch
 from batchocr.wire.messages import Began, Completions, Ended, Failed, Finished, OpenDocument, Opened, ReadPage
-from batchocr.worker.pool import WorkerPool
-from batchocr.worker.worker import Arrived, Asked, Loss, Worker
 
 logger = logging.getLogger(__name__)
 

@@ -16,11 +16,11 @@ from batchocr.intake import FinishedRows, Intake, RowKey
 from batchocr.machine import allow_open_files, peak_resident_bytes, return_freed_memory
 from batchocr.meter import Ledger, Meter, StageCounter
 from batchocr.pipeline import Pipeline
+from batchocr.pool.pool import WorkerPool
 from batchocr.report import Circumstances, ExitReason, Report, make_report
 from batchocr.session import Session
 from batchocr.stop import StopSwitch
 from batchocr.wire.messages import Setup
-from batchocr.worker.pool import WorkerPool
 
 _TRIM_INTERVAL_S = 10.0
 _OTHER_FILES = 1024

@@ -19,8 +19,8 @@ from batchocr.input.render import fingerprint
 from batchocr.output.files import files_of, report_path, without_files
 from batchocr.output.schema import RunFacts, storable_text
 from batchocr.output.table import table_for
+from batchocr.pool.pool import WorkerPool
 from batchocr.wire.messages import Opened, Setup
-from batchocr.worker.pool import WorkerPool
 
 Problem = Literal["missing", "stale", "duplicate", "failed", "surplus", "settings"]
 

@@ -20,7 +20,7 @@ from batchocr.backend.trial import Choice
 from batchocr.config import Config
 from batchocr.doctor import Diagnosis, Finding, _library, examine
 from batchocr.errors import UsageError
-from batchocr.worker.pool import WorkerPool
+from batchocr.pool.pool import WorkerPool
 
 FILE_LIMIT_BYTES = 1 << 20
 

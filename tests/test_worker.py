@@ -25,10 +25,10 @@ from batchocr.config import make_config
 from batchocr.data import Completion, Page, Reading, Request
 from batchocr.errors import BatchOcrError
 from batchocr.input.render import fingerprint
+from batchocr.pool.pool import WorkerPool
+from batchocr.pool.worker import Arrived, Asked, Loss
 from batchocr.wire.messages import Began, Completions, Ended, Failed, Finished, OpenDocument, Opened, ReadPage, Setup
 from batchocr.worker.documents import OpenDocuments
-from batchocr.worker.pool import WorkerPool
-from batchocr.worker.worker import Arrived, Asked, Loss
 
 SETUP = Setup(dpi=100, password=None, max_new_tokens=8, penalties=True, memory_bytes=2**30)
 DEADLINE_S = 30.0
@@ -281,10 +281,10 @@ def test_while_no_process_can_be_started_the_other_workers_go_on(
 ) -> None:
     document = draw_page(tmp_path / "a.png", "read")
     fatal = draw_page(tmp_path / "b.png", "exit")
-    monkeypatch.setattr("batchocr.worker.pool._RETRY_S", 0.0)
+    monkeypatch.setattr("batchocr.pool.pool._RETRY_S", 0.0)
     with WorkerPool(2, SETUP, worker_entry.COMMAND) as pool:
         with monkeypatch.context() as short:
-            short.setattr("batchocr.worker.pool.Worker", raising(BlockingIOError(errno.EAGAIN, "no processes left")))
+            short.setattr("batchocr.pool.pool.Worker", raising(BlockingIOError(errno.EAGAIN, "no processes left")))
             lost, kept = pool.workers
             lost.send(ReadPage(1, fatal, 0))
             run_until(pool, one_loss)
@@ -298,10 +298,10 @@ def test_while_no_process_can_be_started_the_other_workers_go_on(
 
 
 def test_a_run_ends_that_has_been_without_workers_for_too_long(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("batchocr.worker.pool._RETRY_S", 0.0)
-    monkeypatch.setattr("batchocr.worker.pool._LONGEST_WITHOUT_S", 0.2)
+    monkeypatch.setattr("batchocr.pool.pool._RETRY_S", 0.0)
+    monkeypatch.setattr("batchocr.pool.pool._LONGEST_WITHOUT_S", 0.2)
     with WorkerPool(1, SETUP, worker_entry.COMMAND) as pool:
-        monkeypatch.setattr("batchocr.worker.pool.Worker", raising(BlockingIOError(errno.EAGAIN, "no processes left")))
+        monkeypatch.setattr("batchocr.pool.pool.Worker", raising(BlockingIOError(errno.EAGAIN, "no processes left")))
         pool.workers[0].send(ReadPage(1, draw_page(tmp_path / "a.png", "exit"), 0))
         with pytest.raises(BatchOcrError, match="a worker process cannot be started: no processes left"):
             run_until(pool, lambda log: False)
@@ -355,7 +355,7 @@ def test_a_worker_ignores_it_from_its_first_moment_on(tmp_path: Path) -> None:
 UNGUARDED_SCRIPT = """
 import signal, sys
 from batchocr.wire.messages import OpenDocument, ReadPage, Setup
-from batchocr.worker.pool import WorkerPool
+from batchocr.pool.pool import WorkerPool
 
 pool = WorkerPool(2, Setup(100, None, 8, True, 2**30), {command})
 pool.workers[0].send({message})

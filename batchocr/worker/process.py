@@ -14,10 +14,10 @@ from functools import partial
 from pathlib import Path
 
 from batchocr.input.render import open_document
+from batchocr.machine import JOB_SIGNALS
 from batchocr.protocol.base import PageProtocol
 from batchocr.wire.channel import Channel, ChannelError, worker_end
 from batchocr.wire.messages import FromWorker, Setup, ToWorker
-from batchocr.worker.child import JOB_SIGNALS
 from batchocr.worker.documents import OpenDocuments
 from batchocr.worker.page_worker import PageWorker
 

@@ -26,11 +26,11 @@ from batchocr.data import Completion, Document, PageResult, Request
 from batchocr.intake import Intake
 from batchocr.meter import StageCounter
 from batchocr.pipeline import Pipeline
+from batchocr.pool import child, pool
+from batchocr.pool.child import WORKER_COMMAND
+from batchocr.pool.pool import WorkerPool
 from batchocr.stop import StopSwitch
 from batchocr.wire.messages import Setup
-from batchocr.worker import child, pool
-from batchocr.worker.child import WORKER_COMMAND
-from batchocr.worker.pool import WorkerPool
 
 FULL = os.environ.get("BATCHOCR_FULL") == "1"
 TIMEOUT_S = 2.0

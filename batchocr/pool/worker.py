@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from batchocr.data import Failure, Request
+from batchocr.pool.child import Child
 from batchocr.running_clock import RunningClock
 from batchocr.wire.channel import ChannelError, run_end
 from batchocr.wire.messages import (
@@ -25,7 +26,6 @@ from batchocr.wire.messages import (
     Setup,
 )
 from batchocr.wire.pixels import map_round
-from batchocr.worker.child import Child
 
 _START_S = 60.0
 """How long a worker that has work but has not begun any may be silent: it may still be starting."""

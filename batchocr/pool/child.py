@@ -14,15 +14,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-import batchocr
 from batchocr.data import Failure
-from batchocr.machine import num_oom_kills
+from batchocr.machine import JOB_SIGNALS, num_oom_kills
 
 # -P keeps the caller's folder off the path: a file named json.py in it would be mistaken for the library's.
 WORKER_COMMAND = (sys.executable, "-P", "-m", "batchocr.worker")
-
-JOB_SIGNALS = (signal.SIGINT, signal.SIGTERM)
-"""What Ctrl-C, batch systems and service managers send to every process of a job."""
 
 _TAIL_BYTES = 2048
 _MAX_OUTPUT_BYTES = 2**20
@@ -130,7 +126,7 @@ def _killing(oom_kills_before: int | None, oom_kills: int | None) -> Death:
 def _environment(caller: Mapping[str, str]) -> dict[str, str]:
     """The caller's environment, changed so that a worker finds this very batchocr and uses one core."""
     environment = {**caller, "OMP_NUM_THREADS": "1"}
-    root = str(Path(batchocr.__file__).parent.parent)
+    root = str(Path(__file__).parents[2])
     # If installed, it is found anyway, and site-packages must not come before the standard library.
     if root != sysconfig.get_path("purelib"):
         # An empty entry would mean the caller's folder.

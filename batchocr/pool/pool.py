@@ -12,6 +12,8 @@ from types import TracebackType
 
 from batchocr.errors import BatchOcrError
 from batchocr.machine import peak_resident_bytes
+from batchocr.pool.child import WORKER_COMMAND
+from batchocr.pool.worker import Arrived, Loss, Worker
 from batchocr.running_clock import RunningClock
 from batchocr.wire.messages import (
     Failed,
@@ -19,8 +21,6 @@ from batchocr.wire.messages import (
     Opened,
     Setup,
 )
-from batchocr.worker.child import WORKER_COMMAND
-from batchocr.worker.worker import Arrived, Loss, Worker
 
 logger = logging.getLogger(__name__)
 
