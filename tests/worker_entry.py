@@ -14,7 +14,7 @@ from PIL import Image
 from batchocr.data import Page, Pixels, Reading, Request, Sampling
 from batchocr.input.render import OpenedDocument
 from batchocr.protocol.base import Reader
-from batchocr.worker import process
+from batchocr.worker import serve
 
 COMMAND = (sys.executable, "-P", __file__)
 BEHAVIOURS = ("read", "segfault", "exit", "hang", "hang-later", "raise", "out-of-memory", "lie", "ask-nothing", "noisy")
@@ -23,7 +23,7 @@ POINTS = ("opening", "rendering", "first round", "later round", "post-processing
 Fault = tuple[str, str]
 """Where in a page's processing something goes wrong, one of POINTS, and what: a behaviour of `misbehave`."""
 
-open_document = process.open_document
+open_document = serve.open_document
 num_rendered = 0
 
 
@@ -136,5 +136,5 @@ def _request(image: Image.Image, prompt: str, number: int) -> Request:
 
 
 if __name__ == "__main__":
-    process.open_document = open_scripted
-    process.serve(int(sys.argv[1]), lambda setup: ScriptedProtocol())
+    serve.open_document = open_scripted
+    serve.serve(int(sys.argv[1]), lambda setup: ScriptedProtocol())

@@ -9,7 +9,7 @@ import sys
 
 from batchocr.protocol.mineru import MinerUProtocol
 from batchocr.wire.messages import Setup
-from batchocr.worker.process import serve
+from batchocr.worker.serve import serve
 
 
 def make_protocol(setup: Setup) -> MinerUProtocol:
