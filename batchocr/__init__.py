@@ -26,7 +26,7 @@ if TYPE_CHECKING:
         UsageError,
     )
     from batchocr.options import Options
-    from batchocr.report import Report
+    from batchocr.stats.report import Report
 
     __version__: str
 
@@ -59,7 +59,7 @@ _MODULES = {
     "OutputError": "batchocr.errors",
     "OutputMismatchError": "batchocr.errors",
     "PageResult": "batchocr.data",
-    "Report": "batchocr.report",
+    "Report": "batchocr.stats.report",
     "UsageError": "batchocr.errors",
     "process": "batchocr.api",
     "run": "batchocr.api",

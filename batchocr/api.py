@@ -18,8 +18,8 @@ from batchocr.options import Options
 from batchocr.ordered import read_in_order
 from batchocr.output.table import table_for
 from batchocr.progress import Progress, ProgressLog
-from batchocr.report import Report
 from batchocr.session import Session
+from batchocr.stats.report import Report
 from batchocr.stop import StopSwitch
 
 Inputs = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]

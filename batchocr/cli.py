@@ -37,7 +37,7 @@ from batchocr.progress import Progress, ProgressBar, ProgressLog
 from batchocr.stop import StopReason, StopSwitch, leave
 
 if TYPE_CHECKING:
-    from batchocr.report import Report
+    from batchocr.stats.report import Report
     from batchocr.verify import Problem
 
 logger = logging.getLogger(__name__)

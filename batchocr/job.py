@@ -22,8 +22,8 @@ from batchocr.output.schema import storable_text
 from batchocr.output.table import table_for
 from batchocr.progress import Progress, RunProgress, log_failure
 from batchocr.reading_pass import Pass
-from batchocr.report import Report, write_report
 from batchocr.session import Session
+from batchocr.stats.report import Report, write_report
 from batchocr.stop import StopSwitch
 
 logger = logging.getLogger(__name__)

@@ -18,9 +18,9 @@ from batchocr.engine.thread import EngineThread
 from batchocr.errors import BatchOcrError
 from batchocr.events import event
 from batchocr.intake import Intake, RowKey
-from batchocr.meter import StageCounter
 from batchocr.pool.pool import WorkerPool
 from batchocr.pool.worker import Arrived, Asked, Loss, Worker
+from batchocr.stats.meter import StageCounter
 from batchocr.stop import StopSwitch
 from batchocr.wire.messages import Began, Completions, Ended, Failed, Finished, OpenDocument, Opened, ReadPage
 

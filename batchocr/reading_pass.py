@@ -14,11 +14,11 @@ from batchocr.engine.thread import EngineThread
 from batchocr.input.page_spec import parse_page_spec
 from batchocr.intake import FinishedRows, Intake, RowKey
 from batchocr.machine import allow_open_files, peak_resident_bytes, return_freed_memory
-from batchocr.meter import Ledger, Meter, StageCounter
 from batchocr.pipeline import Pipeline
 from batchocr.pool.pool import WorkerPool
-from batchocr.report import Circumstances, ExitReason, Report, make_report
 from batchocr.session import Session
+from batchocr.stats.meter import Ledger, Meter, StageCounter
+from batchocr.stats.report import Circumstances, ExitReason, Report, make_report
 from batchocr.stop import StopSwitch
 from batchocr.wire.messages import Setup
 

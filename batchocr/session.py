@@ -25,7 +25,7 @@ from batchocr.model.checkpoint import find_checkpoint, load_model
 from batchocr.model.weights import fingerprint
 from batchocr.output.schema import RunFacts, storable_text
 from batchocr.protocol.mineru import VERSION as PROTOCOL_VERSION
-from batchocr.report import Setting
+from batchocr.stats.report import Setting
 
 logger = logging.getLogger(__name__)
 

@@ -12,8 +12,8 @@ import argparse
 from collections.abc import Callable, Iterator
 
 from batchocr.errors import UsageError
-from batchocr.meter import Meter
 from batchocr.model.checkpoint import Model
+from batchocr.stats.meter import Meter
 from benchmarks.loading import load, make_engine, note_kernels
 from benchmarks.options import add_trace_options, engine_options, given_trace, numbers
 from benchmarks.record import Record, benchmark_parser

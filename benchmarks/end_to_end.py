@@ -25,10 +25,10 @@ from batchocr.data import Completion, Request
 from batchocr.engine.engine import Engine
 from batchocr.engine.limits import EngineLimits
 from batchocr.job import write_output
-from batchocr.meter import Meter
 from batchocr.model.checkpoint import Model
-from batchocr.report import Report
 from batchocr.session import Session
+from batchocr.stats.meter import Meter
+from batchocr.stats.report import Report
 from batchocr.stop import StopSwitch
 from benchmarks.loading import load, note_kernels
 from benchmarks.options import add_engine_options, engine_options, peak_tflops

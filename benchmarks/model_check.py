@@ -22,9 +22,9 @@ from torch import Tensor
 from batchocr import backend
 from batchocr.backend.device import HostDevice
 from batchocr.backend.reference import ReferenceOps
-from batchocr.meter import Meter
 from batchocr.model.checkpoint import Model, load_model
 from batchocr.model.prompt import PromptFormat
+from batchocr.stats.meter import Meter
 from benchmarks.loading import load, make_engine
 from benchmarks.options import add_checkpoint_option
 from benchmarks.record import ROOT, Record, Row, benchmark_parser

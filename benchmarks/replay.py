@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from batchocr.data import Completion, Request
-from batchocr.meter import DEVICE_STAGES, Meter
 from batchocr.model.architecture import Architecture
 from batchocr.model.checkpoint import Model
 from batchocr.model.cost import decode_flop, prefill_flop, vision_flop
+from batchocr.stats.meter import DEVICE_STAGES, Meter
 from benchmarks.record import Value
 from benchmarks.trace import Noise, Trace
 

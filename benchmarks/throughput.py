@@ -20,8 +20,8 @@ from typing import get_args
 
 from batchocr import backend
 from batchocr.config import DType, VitDType
-from batchocr.meter import Meter
 from batchocr.model.architecture import read_architecture
+from batchocr.stats.meter import Meter
 from benchmarks.loading import free_memory, load, make_engine, note_kernels
 from benchmarks.options import (
     PEAK_TFLOPS,

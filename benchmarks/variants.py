@@ -17,9 +17,9 @@ from batchocr.backend.cpu import CpuOps
 from batchocr.backend.device import Device, Mark
 from batchocr.data import Completion, Request
 from batchocr.engine.engine import Engine
-from batchocr.meter import Meter
 from batchocr.model.checkpoint import Model
 from batchocr.model.preprocess import Preprocessor
+from batchocr.stats.meter import Meter
 from benchmarks.timing import SpanProfile, covered_share
 
 

@@ -13,8 +13,8 @@ import pytest
 import torch
 from conftest import ROOT
 
-from batchocr.meter import Meter
 from batchocr.model.architecture import read_architecture
+from batchocr.stats.meter import Meter
 from benchmarks import gpu_check, journal
 from benchmarks.gpu_check import Part, Results, run_command, run_part
 from benchmarks.loading import load, make_engine

@@ -16,9 +16,9 @@ from batchocr.config import Config
 STAND_IN = """
 import signal, sys, time, types
 from batchocr import errors
-from batchocr.meter import Ledger, Meter, StageCounter
+from batchocr.stats.meter import Ledger, Meter, StageCounter
 from batchocr.progress import RunProgress
-from batchocr.report import Circumstances, make_report
+from batchocr.stats.report import Circumstances, make_report
 
 def report(reason="finished", found=10, failed=0, allowed=0.0):
     ledger = Ledger(documents=1, found=found)

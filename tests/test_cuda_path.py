@@ -28,13 +28,13 @@ from batchocr.backend.trial import Choice
 from batchocr.data import Pixels, Request, Sampling
 from batchocr.engine.engine import Engine
 from batchocr.engine.limits import EngineLimits
-from batchocr.meter import Meter
 from batchocr.model.checkpoint import Model
 from batchocr.model.language import LanguageModel
 from batchocr.model.preprocess import Preprocessor
 from batchocr.model.prompt import PromptTokens
 from batchocr.model.vision import VisionModel
 from batchocr.model.weights import WeightReader
+from batchocr.stats.meter import Meter
 
 CUDA = torch.device("cuda:0")
 END = 7

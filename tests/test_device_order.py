@@ -20,9 +20,9 @@ from batchocr.data import Pixels, Request, Sampling
 from batchocr.engine.engine import Engine
 from batchocr.engine.graphs import DecodeGraphs, graph_sizes
 from batchocr.engine.limits import EngineLimits
-from batchocr.meter import Meter
 from batchocr.model.checkpoint import Model, load_model
 from batchocr.model.preprocess import PatchGrid
+from batchocr.stats.meter import Meter
 
 CPU = torch.device("cpu")
 NUM_REQUESTS = 14

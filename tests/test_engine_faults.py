@@ -20,9 +20,9 @@ from batchocr.engine.limits import EngineLimits
 from batchocr.engine.recovery import RecoveringEngine
 from batchocr.engine.thread import EngineThread
 from batchocr.errors import EngineError
-from batchocr.meter import Meter
 from batchocr.model.checkpoint import Model, load_model
 from batchocr.model.preprocess import PatchGrid
+from batchocr.stats.meter import Meter
 
 CPU = torch.device("cpu")
 SIZES = [(56, 56), (56, 112), (84, 84), (112, 56), (56, 84)]

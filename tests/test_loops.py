@@ -16,8 +16,8 @@ from batchocr.data import Completion, LoopCheck, Pixels, Request, Sampling
 from batchocr.engine.decode_stage import goes_in_circles
 from batchocr.engine.engine import Engine
 from batchocr.engine.limits import EngineLimits
-from batchocr.meter import Meter
 from batchocr.model.checkpoint import Model, load_model
+from batchocr.stats.meter import Meter
 
 CPU = torch.device("cpu")
 MAX_NEW_TOKENS = 900

@@ -18,9 +18,9 @@ from batchocr.backend.reference import ReferenceOps
 from batchocr.data import Completion, Pixels, Request, Sampling
 from batchocr.engine.engine import Engine
 from batchocr.engine.limits import EngineLimits
-from batchocr.meter import Meter
 from batchocr.model.checkpoint import Model, load_model
 from batchocr.model.rope import mrope_positions
+from batchocr.stats.meter import Meter
 
 MAX_NEW_TOKENS = 34
 PROMPTS = ["\nLayout Detection:", "\nText Recognition:", "\nTable Recognition: please"]

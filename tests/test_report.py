@@ -12,9 +12,9 @@ import pytest
 from batchocr.data import PageResult
 from batchocr.errors import OutputError
 from batchocr.machine import peak_resident_bytes
-from batchocr.meter import STAGES, Ledger, Meter, Stage, StageCounter
 from batchocr.output.atomic import require_writable
-from batchocr.report import Circumstances, ExitReason, Report, make_report, write_report
+from batchocr.stats.meter import STAGES, Ledger, Meter, Stage, StageCounter
+from batchocr.stats.report import Circumstances, ExitReason, Report, make_report, write_report
 
 OK = PageResult("a.pdf", 0, "ok", image_tokens=4000, output_tokens=1000)
 DEGRADED = PageResult("a.pdf", 1, "degraded", image_tokens=2000, output_tokens=3000)

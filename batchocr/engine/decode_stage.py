@@ -20,9 +20,9 @@ from batchocr.engine.kv_cache import KVCache
 from batchocr.engine.sampler import Sampler, sampling_hints
 from batchocr.engine.scheduler import Scheduler
 from batchocr.engine.sequence import Sequence
-from batchocr.meter import Meter, Stage
 from batchocr.model.checkpoint import Model
 from batchocr.model.cost import decode_flop, prefill_flop
+from batchocr.stats.meter import Meter, Stage
 
 logger = logging.getLogger(__name__)
 

@@ -11,9 +11,9 @@ from batchocr.engine.embedding_queue import EmbeddingQueue
 from batchocr.engine.limits import EngineLimits
 from batchocr.engine.sequence import Sequence
 from batchocr.engine.vision_stage import VisionStage
-from batchocr.meter import Meter
 from batchocr.model.checkpoint import Model
 from batchocr.model.rope import mrope_positions
+from batchocr.stats.meter import Meter
 
 
 class Engine:

@@ -9,7 +9,7 @@ from batchocr.data import Completion, Request, failed_completion
 from batchocr.engine.decode_stage import Finished
 from batchocr.engine.engine import Engine
 from batchocr.errors import EngineError
-from batchocr.meter import Meter
+from batchocr.stats.meter import Meter
 
 logger = logging.getLogger(__name__)
 

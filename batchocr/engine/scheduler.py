@@ -9,7 +9,7 @@ from batchocr.engine.embedding_queue import EmbeddingQueue
 from batchocr.engine.kv_cache import KVCache
 from batchocr.engine.sampler import Sampler
 from batchocr.engine.sequence import Sequence
-from batchocr.meter import Meter
+from batchocr.stats.meter import Meter
 
 
 class Scheduler:

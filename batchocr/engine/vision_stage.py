@@ -13,9 +13,9 @@ import torch
 from batchocr.backend.device import DeviceClock, Mark
 from batchocr.engine.embedding_queue import EmbeddingQueue
 from batchocr.engine.sequence import Sequence
-from batchocr.meter import Meter
 from batchocr.model.checkpoint import Model
 from batchocr.model.cost import vision_flop
+from batchocr.stats.meter import Meter
 
 logger = logging.getLogger(__name__)
 

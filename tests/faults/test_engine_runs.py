@@ -20,7 +20,7 @@ from batchocr.api import run_with
 from batchocr.config import make_config
 from batchocr.data import Completion, PageResult
 from batchocr.engine.engine import Engine
-from batchocr.meter import Meter
+from batchocr.stats.meter import Meter
 from batchocr.stop import ENGINE_THREAD, StopSwitch
 
 Answered: TypeAlias = list[tuple[int, Completion]]

@@ -24,11 +24,11 @@ from worker_entry import POINTS, Fault, write_script
 
 from batchocr.data import Completion, Document, PageResult, Request
 from batchocr.intake import Intake
-from batchocr.meter import StageCounter
 from batchocr.pipeline import Pipeline
 from batchocr.pool import child, pool
 from batchocr.pool.child import WORKER_COMMAND
 from batchocr.pool.pool import WorkerPool
+from batchocr.stats.meter import StageCounter
 from batchocr.stop import StopSwitch
 from batchocr.wire.messages import Setup
 

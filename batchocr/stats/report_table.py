@@ -6,10 +6,10 @@ import textwrap
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from batchocr.bottleneck import LIMITS_BY_MEMORY
+from batchocr.stats.bottleneck import LIMITS_BY_MEMORY
 
 if TYPE_CHECKING:
-    from batchocr.report import Report, StageReport
+    from batchocr.stats.report import Report, StageReport
 
 _WIDTH = 100
 _LABEL_WIDTH = 12

@@ -10,8 +10,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
-from batchocr.busy_time import BusyTime
 from batchocr.data import ErrorKind, PageResult, Status
+from batchocr.stats.busy_time import BusyTime
 
 Stage = Literal["open", "render", "preprocess", "vit", "prefill", "decode", "post-process", "write"]
 

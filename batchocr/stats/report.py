@@ -8,12 +8,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from batchocr.bottleneck import name_bottleneck
 from batchocr.data import ErrorKind
 from batchocr.exit_codes import EXIT_BUG, EXIT_INTERRUPTED, EXIT_STOPPED, EXIT_TOO_MANY_FAILURES, too_many_failed
-from batchocr.meter import HOST_STAGES, STAGES, WORKER_STAGES, Ledger, Meter, Stage, StageCount, StageCounter
 from batchocr.output.atomic import atomic_file
-from batchocr.report_table import format_table
+from batchocr.stats.bottleneck import name_bottleneck
+from batchocr.stats.meter import HOST_STAGES, STAGES, WORKER_STAGES, Ledger, Meter, Stage, StageCount, StageCounter
+from batchocr.stats.report_table import format_table
 
 ExitReason = Literal["finished", "stopped", "interrupted", "failed"]
 Setting: TypeAlias = str | int | float | bool | None
