@@ -13,14 +13,14 @@ from typing import Self, Unpack
 from batchocr.config import Config, make_config
 from batchocr.data import Document, PageResult
 from batchocr.input.sources import find_documents
-from batchocr.job import write_output
+from batchocr.job.ordered import read_in_order
+from batchocr.job.output_job import write_output
+from batchocr.job.progress import Progress, ProgressLog
+from batchocr.job.session import Session
+from batchocr.job.stop import StopSwitch
 from batchocr.options import Options
-from batchocr.ordered import read_in_order
 from batchocr.output.table import table_for
-from batchocr.progress import Progress, ProgressLog
-from batchocr.session import Session
 from batchocr.stats.report import Report
-from batchocr.stop import StopSwitch
 
 Inputs = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 

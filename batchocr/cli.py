@@ -22,7 +22,6 @@ from batchocr import cli_options as options
 from batchocr.config import FLAG_NAMES, Config, from_flags, make_config
 from batchocr.console import LogFormat, configure_logging, printable, quieten_libraries, write_line
 from batchocr.errors import BatchOcrError
-from batchocr.events import event
 from batchocr.exit_codes import (
     EXIT_BUG,
     EXIT_INTERRUPTED,
@@ -32,9 +31,10 @@ from batchocr.exit_codes import (
     too_many_failed,
 )
 from batchocr.input.sources import find_documents
+from batchocr.job.events import event
+from batchocr.job.progress import Progress, ProgressBar, ProgressLog
+from batchocr.job.stop import StopReason, StopSwitch, leave
 from batchocr.output.files import report_path
-from batchocr.progress import Progress, ProgressBar, ProgressLog
-from batchocr.stop import StopReason, StopSwitch, leave
 
 if TYPE_CHECKING:
     from batchocr.stats.report import Report

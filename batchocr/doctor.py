@@ -20,9 +20,9 @@ from batchocr.backend.trial import Choice
 from batchocr.config import Config
 from batchocr.data import Pixels, Request, Sampling
 from batchocr.errors import BatchOcrError
+from batchocr.job.session import num_workers, worker_memory_bytes
 from batchocr.machine import usable_cores, usable_memory_bytes
 from batchocr.pool.pool import WorkerPool
-from batchocr.session import num_workers, worker_memory_bytes
 from batchocr.wire.messages import Opened, Setup
 from batchocr.wire.pixels import map_round, share_round
 

@@ -24,12 +24,12 @@ from batchocr.config import Config
 from batchocr.data import Completion, Request
 from batchocr.engine.engine import Engine
 from batchocr.engine.limits import EngineLimits
-from batchocr.job import write_output
+from batchocr.job.output_job import write_output
+from batchocr.job.session import Session
+from batchocr.job.stop import StopSwitch
 from batchocr.model.checkpoint import Model
-from batchocr.session import Session
 from batchocr.stats.meter import Meter
 from batchocr.stats.report import Report
-from batchocr.stop import StopSwitch
 from benchmarks.loading import load, note_kernels
 from benchmarks.options import add_engine_options, engine_options, peak_tflops
 from benchmarks.record import ROOT, Record, benchmark_parser

@@ -20,8 +20,8 @@ import psutil
 from pydantic import TypeAdapter
 
 from batchocr.data import Block, Document, PageResult
-from batchocr.intake import Intake
-from batchocr.job import rows_in_order
+from batchocr.job.intake import Intake
+from batchocr.job.output_job import rows_in_order
 from batchocr.machine import peak_resident_bytes, return_freed_memory
 from batchocr.output import parquet
 from batchocr.output.files import journal_path

@@ -24,12 +24,12 @@ from batchocr.config import Config
 from batchocr.data import Completion, Pixels, Request, Sampling
 from batchocr.engine.engine import Engine
 from batchocr.errors import ModelError
+from batchocr.job.session import Session
 from batchocr.model.architecture import Architecture, read_architecture
 from batchocr.model.checkpoint import find_checkpoint, load_model
 from batchocr.model.language import LanguageModel
 from batchocr.model.prompt import PromptFormat
 from batchocr.model.weights import WeightReader, fingerprint, weight_files
-from batchocr.session import Session
 from batchocr.stats.meter import Meter
 
 Damage: TypeAlias = Callable[[Path], object]

@@ -17,7 +17,7 @@ STAND_IN = """
 import signal, sys, time, types
 from batchocr import errors
 from batchocr.stats.meter import Ledger, Meter, StageCounter
-from batchocr.progress import RunProgress
+from batchocr.job.progress import RunProgress
 from batchocr.stats.report import Circumstances, make_report
 
 def report(reason="finished", found=10, failed=0, allowed=0.0):

@@ -10,7 +10,7 @@ import pytest
 
 from batchocr.data import Document, Failure, Status
 from batchocr.input.page_spec import parse_page_spec
-from batchocr.intake import Intake, RowKey
+from batchocr.job.intake import Intake, RowKey
 from batchocr.output.index import IndexedRow
 
 

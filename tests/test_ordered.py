@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from batchocr.data import Document, PageResult
-from batchocr.intake import Intake, RowKey
-from batchocr.ordered import _in_order
+from batchocr.job.intake import Intake, RowKey
+from batchocr.job.ordered import _in_order
 
 NUM_PAGES = 20
 MAX_UNRELEASED = 6

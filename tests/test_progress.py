@@ -11,7 +11,7 @@ import pytest
 
 from batchocr.console import JsonFormatter, TextFormatter, write_line
 from batchocr.data import PageResult
-from batchocr.progress import ProgressBar, ProgressLog, RunProgress, log_failure
+from batchocr.job.progress import ProgressBar, ProgressLog, RunProgress, log_failure
 
 
 class Clock:

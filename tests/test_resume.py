@@ -35,13 +35,13 @@ from batchocr import PageResult, Report
 from batchocr.api import run_with
 from batchocr.config import Config
 from batchocr.errors import NoInputError, OutputError, OutputMismatchError, UsageError
+from batchocr.job.progress import RunProgress
+from batchocr.job.session import Session
+from batchocr.job.stop import StopSwitch
 from batchocr.output import parquet
 from batchocr.output.files import facts_path, report_path, temporary_path
 from batchocr.output.journal import Entry, Journal
 from batchocr.output.schema import RunFacts
-from batchocr.progress import RunProgress
-from batchocr.session import Session
-from batchocr.stop import StopSwitch
 
 NUM_PAGES = 12
 OPTIONS = {"dpi": 72, "workers": 1, "pages_in_flight": 2}
@@ -249,7 +249,7 @@ def test_pages_left_out_are_not_lost_if_the_run_fails_right_after_its_table(
     options = {"out": out, "model": job.model, "max_new_tokens": 64}
     batchocr.run([document], **options)
     with monkeypatch.context() as patched, pytest.raises(OutputError):
-        patched.setattr("batchocr.job.write_report", raising(OutputError("the disk is full")))
+        patched.setattr("batchocr.job.output_job.write_report", raising(OutputError("the disk is full")))
         batchocr.run([document], **options, limit=1)
     assert [row.page_index for row in read_rows(out)] == [0]
     assert batchocr.run([document], **options).items.already_done == 3

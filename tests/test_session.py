@@ -10,8 +10,8 @@ import pytest
 from running import QUICK_MODEL
 
 from batchocr.config import Config
+from batchocr.job.session import Session
 from batchocr.output.schema import facts_from_json, facts_to_json
-from batchocr.session import Session
 
 COMMIT = "c" * 40
 
@@ -22,7 +22,7 @@ def test_the_commit_of_a_model_from_the_hub_is_a_fact_and_a_local_folder_has_non
     folder = tmp_path / "models--acme--reader" / "snapshots" / COMMIT
     shutil.copytree(QUICK_MODEL, folder)
     local = Session(Config(model=str(folder))).facts
-    monkeypatch.setattr("batchocr.session.find_checkpoint", lambda name, revision: folder)
+    monkeypatch.setattr("batchocr.job.session.find_checkpoint", lambda name, revision: folder)
     hub = Session(Config(model="acme/reader")).facts
     assert (hub.model, hub.model_revision, local.model_revision) == ("acme/reader", COMMIT, "")
     assert hub.settings_fingerprint == local.settings_fingerprint

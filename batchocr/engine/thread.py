@@ -13,9 +13,9 @@ from batchocr.data import Completion, Request
 from batchocr.engine.engine import Engine
 from batchocr.engine.recovery import RecoveringEngine
 from batchocr.errors import EngineError
+from batchocr.job.stop import ENGINE_THREAD
 from batchocr.running_clock import RunningClock
 from batchocr.stats.meter import Meter
-from batchocr.stop import ENGINE_THREAD
 
 _SWITCH_INTERVAL_S = 0.0002
 _STALL_S = 1800.0

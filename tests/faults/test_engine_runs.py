@@ -20,8 +20,8 @@ from batchocr.api import run_with
 from batchocr.config import make_config
 from batchocr.data import Completion, PageResult
 from batchocr.engine.engine import Engine
+from batchocr.job.stop import ENGINE_THREAD, StopSwitch
 from batchocr.stats.meter import Meter
-from batchocr.stop import ENGINE_THREAD, StopSwitch
 
 Answered: TypeAlias = list[tuple[int, Completion]]
 Tamper: TypeAlias = Callable[[int, Answered], Answered]
@@ -120,7 +120,7 @@ def test_a_run_that_is_stopped_does_not_wait_for_ever_for_what_is_in_flight(
             stop.request("terminated")
         return answered
 
-    monkeypatch.setattr("batchocr.stop.GRACE_S", 0.5)
+    monkeypatch.setattr("batchocr.job.stop.GRACE_S", 0.5)
     monkeypatch.setattr("batchocr.engine.thread._IMPATIENCE_S", 0.5)
     with monkeypatch.context() as tampered:
         tamper_with_steps(tampered, answer_no_more)

@@ -23,13 +23,13 @@ from running import draw_pdf
 from worker_entry import POINTS, Fault, write_script
 
 from batchocr.data import Completion, Document, PageResult, Request
-from batchocr.intake import Intake
-from batchocr.pipeline import Pipeline
+from batchocr.job.intake import Intake
+from batchocr.job.pipeline import Pipeline
+from batchocr.job.stop import StopSwitch
 from batchocr.pool import child, pool
 from batchocr.pool.child import WORKER_COMMAND
 from batchocr.pool.pool import WorkerPool
 from batchocr.stats.meter import StageCounter
-from batchocr.stop import StopSwitch
 from batchocr.wire.messages import Setup
 
 FULL = os.environ.get("BATCHOCR_FULL") == "1"

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Final
 
 from batchocr.data import ErrorKind, Failure
-from batchocr.intake import RowKey
+from batchocr.job.intake import RowKey
 
 _MAX_FAILURES: Final = 2
 _MAX_LOSSES: Final = 5

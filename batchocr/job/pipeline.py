@@ -12,16 +12,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from weakref import WeakKeyDictionary
 
-from batchocr.attempts import Attempts
 from batchocr.data import Completion, Failure, PageResult
 from batchocr.engine.thread import EngineThread
 from batchocr.errors import BatchOcrError
-from batchocr.events import event
-from batchocr.intake import Intake, RowKey
+from batchocr.job.attempts import Attempts
+from batchocr.job.events import event
+from batchocr.job.intake import Intake, RowKey
+from batchocr.job.stop import StopSwitch
 from batchocr.pool.pool import WorkerPool
 from batchocr.pool.worker import Arrived, Asked, Loss, Worker
 from batchocr.stats.meter import StageCounter
-from batchocr.stop import StopSwitch
 from batchocr.wire.messages import Began, Completions, Ended, Failed, Finished, OpenDocument, Opened, ReadPage
 
 logger = logging.getLogger(__name__)

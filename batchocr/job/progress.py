@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from tqdm import tqdm
 
 from batchocr.data import PageResult
-from batchocr.events import event
+from batchocr.job.events import event
 
 logger = logging.getLogger(__name__)
 

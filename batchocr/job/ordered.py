@@ -10,10 +10,10 @@ from contextlib import suppress
 from queue import Full, Queue
 
 from batchocr.data import Document, PageResult
-from batchocr.intake import Intake, RowKey
-from batchocr.reading_pass import Pass
-from batchocr.session import Session
-from batchocr.stop import StopSwitch
+from batchocr.job.intake import Intake, RowKey
+from batchocr.job.reading_pass import Pass
+from batchocr.job.session import Session
+from batchocr.job.stop import StopSwitch
 
 _Rows = Queue[PageResult | None]
 """Finished rows, and None at the end."""

@@ -13,18 +13,18 @@ from pathlib import Path
 from batchocr.config import Config
 from batchocr.data import Document, PageResult
 from batchocr.errors import BatchOcrError, NoInputError, OutputError, OutputMismatchError, UsageError
-from batchocr.events import event
-from batchocr.intake import Intake
+from batchocr.job.events import event
+from batchocr.job.intake import Intake
+from batchocr.job.progress import Progress, RunProgress, log_failure
+from batchocr.job.reading_pass import Pass
+from batchocr.job.session import Session
+from batchocr.job.stop import StopSwitch
 from batchocr.output.atomic import require_writable
 from batchocr.output.files import files_of, report_path, without_files
 from batchocr.output.journal import Entry, Journal
 from batchocr.output.schema import storable_text
 from batchocr.output.table import table_for
-from batchocr.progress import Progress, RunProgress, log_failure
-from batchocr.reading_pass import Pass
-from batchocr.session import Session
 from batchocr.stats.report import Report, write_report
-from batchocr.stop import StopSwitch
 
 logger = logging.getLogger(__name__)
 
