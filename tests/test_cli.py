@@ -10,7 +10,7 @@ from dataclasses import fields
 
 import pytest
 
-from batchocr.cli import LONGEST_ENDING_S
+from batchocr.cli.signals import LONGEST_ENDING_S
 from batchocr.config import Config
 
 STAND_IN = """
@@ -39,7 +39,7 @@ def run_with(config, inputs, *, out, stop, progress):
 api = types.ModuleType("batchocr.api")
 api.run_with = run_with
 sys.modules["batchocr.api"] = api
-from batchocr.cli import main
+from batchocr.cli.main import main
 main()
 """
 RUN = ("run", "docs", "--out", "table.parquet")
@@ -205,7 +205,7 @@ def test_a_second_sigterm_does_not_wait_for_a_download() -> None:
 
 
 def test_a_download_that_does_not_end_is_left_after_a_while() -> None:
-    body = "cli = sys.modules['batchocr.cli']; cli.LONGEST_ENDING_S = 0.2; print('downloading', flush=True)"
+    body = "sys.modules['batchocr.cli.signals'].LONGEST_ENDING_S = 0.2; print('downloading', flush=True)"
     body += "\n    try: sys.stdin.read()\n    finally:\n        while True: signal.pause()"
     process = start(body, *RUN)
     assert process.stdout is not None

@@ -17,8 +17,8 @@ from PIL import Image
 
 from batchocr.backend import select_device
 from batchocr.backend.trial import Choice
+from batchocr.cli.doctor import Diagnosis, Finding, _library, examine
 from batchocr.config import Config
-from batchocr.doctor import Diagnosis, Finding, _library, examine
 from batchocr.errors import UsageError
 from batchocr.pool.pool import WorkerPool
 
@@ -128,7 +128,7 @@ def test_what_would_fail_a_run_is_marked_and_fails_the_command() -> None:
 def test_workers_that_cannot_work_are_a_finding(
     monkeypatch: pytest.MonkeyPatch, program: tuple[str, ...], said: str
 ) -> None:
-    monkeypatch.setattr("batchocr.doctor.WorkerPool", partial(WorkerPool, command=program))
+    monkeypatch.setattr("batchocr.cli.doctor.WorkerPool", partial(WorkerPool, command=program))
     [finding] = [finding for finding in examine(Config(backend="reference")).findings if finding.name == "workers"]
     assert finding.ok is False
     assert finding.value.startswith(said)

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from batchocr.console import JsonFormatter, TextFormatter, write_line
+from batchocr.cli.console import JsonFormatter, TextFormatter, write_line
 from batchocr.data import PageResult
 from batchocr.job.progress import ProgressBar, ProgressLog, RunProgress, log_failure
 

@@ -17,8 +17,8 @@ import pytest
 from running import command, draw_pdf, environment, eventually, make_quick_model, workers_of
 
 import batchocr
+from batchocr.cli.console import JsonFormatter, TextFormatter
 from batchocr.config import make_config
-from batchocr.console import JsonFormatter, TextFormatter
 from batchocr.errors import ModelError, UsageError
 from batchocr.input.render import open_document
 

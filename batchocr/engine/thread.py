@@ -13,7 +13,6 @@ from batchocr.data import Completion, Request
 from batchocr.engine.engine import Engine
 from batchocr.engine.recovery import RecoveringEngine
 from batchocr.errors import EngineError
-from batchocr.job.stop import ENGINE_THREAD
 from batchocr.running_clock import RunningClock
 from batchocr.stats.meter import Meter
 
@@ -72,7 +71,7 @@ class EngineThread:
         self._watched_since_s = 0.0
         self._clock = RunningClock()
         _quick_switching.begin()
-        self._thread = threading.Thread(target=self._run, name=ENGINE_THREAD, daemon=True)
+        self._thread = threading.Thread(target=self._run, name="batchocr-engine", daemon=True)
         self._thread.start()
 
     def submit(self, request_id: int, request: Request) -> None:

@@ -1,30 +1,15 @@
-"""How a run ends early: the one switch, set by signals or the clock and read by the run's loop, and how to exit."""
+"""How a run ends early: the one switch, set by signals or the clock and read by the run's loop."""
 
 from __future__ import annotations
 
-import os
-import sys
-import threading
 import time
-from typing import Literal, NoReturn
+from typing import Literal
 
 StopReason = Literal["interrupted", "terminated", "stop_after"]
 Phase = Literal["starting", "reading", "finishing"]
 
 GRACE_S = 60.0
 """How long the work in flight may take to finish once a stop is requested; most schedulers kill soon after."""
-
-
-ENGINE_THREAD = "batchocr-engine"
-
-
-def leave(exit_code: int) -> NoReturn:
-    """End the process without waiting for an engine that is still in a step; the interpreter would wait at exit."""
-    if any(thread.name == ENGINE_THREAD for thread in threading.enumerate()):
-        if sys.stdout is not None:  # None if the command was started with stdout closed
-            sys.stdout.flush()
-        os._exit(exit_code)
-    sys.exit(exit_code)
 
 
 class StopSwitch:

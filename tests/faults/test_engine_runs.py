@@ -20,7 +20,7 @@ from batchocr.api import run_with
 from batchocr.config import make_config
 from batchocr.data import Completion, PageResult
 from batchocr.engine.engine import Engine
-from batchocr.job.stop import ENGINE_THREAD, StopSwitch
+from batchocr.job.stop import StopSwitch
 from batchocr.stats.meter import Meter
 
 Answered: TypeAlias = list[tuple[int, Completion]]
@@ -126,7 +126,7 @@ def test_a_run_that_is_stopped_does_not_wait_for_ever_for_what_is_in_flight(
         tamper_with_steps(tampered, answer_no_more)
         try:
             report = run_with(config, str(document), out=out, stop=stop, progress=None)
-            assert at_a_step is any(thread.name == ENGINE_THREAD for thread in threading.enumerate())
+            assert at_a_step is any(thread.name == "batchocr-engine" for thread in threading.enumerate())
         finally:
             let_go.set()
     assert report.exit_reason == "stopped"
@@ -152,7 +152,7 @@ def hang(engine, meter):
     return answered
 
 Engine.step = hang
-from batchocr.cli import main
+from batchocr.cli.main import main
 main()
 """
 

@@ -1,31 +1,25 @@
-"""The command: turns flags into a Config, errors and reports into exit codes, signals into an orderly end."""
+"""The command: turns flags into a Config, errors and reports into exit codes."""
 
 from __future__ import annotations
 
 import json
 import logging
 import os
-import signal
 import sys
-import threading
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from batchocr import cli_options as options
+from batchocr.cli import options
+from batchocr.cli.console import LogFormat, configure_logging, printable, quieten_libraries, write_line
+from batchocr.cli.signals import how_to_continue, leave, stop_on_signals
 from batchocr.config import FLAG_NAMES, Config, from_flags, make_config
-from batchocr.console import LogFormat, configure_logging, printable, quieten_libraries, write_line
 from batchocr.errors import BatchOcrError
 from batchocr.exit_codes import (
     EXIT_BUG,
-    EXIT_INTERRUPTED,
-    EXIT_STOPPED,
     EXIT_TOO_MANY_FAILURES,
     EXIT_USAGE,
     too_many_failed,
@@ -33,17 +27,14 @@ from batchocr.exit_codes import (
 from batchocr.input.sources import find_documents
 from batchocr.job.events import event
 from batchocr.job.progress import Progress, ProgressBar, ProgressLog
-from batchocr.job.stop import StopReason, StopSwitch, leave
+from batchocr.job.stop import StopSwitch
 from batchocr.output.files import report_path
 
 if TYPE_CHECKING:
+    from batchocr.cli.verify import Problem
     from batchocr.stats.report import Report
-    from batchocr.verify import Problem
 
 logger = logging.getLogger(__name__)
-
-LONGEST_ENDING_S = 10.0
-"""How long a run that is stopped before its first page may take to end."""
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
 
@@ -136,7 +127,7 @@ def run(
         quieten_libraries(downloads=quiet or not sys.stderr.isatty())
     config = make_config(_given_flags(context), recipe)
     stop = StopSwitch(config.stop_after)
-    with _stop_on_signals(stop, config):
+    with stop_on_signals(stop, config):
         from batchocr.api import run_with  # loads torch, which --help and usage errors do not need
 
         finished = run_with(config, inputs, out=Path(out), stop=stop, progress=_progress(quiet, log_format))
@@ -159,7 +150,7 @@ def doctor(
     configure_logging("text", logging.DEBUG if verbose else logging.WARNING)
     quieten_libraries(downloads=True)
     config = make_config(_given_flags(context))
-    from batchocr.doctor import examine  # loads torch
+    from batchocr.cli.doctor import examine  # loads torch
 
     diagnosis = examine(config)
     typer.echo(diagnosis.to_text())
@@ -185,7 +176,7 @@ def verify(
     stale, duplicate, surplus or failed, or was made with other settings, and exits with 3 if there is more than
     --max-page-error-rate allows."""
     configure_logging("text", logging.INFO)
-    from batchocr.verify import Verifier, find_tables, summary
+    from batchocr.cli.verify import Verifier, find_tables, summary
 
     config = make_config(_given_flags(context))
     tables = find_tables(out)
@@ -224,56 +215,6 @@ def _progress(quiet: bool, log_format: LogFormat) -> Progress | None:
     return ProgressBar() if sys.stderr.isatty() and log_format == "text" else ProgressLog()
 
 
-@contextmanager
-def _stop_on_signals(stop: StopSwitch, config: Config) -> Iterator[None]:
-    """Inside the block, SIGTERM and the first Ctrl-C stop the run in an orderly way, or at once before its first page;
-    the second Ctrl-C always ends it at once."""
-    asked = False
-
-    def interrupt(_number: int, _frame: FrameType | None) -> None:
-        signal.signal(signal.SIGINT, end_at_once)
-        request("interrupted", EXIT_INTERRUPTED, "; Ctrl-C again to stop at once")
-
-    def terminate(_number: int, _frame: FrameType | None) -> None:
-        request("terminated", EXIT_STOPPED, "")
-
-    def request(reason: StopReason, exit_code: int, remark: str) -> None:
-        nonlocal asked
-        is_first, asked = not asked, True
-        stop.request(reason)
-        if stop.phase == "starting":
-            if not is_first:
-                os._exit(exit_code)
-            _end_after(LONGEST_ENDING_S, exit_code)
-            stopped = event("run_stopped", exit_code=exit_code)
-            logger.info("%s before the first page: run the same command again to start it", reason, extra=stopped)
-            raise SystemExit(exit_code)
-        last = "the pages in flight are" if stop.phase == "reading" else "the output is"
-        said = event("stop_requested", reason=reason)
-        logger.info("%s: stopping once %s finished%s", reason, last, remark, extra=said)
-
-    def end_at_once(_number: int, _frame: FrameType | None) -> None:
-        # Nothing is cleaned up, because that could mean waiting minutes for a step on a CPU: a journal may end in a
-        # torn line, and the workers end with this process.
-        write_line(f"batchocr: stopped at once; finished pages are kept: {_how_to_continue(config)}")
-        os._exit(EXIT_INTERRUPTED)
-
-    before = {signal.SIGINT: signal.signal(signal.SIGINT, interrupt)}
-    before[signal.SIGTERM] = signal.signal(signal.SIGTERM, terminate)
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def _end_after(seconds: float, exit_code: int) -> None:
-    """End the process then, if it has not ended before: the library that downloads models waits for whole files."""
-    timer = threading.Timer(seconds, os._exit, (exit_code,))
-    timer.daemon = True
-    timer.start()
-
-
 def _conclude(report: Report, config: Config, out: str) -> int:
     """Say where the results are and what to do next; return the exit code."""
     report_file = config.report or report_path(Path(out))
@@ -285,7 +226,7 @@ def _conclude(report: Report, config: Config, out: str) -> int:
         begun = items.ok + items.degraded + items.failed + items.skipped > items.already_done
         logger.info(
             "stopped before the end; finished pages are kept: %s",
-            _how_to_continue(config, begun=begun),
+            how_to_continue(config, begun=begun),
             extra=event("run_stopped", **ended),
         )
         logger.info("the report is %s", report_file)
@@ -303,10 +244,3 @@ def _conclude(report: Report, config: Config, out: str) -> int:
         )
     logger.info("the table is %s, the report %s", out, report_file, extra=event("run_finished", **ended))
     return code
-
-
-def _how_to_continue(config: Config, *, begun: bool = True) -> str:
-    """begun: whether there is a row in the journal that would be lost by starting over."""
-    flags = {"--overwrite": config.overwrite, "--no-resume": not config.resume}
-    without = " and ".join(flag for flag, given in flags.items() if given and begun)
-    return f"run the same command again{f', without {without},' if without else ''} to continue"

@@ -10,8 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
+from batchocr.cli.console import LogFormat
 from batchocr.config import PASSWORD_VARIABLE, BackendName, Config, DType, VitDType
-from batchocr.console import LogFormat
 
 _DEFAULTS = {field.name: field.default for field in fields(Config)}
 _INPUT, _MODEL, _SIZES, _RUN, _OUTPUT = "What to read", "Model", "Batch sizes", "The run", "Logging"
