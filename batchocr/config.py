@@ -19,7 +19,7 @@ from typing import Annotated, Any, Literal, get_type_hints
 from pydantic import BeforeValidator, TypeAdapter, ValidationError
 
 from batchocr.errors import UsageError
-from batchocr.input.page_spec import parse_page_spec
+from batchocr.page_spec import parse_page_spec
 
 DType = Literal["auto", "float32", "bfloat16"]
 VitDType = Literal["auto", "fp8"]

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from batchocr.data import Document, Failure, Status
-from batchocr.input.page_spec import parse_page_spec
 from batchocr.job.intake import Intake, RowKey
 from batchocr.output.index import IndexedRow
+from batchocr.page_spec import parse_page_spec
 
 
 @dataclass

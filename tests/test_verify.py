@@ -15,10 +15,10 @@ from checkpoints import make_checkpoint
 from running import draw_pdf
 
 from batchocr.data import PageResult
-from batchocr.input.page_spec import parse_page_spec
 from batchocr.model.weights import fingerprint
 from batchocr.output.schema import RunFacts
 from batchocr.output.table import table_for
+from batchocr.page_spec import parse_page_spec
 
 FACTS = RunFacts("0.1.0", "acme/reader", "f" * 64, "a" * 64, {"dpi": "200"})
 

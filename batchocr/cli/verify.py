@@ -14,11 +14,11 @@ from typing import Literal
 from batchocr.config import Config
 from batchocr.data import Document, ErrorKind, PageResult, Status
 from batchocr.errors import OutputError, OutputMismatchError, PageError
-from batchocr.input.page_spec import parse_page_spec
 from batchocr.input.render import fingerprint
 from batchocr.output.files import files_of, report_path, without_files
 from batchocr.output.schema import RunFacts, storable_text
 from batchocr.output.table import table_for
+from batchocr.page_spec import parse_page_spec
 from batchocr.pool.pool import WorkerPool
 from batchocr.wire.messages import Opened, Setup
 

@@ -10,8 +10,8 @@ from itertools import islice, takewhile
 from typing import Protocol
 
 from batchocr.data import Document, Failure
-from batchocr.input.page_spec import PageSpec
 from batchocr.output.index import IndexedRow
+from batchocr.page_spec import PageSpec
 
 _MAX_WAITING = 100
 """Rows that others may overtake: as many as most documents have, and few enough to scan again and again."""

@@ -11,12 +11,12 @@ from typing import Self
 from batchocr import backend
 from batchocr.data import Document, PageResult
 from batchocr.engine.thread import EngineThread
-from batchocr.input.page_spec import parse_page_spec
 from batchocr.job.intake import FinishedRows, Intake, RowKey
 from batchocr.job.pipeline import Pipeline
 from batchocr.job.session import Session
 from batchocr.job.stop import StopSwitch
 from batchocr.machine import allow_open_files, peak_resident_bytes, return_freed_memory
+from batchocr.page_spec import parse_page_spec
 from batchocr.pool.pool import WorkerPool
 from batchocr.stats.meter import Ledger, Meter, StageCounter
 from batchocr.stats.report import Circumstances, ExitReason, Report, make_report
