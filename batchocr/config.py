@@ -1,7 +1,7 @@
 """Every option of a run, with its default, in one frozen dataclass; and the recipes that set them.
 
-`Config` holds what the user said; None leaves a size to be chosen for the machine (`session.py`, `engine/limits.py`).
-It is checked when it is made, and nothing changes it after that.
+`Config` holds what the user said; None leaves a size to be chosen for the machine (`job/session.py`,
+`engine/limits.py`). It is checked when it is made, and nothing changes it after that.
 """
 
 from __future__ import annotations

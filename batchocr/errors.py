@@ -1,4 +1,4 @@
-"""Every error batchocr raises on purpose.
+"""Every error batchocr raises on purpose, and the exit codes of the command.
 
 BatchOcrError              exit code
 ├── UsageError             2   options or arguments that cannot work
@@ -16,31 +16,46 @@ A message says what, where, and what to do.
 
 from __future__ import annotations
 
+from enum import IntEnum
 from typing import ClassVar
 
 from batchocr.data import ErrorKind
 
 
+class ExitCode(IntEnum):
+    """The exit codes of the command: part of its interface."""
+
+    DONE = 0
+    BUG = 1
+    USAGE = 2
+    TOO_MANY_FAILURES = 3
+    NO_INPUT = 4
+    MODEL = 5
+    OUTPUT = 6
+    STOPPED = 75
+    INTERRUPTED = 130
+
+
 class BatchOcrError(Exception):
     """The base class of them all. exit_code: what the command ends with."""
 
-    exit_code: ClassVar[int] = 1
+    exit_code: ClassVar[ExitCode] = ExitCode.BUG
 
 
 class UsageError(BatchOcrError):
-    exit_code = 2
+    exit_code = ExitCode.USAGE
 
 
 class NoInputError(BatchOcrError):
-    exit_code = 4
+    exit_code = ExitCode.NO_INPUT
 
 
 class ModelError(BatchOcrError):
-    exit_code = 5
+    exit_code = ExitCode.MODEL
 
 
 class OutputError(BatchOcrError):
-    exit_code = 6
+    exit_code = ExitCode.OUTPUT
 
 
 class OutputMismatchError(OutputError):

@@ -30,6 +30,7 @@ from batchocr.job.stop import StopSwitch
 from batchocr.model.checkpoint import Model
 from batchocr.stats.meter import Meter
 from batchocr.stats.report import Report
+from batchocr.stats.report_table import format_table
 from benchmarks.loading import load, note_kernels
 from benchmarks.options import add_engine_options, engine_options, peak_tflops
 from benchmarks.record import ROOT, Record, benchmark_parser
@@ -126,7 +127,7 @@ def measure(given: argparse.Namespace, folder: Path, inputs: list[str], record: 
     record.figure("pages_per_second", report.pages_per_second)
     record.figure("engine_pages_per_second", alone.pages_per_second)
     record.figure("share_of_engine", report.pages_per_second / alone.pages_per_second)
-    print(report.to_table())
+    print(format_table(report))
 
 
 def main(arguments: list[str] | None = None) -> None:

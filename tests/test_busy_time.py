@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batchocr.stats.busy_time import BusyTime
+from batchocr.stats.meter import BusyTime
 
 SPANS = st.lists(st.tuples(st.integers(0, 100), st.integers(0, 30)), max_size=60)
 

@@ -18,7 +18,7 @@ import signal, sys, time, types
 from batchocr import errors
 from batchocr.stats.meter import Ledger, Meter, StageCounter
 from batchocr.job.progress import RunProgress
-from batchocr.stats.report import Circumstances, make_report
+from batchocr.stats.summary import Circumstances, make_report
 
 def report(reason="finished", found=10, failed=0, allowed=0.0):
     ledger = Ledger(documents=1, found=found)

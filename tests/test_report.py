@@ -14,7 +14,9 @@ from batchocr.errors import OutputError
 from batchocr.machine import peak_resident_bytes
 from batchocr.output.atomic import require_writable
 from batchocr.stats.meter import STAGES, Ledger, Meter, Stage, StageCounter
-from batchocr.stats.report import Circumstances, ExitReason, Report, make_report, write_report
+from batchocr.stats.report import ExitReason, Report, write_report
+from batchocr.stats.report_table import format_table
+from batchocr.stats.summary import Circumstances, make_report
 
 OK = PageResult("a.pdf", 0, "ok", image_tokens=4000, output_tokens=1000)
 DEGRADED = PageResult("a.pdf", 1, "degraded", image_tokens=2000, output_tokens=3000)
@@ -77,7 +79,7 @@ def test_an_item_that_is_lost_shows_in_the_ledger() -> None:
     counted.found += 1
     report = report_of(counted, Meter(), CIRCUMSTANCES)
     assert not report.ledger_adds_up
-    assert "≠" in report.to_table()
+    assert "≠" in format_table(report)
 
 
 @pytest.mark.parametrize(
@@ -159,7 +161,7 @@ def test_a_run_that_did_nothing_has_a_report() -> None:
     report = report_of(Ledger(), Meter(), nothing)
     assert report.pages_per_second == 0
     assert report.ledger_adds_up
-    assert "no page was read" in report.to_table()
+    assert "no page was read" in format_table(report)
 
 
 def test_json_has_its_keys_and_the_rate_at_the_top(tmp_path: Path) -> None:
@@ -184,7 +186,7 @@ def test_json_has_its_keys_and_the_rate_at_the_top(tmp_path: Path) -> None:
 def test_the_table_fits_a_terminal_and_says_what_matters() -> None:
     settings = {f"option_{number}": "a value of some length" for number in range(12)}
     report = replace(busy({"vit": 8.0, "render": 12.0}, starved_s=0.5), settings=settings)
-    lines = report.to_table().splitlines()
+    lines = format_table(report).splitlines()
     assert max(map(len, lines)) <= 100
     assert lines[0] == "2 pages read at 0.20 pages/s (start-up 5.0 s, work 10.0 s)"
     assert any(line.split()[:3] == ["vit", "8.0", "s"] and "80%" in line and "70%" in line for line in lines)
@@ -199,11 +201,11 @@ def test_the_table_names_the_option_that_saves_memory_where_there_was_too_little
     engine.sequences_put_back += 3
     report = report_of(ledger(), engine, CIRCUMSTANCES)
     assert json.loads(report.to_json())["device"]["batches_halved"] == {"vit": 2, "prefill": 1}
-    table = " ".join(report.to_table().split())
+    table = " ".join(format_table(report).split())
     assert "out of memory in 2 vit batches: lower --vit-max-patches" in table
     assert "out of memory in 1 prefill batch: lower --prefill-max-tokens" in table
     assert "prefilled again for lack of KV cache: 3; lower --llm-batch-size" in table
-    assert "memory in" not in report_of(ledger(), Meter(), CIRCUMSTANCES).to_table()
+    assert "memory in" not in format_table(report_of(ledger(), Meter(), CIRCUMSTANCES))
 
 
 def test_the_table_of_a_run_that_was_stopped_says_so_and_what_is_left() -> None:
@@ -212,7 +214,7 @@ def test_the_table_of_a_run_that_was_stopped_says_so_and_what_is_left() -> None:
     counted.documents_not_opened = 2
     report = report_of(counted, Meter(), replace(CIRCUMSTANCES, exit_reason="stopped"))
     assert not report.complete
-    table = report.to_table()
+    table = format_table(report)
     assert "stopped before the end, run again to continue" in table.splitlines()[0]
     assert "+ 3 not reached" in table
     assert "2 of them not opened yet" in " ".join(table.split())

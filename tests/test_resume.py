@@ -42,6 +42,7 @@ from batchocr.output import parquet
 from batchocr.output.files import facts_path, report_path, temporary_path
 from batchocr.output.journal import Entry, Journal
 from batchocr.output.schema import RunFacts
+from batchocr.stats.report_table import format_table
 
 NUM_PAGES = 12
 OPTIONS = {"dpi": 72, "workers": 1, "pages_in_flight": 2}
@@ -311,7 +312,7 @@ def test_the_table_is_built_when_the_work_is_over(job: Job, tmp_path: Path, monk
     assert num_workers == [0]
     assert report.table_seconds > 1
     assert report.stages["write"].busy_seconds < 1
-    assert "table 1." in report.to_table().splitlines()[0]
+    assert "table 1." in format_table(report).splitlines()[0]
 
 
 def break_down(*_: object, **__: object) -> None:

@@ -24,7 +24,7 @@ from batchocr.config import make_config
 from batchocr.data import Completion, Page, Reading, Request
 from batchocr.errors import BatchOcrError
 from batchocr.input.render import fingerprint
-from batchocr.job.output_job import session
+from batchocr.job import session
 from batchocr.pool.pool import WorkerPool
 from batchocr.pool.worker import Arrived, Asked, Loss
 from batchocr.wire.messages import Began, Completions, Ended, Failed, Finished, OpenDocument, Opened, ReadPage, Setup

@@ -17,18 +17,13 @@ from batchocr.cli import options
 from batchocr.cli.console import LogFormat, configure_logging, printable, quieten_libraries, write_line
 from batchocr.cli.signals import how_to_continue, leave, stop_on_signals
 from batchocr.config import FLAG_NAMES, Config, from_flags, make_config
-from batchocr.errors import BatchOcrError
-from batchocr.exit_codes import (
-    EXIT_BUG,
-    EXIT_TOO_MANY_FAILURES,
-    EXIT_USAGE,
-    too_many_failed,
-)
+from batchocr.errors import BatchOcrError, ExitCode
 from batchocr.input.sources import find_documents
-from batchocr.job.events import event
-from batchocr.job.progress import Progress, ProgressBar, ProgressLog
+from batchocr.job.progress import Progress, ProgressBar, ProgressLog, event
 from batchocr.job.stop import StopSwitch
 from batchocr.output.files import report_path
+from batchocr.stats.report import too_many_failed
+from batchocr.stats.report_table import format_table
 
 if TYPE_CHECKING:
     from batchocr.cli.verify import Problem
@@ -60,9 +55,9 @@ def _run_app() -> int:
     except Exception as error:
         verbose = logger.isEnabledFor(logging.DEBUG)
         hint = "" if verbose else "; --verbose shows where"
-        failed = event("run_failed", error=type(error).__name__, exit_code=EXIT_BUG)
+        failed = event("run_failed", error=type(error).__name__, exit_code=ExitCode.BUG)
         logger.error("a bug in batchocr: %s: %s%s", type(error).__name__, error, hint, exc_info=verbose, extra=failed)
-        return EXIT_BUG
+        return ExitCode.BUG
     return 0
 
 
@@ -132,7 +127,7 @@ def run(
 
         finished = run_with(config, inputs, out=Path(out), stop=stop, progress=_progress(quiet, log_format))
     if log_format == "text" and not quiet:
-        write_line(f"\n{finished.to_table()}\n")
+        write_line(f"\n{format_table(finished)}\n")
     raise typer.Exit(_conclude(finished, config, out))
 
 
@@ -156,7 +151,7 @@ def doctor(
     typer.echo(diagnosis.to_text())
     if not diagnosis.can_run:
         logger.error("a run would fail here: see the lines marked NO")
-        raise typer.Exit(EXIT_USAGE)
+        raise typer.Exit(ExitCode.USAGE)
 
 
 @app.command()
@@ -195,7 +190,7 @@ def verify(
     typer.echo(summary(counts, verifier.num_items))
     failed = counts.pop("failed", 0)
     if counts or too_many_failed(failed, verifier.num_items, config.max_page_error_rate):
-        raise typer.Exit(EXIT_TOO_MANY_FAILURES)
+        raise typer.Exit(ExitCode.TOO_MANY_FAILURES)
 
 
 def _given_flags(context: typer.Context) -> dict[str, object]:
@@ -232,9 +227,9 @@ def _conclude(report: Report, config: Config, out: str) -> int:
         logger.info("the report is %s", report_file)
         return code
     items = report.items
-    if code == EXIT_BUG:
+    if code == ExitCode.BUG:
         logger.error("a bug in batchocr: not all of %d items are accounted for: %s", items.found, items)
-    if code == EXIT_TOO_MANY_FAILURES:
+    if code == ExitCode.TOO_MANY_FAILURES:
         logger.warning(
             "%d of %d items failed, more than --max-page-error-rate %g allows; "
             "the columns error_kind and error_message say why",

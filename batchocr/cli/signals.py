@@ -14,8 +14,8 @@ from typing import NoReturn
 
 from batchocr.cli.console import write_line
 from batchocr.config import Config
-from batchocr.exit_codes import EXIT_INTERRUPTED, EXIT_STOPPED
-from batchocr.job.events import event
+from batchocr.errors import ExitCode
+from batchocr.job.progress import event
 from batchocr.job.stop import StopReason, StopSwitch
 
 logger = logging.getLogger(__name__)
@@ -32,10 +32,10 @@ def stop_on_signals(stop: StopSwitch, config: Config) -> Iterator[None]:
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
         signal.signal(signal.SIGINT, end_at_once)
-        request("interrupted", EXIT_INTERRUPTED, "; Ctrl-C again to stop at once")
+        request("interrupted", ExitCode.INTERRUPTED, "; Ctrl-C again to stop at once")
 
     def terminate(_number: int, _frame: FrameType | None) -> None:
-        request("terminated", EXIT_STOPPED, "")
+        request("terminated", ExitCode.STOPPED, "")
 
     def request(reason: StopReason, exit_code: int, remark: str) -> None:
         nonlocal asked
@@ -56,7 +56,7 @@ def stop_on_signals(stop: StopSwitch, config: Config) -> Iterator[None]:
         # Nothing is cleaned up, because that could mean waiting minutes for a step on a CPU: a journal may end in a
         # torn line, and the workers end with this process.
         write_line(f"batchocr: stopped at once; finished pages are kept: {how_to_continue(config)}")
-        os._exit(EXIT_INTERRUPTED)
+        os._exit(ExitCode.INTERRUPTED)
 
     before = {signal.SIGINT: signal.signal(signal.SIGINT, interrupt)}
     before[signal.SIGTERM] = signal.signal(signal.SIGTERM, terminate)

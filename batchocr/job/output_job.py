@@ -13,9 +13,8 @@ from pathlib import Path
 from batchocr.config import Config
 from batchocr.data import Document, PageResult
 from batchocr.errors import BatchOcrError, NoInputError, OutputError, OutputMismatchError, UsageError
-from batchocr.job.events import event
 from batchocr.job.intake import Intake
-from batchocr.job.progress import Progress, RunProgress, log_failure
+from batchocr.job.progress import Progress, RunProgress, event, log_failure
 from batchocr.job.reading_pass import Pass
 from batchocr.job.session import Session
 from batchocr.job.stop import StopSwitch

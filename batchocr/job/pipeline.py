@@ -16,8 +16,8 @@ from batchocr.data import Completion, Failure, PageResult
 from batchocr.engine.thread import EngineThread
 from batchocr.errors import BatchOcrError
 from batchocr.job.attempts import Attempts
-from batchocr.job.events import event
 from batchocr.job.intake import Intake, RowKey
+from batchocr.job.progress import event
 from batchocr.job.stop import StopSwitch
 from batchocr.pool.pool import WorkerPool
 from batchocr.pool.worker import Arrived, Asked, Loss, Worker

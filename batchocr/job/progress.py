@@ -1,4 +1,5 @@
-"""How far the run is: a bar on a terminal, a log line every ten seconds elsewhere; and a line for each failure."""
+"""What a run says while it works: a bar on a terminal, a log line every ten seconds elsewhere, a line for each failure;
+and the moments that have a name in the log, so that a program can wait for them: `event` in each JSON line."""
 
 from __future__ import annotations
 
@@ -10,12 +11,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import timedelta
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from tqdm import tqdm
 
 from batchocr.data import PageResult
-from batchocr.job.events import event
 
 logger = logging.getLogger(__name__)
 
@@ -23,6 +23,24 @@ _BAR_INTERVAL_S = 0.2
 _LINE_INTERVAL_S = 10.0
 _BAR = "{percentage:3.0f}% |{bar}| {n_fmt} of {total_fmt} pages [{elapsed} < {remaining}, {rate_fmt}{postfix}]"
 _BAR_WITHOUT_END = "{n_fmt} of {total_fmt} or more pages [{elapsed}, {rate_fmt}{postfix}]"
+
+
+EventName = Literal[
+    "run_started",
+    "progress",
+    "page_failed",
+    "worker_lost",
+    "stop_requested",
+    "run_stopped",
+    "run_finished",
+    "run_failed",
+]
+"""Part of the interface, like the exit codes. The event of any other line is `message`."""
+
+
+def event(name: EventName, **fields: object) -> dict[str, object]:
+    """The `extra` of a log call that gives it this name. fields: what else its line of JSON holds."""
+    return {"event": name, "fields": fields}
 
 
 def log_failure(result: PageResult) -> None:

@@ -19,7 +19,8 @@ from batchocr.machine import allow_open_files, peak_resident_bytes, return_freed
 from batchocr.page_spec import parse_page_spec
 from batchocr.pool.pool import WorkerPool
 from batchocr.stats.meter import Ledger, Meter, StageCounter
-from batchocr.stats.report import Circumstances, ExitReason, Report, make_report
+from batchocr.stats.report import ExitReason, Report
+from batchocr.stats.summary import Circumstances, make_report
 from batchocr.wire.messages import Setup
 
 _TRIM_INTERVAL_S = 10.0

@@ -31,7 +31,7 @@ def to_markdown(blocks: Sequence[Block]) -> str:
     Formulas are in dollar signs, tables in HTML, figures are `![image](#block-3)` with the block's index in `blocks`.
     Page headers, footers, page numbers and marginal text are left out, as is every other block without content. A text
     that continues another is joined to the last text before it, as in MinerU's json2md. Whatever the blocks hold,
-    nothing in the result is active in a browser: see `output/sanitize.py`.
+    nothing in the result is active in a browser: see `protocol/sanitize.py`.
     """
     contents = _joined_contents(blocks)
     parts = [

@@ -3,7 +3,7 @@ r"""A model's text made inert: nothing in it is active when a browser shows the 
 What a model writes may have been put on the page by a stranger for it to read. The Markdown therefore contains no HTML
 but tables; no links but those within the page; no LaTeX commands that load, link or style; no control characters but
 the line break and the tab. Markup that is refused is spelt out, not dropped: `<script>` is shown as these letters. Code
-needs none of this: `output/markdown.py` fences it, and nothing is active within a fence.
+needs none of this: `protocol/markdown.py` fences it, and nothing is active within a fence.
 """
 
 from __future__ import annotations

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from batchocr.stats.meter import DEVICE_STAGES, WORKER_STAGES, Stage
-
-if TYPE_CHECKING:
-    from batchocr.stats.report import Report
+from batchocr.stats.report import Report
 
 _SIZE_OPTIONS: dict[Stage, str] = {
     "vit": "--vit-batch-size or --vit-max-patches",

@@ -6,12 +6,12 @@ needs no lock.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from batchocr.data import ErrorKind, PageResult, Status
-from batchocr.stats.busy_time import BusyTime
 
 Stage = Literal["open", "render", "preprocess", "vit", "prefill", "decode", "post-process", "write"]
 
@@ -19,6 +19,8 @@ STAGES: tuple[Stage, ...] = get_args(Stage)
 WORKER_STAGES: tuple[Stage, ...] = ("open", "render", "post-process")
 HOST_STAGES: tuple[Stage, ...] = (*WORKER_STAGES, "write")
 DEVICE_STAGES: tuple[Stage, ...] = ("preprocess", "vit", "prefill", "decode")
+
+_WINDOW = 4096
 
 
 @dataclass(slots=True)
@@ -44,6 +46,34 @@ class StageCounter:
         count.items += items
         count.batches += batches
         count.limit_sum += limit
+
+
+class BusyTime:
+    """How long a device was busy, when its work overlaps and is reported out of order: the union of spans.
+
+    A span may be reported late, as long as fewer than 4,096 separate spans follow it.
+    """
+
+    def __init__(self) -> None:
+        self._settled_s = 0.0
+        self._begins: list[float] = []
+        self._ends: list[float] = []
+
+    def add(self, begin_s: float, end_s: float) -> None:
+        """Count a span of time, in seconds since any fixed moment."""
+        # All spans that touch this one are merged into it.
+        first = bisect_left(self._ends, begin_s)
+        last = bisect_right(self._begins, end_s)
+        if first < last:
+            begin_s = min(begin_s, self._begins[first])
+            end_s = max(end_s, self._ends[last - 1])
+        self._begins[first:last], self._ends[first:last] = [begin_s], [end_s]
+        if len(self._begins) > _WINDOW:
+            self._settled_s += self._ends.pop(0) - self._begins.pop(0)
+
+    @property
+    def total_s(self) -> float:
+        return self._settled_s + sum(self._ends) - sum(self._begins)
 
 
 class Meter(StageCounter):

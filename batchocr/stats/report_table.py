@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from batchocr.stats.bottleneck import LIMITS_BY_MEMORY
-
-if TYPE_CHECKING:
-    from batchocr.stats.report import Report, StageReport
+from batchocr.stats.report import Report, StageReport
 
 _WIDTH = 100
 _LABEL_WIDTH = 12

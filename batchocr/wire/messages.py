@@ -1,4 +1,4 @@
-"""The messages between the run (`pipeline.py`) and a worker process (`worker/__main__.py`).
+"""The messages between the run (`job/pipeline.py`) and a worker process (`worker/__main__.py`).
 
 A task is one document to open or one page to read; the run chooses its number. The run sends Setup once, then
 OpenDocument, ReadPage and Completions; the rest come back. Every task ends with exactly one Opened, Finished or Failed.

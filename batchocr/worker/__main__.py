@@ -1,6 +1,6 @@
 """`python -m batchocr.worker FD`: a process that opens, renders and post-processes pages. Loads no torch.
 
-FD: its end of the channel. Standard input closes when the run ends. Started by `pool.py`.
+FD: its end of the channel. Standard input closes when the run ends. Started by `pool/child.py`.
 """
 
 from __future__ import annotations
