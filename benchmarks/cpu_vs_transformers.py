@@ -30,7 +30,7 @@ from typing import Literal, TypeAlias
 
 ROOT = Path(__file__).resolve().parent.parent
 SAMPLE_MODEL = ROOT / "sample_data" / "model"
-QUICK_MODEL = ROOT / "tests" / "quick_model" / "checkpoint"
+QUICK_MODEL = ROOT / "tests" / "support" / "quick_model" / "checkpoint"
 READABLE = ("article.pdf", "two-columns.pdf", "scanned-letter.png", "fax.tiff")
 BATCH_SIZES = (1, 4, 16)
 MAX_NEW_TOKENS = 512

@@ -47,7 +47,7 @@ def make_input(folder: Path, pages: int) -> tuple[Path, Path]:
     for index in range(pages // 2):
         shutil.copy(ROOT / "sample_data" / "documents" / "article.pdf", documents / f"{index}.pdf")
     model = folder / "model"
-    shutil.copytree(ROOT / "tests" / "quick_model" / "checkpoint", model)
+    shutil.copytree(ROOT / "tests" / "support" / "quick_model" / "checkpoint", model)
     limits = json.loads((model / "preprocessor_config.json").read_text())
     (model / "preprocessor_config.json").write_text(json.dumps(limits | {"max_pixels": MAX_PIXELS}))
     return documents, model

@@ -19,7 +19,7 @@ from batchocr.machine import usable_cores, usable_memory_bytes
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
-QUICK_MODEL = ROOT / "tests" / "quick_model" / "checkpoint"
+QUICK_MODEL = ROOT / "tests" / "support" / "quick_model" / "checkpoint"
 
 Value: TypeAlias = str | int | float | bool | None
 Row: TypeAlias = Mapping[str, Value]

@@ -3,7 +3,7 @@
     python -m benchmarks.true_shape FOLDER
 
 Its end token is outside its vocabulary, so an answer has `max_new_tokens` tokens in any engine, and all engines do the
-same work. It takes 2.3 GB in bfloat16. Tokenizer and chat template are those of `tests/quick_model`.
+same work. It takes 2.3 GB in bfloat16. Tokenizer and chat template are those of `tests/support/quick_model`.
 """
 
 from __future__ import annotations

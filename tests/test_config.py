@@ -11,12 +11,12 @@ from typing import Literal, get_args, get_origin, get_type_hints
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mineru_shape import MINERU
 
 from batchocr.config import Config, from_flags, load_recipe, make_config
 from batchocr.engine.limits import engine_limits
 from batchocr.errors import UsageError
 from batchocr.options import Options
+from tests.support.mineru_shape import MINERU
 
 
 def recipe(folder: Path, text: str) -> str:

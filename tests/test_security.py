@@ -14,13 +14,13 @@ from pathlib import Path
 import psutil
 import pymupdf
 import pytest
-from running import command, draw_pdf, environment, eventually, make_quick_model, workers_of
 
 import batchocr
 from batchocr.cli.console import JsonFormatter, TextFormatter
 from batchocr.config import make_config
 from batchocr.errors import ModelError, UsageError
 from batchocr.input.render import open_document
+from tests.support.running import command, draw_pdf, environment, eventually, make_quick_model, workers_of
 
 PASSWORD = "correct-horse-7141"
 HOSTILE_NAME = "\x1b]0;owned\x07\x9b2J\u202egpj.pdf"

@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
-from running import draw_pdf, make_quick_model, read_rows, run_command
 
 from batchocr import PageResult
 from batchocr.errors import DamagedError
 from batchocr.input.render import open_document
+from tests.support.running import draw_pdf, make_quick_model, read_rows, run_command
 
 PAGE_TIMEOUT_S = 2
 WORKER_MEMORY = 1 << 30

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import psutil
 import pytest
-from jobs import Job, make_job, started, wait_for_rows
-from running import journal, num_rows, read_rows, run_command, texts
-from small_disk import BLOCK_BYTES, SmallDisk, small_disk
+
+from tests.support.jobs import Job, make_job, started, wait_for_rows
+from tests.support.running import journal, num_rows, read_rows, run_command, texts
+from tests.support.small_disk import BLOCK_BYTES, SmallDisk, small_disk
 
 NUM_PAGES = 10
 

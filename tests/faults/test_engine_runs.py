@@ -13,7 +13,6 @@ from typing import TypeAlias
 
 import pytest
 import torch
-from running import draw_pdf, environment, make_quick_model, read_rows, texts
 
 import batchocr
 from batchocr.api import run_with
@@ -22,6 +21,7 @@ from batchocr.data import Completion, PageResult
 from batchocr.engine.engine import Engine
 from batchocr.job.stop import StopSwitch
 from batchocr.stats.meter import Meter
+from tests.support.running import draw_pdf, environment, make_quick_model, read_rows, texts
 
 Answered: TypeAlias = list[tuple[int, Completion]]
 Tamper: TypeAlias = Callable[[int, Answered], Answered]

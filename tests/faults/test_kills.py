@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from jobs import (
+
+from tests.support.jobs import (
     FULL,
     PAGES_IN_FLIGHT,
     Job,
@@ -22,7 +23,7 @@ from jobs import (
     started,
     wait_for_rows,
 )
-from running import eventually, journal, num_rows, read_rows, run_command, texts
+from tests.support.running import eventually, journal, num_rows, read_rows, run_command, texts
 
 NUM_PAGES = 60 if FULL else 16
 EXIT_CODES = {signal.SIGKILL: -9, signal.SIGTERM: 75, signal.SIGINT: 130}

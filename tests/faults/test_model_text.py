@@ -8,10 +8,10 @@ import time
 from collections.abc import Callable
 
 import pytest
-from page_reading import Reader, completion, line
 
 from batchocr.data import FinishReason
 from batchocr.protocol.mineru import VERSION
+from tests.support.page_reading import Reader, completion, line
 
 FULL = os.environ.get("BATCHOCR_FULL") == "1"
 NUM_PAGES = 2_000 if FULL else 120

@@ -17,10 +17,7 @@ from pathlib import Path
 import psutil
 import pymupdf
 import pytest
-import worker_entry
 from PIL import Image
-from running import draw_pdf
-from worker_entry import POINTS, Fault, write_script
 
 from batchocr.data import Completion, Document, PageResult, Request
 from batchocr.job.intake import Intake
@@ -31,6 +28,9 @@ from batchocr.pool.child import WORKER_COMMAND
 from batchocr.pool.pool import WorkerPool
 from batchocr.stats.meter import StageCounter
 from batchocr.wire.messages import Setup
+from tests.support import worker_entry
+from tests.support.running import draw_pdf
+from tests.support.worker_entry import POINTS, Fault, write_script
 
 FULL = os.environ.get("BATCHOCR_FULL") == "1"
 TIMEOUT_S = 2.0

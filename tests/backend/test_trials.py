@@ -1,0 +1,231 @@
+"""How an operation is chosen from its candidates, and what is left of the CUDA backend without a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pytest
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from batchocr.backend import cuda_trials
+from batchocr.backend.attention_kernels import ATTENTION
+from batchocr.backend.base import PagedContext, Segments
+from batchocr.backend.cuda_trials import CudaTrials, try_all
+from batchocr.backend.kernels import activation, norm, paged_attention, rotary, sampling, vocabulary_piece
+from batchocr.backend.reference import ReferenceOps
+from batchocr.backend.trial import Candidate, Choice, Trial, choose, relative_error
+from batchocr.errors import EngineError, UsageError
+from tests.support.kernel_compilation import kernel_device
+
+CPU = torch.device("cpu")
+Function = Callable[[Tensor], Tensor]
+OPERATIONS = {
+    "attention",
+    "paged_attention",
+    "rotary",
+    "rotary_store",
+    "rms_norm",
+    "layer_norm",
+    "quick_gelu",
+    "gelu",
+    "silu_mul",
+    "sample",
+    "patches",
+}
+
+
+def reference(x: Tensor) -> Tensor:
+    return 2 * x
+
+
+def right(x: Tensor) -> Tensor:
+    return x + x
+
+
+def nearly_right(x: Tensor) -> Tensor:
+    return 2.0001 * x
+
+
+def wrong(x: Tensor) -> Tensor:
+    return 2.1 * x
+
+
+def not_a_number(x: Tensor) -> Tensor:
+    return torch.where(x == x.max(), torch.nan, 2 * x)
+
+
+def too_short(x: Tensor) -> Tensor:
+    return 2 * x[:-1]
+
+
+def broken(x: Tensor) -> Tensor:
+    raise RuntimeError("no kernel image is available\nfor this device")
+
+
+def missing() -> Function:
+    raise ImportError("No module named 'fast_math'")
+
+
+def candidate(name: str, operation: Function) -> Candidate[Function]:
+    return Candidate(name, lambda: operation)
+
+
+class Timer:
+    """Runs the call and returns the next of these times, each of which serves for all runs of one candidate."""
+
+    def __init__(self, *seconds: float) -> None:
+        self._seconds = [second for second in seconds for _ in range(5)]
+
+    def __call__(self, call: Callable[[], object]) -> float:
+        call()
+        return self._seconds.pop(0)
+
+
+def choose_double(candidates: Sequence[Candidate[Function]], timer: cuda_trials.Timer) -> tuple[Function, Choice]:
+    x = torch.arange(1.0, 9.0)
+    return choose(Trial("double", candidates, reference, lambda double: (double(x),), 1e-3), timer)
+
+
+def test_the_fastest_of_those_that_are_right_is_taken_and_the_others_fall_out_for_a_reason() -> None:
+    candidates = [
+        Candidate("missing", missing),
+        candidate("slow", right),
+        candidate("wrong", wrong),
+        candidate("fast", nearly_right),
+        candidate("nan", not_a_number),
+        candidate("broken", broken),
+        candidate("short", too_short),
+        candidate("slowest", right),
+    ]
+    taken, choice = choose_double(candidates, Timer(3e-3, 1e-3, 5e-3))
+
+    assert taken is nearly_right
+    assert (choice.operation, choice.taken, choice.seconds) == ("double", "fast", 1e-3)
+    assert choice.error == pytest.approx(5e-5, rel=0.01)
+    reasons = choice.rejected
+    assert reasons.keys() == {"missing", "slow", "wrong", "nan", "broken", "short", "slowest"}
+    assert reasons["missing"] == "ImportError: No module named 'fast_math'"
+    assert (reasons["slow"], reasons["slowest"]) == ("3000 µs", "5000 µs")
+    assert "differs from the reference by 5.0e-02, more than 1e-03" in reasons["wrong"]
+    assert "differs from the reference by nan" in reasons["nan"]
+    assert reasons["broken"] == "RuntimeError: no kernel image is available"
+    assert reasons["short"].startswith("ArithmeticError: gives [(")
+    assert all(f"not {name}: {reason}" in str(choice) for name, reason in reasons.items())
+
+
+@pytest.mark.parametrize("candidates", [[], [Candidate("missing", missing), candidate("wrong", wrong)]])
+def test_the_reference_is_taken_where_none_is_right(candidates: list[Candidate[Function]]) -> None:
+    taken, choice = choose_double(candidates, Timer())
+    assert taken is reference
+    assert (choice.taken, choice.error, choice.seconds) == ("reference", 0.0, 0.0)
+    assert choice.rejected.keys() == {candidate.name for candidate in candidates}
+
+
+def test_a_candidate_counts_by_its_quickest_run() -> None:
+    seconds = iter([9.0, 1.0, 1.0, 1.0, 1.0, 2.0, 2.0, 2.0, 2.0, 2.0])
+    taken, choice = choose_double(
+        [candidate("uneven", right), candidate("even", nearly_right)], lambda _: next(seconds)
+    )
+    assert taken is right
+    assert choice.rejected == {"even": "2000000 µs"}
+
+
+def test_the_worst_of_all_outputs_counts() -> None:
+    good, bad = torch.tensor([1.0, -4.0]), torch.tensor([1.0, -5.0])
+    assert relative_error((good, bad, good), (good, good, good)) == 0.25
+    assert relative_error((torch.tensor([3]),), (torch.tensor([4]),)) == 0.25
+    assert relative_error((torch.zeros(2),), (torch.zeros(2),)) == 0
+
+
+@pytest.fixture
+def small_cases(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few rows: how long a candidate takes does not matter here."""
+    monkeypatch.setattr(cuda_trials, "_ROWS", 16)
+    monkeypatch.setattr(cuda_trials, "_VOCABULARY", 3000)
+
+
+@pytest.mark.parametrize(
+    ("failure", "error", "said"),
+    [
+        (
+            RuntimeError("CUDA error: an illegal memory access\nCompile with"),
+            EngineError,
+            "--backend reference. The last",
+        ),
+        (torch.OutOfMemoryError("CUDA out of memory."), UsageError, "see what else uses it"),
+    ],
+)
+def test_a_gpu_on_which_plain_pytorch_fails_ends_the_trials_with_a_sentence(
+    monkeypatch: pytest.MonkeyPatch, failure: RuntimeError, error: type[Exception], said: str
+) -> None:
+    def fail(trials: CudaTrials) -> object:
+        raise failure
+
+    monkeypatch.setattr(CudaTrials, "rms_norm", fail)
+    with pytest.raises(error, match=said) as caught:
+        try_all(CPU, torch.float32, Timer())
+    assert len(str(caught.value).splitlines()) == 1
+
+
+@pytest.mark.usefixtures("small_cases")
+def test_without_a_gpu_every_operation_ends_as_the_reference() -> None:
+    ops = try_all(CPU, torch.float32, Timer())
+    assert {choice.operation for choice in ops.choices} == OPERATIONS
+    for choice in ops.choices:
+        assert choice.taken == "reference"
+        assert choice.rejected and all(choice.rejected.values())
+    assert not ops.capturable
+    with pytest.raises(UsageError, match=r"compute capability 8\.9"):
+        ops.with_fp8()
+
+
+@pytest.mark.usefixtures("small_cases")
+def test_our_kernels_are_right_on_the_cases_they_are_tried_on() -> None:
+    with kernel_device(activation, norm, paged_attention, rotary, sampling, vocabulary_piece) as device:
+        trials = CudaTrials(device, torch.float32, lambda call: 1.0)
+        trials.paged_attention()
+        trials.rotary()
+        trials.rotary_store()
+        trials.rms_norm()
+        trials.layer_norm()
+        trials.bias_activation("quick_gelu")
+        trials.bias_activation("gelu")
+        trials.silu_mul()
+        trials.sample()
+    # Attention comes only from libraries, and resizing a page takes the interpreter minutes.
+    assert {choice.operation for choice in trials.choices} == OPERATIONS - {"attention", "patches"}
+    assert {choice.taken for choice in trials.choices} == {"triton"}
+
+
+@pytest.mark.parametrize(
+    ("heads", "kv_heads", "head_dim", "causal"), [(16, 16, 80, False), (14, 2, 64, True)], ids=["ViT", "prefill"]
+)
+def test_the_attention_of_torch_takes_our_call(heads: int, kv_heads: int, head_dim: int, causal: bool) -> None:
+    [candidate] = [candidate for candidate in ATTENTION if candidate.name == "torch varlen_attn"]
+    attend = candidate.load()
+    with FakeTensorMode(), torch.device("cuda"):
+        packed = torch.empty(15, heads + 2 * kv_heads, head_dim, dtype=torch.bfloat16)
+        q, k, v = torch.split(packed, [heads, kv_heads, kv_heads], dim=1)
+        attended = attend(q, k, v, Segments([5, 1, 9], torch.empty(4, dtype=torch.int32)), causal)
+    assert (attended.shape, attended.dtype, attended.device.type) == (q.shape, torch.bfloat16, "cuda")
+
+
+@pytest.mark.parametrize(
+    "mistaken",
+    [lambda length: (length - 1).clamp(min=1), lambda length: length + 1, lambda length: length.clamp(max=1024)],
+    ids=["misses the newest token", "sees one too many", "sees the first 1024"],
+)
+def test_attention_that_looks_at_wrong_tokens_is_noticed_in_bfloat16(
+    mistaken: Function, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def attend(q: Tensor, cache: Tensor, context: PagedContext) -> Tensor:
+        seen = PagedContext(context.block_tables, mistaken(context.lengths))
+        return ReferenceOps(CPU).paged_attention(q, cache, seen)
+
+    monkeypatch.setattr(cuda_trials, "PAGED_ATTENTION", [Candidate("mistaken", lambda: attend)])
+    trials = CudaTrials(CPU, torch.bfloat16, Timer())
+    trials.paged_attention()
+    [choice] = trials.choices
+    assert "differs from the reference" in choice.rejected["mistaken"]

@@ -1,0 +1,177 @@
+"""The benchmarks run, and measure what they claim to: on a CPU, in miniature."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from batchocr.model.architecture import read_architecture
+from batchocr.stats.meter import Meter
+from benchmarks import gpu_check, journal
+from benchmarks.gpu_check import Part, Results, run_command, run_part
+from benchmarks.loading import load, make_engine
+from benchmarks.ops_cases import CASES
+from benchmarks.replay import Work, model_flop, replay
+from benchmarks.text_layer import pixels_key, read_answers
+from benchmarks.timing import covered_share
+from benchmarks.trace import LAYOUT_SIZE, Noise, Trace, TracePage, dense_trace, read_trace, write_trace
+from benchmarks.true_shape import SMOKE_SHAPE, TRUE_SHAPE, write_checkpoint
+from benchmarks.variants import CoupledEngine
+from tests.conftest import ROOT
+
+FIGURES = (
+    "throughput.dense_bf16.pages_per_second",
+    "end_to_end.pages_per_second",
+    "preprocess.resize_4k_ms",
+    "small_images.requests_per_second",
+    "decode.step_4_ms",
+)
+
+
+@pytest.fixture(scope="module")
+def checked(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The results that `gpu_check --smoke` writes."""
+    out = tmp_path_factory.mktemp("checked") / "gpu_check.json"
+    gpu_check.main(["--smoke", "--device", "cpu", "--out", str(out)])
+    values: dict[str, Any] = json.loads(out.read_text())
+    return values
+
+
+def test_every_check_and_every_benchmark_passes_on_a_cpu(checked: dict[str, Any]) -> None:
+    assert checked["failed"] == {}
+    assert {part.name for part in gpu_check.PARTS} - checked["parts"].keys() == set(gpu_check.GPU_PARTS)
+    assert len(checked["checks"]) > 9
+    assert all(check["ok"] for check in checked["checks"].values())
+
+
+def test_the_figures_have_the_names_that_releases_are_compared_by(checked: dict[str, Any]) -> None:
+    assert all(checked["figures"][name] > 0 for name in FIGURES)
+    assert {"commit", "gpu", "torch", "kernels"} <= checked.keys()
+
+
+def test_a_part_that_fails_is_written_down_and_what_was_known_stays(tmp_path: Path) -> None:
+    path = tmp_path / "results.json"
+    results = Results(path, {})
+    good = Part("good", "ops_check", 60, needs_model=False)
+    run_part(good, ["--device", "cpu", "--only", "norms"], results, smoke=True, deadline_s=60)
+    bad = Part("bad", "ops_check", 60, needs_model=False)
+    run_part(bad, ["--device", "cpu", "--only", "nonsense"], results, smoke=True, deadline_s=60)
+
+    values = json.loads(path.read_text())
+    assert values["failed"] == {"bad": "exit code 1"}
+    assert values["checks"]["norms float32"]["ok"]
+    assert "KeyError" in values["checks"]["nonsense float32"]["reason"]
+
+
+def test_checks_behind_one_that_broke_the_gpu_are_made_in_a_new_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+
+    def break_at_attention(part: Part, options: list[str], results: Results, **_: object) -> dict[str, Any]:
+        names = options[options.index("--only") + 1].split(",")
+        until = names.index("attention") + 1 if "attention" in names else len(names)
+        made.extend(names[:until])
+        reasons = {"attention": "AcceleratorError: CUDA error: an illegal memory access was encountered"}
+        return {"rows": [{"check": name, "reason": reasons.get(name)} for name in names[:until]]}
+
+    monkeypatch.setattr(gpu_check, "run_part", break_at_attention)
+    gpu_check.run_ops(argparse.Namespace(device="cuda", smoke=False), Results(None, {}), time.perf_counter() + 60)
+    assert made == list(CASES)
+
+
+def test_a_part_is_cut_off_at_its_deadline() -> None:
+    endless = "import sys, time; print('so far', file=sys.stderr, flush=True); time.sleep(600)"
+    error = run_command([sys.executable, "-c", endless], 1.0)
+    assert error is not None
+    assert error.startswith("cut off after 1 s")
+
+
+def test_the_dense_page_is_the_one_of_the_design() -> None:
+    sizes = set()
+    for page in dense_trace(20).pages:
+        patches = [ask.height // 14 * (ask.width // 14) for ask in page.blocks]
+        sizes.add((sum(patches) + (LAYOUT_SIZE // 14) ** 2, sum(ask.output_tokens for ask in page.asks), len(patches)))
+    assert sizes == {(17_900, 1480, 14)}
+
+
+def test_a_dense_page_takes_the_36_8_tflop_that_were_counted_by_hand(tmp_path: Path) -> None:
+    config = write_checkpoint(tmp_path, SMOKE_SHAPE) / "config.json"
+    values = json.loads(config.read_text())
+    vision, text = values["vision_config"], values["text_config"]
+    vision |= {"depth": TRUE_SHAPE.vision_depth, "embed_dim": TRUE_SHAPE.vision_width, "num_heads": 16}
+    vision |= {"hidden_size": TRUE_SHAPE.width}
+    text |= {"num_hidden_layers": TRUE_SHAPE.layers, "hidden_size": TRUE_SHAPE.width, "num_attention_heads": 14}
+    text |= {"num_key_value_heads": 2, "intermediate_size": TRUE_SHAPE.mlp_width, "vocab_size": TRUE_SHAPE.vocab_size}
+    text["rope_parameters"]["mrope_section"] = TRUE_SHAPE.mrope_section
+    config.write_text(json.dumps(values))
+    work = []
+    for ask in dense_trace(1).pages[0].asks:
+        patches = (ask.resize_to or ask.height) // 14 * ((ask.resize_to or ask.width) // 14)
+        work.append(Work(patches, patches // 4, patches // 4 + 30, ask.output_tokens))
+    assert model_flop(read_architecture(tmp_path), work) == pytest.approx(36.8e12, rel=0.02)
+
+
+def test_a_trace_survives_its_file(tmp_path: Path) -> None:
+    trace = dense_trace(3)
+    write_trace(trace, tmp_path / "trace.json")
+    assert read_trace(tmp_path / "trace.json") == trace
+
+
+def test_a_stored_trace_can_be_replayed() -> None:
+    for path in (ROOT / "benchmarks" / "traces").glob("*.json"):
+        noise = Noise()
+        for page in read_trace(path).pages:
+            assert noise.request(page.layout).round == 0
+            assert all(noise.request(ask).sampling.max_new_tokens > 0 for ask in page.blocks)
+
+
+def test_a_pages_text_layer_becomes_the_requests_of_a_run(sample_data: Path) -> None:
+    first, *_ = read_answers([str(sample_data / "documents" / "article.pdf")])
+    asks = first.asks
+    assert (asks.layout.height, asks.layout.width, asks.layout.resize_to) == (2339, 1653, LAYOUT_SIZE)
+    assert len(first.layout.text.splitlines()) == len(asks.blocks)
+    assert {ask.kind for ask in asks.blocks} >= {"title", "text"}
+    long = max(first.blocks, key=lambda answer: len(answer.text))
+    assert long.ask.output_tokens == pytest.approx(len(long.text) / 3.6, abs=3)
+    assert len({answer.key for answer in first.blocks}) == len(first.blocks)
+
+
+def test_images_that_differ_have_different_keys() -> None:
+    noise = Noise(1 << 20)
+    keys = {pixels_key(noise.pixels(40, 50)) for _ in range(20)}
+    assert len(keys) == 20
+
+
+def test_overlapping_spans_count_once() -> None:
+    assert covered_share([(0, 4), (2, 6), (8, 10)]) == pytest.approx(0.8)
+    assert covered_share([]) == 0.0
+
+
+@pytest.mark.parametrize("coupled", [False, True])
+def test_a_replay_asks_for_blocks_behind_their_layout_and_gets_all_it_asked_for(tmp_path: Path, coupled: bool) -> None:
+    model = load(write_checkpoint(tmp_path, SMOKE_SHAPE), "cpu")
+    engine = make_engine(model, max_new_tokens=64)
+    trace = dense_trace(3).shrunk(0.1)
+    pages = tuple(TracePage(page.layout, page.blocks[:4]) for page in trace.pages)
+    meter = Meter()
+    steps = CoupledEngine(engine, 5) if coupled else engine
+    with torch.inference_mode():
+        result = replay(steps, model, Trace("", pages), pages_in_flight=2, meter=meter)
+    assert result.pages == 3
+    assert sum(work.output_tokens for work in result.work) == sum(
+        ask.output_tokens for page in pages for ask in page.asks
+    )
+    assert meter.stages["vit"].items == len(result.work) == 15
+    assert meter.patches == sum(work.patches for work in result.work)
+
+
+def test_the_journal_benchmark_measures_memory_a_row(tmp_path: Path) -> None:
+    journal.main(["--smoke", "--out", str(tmp_path / "journal.json")])
+    figures = json.loads((tmp_path / "journal.json").read_text())["figures"]
+    assert figures["peak_mb"] > 0

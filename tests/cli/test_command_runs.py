@@ -1,0 +1,118 @@
+"""The command from documents to a table, with the quick model: stopped, resumed, finished, and refused."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import duckdb
+import pyarrow.parquet as pq
+import pytest
+
+from tests.support.running import QUICK_MODEL
+
+DOCUMENTS = ("article.pdf", "encrypted.pdf")
+"""2 + 1 pages."""
+
+
+@dataclass(frozen=True)
+class Runs:
+    """Four runs into one output. read_before: rows in the journal that the first one left behind."""
+
+    out: Path
+    interrupted: int
+    stopped: int
+    finished: int
+    with_a_broken_one: int
+    read_before: int
+    table_before_the_end: bool
+    report_when_finished: dict[str, object]
+
+
+def command(sample_data: Path, out: Path, documents: tuple[str, ...], *arguments: str) -> list[str]:
+    paths = [str(sample_data / "documents" / name) for name in documents]
+    model = ("--model", str(QUICK_MODEL), "--password", "batchocr", "--dpi", "72")
+    return [sys.executable, "-m", "batchocr", "run", *paths, "--out", str(out), *model, *arguments]
+
+
+def exit_code(command: list[str]) -> int:
+    return subprocess.run(command, capture_output=True, timeout=120).returncode
+
+
+def interrupted_at_work(command: list[str]) -> int:
+    """The exit code of the command, interrupted with Ctrl-C once it has begun to read pages."""
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        while " pages" not in process.stderr.readline():
+            assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=120)
+    return process.returncode
+
+
+@pytest.fixture(scope="module")
+def runs(sample_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Runs:
+    out = tmp_path_factory.mktemp("runs") / "table.parquet"
+    journal = out.with_name(out.name + ".journal")
+    interrupted = interrupted_at_work(command(sample_data, out, DOCUMENTS, "--pages-in-flight", "1"))
+    # A run that is stopped before its first row is finished leaves no journal.
+    read_before = len(journal.read_text().splitlines()) - 1 if journal.exists() else 0
+    stopped = exit_code(command(sample_data, out, DOCUMENTS, "--stop-after", "1s"))
+    table_before_the_end = out.exists()
+    finished = exit_code(command(sample_data, out, DOCUMENTS))
+    report = json.loads(out.with_name(out.name + ".report.json").read_text())
+    with_a_broken_one = exit_code(command(sample_data, out, (*DOCUMENTS, "broken.pdf")))
+    return Runs(out, interrupted, stopped, finished, with_a_broken_one, read_before, table_before_the_end, report)
+
+
+def test_ctrl_c_ends_with_130_and_stop_after_with_75_before_there_is_a_table(runs: Runs) -> None:
+    assert (runs.interrupted, runs.stopped) == (130, 75)
+    assert not runs.table_before_the_end
+
+
+def test_the_same_command_again_goes_on_to_the_end_and_reads_nothing_twice(runs: Runs) -> None:
+    assert runs.finished == 0
+    report = runs.report_when_finished
+    assert report["pages_read"] == 3 - runs.read_before
+    assert report["items"] == {
+        "found": 3,
+        "ok": 3,
+        "degraded": 0,
+        "failed": 0,
+        "skipped": 0,
+        "not_reached": 0,
+        "already_done": runs.read_before,
+    }
+
+
+def test_a_failed_document_is_a_row_and_exit_code_3(runs: Runs) -> None:
+    assert runs.with_a_broken_one == 3
+    *_, last = pq.read_table(runs.out).to_pylist()
+    assert (last["page_index"], last["status"], last["error_kind"]) == (None, "failed", "damaged")
+
+
+def test_pyarrow_and_duckdb_read_the_same_rows_in_input_order(runs: Runs) -> None:
+    rows = [(row["source"].split("/")[-1], row["page_index"]) for row in pq.read_table(runs.out).to_pylist()]
+    pages = [("article.pdf", 0), ("article.pdf", 1), ("encrypted.pdf", 0)]
+    assert rows == [*pages, ("broken.pdf", None)]
+    query = f"select regexp_extract(source, '[^/]*$'), page_index from '{runs.out}' where len(blocks) > 0"
+    assert duckdb.sql(query).fetchall() == pages
+
+
+def test_an_input_without_documents_is_exit_code_4(sample_data: Path, tmp_path: Path) -> None:
+    assert exit_code([*command(sample_data, tmp_path / "out.parquet", ()), str(tmp_path)]) == 4
+
+
+def test_a_model_that_is_not_there_is_exit_code_5(sample_data: Path, tmp_path: Path) -> None:
+    missing = ("--model", str(tmp_path / "no-model"))
+    assert exit_code(command(sample_data, tmp_path / "out.parquet", DOCUMENTS, *missing)) == 5
+
+
+def test_an_output_of_other_settings_is_exit_code_6_and_stays_as_it_is(sample_data: Path, runs: Runs) -> None:
+    before = runs.out.read_bytes()
+    assert exit_code(command(sample_data, runs.out, DOCUMENTS, "--max-new-tokens", "7")) == 6
+    assert runs.out.read_bytes() == before

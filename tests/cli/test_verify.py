@@ -1,0 +1,265 @@
+"""`batchocr verify`: everything wrong with a table has its own line, and shows in the exit code."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from batchocr.data import PageResult
+from batchocr.model.weights import fingerprint
+from batchocr.output.schema import RunFacts
+from batchocr.output.table import table_for
+from batchocr.page_spec import parse_page_spec
+from tests.support.checkpoints import make_checkpoint
+from tests.support.running import draw_pdf
+
+FACTS = RunFacts("0.1.0", "acme/reader", "f" * 64, "a" * 64, {"dpi": "200"})
+
+
+def page(source: str, content: bytes, page_index: int, page_count: int) -> PageResult:
+    doc_id = hashlib.sha256(content).hexdigest()
+    return PageResult(source, page_index, "ok", doc_id, page_count, 100, 100, 200.0, markdown="text")
+
+
+@pytest.fixture
+def documents(tmp_path: Path) -> Path:
+    """Two documents; what is in them does not matter here, only that it stays the same."""
+    folder = tmp_path / "documents"
+    folder.mkdir()
+    (folder / "a.pdf").write_bytes(b"three pages")
+    (folder / "b.pdf").write_bytes(b"encrypted")
+    return folder
+
+
+ROWS = [
+    *(page("a.pdf", b"three pages", index, 3) for index in range(3)),
+    PageResult("b.pdf", None, "failed", hashlib.sha256(b"encrypted").hexdigest(), error_kind="encrypted"),
+]
+
+
+def write(out: Path, rows: Sequence[PageResult], facts: RunFacts = FACTS) -> Path:
+    table_for(out).write(out, rows, facts)
+    return out
+
+
+def verify(out: Path | str, documents: Path | str, *options: str) -> tuple[int, list[str]]:
+    """The exit code, and what was printed."""
+    command = [sys.executable, "-m", "batchocr", "verify", str(out), str(documents), *options]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert "Traceback" not in done.stderr, done.stderr
+    return done.returncode, done.stdout.splitlines()
+
+
+@pytest.mark.parametrize("name", ["table.parquet", "table.jsonl"])
+def test_a_table_that_holds_every_page_is_right_but_for_what_failed(tmp_path: Path, documents: Path, name: str) -> None:
+    out = write(tmp_path / name, ROWS)
+    assert verify(out, documents) == (3, ["failed    b.pdf: encrypted", "4 rows expected: 1 failed"])
+    assert verify(out, documents, "--max-page-error-rate", "0.25")[0] == 0
+
+
+def drop_a_row(rows: list[PageResult], documents: Path) -> None:
+    del rows[1]
+
+
+def repeat_a_row(rows: list[PageResult], documents: Path) -> None:
+    rows.append(rows[0])
+
+
+def change_a_file(rows: list[PageResult], documents: Path) -> None:
+    (documents / "a.pdf").write_bytes(b"three other pages")
+
+
+def remove_a_file(rows: list[PageResult], documents: Path) -> None:
+    (documents / "a.pdf").unlink()
+
+
+def add_a_file(rows: list[PageResult], documents: Path) -> None:
+    (documents / "new\n.pdf").write_bytes(b"never read")
+
+
+@pytest.mark.parametrize(
+    ("harm", "line"),
+    [
+        (drop_a_row, "missing   a.pdf page 2: has no row"),
+        (repeat_a_row, "duplicate a.pdf page 1: has more than one row"),
+        (change_a_file, "stale     a.pdf: has changed since it was read"),
+        (remove_a_file, "surplus   a.pdf: is in the table but not in the input"),
+        (add_a_file, r"missing   new\n.pdf: has no row"),
+    ],
+)
+def test_each_kind_of_harm_has_its_line(
+    tmp_path: Path, documents: Path, harm: Callable[[list[PageResult], Path], None], line: str
+) -> None:
+    rows = list(ROWS)
+    harm(rows, documents)
+    code, lines = verify(write(tmp_path / "table.parquet", rows), documents, "--max-page-error-rate", "1")
+    assert (code, [found for found in lines[:-1] if not found.startswith("failed")]) == (3, [line])
+
+
+def test_a_table_of_another_model_is_stale(tmp_path: Path, documents: Path) -> None:
+    model = make_checkpoint(tmp_path / "model")
+    options = ("--max-page-error-rate", "1", "--model", str(model))
+    out = write(tmp_path / "table.parquet", ROWS)
+    code, lines = verify(out, documents, *options)
+    assert (code, lines[0].split(":")[0]) == (3, f"stale     {out}")
+    write(out, ROWS, replace(FACTS, model_fingerprint=fingerprint(model)))
+    assert verify(out, documents, *options)[0] == 0
+
+
+def test_the_tables_of_all_shards_are_compared_together(tmp_path: Path, documents: Path) -> None:
+    write(tmp_path / "part-1.parquet", ROWS[:3])
+    assert "missing   b.pdf: has no row" in verify(tmp_path / "part-*.parquet", documents)[1]
+    write(tmp_path / "part-2.parquet", ROWS[3:])
+    assert verify(tmp_path / "part-*.parquet", documents, "--max-page-error-rate", "1")[0] == 0
+    write(tmp_path / "part-2.parquet", ROWS[3:], replace(FACTS, settings_fingerprint="b" * 64))
+    code, lines = verify(tmp_path / "part-*.parquet", documents, "--max-page-error-rate", "1")
+    assert code == 3
+    assert lines[0].startswith("settings ")
+
+
+def test_the_table_of_one_shard_is_compared_with_its_documents_alone(tmp_path: Path, documents: Path) -> None:
+    out = write(tmp_path / "part.parquet", ROWS[:3])
+    assert verify(out, documents, "--shard", "3/3") == (0, ["3 rows expected: nothing wrong"])  # it has only a.pdf
+    code, lines = verify(out, documents, "--shard", "1/3")
+    assert (code, lines[0], lines[1]) == (
+        *(3, "missing   b.pdf: has no row"),
+        "surplus   a.pdf: is in the table but not in the input",
+    )
+    assert verify(out, documents, "--shard", "4/3")[0] == 2
+
+
+def test_each_page_that_was_read_before_the_file_changed_is_stale(tmp_path: Path, documents: Path) -> None:
+    before = [page("a.pdf", b"as it was", index, 2) for index in range(2)]
+    out = write(tmp_path / "table.parquet", [before[1], ROWS[0], ROWS[2], ROWS[3]])
+    code, lines = verify(out, documents, "--max-page-error-rate", "1")
+    assert (code, lines[0]) == (3, "stale     a.pdf page 2: was read before the file changed")
+    assert lines[-1] == "4 rows expected: 1 stale, 1 failed"
+
+
+def test_a_row_of_a_page_that_does_not_exist_is_surplus(tmp_path: Path, documents: Path) -> None:
+    failed = PageResult("a.pdf", None, "failed", None, error_kind="timeout")
+    out = write(tmp_path / "table.parquet", [failed, *ROWS[:3], page("a.pdf", b"three pages", 3, 3), ROWS[3]])
+    code, lines = verify(out, documents, "--max-page-error-rate", "1")
+    assert (code, lines[:2]) == (
+        3,
+        [
+            "surplus   a.pdf: has a row that should not be there",
+            "surplus   a.pdf page 4: has a row that should not be there",
+        ],
+    )
+
+
+def test_links_that_lead_out_are_compared_where_the_run_followed_them(tmp_path: Path, documents: Path) -> None:
+    (tmp_path / "outside.pdf").write_bytes(b"elsewhere")
+    (documents / "link.pdf").symlink_to("../outside.pdf")
+    out = write(tmp_path / "table.parquet", [*ROWS, page("link.pdf", b"elsewhere", 0, 1)])
+    assert verify(out, documents, "--max-page-error-rate", "1")[0] == 3
+    assert verify(out, documents, "--max-page-error-rate", "1", "--follow-symlinks")[0] == 0
+
+
+def test_pages_left_out_on_purpose_are_not_missing(tmp_path: Path, documents: Path) -> None:
+    out = write(tmp_path / "table.parquet", [ROWS[0], ROWS[2], ROWS[3]])
+    assert verify(out, documents, "--max-page-error-rate", "1", "--pages", "1,r1")[0] == 0
+
+
+def test_a_named_file_that_is_gone_is_stale(tmp_path: Path, documents: Path) -> None:
+    gone, kept = (str(documents / name) for name in ("a.pdf", "b.pdf"))
+    rows = [replace(row, source=str(documents / row.source)) for row in ROWS]
+    out = write(tmp_path / "table.parquet", rows)
+    Path(gone).unlink()
+    code, lines = verify(out, gone, kept, "--max-page-error-rate", "1")
+    assert (code, lines[0]) == (3, f"stale     {gone}: cannot be read any more: {gone} does not exist")
+
+
+def test_a_document_too_short_for_the_pages_asked_for_is_not_missing(tmp_path: Path, documents: Path) -> None:
+    draw_pdf(documents / "short.pdf", "one page")
+    out = write(tmp_path / "table.parquet", ROWS[1:])
+    assert verify(out, documents, "--max-page-error-rate", "1", "--pages", "2-3")[0] == 0
+
+
+@pytest.mark.parametrize("pages", ["2-3", "1", "r1", "2,99"])
+def test_a_document_that_has_the_pages_asked_for_and_no_row_is_missing(
+    tmp_path: Path, documents: Path, pages: str
+) -> None:
+    draw_pdf(documents / "long.pdf", "one", "two")
+    wanted = [row for row in ROWS[:3] if row.page_index in parse_page_spec(pages).pages(3)]
+    out = write(tmp_path / "table.parquet", [*wanted, ROWS[3]])
+    code, lines = verify(out, documents, "--max-page-error-rate", "1", "--pages", pages)
+    assert (code, lines[1]) == (3, "missing   long.pdf: has no row")
+
+
+def test_a_document_whose_pages_nobody_can_count_is_missing_whatever_pages_were_asked_for(
+    tmp_path: Path, documents: Path
+) -> None:
+    (documents / "c.pdf").write_bytes(b"no PDF")
+    (documents / "d.pdf").write_bytes(b"no PDF either")
+    out = write(tmp_path / "table.parquet", ROWS[1:])
+    options = ("--max-page-error-rate", "1", "--pages", "2-3")
+    code, lines = verify(out, documents, *options)
+    assert (code, lines[1:3]) == (
+        *(3, [f"missing   {name}: has no row, or is shorter than --pages" for name in ("c.pdf", "d.pdf")]),
+    )
+    assert lines[-1] == "5 rows expected: 1 failed, 2 missing"
+
+
+def test_a_named_file_that_is_not_there_has_a_row_whatever_pages_were_asked_for(
+    tmp_path: Path, documents: Path
+) -> None:
+    gone = str(tmp_path / "gone.pdf")
+    out = write(tmp_path / "table.parquet", ROWS[1:])
+    code, lines = verify(out, documents, gone, "--max-page-error-rate", "1", "--pages", "2-3")
+    assert code == 3
+    assert f"missing   {gone}: has no row" in lines
+
+
+def test_a_table_that_cannot_be_read_is_an_error_that_says_so(tmp_path: Path, documents: Path) -> None:
+    (tmp_path / "table.parquet").mkdir()
+    (tmp_path / "table.jsonl").mkdir()
+    write(tmp_path / "lines.jsonl", ROWS)
+    (tmp_path / "lines.jsonl").unlink()
+    (tmp_path / "lines.jsonl").mkdir()
+    for name in ("table.parquet", "table.jsonl", "lines.jsonl"):
+        assert verify(tmp_path / name, documents)[0] == 6
+
+
+def test_the_table_itself_is_no_part_of_the_input(tmp_path: Path, documents: Path) -> None:
+    out = write(documents / "table.jsonl", [replace(row, source=f"{documents}/{row.source}") for row in ROWS])
+    assert verify(out, f"{documents}/*", "--max-page-error-rate", "1")[0] == 0
+
+
+def test_a_glob_passes_over_what_else_runs_left_beside_their_tables(tmp_path: Path, documents: Path) -> None:
+    write(tmp_path / "out-1.jsonl", ROWS)
+    for name in ("out-1.jsonl.journal", "out-1.jsonl.report.json", "out-1.jsonl.tmp", "out-2.parquet.journal"):
+        (tmp_path / name).touch()
+    assert verify(tmp_path / "out*", documents, "--max-page-error-rate", "1")[0] == 0
+
+
+def test_a_file_that_is_no_table_is_called_by_its_name(tmp_path: Path, documents: Path) -> None:
+    command = [sys.executable, "-m", "batchocr", "verify", str(documents / "a.pdf"), str(documents)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr.split(": ")[-1].strip()) == (
+        *(2, f"the table {documents / 'a.pdf'} must end in .parquet or .jsonl"),
+    )
+
+
+def test_a_table_that_is_not_there_is_an_error_that_says_so(tmp_path: Path, documents: Path) -> None:
+    assert verify(tmp_path / "none.parquet", documents)[0] == 6
+
+
+def test_the_password_tells_whether_an_encrypted_document_has_the_pages_asked_for(
+    tmp_path: Path, documents: Path, sample_data: Path
+) -> None:
+    shutil.copy(sample_data / "documents" / "encrypted.pdf", documents / "c.pdf")
+    out = write(tmp_path / "table.parquet", ROWS)
+    options = ("--max-page-error-rate", "1", "--pages", "1-3,90")
+    code, lines = verify(out, documents, *options)
+    assert (code, lines[1]) == (3, "missing   c.pdf: has no row, or is shorter than --pages")
+    code, lines = verify(out, documents, *options, "--password", "batchocr")
+    assert (code, lines[1]) == (3, "missing   c.pdf: has no row")

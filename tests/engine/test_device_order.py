@@ -1,0 +1,273 @@
+"""The order of the engine's calls to a device that, like a GPU, has done nothing yet when a call returns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from batchocr.backend.device import Device, HostDevice, Mark
+from batchocr.backend.reference import ReferenceOps
+from batchocr.data import Pixels, Request, Sampling
+from batchocr.engine.engine import Engine
+from batchocr.engine.graphs import DecodeGraphs, graph_sizes
+from batchocr.engine.limits import EngineLimits
+from batchocr.model.checkpoint import Model, load_model
+from batchocr.model.preprocess import PatchGrid
+from batchocr.stats.meter import Meter
+from tests.support.checkpoints import make_checkpoint
+from tests.support.late_device import CapturableOps, LateDevice, LateMark
+
+CPU = torch.device("cpu")
+NUM_REQUESTS = 14
+MOST_STEPS = 500
+LIMITS = EngineLimits(
+    vit_batch_size=4,
+    vit_max_patches=3000,
+    embedding_queue_tokens=500,
+    llm_batch_size=6,
+    prefill_max_tokens=400,
+    max_new_tokens=20,
+    num_kv_tokens=8000,
+)
+
+Answers = dict[int, tuple[str, int]]
+"""Text and number of tokens by request."""
+
+
+class WatchedDevice(LateDevice):
+    """Counts what is under way: batches off the main stream, and steps that the host has not read yet."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.most_batches = 0
+        self.most_unread = 0
+        self._batches: list[LateMark] = []
+        self._reads: list[LateMark] = []
+
+    @property
+    def num_pending(self) -> int:
+        return sum(not mark.done for mark in (*self._batches, *self._reads))
+
+    @contextmanager
+    def beside(self) -> Iterator[None]:
+        with super().beside():
+            yield
+            self._batches.append(self._side[-1])
+        self.most_batches = max(self.most_batches, sum(not mark.done for mark in self._batches))
+
+    def read_back(self, value: Tensor) -> tuple[Tensor, Mark]:
+        self.most_unread = max(self.most_unread, sum(not mark.done for mark in self._reads))
+        host, mark = super().read_back(value)
+        assert isinstance(mark, LateMark)
+        self._reads.append(mark)
+        return host, mark
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_checkpoint(tmp_path_factory.mktemp("checkpoint"))
+
+
+@pytest.fixture(scope="module")
+def expected(checkpoint: Path) -> Answers:
+    """The answers with a device that does everything immediately."""
+    return run(Engine(load(checkpoint, HostDevice(CPU), ReferenceOps(CPU)), LIMITS))
+
+
+@pytest.fixture
+def device() -> WatchedDevice:
+    return WatchedDevice()
+
+
+@pytest.fixture
+def model(checkpoint: Path, device: WatchedDevice) -> Model:
+    return load(checkpoint, device, CapturableOps(CPU))
+
+
+def load(checkpoint: Path, device: Device, ops: ReferenceOps) -> Model:
+    return load_model(checkpoint, device=device, dtype=torch.float32, ops=ops)
+
+
+def request(number: int) -> Request:
+    height, width = 56 + 28 * (number % 5), 84 + 28 * (number % 3)
+    noise = torch.randint(0, 256, (height, width, 3), dtype=torch.uint8, generator=torch.manual_seed(number))
+    return Request(Pixels(height, width, bytearray(noise.numpy())), "\nText Recognition:", Sampling(20))
+
+
+def submit_all(engine: Engine) -> None:
+    for number in range(NUM_REQUESTS):
+        assert engine.submit(number, request(number)) is None
+
+
+def run(engine: Engine, meter: Meter | None = None) -> Answers:
+    submit_all(engine)
+    answers: Answers = {}
+    for _ in range(MOST_STEPS):
+        for number, completion in engine.step(meter or Meter()):
+            answers[number] = completion.text, completion.output_tokens
+        if not engine.has_work:
+            return answers
+    raise AssertionError("the engine never came to an end")
+
+
+def test_answers_are_those_of_a_device_that_does_everything_at_once(model: Model, expected: Answers) -> None:
+    assert run(Engine(model, LIMITS)) == expected
+    assert len(set(expected.values())) > NUM_REQUESTS / 2
+
+
+def test_an_image_is_admitted_once_it_is_encoded(model: Model, device: WatchedDevice) -> None:
+    run(Engine(model, LIMITS))
+    assert device.events.count("take over") == NUM_REQUESTS
+
+
+def test_an_image_that_was_admitted_too_early_would_be_noticed(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LateMark, "is_done", lambda mark: True)
+    monkeypatch.setattr(LateMark, "seconds_since", lambda mark, earlier: 0.0)
+    engine = Engine(model, replace(LIMITS, vit_batch_size=1))
+    with pytest.raises(AssertionError, match="admitted before it was encoded"):
+        run(engine)
+
+
+def test_two_vit_batches_are_on_the_device_at_once_and_no_more(model: Model, device: WatchedDevice) -> None:
+    run(Engine(model, LIMITS))
+    assert device.most_batches == 2
+
+
+def test_a_step_is_launched_before_the_last_is_read_and_no_earlier(model: Model, device: WatchedDevice) -> None:
+    run(Engine(model, LIMITS))
+    assert device.most_unread == device.max_unread == 1
+
+
+@pytest.mark.parametrize("steps", [1, 3, 8])
+def test_a_cleared_engine_has_nothing_under_way_and_starts_anew(
+    model: Model, device: WatchedDevice, expected: Answers, steps: int
+) -> None:
+    # The queue is so short that room still held for forgotten requests would be missed.
+    engine = Engine(model, replace(LIMITS, embedding_queue_tokens=40))
+    submit_all(engine)
+    for _ in range(steps):
+        engine.step(Meter())
+    assert device.num_pending
+
+    engine.clear()
+    assert not engine.has_work
+    assert not device.num_pending
+    assert run(engine) == expected
+
+
+class ScarceMemory:
+    """Stands in for a stage's computation on a GPU with memory for only so many patches, or tokens, at once."""
+
+    def __init__(self, compute: Callable[..., Tensor], most: int) -> None:
+        self._compute = compute
+        self._most = most
+        self.batches: list[int] = []
+
+    def __call__(self, packed: Tensor, *others: object) -> Tensor:
+        self.batches.append(len(packed))
+        if len(packed) > self._most:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return self._compute(packed, *others)
+
+
+def test_a_vit_batch_that_does_not_fit_the_memory_is_halved_and_nothing_is_lost(
+    model: Model, expected: Answers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    largest = max(rows * columns for rows, columns in grids(model))
+    scarce = ScarceMemory(model.vision.encode, 2 * largest)
+    monkeypatch.setattr(model.vision, "encode", scarce)
+    meter = Meter()
+
+    # The limit on patches is far above what a batch holds: halving it alone would retry the same batch.
+    limits = replace(LIMITS, vit_batch_size=NUM_REQUESTS, vit_max_patches=1_000_000)
+    assert run(Engine(model, limits), meter) == expected
+
+    too_large = [batch for batch in scarce.batches if batch > 2 * largest]
+    assert meter.batches_halved == {"vit": len(too_large)}
+    assert len(too_large) > 0
+    assert all(later <= batch // 2 for batch, later in pairwise(scarce.batches[: len(too_large) + 1]))
+    assert all(batch <= 2 * largest for batch in scarce.batches[len(too_large) :])
+    assert meter.patches == sum(rows * columns for rows, columns in grids(model))
+
+
+def test_a_prefill_that_does_not_fit_the_memory_is_halved_and_nothing_is_lost(
+    model: Model, expected: Answers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plenty = ScarceMemory(model.language.prefill, 1_000_000)
+    monkeypatch.setattr(model.language, "prefill", plenty)
+    run(Engine(model, LIMITS))
+    most = 2 * max(plenty.batches) // 3
+    scarce = ScarceMemory(plenty, most)
+    monkeypatch.setattr(model.language, "prefill", scarce)
+    meter = Meter()
+
+    assert run(Engine(model, LIMITS), meter) == expected
+
+    too_large = [batch for batch in scarce.batches if batch > most]
+    assert meter.batches_halved == {"prefill": len(too_large)}
+    assert len(too_large) > 0
+    assert all(batch <= most for batch in scarce.batches[len(too_large) :])
+
+
+def test_one_image_or_prompt_that_does_not_fit_the_memory_is_an_error(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for part, name in ((model.vision, "encode"), (model.language, "prefill")):
+        with monkeypatch.context() as patching, pytest.raises(torch.OutOfMemoryError):
+            patching.setattr(part, name, ScarceMemory(getattr(part, name), 1))
+            run(Engine(model, LIMITS))
+
+
+def grids(model: Model) -> list[PatchGrid]:
+    images = [request(number).pixels for number in range(NUM_REQUESTS)]
+    return [model.preprocessor.patch_grid(image.height, image.width, None) for image in images]
+
+
+@pytest.mark.parametrize("max_rows", [1, 2, 3, 8, 13, 64, 100, 128, 200, 256, 1000])
+def test_graph_sizes_grow_with_the_batch_and_end_with_the_largest(max_rows: int) -> None:
+    sizes = graph_sizes(max_rows)
+    assert sizes == sorted(set(sizes))
+    assert sizes[-1] == max_rows
+    for rows in range(1, max_rows + 1):
+        padding = next(size for size in sizes if size >= rows) - rows
+        assert padding < (8 if rows <= 64 else 16 if rows <= 128 else 32)
+
+
+def test_the_sizes_for_256_sequences() -> None:
+    tens = [8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256]
+    assert graph_sizes(256) == [1, 2, 4, *tens]
+
+
+def test_a_replay_is_padded_with_the_spare_row_to_the_next_size() -> None:
+    seen: list[list[int]] = []
+
+    def step(index: Tensor) -> tuple[Tensor, Tensor]:
+        seen.append(index.tolist())
+        return 10 * index, -index.double()
+
+    graphs = DecodeGraphs(LateDevice(), step, max_rows=20, spare_row=20)
+    assert graphs.replay([0]) is None
+
+    graphs.capture()
+    assert [len(index) for index in seen] == [20, 16, 8, 4, 2, 1]
+    for count in range(1, 21):
+        rows = list(range(20))[-count:]
+        replayed = graphs.replay(rows)
+        assert replayed is not None
+        tokens, logprobs = replayed
+        assert tokens.tolist() == [10 * row for row in rows]
+        assert logprobs.tolist() == [-row for row in rows]
+        size = next(size for size in graph_sizes(20) if size >= count)
+        assert seen[-1] == rows + [20] * (size - count)
+
+
+def test_decode_steps_are_replayed(model: Model, device: WatchedDevice) -> None:
+    run(Engine(model, LIMITS))
+    assert device.events.count("replay") > LIMITS.max_new_tokens

@@ -1,0 +1,122 @@
+"""How the memory of GPUs, from the smallest to the largest, is divided for MinerU2.5."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from batchocr.config import Config
+from batchocr.engine.limits import EngineLimits, engine_limits
+from batchocr.errors import UsageError
+from tests.support.mineru_shape import MINERU
+
+GIB = 1 << 30
+BFLOAT16, FLOAT32 = 2, 4
+GPUS = pytest.mark.parametrize("memory_gib", [8, 12, 24, 80, 141])
+
+MAX_IMAGE_TOKENS = 2_048
+NUM_WEIGHTS = 1_154_000_000
+KV_VALUES = 24 * 2 * 2 * 64
+
+
+def on_gpu(memory_gib: float, config: Config | None = None, value_bytes: int = BFLOAT16) -> EngineLimits:
+    return engine_limits(
+        config or Config(), MINERU, on_gpu=True, memory_bytes=int(memory_gib * GIB), value_bytes=value_bytes
+    )
+
+
+def on_cpu(memory_gib: float, config: Config | None = None) -> EngineLimits:
+    return engine_limits(
+        config or Config(), MINERU, on_gpu=False, memory_bytes=int(memory_gib * GIB), value_bytes=FLOAT32
+    )
+
+
+def held_bytes(limits: EngineLimits, value_bytes: int) -> int:
+    """What the model holds at the largest batches: weights, KV, the wide rows of one layer, logits and embeddings."""
+    patches = max(limits.vit_max_patches, 4 * MAX_IMAGE_TOKENS)
+    prompts = max(limits.prefill_max_tokens, MAX_IMAGE_TOKENS + limits.max_new_tokens)
+    embeddings = limits.embedding_queue_tokens + limits.llm_batch_size * MAX_IMAGE_TOKENS
+    values = (
+        NUM_WEIGHTS
+        + limits.num_kv_tokens * KV_VALUES
+        + patches * (3 * 1280 + 5120)
+        + prompts * 3 * 4864
+        + embeddings * 896
+        + limits.llm_batch_size * 151_936
+    )
+    float32_logits = 4 * limits.llm_batch_size * 151_936
+    counts_and_history = limits.llm_batch_size * (3 * 151_936 + 10 * limits.max_new_tokens)
+    return values * value_bytes + float32_logits + counts_and_history
+
+
+@GPUS
+@pytest.mark.parametrize(
+    ("value_bytes", "fraction"),
+    [(BFLOAT16, 0.9), (BFLOAT16, 0.5), (FLOAT32, 0.9)],
+    ids=["bfloat16", "bfloat16 in half of it", "float32"],
+)
+def test_a_longest_request_fits_and_so_does_all_that_is_held_beside_it(
+    memory_gib: float, value_bytes: int, fraction: float
+) -> None:
+    limits = on_gpu(memory_gib, Config(memory_fraction=fraction), value_bytes)
+    assert limits.num_kv_tokens >= MAX_IMAGE_TOKENS + limits.max_new_tokens
+    assert held_bytes(limits, value_bytes) <= fraction * memory_gib * GIB
+
+
+def test_the_least_memory_is_what_the_readme_says() -> None:
+    assert on_gpu(3.5).num_kv_tokens > 0
+    with pytest.raises(UsageError, match=r"do not fit into 3\.1 GiB"):
+        on_gpu(3.4)
+
+
+def test_more_memory_never_means_less_of_anything() -> None:
+    for smaller, larger in pairwise(on_gpu(memory_gib / 4) for memory_gib in range(32, 4 * 141)):
+        before = asdict(smaller)
+        assert all(value >= before[name] for name, value in asdict(larger).items())
+
+
+def test_a_large_gpu_runs_larger_batches_than_a_small_one() -> None:
+    small, large = asdict(on_gpu(8)), asdict(on_gpu(141))
+    assert all(large[name] > small[name] for name in small if name != "max_new_tokens")
+
+
+def test_too_little_memory_is_refused_with_the_options_that_would_help() -> None:
+    scarce = Config(memory_fraction=0.15, vit_max_patches=65_536, llm_batch_size=256)
+    with pytest.raises(UsageError) as refused:
+        on_gpu(24, scarce)
+    options = (
+        "--memory-fraction 0.15",
+        "--vit-max-patches",
+        "--prefill-max-tokens",
+        "--llm-batch-size",
+        "--max-new-tokens",
+    )
+    assert all(option in str(refused.value) for option in options)
+
+    lowered = replace(scarce, vit_max_patches=8_192, llm_batch_size=16, max_new_tokens=2_048)
+    assert held_bytes(on_gpu(24, lowered), BFLOAT16) <= 0.15 * 24 * GIB
+
+
+@pytest.mark.parametrize("limits", [on_gpu, on_cpu], ids=["GPU", "CPU"])
+def test_what_the_user_set_is_not_changed(limits: Callable[[float, Config], EngineLimits]) -> None:
+    options: dict[str, Any] = {
+        "vit_batch_size": 3,
+        "vit_max_patches": 12_345,
+        "embedding_queue_tokens": 999,
+        "llm_batch_size": 7,
+        "prefill_max_tokens": 1_234,
+        "max_new_tokens": 50,
+    }
+    taken = asdict(limits(24, Config(**options)))
+    assert {name: taken[name] for name in options} == options
+
+
+def test_a_cpu_runs_the_same_batches_whatever_its_memory() -> None:
+    few, many = on_cpu(1), on_cpu(512)
+    assert replace(few, num_kv_tokens=0) == replace(many, num_kv_tokens=0)
+    assert few.num_kv_tokens >= MAX_IMAGE_TOKENS + few.max_new_tokens
+    assert many.num_kv_tokens > few.num_kv_tokens

@@ -1,0 +1,104 @@
+"""Answers that loop: stopped, begun once more under a rule that breaks loops, and marked."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from batchocr.backend.device import Device, HostDevice
+from batchocr.backend.reference import ReferenceOps
+from batchocr.data import Completion, LoopCheck, Pixels, Request, Sampling
+from batchocr.engine.decode_stage import goes_in_circles
+from batchocr.engine.engine import Engine
+from batchocr.engine.limits import EngineLimits
+from batchocr.model.checkpoint import Model, load_model
+from batchocr.stats.meter import Meter
+from tests.support.checkpoints import TokenIdFormat, make_checkpoint
+from tests.support.late_device import LateDevice
+
+CPU = torch.device("cpu")
+MAX_NEW_TOKENS = 900
+
+
+@pytest.fixture(params=[HostDevice(CPU), LateDevice()], ids=["host", "late"])
+def model(request: pytest.FixtureRequest, tmp_path: Path) -> Model:
+    """A model with random weights, which never ends an answer."""
+    device: Device = request.param
+    folder = make_checkpoint(tmp_path / "checkpoint")
+    model = load_model(folder, device=device, dtype=torch.float32, ops=ReferenceOps(CPU))
+    prompts = TokenIdFormat(folder, model.architecture)
+    prompts.stop_token_ids = frozenset()
+    return replace(model, prompts=prompts)
+
+
+def answers(model: Model, *, num_requests: int = 1, loop_check: LoopCheck = "at_once") -> list[Completion]:
+    limits = EngineLimits(
+        vit_batch_size=2,
+        vit_max_patches=3000,
+        embedding_queue_tokens=500,
+        llm_batch_size=2,
+        prefill_max_tokens=700,
+        max_new_tokens=MAX_NEW_TOKENS,
+        num_kv_tokens=8000,
+    )
+    engine = Engine(model, limits)
+    for number in range(num_requests):
+        pixels = Pixels(28, 56 + 28 * number, bytearray(range(28)) * 3 * (56 + 28 * number))
+        # A reward instead of a penalty: the first token is repeated over and over.
+        sampling = Sampling(MAX_NEW_TOKENS, presence_penalty=-50.0, loop_check=loop_check)
+        assert engine.submit(number, Request(pixels, "\nText Recognition:", sampling)) is None
+    found: dict[int, Completion] = {}
+    while engine.has_work:
+        for number, completion in engine.step(Meter()):
+            assert number not in found, "a request was answered twice"
+            found[number] = completion
+    return [found[number] for number in range(num_requests)]
+
+
+def test_a_loop_is_one_whatever_its_period_and_ordinary_text_is_none() -> None:
+    text = [(17 * position * position) % 1009 for position in range(768)]
+    assert not goes_in_circles(text)
+    for period in (1, 7, 60):
+        assert goes_in_circles(text[:64] + (text[:period] * 800)[:768])
+    assert not goes_in_circles([1] * 700), "too short to tell"
+
+
+def test_an_answer_that_loops_twice_is_the_first_one_and_marked(model: Model) -> None:
+    [unbounded] = answers(model, loop_check="never")
+    assert unbounded.finish_reason == "length"
+    for completion in answers(model, num_requests=2):
+        assert completion.finish_reason == "repetition"
+        num_tokens = len(completion.text.split())
+        assert num_tokens in (768, 832)
+        assert completion.output_tokens == num_tokens + MAX_NEW_TOKENS, "the second attempt has cost something, too"
+    assert answers(model)[0].text.split() == unbounded.text.split()[:768]
+
+
+def test_a_second_attempt_that_ends_by_itself_is_the_answer_and_still_marked(model: Model) -> None:
+    [plain] = answers(model, loop_check="never")
+    tokens = plain.text.split()
+    # The second attempt leaves the loop with a token that is not in it: make the answer end there.
+    model.prompts.stop_token_ids = frozenset(set(range(262)) - set(map(int, tokens)))
+    [again] = answers(model)
+    assert again.finish_reason == "repetition"
+    num_tokens = len(again.text.split())
+    assert num_tokens < 100
+    assert again.text.split() == tokens[:num_tokens]
+    assert again.output_tokens == 768 + num_tokens
+
+
+def table_of_equal_cells() -> list[int]:
+    """40 rows of a label and 13 times `<fcel>$0.00`, in tokens of one digit each."""
+    cell, end_of_row, zeros = 1, 2, [3, 4, 5, 4, 4]
+    return [token for row in range(40) for token in (cell, 100 + row, 200 + row, *[cell, *zeros] * 13, end_of_row)]
+
+
+def test_a_table_of_equal_cells_looks_like_a_loop_and_only_a_table_is_read_on_to_its_limit(model: Model) -> None:
+    assert goes_in_circles(table_of_equal_cells())
+    [table] = answers(model, loop_check="at_limit")
+    assert table.finish_reason == "repetition", "at the limit it was one"
+    assert table.text == answers(model, loop_check="never")[0].text
+    assert table.output_tokens == 2 * MAX_NEW_TOKENS, "and was read again"

@@ -1,0 +1,376 @@
+"""A run that ended midway, for whatever reason, and is run again: the same table, nothing read twice."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import pytest
+import torch
+
+import batchocr
+from batchocr import PageResult, Report
+from batchocr.api import run_with
+from batchocr.config import Config
+from batchocr.errors import NoInputError, OutputError, OutputMismatchError, UsageError
+from batchocr.job.progress import RunProgress
+from batchocr.job.session import Session
+from batchocr.job.stop import StopSwitch
+from batchocr.output import parquet
+from batchocr.output.files import facts_path, report_path, temporary_path
+from batchocr.output.journal import Entry, Journal
+from batchocr.output.schema import RunFacts
+from batchocr.stats.report_table import format_table
+from tests.support.running import (
+    command,
+    draw_pdf,
+    environment,
+    eventually,
+    journal,
+    make_quick_model,
+    num_rows,
+    raising,
+    read_rows,
+    texts,
+    workers_of,
+)
+
+NUM_PAGES = 12
+OPTIONS = {"dpi": 72, "workers": 1, "pages_in_flight": 2}
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is read, and the table that an uninterrupted run made of it."""
+
+    model: Path
+    documents: Path
+    table: Path
+
+    def arguments(self, out: Path) -> list[str | Path]:
+        flags = [f"--{name.replace('_', '-')}={value}" for name, value in OPTIONS.items()]
+        return [self.documents, "--out", out, "--model", self.model, *flags]
+
+    def run(self, out: Path, **options: object) -> Report:
+        return batchocr.run(self.documents, out=out, **(OPTIONS | {"model": self.model} | options))
+
+
+@dataclass(frozen=True)
+class Killed:
+    """A run after SIGKILL. num_rows: complete lines of its journal. workers: those it had. folder: where it put its
+    temporary files."""
+
+    out: Path
+    num_rows: int
+    workers: list[psutil.Process]
+    folder: Path
+    shared_memory_before: set[str]
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
+    folder = tmp_path_factory.mktemp("job")
+    (folder / "documents").mkdir()
+    for name, count in (("a.pdf", NUM_PAGES - 4), ("b.pdf", 1), ("c.pdf", 3)):
+        draw_pdf(folder / "documents" / name, *(f"Page {number} of {name}" for number in range(count)))
+    num_threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    job = Job(make_quick_model(folder / "model"), folder / "documents", folder / "whole.parquet")
+    assert job.run(job.table).pages_read == NUM_PAGES
+    yield job
+    torch.set_num_threads(num_threads)
+
+
+@pytest.fixture(scope="module")
+def reference(job: Job) -> list[PageResult]:
+    rows = read_rows(job.table)
+    assert [(row.source, row.page_index) for row in rows] == [
+        *(("a.pdf", index) for index in range(NUM_PAGES - 4)),
+        ("b.pdf", 0),
+        *(("c.pdf", index) for index in range(3)),
+    ]
+    return rows
+
+
+@pytest.fixture(scope="module")
+def killed(job: Job, tmp_path_factory: pytest.TempPathFactory) -> Killed:
+    folder = tmp_path_factory.mktemp("killed")
+    (folder / "tmp").mkdir()
+    shared_memory = set(os.listdir("/dev/shm"))
+    out = folder / "table.parquet"
+    with in_the_middle(job, out, {"TMPDIR": str(folder / "tmp")}) as process:
+        workers = workers_of(psutil.Process(process.pid))
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    return Killed(out, num_rows(out), workers, folder / "tmp", shared_memory)
+
+
+@pytest.fixture
+def out(killed: Killed, tmp_path: Path) -> Path:
+    """A copy of what the killed run left behind."""
+    return Path(shutil.copytree(killed.out.parent, tmp_path / "copy")) / killed.out.name
+
+
+@contextmanager
+def in_the_middle(job: Job, out: Path, variables: dict[str, str] | None = None) -> Iterator[subprocess.Popen[bytes]]:
+    """The running command, with some of its rows finished and most not."""
+    with subprocess.Popen(
+        command(*job.arguments(out)), env=environment() | (variables or {}), stderr=subprocess.DEVNULL
+    ) as process:
+        try:
+            eventually(lambda: process.poll() is not None or num_rows(out) >= 3)
+            assert process.poll() is None
+            yield process
+        finally:
+            process.kill()
+
+
+def is_alive(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def test_a_killed_run_leaves_its_journal_and_nothing_else(killed: Killed) -> None:
+    assert 3 <= killed.num_rows < NUM_PAGES - 4
+    assert sorted(os.listdir(killed.out.parent)) == ["table.parquet.journal", "tmp"]
+    assert killed.workers
+    eventually(lambda: not any(is_alive(worker) for worker in killed.workers))
+    assert os.listdir(killed.folder) == []
+    # The shared memory of other tests, which may run alongside this one, goes away by itself.
+    eventually(lambda: set(os.listdir("/dev/shm")) <= killed.shared_memory_before)
+
+
+def test_a_killed_run_goes_on_and_its_table_is_that_of_a_run_without_interruption(
+    job: Job, killed: Killed, out: Path, reference: list[PageResult]
+) -> None:
+    report = job.run(out)
+    assert report.pages_read == NUM_PAGES - killed.num_rows
+    assert (report.items.ok, report.items.already_done) == (NUM_PAGES, killed.num_rows)
+    assert texts(read_rows(out)) == texts(reference)
+    assert not journal(out).exists()
+
+
+def test_a_torn_last_line_is_read_again(job: Job, killed: Killed, out: Path, reference: list[PageResult]) -> None:
+    os.truncate(journal(out), journal(out).stat().st_size - 10)
+    assert num_rows(out) == killed.num_rows - 1
+    assert job.run(out).pages_read == NUM_PAGES - killed.num_rows + 1
+    assert texts(read_rows(out)) == texts(reference)
+
+
+def test_an_unfinished_output_of_other_settings_is_refused_until_it_is_to_be_overwritten(job: Job, out: Path) -> None:
+    before = journal(out).read_bytes()
+    with pytest.raises(OutputMismatchError, match="dpi 72 there, 50 here") as refusal:
+        job.run(out, dpi=50)
+    assert refusal.value.exit_code == 6
+    with pytest.raises(OutputMismatchError, match="belongs to a run that is unfinished"):
+        job.run(out, resume=False)
+    assert journal(out).read_bytes() == before
+    report = job.run(out, dpi=50, overwrite=True, limit=2)
+    assert (report.pages_read, report.items.found, report.items.already_done) == (2, 2, 0)
+    assert [row.width for row in read_rows(out)] == [209, 209]
+
+
+def test_a_finished_output_run_again_reads_nothing_and_keeps_its_rows(job: Job, reference: list[PageResult]) -> None:
+    report = job.run(job.table)
+    assert (report.pages_read, report.items.already_done, report.items.ok) == (0, NUM_PAGES, NUM_PAGES)
+    assert read_rows(job.table) == reference
+
+
+def test_a_document_that_failed_is_tried_again_and_a_changed_one_read_again(job: Job, tmp_path: Path) -> None:
+    folder, out = tmp_path / "documents", tmp_path / "table.parquet"
+    folder.mkdir()
+    draw_pdf(folder / "a.pdf", "sound")
+    (folder / "b.pdf").write_bytes(b"%PDF-1.7 and no more")
+
+    def run(**options: object) -> tuple[int, list[tuple[str, int | None, str, int]]]:
+        report = batchocr.run(folder, out=out, model=job.model, max_new_tokens=16, **(OPTIONS | options))
+        assert report.ledger_adds_up
+        return report.pages_read, [(row.source, row.page_index, row.status, row.attempts) for row in read_rows(out)]
+
+    assert run() == (1, [("a.pdf", 0, "degraded", 1), ("b.pdf", None, "failed", 1)])
+    assert run() == (0, [("a.pdf", 0, "degraded", 1), ("b.pdf", None, "failed", 2)])
+    assert run(retry_failed=False) == (0, [("a.pdf", 0, "degraded", 1), ("b.pdf", None, "failed", 2)])
+    draw_pdf(folder / "b.pdf", "repaired")
+    assert run(retry_failed=False) == (1, [("a.pdf", 0, "degraded", 1), ("b.pdf", 0, "degraded", 1)])
+    os.utime(folder / "a.pdf")
+    assert run() == (0, [("a.pdf", 0, "degraded", 1), ("b.pdf", 0, "degraded", 1)])
+    draw_pdf(folder / "a.pdf", "another", "and one more")
+    assert run() == (
+        2,
+        [("a.pdf", 0, "degraded", 1), ("a.pdf", 1, "degraded", 1), ("b.pdf", 0, "degraded", 1)],
+    )
+
+
+def test_a_failure_that_is_not_tried_again_still_counts(job: Job, tmp_path: Path) -> None:
+    document, out = tmp_path / "b.pdf", tmp_path / "table.parquet"
+    document.write_bytes(b"%PDF-1.7 and no more")
+    batchocr.run(document, out=out, model=job.model, **OPTIONS)
+    report = batchocr.run(document, out=out, model=job.model, retry_failed=False, **OPTIONS)
+    assert (report.items.failed, report.items.already_done, report.errors) == (1, 1, {"damaged": 1})
+
+
+def test_a_table_of_other_documents_is_not_replaced(job: Job, tmp_path: Path) -> None:
+    first, second = draw_pdf(tmp_path / "first.pdf", "One"), draw_pdf(tmp_path / "second.pdf", "Two")
+    out = tmp_path / "results.parquet"
+    options = {"out": out, "model": job.model, "max_new_tokens": 64}
+    batchocr.run([first], **options)
+    with pytest.raises(OutputMismatchError, match=r"first\.pdf"):
+        batchocr.run([second], **options)
+    assert [row.source for row in read_rows(out)] == [str(first)]
+
+
+def test_pages_that_a_narrower_run_leaves_out_are_not_lost(job: Job, tmp_path: Path) -> None:
+    document = draw_pdf(tmp_path / "three.pdf", "One", "Two", "Three")
+    out = tmp_path / "results.parquet"
+    options = {"out": out, "model": job.model, "max_new_tokens": 64}
+    batchocr.run([document], **options)
+    batchocr.run([document], **options, limit=1)
+    assert [row.page_index for row in read_rows(out)] == [0]
+    again = batchocr.run([document], **options)
+    assert (again.pages_read, again.items.already_done) == (0, 3)
+    assert [row.page_index for row in read_rows(out)] == [0, 1, 2]
+
+
+def test_pages_left_out_are_not_lost_if_the_run_fails_right_after_its_table(
+    job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    document = draw_pdf(tmp_path / "three.pdf", "One", "Two", "Three")
+    out = tmp_path / "results.parquet"
+    options = {"out": out, "model": job.model, "max_new_tokens": 64}
+    batchocr.run([document], **options)
+    with monkeypatch.context() as patched, pytest.raises(OutputError):
+        patched.setattr("batchocr.job.output_job.write_report", raising(OutputError("the disk is full")))
+        batchocr.run([document], **options, limit=1)
+    assert [row.page_index for row in read_rows(out)] == [0]
+    assert batchocr.run([document], **options).items.already_done == 3
+
+
+def test_the_rows_of_a_document_that_is_gone_are_kept_and_those_of_an_older_version_are_not(
+    job: Job, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder, out = tmp_path / "documents", tmp_path / "table.parquet"
+    folder.mkdir()
+    draw_pdf(folder / "a.pdf", "One", "Two")
+    draw_pdf(folder / "b.pdf", "Three")
+    options = {"out": out, "model": job.model, "max_new_tokens": 16, **OPTIONS}
+    batchocr.run(folder, **options)
+    draw_pdf(folder / "a.pdf", "another")
+    batchocr.run(folder, **options)
+    assert not journal(out).exists()
+    (folder / "b.pdf").unlink()
+    draw_pdf(folder / "c.pdf", "Four")
+    batchocr.run(folder, **options)
+    assert [row.source for row in read_rows(out)] == ["a.pdf", "c.pdf"]
+    assert f"{journal(out)} still holds 1 page that earlier runs read and this table leaves out" in caplog.text
+
+
+def test_a_run_does_not_read_its_own_output(job: Job, tmp_path: Path) -> None:
+    draw_pdf(tmp_path / "a.pdf", "One")
+    out = tmp_path / "table.jsonl"
+    options = {"out": out, "model": job.model, "max_new_tokens": 16, **OPTIONS}
+    for _ in range(2):
+        report = batchocr.run(tmp_path / "*", **options)
+        assert (report.documents, report.items.failed) == (1, 0)
+        temporary_path(out).write_text("what a killed run left")
+    assert set(tmp_path.iterdir()) == {tmp_path / "a.pdf", out, facts_path(out), report_path(out), temporary_path(out)}
+    (tmp_path / "a.pdf").unlink()
+    with pytest.raises(NoInputError, match="the run's own output"):
+        batchocr.run(tmp_path / "*", **options, overwrite=True)
+    assert len(read_rows(out)) == 1
+
+
+@pytest.mark.parametrize("suffix", ["", ".journal", ".meta.json"])
+def test_a_report_in_the_place_of_the_output_is_refused(job: Job, tmp_path: Path, suffix: str) -> None:
+    out = tmp_path / "table.jsonl"
+    with pytest.raises(UsageError, match="where the run's own output goes"):
+        job.run(out, report=f"{tmp_path}/../{tmp_path.name}/table.jsonl{suffix}")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_table_is_built_when_the_work_is_over(job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    num_workers = []
+    write = parquet.write
+
+    def slowly(path: Path, rows: Iterable[PageResult], facts: RunFacts) -> None:
+        num_workers.append(len(workers_of(psutil.Process())))
+        time.sleep(1)
+        write(path, rows, facts)
+
+    monkeypatch.setattr(parquet, "write", slowly)
+    report = job.run(tmp_path / "table.parquet", limit=1)
+    assert num_workers == [0]
+    assert report.table_seconds > 1
+    assert report.stages["write"].busy_seconds < 1
+    assert "table 1." in format_table(report).splitlines()[0]
+
+
+def break_down(*_: object, **__: object) -> None:
+    raise RuntimeError("the device is gone")
+
+
+def no_process(*_: object) -> None:
+    raise OSError("no more processes")
+
+
+@pytest.mark.parametrize(
+    ("broken", "replacement", "said"),
+    [
+        ("engine.decode_stage.DecodeStage.run", break_down, "the device is gone"),
+        ("worker.worker.Worker.__init__", no_process, "a worker process cannot be started"),
+        ("output.parquet.write", break_down, "RuntimeError: the device is gone"),
+    ],
+    ids=["engine", "worker", "bug"],
+)
+def test_a_run_that_fails_leaves_a_report_that_says_so_and_a_later_one_goes_on(
+    job: Job, killed: Killed, out: Path, monkeypatch: pytest.MonkeyPatch, broken: str, replacement: object, said: str
+) -> None:
+    with monkeypatch.context() as patched, pytest.raises((batchocr.BatchOcrError, RuntimeError)):
+        patched.setattr(f"batchocr.{broken}", replacement)
+        job.run(out)
+    report = json.loads(Path(f"{out}.report.json").read_text())
+    assert (report["exit_reason"], report["complete"], report["ledger_adds_up"]) == ("failed", False, True)
+    assert said in report["error"]
+    assert report["items"]["already_done"] in (0, killed.num_rows)
+    assert job.run(out).items.ok == NUM_PAGES
+
+
+class StopAtFirstSight:
+    """A Progress that stops the run as soon as it is shown anything."""
+
+    def __init__(self, stop: StopSwitch) -> None:
+        self._stop = stop
+
+    def show(self, state: RunProgress) -> None:
+        self._stop.request("terminated")
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_run_can_be_stopped_while_it_goes_past_documents_that_have_not_changed(job: Job, tmp_path: Path) -> None:
+    folder, out, stop = tmp_path / "documents", tmp_path / "table.parquet", StopSwitch()
+    folder.mkdir()
+    config = Config(model=str(job.model), workers=1)
+    with Journal.open(out, Session(config).facts, resume=True, overwrite=False) as journal:
+        for number in range(1000):
+            (folder / f"{number:04}.pdf").write_bytes(b"unchanged")
+            file = (folder / f"{number:04}.pdf").stat()
+            row = PageResult(f"{number:04}.pdf", 0, "ok", doc_id=str(number), page_count=1)
+            journal.append(Entry(row, file.st_size, file.st_mtime_ns))
+    report = run_with(config, folder, out=out, stop=stop, progress=StopAtFirstSight(stop))
+    assert report.exit_reason == "stopped"
+    assert report.items.already_done == report.items.found
+    assert 0 < report.items.found < 1000
+    assert report.documents_not_opened == 1000 - report.items.found
+    assert batchocr.run(folder, out=out, model=job.model, workers=1).items.already_done == 1000

@@ -1,0 +1,93 @@
+"""A job to be interrupted: PDFs, a model, the table of an uninterrupted run, and the progress of a run."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+import batchocr
+from batchocr import PageResult, Report
+from tests.support.running import command, draw_pdf, environment, eventually, make_quick_model, num_rows, read_rows
+
+PAGES_IN_FLIGHT = 4
+FULL = os.environ.get("BATCHOCR_FULL") == "1"
+_OPTIONS = {"dpi": 72, "workers": 2, "pages_in_flight": PAGES_IN_FLIGHT}
+_COUNTING = Path(__file__).resolve().parent / "counting"
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is read, and the rows of an uninterrupted run."""
+
+    model: Path
+    documents: Path
+    rows: list[PageResult]
+
+    def run(self, out: Path, **options: object) -> Report:
+        """Start or continue the job in this process, and run it to its end."""
+        return batchocr.run(self.documents, out=out, model=self.model, **(_OPTIONS | options))
+
+    def arguments(self, out: Path, *flags: str | Path) -> list[str | Path]:
+        """The arguments of the command that does the same."""
+        options = [f"--{name.replace('_', '-')}={value}" for name, value in _OPTIONS.items()]
+        return [self.documents, "--out", out, "--model", self.model, *options, *flags]
+
+
+@contextmanager
+def make_job(folder: Path, num_pages: int) -> Iterator[Job]:
+    """A job of PDFs with one, two, three, … pages; inside the block, torch uses one thread here, as in a run."""
+    documents = folder / "documents"
+    documents.mkdir()
+    left = num_pages
+    while left:
+        count = min(left, len(os.listdir(documents)) + 1)
+        draw_pdf(documents / f"{left:03}.pdf", *(f"Page {number}, with {left} to come" for number in range(count)))
+        left -= count
+    model = make_quick_model(folder / "model")
+    num_threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        job = Job(model, documents, [])
+        job.run(folder / "whole.parquet")
+        job.rows.extend(read_rows(folder / "whole.parquet"))
+        assert len(job.rows) == num_pages
+        yield job
+    finally:
+        torch.set_num_threads(num_threads)
+
+
+@contextmanager
+def started(job: Job, out: Path, *flags: str | Path) -> Iterator[subprocess.Popen[str]]:
+    """The command at work; it is killed if it is still running at the end of the block."""
+    arguments = command(*job.arguments(out, *flags))
+    with subprocess.Popen(arguments, env=environment(), stderr=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def wait_for_rows(process: subprocess.Popen[str], out: Path, count: int) -> None:
+    """Return once the journal holds this many rows, with the run still going."""
+    eventually(lambda: process.poll() is not None or num_rows(out) >= count)
+    assert process.poll() is None
+
+
+@dataclass(frozen=True)
+class PagesBegun:
+    """Counts the pages that the workers of all runs have begun: they write a line for each."""
+
+    path: Path
+
+    def environment(self) -> dict[str, str]:
+        """The variables for runs whose workers' pages are to be counted."""
+        return {"PYTHONPATH": str(_COUNTING), "PAGES_BEGUN": str(self.path)}
+
+    def count(self) -> int:
+        return self.path.read_bytes().count(b"\n") if self.path.exists() else 0
