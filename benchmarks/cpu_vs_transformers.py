@@ -55,12 +55,11 @@ def read_with_transformers(
     folder: Path, inputs: Sequence[str], limit: int, dtype: DType, batch_size: int
 ) -> tuple[int, int, float]:
     """Returns the same as `read_with_batchocr`. The client gets 16 pages at a time, however small the batch."""
-    sys.path.insert(0, str(ROOT / "tests"))
     import torch
-    from mineru_oracle import make_client
 
     from batchocr.input.render import open_document
     from batchocr.input.sources import find_documents
+    from tests.support.mineru_oracle import make_client
 
     torch_dtype = getattr(torch, dtype)
     client = make_client(folder, batch_size=batch_size, max_new_tokens=MAX_NEW_TOKENS, dtype=torch_dtype)

@@ -155,7 +155,7 @@ def run_kernel_tests(results: Results, deadline_s: float) -> None:
     """Run the tests of our kernels, on the GPU if there is one. Compiling for other GPUs is left out."""
     if importlib.util.find_spec("pytest") is None:
         return
-    tests = sorted(str(path) for path in (ROOT / "tests").glob("test_kernels_*.py"))
+    tests = sorted(str(path) for path in (ROOT / "tests" / "backend").glob("test_kernels_*.py"))
     command = [sys.executable, "-m", "pytest", "-q", "-k", "not compile", *tests]
     started = time.perf_counter()
     error = run_command(command, deadline_s)

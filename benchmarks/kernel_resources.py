@@ -6,21 +6,19 @@ memory is per program, and spilled bytes are a thread's stack.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 
-TESTS = Path(__file__).resolve().parent.parent / "tests"
+KERNEL_TESTS = Path(__file__).resolve().parent.parent / "tests" / "backend"
 
 
 def rows() -> Iterator[tuple[object, ...]]:
     """A row for each kernel of each launch listed in the kernels' tests, on each architecture of the launch."""
-    sys.path.insert(0, str(TESTS))
-    from kernel_compilation import resources
+    from tests.support.kernel_compilation import resources
 
-    for path in sorted(TESTS.glob("test_kernels_*.py")):
-        for launch in import_module(path.stem).LAUNCHES:
+    for path in sorted(KERNEL_TESTS.glob("test_kernels_*.py")):
+        for launch in import_module(f"tests.backend.{path.stem}").LAUNCHES:
             for architecture in launch.architectures:
                 for kernel in resources(launch, architecture):
                     yield (

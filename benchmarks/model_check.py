@@ -27,7 +27,7 @@ from batchocr.model.prompt import PromptFormat
 from batchocr.stats.meter import Meter
 from benchmarks.loading import load, make_engine
 from benchmarks.options import add_checkpoint_option
-from benchmarks.record import ROOT, Record, Row, benchmark_parser
+from benchmarks.record import Record, Row, benchmark_parser
 from benchmarks.teacher_forcing import our_logits, transformers_logits
 from benchmarks.trace import Ask, Noise
 from benchmarks.true_shape import checkpoint
@@ -78,8 +78,7 @@ def check_tiny_model(name: str, device_name: str, folder: Path) -> Row:
 
 def check_tiny_models(device_name: str, record: Record, *, smoke: bool) -> bool:
     """Add a row for each shape of the tests' checkpoints. Returns whether all are right."""
-    sys.path.append(str(ROOT / "tests"))
-    from checkpoints import SHAPES, make_checkpoint
+    from tests.support.checkpoints import SHAPES, make_checkpoint
 
     rows = []
     for name, shape in list(SHAPES.items())[: 1 if smoke else None]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +13,6 @@ from PIL import Image
 from batchocr import backend
 from batchocr.data import Request
 from batchocr.model.prompt import SYSTEM_PROMPT
-from benchmarks.record import ROOT
 from benchmarks.replay import Replayed, Work
 from benchmarks.timing import synchronize
 from benchmarks.trace import Noise, Trace
@@ -26,8 +24,7 @@ class TransformersEngine:
     def __init__(self, folder: Path, device_name: str) -> None:
         from transformers import Qwen2VLForConditionalGeneration
 
-        sys.path.append(str(ROOT / "tests"))
-        from mineru_oracle import ImageAndTextProcessor
+        from tests.support.mineru_oracle import ImageAndTextProcessor
 
         self._device = backend.select_device(device_name)
         dtype = backend.select_dtype("auto", self._device)

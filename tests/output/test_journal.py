@@ -162,7 +162,7 @@ def test_a_second_run_at_once_is_refused(out: Path) -> None:
 def test_a_run_that_was_killed_holds_no_lock_and_loses_no_row(out: Path) -> None:
     killed = f"""
 import os, pathlib, signal
-from tests.test_journal import Entry, FIRST, SECOND, open_journal
+from tests.output.test_journal import Entry, FIRST, SECOND, open_journal
 journal = open_journal(pathlib.Path({str(out)!r}))
 journal.append(Entry(FIRST, None, None))
 journal.append(Entry(SECOND, None, None))
