@@ -30,8 +30,8 @@ _LOOP_WINDOW = 768
 _LOOP_GRAM = 8
 _LOOP_CHECK_EVERY = 64
 
-Finished = list[tuple[int, Completion]]
-"""Requests that ended: (request_id, completion)."""
+Answers = list[tuple[int, Completion]]
+"""What requests ended with: (request_id, completion)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,10 +101,10 @@ class DecodeStage:
     def has_work(self) -> bool:
         return self.scheduler.has_work or bool(self._launched)
 
-    def run(self, meter: Meter) -> Finished:
+    def run(self, meter: Meter) -> Answers:
         """Prefill what fits, launch one decode step, and read the tokens of earlier launches."""
-        # A sequence that was put back cannot be prefilled again until all of its tokens have been read.
-        finished = self._read(meter, keep=0) if self.scheduler.has_put_back else []
+        # A preempted sequence cannot be prefilled again until all of its tokens have been read.
+        finished = self._read(meter, keep=0) if self.scheduler.has_preempted else []
         admitted = self.scheduler.admit()
         if admitted:
             self._try_prefill(admitted, meter)
@@ -133,7 +133,7 @@ class DecodeStage:
             if len(batch) == 1:
                 raise
             for sequence in reversed(batch):
-                self.scheduler.put_back(sequence)
+                self.scheduler.preempt(sequence)
             self.scheduler.prefill_max_tokens = sum(sequence.num_tokens for sequence in batch) // 2
             meter.batches_halved["prefill"] += 1
             logger.warning(
@@ -158,7 +158,7 @@ class DecodeStage:
         return self._launch(_Work("prefill", batch, limit, flop, begun), tokens, logprobs)
 
     def _embedded(self, batch: list[Sequence]) -> Tensor:
-        """The embedded prompts, packed, each with the tokens generated before it was put back: [tokens, width]."""
+        """The embedded prompts, packed, each with the tokens generated before it was preempted: [tokens, width]."""
         texts = []
         for sequence in batch:
             prompt = sequence.prompt
@@ -201,9 +201,9 @@ class DecodeStage:
             sequence.num_unread += 1
         return _Launched(work, chosen, done)
 
-    def _read(self, meter: Meter, *, keep: int) -> Finished:
+    def _read(self, meter: Meter, *, keep: int) -> Answers:
         """Read the tokens of all launched work except the newest `keep`. Returns the requests that ended."""
-        finished: Finished = []
+        finished: Answers = []
         while len(self._launched) > keep:
             step = self._launched.popleft()
             work = step.work
@@ -218,7 +218,7 @@ class DecodeStage:
                 completion = None if sequence.ended else self._take(sequence, int(token), logprob)
                 if completion is not None:
                     sequence.ended = True
-                    self.scheduler.retire(sequence)
+                    self.scheduler.finish(sequence)
                     finished.append((sequence.request_id, completion))
         return finished
 

@@ -96,7 +96,7 @@ def _with_kv_tokens(
 
 
 def _longest_request(limits: EngineLimits, architecture: Architecture) -> int:
-    """Tokens of the largest image, its prompt and the longest answer: one prefill if the sequence is put back."""
+    """Tokens of the largest image, its prompt and the longest answer: one prefill if the sequence is preempted."""
     longest = max_image_tokens(architecture) + _PROMPT_TEXT_TOKENS + limits.max_new_tokens
     return min(architecture.language.max_positions, longest)
 

@@ -6,7 +6,7 @@ import logging
 from collections import deque
 
 from batchocr.data import Completion, Request, failed_completion
-from batchocr.engine.decode_stage import Finished
+from batchocr.engine.decode_stage import Answers
 from batchocr.engine.engine import Engine
 from batchocr.errors import EngineError
 from batchocr.stats.meter import Meter
@@ -42,7 +42,7 @@ class RecoveringEngine:
             self._in_hand[request_id] = request
         return refused
 
-    def step(self, meter: Meter) -> Finished:
+    def step(self, meter: Meter) -> Answers:
         """See Engine.step. Raises EngineError if several requests in a row fail when run alone."""
         finished = [] if self._engine.has_work else self._take_next()
         try:
@@ -63,7 +63,7 @@ class RecoveringEngine:
         self._held_back.clear()
         self._on_trial, self._failures = None, 0
 
-    def _recover(self, error: Exception) -> Finished:
+    def _recover(self, error: Exception) -> Answers:
         what = f"{type(error).__name__}: {error}".splitlines()[0]
         self._engine.clear()
         if self._on_trial is None:
@@ -76,7 +76,7 @@ class RecoveringEngine:
             raise EngineError(f"the engine failed {self._failures} times in a row, last with {what}") from error
         return [(self._on_trial, failed_completion(f"the engine failed on it: {what}"))]
 
-    def _take_next(self) -> Finished:
+    def _take_next(self) -> Answers:
         """Put the next suspect on trial or, after the last, submit the requests held back. Returns the refused ones."""
         requests = [self._suspects.popleft()] if self._suspects else self._held_back
         self._on_trial = None

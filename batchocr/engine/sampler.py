@@ -32,7 +32,7 @@ class Sampler:
         self._free = list(range(self._num_rows - 1, -1, -1))
 
     def bind(self, sampling: Sampling, prompt_ids: tuple[int, ...], output_ids: list[int]) -> int:
-        """Reset a free row for a sequence and return it. output_ids: tokens generated before it was put back."""
+        """Reset a free row for a sequence and return it. output_ids: tokens generated before it was preempted."""
         row, rows = self._free.pop(), self._rows
         # Assignments to single elements would copy each number from the host, and wait for the GPU.
         rows.presence[row].fill_(sampling.presence_penalty)

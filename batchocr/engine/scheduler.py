@@ -1,4 +1,4 @@
-"""Which sequences run: admission by tokens, rows and KV blocks, and preemption ("put back") when blocks run out."""
+"""Which sequences run: admission by tokens, rows and KV blocks, and preemption when blocks run out."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from batchocr.stats.meter import Meter
 
 
 class Scheduler:
-    """Owns the running sequences, oldest first, and those put back, which are admitted before the queue.
+    """Owns the running sequences, oldest first, and the preempted ones, which are admitted before the queue.
 
     prefill_max_tokens: limit of one batch; lowered if device memory turns out too small.
     """
@@ -24,11 +24,11 @@ class Scheduler:
         self._queue = queue
         self._cache = cache
         self._sampler = sampler
-        self._put_back: deque[Sequence] = deque()
+        self._preempted: deque[Sequence] = deque()
 
     @property
     def has_work(self) -> bool:
-        return bool(self.running or self._put_back or len(self._queue))
+        return bool(self.running or self._preempted or len(self._queue))
 
     def admit(self) -> list[Sequence]:
         """Admit as many waiting sequences as one prefill batch, the rows and the KV blocks allow, and allocate their
@@ -39,7 +39,7 @@ class Scheduler:
             tokens += sequence.num_tokens
             if admitted and tokens > self.prefill_max_tokens:
                 break
-            # Keep a spare block per running sequence, or the newcomer would be the first to be put back.
+            # Keep a spare block per running sequence, or the newcomer would be the first to be preempted.
             needed = self._cache.blocks_for(sequence.num_tokens)
             if self.running and needed + len(self.running) > self._cache.num_free:
                 break
@@ -52,12 +52,12 @@ class Scheduler:
         return admitted
 
     @property
-    def has_put_back(self) -> bool:
-        """Whether sequences wait to be prefilled again."""
-        return bool(self._put_back)
+    def has_preempted(self) -> bool:
+        """Whether preempted sequences wait to be prefilled again."""
+        return bool(self._preempted)
 
     def make_room(self, can_go_on: Callable[[Sequence], bool], meter: Meter) -> list[Sequence]:
-        """Give running sequences a slot for their newest token; if blocks run out, put the youngest back.
+        """Give running sequences a slot for their newest token; if blocks run out, preempt the youngest.
 
         Returns the sequences that decode in this step: those that can go on and got a slot.
         """
@@ -67,38 +67,38 @@ class Scheduler:
             sequence = pending.popleft()
             while not self._cache.grow(sequence.block_table, sequence.num_tokens):
                 youngest = pending.pop() if pending else sequence
-                self.put_back(youngest)
-                meter.sequences_put_back += 1
+                self.preempt(youngest)
+                meter.preemptions += 1
                 if youngest is sequence:
                     break
             else:
                 ready.append(sequence)
         return ready
 
-    def put_back(self, sequence: Sequence) -> None:
+    def preempt(self, sequence: Sequence) -> None:
         """Release a running sequence's row and blocks and queue it for another prefill, ahead of all others."""
         self.running.remove(sequence)
         self._free(sequence)
-        self._put_back.appendleft(sequence)
+        self._preempted.appendleft(sequence)
 
-    def retire(self, sequence: Sequence) -> None:
-        """Release what a finished sequence holds. It may have ended with a token read after it was put back."""
+    def finish(self, sequence: Sequence) -> None:
+        """Release what a finished sequence holds. It may have ended with a token read after it was preempted."""
         if sequence.row is None:
-            self._put_back.remove(sequence)
+            self._preempted.remove(sequence)
         else:
             self.running.remove(sequence)
             self._free(sequence)
         sequence.embeddings = None
 
     def begin_again(self, ended: Sequence, again: Sequence) -> None:
-        """Retire a sequence that has ended and queue another in its place."""
-        self.retire(ended)
-        self._put_back.append(again)
+        """Finish a sequence and queue another in its place."""
+        self.finish(ended)
+        self._preempted.append(again)
 
     def clear(self) -> None:
         """Forget every sequence, running or waiting, and free all rows and blocks, even after an exception."""
         self.running.clear()
-        self._put_back.clear()
+        self._preempted.clear()
         self._queue.clear()
         self._cache.reset()
         self._sampler.reset()
@@ -110,10 +110,10 @@ class Scheduler:
         sequence.row = None
 
     def _next_waiting(self) -> Sequence | None:
-        return self._put_back[0] if self._put_back else self._queue.peek()
+        return self._preempted[0] if self._preempted else self._queue.peek()
 
     def _take_waiting(self) -> None:
-        if self._put_back:
-            self._put_back.popleft()
+        if self._preempted:
+            self._preempted.popleft()
         else:
             self._queue.pop()

@@ -23,7 +23,7 @@ class Sequence:
 
     positions: int64 [3, prompt] on the host. position_shift: position minus index of a token after the image; never
     above 0, because an image takes up no more positions than it has tokens. embeddings: [image tokens, width] on the
-    device, valid once `encoded` is done; kept until the end in case the sequence is put back and prefilled again.
+    device, valid once `encoded` is done; kept until the end in case the sequence is preempted and prefilled again.
     row: on the device, while it decodes. num_unread: generated tokens that the host has not yet read. looped: the
     result of the first attempt, if this is the second.
     """

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from queue import Empty, SimpleQueue
 
 from batchocr.data import Completion, Request
+from batchocr.engine.decode_stage import Answers
 from batchocr.engine.engine import Engine
 from batchocr.engine.recovery import RecoveringEngine
 from batchocr.errors import EngineError
@@ -20,8 +21,6 @@ _SWITCH_INTERVAL_S = 0.0002
 _STALL_S = 1800.0
 """A step takes seconds, or minutes with a real model on a slow CPU. One that takes this long will never end."""
 _IMPATIENCE_S = 10.0
-
-Finished = tuple[int, Completion]
 
 
 class _QuickSwitching:
@@ -64,7 +63,7 @@ class EngineThread:
         self._meter = meter
         self._notify = notify
         self._submitted: SimpleQueue[tuple[int, Request] | None] = SimpleQueue()
-        self._finished: SimpleQueue[Finished] = SimpleQueue()
+        self._finished: SimpleQueue[tuple[int, Completion]] = SimpleQueue()
         self._error: Exception | None = None
         self._step: object | None = None
         self._watched_step: object | None = None
@@ -77,7 +76,7 @@ class EngineThread:
     def submit(self, request_id: int, request: Request) -> None:
         self._submitted.put((request_id, request))
 
-    def finished(self) -> list[Finished]:
+    def finished(self) -> Answers:
         """All completions since the last call. Raises EngineError if the engine broke or hangs."""
         if isinstance(self._error, EngineError):
             raise self._error
@@ -150,7 +149,7 @@ class EngineThread:
         self._meter.starved_s += time.perf_counter() - started
         return item
 
-    def _deliver(self, finished: list[Finished]) -> None:
+    def _deliver(self, finished: Answers) -> None:
         for item in finished:
             self._finished.put(item)
         if finished:

@@ -22,7 +22,7 @@ _HEAD_BYTES = 1024
 """Readers accept a PDF header anywhere within these first bytes (PDF 1.7, appendix H.3, note 13)."""
 
 
-class OpenedDocument(Protocol):
+class RenderableDocument(Protocol):
     """A document whose pages can be rendered in any order and repeatedly; a page that fails does not affect the others.
 
     page_count: as the document claims, which can be wrong; a page that does not exist fails when it is rendered.
@@ -39,7 +39,7 @@ class OpenedDocument(Protocol):
         ...
 
 
-def open_document(path: str, *, password: str | None, dpi: int) -> OpenedDocument:
+def open_document(path: str, *, password: str | None, dpi: int) -> RenderableDocument:
     """Return the document at `path`, whatever its name suggests. Raises PageError.
 
     password, dpi: for PDFs; an image is taken as it is.

@@ -64,7 +64,7 @@ def _of_the_device(report: Report) -> str:
     takes += f" in batches that are {fill:.0%} full"
     if fill >= _FULL:
         return f"{takes}; raise {_SIZE_OPTIONS[stage]} if memory allows"
-    if stage == "decode" and report.device.sequences_put_back:
+    if stage == "decode" and report.device.preemptions:
         return f"{takes}, for lack of KV cache; lower --llm-batch-size or raise --memory-fraction"
     return f"{takes}; raise {_FILLED_BY[stage]} to fill them"
 

@@ -84,7 +84,7 @@ class Meter(StageCounter):
         self.patches = 0
         self.model_flop = 0.0
         self.batches_halved: Counter[Stage] = Counter()
-        self.sequences_put_back = 0
+        self.preemptions = 0
         self.starved_s = 0.0
         self.device_busy = BusyTime()
         self.queue_samples = 0

@@ -56,7 +56,7 @@ class PerPage:
 @dataclass(frozen=True, slots=True)
 class DeviceReport:
     """idle: not busy with any stage. starved: while no page had a request. batches_halved: by stage, how often a batch
-    did not fit into memory and was tried again at half its size. sequences_put_back: how often a sequence had to be
+    did not fit into memory and was tried again at half its size. preemptions: how often a sequence had to be
     prefilled again because the KV cache was full.
     """
 
@@ -68,7 +68,7 @@ class DeviceReport:
     model_flop_per_second: float
     share_of_peak_flop: float | None
     batches_halved: Mapping[Stage, int]
-    sequences_put_back: int
+    preemptions: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,8 +75,8 @@ def _device(report: Report) -> str:
         parts.append(f"{device.model_flop_per_second / 1e12:,.2f} TFLOP/s{of_peak}")
     for stage, count in device.batches_halved.items():
         parts.append(f"out of memory in {count} {stage} batch{'es' * (count != 1)}: lower {LIMITS_BY_MEMORY[stage]}")
-    if device.sequences_put_back:
-        parts.append(f"prefilled again for lack of KV cache: {device.sequences_put_back:,}; lower --llm-batch-size")
+    if device.preemptions:
+        parts.append(f"prefilled again for lack of KV cache: {device.preemptions:,}; lower --llm-batch-size")
     if device.peak_memory_bytes is not None:
         parts.append(f"peak memory {_size(device.peak_memory_bytes)}")
     return ", ".join(parts)

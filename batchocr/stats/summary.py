@@ -111,7 +111,7 @@ def _device_report(meter: Meter, circumstances: Circumstances) -> DeviceReport:
         peak_memory_bytes=circumstances.peak_device_bytes,
         model_flop_per_second=flop_per_s,
         batches_halved=dict(meter.batches_halved),
-        sequences_put_back=meter.sequences_put_back,
+        preemptions=meter.preemptions,
         share_of_peak_flop=None if peak is None else _ratio(flop_per_s, peak),
     )
 

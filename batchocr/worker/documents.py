@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 
-from batchocr.input.render import OpenedDocument
+from batchocr.input.render import RenderableDocument
 
 _MAX_OPEN = 4
 
 
-class OpenDocuments:
+class DocumentCache:
     """Opens documents on request, and closes the least recently requested one."""
 
-    def __init__(self, open_document: Callable[[str], OpenedDocument]) -> None:
+    def __init__(self, open_document: Callable[[str], RenderableDocument]) -> None:
         self._open_document = open_document
-        self._by_path: OrderedDict[str, OpenedDocument] = OrderedDict()
+        self._by_path: OrderedDict[str, RenderableDocument] = OrderedDict()
 
-    def get(self, path: str) -> OpenedDocument:
+    def get(self, path: str) -> RenderableDocument:
         """The document at `path`, open. Raises PageError."""
         if path not in self._by_path:
             while len(self._by_path) >= _MAX_OPEN:

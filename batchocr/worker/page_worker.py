@@ -30,7 +30,7 @@ from batchocr.wire.messages import (
     ToWorker,
 )
 from batchocr.wire.pixels import share_round
-from batchocr.worker.documents import OpenDocuments
+from batchocr.worker.documents import DocumentCache
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class PageWorker:
     """
 
     def __init__(
-        self, channel: Channel[FromWorker, ToWorker], protocol: PageProtocol, documents: OpenDocuments
+        self, channel: Channel[FromWorker, ToWorker], protocol: PageProtocol, documents: DocumentCache
     ) -> None:
         self._channel = channel
         self._protocol = protocol

@@ -18,7 +18,7 @@ from batchocr.machine import JOB_SIGNALS
 from batchocr.protocol.base import PageProtocol
 from batchocr.wire.channel import Channel, ChannelError, worker_end
 from batchocr.wire.messages import FromWorker, Setup, ToWorker
-from batchocr.worker.documents import OpenDocuments
+from batchocr.worker.documents import DocumentCache
 from batchocr.worker.page_worker import PageWorker
 
 _LIFELINE = 0
@@ -38,7 +38,7 @@ def serve(descriptor: int, make_protocol: Callable[[Setup], PageProtocol]) -> No
         setup = _receive_setup(channel)
         if setup is not None:
             _limit_memory(setup.memory_bytes)
-            documents = OpenDocuments(partial(open_document, password=setup.password, dpi=setup.dpi))
+            documents = DocumentCache(partial(open_document, password=setup.password, dpi=setup.dpi))
             PageWorker(channel, make_protocol(setup), documents).run()
 
 

@@ -11,7 +11,7 @@ from typing import TypeAlias
 import pytest
 
 from batchocr.errors import PageError
-from batchocr.input.render import MAX_EDGE, OpenedDocument, open_document
+from batchocr.input.render import MAX_EDGE, RenderableDocument, open_document
 
 DEADLINE_S = 100
 
@@ -58,7 +58,7 @@ def open_one(path: Path, *, first_page_only: bool) -> Outcome:
     return {"pages": document.page_count} | ({"failed": failed} if failed else {})
 
 
-def can_be_rendered(document: OpenedDocument, page_index: int) -> bool:
+def can_be_rendered(document: RenderableDocument, page_index: int) -> bool:
     try:
         image = document.render(page_index).image
     except PageError:

@@ -23,12 +23,12 @@ from batchocr.errors import (
     UnreadableError,
     UnsupportedError,
 )
-from batchocr.input.render import OpenedDocument, fingerprint, open_document
+from batchocr.input.render import RenderableDocument, fingerprint, open_document
 
 RED, GREEN, BLUE, WHITE, BLACK = (255, 0, 0), (0, 255, 0), (0, 0, 255), (255, 255, 255), (0, 0, 0)
 
 
-def opened(path: Path, *, password: str | None = None, dpi: int = 72) -> OpenedDocument:
+def opened(path: Path, *, password: str | None = None, dpi: int = 72) -> RenderableDocument:
     return open_document(str(path), password=password, dpi=dpi)
 
 

@@ -14,12 +14,12 @@ from PIL import Image
 
 from batchocr.data import Page
 from batchocr.errors import DamagedError, TooLargeError
-from batchocr.input.render import OpenedDocument, open_document
+from batchocr.input.render import RenderableDocument, open_document
 
 RED, GREEN, BLUE, WHITE, BLACK = (255, 0, 0), (0, 255, 0), (0, 0, 255), (255, 255, 255), (0, 0, 0)
 
 
-def opened(path: Path) -> OpenedDocument:
+def opened(path: Path) -> RenderableDocument:
     return open_document(str(path), password=None, dpi=200)
 
 

@@ -25,7 +25,7 @@ from batchocr.job import session
 from batchocr.pool.pool import WorkerPool
 from batchocr.pool.worker import Arrived, Asked, Loss
 from batchocr.wire.messages import Began, Completions, Ended, Failed, Finished, OpenDocument, Opened, ReadPage, Setup
-from batchocr.worker.documents import OpenDocuments
+from batchocr.worker.documents import DocumentCache
 from tests.support import worker_entry
 from tests.support.running import raising
 from tests.support.worker_entry import draw_page
@@ -443,7 +443,7 @@ def test_a_document_stays_open_until_four_others_were_asked_for() -> None:
         opened.append(StandIn(path))
         return opened[-1]
 
-    documents = OpenDocuments(open_document)
+    documents = DocumentCache(open_document)
     for path in ["a", "b", "c", "d", "a", "e", "a"]:
         documents.get(path)
     assert [document.path for document in opened] == ["a", "b", "c", "d", "e"]

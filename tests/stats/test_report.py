@@ -198,7 +198,7 @@ def test_the_table_names_the_option_that_saves_memory_where_there_was_too_little
     engine = Meter()
     for stage in ("vit", "prefill", "vit"):
         engine.batches_halved[stage] += 1
-    engine.sequences_put_back += 3
+    engine.preemptions += 3
     report = report_of(ledger(), engine, CIRCUMSTANCES)
     assert json.loads(report.to_json())["device"]["batches_halved"] == {"vit": 2, "prefill": 1}
     table = " ".join(format_table(report).split())

@@ -12,7 +12,7 @@ from pathlib import Path
 from PIL import Image
 
 from batchocr.data import Page, Pixels, Reading, Request, Sampling
-from batchocr.input.render import OpenedDocument
+from batchocr.input.render import RenderableDocument
 from batchocr.protocol.base import Reader
 from batchocr.worker import serve
 
@@ -63,7 +63,7 @@ class ScriptedDocument:
         pass
 
 
-def open_scripted(path: str, *, password: str | None, dpi: int) -> OpenedDocument:
+def open_scripted(path: str, *, password: str | None, dpi: int) -> RenderableDocument:
     return ScriptedDocument(path) if path.endswith(".script") else open_document(path, password=password, dpi=dpi)
 
 
