@@ -14,7 +14,7 @@ from batchocr.config import Config, make_config
 from batchocr.data import Document, PageResult
 from batchocr.input.sources import find_documents
 from batchocr.job.ordered import read_in_order
-from batchocr.job.output_job import write_output
+from batchocr.job.output_job import read_into_table
 from batchocr.job.progress import Progress, ProgressLog
 from batchocr.job.session import Session
 from batchocr.job.stop import StopSwitch
@@ -45,7 +45,7 @@ class Ocr:
         config = self._session.config
         documents = list_documents(config, inputs)
         stop = StopSwitch(config.stop_after)
-        return write_output(self._session, documents, Path(out), stop, ProgressLog(), started_s=started_s)
+        return read_into_table(self._session, documents, Path(out), stop, ProgressLog(), started_s=started_s)
 
     def close(self) -> None:
         """Release the model and its memory."""
@@ -100,7 +100,7 @@ def run_with(config: Config, inputs: Inputs, *, out: Path, stop: StopSwitch, pro
     documents = list_documents(config, inputs)
     session = Session(config)
     try:
-        return write_output(session, documents, out, stop, progress, started_s=started_s)
+        return read_into_table(session, documents, out, stop, progress, started_s=started_s)
     finally:
         session.unload()
 

@@ -24,7 +24,7 @@ from batchocr.config import Config
 from batchocr.data import Completion, Request
 from batchocr.engine.engine import Engine
 from batchocr.engine.limits import EngineLimits
-from batchocr.job.output_job import write_output
+from batchocr.job.output_job import read_into_table
 from batchocr.job.session import Session
 from batchocr.job.stop import StopSwitch
 from batchocr.model.checkpoint import Model
@@ -88,7 +88,7 @@ def run(session: Session, inputs: Sequence[str]) -> Report:
     with tempfile.TemporaryDirectory() as folder:
         documents = list_documents(session.config, inputs)
         out = Path(folder) / "results.parquet"
-        return write_output(session, documents, out, StopSwitch(None), None, started_s=time.perf_counter())
+        return read_into_table(session, documents, out, StopSwitch(None), None, started_s=time.perf_counter())
 
 
 def copied(inputs: Sequence[str], copies: int, folder: Path) -> list[str]:

@@ -24,6 +24,10 @@ class FinishedRows(Protocol):
         """A document's rows, by page; that of the document as a whole (page_index None) comes first."""
         ...
 
+    def find(self, source: str, page_index: int | None) -> IndexedRow | None:
+        """One row; None if it is not finished."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class RowKey:

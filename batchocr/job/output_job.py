@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -14,7 +13,7 @@ from batchocr.config import Config
 from batchocr.data import Document, PageResult
 from batchocr.errors import BatchOcrError, NoInputError, OutputError, OutputMismatchError, UsageError
 from batchocr.job.intake import Intake
-from batchocr.job.progress import Progress, RunProgress, event, log_failure
+from batchocr.job.progress import Progress, event, log_failure
 from batchocr.job.reading_pass import Pass
 from batchocr.job.session import Session
 from batchocr.job.stop import StopSwitch
@@ -28,7 +27,7 @@ from batchocr.stats.report import Report, write_report
 logger = logging.getLogger(__name__)
 
 
-def write_output(
+def read_into_table(
     session: Session,
     documents: Sequence[Document],
     out: Path,
@@ -51,19 +50,18 @@ def write_output(
         _require_same_input(out, documents, journal)
         _log_start(session, documents, out)
         reading = Pass(session, documents, stop, finished=journal, started_s=started_s)
-        with _report_of_failure(reading, journal, report_file):
+        with _report_of_failure(reading, report_file):
             with reading:
                 _read(reading, journal, progress)
             was_redundant = journal.is_redundant
             if reading.complete:
                 journal.keep()
-                with _timed_table(reading):
+                with reading.building_table():
                     table.write(out, rows_in_order(reading.intake, journal), session.facts)
-        _count_all(reading, journal)
         report = reading.report()
         write_report(report, report_file)
         if report.complete:
-            _retire(journal, reading.intake, report, was_redundant=was_redundant)
+            _drop_journal(journal, reading.intake, report, was_redundant=was_redundant)
     return report
 
 
@@ -84,16 +82,6 @@ def _without_output(documents: Sequence[Document], files: Sequence[Path]) -> lis
     return remaining
 
 
-@contextmanager
-def _timed_table(reading: Pass) -> Iterator[None]:
-    """Note how long the block takes to build the table, even if it fails."""
-    started_s = time.perf_counter()
-    try:
-        yield
-    finally:
-        reading.table_s = time.perf_counter() - started_s
-
-
 def _log_start(session: Session, documents: Sequence[Document], out: Path) -> None:
     facts = session.facts
     fields = {"out": str(out), "documents": len(documents), "model": facts.model, "version": facts.batchocr_version}
@@ -101,7 +89,7 @@ def _log_start(session: Session, documents: Sequence[Document], out: Path) -> No
     logger.info("reading %s into %s", count, out, extra=event("run_started", **fields))
 
 
-def _retire(journal: Journal, intake: Intake, report: Report, *, was_redundant: bool) -> None:
+def _drop_journal(journal: Journal, intake: Intake, report: Report, *, was_redundant: bool) -> None:
     """Delete the journal, unless it is still needed: for failed rows, or for rows that this input does not ask for.
 
     was_redundant: whether this run read nothing, so that failed rows are in the table as they were before.
@@ -129,23 +117,19 @@ def _count_current(journal: Journal, intake: Intake) -> int:
 
 
 def _read(reading: Pass, journal: Journal, progress: Progress | None) -> None:
-    intake, ledger = reading.intake, reading.ledger
+    """Append every row to the journal as soon as it is finished."""
 
     def show() -> None:
         if progress is not None:
-            read = ledger.by_status.total()
-            done = intake.num_done_before + read
-            failed = ledger.by_status["failed"]
-            progress.show(RunProgress(done, intake.num_planned, intake.all_planned, failed, read))
+            progress.show(reading.progress())
 
     try:
         for key, result in reading.results(tick=show):
-            started_s = time.perf_counter()
-            state = intake.states[key.document]
-            journal.append(Entry(_counting_on(result, journal), state.size, state.mtime_ns))
+            file = reading.intake.states[key.document]
+            with reading.storing(result):
+                journal.append(Entry(_counting_on(result, journal), file.size, file.mtime_ns))
             if result.status == "failed":
                 log_failure(result)
-            reading.counter.add("write", time.perf_counter() - started_s)
     finally:
         show()
         if progress is not None:
@@ -176,29 +160,14 @@ def rows_in_order(intake: Intake, journal: Journal) -> Iterator[PageResult]:
         yield journal.read(intake.documents[key.document].source, key.page_index)
 
 
-def _count_all(reading: Pass, journal: Journal) -> None:
-    """Count the rows there should be, as far as is known, and those that earlier runs have dealt with."""
-    intake, ledger = reading.intake, reading.ledger
-    for key in intake.known_rows():
-        ledger.found += 1
-        if key.page_index in intake.states[key.document].done:
-            source = intake.documents[key.document].source
-            row = journal.find(source, key.page_index)
-            if row is not None:
-                failed = row.status == "failed"
-                ledger.add_done(row.status, journal.read(source, key.page_index).error_kind if failed else None)
-    ledger.documents_not_opened = 0 if intake.all_planned else len(intake.documents) - intake.num_known
-
-
 @contextmanager
-def _report_of_failure(reading: Pass, journal: Journal, path: Path) -> Iterator[None]:
+def _report_of_failure(reading: Pass, path: Path) -> Iterator[None]:
     """Write the report of what was done if an error ends the block."""
     try:
         yield
     except Exception as error:
         said = str(error) if isinstance(error, BatchOcrError) else f"{type(error).__name__}: {error}"
         try:
-            _count_all(reading, journal)
             write_report(reading.report(error=storable_text(said)), path)
         except OutputError as in_the_way:
             logger.warning("there is no report of this run: %s", in_the_way)

@@ -1,10 +1,11 @@
-"""One pass of a session's model over some documents: what it counts, starts and ends."""
+"""One pass of a session's model over some documents: it starts and ends who reads them, and owns what is counted."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
+from copy import deepcopy
 from types import TracebackType
 from typing import Self
 
@@ -13,6 +14,7 @@ from batchocr.data import Document, PageResult
 from batchocr.engine.thread import EngineThread
 from batchocr.job.intake import FinishedRows, Intake, RowKey
 from batchocr.job.pipeline import Pipeline
+from batchocr.job.progress import RunProgress
 from batchocr.job.session import Session
 from batchocr.job.stop import StopSwitch
 from batchocr.machine import allow_open_files, peak_resident_bytes, return_freed_memory
@@ -31,8 +33,7 @@ class Pass:
     """One pass over some documents: its counts, and inside its `with` block its workers and its engine's thread.
 
     finished: rows that need not be read again. max_unreleased: see Intake. started_s: when the whole run began, on
-    time.perf_counter. table_s: how long it took to build the table, for the report. Entering it raises ModelError, and
-    BatchOcrError if no worker can be started.
+    time.perf_counter. Entering it raises ModelError, and BatchOcrError if no worker can be started.
     """
 
     def __init__(
@@ -47,16 +48,18 @@ class Pass:
     ) -> None:
         config = session.config
         self._session = session
+        self._finished = finished
         self._stop = stop
         self._started_s = started_s
         self._work_started_s: float | None = None
         self._work_ended_s: float | None = None
-        self.table_s = 0.0
+        self._table_s = 0.0
         self._pool: WorkerPool | None = None
         self._closing = ExitStack()
         self._engine_meter = Meter()
-        self.counter = StageCounter()
-        self.ledger = Ledger(documents=len(documents))
+        self._counter = StageCounter()
+        self._ledger = Ledger(documents=len(documents))
+        self._trimmed_s = time.monotonic()
         self.intake = Intake(
             documents,
             parse_page_spec(config.pages) if config.pages else None,
@@ -77,7 +80,7 @@ class Pass:
             undo.callback(self._close_engine)
             self._closing = undo.pop_all()
         self._work_started_s = time.perf_counter()
-        self._stop.phase = "reading"
+        self._stop.enter("reading")
         return self
 
     def __exit__(
@@ -89,7 +92,7 @@ class Pass:
         """End the engine's thread and the workers, whatever they are doing."""
         if self._work_ended_s is None:
             self._work_ended_s = time.perf_counter()
-        self._stop.phase = "finishing"
+        self._stop.enter("finishing")
         self._closing.close()
 
     def _close_engine(self) -> None:
@@ -104,21 +107,55 @@ class Pass:
     def results(self, tick: Callable[[], None]) -> Iterator[tuple[RowKey, PageResult]]:
         """Rows as they are finished; see Pipeline.results."""
         assert self._pool is not None
+
+        def tick_and_trim() -> None:
+            tick()
+            self._trim_memory()
+
         pipeline = Pipeline(
             self.intake,
             self._pool,
             self._engine,
-            self.counter,
+            self._counter,
             pages_in_flight=self._session.pages_in_flight,
             page_timeout_s=self._session.config.page_timeout,
         )
-        trimmed_s = time.monotonic()
-        for key, result in pipeline.results(self._stop, tick):
-            yield key, result
-            self.ledger.add_result(result)
-            if time.monotonic() - trimmed_s > _TRIM_INTERVAL_S:
-                return_freed_memory()
-                trimmed_s = time.monotonic()
+        return pipeline.results(self._stop, tick_and_trim)
+
+    def _trim_memory(self) -> None:
+        now_s = time.monotonic()
+        if now_s - self._trimmed_s > _TRIM_INTERVAL_S:
+            return_freed_memory()
+            self._trimmed_s = now_s
+
+    @contextmanager
+    def storing(self, result: PageResult) -> Iterator[None]:
+        """Count a row and the time that the block takes to store it, unless it cannot be stored."""
+        started_s = time.perf_counter()
+        yield
+        self._counter.add("write", time.perf_counter() - started_s)
+        self._ledger.add_result(result)
+
+    @contextmanager
+    def building_table(self) -> Iterator[None]:
+        """Note how long the block takes to build the table, even if it fails."""
+        started_s = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._table_s = time.perf_counter() - started_s
+
+    def progress(self) -> RunProgress:
+        """How far the pass is."""
+        by_status = self._ledger.by_status
+        read = by_status.total()
+        return RunProgress(
+            done=self.intake.num_done_before + read,
+            planned=self.intake.num_planned,
+            all_planned=self.intake.all_planned,
+            failed=by_status["failed"],
+            read=read,
+        )
 
     @property
     def complete(self) -> bool:
@@ -141,15 +178,15 @@ class Pass:
         ended_s = self._work_ended_s or time.perf_counter()
         work_started_s = self._work_started_s or ended_s
         return make_report(
-            self.ledger,
-            self.counter,
+            self._whole_ledger(),
+            self._counter,
             self._engine_meter,
             Circumstances(
                 exit_reason=self._exit_reason(error),
                 error=error,
                 start_up_s=work_started_s - self._started_s,
                 work_s=ended_s - work_started_s,
-                table_s=self.table_s,
+                table_s=self._table_s,
                 workers=self._session.workers,
                 settings=self._session.settings(),
                 max_page_error_rate=self._session.config.max_page_error_rate,
@@ -159,3 +196,16 @@ class Pass:
                 peak_device_bytes=backend.peak_device_bytes(self._session.device) or None,
             ),
         )
+
+    def _whole_ledger(self) -> Ledger:
+        """What this pass has counted, and the rows there should be, as far as is known, with those that earlier runs
+        have dealt with."""
+        intake, ledger = self.intake, deepcopy(self._ledger)
+        for key in intake.known_rows():
+            ledger.found += 1
+            if self._finished is not None and key.page_index in intake.states[key.document].done:
+                row = self._finished.find(intake.documents[key.document].source, key.page_index)
+                if row is not None:
+                    ledger.add_done(row.status, row.error_kind)
+        ledger.documents_not_opened = 0 if intake.all_planned else len(intake.documents) - intake.num_known
+        return ledger

@@ -15,12 +15,11 @@ GRACE_S = 60.0
 class StopSwitch:
     """Says whether, and why, no more pages should be begun. Once set it stays set.
 
-    stop_after_s: seconds from now after which it sets itself. phase: how far the run is; only while it is reading may
-    there be pages in flight.
+    stop_after_s: seconds from now after which it sets itself.
     """
 
     def __init__(self, stop_after_s: float | None = None) -> None:
-        self.phase: Phase = "starting"
+        self._phase: Phase = "starting"
         self._reason: StopReason | None = None
         self._since_s = 0.0
         self._deadline_s = None if stop_after_s is None else time.monotonic() + stop_after_s
@@ -30,6 +29,15 @@ class StopSwitch:
         if self._reason is None:
             self._since_s = time.monotonic()
             self._reason = reason
+
+    @property
+    def phase(self) -> Phase:
+        """How far the run is; only while it is reading may there be pages in flight."""
+        return self._phase
+
+    def enter(self, phase: Phase) -> None:
+        """Record how far the run is: what a stop means depends on it."""
+        self._phase = phase
 
     @property
     def reason(self) -> StopReason | None:

@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-from batchocr.data import Status
+from batchocr.data import ErrorKind, Status
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +26,7 @@ class IndexedRow:
     mtime_ns: int | None
     offset: int
     length: int
+    error_kind: ErrorKind | None = None
 
 
 class RowIndex:

@@ -20,7 +20,7 @@ from typing import Self
 
 from pydantic import TypeAdapter, ValidationError
 
-from batchocr.data import PageResult, Status
+from batchocr.data import ErrorKind, PageResult, Status
 from batchocr.errors import OutputError, OutputMismatchError
 from batchocr.output.atomic import atomic_file, reading, writing
 from batchocr.output.files import journal_path
@@ -62,6 +62,7 @@ class _RowState:
     doc_id: str | None
     page_count: int | None
     attempts: int
+    error_kind: ErrorKind | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,6 +245,7 @@ class Journal:
             mtime_ns=entry.mtime_ns,
             offset=offset,
             length=length,
+            error_kind=result.error_kind,
         )
         self._index.put(result.source, row)
 

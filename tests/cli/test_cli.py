@@ -27,7 +27,7 @@ def report(reason="finished", found=10, failed=0, allowed=0.0):
     return make_report(ledger, StageCounter(), Meter(), ended)
 
 def wait_for_stop(stop):
-    stop.phase = "reading"
+    stop.enter("reading")
     print("ready", flush=True)
     while stop.reason is None:
         time.sleep(0.01)
@@ -216,7 +216,7 @@ def test_a_download_that_does_not_end_is_left_after_a_while() -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda value: str(value))
 def test_a_signal_after_the_last_page_lets_the_output_be_finished(number: signal.Signals) -> None:
-    body = "stop.phase = 'finishing'; print('writing', flush=True); sys.stdin.read(); return report()"
+    body = "stop.enter('finishing'); print('writing', flush=True); sys.stdin.read(); return report()"
     process = start(body, *RUN)
     assert process.stdout is not None
     process.stdout.readline()

@@ -6,40 +6,34 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import TypeAlias
 
 import pytest
 
 from batchocr.errors import PageError
 from batchocr.input.render import MAX_EDGE, RenderableDocument, open_document
+from tests.conftest import ROOT
+from tests.support.corpus import Outcome, expected_outcomes
 
 DEADLINE_S = 100
-
-Outcome: TypeAlias = dict[str, object]
-"""`{"document": error_kind}`, or `{"pages": n}` with `"failed": [page_index, …]` if pages fail."""
-
-BETTER: dict[str, Outcome] = {
-    # 23 bytes without a header of any kind: not a broken PDF but no PDF at all, like a text file of that name.
-    "hostile/qpdf_qpdf__qpdf__qtest__qpdf__issue-335b.pdf": {"document": "unsupported"},
-    # A chain of four images, none of which can be decoded. Refusing the file because of the second one would lose sound
-    # pages in other files: those with one image of an unknown kind, and truncated copies.
-    "images/pillow_crash-2020-10-test.tif": {"pages": 4, "failed": [0, 1, 2, 3]},
-}
 
 
 @pytest.fixture(scope="module")
 def outcomes(corpus: Path) -> dict[str, Outcome]:
     """The outcome of each file, from another process: some of these files once hung or crashed their reader."""
     child = subprocess.run(
-        [sys.executable, __file__, str(corpus)], capture_output=True, text=True, timeout=DEADLINE_S, check=False
+        [sys.executable, "-m", "tests.input.test_corpus_opens", str(corpus)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
     )
     assert child.returncode == 0, child.stderr
     return json.loads(child.stdout)
 
 
 def test_every_file_opens_or_fails_as_expected(corpus: Path, outcomes: dict[str, Outcome]) -> None:
-    expected: dict[str, Outcome] = json.loads((corpus / "expected.json").read_text()) | BETTER
-    assert outcomes == expected
+    assert outcomes == expected_outcomes(corpus)
 
 
 def open_all(corpus: Path) -> dict[str, Outcome]:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-from test_corpus_opens import BETTER, Outcome
 
+from tests.support.corpus import Outcome, expected_outcomes
 from tests.support.running import make_quick_model, read_rows, run_command
 
 
@@ -68,7 +68,7 @@ def outcomes_in(out: Path, part: str) -> dict[str, Outcome]:
 
 
 def test_every_file_ends_as_expected_unless_it_takes_too_long(corpus: Path, part: str, ended: Ended) -> None:
-    expected: dict[str, Outcome] = json.loads((corpus / "expected.json").read_text()) | BETTER
+    expected = expected_outcomes(corpus)
     assert ended.outcomes.keys() == {name for name in expected if name.startswith(f"{part}/")}
     late = {f"{part}/{entry['source']}" for entry in failures(ended) if entry["error_kind"] == "timeout"}
     assert len(late) < len(ended.outcomes) // 10

@@ -23,6 +23,9 @@ class Finished:
     def rows(self, source: str) -> tuple[IndexedRow, ...]:
         return self.by_source.get(source, ())
 
+    def find(self, source: str, page_index: int | None) -> IndexedRow | None:
+        return next((row for row in self.rows(source) if row.page_index == page_index), None)
+
 
 def documents(*names: str) -> list[Document]:
     return [Document(path=f"/nowhere/{name}", source=name) for name in names]
