@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/installed
 
-.PHONY: sample test
+.PHONY: sample test quick
 
 # One of the sample documents is broken on purpose; --max-page-error-rate 1 keeps that from being an error here.
 sample: $(INSTALLED)
@@ -12,6 +12,12 @@ sample: $(INSTALLED)
 	    --out results.parquet --overwrite --max-page-error-rate 1
 	@echo; echo "The first page's Markdown:"; echo
 	@$(BIN)/python -c "import pyarrow.parquet as pq; print(pq.read_table('results.parquet')['markdown'][0])"
+
+# What a change needs while it is being made: under a minute.
+quick: $(INSTALLED)
+	$(BIN)/ruff check .
+	$(BIN)/lint-imports
+	$(BIN)/pytest -q -n 2 --dist worksteal -m "not slow"
 
 test: $(INSTALLED)
 	$(BIN)/ruff check .

@@ -21,6 +21,8 @@ from batchocr import Ocr, PageResult
 from batchocr.errors import EngineError, ModelError, NoInputError, OutputMismatchError, UsageError
 from tests.support.running import draw_pdf, environment, eventually, make_quick_model, read_rows, texts, workers_of
 
+pytestmark = pytest.mark.slow
+
 DOCUMENTS = ("two-columns.pdf", "article.pdf", "broken.pdf", "scanned-letter.png")
 ROWS = [("two-columns.pdf", 0), ("article.pdf", 0), ("article.pdf", 1), ("broken.pdf", None), ("scanned-letter.png", 0)]
 

@@ -22,6 +22,8 @@ from batchocr.errors import ModelError, UsageError
 from batchocr.input.render import open_document
 from tests.support.running import command, draw_pdf, environment, eventually, make_quick_model, workers_of
 
+pytestmark = pytest.mark.slow
+
 PASSWORD = "correct-horse-7141"
 HOSTILE_NAME = "\x1b]0;owned\x07\x9b2J\u202egpj.pdf"
 PACKAGE = Path(batchocr.__file__).parent

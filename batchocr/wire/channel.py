@@ -35,6 +35,8 @@ _MAX_READS = 64
 """In one `receive()`: a side that never stops sending must not keep the other from everything else."""
 
 _DESCRIPTOR = array.array("i", [0]).itemsize
+# Not socket.send_fds and recv_fds: they drop their flags (CPython 3.11 to 3.14), and a receive that waits hangs the
+# run.
 _RECEIVE_FLAGS = socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC
 
 

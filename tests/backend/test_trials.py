@@ -19,6 +19,8 @@ from batchocr.backend.trial import Candidate, Choice, Trial, choose, relative_er
 from batchocr.errors import EngineError, UsageError
 from tests.support.kernel_compilation import kernel_device
 
+pytestmark = pytest.mark.slow
+
 CPU = torch.device("cpu")
 Function = Callable[[Tensor], Tensor]
 OPERATIONS = {

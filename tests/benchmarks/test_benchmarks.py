@@ -26,6 +26,8 @@ from benchmarks.true_shape import SMOKE_SHAPE, TRUE_SHAPE, write_checkpoint
 from benchmarks.variants import CoupledEngine
 from tests.conftest import ROOT
 
+pytestmark = pytest.mark.slow
+
 FIGURES = (
     "throughput.dense_bf16.pages_per_second",
     "end_to_end.pages_per_second",

@@ -15,6 +15,8 @@ import pytest
 
 from tests.support.running import QUICK_MODEL
 
+pytestmark = pytest.mark.slow
+
 DOCUMENTS = ("article.pdf", "encrypted.pdf")
 """2 + 1 pages."""
 

@@ -22,6 +22,8 @@ from batchocr.config import Config
 from batchocr.errors import UsageError
 from batchocr.pool.pool import WorkerPool
 
+pytestmark = pytest.mark.slow
+
 FILE_LIMIT_BYTES = 1 << 20
 
 

@@ -20,6 +20,8 @@ from batchocr.page_spec import parse_page_spec
 from tests.support.checkpoints import make_checkpoint
 from tests.support.running import draw_pdf
 
+pytestmark = pytest.mark.slow
+
 FACTS = RunFacts("0.1.0", "acme/reader", "f" * 64, "a" * 64, {"dpi": "200"})
 
 

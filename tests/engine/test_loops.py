@@ -19,6 +19,8 @@ from batchocr.stats.meter import Meter
 from tests.support.checkpoints import TokenIdFormat, make_checkpoint
 from tests.support.late_device import LateDevice
 
+pytestmark = pytest.mark.slow
+
 CPU = torch.device("cpu")
 MAX_NEW_TOKENS = 900
 

@@ -22,6 +22,8 @@ from batchocr.stats.meter import Meter
 from tests.support.checkpoints import SHAPES, TokenIdFormat, make_checkpoint, oracle, tokenizer
 from tests.support.late_device import CapturableOps, LateDevice
 
+pytestmark = pytest.mark.slow
+
 MAX_NEW_TOKENS = 34
 PROMPTS = ["\nLayout Detection:", "\nText Recognition:", "\nTable Recognition: please"]
 

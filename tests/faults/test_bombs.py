@@ -21,6 +21,8 @@ from batchocr.errors import DamagedError
 from batchocr.input.render import open_document
 from tests.support.running import draw_pdf, make_quick_model, read_rows, run_command
 
+pytestmark = pytest.mark.slow
+
 PAGE_TIMEOUT_S = 2
 WORKER_MEMORY = 1 << 30
 FORM = b"/Type/XObject/Subtype/Form/BBox[0 0 3000 3000]"

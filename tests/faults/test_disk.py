@@ -13,6 +13,8 @@ from tests.support.jobs import Job, make_job, started, wait_for_rows
 from tests.support.running import journal, num_rows, read_rows, run_command, texts
 from tests.support.small_disk import BLOCK_BYTES, SmallDisk, small_disk
 
+pytestmark = pytest.mark.slow
+
 NUM_PAGES = 10
 
 

@@ -23,6 +23,8 @@ from batchocr.job.stop import StopSwitch
 from batchocr.stats.meter import Meter
 from tests.support.running import draw_pdf, environment, make_quick_model, read_rows, texts
 
+pytestmark = pytest.mark.slow
+
 Answered: TypeAlias = list[tuple[int, Completion]]
 Tamper: TypeAlias = Callable[[int, Answered], Answered]
 """Returns what becomes of a step's answers, or raises. The first argument is the step's number."""

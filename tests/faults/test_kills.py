@@ -25,6 +25,8 @@ from tests.support.jobs import (
 )
 from tests.support.running import eventually, journal, num_rows, read_rows, run_command, texts
 
+pytestmark = pytest.mark.slow
+
 NUM_PAGES = 60 if FULL else 16
 EXIT_CODES = {signal.SIGKILL: -9, signal.SIGTERM: 75, signal.SIGINT: 130}
 EXIT_REASONS = {signal.SIGTERM: "stopped", signal.SIGINT: "interrupted"}

@@ -32,6 +32,8 @@ from tests.support import worker_entry
 from tests.support.running import draw_pdf
 from tests.support.worker_entry import POINTS, Fault, write_script
 
+pytestmark = pytest.mark.slow
+
 FULL = os.environ.get("BATCHOCR_FULL") == "1"
 TIMEOUT_S = 2.0
 SLACK_S = 60.0

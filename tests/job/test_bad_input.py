@@ -17,6 +17,8 @@ from batchocr import PageResult
 from batchocr.errors import NoInputError, OutputError
 from tests.support.running import draw_pdf, make_quick_model, read_rows, run_command
 
+pytestmark = pytest.mark.slow
+
 ODD_NAME = "two words\nand a line, naïve Ω 漢字.pdf"
 
 

@@ -14,6 +14,8 @@ import pytest
 from tests.support.corpus import Outcome, expected_outcomes
 from tests.support.running import make_quick_model, read_rows, run_command
 
+pytestmark = pytest.mark.slow
+
 
 @dataclass(frozen=True)
 class Ended:

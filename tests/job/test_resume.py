@@ -44,6 +44,8 @@ from tests.support.running import (
     workers_of,
 )
 
+pytestmark = pytest.mark.slow
+
 NUM_PAGES = 12
 OPTIONS = {"dpi": 72, "workers": 1, "pages_in_flight": 2}
 

@@ -30,6 +30,8 @@ from tests.support import worker_entry
 from tests.support.running import raising
 from tests.support.worker_entry import draw_page
 
+pytestmark = pytest.mark.slow
+
 SETUP = Setup(dpi=100, password=None, max_new_tokens=8, penalties=True, memory_bytes=2**30)
 DEADLINE_S = 30.0
 ROOT = Path(__file__).resolve().parents[2]

@@ -1,5 +1,7 @@
 """Whole runs against MinerU's own client on transformers: the same blocks for every page, to the letter.
 
+pytestmark = pytest.mark.slow
+
 Both get the same pixels, those of `batchocr.input.render`. The sample model's text depends on the image; pages of all
 kinds are read with the quick model, whose answers are short. Batches differ, and with them the rounding of float32, but
 no page is exempted because of it. Two features of MinerU's client are not covered, since these models' blocks hardly

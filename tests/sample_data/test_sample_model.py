@@ -16,6 +16,8 @@ from benchmarks.scoring import character_error_rate
 from sample_data import documents_text
 from tests.support.running import QUICK_MODEL
 
+pytestmark = pytest.mark.slow
+
 LAYOUT = DEFAULT_PROMPTS["[layout]"]
 
 

@@ -28,6 +28,8 @@ from sample_data.training.train import Training
 from sample_data.training.truth import TrainingPage
 from sample_data.training.vocabulary import LAYOUT_PROMPT, TEXT_PROMPT, Vocabulary
 
+pytestmark = pytest.mark.slow
+
 VOCABULARY = Vocabulary()
 TINY = Shape(
     len(VOCABULARY),

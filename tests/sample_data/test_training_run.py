@@ -14,6 +14,8 @@ from sample_data.training.settings import SETTINGS
 from sample_data.training.train import LOG_EVERY, Training
 from tests.conftest import ROOT
 
+pytestmark = pytest.mark.slow
+
 RECORDED = ROOT / "sample_data" / "training" / "curve.jsonl"
 FULL = os.environ.get("BATCHOCR_FULL") == "1"
 
