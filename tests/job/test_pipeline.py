@@ -1,0 +1,202 @@
+"""The run's loop with workers and an engine that only exist in this file: what is begun, routed, begun again, ended."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from itertools import count
+
+import pytest
+
+from batchocr.data import Completion, Document, Failure, PageResult, Pixels, Reading, Request, Sampling
+from batchocr.job import stop as stopping
+from batchocr.job.intake import Intake, RowKey
+from batchocr.job.pipeline import Pipeline
+from batchocr.job.stop import StopSwitch
+from batchocr.pool.worker import Arrived, Asked, Loss
+from batchocr.stats.meter import StageCounter
+from batchocr.wire.messages import Began, Completions, Failed, Finished, OpenDocument, Opened, ReadPage
+
+Message = OpenDocument | ReadPage | Completions
+Rows = Iterator[tuple[RowKey, PageResult]]
+
+CRASH = Failure("crashed", "the worker process was ended by SIGSEGV")
+
+
+class ScriptedWorker:
+    """Opens a document at once; asks two questions about a page; finishes it with the answers.
+
+    pages: those in its hands, by task. dying: the task at which it has died.
+    """
+
+    def __init__(self, pool: ScriptedPool) -> None:
+        self.backlog = self.num_pages = 0
+        self.has_spoken = True
+        self.task_ids: set[int] = set()
+        self.pages: dict[int, int] = {}
+        self.dying: int | None = None
+        self._pool = pool
+
+    def send(self, message: Message) -> None:
+        self.task_ids.add(message.task_id)
+        if self.dying is not None:
+            return
+        match message:
+            case OpenDocument():
+                self._end(Opened(message.task_id, self._pool.page_count, "id", 1, 1))
+            case ReadPage():
+                self.pages[message.task_id] = message.page_index
+                self._pool.begun.append(message.page_index)
+                self._pool.most_in_hand = max(self._pool.most_in_hand, self._pool.num_in_hand())
+                if self._pool.deaths[message.page_index]:
+                    self._pool.deaths[message.page_index] -= 1
+                    self.dying = message.task_id
+                elif message.page_index not in self._pool.never_answered:
+                    questions = tuple(question(f"{message.page_index}{part}") for part in "ab")
+                    self._pool.say(self, Asked(message.task_id, questions))
+            case Completions():
+                text = " ".join(answer.text for answer in message.completions)
+                del self.pages[message.task_id]
+                self._end(Finished(message.task_id, 1, 1, None, Reading(text, (), 0, 0)))
+
+    def _end(self, message: Arrived) -> None:
+        self.task_ids.discard(message.task_id)
+        self._pool.say(self, message)
+
+
+class ScriptedPool:
+    """Two workers and what they said.
+
+    deaths: how many workers each page still costs. never_answered: pages of which nothing is heard again. begun: the
+    pages, each time that one was given to a worker.
+    """
+
+    def __init__(self, page_count: int, deaths: dict[int, int] | None = None, never_answered: tuple[int, ...] = ()):
+        self.page_count = page_count
+        self.deaths = Counter(deaths)
+        self.never_answered = never_answered
+        self.begun: list[int] = []
+        self.most_in_hand = 0
+        self.retired: list[ScriptedWorker] = []
+        self._said: list[tuple[ScriptedWorker, Arrived]] = []
+        self.workers = [ScriptedWorker(self), ScriptedWorker(self)]
+
+    def num_in_hand(self) -> int:
+        return sum(len(worker.pages) for worker in self.workers)
+
+    def say(self, worker: ScriptedWorker, message: Arrived) -> None:
+        self._said.append((worker, message))
+
+    def wait(self, timeout_s: float) -> list[tuple[ScriptedWorker, Arrived]]:
+        said, self._said = self._said, []
+        return said
+
+    def replace_lost(self, timeout_s: float) -> list[Loss]:
+        losses = [
+            Loss(worker, frozenset(worker.task_ids), Began(worker.dying, "render"), 0.1, CRASH)
+            for worker in self.workers
+            if worker.dying is not None
+        ]
+        for loss in losses:
+            self.workers[self.workers.index(loss.worker)] = ScriptedWorker(self)
+            self._said = [said for said in self._said if said[1].task_id not in loss.task_ids]
+        return losses
+
+    def retire(self, worker: ScriptedWorker) -> None:
+        self.retired.append(worker)
+
+    def renew_worn(self) -> None:
+        pass
+
+
+class EchoingEngine:
+    """Answers each question with its prompt in capitals, the newest question first."""
+
+    def __init__(self) -> None:
+        self._asked: list[tuple[int, Request]] = []
+
+    def submit(self, request_id: int, request: Request) -> None:
+        self._asked.append((request_id, request))
+
+    def finished(self) -> list[tuple[int, Completion]]:
+        asked, self._asked = self._asked, []
+        return [(number, Completion(one.prompt.upper(), "stop", 1, 1, 1.0, 0.0)) for number, one in reversed(asked)]
+
+
+def question(prompt: str) -> Request:
+    return Request(Pixels(1, 1, b"\0\0\0"), prompt, Sampling(8))
+
+
+def read(pool: ScriptedPool, *, pages_in_flight: int = 4, stop: StopSwitch | None = None) -> Rows:
+    intake = Intake([Document("/nowhere/a.pdf", "a.pdf")], None, None, limit=None)
+    pipeline = Pipeline(
+        intake, pool, EchoingEngine(), StageCounter(), pages_in_flight=pages_in_flight, page_timeout_s=1.0
+    )
+    ticks = count()
+
+    def tick() -> None:
+        assert next(ticks) < 1000, "the loop does not end"
+
+    return pipeline.results(stop or StopSwitch(), tick)
+
+
+def test_the_answers_of_a_page_reach_it_in_the_order_of_its_questions() -> None:
+    rows = {key.page_index: row for key, row in read(ScriptedPool(page_count=5))}
+    assert {index: row.markdown for index, row in rows.items()} == {index: f"{index}A {index}B" for index in range(5)}
+    assert {row.status for row in rows.values()} == {"ok"}
+
+
+@pytest.mark.parametrize("pages_in_flight", [1, 3])
+def test_no_more_pages_are_in_hand_than_are_allowed(pages_in_flight: int) -> None:
+    pool = ScriptedPool(page_count=9)
+    assert len(list(read(pool, pages_in_flight=pages_in_flight))) == 9
+    assert pool.most_in_hand == pages_in_flight
+
+
+def test_a_page_that_costs_a_worker_twice_fails_and_what_the_worker_held_besides_is_read() -> None:
+    pool = ScriptedPool(page_count=6, deaths={2: 2})
+    rows = {key.page_index: row for key, row in read(pool)}
+    assert (rows[2].status, rows[2].error_kind, rows[2].attempts) == ("failed", "crashed", 2)
+    assert [rows[index].status for index in (0, 1, 3, 4, 5)] == ["ok"] * 5
+
+
+def test_a_page_that_costs_a_worker_once_is_read_by_another() -> None:
+    rows = {key.page_index: row for key, row in read(ScriptedPool(page_count=3, deaths={1: 1}))}
+    assert (rows[1].status, rows[1].attempts, rows[1].markdown) == ("ok", 2, "1A 1B")
+
+
+def test_a_stop_begins_nothing_more_and_finishes_what_is_in_flight() -> None:
+    pool, stop = ScriptedPool(page_count=100), StopSwitch()
+    rows = read(pool, stop=stop)
+    first = next(rows)
+    begun = len(pool.begun)
+    stop.request("terminated")
+    finished = [first, *rows]
+    assert len(pool.begun) == len(finished) == begun < 100
+    assert all(row.status == "ok" for _, row in finished)
+
+
+def test_what_is_not_finished_within_the_grace_period_is_left_for_the_next_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stopping, "GRACE_S", -1.0)
+    pool, stop = ScriptedPool(page_count=3, never_answered=(1,)), StopSwitch()
+    rows = read(pool, stop=stop)
+    read_before = [next(rows)[0].page_index for _ in range(2)]
+    stop.request("terminated")
+    assert list(rows) == []
+    assert sorted(index for index in read_before if index is not None) == [0, 2]
+
+
+def test_a_task_that_ran_out_of_memory_gets_one_more_attempt_in_a_fresh_worker() -> None:
+    pool = ScriptedPool(page_count=1)
+
+    class Greedy(ScriptedWorker):
+        def send(self, message: Message) -> None:
+            if isinstance(message, ReadPage):
+                self._end(Failed(message.task_id, Failure("out_of_memory", "too much")))
+            else:
+                super().send(message)
+
+    pool.workers = [Greedy(pool), Greedy(pool)]
+    [(_, row)] = read(pool)
+    assert (row.status, row.error_kind, row.attempts) == ("failed", "out_of_memory", 2)
+    assert len(pool.retired) == 2
