@@ -64,13 +64,10 @@ class Attempts:
         if error_kind is not None and self.exhausted(key):
             self._fatal_pages[key.document] += 1
             if self._fatal_pages[key.document] == _MAX_FATAL_PAGES:
-                self._give_up(key.document, error_kind)
+                reason = f"{_MAX_FATAL_PAGES} pages of this document in a row cost their workers ({error_kind})"
+                self._given_up[key.document] = Failure(error_kind, f"not tried: {reason}; see their rows")
         else:
             self._fatal_pages.pop(key.document, None)
         self._failures.pop(key, None)
         self._losses.pop(key, None)
         return self._begun.pop(key, 0)
-
-    def _give_up(self, document: int, error_kind: ErrorKind) -> None:
-        reason = f"{_MAX_FATAL_PAGES} pages of this document in a row cost their workers ({error_kind})"
-        self._given_up[document] = Failure(error_kind, f"not tried: {reason}; see their rows")

@@ -76,7 +76,7 @@ class VisionModel:
         patches: uint8 [patches, 3 · patch_size²], images in the order of grids. Returns [patches / merge_size²,
         out_width] in the model's dtype.
         """
-        segments = self._segments(grids)
+        segments = Segments.of([rows * columns for rows, columns in grids], self._device.upload)
         cos, sin = self._rotary_tables(grids)
         x = self._embed(patches.to(self._dtype))
         for layer in self._layers:
@@ -94,9 +94,6 @@ class VisionModel:
     def _norm(self, x: Tensor, norm: Affine) -> Tensor:
         assert norm.bias is not None
         return self._ops.layer_norm(x, norm.weight, norm.bias, _NORM_EPS)
-
-    def _segments(self, grids: Sequence[PatchGrid]) -> Segments:
-        return Segments.of([rows * columns for rows, columns in grids], self._device.upload)
 
     def _rotary_tables(self, grids: Sequence[PatchGrid]) -> tuple[Tensor, Tensor]:
         """Cos and sin, each [patches, head_dim / 2]. Half the frequencies rotate with the row, half with the column."""

@@ -89,6 +89,7 @@ class BothSamplers:
         return found[0].tolist()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_blocks")
 def test_choices_and_memory_are_those_of_the_reference_step_by_step(device: torch.device) -> None:
     samplers = BothSamplers(len(SETTINGS) + 1, STEPS, device)

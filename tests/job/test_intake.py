@@ -298,6 +298,7 @@ def test_a_page_spec_leaves_rows_of_other_pages_out(tmp_path: Path) -> None:
     assert all_rows(intake) == [(0, 1), (0, 2)]
 
 
+@pytest.mark.slow
 def test_a_million_unchanged_documents_are_looked_at_one_a_call(tmp_path: Path) -> None:
     found, finished = file_with_rows(tmp_path)
     finished.by_source["a.pdf"] = (row(0, page_count=1, **as_it_was(tmp_path)),)

@@ -1,7 +1,5 @@
 """Whole runs against MinerU's own client on transformers: the same blocks for every page, to the letter.
 
-pytestmark = pytest.mark.slow
-
 Both get the same pixels, those of `batchocr.input.render`. The sample model's text depends on the image; pages of all
 kinds are read with the quick model, whose answers are short. Batches differ, and with them the rounding of float32, but
 no page is exempted because of it. Two features of MinerU's client are not covered, since these models' blocks hardly
@@ -19,6 +17,7 @@ from itertools import groupby, islice
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
+import pytest
 from PIL import Image
 
 import batchocr
@@ -28,6 +27,8 @@ from sample_data.training.exam import UNSEEN
 from sample_data.training.scan import make_page
 from tests.support.mineru_oracle import make_client
 from tests.support.running import QUICK_MODEL
+
+pytestmark = pytest.mark.slow
 
 FULL = os.environ.get("BATCHOCR_FULL") == "1"
 DPI = 200
