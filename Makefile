@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/installed
 
-.PHONY: sample test quick
+.PHONY: options quick sample test
 
 # One of the sample documents is broken on purpose; --max-page-error-rate 1 keeps that from being an error here.
 sample: $(INSTALLED)
@@ -25,6 +25,10 @@ test: $(INSTALLED)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/pytest -q -n 2 --dist worksteal
+
+# batchocr/options.py and docs/options.md, after a change to an option in batchocr/config.py.
+options: $(INSTALLED)
+	$(BIN)/python -m tests.support.derived
 
 $(INSTALLED): pyproject.toml
 	$(PYTHON) -m venv .venv

@@ -1,22 +1,33 @@
-"""Every option of a run, with its default, in one frozen dataclass; and the recipes that set them.
+"""Every option of a run, declared once: its type, its limits, its default, and what `--help` says about it.
 
 `Config` holds what the user said; None leaves a size to be chosen for the machine (`job/session.py`,
-`engine/limits.py`). It is checked when it is made, and nothing changes it after that.
+`engine/limits.py`). It is checked when it is made, and nothing changes it after that. The flags (`cli/options.py`), the
+keys of a recipe, `batchocr.Options` and docs/options.md are made from its fields.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import os
 import re
 import tomllib
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_type_hints
 
-from pydantic import BeforeValidator, TypeAdapter, ValidationError
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ModelWrapValidatorHandler,
+    ValidationError,
+    model_validator,
+)
+from pydantic.dataclasses import dataclass
+from pydantic_core import ArgsKwargs, ErrorDetails
 
 from batchocr.errors import UsageError
 from batchocr.page_spec import parse_page_spec
@@ -31,8 +42,41 @@ _DURATION = re.compile("(?:([0-9]+)h)?(?:([0-9]+)m)?(?:([0-9]+)s)?")
 _SHARD = re.compile("([0-9]+)/([0-9]+)")
 _SIZE = re.compile("([0-9]+)([MG])")
 _UNITS = {"M": 2**20, "G": 2**30}
-_LEAST_WORKER_MEMORY = 256 * 2**20
+LEAST_WORKER_BYTES = 256 << 20
 """A worker that has not opened anything yet takes 70 MB."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Option:
+    """What `--help` and docs/options.md say about a field of Config.
+
+    panel: the part of the help that it stands in. metavar: what stands for its value; a bool has none. default: shown
+    as its default, if the field's own would say nothing. also: a type that the option is also taken in.
+    """
+
+    panel: str
+    help: str
+    metavar: str = ""
+    default: str = ""
+    also: Any = None
+
+
+INPUT, MODEL, GENERATION, SIZES = "What to read", "Model", "Generation", "Batch sizes"
+CONTINUING, RUN = "Continuing a run", "The run"
+_BY_DEVICE = "by device"
+
+RECIPE = Option(
+    RUN,
+    "A TOML file of options, or the name of one that comes with batchocr: cpu, h200, rtx4090. Flags win over it.",
+    "FILE_OR_NAME",
+    also=os.PathLike[str],
+)
+"""The one option that is no field of Config, as it sets them."""
+
+
+def _as_text(value: object) -> object:
+    """The text of a path; anything else is returned as it is."""
+    return os.fspath(value) if isinstance(value, os.PathLike) else value
 
 
 def _as_seconds(value: object) -> object:
@@ -41,7 +85,7 @@ def _as_seconds(value: object) -> object:
         return value
     match = _DURATION.fullmatch(value)
     if not value or match is None:
-        raise ValueError(f"{value!r} is not a duration; write it as 3h55m or 90s")
+        raise ValueError("not a duration; write it as 3h55m or 90s")
     hours, minutes, seconds = (float(part or 0) for part in match.groups())
     return hours * 3600 + minutes * 60 + seconds
 
@@ -52,7 +96,7 @@ def _as_shard(value: object) -> object:
         return value
     match = _SHARD.fullmatch(value)
     if match is None:
-        raise ValueError(f"{value!r} is not a shard; write it as I/N: the second of eight is 2/8")
+        raise ValueError("not a shard; write it as I/N: the second of eight is 2/8")
     return int(match[1]), int(match[2])
 
 
@@ -62,104 +106,234 @@ def _as_bytes(value: object) -> object:
         return value
     match = _SIZE.fullmatch(value)
     if match is None:
-        raise ValueError(f"{value!r} is not a size; write it as 4G or 512M")
+        raise ValueError("not a size; write it as 4G or 512M")
     return int(match[1]) * _UNITS[match[2]]
 
 
-@dataclass(frozen=True, slots=True)
+def _checked_pages(pages: str) -> str:
+    parse_page_spec(pages)
+    return pages
+
+
+def _checked_shard(shard: tuple[int, int]) -> tuple[int, int]:
+    index, count = shard
+    if not 1 <= index <= count:
+        raise ValueError("I/N needs 1 ≤ I ≤ N")
+    return shard
+
+
+def _enough_for_a_worker(size: int) -> int:
+    if size < LEAST_WORKER_BYTES:
+        raise ValueError(f"should be at least {LEAST_WORKER_BYTES >> 20}M")
+    return size
+
+
+Count = Annotated[int, Field(gt=0, lt=1 << 63)]
+Seconds = Annotated[float, Field(gt=0)]
+Rate = Annotated[float, Field(ge=0, le=1)]
+PathText = Annotated[str, BeforeValidator(_as_text)]
+PageSpecText = Annotated[str, AfterValidator(_checked_pages)]
+Duration = Annotated[Seconds, BeforeValidator(_as_seconds)]
+Shard = Annotated[tuple[int, int], BeforeValidator(_as_shard), AfterValidator(_checked_shard)]
+WorkerBytes = Annotated[int, BeforeValidator(_as_bytes), Field(lt=1 << 63), AfterValidator(_enough_for_a_worker)]
+
+
+@dataclass(
+    frozen=True,
+    slots=True,
+    kw_only=True,
+    config=ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True),
+)
 class Config:
     """The options of the command line, under the same names. Sizes are upper limits. Raises UsageError.
 
     page_timeout and stop_after: seconds. worker_memory: bytes. shard: (index from 1, count).
     """
 
-    model: str = DEFAULT_MODEL
-    revision: str | None = None
-    pages: str | None = None
-    dpi: int = 200
-    password: str | None = field(default=None, repr=False)
-    follow_symlinks: bool = False
-    vit_batch_size: int | None = None
-    vit_max_patches: int | None = None
-    llm_batch_size: int | None = None
-    prefill_max_tokens: int | None = None
-    embedding_queue_tokens: int | None = None
-    max_new_tokens: int = 8192
-    penalties: bool = True
-    pages_in_flight: int | None = None
-    workers: int | None = None
-    worker_memory: Annotated[int | None, BeforeValidator(_as_bytes)] = None
-    page_timeout: float = 60.0
-    device: str = "auto"
-    dtype: DType = "auto"
-    vit_dtype: VitDType = "auto"
-    backend: BackendName = "auto"
-    memory_fraction: float = 0.9
-    resume: bool = True
-    overwrite: bool = False
-    retry_failed: bool = True
-    shard: Annotated[tuple[int, int], BeforeValidator(_as_shard)] = (1, 1)
-    limit: int | None = None
-    max_page_error_rate: float = 0.0
-    stop_after: Annotated[float | None, BeforeValidator(_as_seconds)] = None
-    report: str | None = None
+    pages: Annotated[
+        PageSpecText | None,
+        Option(INPUT, "Pages of each document, counted from 1; r1 is the last: 1-10,15,r3-r1.", "SPEC", default="all"),
+    ] = None
+    dpi: Annotated[
+        Count, Option(INPUT, "Resolution at which PDFs are rendered; the longer side is kept within 3500 px.", "N")
+    ] = 200
+    password: Annotated[
+        str | None,
+        Option(INPUT, f"For encrypted PDFs; better given as the environment variable {PASSWORD_VARIABLE}.", "TEXT"),
+    ] = dataclasses.field(default=None, repr=False)
+    follow_symlinks: Annotated[
+        bool, Option(INPUT, "Also follow symbolic links that lead outside the given folder or glob.")
+    ] = False
+    shard: Annotated[
+        Shard,
+        Option(
+            INPUT,
+            "Read only the I-th of N shares of the documents; each job needs its own --out.",
+            "I/N",
+            default="1/1",
+            also=str,
+        ),
+    ] = (1, 1)
+    limit: Annotated[
+        Count | None,
+        Option(INPUT, "End after the first N rows of the input; rows finished by earlier runs count.", "N"),
+    ] = None
 
-    def __post_init__(self) -> None:
-        for name in _POSITIVE:
-            value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise UsageError(f"{_flag(name)} must be more than 0, not {value}")
-        if self.worker_memory is not None and self.worker_memory < _LEAST_WORKER_MEMORY:
-            raise UsageError(f"--worker-memory must be at least 256M, not {self.worker_memory} bytes")
-        if not 0 < self.memory_fraction <= 1:
-            raise UsageError(f"--memory-fraction must be above 0 and at most 1, not {self.memory_fraction}")
-        if not 0 <= self.max_page_error_rate <= 1:
-            raise UsageError(f"--max-page-error-rate must be from 0 to 1, not {self.max_page_error_rate}")
-        index, count = self.shard
-        if not 1 <= index <= count:
-            raise UsageError(f"--shard I/N needs 1 ≤ I ≤ N, not {index}/{count}")
-        if self.pages is not None:
-            parse_page_spec(self.pages)
+    model: Annotated[
+        PathText,
+        Option(MODEL, "A model on Hugging Face, or a folder that holds one.", "NAME_OR_DIR", also=os.PathLike[str]),
+    ] = DEFAULT_MODEL
+    revision: Annotated[str | None, Option(MODEL, "Its branch, tag or commit on Hugging Face.", "TEXT")] = None
+    device: Annotated[str, Option(MODEL, "cpu, or a GPU such as cuda:0.", "NAME")] = "auto"
+    dtype: Annotated[
+        DType, Option(MODEL, "float32, bfloat16 or auto: float32 on a CPU, bfloat16 on a GPU.", "NAME")
+    ] = "auto"
+    vit_dtype: Annotated[
+        VitDType,
+        Option(
+            MODEL,
+            "fp8 runs the ViT's linear layers in 8 bits, on GPUs that support it (experimental); auto follows --dtype.",
+            "NAME",
+        ),
+    ] = "auto"
+    backend: Annotated[
+        BackendName,
+        Option(MODEL, "Kernels: reference (plain PyTorch), cpu, cuda, or auto, which fits the device.", "NAME"),
+    ] = "auto"
+    memory_fraction: Annotated[
+        float,
+        Field(gt=0, le=1),
+        Option(MODEL, "Share of the GPU memory free at start-up that batchocr plans to use.", "F"),
+    ] = 0.9
+    max_new_tokens: Annotated[Count, Option(GENERATION, "Maximum tokens generated for one block.", "N")] = 8192
+    penalties: Annotated[
+        bool,
+        Option(
+            GENERATION,
+            "Penalties, n-gram rule and loop handling; without them plain greedy decoding, for comparing engines.",
+        ),
+    ] = True
+
+    vit_batch_size: Annotated[
+        Count | None, Option(SIZES, "Maximum images in a ViT batch.", "N", default=_BY_DEVICE)
+    ] = None
+    vit_max_patches: Annotated[
+        Count | None,
+        Option(SIZES, "Maximum patches in a ViT batch; a larger image is a batch of its own.", "N", default=_BY_DEVICE),
+    ] = None
+    llm_batch_size: Annotated[
+        Count | None, Option(SIZES, "Maximum sequences decoded at once.", "N", default=_BY_DEVICE)
+    ] = None
+    prefill_max_tokens: Annotated[
+        Count | None,
+        Option(
+            SIZES, "Maximum tokens in a prefill batch; a longer prompt is a batch of its own.", "N", default=_BY_DEVICE
+        ),
+    ] = None
+    embedding_queue_tokens: Annotated[
+        Count | None, Option(SIZES, "Maximum image tokens waiting between ViT and LLM.", "N", default=_BY_DEVICE)
+    ] = None
+    pages_in_flight: Annotated[
+        Count | None,
+        Option(
+            SIZES,
+            "Maximum pages worked on at once; each holds about 40 MB of host memory.",
+            "N",
+            default="by host memory and device",
+        ),
+    ] = None
+    workers: Annotated[
+        Count | None,
+        Option(
+            SIZES,
+            "Processes that open and render documents and post-process pages.",
+            "N",
+            default="by cores and memory",
+        ),
+    ] = None
+    worker_memory: Annotated[
+        WorkerBytes | None,
+        Option(
+            SIZES,
+            "Memory limit of one worker (4G, 512M); a page that needs more fails.",
+            "SIZE",
+            default="an equal share of half the memory, at most 4G",
+            also=str,
+        ),
+    ] = None
+
+    resume: Annotated[bool, Option(CONTINUING, "Continue an unfinished output, or refuse to.")] = True
+    overwrite: Annotated[bool, Option(CONTINUING, "Start over and replace --out.")] = False
+    retry_failed: Annotated[bool, Option(CONTINUING, "Retry pages that failed in an earlier run, or leave them.")] = (
+        True
+    )
+    stop_after: Annotated[
+        Duration | None,
+        Option(RUN, "After this long (3h55m, 90s), finish the pages in flight and exit 75.", "DURATION", also=str),
+    ] = None
+    page_timeout: Annotated[
+        Seconds,
+        Option(
+            RUN, "Time limit for opening a document, rendering a page, and post-processing a page, each.", "SECONDS"
+        ),
+    ] = 60.0
+    max_page_error_rate: Annotated[Rate, Option(RUN, "Share of failed pages above which the exit code is 3.", "F")] = (
+        0.0
+    )
+    report: Annotated[
+        PathText | None,
+        Option(
+            RUN,
+            "Where to write the throughput report (JSON).",
+            "PATH",
+            default="OUT.report.json",
+            also=os.PathLike[str],
+        ),
+    ] = None
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _check(cls, given: ArgsKwargs, check: ModelWrapValidatorHandler[Config]) -> Config:
+        """Raise UsageError where pydantic finds something wrong."""
+        try:
+            return check(given)
+        except ValidationError as error:
+            raise _refusal(error.errors()[0], given.kwargs or {}) from error
 
 
-_POSITIVE = (
-    "dpi",
-    "vit_batch_size",
-    "vit_max_patches",
-    "llm_batch_size",
-    "prefill_max_tokens",
-    "embedding_queue_tokens",
-    "max_new_tokens",
-    "pages_in_flight",
-    "workers",
-    "page_timeout",
-    "limit",
-    "stop_after",
-)
-_SWITCHED_OFF = {"no_penalties": "penalties", "no_resume": "resume", "no_retry_failed": "retry_failed"}
-"""Flags that are named after what they switch off, and the field that each one sets."""
-
-_NAMES = frozenset(field.name for field in fields(Config))
-FLAG_NAMES = _NAMES - {"penalties", "resume"} | set(_SWITCHED_OFF)
-"""Every option as its flag spells it, with underscores: `no_resume`, not `resume`."""
+def _refusal(problem: ErrorDetails, given: Mapping[str, object]) -> UsageError:
+    """A sentence with the flag, the value (but never a password) and what is allowed."""
+    name = str(problem["loc"][0])
+    if problem["type"] == "unexpected_keyword_argument":
+        return _unknown(name)
+    shown = "" if name == "password" else f" {_as_text(given[name])!r}"
+    allowed = problem["msg"].removeprefix("Value error, ").removeprefix("Input ")
+    if problem["type"] == "literal_error":
+        allowed = f"one of {', '.join(get_args(get_type_hints(Config)[name]))}"
+    return UsageError(f"{flag_of(name)}{shown}: {allowed}")
 
 
-def make_config(options: Mapping[str, object], recipe: str | None = None) -> Config:
+def _unknown(name: str) -> UsageError:
+    known = sorted(field.name for field in dataclasses.fields(Config))
+    close = difflib.get_close_matches(name, known, n=1)
+    hint = f"did you mean {close[0]!r}?" if close else f"there are: {', '.join(known)}"
+    if name.removeprefix("no_") in known:
+        hint = f"write {name.removeprefix('no_')} = false"
+    return UsageError(f"there is no option {name!r}; {hint}")
+
+
+def flag_of(name: str) -> str:
+    """The flag of a field: `--dpi`."""
+    return f"--{name.replace('_', '-')}"
+
+
+def make_config(options: Mapping[str, Any], recipe: str | None = None) -> Config:
     """Return the Config with `options`, fields of Config by name; those left out are taken from the recipe.
 
     A password that is left out is looked up in the environment first. Raises UsageError.
     """
-    _refuse_unknown(options, _NAMES)
     environment = {"password": password} if (password := os.environ.get(PASSWORD_VARIABLE)) else {}
-    return Config(**{**(load_recipe(recipe) if recipe is not None else {}), **_checked({**environment, **options})})
-
-
-def from_flags(flags: Mapping[str, object]) -> dict[str, object]:
-    """Return the fields of Config that the flags set (`no_resume` sets `resume`), unchecked."""
-    return {
-        _SWITCHED_OFF.get(name, name): not value if name in _SWITCHED_OFF and isinstance(value, bool) else value
-        for name, value in flags.items()
-    }
+    return Config(**{**(load_recipe(recipe) if recipe is not None else {}), **environment, **options})
 
 
 def load_recipe(name_or_path: str) -> dict[str, Any]:
@@ -171,12 +345,10 @@ def load_recipe(name_or_path: str) -> dict[str, Any]:
     text = _read_recipe(name_or_path)
     try:
         flags = {key.replace("-", "_"): value for key, value in tomllib.loads(text).items()}
-        _refuse_unknown(flags, FLAG_NAMES)
-        options = _checked(from_flags(flags))
-        Config(**options)
+        config = Config(**flags)
     except (tomllib.TOMLDecodeError, UsageError) as error:
         raise UsageError(f"recipe {name_or_path}: {error}") from error
-    return options
+    return {name: getattr(config, name) for name in flags}
 
 
 def _read_recipe(name_or_path: str) -> str:
@@ -190,31 +362,3 @@ def _read_recipe(name_or_path: str) -> str:
         raise UsageError(f"there is no recipe {name_or_path}; give a TOML file, or one of: {names}") from error
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"the recipe {name_or_path} cannot be read: {error}") from error
-
-
-def _refuse_unknown(names: Collection[str], known: Collection[str]) -> None:
-    for name in names:
-        if name not in known:
-            close = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean {close[0]!r}?" if close else f"there are: {', '.join(sorted(known))}"
-            raise UsageError(f"there is no option {name!r}; {hint}")
-
-
-def _checked(options: Mapping[str, object]) -> dict[str, Any]:
-    """The options in the form their fields hold: paths as text, durations in seconds. Raises UsageError."""
-    types = get_type_hints(Config, include_extras=True)
-    return {name: _checked_value(name, value, types[name]) for name, value in options.items()}
-
-
-def _checked_value(name: str, value: object, hint: Any) -> object:
-    plain = os.fspath(value) if isinstance(value, os.PathLike) else value
-    try:
-        return TypeAdapter(hint).validate_python(plain, strict=True)
-    except ValidationError as error:
-        problem = error.errors()[0]["msg"].removeprefix("Value error, ").removeprefix("Input ")
-        shown = "" if name == "password" else f" {value!r}"
-        raise UsageError(f"{_flag(name)}{shown}: {problem}") from error
-
-
-def _flag(name: str) -> str:
-    return f"--{name.replace('_', '-')}"

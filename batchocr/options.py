@@ -1,48 +1,111 @@
-"""The options of the Python interface, in every form it takes them."""
+"""The options of the Python interface, in every form it takes them. Made from Config by `make options`."""
 
 from __future__ import annotations
 
 import os
-from typing import TypedDict
-
-from batchocr.config import BackendName, DType, VitDType
+from typing import Literal, TypedDict
 
 
 class Options(TypedDict, total=False):
-    """The fields of Config, and `recipe`: a TOML file, or the name of a recipe that comes with batchocr.
+    """The fields of Config, and `recipe`.
 
     page_timeout and stop_after: seconds; stop_after also as `3h55m`. worker_memory: bytes, or `4G`. shard: (index from
     1, count), or `2/8`.
     """
 
-    model: str | os.PathLike[str]
-    revision: str | None
-    recipe: str | os.PathLike[str] | None
     pages: str | None
+    """Pages of each document, counted from 1; r1 is the last: 1-10,15,r3-r1. Default: all."""
+
     dpi: int
+    """Resolution at which PDFs are rendered; the longer side is kept within 3500 px. Default: 200."""
+
     password: str | None
+    """For encrypted PDFs; better given as the environment variable BATCHOCR_PASSWORD."""
+
     follow_symlinks: bool
-    vit_batch_size: int | None
-    vit_max_patches: int | None
-    llm_batch_size: int | None
-    prefill_max_tokens: int | None
-    embedding_queue_tokens: int | None
-    max_new_tokens: int
-    penalties: bool
-    pages_in_flight: int | None
-    workers: int | None
-    worker_memory: int | str | None
-    page_timeout: float
-    device: str
-    dtype: DType
-    vit_dtype: VitDType
-    backend: BackendName
-    memory_fraction: float
-    resume: bool
-    overwrite: bool
-    retry_failed: bool
+    """Also follow symbolic links that lead outside the given folder or glob."""
+
     shard: tuple[int, int] | str
+    """Read only the I-th of N shares of the documents; each job needs its own --out. Default: 1/1."""
+
     limit: int | None
-    max_page_error_rate: float
+    """End after the first N rows of the input; rows finished by earlier runs count."""
+
+    model: str | os.PathLike[str]
+    """A model on Hugging Face, or a folder that holds one. Default: opendatalab/MinerU2.5-Pro-2605-1.2B."""
+
+    revision: str | None
+    """Its branch, tag or commit on Hugging Face."""
+
+    device: str
+    """cpu, or a GPU such as cuda:0. Default: auto."""
+
+    dtype: Literal["auto", "float32", "bfloat16"]
+    """float32, bfloat16 or auto: float32 on a CPU, bfloat16 on a GPU. Default: auto."""
+
+    vit_dtype: Literal["auto", "fp8"]
+    """fp8 runs the ViT's linear layers in 8 bits, on GPUs that support it (experimental); auto follows --dtype.
+    Default: auto."""
+
+    backend: Literal["auto", "reference", "cpu", "cuda"]
+    """Kernels: reference (plain PyTorch), cpu, cuda, or auto, which fits the device. Default: auto."""
+
+    memory_fraction: float
+    """Share of the GPU memory free at start-up that batchocr plans to use. Default: 0.9."""
+
+    max_new_tokens: int
+    """Maximum tokens generated for one block. Default: 8192."""
+
+    penalties: bool
+    """Penalties, n-gram rule and loop handling; without them plain greedy decoding, for comparing engines. Default:
+    on."""
+
+    vit_batch_size: int | None
+    """Maximum images in a ViT batch. Default: by device."""
+
+    vit_max_patches: int | None
+    """Maximum patches in a ViT batch; a larger image is a batch of its own. Default: by device."""
+
+    llm_batch_size: int | None
+    """Maximum sequences decoded at once. Default: by device."""
+
+    prefill_max_tokens: int | None
+    """Maximum tokens in a prefill batch; a longer prompt is a batch of its own. Default: by device."""
+
+    embedding_queue_tokens: int | None
+    """Maximum image tokens waiting between ViT and LLM. Default: by device."""
+
+    pages_in_flight: int | None
+    """Maximum pages worked on at once; each holds about 40 MB of host memory. Default: by host memory and device."""
+
+    workers: int | None
+    """Processes that open and render documents and post-process pages. Default: by cores and memory."""
+
+    worker_memory: int | str | None
+    """Memory limit of one worker (4G, 512M); a page that needs more fails. Default: an equal share of half the memory,
+    at most 4G."""
+
+    resume: bool
+    """Continue an unfinished output, or refuse to. Default: on."""
+
+    overwrite: bool
+    """Start over and replace --out."""
+
+    retry_failed: bool
+    """Retry pages that failed in an earlier run, or leave them. Default: on."""
+
     stop_after: float | str | None
+    """After this long (3h55m, 90s), finish the pages in flight and exit 75."""
+
+    page_timeout: float
+    """Time limit for opening a document, rendering a page, and post-processing a page, each. Default: 60."""
+
+    max_page_error_rate: float
+    """Share of failed pages above which the exit code is 3. Default: 0."""
+
     report: str | os.PathLike[str] | None
+    """Where to write the throughput report (JSON). Default: OUT.report.json."""
+
+    recipe: str | os.PathLike[str] | None
+    """A TOML file of options, or the name of one that comes with batchocr: cpu, h200, rtx4090. Flags win over it.
+    Default: none."""

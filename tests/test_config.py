@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import os
 import tomllib
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from pathlib import Path
-from typing import Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batchocr.config import Config, from_flags, load_recipe, make_config
+from batchocr.config import RECIPE, Config, Option, load_recipe, make_config
 from batchocr.engine.limits import engine_limits
 from batchocr.errors import UsageError
 from batchocr.options import Options
+from tests.support.derived import derived_files
 from tests.support.mineru_shape import MINERU
 
 
@@ -36,10 +37,8 @@ def test_flags_win_over_the_recipe_and_the_recipe_over_defaults(tmp_path: Path) 
 
 
 def test_keys_of_a_recipe_are_flags_with_dashes_or_underscores(tmp_path: Path) -> None:
-    path = recipe(tmp_path, 'no-penalties = true\nno_resume = true\nstop-after = "1h30m"\nshard = "2/8"\n')
-    assert load_recipe(path) == {"penalties": False, "resume": False, "stop_after": 5400.0, "shard": (2, 8)}
-    for text in ("no-retry-failed = true", "retry-failed = false"):
-        assert load_recipe(recipe(tmp_path, text)) == {"retry_failed": False}
+    path = recipe(tmp_path, 'penalties = false\nretry_failed = false\nstop-after = "1h30m"\nshard = "2/8"\n')
+    assert load_recipe(path) == {"penalties": False, "retry_failed": False, "stop_after": 5400.0, "shard": (2, 8)}
 
 
 @pytest.mark.parametrize(
@@ -47,16 +46,16 @@ def test_keys_of_a_recipe_are_flags_with_dashes_or_underscores(tmp_path: Path) -
     [
         ("vit-batchsize = 4", "did you mean 'vit_batch_size'"),
         ("colour = 'red'", "there are: backend, device, dpi"),
-        ("penalties = false", "did you mean 'no_penalties'"),
+        ("no-penalties = true", "there is no option 'no_penalties'; write penalties = false"),
         ("dpi = '200'", "--dpi '200': should be a valid integer"),
         ("dpi = true", "--dpi True"),
-        ("dtype = 'float16'", "should be 'auto', 'float32' or 'bfloat16'"),
-        ("no-resume = 'yes'", "--resume 'yes': should be a valid boolean"),
-        ("workers = 0", "--workers must be more than 0"),
+        ("dtype = 'float16'", "--dtype 'float16': one of auto, float32, bfloat16"),
+        ("resume = 'yes'", "--resume 'yes': should be a valid boolean"),
+        ("workers = 0", "--workers 0: should be greater than 0"),
         ("pages = '3-1'", "runs backwards"),
         ("stop-after = 'soon'", "not a duration; write it as 3h55m or 90s"),
         ("worker-memory = '4 gigabytes'", "not a size; write it as 4G or 512M"),
-        ("worker-memory = '255M'", "must be at least 256M"),
+        ("worker-memory = '255M'", "--worker-memory '255M': should be at least 256M"),
         ("shard = [1, 2]", "--shard [1, 2]: should be a valid tuple"),
         ("dpi 200", "line 1"),
     ],
@@ -131,8 +130,20 @@ def test_paths_are_taken_for_text(tmp_path: Path) -> None:
     assert make_config({"model": tmp_path}).model == str(tmp_path)
 
 
-def test_the_options_of_the_python_interface_are_those_of_config_and_recipe() -> None:
-    assert set(get_type_hints(Options)) == {field.name for field in fields(Config)} | {"recipe"}
+@pytest.mark.parametrize("path", derived_files(), ids=lambda path: path.name)
+def test_what_is_made_from_config_is_current(path: Path) -> None:
+    assert path.read_text(encoding="utf-8") == derived_files()[path], "run `make options`"
+
+
+def test_every_option_is_declared_once_with_its_help() -> None:
+    for name, hint in get_type_hints(Config, include_extras=True).items():
+        [option] = [part for part in get_args(hint) if isinstance(part, Option)]
+        assert option.help.endswith("."), name
+
+
+def test_the_help_names_the_recipes_that_come_with_batchocr() -> None:
+    names = sorted(path.stem for path in (Path(__file__).parent.parent / "recipes").glob("*.toml"))
+    assert f"comes with batchocr: {', '.join(names)}." in RECIPE.help
 
 
 TEXTS = {"stop_after": "3h55m", "shard": "2/8", "worker_memory": "4G", "pages": "1-3,r1"}
@@ -168,8 +179,31 @@ def test_an_unknown_option_is_refused() -> None:
         make_config({"worker": 2})
 
 
-def test_flags_that_switch_off_set_the_field_they_switch_off() -> None:
-    assert from_flags({"no_resume": True, "dpi": 72}) == {"resume": False, "dpi": 72}
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ({"vit_batch_size": 0}, "--vit-batch-size 0: should be greater than 0"),
+        ({"vit_batch_size": -1}, "--vit-batch-size -1: should be greater than 0"),
+        ({"limit": 2**70}, "should be less than"),
+        ({"page_timeout": float("inf")}, "--page-timeout inf: should be a finite number"),
+        ({"stop_after": "soon"}, "--stop-after 'soon': not a duration; write it as 3h55m or 90s"),
+        ({"dtype": "fp16"}, "--dtype 'fp16': one of auto, float32, bfloat16"),
+        ({"model": Path("a"), "report": 3}, "--report 3: should be a valid string"),
+    ],
+)
+def test_a_refusal_names_the_flag_the_value_and_what_is_allowed(option: dict[str, Any], said: str) -> None:
+    for make in (make_config, lambda options: Config(**options)):
+        with pytest.raises(UsageError) as refusal:
+            make(option)
+        assert said in str(refusal.value)
+        assert "Value error" not in str(refusal.value)
+
+
+def test_a_refusal_never_shows_a_password() -> None:
+    with pytest.raises(UsageError, match="--password: should be a valid string") as refusal:
+        make_config({"password": 123456})
+    chain = [refusal.value, refusal.value.__cause__]
+    assert not any("123456" in f"{error}{error!r}" for error in chain)
 
 
 @given(st.integers(0, 99), st.integers(0, 99), st.integers(0, 99))
@@ -179,7 +213,7 @@ def test_durations_are_hours_minutes_and_seconds(hours: int, minutes: int, secon
     if total:
         assert make_config({"stop_after": text}).stop_after == total
     else:
-        with pytest.raises(UsageError, match="--stop-after must be more than 0"):
+        with pytest.raises(UsageError, match=r"--stop-after .*: should be greater than 0"):
             make_config({"stop_after": text})
 
 
@@ -204,5 +238,6 @@ def test_what_is_no_shard_is_refused(text: str) -> None:
     "options", [{"memory_fraction": 0.0}, {"memory_fraction": float("nan")}, {"max_page_error_rate": 1.1}]
 )
 def test_shares_stay_within_their_bounds(options: dict[str, float]) -> None:
-    with pytest.raises(UsageError, match="must be"):
+    [name] = options
+    with pytest.raises(UsageError, match=f"--{name.replace('_', '-')} .*: should be"):
         make_config(options)

@@ -16,7 +16,7 @@ import typer
 from batchocr.cli import options
 from batchocr.cli.console import LogFormat, configure_logging, printable, quieten_libraries, write_line
 from batchocr.cli.signals import how_to_continue, leave, stop_on_signals
-from batchocr.config import FLAG_NAMES, Config, from_flags, make_config
+from batchocr.config import INPUT, MODEL, Config, Option, make_config
 from batchocr.errors import BatchOcrError, ExitCode
 from batchocr.input.sources import find_documents
 from batchocr.job.progress import Progress, ProgressBar, ProgressLog, event
@@ -31,7 +31,12 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 
 
 def main() -> None:
@@ -77,50 +82,22 @@ def batchocr(
 
 
 @app.command(epilog=options.EPILOG)
+@options.takes_options()
 def run(
-    context: typer.Context,
     inputs: options.Inputs,
     out: options.Out,
-    pages: options.Pages = None,
-    dpi: options.Dpi = None,
-    password: options.Password = None,
-    follow_symlinks: options.FollowSymlinks = False,
-    shard: options.Shard = None,
-    limit: options.Limit = None,
-    model: options.Model = None,
-    revision: options.Revision = None,
-    device: options.Device = None,
-    dtype: options.DTypeOption = None,
-    vit_dtype: options.VitDTypeOption = None,
-    backend: options.Backend = None,
-    memory_fraction: options.MemoryFraction = None,
-    max_new_tokens: options.MaxNewTokens = None,
-    no_penalties: options.NoPenalties = False,
-    vit_batch_size: options.VitBatchSize = None,
-    vit_max_patches: options.VitMaxPatches = None,
-    llm_batch_size: options.LlmBatchSize = None,
-    prefill_max_tokens: options.PrefillMaxTokens = None,
-    embedding_queue_tokens: options.EmbeddingQueueTokens = None,
-    pages_in_flight: options.PagesInFlight = None,
-    workers: options.Workers = None,
-    worker_memory: options.WorkerMemory = None,
+    flags: options.Flags,
     recipe: options.Recipe = None,
-    no_resume: options.NoResume = False,
-    overwrite: options.Overwrite = False,
-    retry_failed: options.RetryFailed = None,
-    stop_after: options.StopAfter = None,
-    page_timeout: options.PageTimeout = None,
-    max_page_error_rate: options.MaxPageErrorRate = None,
-    report: options.ReportPath = None,
     quiet: options.Quiet = False,
     verbose: options.Verbose = False,
     log_format: options.LogFormatOption = "text",
 ) -> None:
     """Read every page of the INPUTs into one table, one row per page. Run it again to continue where it was stopped."""
-    configure_logging(log_format, logging.DEBUG if verbose else logging.WARNING if quiet else logging.INFO)
+    configure_logging(log_format, logging.WARNING if quiet else logging.DEBUG if verbose else logging.INFO)
     if not verbose:
         quieten_libraries(downloads=quiet or not sys.stderr.isatty())
-    config = make_config(_given_flags(context), recipe)
+    options.refuse_contradictions(flags, quiet=quiet, verbose=verbose)
+    config = make_config(flags, recipe)
     stop = StopSwitch(config.stop_after)
     with stop_on_signals(stop, config):
         from batchocr.api import run_with  # loads torch, which --help and usage errors do not need
@@ -132,19 +109,13 @@ def run(
 
 
 @app.command()
-def doctor(
-    context: typer.Context,
-    device: options.Device = None,
-    dtype: options.DTypeOption = None,
-    backend: options.Backend = None,
-    workers: options.Workers = None,
-    verbose: options.Verbose = False,
-) -> None:
+@options.takes_options("device", "dtype", "backend", "workers")
+def doctor(flags: options.Flags, verbose: options.Verbose = False) -> None:
     """Show what this machine offers, which kernels a run would use and how exact they are. Exits with 0 if a run can
     work here, with 2 if not."""
     configure_logging("text", logging.DEBUG if verbose else logging.WARNING)
     quieten_libraries(downloads=True)
-    config = make_config(_given_flags(context))
+    config = make_config(flags)
     from batchocr.cli.doctor import examine  # loads torch
 
     diagnosis = examine(config)
@@ -155,33 +126,27 @@ def doctor(
 
 
 @app.command()
-def verify(
-    context: typer.Context,
-    out: options.Table,
-    inputs: options.Inputs,
-    model: options.ModelToCompare = None,
-    revision: options.Revision = None,
-    pages: options.Pages = None,
-    password: options.Password = None,
-    follow_symlinks: options.FollowSymlinks = False,
-    shard: options.ShardToCheck = None,
-    max_page_error_rate: options.MaxPageErrorRate = None,
-) -> None:
+@options.takes_options(
+    *("model", "revision", "pages", "password", "follow_symlinks", "shard", "max_page_error_rate"),
+    model=Option(MODEL, "The model that should have written the table.", "NAME_OR_DIR", default="not compared"),
+    shard=Option(INPUT, "Check only the I-th of N shares: one job's table.", "I/N", default="1/1", also=str),
+)
+def verify(out: options.Table, inputs: options.Inputs, flags: options.Flags) -> None:
     """Compare a table, or the tables of several shards, with the INPUTs. Prints a line for everything that is missing,
     stale, duplicate, surplus or failed, or was made with other settings, and exits with 3 if there is more than
     --max-page-error-rate allows."""
     configure_logging("text", logging.INFO)
     from batchocr.cli.verify import Verifier, find_tables, summary
 
-    config = make_config(_given_flags(context))
+    config = make_config(flags)
     tables = find_tables(out)
-    documents = find_documents(inputs, stdin=sys.stdin, follow_symlinks=follow_symlinks, shard=config.shard)
+    documents = find_documents(inputs, stdin=sys.stdin, follow_symlinks=config.follow_symlinks, shard=config.shard)
     fingerprint = None
-    if model is not None:
+    if "model" in flags:
         from batchocr.model.checkpoint import find_checkpoint
         from batchocr.model.weights import fingerprint as fingerprint_of
 
-        fingerprint = fingerprint_of(find_checkpoint(model, revision))
+        fingerprint = fingerprint_of(find_checkpoint(config.model, config.revision))
     verifier = Verifier(tables, config)
     counts: Counter[Problem] = Counter()
     for finding in verifier.findings(documents, fingerprint):
@@ -191,17 +156,6 @@ def verify(
     failed = counts.pop("failed", 0)
     if counts or too_many_failed(failed, verifier.num_items, config.max_page_error_rate):
         raise typer.Exit(ExitCode.TOO_MANY_FAILURES)
-
-
-def _given_flags(context: typer.Context) -> dict[str, object]:
-    """The fields of Config that were set by flags."""
-    given = {name: value for name, value in context.params.items() if _was_given(context, name)}
-    return from_flags({name: value for name, value in given.items() if name in FLAG_NAMES})
-
-
-def _was_given(context: typer.Context, name: str) -> bool:
-    source = context.get_parameter_source(name)
-    return source is not None and source.name == "COMMANDLINE"
 
 
 def _progress(quiet: bool, log_format: LogFormat) -> Progress | None:

@@ -1,33 +1,118 @@
-"""The options of `batchocr run`: how they are spelt, and what `--help` says about them.
-
-An option that was not given is None, or False for a switch: the defaults are in `Config`, and a recipe comes between.
-"""
+"""The flags of the commands: those of Config, made from its fields, and the few that concern the command alone."""
 
 from __future__ import annotations
 
-from dataclasses import fields
-from typing import Annotated, Any
+import dataclasses
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import wraps
+from inspect import Parameter
+from types import NoneType
+from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
 
 from batchocr.cli.console import LogFormat
-from batchocr.config import PASSWORD_VARIABLE, BackendName, Config, DType, VitDType
+from batchocr.config import INPUT, RECIPE, Config, Option, flag_of
+from batchocr.errors import UsageError
 
-_DEFAULTS = {field.name: field.default for field in fields(Config)}
-_INPUT, _MODEL, _SIZES, _RUN, _OUTPUT = "What to read", "Model", "Batch sizes", "The run", "Logging"
-_BY_DEVICE = "by device"
+Flags = Mapping[str, Any]
+"""The fields of Config whose flags were given, by name."""
 
-
-def _option(flag: str, metavar: str, panel: str, text: str, *, default: str = "") -> Any:
-    """An option in a panel of `--help`. default: what to show as its default if Config has None or no such field."""
-    of_config = _DEFAULTS.get(flag.removeprefix("--").replace("-", "_"))
-    default = default or ("" if of_config is None else str(of_config).removesuffix(".0"))
-    said = f"{text} Default: {default}." if default else text
-    return typer.Option(flag, metavar=metavar, rich_help_panel=panel, help=said, show_default=False)
+Command = Callable[..., None]
+_LOGGING = "Logging"
 
 
-def _switch(flag: str, panel: str, text: str) -> Any:
-    return typer.Option(flag, metavar="", rich_help_panel=panel, help=text, show_default=False)
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """An option of Config. type: of its field, without None."""
+
+    name: str
+    type: Any
+    default: object
+    option: Option
+
+
+def declared_options() -> dict[str, Declared]:
+    """Every option of Config by its name, in the order of `--help`."""
+    types, hints = get_type_hints(Config), get_type_hints(Config, include_extras=True)
+    return {
+        field.name: Declared(
+            field.name,
+            _without_none(types[field.name]),
+            field.default,
+            next(part for part in hints[field.name].__metadata__ if isinstance(part, Option)),
+        )
+        for field in dataclasses.fields(Config)
+    }
+
+
+def _without_none(hint: Any) -> Any:
+    if NoneType not in get_args(hint):
+        return hint
+    [remaining] = (part for part in get_args(hint) if part is not NoneType)
+    return remaining
+
+
+def takes_options(*names: str, **changed: Option) -> Callable[[Command], Command]:
+    """Give a command the flags of these options, in place of its parameter `flags`, which gets those that were given.
+
+    Without names: all of them. changed: what the help says about an option that means something else here.
+    """
+    options = {name: option for name, option in declared_options().items() if not names or name in names}
+    options |= {name: replace(options[name], option=option) for name, option in changed.items()}
+
+    def decorate(command: Command) -> Command:
+        @wraps(command)
+        def with_flags(**arguments: Any) -> None:
+            flags = {name: arguments.pop(name) for name in options}
+            command(**arguments, flags={name: value for name, value in flags.items() if value is not None})
+
+        signature = inspect.signature(command, eval_str=True)
+        parameters = [
+            parameter.replace(kind=Parameter.KEYWORD_ONLY)
+            for own in signature.parameters.values()
+            for parameter in (map(_parameter, options.values()) if own.name == "flags" else [own])
+        ]
+        with_flags.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+        with_flags.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        return with_flags
+
+    return decorate
+
+
+def _parameter(declared: Declared) -> Parameter:
+    """The parameter from which Typer makes a flag; two flags, if there is something to switch off. None stands for a
+    flag that was not given: a recipe comes before the default of Config."""
+    taken: Any = str if declared.option.also is str else declared.type
+    flag = flag_of(declared.name)
+    if declared.default is True:
+        flag += f"/--no-{declared.name.replace('_', '-')}"
+    annotation = Annotated[taken | None, _typer_option(flag, option=declared.option, default=shown_default(declared))]
+    return Parameter(declared.name, Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+
+
+def shown_default(declared: Declared) -> str:
+    """What the help says is the option's default; empty if there is nothing to say."""
+    if declared.option.default:
+        return declared.option.default
+    if isinstance(declared.default, bool):
+        return "on" if declared.default else ""
+    return "" if declared.default is None else str(declared.default).removesuffix(".0")
+
+
+def _typer_option(*flags: str, option: Option, default: str = "") -> Any:
+    text = f"{option.help} Default: {default}." if default else option.help
+    return typer.Option(*flags, metavar=option.metavar, rich_help_panel=option.panel, help=text, show_default=False)
+
+
+def refuse_contradictions(flags: Flags, *, quiet: bool, verbose: bool) -> None:
+    """Raises UsageError if one flag asks for what another forbids."""
+    if quiet and verbose:
+        raise UsageError("--quiet and --verbose contradict each other: give one of them")
+    if flags.get("overwrite") and flags.get("resume"):
+        raise UsageError("--overwrite starts over and --resume continues: give one of them")
 
 
 Inputs = Annotated[
@@ -42,219 +127,35 @@ Table = Annotated[
     str,
     typer.Argument(metavar="OUT", show_default=False, help="A table, or a quoted glob for the tables of all shards."),
 ]
-ModelToCompare = Annotated[
-    str | None,
-    _option("--model", "NAME_OR_DIR", _MODEL, "The model that should have written the table.", default="not compared"),
+Out = Annotated[
+    str, _typer_option("--out", "-o", option=Option(INPUT, "The table to write: NAME.parquet or NAME.jsonl.", "PATH"))
 ]
-Out = Annotated[str, _option("--out", "PATH", _INPUT, "The table to write: NAME.parquet or NAME.jsonl.")]
-Pages = Annotated[
-    str | None,
-    _option(
-        "--pages",
-        "SPEC",
-        _INPUT,
-        "Pages of each document, counted from 1; r1 is the last: 1-10,15,r3-r1.",
-        default="all",
-    ),
-]
-Dpi = Annotated[
-    int | None,
-    _option("--dpi", "N", _INPUT, "Resolution at which PDFs are rendered; the longer side is kept within 3500 px."),
-]
-Password = Annotated[
-    str | None,
-    _option(
-        "--password",
-        "TEXT",
-        _INPUT,
-        f"For encrypted PDFs; better given as the environment variable {PASSWORD_VARIABLE}.",
-    ),
-]
-Shard = Annotated[
-    str | None,
-    _option(
-        "--shard",
-        "I/N",
-        _INPUT,
-        "Read only the I-th of N shares of the documents; each job needs its own --out.",
-        default="1/1",
-    ),
-]
-ShardToCheck = Annotated[
-    str | None,
-    _option("--shard", "I/N", _INPUT, "Check only the I-th of N shares: one job's table.", default="1/1"),
-]
-FollowSymlinks = Annotated[
-    bool, _switch("--follow-symlinks", _INPUT, "Also follow symbolic links that lead outside the given folder or glob.")
-]
-Limit = Annotated[
-    int | None,
-    _option("--limit", "N", _INPUT, "End after the first N rows of the input; rows finished by earlier runs count."),
-]
-RetryFailed = Annotated[
-    bool | None,
-    _option(
-        "--retry-failed/--no-retry-failed",
-        "",
-        _INPUT,
-        "Retry pages that failed in an earlier run, or leave them.",
-        default="retry",
-    ),
-]
-
-Model = Annotated[
-    str | None, _option("--model", "NAME_OR_DIR", _MODEL, "A model on Hugging Face, or a folder that holds one.")
-]
-Revision = Annotated[str | None, _option("--revision", "TEXT", _MODEL, "Its branch, tag or commit on Hugging Face.")]
-Device = Annotated[str | None, _option("--device", "NAME", _MODEL, "cpu, or a GPU such as cuda:0.")]
-DTypeOption = Annotated[
-    DType | None, _option("--dtype", "NAME", _MODEL, "float32, bfloat16 or auto: float32 on a CPU, bfloat16 on a GPU.")
-]
-VitDTypeOption = Annotated[
-    VitDType | None,
-    _option(
-        "--vit-dtype",
-        "NAME",
-        _MODEL,
-        "fp8 runs the ViT's linear layers in 8 bits, on GPUs that support it (experimental); auto follows --dtype.",
-    ),
-]
-Backend = Annotated[
-    BackendName | None,
-    _option(
-        "--backend", "NAME", _MODEL, "Kernels: reference (plain PyTorch), cpu, cuda, or auto, which fits the device."
-    ),
-]
-MemoryFraction = Annotated[
-    float | None,
-    _option("--memory-fraction", "F", _MODEL, "Share of the GPU memory free at start-up that batchocr plans to use."),
-]
-MaxNewTokens = Annotated[
-    int | None, _option("--max-new-tokens", "N", _MODEL, "Maximum tokens generated for one block.")
-]
-NoPenalties = Annotated[
+Recipe = Annotated[str | None, _typer_option("--recipe", option=RECIPE)]
+Quiet = Annotated[
     bool,
-    _switch(
-        "--no-penalties",
-        _MODEL,
-        "Plain greedy decoding, without penalties, n-gram rule or loop handling; for comparing engines.",
+    _typer_option(
+        "--quiet", "-q", option=Option(_LOGGING, "Only warnings and errors; the report goes to its file alone.")
     ),
 ]
-
-VitBatchSize = Annotated[
-    int | None, _option("--vit-batch-size", "N", _SIZES, "Maximum images in a ViT batch.", default=_BY_DEVICE)
+Verbose = Annotated[
+    bool, _typer_option("--verbose", option=Option(_LOGGING, "Log internal events, and show tracebacks."))
 ]
-VitMaxPatches = Annotated[
-    int | None,
-    _option(
-        "--vit-max-patches",
-        "N",
-        _SIZES,
-        "Maximum patches in a ViT batch; a larger image is a batch of its own.",
-        default=_BY_DEVICE,
-    ),
-]
-LlmBatchSize = Annotated[
-    int | None, _option("--llm-batch-size", "N", _SIZES, "Maximum sequences decoded at once.", default=_BY_DEVICE)
-]
-PrefillMaxTokens = Annotated[
-    int | None,
-    _option(
-        "--prefill-max-tokens",
-        "N",
-        _SIZES,
-        "Maximum tokens in a prefill batch; a longer prompt is a batch of its own.",
-        default=_BY_DEVICE,
-    ),
-]
-EmbeddingQueueTokens = Annotated[
-    int | None,
-    _option(
-        "--embedding-queue-tokens",
-        "N",
-        _SIZES,
-        "Maximum image tokens waiting between ViT and LLM.",
-        default=_BY_DEVICE,
-    ),
-]
-PagesInFlight = Annotated[
-    int | None,
-    _option(
-        "--pages-in-flight",
-        "N",
-        _SIZES,
-        "Maximum pages worked on at once; each holds about 40 MB of host memory.",
-        default="by host memory and device",
-    ),
-]
-Workers = Annotated[
-    int | None,
-    _option(
-        "--workers",
-        "N",
-        _SIZES,
-        "Processes that open and render documents and post-process pages.",
-        default="by cores and memory",
-    ),
-]
-WorkerMemory = Annotated[
-    str | None,
-    _option(
-        "--worker-memory",
-        "SIZE",
-        _SIZES,
-        "Memory limit of one worker (4G, 512M); a page that needs more fails.",
-        default="an equal share of half the memory, at most 4G",
-    ),
-]
-
-Recipe = Annotated[
-    str | None,
-    _option(
-        "--recipe",
-        "FILE_OR_NAME",
-        _RUN,
-        "A TOML file of options, or the name of one that comes with batchocr: cpu, h200, rtx4090. Flags win over it.",
-    ),
-]
-NoResume = Annotated[bool, _switch("--no-resume", _RUN, "Refuse to continue an unfinished output.")]
-Overwrite = Annotated[bool, _switch("--overwrite", _RUN, "Start over and replace --out.")]
-StopAfter = Annotated[
-    str | None,
-    _option("--stop-after", "DURATION", _RUN, "After this long (3h55m, 90s), finish the pages in flight and exit 75."),
-]
-PageTimeout = Annotated[
-    float | None,
-    _option(
-        "--page-timeout",
-        "SECONDS",
-        _RUN,
-        "Time limit for opening a document, rendering a page, and post-processing a page, each.",
-    ),
-]
-MaxPageErrorRate = Annotated[
-    float | None, _option("--max-page-error-rate", "F", _RUN, "Share of failed pages above which the exit code is 3.")
-]
-ReportPath = Annotated[
-    str | None,
-    _option("--report", "PATH", _RUN, "Where to write the throughput report (JSON).", default="OUT.report.json"),
-]
-
-Quiet = Annotated[bool, _switch("--quiet", _OUTPUT, "Only warnings and errors; the report goes to its file alone.")]
-Verbose = Annotated[bool, _switch("--verbose", _OUTPUT, "Log internal events, and show tracebacks.")]
 LogFormatOption = Annotated[
-    LogFormat, _option("--log-format", "NAME", _OUTPUT, "text, or json: one object per line.", default="text")
+    LogFormat,
+    _typer_option(
+        "--log-format", option=Option(_LOGGING, "text, or json: one object per line.", "NAME"), default="text"
+    ),
 ]
 
 EPILOG = """Examples:
 
-batchocr run ./scans --out results.parquet
+batchocr run ./scans -o results.parquet
 
-batchocr run 'reports/**/*.pdf' --pages 1-3 --out first-pages.jsonl
+batchocr run 'reports/**/*.pdf' --pages 1-3 -o first-pages.jsonl
 
-find . -name '*.pdf' | batchocr run - --out results.parquet
+find . -name '*.pdf' | batchocr run - -o results.parquet
 
-batchocr run ./archive --shard 2/8 --stop-after 3h55m --out part-2.parquet
+batchocr run ./archive --shard 2/8 --stop-after 3h55m -o part-2.parquet
 
 Exit codes: 0 every page read, in full or in part; 1 internal error: a bug, or a device or workers that fail; \
 2 wrong usage; 3 more pages failed than allowed; 4 nothing to read; \

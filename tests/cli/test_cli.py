@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from dataclasses import fields
+from pathlib import Path
 
 import pytest
 
@@ -73,11 +74,13 @@ def command(*arguments: str) -> subprocess.CompletedProcess[str]:
         (("run", "docs"), "--out"),
         (("run", "--out", "table.parquet"), "INPUT"),
         ((*RUN, "--dtype", "float16"), "float32"),
-        ((*RUN, "--dpi", "0"), "batchocr: error: --dpi must be more than 0, not 0"),
-        ((*RUN, "--limit", "0"), "batchocr: error: --limit must be more than 0, not 0"),
-        ((*RUN, "--shard", "9/8"), "batchocr: error: --shard I/N needs"),
-        ((*RUN, "--stop-after", "90"), "batchocr: error: --stop-after '90': '90' is not a duration"),
+        ((*RUN, "--dpi", "0"), "batchocr: error: --dpi 0: should be greater than 0"),
+        ((*RUN, "--limit", "0"), "batchocr: error: --limit 0: should be greater than 0"),
+        ((*RUN, "--shard", "9/8"), "batchocr: error: --shard '9/8': I/N needs 1 ≤ I ≤ N"),
+        ((*RUN, "--stop-after", "90"), "batchocr: error: --stop-after '90': not a duration"),
         ((*RUN, "--recipe", "gpu9"), "batchocr: error: there is no recipe gpu9"),
+        ((*RUN, "--quiet", "--verbose"), "batchocr: error: --quiet and --verbose contradict each other"),
+        ((*RUN, "--overwrite", "--resume"), "batchocr: error: --overwrite starts over and --resume continues"),
     ],
 )
 def test_wrong_usage_ends_with_2_and_says_what_is_wrong(arguments: tuple[str, ...], said: str) -> None:
@@ -92,9 +95,31 @@ def test_the_help_names_every_option_unbroken(width: str, monkeypatch: pytest.Mo
     monkeypatch.setenv("COLUMNS", width)
     shown = command("run", "--help").stdout
     for field in fields(Config):
-        switched_off = "no-" if field.name in ("penalties", "resume") else ""
-        assert f"--{switched_off}{field.name.replace('_', '-')} " in shown
+        assert f"--{field.name.replace('_', '-')} " in shown
+        assert (f"--no-{field.name.replace('_', '-')} " in shown) == (field.default is True)
     assert max(len(line) for line in shown.splitlines()) <= int(width)
+
+
+def test_every_command_has_a_short_flag_for_its_help() -> None:
+    for name in ([], ["run"], ["doctor"], ["verify"]):
+        shown = command(*name, "-h")
+        assert (shown.returncode, shown.stdout) == (0, command(*name, "--help").stdout)
+        assert "Usage: batchocr" in shown.stdout
+
+
+def test_out_and_quiet_have_short_flags() -> None:
+    process = start("print(out); return report()", "run", "docs", "-o", "short.parquet", "-q")
+    assert process.communicate(timeout=60) == ("short.parquet\n", "")
+
+
+@pytest.mark.parametrize("name", ["penalties", "resume", "retry-failed"])
+def test_a_flag_switches_on_what_the_recipe_switched_off_and_the_other_way_round(name: str, tmp_path: Path) -> None:
+    recipe = tmp_path / "recipe.toml"
+    for said, flag, taken in (("false", f"--{name}", True), ("true", f"--no-{name}", False)):
+        recipe.write_text(f"{name} = {said}")
+        body = f"print(config.{name.replace('-', '_')}); return report()"
+        process = start(body, *RUN, "--recipe", str(recipe), flag)
+        assert process.communicate(timeout=60)[0] == f"{taken}\n"
 
 
 def test_the_version_is_printed() -> None:
