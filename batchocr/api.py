@@ -16,7 +16,7 @@ from batchocr.input.sources import find_documents
 from batchocr.job.ordered import read_in_order
 from batchocr.job.output_job import read_into_table
 from batchocr.job.progress import Progress, ProgressLog
-from batchocr.job.session import Session
+from batchocr.job.session import Session, require_usable
 from batchocr.job.stop import StopSwitch
 from batchocr.options import Options
 from batchocr.output.table import table_for
@@ -70,6 +70,7 @@ def process(inputs: Inputs, **options: Unpack[Options]) -> Iterator[PageResult]:
     and EngineError.
     """
     config = _config(options)
+    require_usable(config)
     return _read(config, list_documents(config, inputs))
 
 
@@ -97,6 +98,7 @@ def run_with(config: Config, inputs: Inputs, *, out: Path, stop: StopSwitch, pro
     """`run` for a Config, with a switch that stops it and a Progress to report to."""
     started_s = time.perf_counter()
     table_for(out)
+    require_usable(config)
     documents = list_documents(config, inputs)
     session = Session(config)
     try:

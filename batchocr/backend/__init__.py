@@ -93,12 +93,17 @@ def kernels_in_use(ops: Ops) -> str:
     return "; ".join(f"{choice.operation}: {choice.taken}" for choice in choices)
 
 
+def require_fp8(backend: str, dtype: DType = "auto") -> None:
+    """Raises UsageError if no device that this backend runs on has linear layers in fp8 beside this dtype."""
+    if backend != "cuda" or dtype == "float32":
+        raise UsageError("--vit-dtype fp8 needs an NVIDIA GPU, --backend cuda and --dtype bfloat16")
+
+
 def vision_ops(ops: Ops, vit_dtype: VitDType) -> Ops:
     """The operations for the vision model. Raises UsageError if the backend has no fp8."""
     if vit_dtype == "auto":
         return ops
-    if ops.name != "cuda":
-        raise UsageError("--vit-dtype fp8 needs an NVIDIA GPU, --backend cuda and --dtype bfloat16")
+    require_fp8(ops.name)
     assert isinstance(ops, CudaOps)
     return ops.with_fp8()
 

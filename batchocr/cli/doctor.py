@@ -20,7 +20,7 @@ from batchocr.backend.trial import Choice
 from batchocr.config import Config
 from batchocr.data import Pixels, Request, Sampling
 from batchocr.errors import BatchOcrError
-from batchocr.job.session import num_workers, worker_memory_bytes
+from batchocr.job.session import num_workers, require_usable, worker_memory_bytes
 from batchocr.machine import usable_cores, usable_memory_bytes
 from batchocr.pool.pool import WorkerPool
 from batchocr.wire.messages import Opened, Setup
@@ -64,6 +64,7 @@ class Diagnosis:
 
 def examine(config: Config) -> Diagnosis:
     """Check everything a run needs but the model and documents. Raises UsageError if the device cannot be used."""
+    require_usable(config)
     device = backend.select_device(config.device)
     dtype = backend.select_dtype(config.dtype, device)
     name = backend.select_backend(config.backend, device)

@@ -17,6 +17,7 @@ from batchocr.engine.decode_rows import DecodeRows
 from batchocr.engine.embedding_queue import EmbeddingQueue
 from batchocr.engine.graphs import DecodeGraphs
 from batchocr.engine.kv_cache import KVCache
+from batchocr.engine.limits import max_output_tokens
 from batchocr.engine.sampler import Sampler, sampling_hints
 from batchocr.engine.scheduler import Scheduler
 from batchocr.engine.sequence import Sequence
@@ -83,7 +84,7 @@ class DecodeStage:
             model.device,
             num_rows=batch_size,
             vocab_size=language.vocab_size,
-            max_new_tokens=max_new_tokens,
+            max_new_tokens=max_output_tokens(max_new_tokens, model.architecture),
         )
         self._rows = DecodeRows(
             model.device,

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from batchocr.config import Config
+from batchocr.config import Config, flag_of
 from batchocr.errors import UsageError
 from batchocr.model.architecture import Architecture
 from batchocr.model.cost import num_parameters
 
+_BATCH_SIZES = (
+    "vit_batch_size",
+    "vit_max_patches",
+    "embedding_queue_tokens",
+    "llm_batch_size",
+    "prefill_max_tokens",
+)
 _PROMPT_TEXT_TOKENS = 256
 _KV_TOKENS_PER_SEQUENCE = 4096
 _GIB = 1 << 30
@@ -41,7 +50,7 @@ class _Defaults:
 
 _CPU = _Defaults(0, 8, 8_192, 16_384, 16, 4_096)
 
-# Calculated from the memory that a patch and a token take (see _working_bytes); not yet measured on a GPU.
+# Calculated from the memory that a patch and a token take (see _bytes_beside_kv); not yet measured on a GPU.
 _GPUS = (
     _Defaults(60 * _GIB, 64, 65_536, 65_536, 256, 16_384),
     _Defaults(20 * _GIB, 32, 32_768, 32_768, 128, 16_384),
@@ -56,43 +65,49 @@ def engine_limits(
     """The limits that the user set, and the device's defaults for the others.
 
     memory_bytes: free on the device before the weights are loaded. value_bytes: size of a value in the model's dtype.
-    Raises UsageError if the model and its working memory do not fit.
+    Raises UsageError if the model and its working memory do not fit; the defaults of a CPU are taken to fit anywhere.
     """
-    usable = memory_bytes * config.memory_fraction
+    usable = int(memory_bytes * config.memory_fraction) if on_gpu else memory_bytes
     suitable = next(row for row in _GPUS if usable >= row.memory_bytes) if on_gpu else _CPU
-    limits = EngineLimits(
-        vit_batch_size=config.vit_batch_size or suitable.vit_batch_size,
-        vit_max_patches=config.vit_max_patches or suitable.vit_max_patches,
-        embedding_queue_tokens=config.embedding_queue_tokens or suitable.embedding_queue_tokens,
-        llm_batch_size=config.llm_batch_size or suitable.llm_batch_size,
-        prefill_max_tokens=config.prefill_max_tokens or suitable.prefill_max_tokens,
-        max_new_tokens=config.max_new_tokens,
-        num_kv_tokens=0,
-    )
-    return _with_kv_tokens(limits, config, architecture, on_gpu, memory_bytes, value_bytes)
+    sizes = {name: getattr(config, name) or getattr(suitable, name) for name in _BATCH_SIZES}
+    limits = EngineLimits(**sizes, max_new_tokens=config.max_new_tokens, num_kv_tokens=0)
+    defaults = replace(limits, **{name: getattr(suitable, name) for name in _BATCH_SIZES})
 
-
-def _with_kv_tokens(
-    limits: EngineLimits, config: Config, architecture: Architecture, on_gpu: bool, memory_bytes: int, value_bytes: int
-) -> EngineLimits:
-    """Give the KV cache the remaining memory: a few thousand tokens per sequence, and at least one longest request."""
     language = architecture.language
     token_bytes = 2 * language.num_layers * language.num_kv_heads * language.head_dim * value_bytes
-    one_request = _longest_request(limits, architecture)
-    if on_gpu:
-        usable = int(memory_bytes * config.memory_fraction)
-        left = usable - num_parameters(architecture) * value_bytes - _working_bytes(limits, architecture, value_bytes)
-        if left < one_request * token_bytes:
-            raise UsageError(
-                f"the model and its batches do not fit into {usable / _GIB:.1f} GiB of GPU memory (--memory-fraction "
-                f"{config.memory_fraction}): lower --vit-max-patches, --prefill-max-tokens, --llm-batch-size or "
-                "--max-new-tokens"
-            )
-    else:
-        # The rest is for the weights and for everything else on the machine.
-        left = memory_bytes // 4
-    wanted = max(one_request, min(left // token_bytes, limits.llm_batch_size * _KV_TOKENS_PER_SEQUENCE))
-    return replace(limits, num_kv_tokens=wanted)
+
+    def needed(limits: EngineLimits) -> int:
+        request_bytes = _longest_request(limits, architecture) * token_bytes
+        return _bytes_beside_kv(limits, architecture, value_bytes) + request_bytes
+
+    room = usable if on_gpu else max(usable, needed(defaults))
+    if needed(limits) > room:
+        where = f"of GPU memory (--memory-fraction {config.memory_fraction})" if on_gpu else "of memory"
+        raise _too_large(limits, defaults, needed, room, where)
+    # On a CPU, the rest is for the weights and for everything else on the machine.
+    left = room - _bytes_beside_kv(limits, architecture, value_bytes) if on_gpu else memory_bytes // 4
+    # A few thousand tokens per sequence, and at least one longest request.
+    affordable = min(left // token_bytes, limits.llm_batch_size * _KV_TOKENS_PER_SEQUENCE)
+    return replace(limits, num_kv_tokens=max(_longest_request(limits, architecture), affordable))
+
+
+def _too_large(
+    limits: EngineLimits, defaults: EngineLimits, needed: Callable[[EngineLimits], int], room: int, where: str
+) -> UsageError:
+    """What to say if the limits do not fit: which one is to blame and the most it may be, if that alone would help."""
+
+    def excess(name: str) -> int:
+        return needed(limits) - needed(replace(limits, **{name: getattr(defaults, name)}))
+
+    name = max(_BATCH_SIZES, key=excess)
+    size = getattr(limits, name)
+    largest = bisect_right(range(size), room, key=lambda size: needed(replace(limits, **{name: size}))) - 1
+    if excess(name) > 0 and largest > 0:
+        return UsageError(f"{flag_of(name)} {size} does not fit into {room / _GIB:.1f} GiB {where}: at most {largest}")
+    return UsageError(
+        f"the model and its batches do not fit into {room / _GIB:.1f} GiB {where}: lower --vit-max-patches, "
+        "--prefill-max-tokens, --llm-batch-size or --max-new-tokens"
+    )
 
 
 def _longest_request(limits: EngineLimits, architecture: Architecture) -> int:
@@ -101,19 +116,24 @@ def _longest_request(limits: EngineLimits, architecture: Architecture) -> int:
     return min(architecture.language.max_positions, longest)
 
 
+def max_output_tokens(max_new_tokens: int, architecture: Architecture) -> int:
+    """The longest answer there can be: the model has only so many positions."""
+    return min(max_new_tokens, architecture.language.max_positions)
+
+
 def max_image_tokens(architecture: Architecture) -> int:
     """Image tokens of the largest image the checkpoint allows."""
     vision = architecture.vision
     return architecture.images.max_pixels // (vision.patch_size * vision.merge_size) ** 2
 
 
-def _working_bytes(limits: EngineLimits, architecture: Architecture, value_bytes: int) -> int:
-    """Memory for everything but weights and KV cache with the largest batches: calculated, not measured.
+def _bytes_beside_kv(limits: EngineLimits, architecture: Architecture, value_bytes: int) -> int:
+    """Memory for everything but the KV cache with the largest batches: calculated, not measured.
 
-    Per patch in the ViT: its values as bytes and in the model's dtype, the residual and its norm, [q, k, v], the
-    attention output, the MLP's inner row, the rotary tables, and its share of the image before the resize, up to 12
-    times the patch's own bytes. Per token in prefill: the same for the language model. Also the sampler's rows, and a
-    step's logits in the model's dtype and in float32.
+    The weights. Per patch in the ViT: its values as bytes and in the model's dtype, the residual and its norm, [q, k,
+    v], the attention output, the MLP's inner row, the rotary tables, and its share of the image before the resize, up
+    to 12 times the patch's own bytes. Per token in prefill: the same for the language model. Also the sampler's rows,
+    and a step's logits in the model's dtype and in float32.
     """
     vision, language = architecture.vision, architecture.language
     patches = max(limits.vit_max_patches, vision.merge_size**2 * max_image_tokens(architecture))
@@ -121,11 +141,12 @@ def _working_bytes(limits: EngineLimits, architecture: Architecture, value_bytes
     patch += 3 * vision.head_dim * 4
     prefill_tokens = max(limits.prefill_max_tokens, _longest_request(limits, architecture))
     token = (6 * language.width + 3 * language.mlp_width) * value_bytes
-    row = language.vocab_size * (3 + value_bytes + 4) + limits.max_new_tokens * 10
+    row = language.vocab_size * (3 + value_bytes + 4) + max_output_tokens(limits.max_new_tokens, architecture) * 10
     # Decoding sequences keep their embeddings in case they are prefilled again.
     embeddings = limits.embedding_queue_tokens + limits.llm_batch_size * max_image_tokens(architecture)
     return (
-        patches * patch
+        num_parameters(architecture) * value_bytes
+        + patches * patch
         + prefill_tokens * token
         + (limits.llm_batch_size + 1) * row
         + embeddings * language.width * value_bytes

@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 
 from batchocr import backend
-from batchocr.config import Config
+from batchocr.config import LEAST_WORKER_BYTES, Config, flag_of
 from batchocr.engine.engine import Engine
 from batchocr.engine.limits import engine_limits
 from batchocr.errors import UsageError
@@ -29,10 +29,11 @@ from batchocr.stats.report import Setting
 
 logger = logging.getLogger(__name__)
 
+_GIB = 1 << 30
 _PAGE_BYTES = 40 << 20
 """A page in flight, on the host: its own pixels, and the same again for the questions asked about it."""
 
-_LEAST_WORKER_BYTES = 512 << 20
+_LEAST_SHARE_BYTES = 512 << 20
 _MOST_WORKER_BYTES = 4 << 30
 """The largest image that is decoded at all takes 2.3 GB."""
 
@@ -44,6 +45,7 @@ class Session:
     """
 
     def __init__(self, config: Config) -> None:
+        require_usable(config)
         self.config = config
         self.device = backend.select_device(config.device)
         self.dtype = backend.select_dtype(config.dtype, self.device)
@@ -161,10 +163,27 @@ class Session:
         return "" if is_local else self._folder.name
 
 
+def require_usable(config: Config) -> None:
+    """Refuse what cannot work on this machine, whatever is to be read. Raises UsageError."""
+    name = backend.select_backend(config.backend, backend.select_device(config.device))
+    if config.vit_dtype == "fp8":
+        backend.require_fp8(name, config.dtype)
+    memory = usable_memory_bytes()
+    has = f"this process may use {memory / _GIB:.1f} GiB of memory"
+    if config.worker_memory is not None and config.worker_memory > memory:
+        raise UsageError(f"--worker-memory {config.worker_memory >> 20}M: {has}, so at most {memory >> 20}M")
+    for option, each_bytes in (("workers", LEAST_WORKER_BYTES), ("pages_in_flight", _PAGE_BYTES)):
+        number = getattr(config, option)
+        if number is not None and number > (largest := max(1, memory // each_bytes)):
+            raise UsageError(
+                f"{flag_of(option)} {number}: {has} and each takes {each_bytes >> 20} MiB, so at most {largest}"
+            )
+
+
 def num_workers(config: Config) -> int:
     """The number of worker processes: what the user set, or half the cores, as the engine and the main thread need
     theirs, but no more than half the memory is enough for."""
-    affordable = usable_memory_bytes() // 2 // _LEAST_WORKER_BYTES
+    affordable = usable_memory_bytes() // 2 // _LEAST_SHARE_BYTES
     return config.workers or max(1, min(16, usable_cores() // 2, affordable))
 
 
@@ -172,4 +191,4 @@ def worker_memory_bytes(config: Config) -> int:
     """The memory a worker may hold: what the user set, or its share of half the memory, so that all workers together
     leave room for others."""
     share = usable_memory_bytes() // 2 // num_workers(config)
-    return config.worker_memory or min(_MOST_WORKER_BYTES, max(_LEAST_WORKER_BYTES, share))
+    return config.worker_memory or min(_MOST_WORKER_BYTES, max(_LEAST_SHARE_BYTES, share))

@@ -102,6 +102,38 @@ def test_too_little_memory_is_refused_with_the_options_that_would_help() -> None
 
 
 @pytest.mark.parametrize("limits", [on_gpu, on_cpu], ids=["GPU", "CPU"])
+@pytest.mark.parametrize("size", [10**8, 10**12, 2**63 - 1])
+@pytest.mark.parametrize("name", ["llm_batch_size", "vit_max_patches", "prefill_max_tokens", "embedding_queue_tokens"])
+def test_a_size_that_cannot_fit_is_refused_with_the_largest_that_does(
+    limits: Callable[[float, Config], EngineLimits], size: int, name: str
+) -> None:
+    def taken(value: int) -> EngineLimits:
+        return limits(24, Config(**{name: value}))
+
+    flag = f"--{name.replace('_', '-')}"
+    with pytest.raises(UsageError, match=f"^{flag} {size} does not fit into .*: at most ") as refused:
+        taken(size)
+    largest = int(str(refused.value).rpartition(" ")[2])
+    assert asdict(taken(largest))[name] == largest
+    with pytest.raises(UsageError):
+        taken(largest + 1)
+
+
+@pytest.mark.parametrize("limits", [on_gpu, on_cpu], ids=["GPU", "CPU"])
+def test_limits_that_only_bound_a_number_may_be_as_large_as_one_likes(
+    limits: Callable[[float, Config], EngineLimits],
+) -> None:
+    large, model_s_own = limits(24, Config(max_new_tokens=10**12)), MINERU.language.max_positions
+    assert large.num_kv_tokens == limits(24, Config(max_new_tokens=model_s_own)).num_kv_tokens
+    assert limits(24, Config(vit_batch_size=10**12)).vit_batch_size == 10**12
+
+
+def test_two_sizes_that_do_not_fit_even_one_at_a_time_are_refused_with_what_to_lower() -> None:
+    with pytest.raises(UsageError, match=r"do not fit into 24\.0 GiB of memory: lower --vit-max-patches"):
+        on_cpu(24, Config(llm_batch_size=10**9, vit_max_patches=10**9))
+
+
+@pytest.mark.parametrize("limits", [on_gpu, on_cpu], ids=["GPU", "CPU"])
 def test_what_the_user_set_is_not_changed(limits: Callable[[float, Config], EngineLimits]) -> None:
     options: dict[str, Any] = {
         "vit_batch_size": 3,

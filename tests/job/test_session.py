@@ -1,15 +1,18 @@
-"""What a session says about its model."""
+"""What a session says about its model, and what it refuses on this machine."""
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from pathlib import Path
 
 import pytest
 
-from batchocr.config import Config
-from batchocr.job.session import Session
+import batchocr
+from batchocr import UsageError
+from batchocr.config import Config, make_config
+from batchocr.job.session import Session, require_usable
 from batchocr.output.schema import facts_from_json, facts_to_json
 from tests.support.running import QUICK_MODEL
 
@@ -35,3 +38,39 @@ def test_a_model_in_a_folder_whose_name_is_no_text_has_facts_and_settings_that_c
     facts = facts_from_json(facts_to_json(session.facts))
     assert facts is not None
     assert facts.model == session.settings()["model"] == f"{tmp_path}/mod\\udce9l"
+
+
+MEMORY = 8 << 30
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"workers": 33}, "--workers 33: this process may use 8.0 GiB of memory and each takes 256 MiB, so at most 32"),
+        ({"workers": 10**12}, "so at most 32"),
+        ({"pages_in_flight": 10**6}, "--pages-in-flight 1000000: this process may use 8.0 GiB of memory"),
+        ({"pages_in_flight": 205}, "each takes 40 MiB, so at most 204"),
+        ({"worker_memory": "9G"}, "--worker-memory 9216M: this process may use 8.0 GiB of memory, so at most 8192M"),
+        ({"backend": "cuda"}, "--backend cuda needs an NVIDIA GPU"),
+        ({"vit_dtype": "fp8"}, "--vit-dtype fp8 needs an NVIDIA GPU"),
+    ],
+)
+def test_what_cannot_work_on_this_machine_is_refused_before_anything_is_opened(
+    options: dict[str, object], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("batchocr.job.session.usable_memory_bytes", lambda: MEMORY)
+    unfound = {"model": str(tmp_path / "no model"), "device": "cpu", **options}
+    read = {
+        "run": lambda: batchocr.run(tmp_path / "no documents", out=tmp_path / "out.parquet", **unfound),
+        "process": lambda: batchocr.process(tmp_path / "no documents", **unfound),
+        "Ocr": lambda: batchocr.Ocr(**unfound),
+    }
+    for refused in read.values():
+        with pytest.raises(UsageError, match=re.escape(said)):
+            refused()
+
+
+@pytest.mark.parametrize("options", [{"workers": 32}, {"pages_in_flight": 204}, {"worker_memory": "8G"}])
+def test_what_just_fits_this_machine_is_taken(options: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("batchocr.job.session.usable_memory_bytes", lambda: MEMORY)
+    require_usable(make_config({"device": "cpu", **options}))
