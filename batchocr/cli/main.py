@@ -96,8 +96,8 @@ def run(
     configure_logging(log_format, logging.WARNING if quiet else logging.DEBUG if verbose else logging.INFO)
     if not verbose:
         quieten_libraries(downloads=quiet or not sys.stderr.isatty())
-    options.refuse_contradictions(flags, quiet=quiet, verbose=verbose)
     config = make_config(flags, recipe)
+    options.refuse_contradictions(flags, config, quiet=quiet, verbose=verbose)
     stop = StopSwitch(config.stop_after)
     with stop_on_signals(stop, config):
         from batchocr.api import run_with  # loads torch, which --help and usage errors do not need

@@ -107,11 +107,11 @@ def _typer_option(*flags: str, option: Option, default: str = "") -> Any:
     return typer.Option(*flags, metavar=option.metavar, rich_help_panel=option.panel, help=text, show_default=False)
 
 
-def refuse_contradictions(flags: Flags, *, quiet: bool, verbose: bool) -> None:
-    """Raises UsageError if one flag asks for what another forbids."""
+def refuse_contradictions(flags: Flags, config: Config, *, quiet: bool, verbose: bool) -> None:
+    """Raises UsageError if a flag asks for what another, or the recipe, rules out."""
     if quiet and verbose:
         raise UsageError("--quiet and --verbose contradict each other: give one of them")
-    if flags.get("overwrite") and flags.get("resume"):
+    if flags.get("resume") and config.overwrite:
         raise UsageError("--overwrite starts over and --resume continues: give one of them")
 
 

@@ -112,6 +112,12 @@ def test_out_and_quiet_have_short_flags() -> None:
     assert process.communicate(timeout=60) == ("short.parquet\n", "")
 
 
+def test_a_flag_that_contradicts_the_recipe_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "recipe.toml").write_text("overwrite = true")
+    done = command(*RUN, "--recipe", str(tmp_path / "recipe.toml"), "--resume")
+    assert (done.returncode, "--overwrite starts over and --resume continues" in done.stderr) == (2, True)
+
+
 @pytest.mark.parametrize("name", ["penalties", "resume", "retry-failed"])
 def test_a_flag_switches_on_what_the_recipe_switched_off_and_the_other_way_round(name: str, tmp_path: Path) -> None:
     recipe = tmp_path / "recipe.toml"

@@ -11,6 +11,8 @@ import batchocr
 from batchocr import UsageError
 from tests.support.running import draw_pdf, make_quick_model
 
+pytestmark = pytest.mark.slow
+
 SIZES = (
     "llm_batch_size",
     "vit_max_patches",
