@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Self, Unpack
 
 from batchocr.config import Config, make_config
-from batchocr.data import Document, PageResult
-from batchocr.input.sources import find_documents
+from batchocr.data import PageResult
+from batchocr.input.sources import Found, find_documents
 from batchocr.job.ordered import read_in_order
 from batchocr.job.output_job import read_into_table
 from batchocr.job.progress import Progress, ProgressLog
@@ -37,15 +37,15 @@ class Ocr:
 
     def process(self, inputs: Inputs) -> Iterator[PageResult]:
         """Read documents; yields one row per page, in input order. See `process` below."""
-        return read_in_order(self._session, list_documents(self._session.config, inputs))
+        return read_in_order(self._session, find_inputs(self._session.config, inputs))
 
     def run(self, inputs: Inputs, *, out: str | os.PathLike[str]) -> Report:
         """Read documents into one table. See `run` below."""
         started_s = time.perf_counter()
         config = self._session.config
-        documents = list_documents(config, inputs)
+        found = find_inputs(config, inputs)
         stop = StopSwitch(config.stop_after)
-        return read_into_table(self._session, documents, Path(out), stop, ProgressLog(), started_s=started_s)
+        return read_into_table(self._session, found, Path(out), stop, ProgressLog(), started_s=started_s)
 
     def close(self) -> None:
         """Release the model and its memory."""
@@ -71,14 +71,14 @@ def process(inputs: Inputs, **options: Unpack[Options]) -> Iterator[PageResult]:
     """
     config = _config(options)
     require_usable(config)
-    return _read(config, list_documents(config, inputs))
+    return _read(config, find_inputs(config, inputs))
 
 
-def _read(config: Config, documents: Sequence[Document]) -> Iterator[PageResult]:
+def _read(config: Config, found: Found) -> Iterator[PageResult]:
     """Load a model, yield a row per page in input order, and release the model."""
     session = Session(config)
     try:
-        yield from read_in_order(session, documents)
+        yield from read_in_order(session, found)
     finally:
         session.unload()
 
@@ -99,10 +99,10 @@ def run_with(config: Config, inputs: Inputs, *, out: Path, stop: StopSwitch, pro
     started_s = time.perf_counter()
     table_for(out)
     require_usable(config)
-    documents = list_documents(config, inputs)
+    found = find_inputs(config, inputs)
     session = Session(config)
     try:
-        return read_into_table(session, documents, out, stop, progress, started_s=started_s)
+        return read_into_table(session, found, out, stop, progress, started_s=started_s)
     finally:
         session.unload()
 
@@ -112,8 +112,8 @@ def _config(options: Options) -> Config:
     return make_config(options, None if recipe is None else os.fspath(recipe))
 
 
-def list_documents(config: Config, inputs: Inputs) -> list[Document]:
-    """The documents of the inputs that belong to this shard. Raises NoInputError."""
+def find_inputs(config: Config, inputs: Inputs) -> Found:
+    """What the inputs hold for this shard. Raises NoInputError."""
     paths = [inputs] if isinstance(inputs, str | os.PathLike) else inputs
     return find_documents(
         [os.fspath(path) for path in paths],

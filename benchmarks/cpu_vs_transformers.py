@@ -65,7 +65,7 @@ def read_with_transformers(
     client = make_client(folder, batch_size=batch_size, max_new_tokens=MAX_NEW_TOKENS, dtype=torch_dtype)
     started = time.perf_counter()
     images = []
-    for document in find_documents(inputs):
+    for document in find_documents(inputs).documents:
         opened = open_document(document.path, password=None, dpi=200)
         images += [opened.render(index).image for index in range(min(opened.page_count, limit - len(images)))]
         opened.close()

@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from batchocr.api import list_documents
+from batchocr.api import find_inputs
 from batchocr.config import Config
 from batchocr.data import Completion, Request
 from batchocr.engine.engine import Engine
@@ -86,9 +86,9 @@ class ForcedSession(Session):
 def run(session: Session, inputs: Sequence[str]) -> Report:
     """Do what `batchocr run` does once its model is loaded, and discard the table."""
     with tempfile.TemporaryDirectory() as folder:
-        documents = list_documents(session.config, inputs)
+        found = find_inputs(session.config, inputs)
         out = Path(folder) / "results.parquet"
-        return read_into_table(session, documents, out, StopSwitch(None), None, started_s=time.perf_counter())
+        return read_into_table(session, found, out, StopSwitch(None), None, started_s=time.perf_counter())
 
 
 def copied(inputs: Sequence[str], copies: int, folder: Path) -> list[str]:

@@ -61,7 +61,7 @@ class PageAnswers:
 def read_answers(inputs: Sequence[str]) -> Iterator[PageAnswers]:
     """Read all pages that can be rendered. A page without text counts as eight bands of text."""
     protocol = MinerUProtocol(max_new_tokens=8192, penalties=True)
-    for document in find_documents(inputs):
+    for document in find_documents(inputs).documents:
         try:
             opened = open_document(document.path, password=None, dpi=DPI)
             texts = _text_layers(document)

@@ -140,7 +140,9 @@ def verify(out: options.Table, inputs: options.Inputs, flags: options.Flags) -> 
 
     config = make_config(flags)
     tables = find_tables(out)
-    documents = find_documents(inputs, stdin=sys.stdin, follow_symlinks=config.follow_symlinks, shard=config.shard)
+    documents = find_documents(
+        inputs, stdin=sys.stdin, follow_symlinks=config.follow_symlinks, shard=config.shard
+    ).documents
     fingerprint = None
     if "model" in flags:
         from batchocr.model.checkpoint import find_checkpoint

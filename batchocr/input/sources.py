@@ -13,22 +13,17 @@ import io
 import logging
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import TextIO
 
 from batchocr.data import Document, ErrorKind, Failure
 from batchocr.errors import NoInputError
-from batchocr.input.globs import WILDCARD, Bounds, is_folder, natural_key, paths_matching
+from batchocr.input.folders import SUFFIXES, SkippedFiles, describe_skipped, walk
+from batchocr.input.globs import WILDCARD, Bounds, natural_key, paths_matching
 
 logger = logging.getLogger(__name__)
-
-SUFFIXES = (
-    *(".pdf", ".png", ".jpg", ".jpeg", ".jfif", ".webp", ".bmp", ".dib", ".jp2", ".j2k", ".jpx"),
-    *(".tif", ".tiff", ".gif", ".icns", ".pnm", ".ppm", ".pgm", ".pbm"),
-)
-"""What counts as a document in a folder. A file that is itself an INPUT is read whatever its suffix."""
 
 _MAX_NAMED = 10
 """How many inputs and problems an error message spells out."""
@@ -49,12 +44,24 @@ class _Candidate:
 
 
 @dataclass(frozen=True, slots=True)
-class _Entry:
-    """Something found in a folder. relative: its path from there, "" for the folder itself."""
+class Found:
+    """What the INPUTs hold.
 
-    path: str
-    relative: str
-    is_folder: bool
+    documents: what to read, in order. skipped: how many files in folders are left out because of their suffix, by
+    suffix (see SkippedFiles): of the whole input, whatever the shard.
+    """
+
+    documents: list[Document]
+    skipped: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """How to look, and what is counted on the way."""
+
+    stdin: TextIO | None
+    follow_symlinks: bool
+    skipped: SkippedFiles
 
 
 def find_documents(
@@ -63,22 +70,22 @@ def find_documents(
     stdin: TextIO | None = None,
     follow_symlinks: bool = False,
     shard: tuple[int, int] = (1, 1),
-) -> list[Document]:
+) -> Found:
     """Return the documents that `inputs` name: in that order, folders in natural order, each file once.
 
     stdin: where the paths for the INPUT `-` are read from. follow_symlinks: also follow links that lead out of a folder
     or a glob. shard: return only the documents of one shard, (index from 1, count).
     Raises NoInputError if there is nothing that could be read.
     """
-    found = (candidate for text in inputs for candidate in _expand(text, stdin, follow_symlinks))
-    candidates = list(_first_of_each(found))
+    search = _Search(stdin, follow_symlinks, SkippedFiles())
+    candidates = list(_first_of_each(candidate for text in inputs for candidate in _expand(text, search)))
     if all(candidate.problem for candidate in candidates):
-        raise NoInputError(_nothing_found(inputs, candidates))
+        raise NoInputError(_nothing_found(inputs, candidates, search.skipped))
     documents = [
         Document(candidate.path, source, candidate.problem)
         for candidate, source in zip(candidates, _choose_names(candidates), strict=True)
     ]
-    return [document for document in documents if in_shard(document, *shard)]
+    return Found([document for document in documents if in_shard(document, *shard)], search.skipped.by_kind())
 
 
 def in_shard(document: Document, index: int, count: int) -> bool:
@@ -87,29 +94,30 @@ def in_shard(document: Document, index: int, count: int) -> bool:
     return int.from_bytes(digest[:8], "big") % count == index - 1
 
 
-def _expand(text: str, stdin: TextIO | None, follow_symlinks: bool) -> Iterator[_Candidate]:
+def _expand(text: str, search: _Search) -> Iterator[_Candidate]:
     """Yield what one INPUT stands for."""
     if text == "-":
-        yield from _read_stdin(stdin, follow_symlinks)
+        yield from _read_stdin(search)
     elif text.startswith("@"):
-        yield from _read_list(text, follow_symlinks)
+        yield from _read_list(text, search)
     elif WILDCARD.search(text) and not os.path.lexists(text):
-        yield from _expand_glob(text, follow_symlinks)
+        yield from _expand_glob(text, search)
     else:
-        yield from _look_at(text, follow_symlinks)
+        yield from _look_at(text, search)
 
 
-def _read_stdin(stdin: TextIO | None, follow_symlinks: bool) -> Iterator[_Candidate]:
+def _read_stdin(search: _Search) -> Iterator[_Candidate]:
+    stdin = search.stdin
     if stdin is None:
         yield _failed("-", "unreadable", "there is no stdin to read paths from")
     elif isinstance(stdin, io.TextIOWrapper):
         # Its own decoding refuses names that are not text.
-        yield from _look_at_lines(os.fsdecode(stdin.buffer.read()), follow_symlinks)
+        yield from _look_at_lines(os.fsdecode(stdin.buffer.read()), search)
     else:
-        yield from _look_at_lines(stdin.read(), follow_symlinks)
+        yield from _look_at_lines(stdin.read(), search)
 
 
-def _read_list(text: str, follow_symlinks: bool) -> Iterator[_Candidate]:
+def _read_list(text: str, search: _Search) -> Iterator[_Candidate]:
     try:
         lines = os.fsdecode(Path(text[1:]).read_bytes())
     except FileNotFoundError:
@@ -117,35 +125,35 @@ def _read_list(text: str, follow_symlinks: bool) -> Iterator[_Candidate]:
     except (OSError, ValueError) as error:
         yield _failed(text, "unreadable", f"the list {_as_text(text[1:])} cannot be read: {_because(error)}")
     else:
-        yield from _look_at_lines(lines, follow_symlinks)
+        yield from _look_at_lines(lines, search)
 
 
-def _expand_glob(pattern: str, follow_symlinks: bool) -> Iterator[_Candidate]:
+def _expand_glob(pattern: str, search: _Search) -> Iterator[_Candidate]:
     folder = os.path.dirname(WILDCARD.split(pattern, maxsplit=1)[0])
-    bounds = Bounds(folder, follow_symlinks)
+    bounds = Bounds(folder, search.follow_symlinks)
     matches = sorted(set(paths_matching(folder, pattern[len(folder) :].lstrip("/"), bounds)), key=natural_key)
     if not matches and not bounds.any_outside:
         yield _failed(pattern, "not_found", f"no file matches {_as_text(pattern)}")
     walked: set[str] = set()
     for match in matches:
         if os.path.isdir(match):
-            yield from _walk(match, bounds, walked)
+            yield from _look_into(match, bounds, walked, search)
         else:
             yield _look_at_file(match, _names(match))
     bounds.warn()
 
 
-def _look_at_lines(text: str, follow_symlinks: bool) -> Iterator[_Candidate]:
+def _look_at_lines(text: str, search: _Search) -> Iterator[_Candidate]:
     for line in text.removeprefix("\ufeff").split("\n"):
         if line.strip():
-            yield from _look_at(line.removesuffix("\r"), follow_symlinks)
+            yield from _look_at(line.removesuffix("\r"), search)
 
 
-def _look_at(path: str, follow_symlinks: bool) -> Iterator[_Candidate]:
+def _look_at(path: str, search: _Search) -> Iterator[_Candidate]:
     """Yield the file at `path`, or the documents in it if it is a folder."""
     if os.path.isdir(path):
-        bounds = Bounds(path, follow_symlinks)
-        yield from _walk(path, bounds, set())
+        bounds = Bounds(path, search.follow_symlinks)
+        yield from _look_into(path, bounds, set(), search)
         bounds.warn()
     else:
         yield _look_at_file(path, _names(path))
@@ -161,37 +169,15 @@ def _look_at_file(path: str, names: tuple[str, str]) -> _Candidate:
     return _Candidate(path, os.path.realpath(path), names)
 
 
-def _walk(root: str, bounds: Bounds, visited: set[str]) -> Iterator[_Candidate]:
-    """Yield the documents in a folder and the folders below it, in natural order.
-
-    visited: the folders listed before, with links resolved; those listed now are added.
-    """
-    waiting = [_Entry(root, "", is_folder=True)]
-    while waiting:
-        entry = waiting.pop()
-        if not bounds.allow(entry.path):
-            continue
-        if not entry.is_folder:
-            yield _look_at_file(entry.path, _names(root, entry.relative))
-        elif (real := os.path.realpath(entry.path)) not in visited:
-            visited.add(real)
-            try:
-                waiting += _list_folder(entry)
-            except OSError as error:
-                message = f"the folder {_as_text(entry.path)} cannot be read: {_because(error)}"
-                yield _failed(entry.path, "unreadable", message, _names(root, entry.relative))
-
-
-def _list_folder(folder: _Entry) -> list[_Entry]:
-    """Return the folders and documents in a folder, in reverse natural order. Raises OSError."""
-    entries = []
-    with os.scandir(folder.path) as found:
-        for item in found:
-            if item.name.startswith("."):
-                continue
-            if (has_more := is_folder(item)) or item.name.lower().endswith(SUFFIXES):
-                entries.append(_Entry(item.path, os.path.join(folder.relative, item.name), has_more))
-    return sorted(entries, key=lambda entry: natural_key(entry.relative), reverse=True)
+def _look_into(folder: str, bounds: Bounds, visited: set[str], search: _Search) -> Iterator[_Candidate]:
+    """Yield the documents in a folder and the folders below it. visited: see `walk`."""
+    for entry in walk(folder, bounds, visited, search.skipped):
+        names = _names(folder, entry.relative)
+        if entry.error is None:
+            yield _look_at_file(entry.path, names)
+        else:
+            message = f"the folder {_as_text(entry.path)} cannot be read: {_because(entry.error)}"
+            yield _failed(entry.path, "unreadable", message, names)
 
 
 def _first_of_each(candidates: Iterable[_Candidate]) -> Iterator[_Candidate]:
@@ -229,10 +215,11 @@ def _failed(path: str, kind: ErrorKind, message: str, names: tuple[str, str] | N
     return _Candidate(path, os.path.abspath(path), names or _names(path), Failure(kind, message))
 
 
-def _nothing_found(inputs: Sequence[str], candidates: Sequence[_Candidate]) -> str:
+def _nothing_found(inputs: Sequence[str], candidates: Sequence[_Candidate], skipped: SkippedFiles) -> str:
     named = ", ".join(_as_text(text) for text in inputs[:_MAX_NAMED]) or "nothing"
     problems = [candidate.problem.message for candidate in candidates[:_MAX_NAMED] if candidate.problem]
-    found = "; ".join(problems) or "no document is there"
+    others = f"; {said}" if (said := describe_skipped(skipped.by_kind())) else ""
+    found = ("; ".join(problems) or "no document is there") + others
     return (
         f"no document to read; looked in {named}: {found}. An INPUT is a file, a folder with files of these kinds "
         f"({' '.join(SUFFIXES)}), a glob, @list.txt with one path a line, or - for paths on stdin"

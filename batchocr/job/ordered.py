@@ -5,11 +5,12 @@ from __future__ import annotations
 import atexit
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from queue import Full, Queue
 
-from batchocr.data import Document, PageResult
+from batchocr.data import PageResult
+from batchocr.input.sources import Found
 from batchocr.job.intake import Intake, RowKey
 from batchocr.job.reading_pass import Pass
 from batchocr.job.session import Session
@@ -24,7 +25,7 @@ _MAX_EARLY = 4
 row: without a limit they would fill the memory, and with a limit of 1 the device would be idle."""
 
 
-def read_in_order(session: Session, documents: Sequence[Document]) -> Iterator[PageResult]:
+def read_in_order(session: Session, found: Found) -> Iterator[PageResult]:
     """Yield one row per page, in input order. Ends its workers when it is closed. Raises what reading raises.
 
     However slow a page or the caller is, at most about 5 times `pages_in_flight` rows are in memory.
@@ -32,7 +33,7 @@ def read_in_order(session: Session, documents: Sequence[Document]) -> Iterator[P
     stop = StopSwitch(session.config.stop_after)
     in_flight = session.pages_in_flight
     reading = Pass(
-        session, documents, stop, finished=None, max_unreleased=_MAX_EARLY * in_flight, started_s=time.perf_counter()
+        session, found, stop, finished=None, max_unreleased=_MAX_EARLY * in_flight, started_s=time.perf_counter()
     )
     with reading:
         ahead = _ReadAhead(reading, max_rows=in_flight)

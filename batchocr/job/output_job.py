@@ -12,6 +12,8 @@ from pathlib import Path
 from batchocr.config import Config
 from batchocr.data import Document, PageResult
 from batchocr.errors import BatchOcrError, NoInputError, OutputError, OutputMismatchError, UsageError
+from batchocr.input.folders import describe_skipped
+from batchocr.input.sources import Found
 from batchocr.job.intake import Intake
 from batchocr.job.progress import Progress, event, log_failure
 from batchocr.job.reading_pass import Pass
@@ -29,14 +31,14 @@ logger = logging.getLogger(__name__)
 
 def read_into_table(
     session: Session,
-    documents: Sequence[Document],
+    found: Found,
     out: Path,
     stop: StopSwitch,
     progress: Progress | None,
     *,
     started_s: float,
 ) -> Report:
-    """Read the documents into the table at `out`, or continue an unfinished one.
+    """Read what was found into the table at `out`, or continue an unfinished one.
 
     A run that is stopped leaves its journal and builds no table; one that fails while reading or writing leaves its
     journal and a report. started_s: on time.perf_counter. Raises UsageError, OutputError, ModelError, EngineError.
@@ -45,11 +47,11 @@ def read_into_table(
     table = table_for(out)
     report_file = _report_file(out, config)
     require_writable(report_file)
-    documents = _without_output(documents, files_of(out, report_file))
+    found = _without_output(found, files_of(out, report_file))
     with Journal.open(out, session.facts, resume=config.resume, overwrite=config.overwrite) as journal:
-        _require_same_input(out, documents, journal)
-        _log_start(session, documents, out)
-        reading = Pass(session, documents, stop, finished=journal, started_s=started_s)
+        _require_same_input(out, found.documents, journal)
+        _log_start(session, found, out)
+        reading = Pass(session, found, stop, finished=journal, started_s=started_s)
         with _report_of_failure(reading, report_file):
             with reading:
                 _read(reading, journal, progress)
@@ -74,19 +76,22 @@ def _report_file(out: Path, config: Config) -> Path:
     return path
 
 
-def _without_output(documents: Sequence[Document], files: Sequence[Path]) -> list[Document]:
+def _without_output(found: Found, files: Sequence[Path]) -> Found:
     """Leave out the run's own files. Raises NoInputError if nothing else was found."""
-    remaining = without_files(documents, files)
-    if documents and not remaining:
+    remaining = without_files(found.documents, files)
+    if found.documents and not remaining:
         raise NoInputError("nothing to read: nothing was found but the run's own output")
-    return remaining
+    return replace(found, documents=remaining)
 
 
-def _log_start(session: Session, documents: Sequence[Document], out: Path) -> None:
+def _log_start(session: Session, found: Found, out: Path) -> None:
     facts = session.facts
-    fields = {"out": str(out), "documents": len(documents), "model": facts.model, "version": facts.batchocr_version}
-    count = f"{len(documents):,} document{'s' * (len(documents) != 1)}"
-    logger.info("reading %s into %s", count, out, extra=event("run_started", **fields))
+    num_documents, skipped = len(found.documents), found.skipped
+    fields = {"out": str(out), "documents": num_documents, "skipped_files": dict(skipped)}
+    fields |= {"model": facts.model, "version": facts.batchocr_version}
+    count = f"{num_documents:,} document{'s' * (num_documents != 1)}"
+    beside = f"; {said}" if (said := describe_skipped(skipped)) else ""
+    logger.info("reading %s into %s%s", count, out, beside, extra=event("run_started", **fields))
 
 
 def _drop_journal(journal: Journal, intake: Intake, report: Report, *, was_redundant: bool) -> None:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from copy import deepcopy
 from types import TracebackType
 from typing import Self
 
 from batchocr import backend
-from batchocr.data import Document, PageResult
+from batchocr.data import PageResult
 from batchocr.engine.thread import EngineThread
+from batchocr.input.sources import Found
 from batchocr.job.intake import FinishedRows, Intake, RowKey
 from batchocr.job.pipeline import Pipeline
 from batchocr.job.progress import RunProgress
@@ -30,7 +31,7 @@ _OTHER_FILES = 1024
 
 
 class Pass:
-    """One pass over some documents: its counts, and inside its `with` block its workers and its engine's thread.
+    """One pass over the documents found: its counts, and inside its `with` block its workers and its engine's thread.
 
     finished: rows that need not be read again. max_unreleased: see Intake. started_s: when the whole run began, on
     time.perf_counter. Entering it raises ModelError, and BatchOcrError if no worker can be started.
@@ -39,7 +40,7 @@ class Pass:
     def __init__(
         self,
         session: Session,
-        documents: Sequence[Document],
+        found: Found,
         stop: StopSwitch,
         *,
         finished: FinishedRows | None,
@@ -58,10 +59,10 @@ class Pass:
         self._closing = ExitStack()
         self._engine_meter = Meter()
         self._counter = StageCounter()
-        self._ledger = Ledger(documents=len(documents))
+        self._ledger = Ledger(documents=len(found.documents), skipped_files=found.skipped)
         self._trimmed_s = time.monotonic()
         self.intake = Intake(
-            documents,
+            found.documents,
             parse_page_spec(config.pages) if config.pages else None,
             finished,
             limit=config.limit,

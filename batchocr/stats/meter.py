@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
@@ -105,12 +106,14 @@ class Meter(StageCounter):
 
 @dataclass(slots=True)
 class Ledger:
-    """What became of the items. The first three are counted where the input is walked through, not here.
+    """What became of the items. The first four are counted where the input is walked through, not here.
 
-    documents_not_opened: documents for which a run that ended early cannot say how many items they hold.
+    skipped_files: files in folders that are no documents, by suffix. documents_not_opened: documents for which a run
+    that ended early cannot say how many items they hold.
     """
 
     documents: int = 0
+    skipped_files: Mapping[str, int] = field(default_factory=dict)
     documents_not_opened: int = 0
     found: int = 0
     already_done: int = 0

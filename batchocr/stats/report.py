@@ -89,8 +89,9 @@ class HostMemory:
 class Report:
     """The throughput report. Rates are per second of work, for what was read in this run.
 
-    table_seconds: for building the table, once all rows were in the journal. bottleneck: one line, what limits the rate
-    and the option that would change that.
+    skipped_files: files in the folders of the input that are no documents, by suffix. table_seconds: for building the
+    table, once all rows were in the journal. bottleneck: one line, what limits the rate and the option that would
+    change that.
     """
 
     pages_per_second: float
@@ -100,6 +101,7 @@ class Report:
     error: str | None
     pages_read: int
     documents: int
+    skipped_files: Mapping[str, int]
     documents_not_opened: int
     items: Items
     errors: Mapping[ErrorKind, int]

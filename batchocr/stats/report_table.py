@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator
 
+from batchocr.input.folders import describe_skipped
 from batchocr.stats.bottleneck import LIMITS_BY_MEMORY
 from batchocr.stats.report import Report, StageReport
 
@@ -32,6 +33,8 @@ def _summary(report: Report) -> Iterator[str]:
     yield from _labelled("items", _items(report))
     if report.errors:
         yield from _labelled("errors", ", ".join(f"{count:,} {kind}" for kind, count in report.errors.items()))
+    if skipped := describe_skipped(report.skipped_files):
+        yield from _labelled("input", skipped)
     yield from _labelled(
         "per page",
         f"{page.patches:,.0f} patches, {page.image_tokens:,.0f} image tokens, {page.output_tokens:,.0f} output tokens",

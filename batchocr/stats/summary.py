@@ -56,6 +56,7 @@ def make_report(ledger: Ledger, host: StageCounter, meter: Meter, circumstances:
         error=circumstances.error,
         pages_read=ledger.pages_read,
         documents=ledger.documents,
+        skipped_files=dict(ledger.skipped_files),
         documents_not_opened=ledger.documents_not_opened,
         items=Items(
             found=ledger.found,

@@ -33,7 +33,7 @@ def test_links_that_lead_out_are_followed_when_asked(caplog: pytest.LogCaptureFi
     make("outside/x.pdf", "outside/sub/y.pdf", "d/in.pdf")
     Path("d/folder").symlink_to("../outside")
     Path("outside/sub/up").symlink_to("..")
-    followed = find_documents(["d"], follow_symlinks=True)
+    followed = find_documents(["d"], follow_symlinks=True).documents
     assert [document.source for document in followed] == ["folder/sub/y.pdf", "folder/x.pdf", "in.pdf"]
     assert not caplog.messages
 
@@ -54,7 +54,7 @@ def test_a_glob_follows_no_link_out_of_the_folder_where_it_begins(caplog: pytest
     assert sources("d/**/*.pdf") == ["d/in.pdf", "d/inside/y.pdf"]
     assert sources("d/*") == ["d/in.pdf", "y.pdf"]
     assert "d: not followed, since they lead out of it: 2 links, such as d/file.pdf" in caplog.text
-    assert [d.source for d in find_documents(["d/*.pdf"], follow_symlinks=True)] == ["d/file.pdf", "d/in.pdf"]
+    assert [d.source for d in find_documents(["d/*.pdf"], follow_symlinks=True).documents] == ["d/file.pdf", "d/in.pdf"]
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def test_a_glob_lists_no_folder_that_a_link_leads_out_to(listed: list[str], capl
         find_documents([pattern, "d/in.pdf"])
     assert {os.path.realpath(path) for path in listed} == {os.path.realpath(path) for path in ("d", "d/sub")}
     assert "d: not followed, since they lead out of it: 1 links, such as d/sub/out;" in caplog.text
-    assert [d.source for d in find_documents(["d/**/*.pdf"], follow_symlinks=True)] == [
+    assert [d.source for d in find_documents(["d/**/*.pdf"], follow_symlinks=True).documents] == [
         *("d/in.pdf", "d/sub/out/sentinel/x.pdf", "d/sub/y.pdf"),
     ]
 
@@ -92,7 +92,7 @@ def test_loops_of_links_make_a_glob_list_no_folder_again_and_again(
     for number in range(20):
         Path(f"d/l{number}").symlink_to(".")
         Path(f"d/sub/l{number}").symlink_to("..")
-    [document] = find_documents([pattern], follow_symlinks=follow_symlinks)
+    [document] = find_documents([pattern], follow_symlinks=follow_symlinks).documents
     assert os.path.realpath(document.path) == os.path.realpath("d/sub/x.pdf")
     assert len(listed) <= 6  # two folders, once for each part of the pattern, and once as matches
 
@@ -131,9 +131,9 @@ def test_a_glob_finds_what_the_librarys_glob_finds(pattern: str) -> None:
     found = {
         os.path.normpath(path)
         for match in glob.glob(pattern, recursive=True)
-        for path in ([d.path for d in find_documents([match, "y.pdf"])] if os.path.isdir(match) else [match])
+        for path in ([d.path for d in find_documents([match, "y.pdf"]).documents] if os.path.isdir(match) else [match])
     }
-    documents = [d for d in find_documents([pattern, "y.pdf"]) if d.path != pattern]
+    documents = [d for d in find_documents([pattern, "y.pdf"]).documents if d.path != pattern]
     assert {os.path.realpath(document.path) for document in documents} == {
         os.path.realpath(path) for path in {*found, "y.pdf"}
     }
@@ -142,7 +142,7 @@ def test_a_glob_finds_what_the_librarys_glob_finds(pattern: str) -> None:
 def test_a_folder_below_a_glob_that_may_not_be_read_becomes_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
     make("d/locked/y.pdf", "d/sub/x.pdf")
     lock(monkeypatch)
-    locked, found = find_documents(["d/**/*.pdf"])
+    locked, found = find_documents(["d/**/*.pdf"]).documents
     assert (locked.source, problem_kind(locked)) == ("d/locked", "unreadable")
     assert found.source == "d/sub/x.pdf"
 
@@ -178,6 +178,6 @@ def test_link_loops_are_harmless() -> None:
 def test_a_link_loop_that_is_named_like_a_document_becomes_a_row() -> None:
     make("d/x.pdf")
     Path("d/loop.pdf").symlink_to("loop.pdf")
-    documents = {document.source: document for document in find_documents(["d"])}
+    documents = {document.source: document for document in find_documents(["d"]).documents}
     assert problem_kind(documents["loop.pdf"]) == "unreadable"
     assert documents["x.pdf"].problem is None

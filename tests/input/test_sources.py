@@ -99,7 +99,7 @@ def test_names_on_stdin_need_not_be_text() -> None:
     name = os.fsdecode(b"odd\xff.pdf")
     make(name)
     stdin = io.TextIOWrapper(io.BytesIO(os.fsencode(name)), encoding="utf-8")
-    [document] = find_documents(["-"], stdin=stdin)
+    [document] = find_documents(["-"], stdin=stdin).documents
     assert document.path == name
     assert document.problem is None
 
@@ -107,14 +107,14 @@ def test_names_on_stdin_need_not_be_text() -> None:
 @pytest.mark.parametrize("name", ["a b.pdf", "line\nbreak.pdf", "日本語 ☃.pdf", "-dash.pdf", "tab\t'\".pdf"])
 def test_any_name_is_a_name(name: str) -> None:
     make(f"d/{name}")
-    [document] = find_documents(["d"])
+    [document] = find_documents(["d"]).documents
     assert document.source == name
     assert Path(document.path).exists()
 
 
 def test_undecodable_names_survive_in_the_path_and_are_escaped_in_the_source() -> None:
     make(os.fsdecode(b"d/odd\xff.pdf"), os.fsdecode(b"d/odd\xfe.pdf"))
-    documents = find_documents(["d"])
+    documents = find_documents(["d"]).documents
     assert [os.fsencode(document.path) for document in documents] == [b"d/odd\xfe.pdf", b"d/odd\xff.pdf"]
     assert [document.source for document in documents] == ["odd\\udcfe.pdf", "odd\\udcff.pdf"]
 
@@ -147,7 +147,7 @@ def test_a_file_reached_twice_is_listed_once(folder: Path, caplog: pytest.LogCap
 def test_a_link_to_nothing_becomes_a_row() -> None:
     make("d/x.pdf")
     Path("d/gone.pdf").symlink_to("nothing.pdf")
-    documents = find_documents(["d"])
+    documents = find_documents(["d"]).documents
     assert [(document.source, problem_kind(document)) for document in documents] == [
         ("gone.pdf", "not_found"),
         ("x.pdf", None),
@@ -169,7 +169,7 @@ def test_a_link_to_nothing_becomes_a_row() -> None:
 )
 def test_what_cannot_be_found_becomes_a_row_and_the_rest_is_read(missing: str, kind: str, message: str) -> None:
     make("x.pdf", "folder/notes.txt")
-    failed, found = find_documents([missing, "x.pdf"])
+    failed, found = find_documents([missing, "x.pdf"]).documents
     assert failed.problem is not None
     assert (failed.source, failed.problem.kind) == (missing, kind)
     assert message in failed.problem.message
@@ -179,7 +179,7 @@ def test_what_cannot_be_found_becomes_a_row_and_the_rest_is_read(missing: str, k
 def test_a_folder_that_may_not_be_read_becomes_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
     make("d/locked/y.pdf", "d/x.pdf")
     lock(monkeypatch)
-    locked, found = find_documents(["d"])
+    locked, found = find_documents(["d"]).documents
     problem = Failure("unreadable", "the folder d/locked cannot be read: Permission denied")
     assert (locked.source, locked.problem) == ("locked", problem)
     assert found.source == "x.pdf"

@@ -174,6 +174,7 @@ def test_json_has_its_keys_and_the_rate_at_the_top(tmp_path: Path) -> None:
         *("items", "errors", "wall_seconds", "start_up_seconds", "work_seconds", "table_seconds", "per_page", "stages"),
         *("embedding_queue", "device", "host_memory", "workers", "settings", "exit_reason", "complete"),
         *("ledger_adds_up", "bottleneck", "error", "documents_not_opened", "exit_code", "max_page_error_rate"),
+        *("skipped_files",),
     }
     assert list(report["stages"]) == list(STAGES)
     assert report["settings"] == {"device": "cuda:0", "vit_batch_size": 64}
@@ -300,3 +301,12 @@ def test_to_ask_whether_a_report_can_be_written_leaves_all_as_it_was(tmp_path: P
     require_writable(path)
     assert [entry.name for entry in tmp_path.iterdir()] == ["report.json"]
     assert path.read_text() == "of an earlier run"
+
+
+def test_the_files_that_were_skipped_are_named_by_suffix() -> None:
+    counted = ledger()
+    counted.skipped_files = {".docx": 30, ".zip": 2}
+    report = report_of(counted, Meter(), CIRCUMSTANCES)
+    assert json.loads(report.to_json())["skipped_files"] == {".docx": 30, ".zip": 2}
+    assert "input        skipped 32 files: 30 .docx, 2 .zip" in format_table(report)
+    assert "skipped 32 files" not in format_table(report_of(ledger(), Meter(), CIRCUMSTANCES))

@@ -21,7 +21,7 @@ def make(*paths: str) -> None:
 
 
 def sources(*inputs: str, stdin: io.TextIOBase | None = None) -> list[str]:
-    return [document.source for document in find_documents(inputs, stdin=stdin)]  # type: ignore[arg-type]
+    return [document.source for document in find_documents(inputs, stdin=stdin).documents]  # type: ignore[arg-type]
 
 
 def problem_kind(document: Document) -> str | None:

@@ -1,0 +1,113 @@
+"""The documents in a folder and in those below it, and how many files there are of no kind that is read."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+
+from batchocr.input.globs import Bounds, is_folder, natural_key
+
+SUFFIXES = (
+    *(".pdf", ".png", ".jpg", ".jpeg", ".jfif", ".webp", ".bmp", ".dib", ".jp2", ".j2k", ".jpx"),
+    *(".tif", ".tiff", ".gif", ".icns", ".pnm", ".ppm", ".pgm", ".pbm"),
+)
+"""What counts as a document in a folder. A file that is itself an INPUT is read whatever its suffix."""
+
+_OF_A_RUN = re.compile(r".\.(parquet|jsonl)(\.journal|\.report\.json|\.meta\.json)?(\.tmp)?$")
+"""A table, or what lies beside one: users know that it is no document."""
+
+_MAX_SUFFIX = 16
+_MAX_KINDS = 100
+_MAX_NAMED = 10
+
+
+class SkippedFiles:
+    """Counts the files that were skipped because of their suffix, each folder once. Hidden files and those of a run do
+    not count."""
+
+    def __init__(self) -> None:
+        self._folders: set[str] = set()
+        self._by_kind: Counter[str] = Counter()
+
+    def count(self, folder: str, names: list[str]) -> None:
+        """Count the files of a folder, given with links resolved."""
+        if folder not in self._folders:
+            self._folders.add(folder)
+            for name in names:
+                if not _OF_A_RUN.search(name.lower()):
+                    self._by_kind[self._kind(name)] += 1
+
+    def by_kind(self) -> Mapping[str, int]:
+        """How many there are of each suffix in lower case, most first; also of `no suffix` and `other suffixes`, which
+        are very long ones, and all after the first hundred."""
+        return dict(sorted(self._by_kind.items(), key=lambda item: (-item[1], item[0])))
+
+    def _kind(self, name: str) -> str:
+        kind = os.path.splitext(name)[1].lower() or "no suffix"
+        if len(kind) > _MAX_SUFFIX or not kind.isprintable():
+            return "other suffixes"
+        return kind if kind in self._by_kind or len(self._by_kind) < _MAX_KINDS else "other suffixes"
+
+
+def describe_skipped(by_kind: Mapping[str, int]) -> str:
+    """What was skipped, as in `skipped 32 files: 30 .docx, 2 .zip`; nothing if nothing was."""
+    if not by_kind:
+        return ""
+    total = sum(by_kind.values())
+    named = dict(islice(by_kind.items(), _MAX_NAMED))
+    parts = [f"{count:,} {'' if kind.startswith('.') else 'with '}{kind}" for kind, count in named.items()]
+    if len(by_kind) > len(named):
+        parts.append(f"{total - sum(named.values()):,} of {len(by_kind) - len(named)} other kinds")
+    return f"skipped {total:,} file{'s' * (total != 1)}: {', '.join(parts)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """Something found in a folder. relative: its path from there, "" for the folder itself. error: why it, being a
+    folder, cannot be listed."""
+
+    path: str
+    relative: str
+    is_folder: bool
+    error: OSError | None = None
+
+
+def walk(root: str, bounds: Bounds, visited: set[str], skipped: SkippedFiles) -> Iterator[Entry]:
+    """Yield the documents in a folder and below it, and the folders that cannot be listed, in natural order.
+
+    visited: the folders listed before, with links resolved; those listed now are added.
+    """
+    waiting = [Entry(root, "", is_folder=True)]
+    while waiting:
+        entry = waiting.pop()
+        if not bounds.allow(entry.path):
+            continue
+        if not entry.is_folder:
+            yield entry
+        elif (real := os.path.realpath(entry.path)) not in visited:
+            visited.add(real)
+            try:
+                documents, others = _list_folder(entry)
+            except OSError as error:
+                yield Entry(entry.path, entry.relative, is_folder=True, error=error)
+            else:
+                skipped.count(real, others)
+                waiting += sorted(documents, key=lambda entry: natural_key(entry.relative), reverse=True)
+
+
+def _list_folder(folder: Entry) -> tuple[list[Entry], list[str]]:
+    """The folders and documents in a folder, and the names of its other files. Raises OSError."""
+    entries, others = [], []
+    with os.scandir(folder.path) as found:
+        for item in found:
+            if item.name.startswith("."):
+                continue
+            if (has_more := is_folder(item)) or item.name.lower().endswith(SUFFIXES):
+                entries.append(Entry(item.path, os.path.join(folder.relative, item.name), has_more))
+            elif item.is_file(follow_symlinks=False):
+                others.append(item.name)
+    return entries, others

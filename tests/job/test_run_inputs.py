@@ -1,0 +1,51 @@
+"""What a run says of its input, and what it does when the input changes between runs."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import batchocr
+from tests.support.running import draw_pdf, make_quick_model
+
+
+@pytest.fixture(scope="module")
+def options(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
+    """A model that is quick, and a run that is small."""
+    num_threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    model = make_quick_model(tmp_path_factory.mktemp("model") / "quick")
+    yield {"model": model, "dpi": 72, "workers": 1, "max_new_tokens": 8, "dtype": "float32", "device": "cpu"}
+    torch.set_num_threads(num_threads)
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder, made the current one."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def draw(*paths: str) -> None:
+    """Write PDFs of one page, no two the same."""
+    for path in paths:
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        draw_pdf(Path(path), path)
+
+
+def test_a_run_says_which_files_it_skips_when_it_starts_and_in_its_report(
+    options: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    draw("in/a.pdf")
+    for name in ("one.docx", "two.docx", "three.zip"):
+        Path("in", name).touch()
+    with caplog.at_level(logging.INFO, "batchocr"):
+        report = batchocr.run("in", out="table.jsonl", **options)
+    [started] = [record for record in caplog.records if getattr(record, "event", "") == "run_started"]
+    assert started.message == "reading 1 document into table.jsonl; skipped 3 files: 2 .docx, 1 .zip"
+    assert started.fields["skipped_files"] == report.skipped_files == {".docx": 2, ".zip": 1}  # type: ignore[attr-defined]
