@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from heapq import heappop, heappush
 from itertools import islice
+from pathlib import PurePath
 
-from batchocr.input.globs import Bounds, is_folder, natural_key
+from batchocr.input.globs import Bounds, PathKey, is_folder, natural_key, path_key
 
 SUFFIXES = (
     *(".pdf", ".png", ".jpg", ".jpeg", ".jfif", ".webp", ".bmp", ".dib", ".jp2", ".j2k", ".jpx"),
@@ -73,41 +75,53 @@ class Entry:
     path: str
     relative: str
     is_folder: bool
+    is_link: bool = False
     error: OSError | None = None
 
 
-def walk(root: str, bounds: Bounds, visited: set[str], skipped: SkippedFiles) -> Iterator[Entry]:
-    """Yield the documents in a folder and below it, and the folders that cannot be listed, in natural order.
+def walk(root: str, bounds: Bounds, visited: set[str], skipped: SkippedFiles) -> list[Entry]:
+    """Return the documents in a folder and below it, and the folders that cannot be listed, in natural order.
 
-    visited: the folders listed before, with links resolved; those listed now are added.
+    Links are followed last, so that what has a path without links is found by that one. visited: the folders listed
+    before, with links resolved; those listed now are added.
     """
-    waiting = [Entry(root, "", is_folder=True)]
-    while waiting:
-        entry = waiting.pop()
+    found: list[Entry] = []
+    waiting, links = [Entry(root, "", is_folder=True)], list[tuple[PathKey, Entry]]()
+    while waiting or links:
+        entry = waiting.pop() if waiting else heappop(links)[1]
         if not bounds.allow(entry.path):
             continue
         if not entry.is_folder:
-            yield entry
+            found.append(entry)
         elif (real := os.path.realpath(entry.path)) not in visited:
             visited.add(real)
             try:
-                documents, others = _list_folder(entry)
+                entries, others = _list_folder(entry)
             except OSError as error:
-                yield Entry(entry.path, entry.relative, is_folder=True, error=error)
+                found.append(replace(entry, error=error))
             else:
                 skipped.count(real, others)
-                waiting += sorted(documents, key=lambda entry: natural_key(entry.relative), reverse=True)
+                waiting += [entry for entry in reversed(entries) if not entry.is_link]
+                for link in (entry for entry in entries if entry.is_link):
+                    heappush(links, (path_key(link.relative), link))
+    return sorted(found, key=lambda entry: path_key(entry.relative))
 
 
 def _list_folder(folder: Entry) -> tuple[list[Entry], list[str]]:
-    """The folders and documents in a folder, and the names of its other files. Raises OSError."""
+    """The folders and documents in a folder, in natural order, and the names of its other files. Raises OSError."""
     entries, others = [], []
     with os.scandir(folder.path) as found:
         for item in found:
             if item.name.startswith("."):
                 continue
             if (has_more := is_folder(item)) or item.name.lower().endswith(SUFFIXES):
-                entries.append(Entry(item.path, os.path.join(folder.relative, item.name), has_more))
+                relative = os.path.join(folder.relative, item.name)
+                entries.append(Entry(item.path, relative, has_more, item.is_symlink()))
             elif item.is_file(follow_symlinks=False):
                 others.append(item.name)
-    return entries, others
+    return sorted(entries, key=lambda entry: natural_key(entry.relative)), others
+
+
+def num_links(path: str) -> int:
+    """How many parts of a path are links."""
+    return sum(os.path.islink(part) for part in (path, *PurePath(path).parents))

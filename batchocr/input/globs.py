@@ -6,9 +6,13 @@ import fnmatch
 import logging
 import os
 import re
+from collections import deque
 from collections.abc import Iterator, Sequence
+from typing import TypeAlias
 
 logger = logging.getLogger(__name__)
+
+PathKey: TypeAlias = list[tuple[list[str | int], str]]
 
 WILDCARD = re.compile(r"[*?[]")
 
@@ -49,13 +53,14 @@ def paths_matching(folder: str, pattern: str, bounds: Bounds) -> Iterator[str]:
     """Yield the paths below a folder that `glob.glob(recursive=True)` finds, and the folders that cannot be listed.
 
     Unlike glob, it enters no folder that is out of bounds, and each folder at most once per part of the pattern,
-    however many links lead to it: following loops of links would yield exponentially many paths.
+    however many links lead to it: following loops of links would yield exponentially many paths. Links are followed
+    last, so that a folder is entered by its path without links if it has one here.
     """
     parts = [*filter(None, pattern.split("/")), *([""] if pattern.endswith("/") else [])]
     visited: set[tuple[str, int]] = set()
-    waiting = [(folder, 0)]
-    while waiting:
-        path, num_matched = waiting.pop()
+    waiting, links = [(folder, 0)], deque[tuple[str, int]]()
+    while waiting or links:
+        path, num_matched = waiting.pop() if waiting else links.popleft()
         if num_matched == len(parts):
             if path and bounds.allow(path):
                 yield path
@@ -65,7 +70,8 @@ def paths_matching(folder: str, pattern: str, bounds: Bounds) -> Iterator[str]:
         if (visit := (os.path.realpath(path), num_matched)) not in visited:
             visited.add(visit)
             try:
-                waiting += reversed(_match_part(path, parts, num_matched))
+                for match in reversed(_match_part(path, parts, num_matched)):
+                    (links if os.path.islink(match[0]) else waiting).append(match)
             except OSError:
                 yield path or os.curdir
 
@@ -99,3 +105,8 @@ def natural_key(name: str) -> tuple[list[str | int], str]:
     """A sort key: `page2` comes before `page10`; the name itself decides between `page2` and `page02`."""
     parts = re.split("([0-9]+)", name)  # text and numbers alternate, so that like is compared with like
     return [int(part) if i % 2 else part for i, part in enumerate(parts)], name
+
+
+def path_key(path: str) -> PathKey:
+    """A sort key: the natural order of a folder tree, in which what is in a folder stays together."""
+    return [natural_key(part) for part in path.split("/")]

@@ -3,7 +3,8 @@
 An INPUT is a file, a folder, a glob, `@list.txt` (one path per line) or `-` (paths on stdin). Only lists are opened
 here: whether a file is a document turns out when a worker opens it. Whatever is missing or cannot be read is a Document
 too, so that it becomes a row. A link that is itself an INPUT is followed; one found in a folder or by a glob is
-followed only if it stays in that folder, or in the one where the glob begins.
+followed only if it stays in that folder, or in the one where the glob begins. Beside its target it counts for nothing:
+each file is read once, under its own name.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import TextIO
 
 from batchocr.data import Document, ErrorKind, Failure
 from batchocr.errors import NoInputError
-from batchocr.input.folders import SUFFIXES, SkippedFiles, describe_skipped, walk
+from batchocr.input.folders import SUFFIXES, SkippedFiles, describe_skipped, num_links, walk
 from batchocr.input.globs import WILDCARD, Bounds, natural_key, paths_matching
 
 logger = logging.getLogger(__name__)
@@ -78,7 +79,8 @@ def find_documents(
     Raises NoInputError if there is nothing that could be read.
     """
     search = _Search(stdin, follow_symlinks, SkippedFiles())
-    candidates = list(_first_of_each(candidate for text in inputs for candidate in _expand(text, search)))
+    kept: dict[str, str] = {}
+    candidates = [candidate for text in inputs for candidate in _one_of_each(_expand(text, search), kept)]
     if all(candidate.problem for candidate in candidates):
         raise NoInputError(_nothing_found(inputs, candidates, search.skipped))
     documents = [
@@ -135,11 +137,10 @@ def _expand_glob(pattern: str, search: _Search) -> Iterator[_Candidate]:
     if not matches and not bounds.any_outside:
         yield _failed(pattern, "not_found", f"no file matches {_as_text(pattern)}")
     walked: set[str] = set()
+    folders = sorted(filter(os.path.isdir, matches), key=num_links)
+    inside = {folder: list(_look_into(folder, bounds, walked, search)) for folder in folders}
     for match in matches:
-        if os.path.isdir(match):
-            yield from _look_into(match, bounds, walked, search)
-        else:
-            yield _look_at_file(match, _names(match))
+        yield from inside[match] if match in inside else [_look_at_file(match, _names(match))]
     bounds.warn()
 
 
@@ -180,15 +181,26 @@ def _look_into(folder: str, bounds: Bounds, visited: set[str], search: _Search) 
             yield _failed(entry.path, "unreadable", message, names)
 
 
-def _first_of_each(candidates: Iterable[_Candidate]) -> Iterator[_Candidate]:
-    """Yield each file the first time it is found. Hard links and copies count as separate files."""
-    first: dict[str, str] = {}
+def _one_of_each(found: Iterable[_Candidate], kept: dict[str, str]) -> Iterator[_Candidate]:
+    """Yield each file of an INPUT once: by its path with the fewest links, else by the first.
+
+    Hard links and copies count as separate files. kept: the paths of the files of earlier INPUTs, by their paths with
+    links resolved; those yielded now are added.
+    """
+    candidates = list(found)
+    chosen: dict[str, _Candidate] = {}
     for candidate in candidates:
-        if candidate.real in first:
-            logger.info("%s is left out: it is the same file as %s", candidate.path, first[candidate.real])
-        else:
-            first[candidate.real] = candidate.path
+        other = chosen.setdefault(candidate.real, candidate)
+        if other is not candidate and num_links(candidate.path) < num_links(other.path):
+            chosen[candidate.real] = candidate
+    for candidate in candidates:
+        if candidate.real not in kept and chosen[candidate.real] is candidate:
             yield candidate
+        else:
+            same = kept.get(candidate.real, chosen[candidate.real].path)
+            logger.info("%s is left out: it is the same file as %s", candidate.path, same)
+    for candidate in chosen.values():
+        kept.setdefault(candidate.real, candidate.path)
 
 
 def _choose_names(candidates: Sequence[_Candidate]) -> list[str]:

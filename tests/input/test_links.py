@@ -181,3 +181,38 @@ def test_a_link_loop_that_is_named_like_a_document_becomes_a_row() -> None:
     documents = {document.source: document for document in find_documents(["d"]).documents}
     assert problem_kind(documents["loop.pdf"]) == "unreadable"
     assert documents["x.pdf"].problem is None
+
+
+def test_beside_its_target_a_link_gives_way_whatever_the_order_of_their_names() -> None:
+    make("d/m.pdf", "d/sub/x.pdf")
+    Path("d/a.pdf").symlink_to("m.pdf")
+    Path("d/z.pdf").symlink_to("m.pdf")
+    Path("d/earlier").symlink_to("sub")
+    Path("d/sub/below.pdf").symlink_to("../m.pdf")
+    Path("list.txt").write_text("d/a.pdf\nd/m.pdf\nd/sub\n")
+    assert sources("d") == ["m.pdf", "sub/x.pdf"]
+    assert sources("d/**/*.pdf") == ["d/m.pdf", "d/sub/x.pdf"]
+    assert [document.path for document in find_documents(["d/*"]).documents] == ["d/m.pdf", "d/sub/x.pdf"]
+    assert [document.path for document in find_documents(["@list.txt"]).documents] == ["d/m.pdf", "d/sub/x.pdf"]
+
+
+def test_of_two_links_to_what_is_found_nowhere_else_the_first_is_read() -> None:
+    make("d/.store/1.bin", "d/.more/2.pdf")
+    for name in ("b.pdf", "a.pdf"):
+        Path("d", name).symlink_to(".store/1.bin")
+    for name in ("e", "c/d"):
+        Path("d", name).parent.mkdir(exist_ok=True)
+        Path("d", name).symlink_to(Path("d/.more").absolute())
+    assert sources("d") == ["a.pdf", "c/d/2.pdf"]
+
+
+def test_what_lies_below_a_link_keeps_its_place_in_natural_order() -> None:
+    make("d/.store/5.pdf", "d/1.pdf", "d/m/9.pdf")
+    Path("d/b").symlink_to(".store")
+    assert sources("d") == ["1.pdf", "b/5.pdf", "m/9.pdf"]
+
+
+def test_a_file_of_an_earlier_input_keeps_its_name_whatever_a_later_one_links_to() -> None:
+    make("b/x.pdf", "a/y.pdf")
+    Path("link.pdf").symlink_to("b/x.pdf")
+    assert sources("link.pdf", "b") == ["link.pdf"]
