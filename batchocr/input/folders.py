@@ -124,4 +124,4 @@ def _list_folder(folder: Entry) -> tuple[list[Entry], list[str]]:
 
 def num_links(path: str) -> int:
     """How many parts of a path are links."""
-    return sum(os.path.islink(part) for part in (path, *PurePath(path).parents))
+    return sum(os.path.islink(part) for part in (path, *map(str, PurePath(path).parents)))

@@ -5,6 +5,10 @@ here: whether a file is a document turns out when a worker opens it. Whatever is
 too, so that it becomes a row. A link that is itself an INPUT is followed; one found in a folder or by a glob is
 followed only if it stays in that folder, or in the one where the glob begins. Beside its target it counts for nothing:
 each file is read once, under its own name.
+
+A document's `source`: if the first INPUT is a folder, what is in it is named by the path below that folder. Everything
+else is named by its path as given (an INPUT, a line of a list, a match of a glob), and for a folder the path below it.
+So an INPUT can be added at the end, and files to any INPUT, without another name for what was there.
 """
 
 from __future__ import annotations
@@ -13,9 +17,9 @@ import hashlib
 import io
 import logging
 import os
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain, count
 from pathlib import Path, PurePath
 from typing import TextIO
 
@@ -34,13 +38,16 @@ _MAX_NAMED = 10
 class _Candidate:
     """A Document without its final `source`.
 
-    real: the path with links resolved, by which a file is recognised. names: what `source` can be, the preferred one
-    first.
+    real: the path with links resolved, by which a file is recognised. whole: the path as given, without dots. below:
+    the path below the folder that was given or matched; `whole` if it was the file itself. is_plain: whether the folder
+    is the first INPUT.
     """
 
     path: str
     real: str
-    names: tuple[str, str]
+    whole: str
+    below: str
+    is_plain: bool = False
     problem: Failure | None = None
 
 
@@ -80,23 +87,31 @@ def find_documents(
     """
     search = _Search(stdin, follow_symlinks, SkippedFiles())
     kept: dict[str, str] = {}
-    candidates = [candidate for text in inputs for candidate in _one_of_each(_expand(text, search), kept)]
+    candidates = [
+        candidate
+        for position, text in enumerate(inputs)
+        for candidate in _one_of_each(_expand(text, search, is_first=position == 0), kept)
+    ]
     if all(candidate.problem for candidate in candidates):
         raise NoInputError(_nothing_found(inputs, candidates, search.skipped))
     documents = [
         Document(candidate.path, source, candidate.problem)
         for candidate, source in zip(candidates, _choose_names(candidates), strict=True)
+        if in_shard(candidate.below, *shard)
     ]
-    return Found([document for document in documents if in_shard(document, *shard)], search.skipped.by_kind())
+    return Found(documents, search.skipped.by_kind())
 
 
-def in_shard(document: Document, index: int, count: int) -> bool:
-    """Return whether `document` is in shard `index` (from 1) of `count`: the same on every machine, in every run."""
-    digest = hashlib.sha256(document.source.encode()).digest()
+def in_shard(name: str, index: int, count: int) -> bool:
+    """Return whether the document is in shard `index` (from 1) of `count`: the same on every machine, in every run.
+
+    name: its path below its folder, which depends on no other INPUT, nor on their order.
+    """
+    digest = hashlib.sha256(name.encode()).digest()
     return int.from_bytes(digest[:8], "big") % count == index - 1
 
 
-def _expand(text: str, search: _Search) -> Iterator[_Candidate]:
+def _expand(text: str, search: _Search, *, is_first: bool) -> Iterator[_Candidate]:
     """Yield what one INPUT stands for."""
     if text == "-":
         yield from _read_stdin(search)
@@ -105,7 +120,7 @@ def _expand(text: str, search: _Search) -> Iterator[_Candidate]:
     elif WILDCARD.search(text) and not os.path.lexists(text):
         yield from _expand_glob(text, search)
     else:
-        yield from _look_at(text, search)
+        yield from _look_at(text, search, is_plain=is_first)
 
 
 def _read_stdin(search: _Search) -> Iterator[_Candidate]:
@@ -140,7 +155,7 @@ def _expand_glob(pattern: str, search: _Search) -> Iterator[_Candidate]:
     folders = sorted(filter(os.path.isdir, matches), key=num_links)
     inside = {folder: list(_look_into(folder, bounds, walked, search)) for folder in folders}
     for match in matches:
-        yield from inside[match] if match in inside else [_look_at_file(match, _names(match))]
+        yield from inside[match] if match in inside else [_look_at_file(match)]
     bounds.warn()
 
 
@@ -150,35 +165,45 @@ def _look_at_lines(text: str, search: _Search) -> Iterator[_Candidate]:
             yield from _look_at(line.removesuffix("\r"), search)
 
 
-def _look_at(path: str, search: _Search) -> Iterator[_Candidate]:
+def _look_at(path: str, search: _Search, *, is_plain: bool = False) -> Iterator[_Candidate]:
     """Yield the file at `path`, or the documents in it if it is a folder."""
     if os.path.isdir(path):
         bounds = Bounds(path, search.follow_symlinks)
-        yield from _look_into(path, bounds, set(), search)
+        for candidate in _look_into(path, bounds, set(), search):
+            yield replace(candidate, is_plain=is_plain)
         bounds.warn()
     else:
-        yield _look_at_file(path, _names(path))
+        yield _look_at_file(path)
 
 
-def _look_at_file(path: str, names: tuple[str, str]) -> _Candidate:
+def _look_at_file(path: str, below: str = "") -> _Candidate:
     try:
         os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
-        return _failed(path, "not_found", f"{_as_text(path)} does not exist", names)
+        return _failed(path, "not_found", f"{_as_text(path)} does not exist", below)
     except (OSError, ValueError) as error:  # ValueError: a name that no file can have
-        return _failed(path, "unreadable", f"{_as_text(path)} cannot be read: {_because(error)}", names)
-    return _Candidate(path, os.path.realpath(path), names)
+        return _failed(path, "unreadable", f"{_as_text(path)} cannot be read: {_because(error)}", below)
+    return _candidate(path, os.path.realpath(path), below)
 
 
 def _look_into(folder: str, bounds: Bounds, visited: set[str], search: _Search) -> Iterator[_Candidate]:
     """Yield the documents in a folder and the folders below it. visited: see `walk`."""
     for entry in walk(folder, bounds, visited, search.skipped):
-        names = _names(folder, entry.relative)
         if entry.error is None:
-            yield _look_at_file(entry.path, names)
+            yield _look_at_file(entry.path, entry.relative)
         else:
             message = f"the folder {_as_text(entry.path)} cannot be read: {_because(entry.error)}"
-            yield _failed(entry.path, "unreadable", message, names)
+            yield _failed(entry.path, "unreadable", message, entry.relative)
+
+
+def _candidate(path: str, real: str, below: str = "", problem: Failure | None = None) -> _Candidate:
+    """below: the path below its folder, if it was found in one."""
+    whole = _as_text(PurePath(path).as_posix())
+    return _Candidate(path, real, whole, _as_text(below) or whole, problem=problem)
+
+
+def _failed(path: str, kind: ErrorKind, message: str, below: str = "") -> _Candidate:
+    return _candidate(path, os.path.abspath(path), below, Failure(kind, message))
 
 
 def _one_of_each(found: Iterable[_Candidate], kept: dict[str, str]) -> Iterator[_Candidate]:
@@ -203,28 +228,15 @@ def _one_of_each(found: Iterable[_Candidate], kept: dict[str, str]) -> Iterator[
         kept.setdefault(candidate.real, candidate.path)
 
 
-def _choose_names(candidates: Sequence[_Candidate]) -> list[str]:
-    """Return for each candidate the first of its names that no other one has."""
-    choices = [(*candidate.names, _as_unique_text(candidate.real)) for candidate in candidates]
-    levels = [0] * len(choices)
-    while True:
-        names = [choice[level] for choice, level in zip(choices, levels, strict=True)]
-        uses = Counter(names)
-        clashing = [i for i, name in enumerate(names) if uses[name] > 1 and levels[i] < 2]
-        if not clashing:
-            return names
-        for i in clashing:
-            levels[i] += 1
-
-
-def _names(path: str, relative: str = "") -> tuple[str, str]:
-    """Return a file's possible names, the preferred one first: relative to its INPUT folder `path`, and with it."""
-    whole = _as_text(PurePath(path, relative).as_posix())
-    return _as_text(PurePath(relative).as_posix()) if relative else whole, whole
-
-
-def _failed(path: str, kind: ErrorKind, message: str, names: tuple[str, str] | None = None) -> _Candidate:
-    return _Candidate(path, os.path.abspath(path), names or _names(path), Failure(kind, message))
+def _choose_names(candidates: Sequence[_Candidate]) -> Iterator[str]:
+    """Yield for each candidate its `source`; where an earlier one has the same, its absolute path."""
+    taken: set[str] = set()
+    for candidate in candidates:
+        usual = candidate.below if candidate.is_plain else candidate.whole
+        absolute = _as_unique_text(candidate.real)
+        others = (f"{absolute} ({number})" for number in count(2))  # a name that looks like an escape
+        taken.add(source := next(name for name in chain((usual, absolute), others) if name not in taken))
+        yield source
 
 
 def _nothing_found(inputs: Sequence[str], candidates: Sequence[_Candidate], skipped: SkippedFiles) -> str:

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import batchocr
-from tests.support.running import draw_pdf, make_quick_model
+from tests.support.running import draw_pdf, make_quick_model, read_rows
 
 
 @pytest.fixture(scope="module")
@@ -49,3 +49,11 @@ def test_a_run_says_which_files_it_skips_when_it_starts_and_in_its_report(
     [started] = [record for record in caplog.records if getattr(record, "event", "") == "run_started"]
     assert started.message == "reading 1 document into table.jsonl; skipped 3 files: 2 .docx, 1 .zip"
     assert started.fields["skipped_files"] == report.skipped_files == {".docx": 2, ".zip": 1}  # type: ignore[attr-defined]
+
+
+def test_a_folder_with_the_same_file_names_can_be_added_and_nothing_is_read_again(options: dict[str, Any]) -> None:
+    draw("a/x.pdf", "a/y.pdf", "b/x.pdf", "b/z.pdf")
+    for inputs, num_read in ((["./a"], 2), (["./a", "./b"], 2), (["a/", "b", "./a"], 0)):
+        report = batchocr.run(inputs, out="table.parquet", **options)
+        assert (report.pages_read, report.exit_code) == (num_read, 0)
+    assert [row.source for row in read_rows(Path("table.parquet"))] == ["x.pdf", "y.pdf", "b/x.pdf", "b/z.pdf"]
