@@ -43,12 +43,14 @@ class Document:
     """A file of the input, or something in the input that should have been one.
 
     path: for the file system. source: where the file is under its INPUT, `/`-separated: the stable name in rows and in
-    the journal. problem: why the file cannot be opened, if that is already known.
+    the journal. problem: why the file cannot be opened, if that is already known. other_source: what its source would
+    be if its INPUT had another place among them.
     """
 
     path: str
     source: str
     problem: Failure | None = None
+    other_source: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

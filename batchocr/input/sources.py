@@ -50,6 +50,11 @@ class _Candidate:
     is_plain: bool = False
     problem: Failure | None = None
 
+    def other_name(self, source: str) -> str | None:
+        """The name it would have if its folder were the first INPUT, or were not."""
+        other = self.whole if self.is_plain else self.below
+        return None if other == source else other
+
 
 @dataclass(frozen=True, slots=True)
 class Found:
@@ -95,7 +100,7 @@ def find_documents(
     if all(candidate.problem for candidate in candidates):
         raise NoInputError(_nothing_found(inputs, candidates, search.skipped))
     documents = [
-        Document(candidate.path, source, candidate.problem)
+        Document(candidate.path, source, candidate.problem, candidate.other_name(source))
         for candidate, source in zip(candidates, _choose_names(candidates), strict=True)
         if in_shard(candidate.below, *shard)
     ]

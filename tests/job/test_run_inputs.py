@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import batchocr
-from tests.support.running import draw_pdf, make_quick_model, read_rows
+from tests.support.running import draw_pdf, journal, make_quick_model, read_rows
 
 
 @pytest.fixture(scope="module")
@@ -57,3 +57,25 @@ def test_a_folder_with_the_same_file_names_can_be_added_and_nothing_is_read_agai
         report = batchocr.run(inputs, out="table.parquet", **options)
         assert (report.pages_read, report.exit_code) == (num_read, 0)
     assert [row.source for row in read_rows(Path("table.parquet"))] == ["x.pdf", "y.pdf", "b/x.pdf", "b/z.pdf"]
+
+
+def test_inputs_in_another_order_rename_rows_and_nothing_is_read_again(options: dict[str, Any]) -> None:
+    draw("a/x.pdf", "b/y.pdf", "c/z.pdf")
+    out = Path("table.parquet")
+    batchocr.run(["a", "b"], out=out, **options)
+    assert [row.source for row in read_rows(out)] == ["x.pdf", "b/y.pdf"]
+    assert batchocr.run(["b", "a"], out=out, **options, limit=1).pages_read == 0
+    report = batchocr.run(["c", "b", "a"], out=out, **options)
+    assert (report.pages_read, report.items.already_done) == (1, 2)
+    assert [row.source for row in read_rows(out)] == ["z.pdf", "b/y.pdf", "a/x.pdf"]
+    assert not journal(out).exists()
+
+
+def test_a_row_is_never_taken_for_another_file_of_its_former_name(options: dict[str, Any]) -> None:
+    draw("a/x.pdf", "b/x.pdf", "c/y.pdf")
+    out = Path("table.parquet")
+    batchocr.run(["a"], out=out, **options)
+    assert batchocr.run(["c", "b"], out=out, **options).pages_read == 2
+    assert batchocr.run(["a", "b", "c"], out=out, **options).pages_read == 1
+    assert [row.source for row in read_rows(out)] == ["x.pdf", "b/x.pdf", "c/y.pdf"]
+    assert len({row.doc_id for row in read_rows(out)}) == 3
