@@ -118,6 +118,7 @@ def find_inputs(config: Config, inputs: Inputs) -> Found:
     return find_documents(
         [os.fspath(path) for path in paths],
         stdin=sys.stdin,
+        null=config.null,
         follow_symlinks=config.follow_symlinks,
         shard=config.shard,
     )

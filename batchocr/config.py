@@ -51,7 +51,8 @@ class Option:
     """What `--help` and docs/options.md say about a field of Config.
 
     panel: the part of the help that it stands in. metavar: what stands for its value; a bool has none. default: shown
-    as its default, if the field's own would say nothing. also: a type that the option is also taken in.
+    as its default, if the field's own would say nothing. also: a type that the option is also taken in. short: another
+    way to write the flag.
     """
 
     panel: str
@@ -59,6 +60,7 @@ class Option:
     metavar: str = ""
     default: str = ""
     also: Any = None
+    short: str = ""
 
 
 INPUT, MODEL, GENERATION, SIZES = "What to read", "Model", "Generation", "Batch sizes"
@@ -161,6 +163,14 @@ class Config:
         str | None,
         Option(INPUT, f"For encrypted PDFs; better given as the environment variable {PASSWORD_VARIABLE}.", "TEXT"),
     ] = dataclasses.field(default=None, repr=False)
+    null: Annotated[
+        bool,
+        Option(
+            INPUT,
+            "Paths in lists and on stdin are separated by NUL, as find -print0 writes them, and taken as they are.",
+            short="-0",
+        ),
+    ] = False
     follow_symlinks: Annotated[
         bool, Option(INPUT, "Also follow symbolic links that lead outside the given folder or glob.")
     ] = False

@@ -22,6 +22,9 @@ class Options(TypedDict, total=False):
     password: str | None
     """For encrypted PDFs; better given as the environment variable BATCHOCR_PASSWORD."""
 
+    null: bool
+    """Paths in lists and on stdin are separated by NUL, as find -print0 writes them, and taken as they are."""
+
     follow_symlinks: bool
     """Also follow symbolic links that lead outside the given folder or glob."""
 

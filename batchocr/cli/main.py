@@ -127,7 +127,7 @@ def doctor(flags: options.Flags, verbose: options.Verbose = False) -> None:
 
 @app.command()
 @options.takes_options(
-    *("model", "revision", "pages", "password", "follow_symlinks", "shard", "max_page_error_rate"),
+    *("model", "revision", "pages", "password", "null", "follow_symlinks", "shard", "max_page_error_rate"),
     model=Option(MODEL, "The model that should have written the table.", "NAME_OR_DIR", default="not compared"),
     shard=Option(INPUT, "Check only the I-th of N shares: one job's table.", "I/N", default="1/1", also=str),
 )
@@ -141,7 +141,7 @@ def verify(out: options.Table, inputs: options.Inputs, flags: options.Flags) -> 
     config = make_config(flags)
     tables = find_tables(out)
     documents = find_documents(
-        inputs, stdin=sys.stdin, follow_symlinks=config.follow_symlinks, shard=config.shard
+        inputs, stdin=sys.stdin, null=config.null, follow_symlinks=config.follow_symlinks, shard=config.shard
     ).documents
     fingerprint = None
     if "model" in flags:

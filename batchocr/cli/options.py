@@ -89,7 +89,8 @@ def _parameter(declared: Declared) -> Parameter:
     flag = flag_of(declared.name)
     if declared.default is True:
         flag += f"/--no-{declared.name.replace('_', '-')}"
-    annotation = Annotated[taken | None, _typer_option(flag, option=declared.option, default=shown_default(declared))]
+    flags = filter(None, (flag, declared.option.short))
+    annotation = Annotated[taken | None, _typer_option(*flags, option=declared.option, default=shown_default(declared))]
     return Parameter(declared.name, Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 
 
@@ -120,7 +121,8 @@ Inputs = Annotated[
     typer.Argument(
         metavar="INPUT",
         show_default=False,
-        help="Files, folders (searched recursively), globs, @list.txt with one path per line, or - for paths on stdin.",
+        help="Files, folders (searched recursively), globs, @list.txt with one path per line, or - for paths on stdin. "
+        "In @list.txt, lines that begin with # are comments; ./#a.pdf names a file.",
     ),
 ]
 Table = Annotated[
@@ -153,7 +155,7 @@ batchocr run ./scans -o results.parquet
 
 batchocr run 'reports/**/*.pdf' --pages 1-3 -o first-pages.jsonl
 
-find . -name '*.pdf' | batchocr run - -o results.parquet
+find . -name '*.pdf' -print0 | batchocr run -0 - -o results.parquet
 
 batchocr run ./archive --shard 2/8 --stop-after 3h55m -o part-2.parquet
 

@@ -14,19 +14,19 @@ So an INPUT can be added at the end, and files to any INPUT, without another nam
 from __future__ import annotations
 
 import hashlib
-import io
 import logging
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, count
-from pathlib import Path, PurePath
+from pathlib import PurePath
 from typing import TextIO
 
 from batchocr.data import Document, ErrorKind, Failure
 from batchocr.errors import NoInputError
 from batchocr.input.folders import SUFFIXES, SkippedFiles, describe_skipped, num_links, walk
 from batchocr.input.globs import WILDCARD, Bounds, natural_key, paths_matching
+from batchocr.input.lists import read_list, read_stdin
 
 logger = logging.getLogger(__name__)
 
@@ -73,6 +73,7 @@ class _Search:
     """How to look, and what is counted on the way."""
 
     stdin: TextIO | None
+    null: bool
     follow_symlinks: bool
     skipped: SkippedFiles
 
@@ -81,16 +82,18 @@ def find_documents(
     inputs: Sequence[str],
     *,
     stdin: TextIO | None = None,
+    null: bool = False,
     follow_symlinks: bool = False,
     shard: tuple[int, int] = (1, 1),
 ) -> Found:
     """Return the documents that `inputs` name: in that order, folders in natural order, each file once.
 
-    stdin: where the paths for the INPUT `-` are read from. follow_symlinks: also follow links that lead out of a folder
-    or a glob. shard: return only the documents of one shard, (index from 1, count).
+    stdin: where the paths for the INPUT `-` are read from. null: paths there and in lists are separated by NUL.
+    follow_symlinks: also follow links that lead out of a folder or a glob. shard: return only the documents of one
+    shard, (index from 1, count).
     Raises NoInputError if there is nothing that could be read.
     """
-    search = _Search(stdin, follow_symlinks, SkippedFiles())
+    search = _Search(stdin, null, follow_symlinks, SkippedFiles())
     kept: dict[str, str] = {}
     candidates = [
         candidate
@@ -118,9 +121,7 @@ def in_shard(name: str, index: int, count: int) -> bool:
 
 def _expand(text: str, search: _Search, *, is_first: bool) -> Iterator[_Candidate]:
     """Yield what one INPUT stands for."""
-    if text == "-":
-        yield from _read_stdin(search)
-    elif text.startswith("@"):
+    if text == "-" or text.startswith("@"):
         yield from _read_list(text, search)
     elif WILDCARD.search(text) and not os.path.lexists(text):
         yield from _expand_glob(text, search)
@@ -128,26 +129,23 @@ def _expand(text: str, search: _Search, *, is_first: bool) -> Iterator[_Candidat
         yield from _look_at(text, search, is_plain=is_first)
 
 
-def _read_stdin(search: _Search) -> Iterator[_Candidate]:
-    stdin = search.stdin
-    if stdin is None:
-        yield _failed("-", "unreadable", "there is no stdin to read paths from")
-    elif isinstance(stdin, io.TextIOWrapper):
-        # Its own decoding refuses names that are not text.
-        yield from _look_at_lines(os.fsdecode(stdin.buffer.read()), search)
-    else:
-        yield from _look_at_lines(stdin.read(), search)
-
-
 def _read_list(text: str, search: _Search) -> Iterator[_Candidate]:
+    """Yield what the paths of a list stand for. text: `@` and its path, or `-`."""
+    name = "stdin" if text == "-" else f"the list {_as_text(text[1:])}"
     try:
-        lines = os.fsdecode(Path(text[1:]).read_bytes())
+        if text != "-":
+            paths = read_list(text[1:], null=search.null)
+        elif search.stdin is not None:
+            paths = read_stdin(search.stdin, null=search.null)
+        else:
+            raise ValueError("there is none")
     except FileNotFoundError:
-        yield _failed(text, "not_found", f"the list {_as_text(text[1:])} does not exist")
+        yield _failed(text, "not_found", f"{name} does not exist")
     except (OSError, ValueError) as error:
-        yield _failed(text, "unreadable", f"the list {_as_text(text[1:])} cannot be read: {_because(error)}")
+        yield _failed(text, "unreadable", f"{name} cannot be read: {_because(error)}")
     else:
-        yield from _look_at_lines(lines, search)
+        for path in paths:
+            yield from _look_at(path, search)
 
 
 def _expand_glob(pattern: str, search: _Search) -> Iterator[_Candidate]:
@@ -162,12 +160,6 @@ def _expand_glob(pattern: str, search: _Search) -> Iterator[_Candidate]:
     for match in matches:
         yield from inside[match] if match in inside else [_look_at_file(match)]
     bounds.warn()
-
-
-def _look_at_lines(text: str, search: _Search) -> Iterator[_Candidate]:
-    for line in text.removeprefix("\ufeff").split("\n"):
-        if line.strip():
-            yield from _look_at(line.removesuffix("\r"), search)
 
 
 def _look_at(path: str, search: _Search, *, is_plain: bool = False) -> Iterator[_Candidate]:

@@ -90,6 +90,26 @@ def test_a_list_names_one_path_a_line() -> None:
     assert sources("@list.txt") == ["x.pdf", "with space.pdf", "d/y.pdf"]
 
 
+def test_lines_of_a_list_that_begin_with_a_number_sign_are_comments() -> None:
+    make("x.pdf", "#y.pdf", "a#b.pdf")
+    Path("list.txt").write_text("# from the scanner\nx.pdf\n#y.pdf\n./#y.pdf\na#b.pdf\n")
+    assert sources("@list.txt") == ["x.pdf", "#y.pdf", "a#b.pdf"]
+
+
+def test_on_stdin_a_number_sign_begins_a_name() -> None:
+    make("x.pdf", "#y.pdf")
+    assert sources("-", stdin=io.StringIO("#y.pdf\n\nx.pdf\n")) == ["#y.pdf", "x.pdf"]
+
+
+def test_paths_separated_by_nul_are_taken_as_they_are() -> None:
+    names = ["line\nbreak.pdf", "#x.pdf", " ", "end\r", "\ufeff.pdf"]
+    make(*names)
+    Path("list.txt").write_bytes("\0".join(names).encode() + b"\0")
+    stdin = io.TextIOWrapper(io.BytesIO(Path("list.txt").read_bytes()), encoding="ascii")
+    assert [document.path for document in find_documents(["@list.txt"], null=True).documents] == names
+    assert [document.path for document in find_documents(["-"], stdin=stdin, null=True).documents] == names
+
+
 def test_paths_are_read_from_stdin() -> None:
     make("x.pdf", "y.pdf")
     assert sources("-", stdin=io.StringIO("y.pdf\nx.pdf\n")) == ["y.pdf", "x.pdf"]
@@ -152,13 +172,19 @@ def test_a_link_to_nothing_becomes_a_row() -> None:
         ("no*match.pdf", "not_found", "no file matches no*match.pdf"),
         ("@missing.txt", "not_found", "the list missing.txt does not exist"),
         ("@folder", "unreadable", "the list folder cannot be read: Is a directory"),
-        ("-", "unreadable", "there is no stdin to read paths from"),
+        ("-", "unreadable", "stdin cannot be read: there is none"),
+        (
+            "@null.txt",
+            "unreadable",
+            "the list null.txt cannot be read: its paths are separated by NUL: --null reads it",
+        ),
         ("nul\0.pdf", "unreadable", "cannot be read: embedded null byte"),
         ("n" * 300, "unreadable", "cannot be read: File name too long"),
     ],
 )
 def test_what_cannot_be_found_becomes_a_row_and_the_rest_is_read(missing: str, kind: str, message: str) -> None:
     make("x.pdf", "folder/notes.txt")
+    Path("null.txt").write_bytes(b"a.pdf\0b.pdf\0")
     failed, found = find_documents([missing, "x.pdf"]).documents
     assert failed.problem is not None
     assert (failed.source, failed.problem.kind) == (missing, kind)
