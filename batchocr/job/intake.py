@@ -138,6 +138,13 @@ class Intake:
         keys = (RowKey(index, row) for index, state in enumerate(known) for row in state.rows or ())
         return islice(keys, self._limit)
 
+    def documents_without_rows(self) -> list[tuple[Document, int]]:
+        """The documents known to have none of the pages asked for, each with the number of pages that it has."""
+        known = zip(self.documents, self.states, strict=True)
+        return [
+            (document, state.page_count or 0) for document, state in known if state.rows is not None and not state.rows
+        ]
+
     def next_document(self) -> int | None:
         """The next document if it has to be opened to learn its pages; None if it does not, or if there is none left.
 

@@ -44,6 +44,7 @@ def read_in_order(session: Session, found: Found) -> Iterator[PageResult]:
             while (row := ahead.rows.get()) is not None:
                 yield row
             ahead.raise_error()
+            reading.warn_of_short_documents()
         finally:
             atexit.unregister(ahead.close)
             ahead.close()

@@ -57,7 +57,9 @@ def read_into_table(
             with reading:
                 _read(reading, journal, progress)
             was_redundant = journal.is_redundant
+            reading.warn_of_short_documents()
             if reading.complete:
+                _require_rows(reading.intake, config)
                 journal.keep()
                 with reading.building_table():
                     table.write(out, rows_in_order(reading.intake, journal), session.facts)
@@ -177,6 +179,16 @@ def rows_in_order(intake: Intake, journal: Journal) -> Iterator[PageResult]:
     """Every row of the table, in input order."""
     for key in intake.known_rows():
         yield journal.read(intake.documents[key.document].source, key.page_index)
+
+
+def _require_rows(intake: Intake, config: Config) -> None:
+    """Refuse to write a table without a row. A share of the documents may have none by chance. Raises NoInputError."""
+    if intake.num_planned == 0 and config.shard == (1, 1):
+        longest = max(num_pages for _, num_pages in intake.documents_without_rows())
+        raise NoInputError(
+            f"no document has any of the pages --pages {config.pages} asks for, so that no table was written: "
+            f"the longest has {longest:,} page{'s' * (longest != 1)}"
+        )
 
 
 @contextmanager

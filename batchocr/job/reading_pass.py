@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -28,6 +29,10 @@ from batchocr.wire.messages import Setup
 
 _TRIM_INTERVAL_S = 10.0
 _OTHER_FILES = 1024
+_MAX_NAMED = 5
+"""How many documents a warning names."""
+
+logger = logging.getLogger(__name__)
 
 
 class Pass:
@@ -145,6 +150,23 @@ class Pass:
             yield
         finally:
             self._table_s = time.perf_counter() - started_s
+
+    def warn_of_short_documents(self) -> None:
+        """Log how many documents have none of the pages asked for, if there are any."""
+        short = self.intake.documents_without_rows()
+        if short:
+            named = ", ".join(
+                f"{document.source} ({num_pages:,} page{'s' * (num_pages != 1)})"
+                for document, num_pages in short[:_MAX_NAMED]
+            )
+            logger.warning(
+                "--pages %s: %s of %s documents have none of these pages, and no row: %s%s",
+                self._session.config.pages,
+                f"{len(short):,}",
+                f"{len(self.intake.documents):,}",
+                named,
+                ", …" * (len(short) > _MAX_NAMED),
+            )
 
     def progress(self) -> RunProgress:
         """How far the pass is."""

@@ -289,6 +289,14 @@ def test_a_document_that_has_gone_is_opened_so_that_its_row_says_so() -> None:
     assert next_to_open(make_intake(documents("a"), finished=finished)) == 0
 
 
+def test_documents_known_to_have_none_of_the_pages_asked_for_are_listed_with_their_length() -> None:
+    found = documents("short", "long", "empty", "unknown")
+    intake = make_intake(found, spec="3-5")
+    for page_count in (2, 3, 0):
+        open_next(intake, page_count)
+    assert intake.documents_without_rows() == [(found[0], 2)]  # a document without pages has a row that says so
+
+
 def test_a_page_spec_leaves_rows_of_other_pages_out(tmp_path: Path) -> None:
     found, finished = file_with_rows(tmp_path)
     finished.by_source["a.pdf"] = (row(0, **as_it_was(tmp_path)), row(1, **as_it_was(tmp_path)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 import torch
 
 import batchocr
+from batchocr.errors import NoInputError
 from tests.support.running import draw_pdf, journal, make_quick_model, read_rows
 
 
@@ -79,3 +81,50 @@ def test_a_row_is_never_taken_for_another_file_of_its_former_name(options: dict[
     assert batchocr.run(["a", "b", "c"], out=out, **options).pages_read == 1
     assert [row.source for row in read_rows(out)] == ["x.pdf", "b/x.pdf", "c/y.pdf"]
     assert len({row.doc_id for row in read_rows(out)}) == 3
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.message for record in caplog.records if record.levelname == "WARNING"]
+
+
+def test_documents_that_have_none_of_the_pages_asked_for_are_counted_and_named(
+    options: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    draw("in/a.pdf", *(f"in/{number}.pdf" for number in range(6)))
+    draw_pdf(Path("in/long.pdf"), "One", "Two", "Three")
+    said = "--pages 3,9: 7 of 8 documents have none of these pages, and no row: 0.pdf (1 page), 1.pdf (1 page), "
+    report = batchocr.run("in", out="table.parquet", pages="3,9", **options)
+    assert (report.exit_code, [row.source for row in read_rows(Path("table.parquet"))]) == (0, ["long.pdf"])
+    [warning] = warnings(caplog)
+    assert warning == f"{said}2.pdf (1 page), 3.pdf (1 page), 4.pdf (1 page), …"
+    caplog.clear()
+    assert len(list(batchocr.process("in", pages="3,9", **options))) == 1
+    assert warnings(caplog) == [warning]
+    caplog.clear()
+    assert len(list(batchocr.process("in", pages="1", limit=1, **options))) == 1
+    assert warnings(caplog) == []
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_table_without_a_row_is_an_error_and_replaces_nothing(options: dict[str, Any], overwrite: bool) -> None:
+    draw("in/a.pdf", "in/b.pdf")
+    out = Path("table.parquet")
+    batchocr.run("in", out=out, limit=1, **options)
+    before = out.read_bytes()
+    with pytest.raises(
+        NoInputError, match=r"no document has any of the pages --pages 5-9 asks for.*longest has 1 page$"
+    ):
+        batchocr.run("in", out=out, pages="5-9", overwrite=overwrite, **options)
+    assert out.read_bytes() == before
+    assert not journal(out).exists()
+    with pytest.raises(NoInputError):
+        batchocr.run("in", out="new.parquet", pages="5-9", **options)
+    assert not Path("new.parquet").exists()
+    assert json.loads(Path("new.parquet.report.json").read_text())["exit_reason"] == "failed"
+
+
+def test_a_share_of_the_documents_may_have_no_row(options: dict[str, Any]) -> None:
+    draw("in/a.pdf", "in/b.pdf")
+    reports = [batchocr.run("in", out=f"{i}.parquet", shard=f"{i}/3", pages="5-9", **options) for i in (1, 2, 3)]
+    assert [report.exit_code for report in reports] == [0, 0, 0]
+    assert sum(len(read_rows(Path(f"{i}.parquet"))) for i in (1, 2, 3)) == 0
