@@ -37,21 +37,25 @@ class Ocr:
 
     def process(self, inputs: Inputs) -> Iterator[PageResult]:
         """Read documents; yields one row per page, in input order. See `process` below."""
-        return read_in_order(self._session, find_inputs(self._session.config, inputs))
+        self._session.require_open()
+        config = self._session.config
+        return read_in_order(self._session, config, find_inputs(config, inputs))
 
     def run(self, inputs: Inputs, *, out: str | os.PathLike[str]) -> Report:
         """Read documents into one table. See `run` below."""
         started_s = time.perf_counter()
+        self._session.require_open()
         config = self._session.config
         found = find_inputs(config, inputs)
         stop = StopSwitch(config.stop_after)
-        return read_into_table(self._session, found, Path(out), stop, ProgressLog(), started_s=started_s)
+        return read_into_table(self._session, config, found, Path(out), stop, ProgressLog(), started_s=started_s)
 
     def close(self) -> None:
-        """Release the model and its memory."""
-        self._session.unload()
+        """Release the model and its memory. Every call after this raises UsageError."""
+        self._session.close()
 
     def __enter__(self) -> Self:
+        self._session.require_open()
         return self
 
     def __exit__(
@@ -78,9 +82,9 @@ def _read(config: Config, found: Found) -> Iterator[PageResult]:
     """Load a model, yield a row per page in input order, and release the model."""
     session = Session(config)
     try:
-        yield from read_in_order(session, found)
+        yield from read_in_order(session, config, found)
     finally:
-        session.unload()
+        session.close()
 
 
 def run(inputs: Inputs, *, out: str | os.PathLike[str], **options: Unpack[Options]) -> Report:
@@ -102,9 +106,9 @@ def run_with(config: Config, inputs: Inputs, *, out: Path, stop: StopSwitch, pro
     found = find_inputs(config, inputs)
     session = Session(config)
     try:
-        return read_into_table(session, found, out, stop, progress, started_s=started_s)
+        return read_into_table(session, config, found, out, stop, progress, started_s=started_s)
     finally:
-        session.unload()
+        session.close()
 
 
 def _config(options: Options) -> Config:

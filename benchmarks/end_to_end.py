@@ -88,7 +88,9 @@ def run(session: Session, inputs: Sequence[str]) -> Report:
     with tempfile.TemporaryDirectory() as folder:
         found = find_inputs(session.config, inputs)
         out = Path(folder) / "results.parquet"
-        return read_into_table(session, found, out, StopSwitch(None), None, started_s=time.perf_counter())
+        return read_into_table(
+            session, session.config, found, out, StopSwitch(None), None, started_s=time.perf_counter()
+        )
 
 
 def copied(inputs: Sequence[str], copies: int, folder: Path) -> list[str]:

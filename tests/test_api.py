@@ -292,6 +292,58 @@ def test_what_cannot_be_asked_for_is_refused(model: Path, tmp_path: Path) -> Non
     assert os.listdir(tmp_path) == ["letter.pdf"]
 
 
+def test_after_close_every_call_says_that_it_is_closed(model: Path, letters: list[Path], tmp_path: Path) -> None:
+    ocr = Ocr(model=model, dpi=72)
+    begun_late = ocr.process(letters)
+    ocr.close()
+    ocr.close()
+    with pytest.raises(UsageError, match="this Ocr is closed"):
+        ocr.process(letters)
+    with pytest.raises(UsageError, match="this Ocr is closed"):
+        ocr.run(letters, out=tmp_path / "table.parquet")
+    with pytest.raises(UsageError, match="this Ocr is closed"), ocr:
+        pass
+    with pytest.raises(UsageError, match="this Ocr is closed"):
+        next(begun_late)
+    assert not (tmp_path / "table.parquet.journal").exists()
+
+
+FORKING = """
+import os, sys, warnings
+import batchocr
+
+warnings.simplefilter("ignore")  # newer versions of Python warn of the fork
+options = {"model": sys.argv[1], "dpi": 72, "max_new_tokens": 8, "workers": 1}
+ocr = batchocr.Ocr(**options)
+pages = ocr.process("letters")
+print(next(pages).source, flush=True)
+if os.fork() == 0:
+    anew = batchocr.process("letters", **options)
+    for use in (lambda: next(pages), lambda: ocr.process("letters"), lambda: next(anew)):
+        try:
+            use()
+        except batchocr.UsageError as error:
+            print(f"refused: {error}", flush=True)
+    ocr.close()
+    sys.exit()
+os.wait()
+print(*(page.source for page in pages), flush=True)
+"""
+
+
+def test_a_fork_after_use_gives_an_error_and_leaves_its_parent_reading(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "letters").mkdir()
+    (tmp_path / "script.py").write_text(FORKING)
+    for number in range(9):
+        draw_pdf(tmp_path / "letters" / f"letter{number}.pdf", f"Letter {number}")
+    first, loop, same, new, rest = run_script(tmp_path / "script.py", model, tmp_path, "whole")
+    assert first == "letter0.pdf"
+    assert loop.startswith("refused: this loop was begun before the fork")
+    assert same == new
+    assert same.startswith("refused: this process was forked from one that has used batchocr")
+    assert rest.split() == [f"letter{number}.pdf" for number in range(1, 9)]
+
+
 def test_a_loop_that_is_never_begun_loads_no_model(letters: list[Path], tmp_path: Path) -> None:
     pages = batchocr.process(letters, model=tmp_path / "no model")
     with pytest.raises(ModelError):

@@ -9,7 +9,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from queue import Full, Queue
 
+from batchocr.config import Config
 from batchocr.data import PageResult
+from batchocr.errors import UsageError
 from batchocr.input.sources import Found
 from batchocr.job.intake import Intake, RowKey
 from batchocr.job.reading_pass import Pass
@@ -25,15 +27,21 @@ _MAX_EARLY = 4
 row: without a limit they would fill the memory, and with a limit of 1 the device would be idle."""
 
 
-def read_in_order(session: Session, found: Found) -> Iterator[PageResult]:
+def read_in_order(session: Session, config: Config, found: Found) -> Iterator[PageResult]:
     """Yield one row per page, in input order. Ends its workers when it is closed. Raises what reading raises.
 
     However slow a page or the caller is, at most about 5 times `pages_in_flight` rows are in memory.
     """
-    stop = StopSwitch(session.config.stop_after)
+    stop = StopSwitch(config.stop_after)
     in_flight = session.pages_in_flight
     reading = Pass(
-        session, found, stop, finished=None, max_unreleased=_MAX_EARLY * in_flight, started_s=time.perf_counter()
+        session,
+        config,
+        found,
+        stop,
+        finished=None,
+        max_unreleased=_MAX_EARLY * in_flight,
+        started_s=time.perf_counter(),
     )
     with reading:
         ahead = _ReadAhead(reading, max_rows=in_flight)
@@ -41,7 +49,7 @@ def read_in_order(session: Session, found: Found) -> Iterator[PageResult]:
         # joined.
         atexit.register(ahead.close)
         try:
-            while (row := ahead.rows.get()) is not None:
+            while (row := ahead.next_row()) is not None:
                 yield row
             ahead.raise_error()
             reading.warn_of_short_documents()
@@ -73,12 +81,18 @@ class _ReadAhead:
     """
 
     def __init__(self, reading: Pass, max_rows: int) -> None:
-        self.rows: _Rows = Queue(max_rows)
+        self._rows: _Rows = Queue(max_rows)
         self._reading = reading
         self._left = threading.Event()
         self._error: Exception | None = None
         self._thread = threading.Thread(target=self._run, name="batchocr-run", daemon=True)
         self._thread.start()
+
+    def next_row(self) -> PageResult | None:
+        """The next row, as soon as there is one; None at the end. Raises UsageError in a fork, where none comes."""
+        if self._reading.is_of_parent:
+            raise UsageError("this loop was begun before the fork, in the parent process: it can go on only there")
+        return self._rows.get()
 
     def raise_error(self) -> None:
         """Raise what reading raised, once `rows` has ended."""
@@ -87,6 +101,8 @@ class _ReadAhead:
 
     def close(self) -> None:
         """End the thread, the workers and the engine's thread, whatever they are doing."""
+        if self._reading.is_of_parent:
+            return
         self._left.set()
         self._thread.join()
         self._reading.close()
@@ -105,7 +121,7 @@ class _ReadAhead:
         """Put a row into the queue as soon as there is room, unless the caller has left."""
         while not self._left.is_set():
             with suppress(Full):
-                self.rows.put(row, timeout=_POLL_S)
+                self._rows.put(row, timeout=_POLL_S)
                 return
 
     def _check(self) -> None:

@@ -31,6 +31,7 @@ logger = logging.getLogger(__name__)
 
 def read_into_table(
     session: Session,
+    config: Config,
     found: Found,
     out: Path,
     stop: StopSwitch,
@@ -41,9 +42,9 @@ def read_into_table(
     """Read what was found into the table at `out`, or continue an unfinished one.
 
     A run that is stopped leaves its journal and builds no table; one that fails while reading or writing leaves its
-    journal and a report. started_s: on time.perf_counter. Raises UsageError, OutputError, ModelError, EngineError.
+    journal and a report. config: that of the session, or one that differs in what a call may choose. started_s: on
+    time.perf_counter. Raises UsageError, OutputError, ModelError, EngineError.
     """
-    config = session.config
     table = table_for(out)
     report_file = _report_file(out, config)
     require_writable(report_file)
@@ -52,7 +53,7 @@ def read_into_table(
         _rename_rows(found.documents, journal)
         _require_same_input(out, found.documents, journal)
         _log_start(session, found, out)
-        reading = Pass(session, found, stop, finished=journal, started_s=started_s)
+        reading = Pass(session, config, found, stop, finished=journal, started_s=started_s)
         with _report_of_failure(reading, report_file):
             with reading:
                 _read(reading, journal, progress)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -11,6 +12,7 @@ from types import TracebackType
 from typing import Self
 
 from batchocr import backend
+from batchocr.config import Config
 from batchocr.data import PageResult
 from batchocr.engine.thread import EngineThread
 from batchocr.input.sources import Found
@@ -38,13 +40,15 @@ logger = logging.getLogger(__name__)
 class Pass:
     """One pass over the documents found: its counts, and inside its `with` block its workers and its engine's thread.
 
-    finished: rows that need not be read again. max_unreleased: see Intake. started_s: when the whole run began, on
-    time.perf_counter. Entering it raises ModelError, and BatchOcrError if no worker can be started.
+    config: that of the session, or one that differs in what a call may choose. finished: rows that need not be read
+    again. max_unreleased: see Intake. started_s: when the whole run began, on time.perf_counter. Entering it raises
+    ModelError, and BatchOcrError if no worker can be started.
     """
 
     def __init__(
         self,
         session: Session,
+        config: Config,
         found: Found,
         stop: StopSwitch,
         *,
@@ -52,8 +56,9 @@ class Pass:
         max_unreleased: int | None = None,
         started_s: float,
     ) -> None:
-        config = session.config
+        self._pid = os.getpid()
         self._session = session
+        self._config = config
         self._finished = finished
         self._stop = stop
         self._started_s = started_s
@@ -77,7 +82,7 @@ class Pass:
 
     def __enter__(self) -> Self:
         allow_open_files(_OTHER_FILES + self._session.pages_in_flight)  # the pixels of each page are one
-        setup = Setup.of(self._session.config, self._session.worker_memory_bytes)
+        setup = Setup.of(self._config, self._session.worker_memory_bytes)
         with ExitStack() as undo:
             # The workers start up while the weights are being read.
             self._pool = undo.enter_context(WorkerPool(self._session.workers, setup))
@@ -95,7 +100,9 @@ class Pass:
         self.close()
 
     def close(self) -> None:
-        """End the engine's thread and the workers, whatever they are doing."""
+        """End the engine's thread and the workers, whatever they are doing. A fork leaves them to its parent."""
+        if self.is_of_parent:
+            return
         if self._work_ended_s is None:
             self._work_ended_s = time.perf_counter()
         self._stop.enter("finishing")
@@ -109,6 +116,11 @@ class Pass:
         finally:
             if not reusable:
                 self._session.abandon_engine()
+
+    @property
+    def is_of_parent(self) -> bool:
+        """Whether this is a copy in a fork: the threads are not there, and the workers are its parent's."""
+        return os.getpid() != self._pid
 
     def results(self, tick: Callable[[], None]) -> Iterator[tuple[RowKey, PageResult]]:
         """Rows as they are finished; see Pipeline.results."""
@@ -124,7 +136,7 @@ class Pass:
             self._engine,
             self._counter,
             pages_in_flight=self._session.pages_in_flight,
-            page_timeout_s=self._session.config.page_timeout,
+            page_timeout_s=self._config.page_timeout,
         )
         return pipeline.results(self._stop, tick_and_trim)
 
@@ -161,7 +173,7 @@ class Pass:
             )
             logger.warning(
                 "--pages %s: %s of %s documents have none of these pages, and no row: %s%s",
-                self._session.config.pages,
+                self._config.pages,
                 f"{len(short):,}",
                 f"{len(self.intake.documents):,}",
                 named,
@@ -212,7 +224,7 @@ class Pass:
                 table_s=self._table_s,
                 workers=self._session.workers,
                 settings=self._session.settings(),
-                max_page_error_rate=self._session.config.max_page_error_rate,
+                max_page_error_rate=self._config.max_page_error_rate,
                 peak_main_bytes=peak_resident_bytes(),
                 peak_worker_bytes=self._pool.peak_worker_bytes if self._pool else None,
                 device_flop_per_s=backend.peak_flop_per_s(self._session.device, self._session.dtype),

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
+from typing import ClassVar
 
 import torch
 
@@ -41,10 +42,18 @@ _MOST_WORKER_BYTES = 4 << 30
 class Session:
     """A checkpoint on a device. It is found, or downloaded, and checked at once; `load` reads the weights.
 
-    Raises ModelError if the checkpoint is missing or invalid, UsageError if the device cannot be used.
+    Raises ModelError if the checkpoint is missing or invalid, UsageError if the device cannot be used, and in a fork of
+    a process that has read.
     """
 
+    _working_pid: ClassVar[int | None] = None
+    """The process in which an engine was made. A fork of it has no copy of torch's threads: the first operation there
+    would wait for them for ever."""
+
     def __init__(self, config: Config) -> None:
+        self._closed = False
+        self._pid = os.getpid()
+        self.require_open()
         require_usable(config)
         self.config = config
         self.device = backend.select_device(config.device)
@@ -67,8 +76,20 @@ class Session:
         self._engine: Engine | None = None
         self._engine_free = threading.Lock()
 
+    def require_open(self) -> None:
+        """Raises UsageError after `close`, and in a fork."""
+        if self._closed:
+            raise UsageError("this Ocr is closed: make another one")
+        if os.getpid() != self._pid or Session._working_pid not in (None, os.getpid()):
+            raise UsageError(
+                "this process was forked from one that has used batchocr, and a fork lacks the threads and the device "
+                "that reading needs: use batchocr in one of the two, or the start method 'spawn' or 'forkserver'"
+            )
+
     def load(self) -> Engine:
-        """The engine; its weights are read on the first call. Raises UsageError if the GPU has no room for it."""
+        """The engine; its weights are read on the first call. Raises UsageError if the GPU has no room for it, after
+        `close`, and in a fork."""
+        self.require_open()
         if self._engine is None:
             if self.config.dtype == "auto" and (faster := backend.faster_dtype(self.device, self.dtype)):
                 logger.info("%s", faster)
@@ -83,6 +104,7 @@ class Session:
         return self._engine
 
     def _make_engine(self) -> Engine:
+        Session._working_pid = os.getpid()
         device = backend.open_device(self.device)
         ops = backend.make_ops(self.backend, self.device, self.dtype)
         self._kernels = backend.kernels_in_use(ops)
@@ -100,9 +122,10 @@ class Session:
         finally:
             self._engine_free.release()
 
-    def unload(self) -> None:
-        """Release the engine and its memory."""
-        if self._engine is not None:
+    def close(self) -> None:
+        """Release the engine and its memory, for good. A fork leaves them to its parent."""
+        self._closed = True
+        if self._engine is not None and os.getpid() == self._pid:
             self._engine = None
             backend.release_memory(self.device)
 
