@@ -25,6 +25,8 @@ if TYPE_CHECKING:
         OutputMismatchError,
         UsageError,
     )
+    from batchocr.job.progress import RunProgress
+    from batchocr.job.stop import StopSwitch
     from batchocr.options import Options
     from batchocr.stats.report import Report
 
@@ -42,6 +44,8 @@ __all__ = [
     "OutputMismatchError",
     "PageResult",
     "Report",
+    "RunProgress",
+    "StopSwitch",
     "UsageError",
     "__version__",
     "process",
@@ -60,6 +64,8 @@ _MODULES = {
     "OutputMismatchError": "batchocr.errors",
     "PageResult": "batchocr.data",
     "Report": "batchocr.stats.report",
+    "RunProgress": "batchocr.job.progress",
+    "StopSwitch": "batchocr.job.stop",
     "UsageError": "batchocr.errors",
     "process": "batchocr.api",
     "run": "batchocr.api",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Self, Unpack
@@ -13,9 +13,10 @@ from typing import Self, Unpack
 from batchocr.config import Config, make_config
 from batchocr.data import PageResult
 from batchocr.input.sources import Found, find_documents
+from batchocr.job.interrupt import finish_on_interrupt
 from batchocr.job.ordered import read_in_order
 from batchocr.job.output_job import read_into_table
-from batchocr.job.progress import Progress, ProgressLog
+from batchocr.job.progress import Progress, ProgressCallback, ProgressLog, RunProgress
 from batchocr.job.session import Session, require_usable
 from batchocr.job.stop import StopSwitch
 from batchocr.options import Options
@@ -23,6 +24,8 @@ from batchocr.output.table import table_for
 from batchocr.stats.report import Report
 
 Inputs = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
+
+ShowProgress = Callable[[RunProgress], object]
 
 
 class Ocr:
@@ -41,14 +44,24 @@ class Ocr:
         config = self._session.config
         return read_in_order(self._session, config, find_inputs(config, inputs))
 
-    def run(self, inputs: Inputs, *, out: str | os.PathLike[str]) -> Report:
+    def run(
+        self,
+        inputs: Inputs,
+        *,
+        out: str | os.PathLike[str],
+        stop: StopSwitch | None = None,
+        progress: ShowProgress | None = None,
+    ) -> Report:
         """Read documents into one table. See `run` below."""
         started_s = time.perf_counter()
         self._session.require_open()
         config = self._session.config
         found = find_inputs(config, inputs)
-        stop = StopSwitch(config.stop_after)
-        return read_into_table(self._session, config, found, Path(out), stop, ProgressLog(), started_s=started_s)
+        switch = StopSwitch(config.stop_after, stop)
+        with finish_on_interrupt(switch):
+            return read_into_table(
+                self._session, config, found, Path(out), switch, _progress(progress), started_s=started_s
+            )
 
     def close(self) -> None:
         """Release the model and its memory. Every call after this raises UsageError."""
@@ -87,15 +100,35 @@ def _read(config: Config, found: Found) -> Iterator[PageResult]:
         session.close()
 
 
-def run(inputs: Inputs, *, out: str | os.PathLike[str], **options: Unpack[Options]) -> Report:
+def run(
+    inputs: Inputs,
+    *,
+    out: str | os.PathLike[str],
+    stop: StopSwitch | None = None,
+    progress: ShowProgress | None = None,
+    **options: Unpack[Options],
+) -> Report:
     """Read documents into a Parquet or JSON Lines table, as the command does, and return its report.
 
-    Continues an unfinished output of the same settings. Logs how far it is every ten seconds, to the logger `batchocr`
-    at INFO. Raises UsageError, NoInputError, ModelError, OutputError, OutputMismatchError, EngineError; failures of
-    single pages are in the table and counted in the report, whose `exit_code` is that of the command.
+    Continues an unfinished output of the same settings. stop: once its `request` is called, from whatever thread, the
+    pages in flight are finished and the run ends; the report says so. progress: called with a RunProgress about twice a
+    second and at the end, in this thread; without it, how far the run is goes to the logger `batchocr` at INFO, every
+    ten seconds.
+
+    The first Ctrl-C also lets the pages in flight finish, and a second one does not; both end in KeyboardInterrupt, and
+    the same call later continues. That is so in the main thread, unless the program handles SIGINT itself.
+
+    Raises UsageError, NoInputError, ModelError, OutputError, OutputMismatchError, EngineError; failures of single pages
+    are in the table and counted in the report, whose `exit_code` is that of the command.
     """
     config = _config(options)
-    return run_with(config, inputs, out=Path(out), stop=StopSwitch(config.stop_after), progress=ProgressLog())
+    switch = StopSwitch(config.stop_after, stop)
+    with finish_on_interrupt(switch):
+        return run_with(config, inputs, out=Path(out), stop=switch, progress=_progress(progress))
+
+
+def _progress(show: ShowProgress | None) -> Progress:
+    return ProgressLog() if show is None else ProgressCallback(show)
 
 
 def run_with(config: Config, inputs: Inputs, *, out: Path, stop: StopSwitch, progress: Progress | None) -> Report:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import signal
@@ -19,7 +20,17 @@ import torch
 import batchocr
 from batchocr import Ocr, PageResult
 from batchocr.errors import EngineError, ModelError, NoInputError, OutputMismatchError, UsageError
-from tests.support.running import draw_pdf, environment, eventually, make_quick_model, read_rows, texts, workers_of
+from batchocr.output.files import report_path
+from tests.support.running import (
+    draw_pdf,
+    environment,
+    eventually,
+    make_quick_model,
+    num_rows,
+    read_rows,
+    texts,
+    workers_of,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -290,6 +301,77 @@ def test_what_cannot_be_asked_for_is_refused(model: Path, tmp_path: Path) -> Non
     with Ocr(model=model, overwrite=True) as ocr, pytest.raises(UsageError, match="must end in"):
         ocr.run(draw_pdf(tmp_path / "letter.pdf", "letter"), out=tmp_path / "table.csv")
     assert os.listdir(tmp_path) == ["letter.pdf"]
+
+
+def test_a_run_tells_its_caller_how_far_it_is(ocr: Ocr, letters: list[Path], tmp_path: Path) -> None:
+    seen: list[batchocr.RunProgress] = []
+    ocr.run(letters, out=tmp_path / "table.jsonl", progress=seen.append)
+    assert (seen[-1].done, seen[-1].planned, seen[-1].all_planned) == (5, 5, True)
+    assert [state.done for state in seen] == sorted(state.done for state in seen)
+
+
+def test_an_error_in_the_callers_progress_ends_the_run_and_keeps_what_was_read(
+    ocr: Ocr, letters: list[Path], tmp_path: Path
+) -> None:
+    def fail(state: batchocr.RunProgress) -> None:
+        if state.read:
+            raise ZeroDivisionError
+
+    out = tmp_path / "table.jsonl"
+    with pytest.raises(ZeroDivisionError):
+        ocr.run(letters, out=out, progress=fail)
+    assert workers_of() == []
+    assert ocr.run(letters, out=out).items.already_done >= 1
+
+
+def test_a_run_can_be_stopped_from_another_thread_and_continued(
+    model: Path, letters: list[Path], tmp_path: Path
+) -> None:
+    out, stop, read = tmp_path / "table.jsonl", batchocr.StopSwitch(), threading.Event()
+
+    def stop_once_something_is_read() -> None:
+        read.wait()
+        stop.request()
+
+    threading.Thread(target=stop_once_something_is_read, daemon=True).start()
+
+    def watch(state: batchocr.RunProgress) -> None:
+        if state.read:
+            read.set()
+
+    options = {"out": out, "model": model, "dpi": 72, "workers": 1, "max_new_tokens": 16}
+    report = batchocr.run(letters, **options, pages_in_flight=1, stop=stop, progress=watch)
+    assert (report.exit_reason, report.exit_code) == ("stopped", 75)
+    assert 1 <= report.pages_read < 5
+    assert not out.exists()
+    assert batchocr.run(letters, **options).items.already_done == report.pages_read
+
+
+INTERRUPTED = """
+import sys
+import batchocr
+
+batchocr.run("letters", out="table.jsonl", model=sys.argv[1], dpi=72, workers=1, pages_in_flight=4)
+"""
+
+
+def test_ctrl_c_in_a_program_finishes_the_pages_in_flight_and_is_then_raised(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "letters").mkdir()
+    (tmp_path / "script.py").write_text(INTERRUPTED)
+    for number in range(12):
+        draw_pdf(tmp_path / "letters" / f"letter{number:02}.pdf", f"Letter {number}")
+    out = tmp_path / "table.jsonl"
+    command = [sys.executable, tmp_path / "script.py", model]
+    with subprocess.Popen(command, cwd=tmp_path, env=environment(), stderr=subprocess.PIPE, text=True) as program:
+        eventually(lambda: program.poll() is not None or num_rows(out) >= 2)
+        program.send_signal(signal.SIGINT)
+        _, said = program.communicate(timeout=60)
+    assert program.returncode == -signal.SIGINT
+    assert said.count("Traceback") == 1
+    assert said.endswith("KeyboardInterrupt\n")
+    report = json.loads(report_path(out).read_text())
+    assert (report["exit_reason"], report["pages_read"]) == ("interrupted", num_rows(out))
+    assert 4 <= num_rows(out) < 12
 
 
 def test_after_close_every_call_says_that_it_is_closed(model: Path, letters: list[Path], tmp_path: Path) -> None:

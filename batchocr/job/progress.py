@@ -77,6 +77,19 @@ class Progress(Protocol):
     def close(self) -> None: ...
 
 
+class ProgressCallback:
+    """Tells a caller's function how far the run is."""
+
+    def __init__(self, function: Callable[[RunProgress], object]) -> None:
+        self._function = function
+
+    def show(self, state: RunProgress) -> None:
+        self._function(state)
+
+    def close(self) -> None:
+        """Do nothing: what was shown last is how far the run came."""
+
+
 class ProgressBar:
     """A bar on stderr, with the mean pages/s and, once all pages are known, the time left. clock: seconds."""
 
