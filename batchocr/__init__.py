@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     )
     from batchocr.job.progress import RunProgress
     from batchocr.job.stop import StopSwitch
-    from batchocr.options import Options
+    from batchocr.options import CallOptions, Options
     from batchocr.stats.report import Report
 
     __version__: str
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BatchOcrError",
     "Block",
+    "CallOptions",
     "EngineError",
     "ModelError",
     "NoInputError",
@@ -55,6 +56,7 @@ __all__ = [
 _MODULES = {
     "BatchOcrError": "batchocr.errors",
     "Block": "batchocr.data",
+    "CallOptions": "batchocr.options",
     "EngineError": "batchocr.errors",
     "ModelError": "batchocr.errors",
     "NoInputError": "batchocr.errors",

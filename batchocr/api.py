@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, Unpack
 
-from batchocr.config import Config, make_config
+from batchocr.config import Config, for_call, make_config
 from batchocr.data import PageResult
 from batchocr.input.sources import Found, find_documents
 from batchocr.job.interrupt import finish_on_interrupt
@@ -19,7 +19,7 @@ from batchocr.job.output_job import read_into_table
 from batchocr.job.progress import Progress, ProgressCallback, ProgressLog, RunProgress
 from batchocr.job.session import Session, require_usable
 from batchocr.job.stop import StopSwitch
-from batchocr.options import Options
+from batchocr.options import CallOptions, Options
 from batchocr.output.table import table_for
 from batchocr.stats.report import Report
 
@@ -31,17 +31,18 @@ ShowProgress = Callable[[RunProgress], object]
 class Ocr:
     """A loaded model. Its options are those of the command line, with underscores for dashes, and `recipe`.
 
-    Serves one loop or one run at a time. Raises UsageError, ModelError.
+    CallOptions, such as `pages`, `password`, `overwrite` and `limit`, can be chosen anew for each call; the others are
+    fixed. Serves one loop or one run at a time. Raises UsageError, ModelError.
     """
 
     def __init__(self, **options: Unpack[Options]) -> None:
         self._session = Session(_config(options))
         self._session.load()
 
-    def process(self, inputs: Inputs) -> Iterator[PageResult]:
+    def process(self, inputs: Inputs, **options: Unpack[CallOptions]) -> Iterator[PageResult]:
         """Read documents; yields one row per page, in input order. See `process` below."""
         self._session.require_open()
-        config = self._session.config
+        config = for_call(self._session.config, options)
         return read_in_order(self._session, config, find_inputs(config, inputs))
 
     def run(
@@ -51,11 +52,12 @@ class Ocr:
         out: str | os.PathLike[str],
         stop: StopSwitch | None = None,
         progress: ShowProgress | None = None,
+        **options: Unpack[CallOptions],
     ) -> Report:
         """Read documents into one table. See `run` below."""
         started_s = time.perf_counter()
         self._session.require_open()
-        config = self._session.config
+        config = for_call(self._session.config, options)
         found = find_inputs(config, inputs)
         switch = StopSwitch(config.stop_after, stop)
         with finish_on_interrupt(switch):

@@ -52,7 +52,8 @@ class Option:
 
     panel: the part of the help that it stands in. metavar: what stands for its value; a bool has none. default: shown
     as its default, if the field's own would say nothing. also: a type that the option is also taken in. short: another
-    way to write the flag.
+    way to write the flag. per_call: whether each call of an Ocr may choose it, because nothing that is loaded depends
+    on it.
     """
 
     panel: str
@@ -61,6 +62,7 @@ class Option:
     default: str = ""
     also: Any = None
     short: str = ""
+    per_call: bool = False
 
 
 INPUT, MODEL, GENERATION, SIZES = "What to read", "Model", "Generation", "Batch sizes"
@@ -154,14 +156,25 @@ class Config:
 
     pages: Annotated[
         PageSpecText | None,
-        Option(INPUT, "Pages of each document, counted from 1; r1 is the last: 1-10,15,r3-r1.", "SPEC", default="all"),
+        Option(
+            INPUT,
+            "Pages of each document, counted from 1; r1 is the last: 1-10,15,r3-r1.",
+            "SPEC",
+            default="all",
+            per_call=True,
+        ),
     ] = None
     dpi: Annotated[
         Count, Option(INPUT, "Resolution at which PDFs are rendered; the longer side is kept within 3500 px.", "N")
     ] = 200
     password: Annotated[
         str | None,
-        Option(INPUT, f"For encrypted PDFs; better given as the environment variable {PASSWORD_VARIABLE}.", "TEXT"),
+        Option(
+            INPUT,
+            f"For encrypted PDFs; better given as the environment variable {PASSWORD_VARIABLE}.",
+            "TEXT",
+            per_call=True,
+        ),
     ] = dataclasses.field(default=None, repr=False)
     null: Annotated[
         bool,
@@ -169,10 +182,11 @@ class Config:
             INPUT,
             "Paths in lists and on stdin are separated by NUL, as find -print0 writes them, and taken as they are.",
             short="-0",
+            per_call=True,
         ),
     ] = False
     follow_symlinks: Annotated[
-        bool, Option(INPUT, "Also follow symbolic links that lead outside the given folder or glob.")
+        bool, Option(INPUT, "Also follow symbolic links that lead outside the given folder or glob.", per_call=True)
     ] = False
     shard: Annotated[
         Shard,
@@ -182,11 +196,14 @@ class Config:
             "I/N",
             default="1/1",
             also=str,
+            per_call=True,
         ),
     ] = (1, 1)
     limit: Annotated[
         Count | None,
-        Option(INPUT, "End after the first N rows of the input; rows finished by earlier runs count.", "N"),
+        Option(
+            INPUT, "End after the first N rows of the input; rows finished by earlier runs count.", "N", per_call=True
+        ),
     ] = None
 
     model: Annotated[
@@ -272,24 +289,33 @@ class Config:
         ),
     ] = None
 
-    resume: Annotated[bool, Option(CONTINUING, "Continue an unfinished output, or refuse to.")] = True
-    overwrite: Annotated[bool, Option(CONTINUING, "Start over and replace --out.")] = False
-    retry_failed: Annotated[bool, Option(CONTINUING, "Retry pages that failed in an earlier run, or leave them.")] = (
-        True
-    )
+    resume: Annotated[bool, Option(CONTINUING, "Continue an unfinished output, or refuse to.", per_call=True)] = True
+    overwrite: Annotated[bool, Option(CONTINUING, "Start over and replace --out.", per_call=True)] = False
+    retry_failed: Annotated[
+        bool, Option(CONTINUING, "Retry pages that failed in an earlier run, or leave them.", per_call=True)
+    ] = True
     stop_after: Annotated[
         Duration | None,
-        Option(RUN, "After this long (3h55m, 90s), finish the pages in flight and exit 75.", "DURATION", also=str),
+        Option(
+            RUN,
+            "After this long (3h55m, 90s), finish the pages in flight and exit 75.",
+            "DURATION",
+            also=str,
+            per_call=True,
+        ),
     ] = None
     page_timeout: Annotated[
         Seconds,
         Option(
-            RUN, "Time limit for opening a document, rendering a page, and post-processing a page, each.", "SECONDS"
+            RUN,
+            "Time limit for opening a document, rendering a page, and post-processing a page, each.",
+            "SECONDS",
+            per_call=True,
         ),
     ] = 60.0
-    max_page_error_rate: Annotated[Rate, Option(RUN, "Share of failed pages above which the exit code is 3.", "F")] = (
-        0.0
-    )
+    max_page_error_rate: Annotated[
+        Rate, Option(RUN, "Share of failed pages above which the exit code is 3.", "F", per_call=True)
+    ] = 0.0
     report: Annotated[
         PathText | None,
         Option(
@@ -298,6 +324,7 @@ class Config:
             "PATH",
             default="OUT.report.json",
             also=os.PathLike[str],
+            per_call=True,
         ),
     ] = None
 
@@ -344,6 +371,22 @@ def make_config(options: Mapping[str, Any], recipe: str | None = None) -> Config
     """
     environment = {"password": password} if (password := os.environ.get(PASSWORD_VARIABLE)) else {}
     return Config(**{**(load_recipe(recipe) if recipe is not None else {}), **environment, **options})
+
+
+def for_call(config: Config, options: Mapping[str, Any]) -> Config:
+    """Return the Config with `options` for one call of an Ocr that was made with it. Raises UsageError."""
+    hints = get_type_hints(Config, include_extras=True)
+    for name in options:
+        if name not in hints and name != "recipe":
+            raise _unknown(name)
+        if name == "recipe" or not option_of(hints[name]).per_call:
+            raise UsageError(f"{name} is fixed when an Ocr is made, and cannot be chosen for a call: make another Ocr")
+    return dataclasses.replace(config, **options)
+
+
+def option_of(hint: Any) -> Option:
+    """The Option in the type of a field of Config."""
+    return next(part for part in hint.__metadata__ if isinstance(part, Option))
 
 
 def load_recipe(name_or_path: str) -> dict[str, Any]:

@@ -6,18 +6,14 @@ import os
 from typing import Literal, TypedDict
 
 
-class Options(TypedDict, total=False):
-    """The fields of Config, and `recipe`.
+class CallOptions(TypedDict, total=False):
+    """What each call of an Ocr may choose anew.
 
-    page_timeout and stop_after: seconds; stop_after also as `3h55m`. worker_memory: bytes, or `4G`. shard: (index from
-    1, count), or `2/8`.
+    page_timeout and stop_after: seconds; stop_after also as `3h55m`. shard: (index from 1, count), or `2/8`.
     """
 
     pages: str | None
     """Pages of each document, counted from 1; r1 is the last: 1-10,15,r3-r1. Default: all."""
-
-    dpi: int
-    """Resolution at which PDFs are rendered; the longer side is kept within 3500 px. Default: 200."""
 
     password: str | None
     """For encrypted PDFs; better given as the environment variable BATCHOCR_PASSWORD."""
@@ -33,6 +29,37 @@ class Options(TypedDict, total=False):
 
     limit: int | None
     """End after the first N rows of the input; rows finished by earlier runs count."""
+
+    resume: bool
+    """Continue an unfinished output, or refuse to. Default: on."""
+
+    overwrite: bool
+    """Start over and replace --out."""
+
+    retry_failed: bool
+    """Retry pages that failed in an earlier run, or leave them. Default: on."""
+
+    stop_after: float | str | None
+    """After this long (3h55m, 90s), finish the pages in flight and exit 75."""
+
+    page_timeout: float
+    """Time limit for opening a document, rendering a page, and post-processing a page, each. Default: 60."""
+
+    max_page_error_rate: float
+    """Share of failed pages above which the exit code is 3. Default: 0."""
+
+    report: str | os.PathLike[str] | None
+    """Where to write the throughput report (JSON). Default: OUT.report.json."""
+
+
+class Options(CallOptions, total=False):
+    """The fields of Config, and `recipe`.
+
+    worker_memory: bytes, or `4G`.
+    """
+
+    dpi: int
+    """Resolution at which PDFs are rendered; the longer side is kept within 3500 px. Default: 200."""
 
     model: str | os.PathLike[str]
     """A model on Hugging Face, or a folder that holds one. Default: opendatalab/MinerU2.5-Pro-2605-1.2B."""
@@ -87,27 +114,6 @@ class Options(TypedDict, total=False):
     worker_memory: int | str | None
     """Memory limit of one worker (4G, 512M); a page that needs more fails. Default: an equal share of half the memory,
     at most 4G."""
-
-    resume: bool
-    """Continue an unfinished output, or refuse to. Default: on."""
-
-    overwrite: bool
-    """Start over and replace --out."""
-
-    retry_failed: bool
-    """Retry pages that failed in an earlier run, or leave them. Default: on."""
-
-    stop_after: float | str | None
-    """After this long (3h55m, 90s), finish the pages in flight and exit 75."""
-
-    page_timeout: float
-    """Time limit for opening a document, rendering a page, and post-processing a page, each. Default: 60."""
-
-    max_page_error_rate: float
-    """Share of failed pages above which the exit code is 3. Default: 0."""
-
-    report: str | os.PathLike[str] | None
-    """Where to write the throughput report (JSON). Default: OUT.report.json."""
 
     recipe: str | os.PathLike[str] | None
     """A TOML file of options, or the name of one that comes with batchocr: cpu, h200, rtx4090. Flags win over it.

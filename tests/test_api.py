@@ -14,6 +14,7 @@ from pathlib import Path
 
 import psutil
 import pyarrow.parquet as pq
+import pymupdf
 import pytest
 import torch
 
@@ -301,6 +302,35 @@ def test_what_cannot_be_asked_for_is_refused(model: Path, tmp_path: Path) -> Non
     with Ocr(model=model, overwrite=True) as ocr, pytest.raises(UsageError, match="must end in"):
         ocr.run(draw_pdf(tmp_path / "letter.pdf", "letter"), out=tmp_path / "table.csv")
     assert os.listdir(tmp_path) == ["letter.pdf"]
+
+
+def test_what_nothing_loaded_depends_on_can_be_chosen_for_each_call(ocr: Ocr, tmp_path: Path) -> None:
+    document, out = draw_pdf(tmp_path / "three.pdf", "One", "Two", "Three"), tmp_path / "table.jsonl"
+    assert [row.page_index for row in ocr.process(document, pages="1,3")] == [0, 2]
+    assert [row.page_index for row in ocr.process(document, limit=2)] == [0, 1]
+    ocr.run(document, out=out, pages="2-3")
+    assert ocr.run(document, out=out).items.already_done == 2
+    assert ocr.run(document, out=out, overwrite=True).items.already_done == 0
+    assert (
+        ocr.run(document, out=out, report=tmp_path / "report.json", max_page_error_rate=0.5).max_page_error_rate == 0.5
+    )
+    assert (tmp_path / "report.json").exists()
+    with pymupdf.open() as locked:
+        locked.new_page()
+        locked.save(tmp_path / "locked.pdf", encryption=pymupdf.PDF_ENCRYPT_AES_256, user_pw="open sesame")
+    [refused], [read] = (list(ocr.process(tmp_path / "locked.pdf", password=word)) for word in (None, "open sesame"))
+    assert (refused.error_kind, read.page_count) == ("encrypted", 1)
+
+
+def test_what_is_fixed_when_an_ocr_is_made_is_refused_for_a_call(ocr: Ocr, letters: list[Path], tmp_path: Path) -> None:
+    for name, value in (("workers", 2), ("model", "other"), ("dpi", 100), ("recipe", "cpu")):
+        with pytest.raises(UsageError, match=f"^{name} is fixed when an Ocr is made"):
+            ocr.process(letters, **{name: value})
+    with pytest.raises(UsageError, match="--pages: '3-1' runs backwards"):
+        ocr.run(letters, out=tmp_path / "table.jsonl", pages="3-1")
+    with pytest.raises(UsageError, match="did you mean 'pages'"):
+        ocr.process(letters, page="1")  # type: ignore[call-arg]
+    assert not (tmp_path / "table.jsonl.journal").exists()
 
 
 def test_a_run_tells_its_caller_how_far_it_is(ocr: Ocr, letters: list[Path], tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from typing import Annotated, Any, get_args, get_type_hints
 import typer
 
 from batchocr.cli.console import LogFormat
-from batchocr.config import INPUT, RECIPE, Config, Option, flag_of
+from batchocr.config import INPUT, RECIPE, Config, Option, flag_of, option_of
 from batchocr.errors import UsageError
 
 Flags = Mapping[str, Any]
@@ -42,7 +42,7 @@ def declared_options() -> dict[str, Declared]:
             field.name,
             _without_none(types[field.name]),
             field.default,
-            next(part for part in hints[field.name].__metadata__ if isinstance(part, Option)),
+            option_of(hints[field.name]),
         )
         for field in dataclasses.fields(Config)
     }

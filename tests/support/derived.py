@@ -27,11 +27,19 @@ import os
 from typing import Literal, TypedDict
 
 
-class Options(TypedDict, total=False):
+class CallOptions(TypedDict, total=False):
+    """What each call of an Ocr may choose anew.
+
+    page_timeout and stop_after: seconds; stop_after also as `3h55m`. shard: (index from 1, count), or `2/8`.
+    """
+'''
+
+_FIXED = '''
+
+class Options(CallOptions, total=False):
     """The fields of Config, and `recipe`.
 
-    page_timeout and stop_after: seconds; stop_after also as `3h55m`. worker_memory: bytes, or `4G`. shard: (index from
-    1, count), or `2/8`.
+    worker_memory: bytes, or `4G`.
     """
 '''
 
@@ -42,7 +50,8 @@ _PAGE = """\
 
 Every option of `batchocr run`. `batchocr run --help` says the same. In Python they are keyword arguments, with
 underscores for dashes: `batchocr.run("./scans", out="results.parquet", llm_batch_size=32, penalties=False)`; all but
-those about logging.
+those about logging. An `Ocr` takes them when it is made; those marked with * can also be given to its `process` and
+`run`.
 """
 
 _RECIPES = """
@@ -65,7 +74,10 @@ Python, wins over the recipe, and the recipe over the default.
 def options_module() -> str:
     """The text of batchocr/options.py."""
     recipe = Declared("recipe", str, None, replace(RECIPE, default="none"))
-    return _OPTIONS + "".join(_typed_key(option) for option in [*declared_options().values(), recipe])
+    options = [*declared_options().values(), recipe]
+    chosen = "".join(_typed_key(option) for option in options if option.option.per_call)
+    fixed = "".join(_typed_key(option) for option in options if not option.option.per_call)
+    return f"{_OPTIONS}{chosen}{_FIXED}{fixed}"
 
 
 def _typed_key(declared: Declared) -> str:
@@ -106,7 +118,9 @@ def _row(option: typer.core.TyperOption) -> str:
     flags = [f"`{' '.join(filter(None, (flag, option.metavar)))}`" for flag in (*option.opts, *option.secondary_opts)]
     meaning, _, default = (option.help or "").partition(" Default: ")
     shown = "required" if option.required else default.removesuffix(".") or ("" if option.metavar else "off")
-    return f"| {', '.join(flags)} | {meaning} | {shown} |"
+    declared = declared_options().get(option.name or "")
+    star = " *" if declared is not None and declared.option.per_call else ""
+    return f"| {', '.join(flags)}{star} | {meaning} | {shown} |"
 
 
 def derived_files() -> dict[Path, str]:
