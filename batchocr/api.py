@@ -8,10 +8,12 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Self, Unpack
+from typing import Any, Self, TypeGuard, Unpack
 
 from batchocr.config import Config, for_call, make_config
-from batchocr.data import PageResult
+from batchocr.data import Document, PageResult
+from batchocr.errors import UsageError
+from batchocr.input.in_memory import Content, hold
 from batchocr.input.sources import Found, find_documents
 from batchocr.job.interrupt import finish_on_interrupt
 from batchocr.job.ordered import read_in_order
@@ -23,7 +25,11 @@ from batchocr.options import CallOptions, Options
 from batchocr.output.table import table_for
 from batchocr.stats.report import Report
 
-Inputs = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
+Named = tuple[str, Content]
+"""A document in memory, under the name that becomes its `source`."""
+
+Input = str | os.PathLike[str] | Named
+Inputs = Input | Iterable[Input]
 
 ShowProgress = Callable[[RunProgress], object]
 
@@ -82,11 +88,14 @@ class Ocr:
 def process(inputs: Inputs, **options: Unpack[Options]) -> Iterator[PageResult]:
     """Read documents; yields a PageResult per page, in input order.
 
-    inputs: one path or several: files, folders, globs, `@list.txt`. Keeps reading while the caller handles a page; ends
-    its workers if the loop is left early. With `stop_after` the loop just ends early: rows that were not read are
-    missing. Whatever fails becomes a row with a status, not an exception. Options that concern the output file have no
-    effect. The call raises UsageError and NoInputError; the loop, which loads the model, raises UsageError, ModelError
-    and EngineError.
+    inputs: one or several of: files, folders, globs, `@list.txt`, and documents in memory, each as a pair of its name,
+    which becomes the `source`, and its content: bytes, a file opened for reading them, or a PIL image; for example
+    [("scan-1.pdf", data), ("photo", image)].
+
+    Keeps reading while the caller handles a page; ends its workers if the loop is left early. With `stop_after` the
+    loop just ends early: rows that were not read are missing. Whatever fails becomes a row with a status, not an
+    exception. Options that concern the output file have no effect. The call raises UsageError and NoInputError; the
+    loop, which loads the model, raises UsageError, ModelError and EngineError.
     """
     config = _config(options)
     require_usable(config)
@@ -146,16 +155,36 @@ def run_with(config: Config, inputs: Inputs, *, out: Path, stop: StopSwitch, pro
         session.close()
 
 
+def _is_named(given: object) -> TypeGuard[Named]:
+    """Whether it is a document in memory. A tuple of two paths is not."""
+    match given:
+        case (str(), str() | os.PathLike() | tuple()):
+            return False
+        case (str(), _):
+            return isinstance(given, tuple)
+    return False
+
+
+def _as_input(given: object) -> str | Document:
+    """A path, or the document in memory. Raises UsageError."""
+    if isinstance(given, str | os.PathLike):
+        return os.fspath(given)
+    if _is_named(given):
+        return hold(*given)
+    raise UsageError(f"an input is a path, or a pair of a name and a document in memory, not {type(given).__name__}")
+
+
 def _config(options: Options) -> Config:
     recipe = options.pop("recipe", None)
     return make_config(options, None if recipe is None else os.fspath(recipe))
 
 
 def find_inputs(config: Config, inputs: Inputs) -> Found:
-    """What the inputs hold for this shard. Raises NoInputError."""
-    paths = [inputs] if isinstance(inputs, str | os.PathLike) else inputs
+    """What the inputs hold for this shard. Raises NoInputError, UsageError."""
+    given: Any = inputs
+    several = [given] if isinstance(given, str | os.PathLike) or _is_named(given) else given
     return find_documents(
-        [os.fspath(path) for path in paths],
+        [_as_input(each) for each in several],
         stdin=sys.stdin,
         null=config.null,
         follow_symlinks=config.follow_symlinks,

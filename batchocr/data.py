@@ -44,13 +44,14 @@ class Document:
 
     path: for the file system. source: where the file is under its INPUT, `/`-separated: the stable name in rows and in
     the journal. problem: why the file cannot be opened, if that is already known. other_source: what its source would
-    be if its INPUT had another place among them.
+    be if its INPUT had another place among them. held: what has to live as long as this, because `path` leads to it.
     """
 
     path: str
     source: str
     problem: Failure | None = None
     other_source: str | None = None
+    held: object = None
 
 
 @dataclass(frozen=True, slots=True)

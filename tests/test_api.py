@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -302,6 +303,46 @@ def test_what_cannot_be_asked_for_is_refused(model: Path, tmp_path: Path) -> Non
     with Ocr(model=model, overwrite=True) as ocr, pytest.raises(UsageError, match="must end in"):
         ocr.run(draw_pdf(tmp_path / "letter.pdf", "letter"), out=tmp_path / "table.csv")
     assert os.listdir(tmp_path) == ["letter.pdf"]
+
+
+def test_documents_in_memory_are_read_like_files_in_their_place(ocr: Ocr, letters: list[Path]) -> None:
+    [from_file] = ocr.process(letters[0])
+    with pymupdf.open(letters[1]) as document:
+        image = document[0].get_pixmap(dpi=72).pil_image()
+    with letters[0].open("rb") as file:
+        rows = list(ocr.process([("photo", image), letters[2], ("again.pdf", file), ("torn", b"no document")]))
+    assert [row.source for row in rows] == ["photo", str(letters[2]), "again.pdf", "torn"]
+    assert [row.error_kind for row in rows] == [None, None, None, "unsupported"]
+    assert texts([rows[2]]) == texts([replace(from_file, source="again.pdf")])
+    assert (rows[0].width, rows[0].height) == image.size
+    assert [row.source for row in ocr.process(("one.pdf", letters[0].read_bytes()))] == ["one.pdf"]
+
+
+def test_a_run_over_documents_in_memory_continues_where_their_bytes_are_the_same(
+    model: Path, letters: list[Path], tmp_path: Path
+) -> None:
+    options = {"out": tmp_path / "table.parquet", "model": model, "dpi": 72, "max_new_tokens": 8, "workers": 1}
+    contents = {f"scan-{number}": letter.read_bytes() for number, letter in enumerate(letters)}
+    assert batchocr.run(contents.items(), **options, limit=2).pages_read == 2
+    assert batchocr.run(contents.items(), **options).pages_read == 3
+    contents["scan-4"] = contents["scan-0"]
+    report = batchocr.run(contents.items(), **options)
+    assert (report.pages_read, report.items.already_done) == (1, 4)
+    assert [row.source for row in read_rows(options["out"])] == list(contents)
+    assert not [name for name in os.listdir("/proc/self/fd") if "batchocr-document" in target_of(name)]
+
+
+def target_of(descriptor: str) -> str:
+    try:
+        return os.readlink(f"/proc/self/fd/{descriptor}")
+    except FileNotFoundError:  # that by which the folder was listed
+        return ""
+
+
+def test_an_input_that_is_no_path_and_no_document_is_refused(ocr: Ocr, letters: list[Path]) -> None:
+    for inputs in ([letters[0].read_bytes()], letters[0].read_bytes(), [5], [("a", b"x", 3)]):
+        with pytest.raises(UsageError, match="an input is a path, or a pair of a name and a document in memory"):
+            ocr.process(inputs)  # type: ignore[arg-type]
 
 
 def test_what_nothing_loaded_depends_on_can_be_chosen_for_each_call(ocr: Ocr, tmp_path: Path) -> None:

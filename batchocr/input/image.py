@@ -14,6 +14,9 @@ from PIL import ExifTags, Image, ImageFile, UnidentifiedImageError
 from batchocr.data import Page
 from batchocr.errors import DamagedError, PageOutOfMemoryError, TooLargeError, UnreadableError
 
+MAX_EDGE = 3500
+"""The maximum long side of a page, in px, as in MinerU."""
+
 FORMAT_NAMES = "PNG, JPEG, JPEG 2000, WebP, TIFF, GIF, BMP, ICNS, PPM"
 
 _FORMATS = ("BMP", "DIB", "GIF", "ICNS", "JPEG", "JPEG2000", "PNG", "PPM", "TIFF", "WEBP")
@@ -61,16 +64,12 @@ class ImageDocument:
 
     def render(self, page_index: int) -> Page:
         """Return the frame upright, in RGB, with transparent parts on white."""
-        with _refusals_of(f"page {page_index + 1}"), ExitStack() as closing:
+        with refusals_of(f"page {page_index + 1}"), ExitStack() as closing:
             image, self._image = self._image or _open(self._path), None
             closing.callback(image.close)
             image.seek(page_index)
             image.draft(None, (self._max_edge, self._max_edge))  # a JPEG far above the limit is decoded smaller
-            image.load()
-            if 0 in image.size:  # Pillow looks at the size of the first frame only
-                raise DamagedError(f"page {page_index + 1} is damaged: it has {image.width} × {image.height} px")
-            pixels = _shrink(_to_eight_bits(image), self._max_edge)
-            page = Page(image=_upright(_on_white(pixels), _orientation(image)), dpi=None)
+            page = Page(image=as_page(image, self._max_edge), dpi=None)
             if self.page_count > 1:
                 self._image = image  # after a failure its state is unknown: it is closed and reopened
                 closing.pop_all()
@@ -80,6 +79,18 @@ class ImageDocument:
         if self._image is not None:
             self._image.close()
             self._image = None
+
+
+def as_page(image: Image.Image, max_edge: int) -> Image.Image:
+    """Return an image upright, in RGB, with transparent parts on white, at most `max_edge` px on its long side.
+
+    Raises what Pillow raises, and ValueError if it has no pixels.
+    """
+    image.load()
+    if 0 in image.size:  # Pillow looks at the size of the first frame only
+        raise ValueError(f"it has {image.width} × {image.height} px")
+    pixels = _shrink(_to_eight_bits(image), max_edge)
+    return _upright(_on_white(pixels), _orientation(image))
 
 
 def begins_like_an_image(head: bytes) -> bool:
@@ -92,7 +103,7 @@ def open_image(path: str, *, max_edge: int) -> ImageDocument:
 
     Raises DamagedError, TooLargeError, UnreadableError, PageOutOfMemoryError.
     """
-    with _refusals_of("the image"), _open(path) as image:
+    with refusals_of("the image"), _open(path) as image:
         page_count = _count_pages(image)
     return ImageDocument(path, page_count=page_count, max_edge=max_edge)
 
@@ -182,7 +193,7 @@ def _orientation(image: Image.Image) -> object:
 
 
 @contextmanager
-def _refusals_of(what: str) -> Iterator[None]:
+def refusals_of(what: str) -> Iterator[None]:
     """Turn Pillow's errors about a file or a frame into a PageError, and suppress its warnings.
 
     Pillow warns about an image above 89 million px and refuses one above twice that; only the second is a limit here.

@@ -12,11 +12,8 @@ from typing import Protocol
 
 from batchocr.data import Page
 from batchocr.errors import DamagedError, NotFoundError, UnreadableError, UnsupportedError
-from batchocr.input.image import FORMAT_NAMES, begins_like_an_image, open_image
+from batchocr.input.image import FORMAT_NAMES, MAX_EDGE, begins_like_an_image, open_image
 from batchocr.input.pdf import PdfDocument, open_pdf
-
-MAX_EDGE = 3500
-"""The maximum long side of a page, in px, as in MinerU."""
 
 _HEAD_BYTES = 1024
 """Readers accept a PDF header anywhere within these first bytes (PDF 1.7, appendix H.3, note 13)."""

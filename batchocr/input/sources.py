@@ -23,7 +23,7 @@ from pathlib import PurePath
 from typing import TextIO
 
 from batchocr.data import Document, ErrorKind, Failure
-from batchocr.errors import NoInputError
+from batchocr.errors import NoInputError, UsageError
 from batchocr.input.folders import SUFFIXES, SkippedFiles, describe_skipped, num_links, walk
 from batchocr.input.globs import WILDCARD, Bounds, natural_key, paths_matching
 from batchocr.input.lists import read_list, read_stdin
@@ -40,7 +40,7 @@ class _Candidate:
 
     real: the path with links resolved, by which a file is recognised. whole: the path as given, without dots. below:
     the path below the folder that was given or matched; `whole` if it was the file itself. is_plain: whether the folder
-    is the first INPUT.
+    is the first INPUT. given: the Document, if it was given as one.
     """
 
     path: str
@@ -49,6 +49,7 @@ class _Candidate:
     below: str
     is_plain: bool = False
     problem: Failure | None = None
+    given: Document | None = None
 
     def other_name(self, source: str) -> str | None:
         """The name it would have if its folder were the first INPUT, or were not."""
@@ -79,7 +80,7 @@ class _Search:
 
 
 def find_documents(
-    inputs: Sequence[str],
+    inputs: Sequence[str | Document],
     *,
     stdin: TextIO | None = None,
     null: bool = False,
@@ -88,22 +89,22 @@ def find_documents(
 ) -> Found:
     """Return the documents that `inputs` name: in that order, folders in natural order, each file once.
 
-    stdin: where the paths for the INPUT `-` are read from. null: paths there and in lists are separated by NUL.
-    follow_symlinks: also follow links that lead out of a folder or a glob. shard: return only the documents of one
-    shard, (index from 1, count).
-    Raises NoInputError if there is nothing that could be read.
+    inputs: Documents are taken as they are. stdin: where the paths for the INPUT `-` are read from. null: paths there
+    and in lists are separated by NUL. follow_symlinks: also follow links that lead out of a folder or a glob. shard:
+    return only the documents of one shard, (index from 1, count).
+    Raises NoInputError if there is nothing that could be read, UsageError if a given Document has the name of another.
     """
     search = _Search(stdin, null, follow_symlinks, SkippedFiles())
     kept: dict[str, str] = {}
     candidates = [
         candidate
-        for position, text in enumerate(inputs)
-        for candidate in _one_of_each(_expand(text, search, is_first=position == 0), kept)
+        for position, given in enumerate(inputs)
+        for candidate in _one_of_each(_expand(given, search, is_first=position == 0), kept)
     ]
     if all(candidate.problem for candidate in candidates):
         raise NoInputError(_nothing_found(inputs, candidates, search.skipped))
     documents = [
-        Document(candidate.path, source, candidate.problem, candidate.other_name(source))
+        candidate.given or Document(candidate.path, source, candidate.problem, candidate.other_name(source))
         for candidate, source in zip(candidates, _choose_names(candidates), strict=True)
         if in_shard(candidate.below, *shard)
     ]
@@ -119,9 +120,12 @@ def in_shard(name: str, index: int, count: int) -> bool:
     return int.from_bytes(digest[:8], "big") % count == index - 1
 
 
-def _expand(text: str, search: _Search, *, is_first: bool) -> Iterator[_Candidate]:
+def _expand(text: str | Document, search: _Search, *, is_first: bool) -> Iterator[_Candidate]:
     """Yield what one INPUT stands for."""
-    if text == "-" or text.startswith("@"):
+    if isinstance(text, Document):
+        name, real = text.source, f"in memory: {id(text)}"
+        yield _Candidate(text.path, real, whole=name, below=name, problem=text.problem, given=text)
+    elif text == "-" or text.startswith("@"):
         yield from _read_list(text, search)
     elif WILDCARD.search(text) and not os.path.lexists(text):
         yield from _expand_glob(text, search)
@@ -226,18 +230,24 @@ def _one_of_each(found: Iterable[_Candidate], kept: dict[str, str]) -> Iterator[
 
 
 def _choose_names(candidates: Sequence[_Candidate]) -> Iterator[str]:
-    """Yield for each candidate its `source`; where an earlier one has the same, its absolute path."""
+    """Yield for each candidate its `source`; where an earlier one has the same, its absolute path.
+
+    Raises UsageError.
+    """
     taken: set[str] = set()
     for candidate in candidates:
         usual = candidate.below if candidate.is_plain else candidate.whole
+        if candidate.given is not None and usual in taken:
+            raise UsageError(f"another document is named {usual!r} already: give the one in memory another name")
         absolute = _as_unique_text(candidate.real)
         others = (f"{absolute} ({number})" for number in count(2))  # a name that looks like an escape
         taken.add(source := next(name for name in chain((usual, absolute), others) if name not in taken))
         yield source
 
 
-def _nothing_found(inputs: Sequence[str], candidates: Sequence[_Candidate], skipped: SkippedFiles) -> str:
-    named = ", ".join(_as_text(text) for text in inputs[:_MAX_NAMED]) or "nothing"
+def _nothing_found(inputs: Sequence[str | Document], candidates: Sequence[_Candidate], skipped: SkippedFiles) -> str:
+    texts = (given.source if isinstance(given, Document) else given for given in inputs[:_MAX_NAMED])
+    named = ", ".join(map(_as_text, texts)) or "nothing"
     problems = [candidate.problem.message for candidate in candidates[:_MAX_NAMED] if candidate.problem]
     others = f"; {said}" if (said := describe_skipped(skipped.by_kind())) else ""
     found = ("; ".join(problems) or "no document is there") + others
