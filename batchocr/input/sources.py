@@ -8,7 +8,8 @@ each file is read once, under its own name.
 
 A document's `source`: if the first INPUT is a folder, what is in it is named by the path below that folder. Everything
 else is named by its path as given (an INPUT, a line of a list, a match of a glob), and for a folder the path below it.
-So an INPUT can be added at the end, and files to any INPUT, without another name for what was there.
+So an INPUT can be added at the end, and files to any INPUT, without another name for what was there. (Only where the
+first folder gets a file whose path there is that of a later INPUT's file does that one go by its absolute path.)
 """
 
 from __future__ import annotations
@@ -101,7 +102,7 @@ def find_documents(
         for position, given in enumerate(inputs)
         for candidate in _one_of_each(_expand(given, search, is_first=position == 0), kept)
     ]
-    if all(candidate.problem for candidate in candidates):
+    if all(candidate.problem and candidate.given is None for candidate in candidates):
         raise NoInputError(_nothing_found(inputs, candidates, search.skipped))
     documents = [
         candidate.given or Document(candidate.path, source, candidate.problem, candidate.other_name(source))

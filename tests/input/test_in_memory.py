@@ -161,6 +161,11 @@ def test_what_is_no_content_is_refused(name: str, content: Any, said: str) -> No
         hold(name, content)
 
 
+def test_an_image_that_cannot_be_decoded_is_a_row_even_if_there_is_nothing_else() -> None:
+    [document] = find_documents([hold("a", Image.new("RGB", (0, 5)))]).documents
+    assert document.problem is not None
+
+
 def test_names_are_distinct_and_files_give_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("x.pdf").touch()

@@ -12,7 +12,10 @@ import pytest
 import torch
 
 import batchocr
+from batchocr.cli.verify import Verifier
+from batchocr.config import Config
 from batchocr.errors import NoInputError
+from batchocr.input.sources import find_documents
 from tests.support.running import draw_pdf, journal, make_quick_model, read_rows
 
 
@@ -59,6 +62,16 @@ def test_a_folder_with_the_same_file_names_can_be_added_and_nothing_is_read_agai
         report = batchocr.run(inputs, out="table.parquet", **options)
         assert (report.pages_read, report.exit_code) == (num_read, 0)
     assert [row.source for row in read_rows(Path("table.parquet"))] == ["x.pdf", "y.pdf", "b/x.pdf", "b/z.pdf"]
+
+
+def test_verify_names_documents_as_the_run_does(options: dict[str, Any]) -> None:
+    draw("a/x.pdf", "b/x.pdf", "c.pdf")
+    Path("list.txt").write_text("# added later\nb\nc.pdf\n")
+    batchocr.run(["./a", "@list.txt"], out="table.parquet", **options)
+    verifier = Verifier([Path("table.parquet")], Config())
+    found = find_documents(["a/", str(Path("a").absolute()), "b/x.pdf", "c.pdf"])
+    assert list(verifier.findings(found.documents, None)) == []
+    assert verifier.num_items == 3
 
 
 def test_inputs_in_another_order_rename_rows_and_nothing_is_read_again(options: dict[str, Any]) -> None:
