@@ -44,11 +44,21 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(entry)
 
 
-class _StderrHandler(logging.Handler):
+class _TextHandler(logging.Handler):
     """Writes to the current stderr, above the progress bar if there is one."""
 
     def emit(self, record: logging.LogRecord) -> None:
         write_line(self.format(record))
+
+
+class _JsonHandler(logging.Handler):
+    """Writes to `sys.__stderr__`, where nobody else does (see `json_stderr`)."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if sys.__stderr__ is not None:
+            # As in `write_line`.
+            with suppress(OSError, RuntimeError):
+                sys.__stderr__.write(f"{self.format(record)}\n")
 
 
 def printable(text: str) -> str:
@@ -62,7 +72,7 @@ def printable(text: str) -> str:
 
 def configure_logging(log_format: LogFormat, level: int) -> None:
     """Log batchocr at `level`, and only the errors of the libraries it uses."""
-    handler = _StderrHandler()
+    handler = _TextHandler() if log_format == "text" else _JsonHandler()
     handler.setFormatter(TextFormatter() if log_format == "text" else JsonFormatter())
     logging.basicConfig(handlers=[handler], level=logging.ERROR, force=True)
     logging.getLogger("batchocr").setLevel(level)

@@ -7,14 +7,16 @@ import logging
 import os
 import sys
 from collections import Counter
+from contextlib import nullcontext
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
 from batchocr.cli import options
 from batchocr.cli.console import LogFormat, configure_logging, printable, quieten_libraries, write_line
+from batchocr.cli.json_stderr import json_stderr, log_format_of
 from batchocr.cli.signals import how_to_continue, leave, stop_on_signals
 from batchocr.config import INPUT, MODEL, Config, Option, make_config
 from batchocr.errors import BatchOcrError, ExitCode
@@ -31,6 +33,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_TyperUsageError = cast(type[typer.BadParameter], typer.BadParameter.__base__)
+"""Whatever Typer finds wrong with a command line. It is click's or, in later versions, that of Typer's own copy."""
+
 app = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
@@ -43,16 +48,23 @@ def main() -> None:
     """Run the command and end the process with its exit code."""
     if sys.stderr is None:
         sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")  # the command was started with stderr closed
-    configure_logging("text", logging.INFO)
-    leave(_run_app())
+    log_format = log_format_of(sys.argv[1:])
+    configure_logging(log_format, logging.INFO)
+    with json_stderr() if log_format == "json" else nullcontext():
+        exit_code = _run_app(log_format)
+    leave(exit_code)
 
 
-def _run_app() -> int:
-    """Run the command; returns its exit code."""
+def _run_app(log_format: LogFormat) -> int:
+    """Run the command; returns its exit code. Typer shows a usage error in a box, which is no JSON."""
     try:
-        app(prog_name="batchocr")
+        ended = app(prog_name="batchocr", standalone_mode=log_format == "text")
     except SystemExit as end:
         return int(end.code or 0)
+    except _TyperUsageError as error:
+        failed = event("run_failed", error="UsageError", exit_code=ExitCode.USAGE)
+        logger.error("%s", error.format_message(), extra=failed)
+        return ExitCode.USAGE
     except BatchOcrError as error:
         failed = event("run_failed", error=type(error).__name__, exit_code=error.exit_code)
         logger.error("%s", error, exc_info=logger.isEnabledFor(logging.DEBUG), extra=failed)
@@ -63,7 +75,7 @@ def _run_app() -> int:
         failed = event("run_failed", error=type(error).__name__, exit_code=ExitCode.BUG)
         logger.error("a bug in batchocr: %s: %s%s", type(error).__name__, error, hint, exc_info=verbose, extra=failed)
         return ExitCode.BUG
-    return 0
+    return ended if isinstance(ended, int) else ExitCode.DONE
 
 
 def _show_version(wanted: bool) -> None:
@@ -187,10 +199,11 @@ def _conclude(report: Report, config: Config, out: str) -> int:
         logger.error("a bug in batchocr: not all of %d items are accounted for: %s", items.found, items)
     if code == ExitCode.TOO_MANY_FAILURES:
         logger.warning(
-            "%d of %d items failed, more than --max-page-error-rate %g allows; "
+            "%d of %d item%s failed, more than --max-page-error-rate %g allows; "
             "the columns error_kind and error_message say why",
             items.failed,
             items.found,
+            "s" * (items.found != 1),
             report.max_page_error_rate,
         )
     logger.info("the table is %s, the report %s", out, report_file, extra=event("run_finished", **ended))

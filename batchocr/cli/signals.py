@@ -7,12 +7,12 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import NoReturn
 
-from batchocr.cli.console import write_line
 from batchocr.config import Config
 from batchocr.errors import ExitCode
 from batchocr.job.progress import event
@@ -23,16 +23,25 @@ logger = logging.getLogger(__name__)
 LONGEST_ENDING_S = 10.0
 """How long a run that is stopped before its first page may take to end."""
 
+SAME_KEYSTROKE_S = 1.0
+"""An interrupt this soon after the first is the same one: `timeout -s INT` sends it to the process and to its group,
+and a shell's job may hear it from the terminal and from its parent."""
+
 
 @contextmanager
 def stop_on_signals(stop: StopSwitch, config: Config) -> Iterator[None]:
     """Inside the block, SIGTERM and the first Ctrl-C stop the run in an orderly way, or at once before its first page;
-    the second Ctrl-C always ends it at once."""
+    a second Ctrl-C always ends it at once."""
     asked = False
+    interrupted_s: float | None = None
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
-        signal.signal(signal.SIGINT, end_at_once)
-        request("interrupted", ExitCode.INTERRUPTED, "; Ctrl-C again to stop at once")
+        nonlocal interrupted_s
+        if interrupted_s is None:
+            interrupted_s = time.monotonic()
+            request("interrupted", ExitCode.INTERRUPTED, "; Ctrl-C again to stop at once")
+        elif time.monotonic() - interrupted_s > SAME_KEYSTROKE_S:
+            end_at_once()
 
     def terminate(_number: int, _frame: FrameType | None) -> None:
         request("terminated", ExitCode.STOPPED, "")
@@ -52,10 +61,11 @@ def stop_on_signals(stop: StopSwitch, config: Config) -> Iterator[None]:
         said = event("stop_requested", reason=reason)
         logger.info("%s: stopping once %s finished%s", reason, last, remark, extra=said)
 
-    def end_at_once(_number: int, _frame: FrameType | None) -> None:
+    def end_at_once() -> None:
         # Nothing is cleaned up, because that could mean waiting minutes for a step on a CPU: a journal may end in a
         # torn line, and the workers end with this process.
-        write_line(f"batchocr: stopped at once; finished pages are kept: {how_to_continue(config)}")
+        stopped = event("run_stopped", exit_code=ExitCode.INTERRUPTED)
+        logger.info("stopped at once; finished pages are kept: %s", how_to_continue(config), extra=stopped)
         os._exit(ExitCode.INTERRUPTED)
 
     before = {signal.SIGINT: signal.signal(signal.SIGINT, interrupt)}

@@ -13,59 +13,7 @@ import pytest
 
 from batchocr.cli.signals import LONGEST_ENDING_S
 from batchocr.config import Config
-
-STAND_IN = """
-import signal, sys, time, types
-from batchocr import errors
-from batchocr.stats.meter import Ledger, Meter, StageCounter
-from batchocr.job.progress import RunProgress
-from batchocr.stats.summary import Circumstances, make_report
-
-def report(reason="finished", found=10, failed=0, allowed=0.0):
-    ledger = Ledger(documents=1, found=found)
-    ledger.by_status.update({"ok": 10 - failed, "failed": failed})
-    ended = Circumstances(reason, start_up_s=1.0, work_s=1.0, workers=1, max_page_error_rate=allowed)
-    return make_report(ledger, StageCounter(), Meter(), ended)
-
-def wait_for_stop(stop):
-    stop.enter("reading")
-    print("ready", flush=True)
-    while stop.reason is None:
-        time.sleep(0.01)
-    return report("interrupted" if stop.reason == "interrupted" else "stopped")
-
-def run_with(config, inputs, *, out, stop, progress):
-    BODY
-
-api = types.ModuleType("batchocr.api")
-api.run_with = run_with
-sys.modules["batchocr.api"] = api
-from batchocr.cli.main import main
-main()
-"""
-RUN = ("run", "docs", "--out", "table.parquet")
-
-
-def start(body: str, *arguments: str) -> subprocess.Popen[str]:
-    """The command, started with `body` in place of the run."""
-    return subprocess.Popen(
-        [sys.executable, "-c", STAND_IN.replace("BODY", body), *arguments],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
-    """The exit code, and what was written to stderr."""
-    _, said = process.communicate(timeout=60)
-    return process.returncode, said
-
-
-def command(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """The real command, finished."""
-    return subprocess.run([sys.executable, "-m", "batchocr", *arguments], capture_output=True, text=True, timeout=60)
+from tests.support.stand_in import RUN, STAND_IN, command, ended, start
 
 
 @pytest.mark.parametrize(
@@ -258,8 +206,11 @@ def test_a_signal_after_the_last_page_lets_the_output_be_finished(number: signal
     assert "the table is table.parquet" in stderr
 
 
-def test_a_second_interrupt_ends_the_run_at_once() -> None:
-    process = start("wait_for_stop(stop); print('stopping', flush=True)\n    while True: signal.pause()", *RUN)
+@pytest.mark.parametrize("flags", [(), ("--log-format", "json")], ids=["text", "json"])
+def test_a_second_interrupt_ends_the_run_at_once(flags: tuple[str, ...]) -> None:
+    body = "sys.modules['batchocr.cli.signals'].SAME_KEYSTROKE_S = 0"
+    body += "; wait_for_stop(stop); print('stopping', flush=True)\n    while True: signal.pause()"
+    process = start(body, *RUN, *flags)
     assert process.stdout is not None
     for _ in range(2):
         process.stdout.readline()
@@ -268,6 +219,23 @@ def test_a_second_interrupt_ends_the_run_at_once() -> None:
     assert exit_code == 130
     assert "Traceback" not in stderr
     assert "finished pages are kept" in stderr
+    if flags:
+        last = [json.loads(line) for line in stderr.splitlines()][-1]
+        assert (last["event"], last["exit_code"]) == ("run_stopped", 130)
+
+
+@pytest.mark.parametrize("phase", ["starting", "reading", "finishing"])
+def test_two_interrupts_in_one_moment_are_the_same_keystroke(phase: str) -> None:
+    body = f"stop.enter('{phase}'); print('at work', flush=True)"
+    body += "\n    try:\n        while stop.reason is None: time.sleep(0.01)"
+    body += "\n    finally: print('stopping', flush=True); sys.stdin.read(); print('put in order', flush=True)"
+    process = start(body + "\n    return report('interrupted')", *RUN)
+    assert process.stdout is not None
+    for expected in ("at work\n", "stopping\n"):
+        assert process.stdout.readline() == expected
+        process.send_signal(signal.SIGINT)
+    assert process.communicate(timeout=60)[0] == "put in order\n"
+    assert process.returncode == 130
 
 
 def test_quiet_leaves_only_warnings_and_errors() -> None:

@@ -90,7 +90,7 @@ def require_honest_report(out: Path, exit_reason: str) -> None:
 
 def test_a_second_ctrl_c_ends_at_once_and_the_run_can_go_on(job: Job, tmp_path: Path) -> None:
     out = tmp_path / "table.parquet"
-    with started(job, out) as process:
+    with started(job, out, keystroke_s=0.0) as process:
         wait_for_rows(process, out, 2)
         process.send_signal(signal.SIGINT)
         assert process.stderr is not None

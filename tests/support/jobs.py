@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -63,9 +64,17 @@ def make_job(folder: Path, num_pages: int) -> Iterator[Job]:
 
 
 @contextmanager
-def started(job: Job, out: Path, *flags: str | Path) -> Iterator[subprocess.Popen[str]]:
-    """The command at work; it is killed if it is still running at the end of the block."""
+def started(
+    job: Job, out: Path, *flags: str | Path, keystroke_s: float | None = None
+) -> Iterator[subprocess.Popen[str]]:
+    """The command at work; it is killed if it is still running at the end of the block.
+
+    keystroke_s: for how long two interrupts are the same, if not as usual.
+    """
     arguments = command(*job.arguments(out, *flags))
+    if keystroke_s is not None:
+        patched = f"from batchocr.cli import main, signals; signals.SAME_KEYSTROKE_S = {keystroke_s}; main.main()"
+        arguments = [sys.executable, "-c", patched, *arguments[3:]]
     with subprocess.Popen(arguments, env=environment(), stderr=subprocess.PIPE, text=True) as process:
         try:
             yield process

@@ -1,0 +1,150 @@
+"""With --log-format json, every line on stderr is a JSON object, whatever goes wrong and whoever writes it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from batchocr.cli.json_stderr import log_format_of
+from tests.support.running import QUICK_MODEL
+from tests.support.stand_in import RUN, command, ended, start
+
+JSON = ("--log-format", "json")
+LIBRARIES = """
+    import ctypes, logging, os, threading, warnings
+    warnings.warn('a warning')
+    logging.getLogger('other').error('a log line')
+    logging.lastResort.stream.write('without an end')
+    print(' and a print', file=sys.stderr)
+    os.write(2, b'from C, and no text: \\xff\\n')
+    os.system('echo a process >&2')
+    thread = threading.Thread(target=lambda: 1 / 0)
+    thread.start(); thread.join()
+    return report()
+"""
+
+
+def objects(stderr: str) -> list[dict[str, object]]:
+    """The lines of stderr, each of which must be one of the log's objects."""
+    lines = [json.loads(line) for line in stderr.splitlines()]
+    assert all({"time", "level", "event", "message"} <= line.keys() for line in lines), stderr
+    return lines
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("run", "docs"), 2, "--out"),
+        (("run", "--out", "table.parquet"), 2, "INPUT"),
+        ((*RUN, "--nope"), 2, "--nope"),
+        ((*RUN, "-7"), 2, "-7"),
+        ((*RUN, "--dpi"), 2, "--dpi"),
+        ((*RUN, "--dpi", "many"), 2, "--dpi"),
+        ((*RUN, "--dpi", "0"), 2, "--dpi must be more than 0"),
+        ((*RUN, "--dtype", "float16"), 2, "float32"),
+        ((*RUN, "--quiet=yes"), 2, "--quiet"),
+        ((*RUN, "--recipe", "gpu9"), 2, "there is no recipe gpu9"),
+        ((*RUN, "--recipe", "BAD.toml"), 2, "BAD.toml"),
+        (("run", "docs", "--out", "table.txt"), 2, "must end in .parquet or .jsonl"),
+        (("nope",), 2, "nope"),
+        (("--nope",), 2, "--nope"),
+        (("verify", "table.parquet", "docs"), 2, "--log-format"),
+        (("run", "no-such-folder", "--out", "table.parquet"), 4, "no-such-folder does not exist"),
+        ((*RUN, "--model", "./no-such-model"), 5, "no-such-model"),
+        (("run", "docs", "--out", "no-such-folder/table.parquet", "--model", "MODEL"), 6, "no-such-folder"),
+        ((*RUN, "--model", "MODEL"), 3, "1 of 1 item"),
+    ],
+    ids=lambda value: " ".join(value)[-40:] if isinstance(value, tuple) else None,
+)
+def test_every_way_to_fail_is_said_in_json(tmp_path: Path, arguments: tuple[str, ...], code: int, said: str) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "a.pdf").write_bytes(b"no PDF")
+    (tmp_path / "BAD.toml").write_text("dpi = [")
+    named = [str(QUICK_MODEL) if argument == "MODEL" else argument for argument in arguments]
+    named = [str(tmp_path / argument) if argument == "BAD.toml" else argument for argument in named]
+    program = [sys.executable, "-P", "-m", "batchocr"]
+    done = subprocess.run([*program, *named, *JSON], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    lines = objects(done.stderr)
+    assert done.returncode == code
+    assert said in json.dumps(lines)
+    assert lines[-1]["exit_code"] == code
+    assert lines[-1]["event"] == ("run_finished" if code == 3 else "run_failed")
+
+
+@pytest.mark.parametrize("verbose", [(), ("--verbose",)], ids=["", "verbose"])
+def test_a_bug_and_its_traceback_are_one_object(verbose: tuple[str, ...]) -> None:
+    exit_code, stderr = ended(start("raise KeyError('x')", *RUN, *JSON, *verbose))
+    [line] = objects(stderr)
+    assert (exit_code, line["event"], line["error"]) == (1, "run_failed", "KeyError")
+    assert ("KeyError" in str(line.get("traceback"))) == bool(verbose)
+
+
+def test_what_libraries_and_processes_write_is_in_json_too() -> None:
+    exit_code, stderr = ended(start(LIBRARIES, *RUN, *JSON, "--verbose"))
+    lines = objects(stderr)
+    said = [str(line["message"]) for line in lines]
+    assert exit_code == 0
+    assert any("a warning" in text for text in said)
+    assert "a log line" in said
+    assert "without an end and a print" in said
+    assert "from C, and no text: \\xff" in said
+    assert "a process" in said
+    assert "ZeroDivisionError: division by zero" in said
+    assert {line["level"] for line in lines if line["message"] == "a process"} == {"warning"}
+
+
+def test_a_flood_from_a_library_that_keeps_python_from_reading_does_not_hang_the_run() -> None:
+    flood = """
+    import ctypes
+    for _ in range(40): ctypes.PyDLL(None).write(2, b'x' * 99_999 + b'\\n', 100_000)
+    return report()
+    """
+    exit_code, stderr = ended(start(flood, *RUN, *JSON))
+    assert exit_code == 0
+    assert "run_finished" in [line["event"] for line in objects(stderr)]
+
+
+def test_an_interrupt_before_there_is_anything_to_stop_leaves_json_alone() -> None:
+    process = start("print('listing', flush=True); sys.stdin.read()", *RUN, *JSON)
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    exit_code, stderr = ended(process)
+    assert (exit_code, [line["event"] for line in objects(stderr)]) == (130, ["run_stopped"])
+
+
+def test_a_reader_of_the_json_that_has_gone_changes_nothing() -> None:
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    done = subprocess.run(
+        [sys.executable, "-m", "batchocr", "run", "docs", *JSON], stderr=write_end, timeout=60, check=False
+    )
+    os.close(write_end)
+    assert done.returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["run", "--log-format", "json"], "json"),
+        (["run", "--log-format=json", "x"], "json"),
+        (["run", "--log-format", "json", "--log-format=text"], "text"),
+        (["run", "--log-format"], "text"),
+        (["run", "--log-format", "xml"], "text"),
+        (["run", "--", "--log-format", "json"], "text"),
+        (["verify", "t.parquet", "docs", "--json"], "json"),
+        (["run", "json"], "text"),
+    ],
+)
+def test_the_format_is_known_before_the_command_line_is_parsed(arguments: list[str], expected: str) -> None:
+    assert log_format_of(arguments) == expected
+
+
+def test_without_the_option_a_usage_error_is_no_json() -> None:
+    assert "Usage: batchocr run" in command("run", "docs").stderr

@@ -1,0 +1,59 @@
+"""The command with a stand-in for the run behind it: how it starts, what it says and how it ends."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+STAND_IN = """
+import signal, sys, time, types
+from batchocr import errors
+from batchocr.stats.meter import Ledger, Meter, StageCounter
+from batchocr.job.progress import RunProgress
+from batchocr.stats.summary import Circumstances, make_report
+
+def report(reason="finished", found=10, failed=0, allowed=0.0):
+    ledger = Ledger(documents=1, found=found)
+    ledger.by_status.update({"ok": 10 - failed, "failed": failed})
+    ended = Circumstances(reason, start_up_s=1.0, work_s=1.0, workers=1, max_page_error_rate=allowed)
+    return make_report(ledger, StageCounter(), Meter(), ended)
+
+def wait_for_stop(stop):
+    stop.enter("reading")
+    print("ready", flush=True)
+    while stop.reason is None:
+        time.sleep(0.01)
+    return report("interrupted" if stop.reason == "interrupted" else "stopped")
+
+def run_with(config, inputs, *, out, stop, progress):
+    BODY
+
+api = types.ModuleType("batchocr.api")
+api.run_with = run_with
+sys.modules["batchocr.api"] = api
+from batchocr.cli.main import main
+main()
+"""
+RUN = ("run", "docs", "--out", "table.parquet")
+
+
+def start(body: str, *arguments: str) -> subprocess.Popen[str]:
+    """The command, started with `body` in place of the run."""
+    return subprocess.Popen(
+        [sys.executable, "-c", STAND_IN.replace("BODY", body), *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
+    """The exit code, and what was written to stderr."""
+    _, said = process.communicate(timeout=60)
+    return process.returncode, said
+
+
+def command(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """The real command, finished."""
+    return subprocess.run([sys.executable, "-m", "batchocr", *arguments], capture_output=True, text=True, timeout=60)
