@@ -38,6 +38,7 @@ _VIT_HEADS, _VIT_HEAD_DIM, _VIT_WIDTH, _VIT_MLP = 16, 80, 1280, 5120
 _LLM_HEADS, _LLM_KV_HEADS, _LLM_HEAD_DIM, _LLM_WIDTH, _LLM_MLP = 14, 2, 64, 896, 4864
 _LLM_SPLIT = [_LLM_HEADS, _LLM_KV_HEADS, _LLM_KV_HEADS]
 _VOCABULARY = 151_936
+_GRAPHS = "decoding in a CUDA graph"
 _ROWS = 4000
 _TABLE_COLUMNS = 512
 """What a run's block tables have, for sequences of 32,768 tokens: kernels divide their work by this, however few blocks
@@ -127,6 +128,7 @@ class CudaTrials:
             PAGED_ATTENTION,
             self._reference.paged_attention,
             lambda attend: (attend(q, cache, context),),
+            needed_for=_GRAPHS,
         )
 
     def rotary(self) -> Rotary:
@@ -251,7 +253,8 @@ class CudaTrials:
             steps.append(sample(rounded.clone(), index, _sampler_rows(17, self._device), hints))
             return (*(value for step in steps for value in step), rows.length[:16])
 
-        return self._choose("sample", [Candidate("triton", load)], self._reference.sample, run, max_error=1e-5)
+        candidates = [Candidate("triton", load)]
+        return self._choose("sample", candidates, self._reference.sample, run, max_error=1e-5, needed_for=_GRAPHS)
 
     def patches(self) -> Patches:
         def load() -> Patches:
@@ -290,6 +293,7 @@ class CudaTrials:
             lambda linear: (linear(layer)(x),),
             # Three mantissa bits in both operands: errors of a few per cent, averaged over 1,280 values.
             max_error=0.05,
+            needed_for="--vit-dtype fp8",
         )
         return None if chosen is PlainLinear else chosen
 
@@ -300,9 +304,10 @@ class CudaTrials:
         reference: Operation,
         run: Callable[[Operation], tuple[Tensor, ...]],
         max_error: float | None = None,
+        needed_for: str = "",
     ) -> Operation:
         bound = self._max_error if max_error is None else max_error
-        chosen, choice = choose(Trial(operation, candidates, reference, run, bound), self._timer)
+        chosen, choice = choose(Trial(operation, candidates, reference, run, bound, needed_for), self._timer)
         self.choices.append(choice)
         return chosen
 

@@ -31,7 +31,8 @@ class Trial(Generic[Operation]):
     """How the candidates for an operation are compared.
 
     run: runs the operation on a small case, with equal inputs each time. max_error: the largest acceptable difference
-    from the reference, relative to the reference's largest value.
+    from the reference, relative to the reference's largest value. needed_for: what only the candidates can do, so that
+    a right one is taken even where the reference is faster; empty if time alone decides.
     """
 
     operation: str
@@ -39,13 +40,15 @@ class Trial(Generic[Operation]):
     reference: Operation
     run: Callable[[Operation], Outputs]
     max_error: float
+    needed_for: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
     """What was chosen for an operation, and why the others were not.
 
-    error: relative to the reference. seconds: for one run on the small case. Both are 0 for the reference itself.
+    error: relative to the reference. seconds: for one run on the small case; 0 if nothing was compared. rejected: the
+    reference among them, unless it was taken.
     """
 
     operation: str
@@ -60,12 +63,16 @@ class Choice:
 
 
 def choose(trial: Trial[Operation], timer: Callable[[Callable[[], object]], float]) -> tuple[Operation, Choice]:
-    """Try every candidate. Returns the fastest correct one, or the reference if there is none.
+    """Try every candidate. Returns the fastest correct one, or the reference if there is none or if it is faster.
 
     timer: returns the seconds that a call takes on the device.
     """
     expected = trial.run(trial.reference)
-    best, best_choice = trial.reference, Choice(trial.operation, "reference")
+
+    def seconds_of(operation: Operation) -> float:
+        return min(timer(lambda: trial.run(operation)) for _ in range(_TIMED_RUNS))
+
+    right: dict[str, tuple[float, float, Operation]] = {}
     rejected: dict[str, str] = {}
     for candidate in trial.candidates:
         try:
@@ -73,19 +80,32 @@ def choose(trial: Trial[Operation], timer: Callable[[Callable[[], object]], floa
             error = relative_error(trial.run(operation), expected)
             if not error <= trial.max_error:
                 raise ArithmeticError(f"differs from the reference by {error:.1e}, more than {trial.max_error:.0e}")
-            seconds = min(timer(lambda operation=operation: trial.run(operation)) for _ in range(_TIMED_RUNS))  # type: ignore[misc]
+            right[candidate.name] = seconds_of(operation), error, operation
         except Exception as failure:  # noqa: BLE001 (boundary: a backend's trial run)
             rejected[candidate.name] = f"{type(failure).__name__}: {failure}".splitlines()[0][:200]
-            continue
-        if best_choice.taken == "reference" or seconds < best_choice.seconds:
-            if best_choice.taken != "reference":
-                rejected[best_choice.taken] = f"{1e6 * best_choice.seconds:.0f} µs"
-            best, best_choice = operation, Choice(trial.operation, candidate.name, error, seconds)
-        else:
-            rejected[candidate.name] = f"{1e6 * seconds:.0f} µs"
-    choice = Choice(trial.operation, best_choice.taken, best_choice.error, best_choice.seconds, rejected)
+    best, choice = _fastest(trial, right, rejected, seconds_of)
     logger.info("%s", choice)
     return best, choice
+
+
+def _fastest(
+    trial: Trial[Operation],
+    right: dict[str, tuple[float, float, Operation]],
+    rejected: dict[str, str],
+    seconds_of: Callable[[Operation], float],
+) -> tuple[Operation, Choice]:
+    """The fastest of the candidates that are right and the reference. right: seconds, error and operation by name."""
+    if not right:
+        return trial.reference, Choice(trial.operation, "reference", rejected=rejected)
+    name, (seconds, error, operation) = min(right.items(), key=lambda item: item[1][0])
+    times = {other: f"{1e6 * measured:.0f} µs" for other, (measured, _, _) in right.items()}
+    reference_s = seconds_of(trial.reference)
+    if reference_s < seconds and not trial.needed_for:
+        return trial.reference, Choice(trial.operation, "reference", 0.0, reference_s, rejected | times)
+    del times[name]
+    remark = f", but {trial.needed_for} needs a kernel" if reference_s < seconds else ""
+    times["reference"] = f"{1e6 * reference_s:.0f} µs{remark}"
+    return operation, Choice(trial.operation, name, error, seconds, rejected | times)
 
 
 def relative_error(values: Outputs, expected: Outputs) -> float:
