@@ -213,7 +213,13 @@ class Config:
     revision: Annotated[str | None, Option(MODEL, "Its branch, tag or commit on Hugging Face.", "TEXT")] = None
     device: Annotated[str, Option(MODEL, "cpu, or a GPU such as cuda:0.", "NAME")] = "auto"
     dtype: Annotated[
-        DType, Option(MODEL, "float32, bfloat16 or auto: float32 on a CPU, bfloat16 on a GPU.", "NAME")
+        DType,
+        Option(
+            MODEL,
+            "float32, bfloat16 or auto: bfloat16 on a GPU, and on a CPU that is faster in it if the model is stored in "
+            "it.",
+            "NAME",
+        ),
     ] = "auto"
     vit_dtype: Annotated[
         VitDType,

@@ -17,6 +17,7 @@ JOB_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 """What Ctrl-C, batch systems and service managers send to every process of a job."""
 
 _ROOT = Path("/")
+_BFLOAT16_UNITS = {"amx_bf16", "avx512_bf16"}
 _malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # not in every libc
 
 
@@ -37,9 +38,9 @@ def usable_memory_bytes(root: Path = _ROOT) -> int:
 
 
 def multiplies_bfloat16(root: Path = _ROOT) -> bool:
-    """Whether the CPU multiplies matrices of bfloat16 in units of their own (AMX). root: where /proc is found."""
+    """Whether the CPU multiplies bfloat16 in units of its own (AMX, AVX512-BF16). root: where /proc is found."""
     try:
-        return "amx_bf16" in (root / "proc/cpuinfo").read_text().split()
+        return not _BFLOAT16_UNITS.isdisjoint((root / "proc/cpuinfo").read_text().split())
     except OSError:
         return False
 

@@ -19,6 +19,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from batchocr import backend
 from batchocr.backend.attention_kernels import ATTENTION
 from batchocr.backend.base import Segments
+from batchocr.backend.dtype import select_dtype
 from batchocr.backend.trial import Candidate
 from benchmarks.record import Record, benchmark_parser
 from benchmarks.timing import mean_ms
@@ -107,7 +108,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--runs", type=int, default=10)
     given = parser.parse_args(arguments)
     record = Record("attention", given)
-    dtype = backend.select_dtype("auto", record.device)
+    dtype = select_dtype("auto", record.device)
     record.note("dtype", str(dtype).removeprefix("torch."))
     loaded: dict[str, Attend] = {}
     for candidate in candidates(record.device, dtype):

@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 
 from batchocr import backend
+from batchocr.backend.dtype import select_dtype
 from batchocr.config import Config, DType, VitDType
 from batchocr.engine.engine import Engine
 from batchocr.engine.limits import EngineLimits, engine_limits
@@ -20,7 +21,7 @@ from benchmarks.record import Record
 def load(folder: Path, device_name: str, dtype: DType = "auto", vit_dtype: VitDType = "auto") -> Model:
     """The checkpoint's model on the device, with the operations that the product uses there."""
     device = backend.select_device(device_name)
-    torch_dtype = backend.select_dtype(dtype, device)
+    torch_dtype = select_dtype(dtype, device)
     ops = backend.make_ops(backend.select_backend("auto", device), device, torch_dtype)
     vision_ops = backend.vision_ops(ops, vit_dtype)
     return load_model(folder, device=backend.open_device(device), dtype=torch_dtype, ops=ops, vision_ops=vision_ops)

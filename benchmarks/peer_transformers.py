@@ -11,6 +11,7 @@ import torch
 from PIL import Image
 
 from batchocr import backend
+from batchocr.backend.dtype import select_dtype
 from batchocr.data import Request
 from batchocr.model.prompt import SYSTEM_PROMPT
 from benchmarks.replay import Replayed, Work
@@ -27,7 +28,7 @@ class TransformersEngine:
         from tests.support.mineru_oracle import ImageAndTextProcessor
 
         self._device = backend.select_device(device_name)
-        dtype = backend.select_dtype("auto", self._device)
+        dtype = select_dtype("auto", self._device)
         self._processor = ImageAndTextProcessor(folder)
         model: Any = Qwen2VLForConditionalGeneration.from_pretrained(folder, local_files_only=True, dtype=dtype)
         self._model = model.to(self._device).eval()

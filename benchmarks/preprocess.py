@@ -16,6 +16,7 @@ import torch
 from batchocr import backend
 from batchocr.backend.base import Ops
 from batchocr.backend.cpu import CpuOps
+from batchocr.backend.dtype import select_dtype
 from batchocr.backend.reference import ReferenceOps
 from batchocr.data import Pixels
 from batchocr.model.architecture import read_architecture
@@ -66,7 +67,7 @@ def main(arguments: list[str] | None = None) -> None:
     record = Record("preprocess", given)
     noise = Noise()
     host = torch.device("cpu")
-    dtype = backend.select_dtype("auto", record.device)
+    dtype = select_dtype("auto", record.device)
     chosen = backend.make_ops(backend.select_backend("auto", record.device), record.device, dtype)
     record.note("kernels", [str(choice) for choice in getattr(chosen, "choices", ())])
     with one_thread():

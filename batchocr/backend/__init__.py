@@ -12,9 +12,9 @@ from batchocr.backend.cpu import CpuOps
 from batchocr.backend.cuda import CudaOps
 from batchocr.backend.device import Device, HostDevice
 from batchocr.backend.reference import ReferenceOps
-from batchocr.config import BackendName, DType, VitDType
+from batchocr.config import BackendName, VitDType
 from batchocr.errors import UsageError
-from batchocr.machine import multiplies_bfloat16, usable_memory_bytes
+from batchocr.machine import usable_memory_bytes
 
 _PEAK_BF16_FLOP_PER_S = {
     "H200": 989e12,
@@ -46,20 +46,6 @@ def select_device(name: str) -> torch.device:
             reason += "; install a CUDA build of torch, or use --device cpu"
         raise UsageError(f"--device {name} cannot be used here: {reason}") from error
     return device
-
-
-def select_dtype(name: DType, device: torch.device) -> torch.dtype:
-    """`auto` is bfloat16 on GPUs and float32 on CPUs, whatever they are: a run may be continued on another kind."""
-    if name == "auto":
-        return torch.float32 if device.type == "cpu" else torch.bfloat16
-    return torch.float32 if name == "float32" else torch.bfloat16
-
-
-def faster_dtype(device: torch.device, dtype: torch.dtype) -> str:
-    """What to say about a data type that is faster here than this one; empty if there is none."""
-    if device.type == "cpu" and dtype == torch.float32 and multiplies_bfloat16():
-        return "this CPU has units for bfloat16 (AMX): with a real model, --dtype bfloat16 is several times as fast"
-    return ""
 
 
 def select_backend(name: BackendName, device: torch.device) -> BackendName:

@@ -16,6 +16,7 @@ from PIL import Image
 
 from batchocr import backend
 from batchocr.backend.base import Ops
+from batchocr.backend.dtype import bfloat16_remark, select_dtype
 from batchocr.backend.trial import Choice
 from batchocr.config import Config
 from batchocr.data import Pixels, Request, Sampling
@@ -66,7 +67,7 @@ def examine(config: Config) -> Diagnosis:
     """Check everything a run needs but the model and documents. Raises UsageError if the device cannot be used."""
     require_usable(config)
     device = backend.select_device(config.device)
-    dtype = backend.select_dtype(config.dtype, device)
+    dtype = select_dtype(config.dtype, device)
     name = backend.select_backend(config.backend, device)
     ops = backend.make_ops(name, device, dtype)
     findings = [
@@ -76,7 +77,7 @@ def examine(config: Config) -> Diagnosis:
         _gpu(device),
         *(_library(module, package) for module, package in _KERNEL_LIBRARIES.items()),
         Finding("runs on", f"{device}, {str(dtype).removeprefix('torch.')}, backend {name}", True),
-        *([Finding("faster", faster)] if (faster := backend.faster_dtype(device, dtype)) else []),
+        *([Finding("bfloat16", remark)] if device.type == "cpu" and (remark := bfloat16_remark()) else []),
         _shared_memory(),
         _workers(config),
     ]

@@ -16,14 +16,16 @@ from typing import ClassVar
 import torch
 
 from batchocr import backend
-from batchocr.config import LEAST_WORKER_BYTES, Config, flag_of
+from batchocr.backend.dtype import StoredWeights, choose_dtype
+from batchocr.config import LEAST_WORKER_BYTES, Config, DType, flag_of
 from batchocr.engine.engine import Engine
 from batchocr.engine.limits import engine_limits
 from batchocr.errors import UsageError
 from batchocr.machine import usable_cores, usable_memory_bytes
 from batchocr.model.architecture import read_architecture
 from batchocr.model.checkpoint import find_checkpoint, load_model
-from batchocr.model.weights import fingerprint
+from batchocr.model.cost import num_parameters
+from batchocr.model.weights import fingerprint, stored_dtype
 from batchocr.output.schema import RunFacts, storable_text
 from batchocr.protocol.mineru import VERSION as PROTOCOL_VERSION
 from batchocr.stats.report import Setting
@@ -42,6 +44,8 @@ _MOST_WORKER_BYTES = 4 << 30
 class Session:
     """A checkpoint on a device. It is found, or downloaded, and checked at once; `load` reads the weights.
 
+    begun_in: the data type of the rows that its output already has; None if there are none.
+
     Raises ModelError if the checkpoint is missing or invalid, UsageError if the device cannot be used, and in a fork of
     a process that has read.
     """
@@ -50,17 +54,19 @@ class Session:
     """The process in which an engine was made. A fork of it has no copy of torch's threads: the first operation there
     would wait for them for ever."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, *, begun_in: DType | None = None) -> None:
         self._closed = False
         self._pid = os.getpid()
         self.require_open()
         require_usable(config)
         self.config = config
         self.device = backend.select_device(config.device)
-        self.dtype = backend.select_dtype(config.dtype, self.device)
         self.backend = backend.select_backend(config.backend, self.device)
         self._folder = find_checkpoint(config.model, config.revision)
         self.architecture = read_architecture(self._folder)
+        weights = StoredWeights(stored_dtype(self._folder), num_parameters(self.architecture))
+        chosen = choose_dtype(config.dtype, self.device, self.backend, weights, begun_in=begun_in)
+        self.dtype, self.dtype_remark = chosen.dtype, chosen.remark
         self.limits = engine_limits(
             config,
             self.architecture,
@@ -91,8 +97,8 @@ class Session:
         `close`, and in a fork."""
         self.require_open()
         if self._engine is None:
-            if self.config.dtype == "auto" and (faster := backend.faster_dtype(self.device, self.dtype)):
-                logger.info("%s", faster)
+            if self.dtype_remark:
+                logger.info("%s", self.dtype_remark)
             backend.release_memory(self.device)  # what an engine may have held that was abandoned
             try:
                 self._engine = self._make_engine()

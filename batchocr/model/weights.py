@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,8 @@ _SAMPLE_BYTES = 1 << 20
 _SAMPLE_STRIDE = 64 << 20
 
 _DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+_MAX_HEADER_BYTES = 100_000_000  # safetensors' own limit
+_STORED_AS = {"F16": torch.float16, "BF16": torch.bfloat16}
 _FILE = "model.safetensors"
 _INDEX = "model.safetensors.index.json"
 _SMALL_FILES = ("*.json", "*.jinja", "*.txt")
@@ -91,6 +95,31 @@ def weight_files(folder: Path) -> list[str]:
         if not (folder / name).is_file():
             raise ModelError(f"{folder / name} is missing: the checkpoint was not downloaded in full")
     return names
+
+
+def stored_dtype(folder: Path) -> torch.dtype:
+    """The data type of most values of a checkpoint, by the headers of its files. Raises ModelError."""
+    num_values: Counter[str] = Counter()
+    for name in weight_files(folder):
+        for tensor in _header(folder / name):
+            num_values[tensor["dtype"]] += math.prod(tensor["shape"])
+    [(most, _)] = num_values.most_common(1) or [("", 0)]
+    return _STORED_AS.get(most, torch.float32)
+
+
+def _header(path: Path) -> list[dict[str, Any]]:
+    """What a file says of each of its tensors. Source: https://huggingface.co/docs/safetensors, "Format"."""
+    try:
+        with path.open("rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            entries = json.loads(file.read(min(length, _MAX_HEADER_BYTES)))
+        return [
+            {"dtype": str(entries[name]["dtype"]), "shape": [int(size) for size in entries[name]["shape"]]}
+            for name in entries
+            if name != "__metadata__"
+        ]
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise ModelError(f"{path} is damaged or cut short ({error}): download it again") from error
 
 
 def _files_in_index(folder: Path) -> list[str]:

@@ -40,7 +40,7 @@ _SYNC_INTERVAL_S = 3.0
 """A power loss costs at most the rows of this many seconds."""
 
 _HEADER_START = b'{"batchocr_version":'
-_MAX_HEADER_BYTES = 1 << 20
+MAX_HEADER_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +204,7 @@ class Journal:
         """The facts in the first line; None if the journal is empty or was torn before that line was whole."""
         self._file.seek(0)
         with open(self._file.fileno(), "rb", closefd=False) as lines:
-            line = lines.readline(_MAX_HEADER_BYTES)
+            line = lines.readline(MAX_HEADER_BYTES)
         facts = facts_from_json(line) if line.endswith(b"\n") else None
         if facts is None and not _is_torn_header(line):
             raise OutputMismatchError(f"{self.path} is not a journal of batchocr: choose another --out")

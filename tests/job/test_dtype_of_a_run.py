@@ -1,0 +1,84 @@
+"""A run that is continued keeps the data type of its rows, on whatever CPU; the journal or the table says which."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+import batchocr
+from batchocr.backend import dtype as dtypes
+from batchocr.errors import OutputMismatchError
+from batchocr.job import session as sessions
+from batchocr.model.weights import stored_dtype
+from batchocr.output.earlier import dtype_of_rows
+from tests.support.running import QUICK_MODEL, draw_pdf, journal, make_quick_model
+
+
+def set_cpu(monkeypatch: pytest.MonkeyPatch, speedup: float | None) -> None:
+    """Pretend that the quick model is a large one stored in bfloat16, on a CPU with, or without, fast units."""
+    monkeypatch.setattr(dtypes, "multiplies_bfloat16", lambda: speedup is not None)
+    monkeypatch.setattr(dtypes, "bfloat16_speedup", lambda: speedup)
+    monkeypatch.setattr(dtypes, "_LARGE_MODEL", 0)
+    monkeypatch.setattr(sessions, "stored_dtype", lambda folder: torch.bfloat16)
+
+
+@pytest.fixture
+def documents(tmp_path: Path) -> Path:
+    folder = tmp_path / "documents"
+    folder.mkdir()
+    draw_pdf(folder / "a.pdf", "one", "two")
+    return folder
+
+
+@pytest.mark.parametrize("kept_in", ["journal", "table", "lines"])
+@pytest.mark.parametrize(("first", "second"), [(None, 3.0), (3.0, None), (3.0, 1.0)])
+def test_a_run_is_continued_in_the_dtype_of_its_rows(
+    tmp_path: Path,
+    documents: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    kept_in: str,
+    first: float | None,
+    second: float | None,
+) -> None:
+    model = make_quick_model(tmp_path / "model")
+    out = tmp_path / ("table.jsonl" if kept_in == "lines" else "table.parquet")
+
+    def run(**options: object) -> str:
+        report = batchocr.run(documents, out=out, model=model, device="cpu", workers=1, **options)
+        return str(report.settings["dtype"])
+
+    set_cpu(monkeypatch, first)
+    begun_in = "float32" if first is None else "bfloat16"
+    (documents / "b.pdf").write_bytes(b"no PDF")  # a failed page: the journal stays
+    assert run() == begun_in
+    assert journal(out).exists()
+    if kept_in != "journal":
+        journal(out).unlink()
+    assert dtype_of_rows(out) == begun_in
+
+    set_cpu(monkeypatch, second)
+    assert run() == begun_in
+    other = "bfloat16" if begun_in == "float32" else "float32"
+    with pytest.raises(OutputMismatchError, match=f"dtype {begun_in} there, {other} here"):
+        run(dtype=other)
+    assert run(overwrite=True) == ("bfloat16" if second == 3.0 else "float32")
+
+
+def test_what_is_no_output_has_no_dtype(tmp_path: Path) -> None:
+    (tmp_path / "folder.parquet").mkdir()
+    (tmp_path / "other.parquet").write_bytes(b"something else")
+    os.mkfifo(tmp_path / "pipe.parquet")
+    os.mkfifo(tmp_path / "pipe.jsonl.journal")
+    (tmp_path / "torn.parquet.journal").write_bytes(b'{"batchocr_ver')
+    (tmp_path / "link.parquet").symlink_to("nowhere")
+    for name in ("none", "folder", "other", "pipe", "torn", "link"):
+        assert dtype_of_rows(tmp_path / f"{name}.parquet") is None
+    assert dtype_of_rows(tmp_path / "pipe.jsonl") is None
+
+
+def test_a_checkpoint_says_in_which_dtype_most_of_it_is_stored(sample_data: Path) -> None:
+    assert stored_dtype(QUICK_MODEL) == torch.float32
+    assert stored_dtype(sample_data / "model") == torch.bfloat16
