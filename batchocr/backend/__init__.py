@@ -12,7 +12,7 @@ from batchocr.backend.cpu import CpuOps
 from batchocr.backend.cuda import CudaOps
 from batchocr.backend.device import Device, HostDevice
 from batchocr.backend.reference import ReferenceOps
-from batchocr.config import BackendName, VitDType
+from batchocr.config import BackendName, DType, VitDType
 from batchocr.errors import UsageError
 from batchocr.machine import usable_memory_bytes
 

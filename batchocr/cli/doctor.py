@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import platform
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -18,9 +19,11 @@ from batchocr import backend
 from batchocr.backend.base import Ops
 from batchocr.backend.dtype import bfloat16_remark, select_dtype
 from batchocr.backend.trial import Choice
+from batchocr.cli.finding import Finding
+from batchocr.cli.model_check import Plan, Tried, try_out
 from batchocr.config import Config
 from batchocr.data import Pixels, Request, Sampling
-from batchocr.errors import BatchOcrError
+from batchocr.errors import BatchOcrError, ExitCode
 from batchocr.job.session import num_workers, require_usable, worker_memory_bytes
 from batchocr.machine import usable_cores, usable_memory_bytes
 from batchocr.pool.pool import WorkerPool
@@ -34,23 +37,18 @@ _NVIDIA_DRIVER = Path("/proc/driver/nvidia/version")
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing that was checked. ok: None if it is neither good nor bad."""
-
-    name: str
-    value: str
-    ok: bool | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Diagnosis:
+    """plan: what a run with the model would do; None if none was tried."""
+
     findings: Sequence[Finding]
     choices: Sequence[Choice]
+    plan: Plan | None = None
 
     @property
-    def can_run(self) -> bool:
-        """Whether a run can work here."""
-        return all(finding.ok is not False for finding in self.findings)
+    def exit_code(self) -> ExitCode:
+        """0 if a run can work here."""
+        failing = (finding.exit_code for finding in self.findings if finding.ok is False)
+        return next(failing, ExitCode.DONE)
 
     def to_text(self) -> str:
         signs = {True: "ok", False: "NO", None: ""}
@@ -62,13 +60,24 @@ class Diagnosis:
             lines += [f"{'':17} not {name}: {reason}" for name, reason in choice.rejected.items()]
         return "\n".join(lines)
 
+    def to_json(self) -> str:
+        """One object; times in seconds, memory in bytes."""
+        findings = [{"name": found.name, "value": found.value, "ok": found.ok} for found in self.findings]
+        operations = [asdict(choice) for choice in self.choices]
+        plan = asdict(self.plan) if self.plan else None
+        return json.dumps(
+            {"findings": findings, "operations": operations, "plan": plan, "exit_code": self.exit_code}, indent=2
+        )
 
-def examine(config: Config) -> Diagnosis:
-    """Check everything a run needs but the model and documents. Raises UsageError if the device cannot be used."""
+
+def examine(config: Config, *, try_model: bool = False) -> Diagnosis:
+    """Check everything a run needs but documents, the model only if `try_model`. Raises UsageError if the device cannot
+    be used."""
     require_usable(config)
     device = backend.select_device(config.device)
-    dtype = select_dtype(config.dtype, device)
     name = backend.select_backend(config.backend, device)
+    tried = try_out(config) if try_model else Tried([], select_dtype(config.dtype, device))
+    dtype = tried.dtype
     ops = backend.make_ops(name, device, dtype)
     findings = [
         Finding("batchocr", f"{version('batchocr')}, Python {platform.python_version()}, {platform.system()}"),
@@ -77,11 +86,16 @@ def examine(config: Config) -> Diagnosis:
         _gpu(device),
         *(_library(module, package) for module, package in _KERNEL_LIBRARIES.items()),
         Finding("runs on", f"{device}, {str(dtype).removeprefix('torch.')}, backend {name}", True),
-        *([Finding("bfloat16", remark)] if device.type == "cpu" and (remark := bfloat16_remark()) else []),
+        *([Finding("bfloat16", remark)] if not try_model and (remark := _bfloat16(device)) else []),
+        *tried.findings,
         _shared_memory(),
         _workers(config),
     ]
-    return Diagnosis(findings, _choices(ops, dtype))
+    return Diagnosis(findings, _choices(ops, dtype), tried.plan)
+
+
+def _bfloat16(device: torch.device) -> str:
+    return bfloat16_remark() if device.type == "cpu" else ""
 
 
 def _choices(ops: Ops, dtype: torch.dtype) -> Sequence[Choice]:

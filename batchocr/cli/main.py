@@ -6,7 +6,6 @@ import json
 import logging
 import os
 import sys
-from collections import Counter
 from contextlib import nullcontext
 from importlib.metadata import version
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from batchocr.cli import options
-from batchocr.cli.console import LogFormat, configure_logging, printable, quieten_libraries, write_line
+from batchocr.cli.console import LogFormat, configure_logging, quieten_libraries, write_line
 from batchocr.cli.json_stderr import json_stderr, log_format_of
 from batchocr.cli.signals import how_to_continue, leave, stop_on_signals
 from batchocr.config import INPUT, MODEL, Config, Option, make_config
@@ -24,11 +23,9 @@ from batchocr.input.sources import find_documents
 from batchocr.job.progress import Progress, ProgressBar, ProgressLog, event
 from batchocr.job.stop import StopSwitch
 from batchocr.output.files import report_path
-from batchocr.stats.report import too_many_failed
 from batchocr.stats.report_table import format_table
 
 if TYPE_CHECKING:
-    from batchocr.cli.verify import Problem
     from batchocr.stats.report import Report
 
 logger = logging.getLogger(__name__)
@@ -121,20 +118,24 @@ def run(
 
 
 @app.command()
-@options.takes_options("device", "dtype", "backend", "workers")
-def doctor(flags: options.Flags, verbose: options.Verbose = False) -> None:
-    """Show what this machine offers, which kernels a run would use and how exact they are. Exits with 0 if a run can
-    work here, with 2 if not."""
-    configure_logging("text", logging.DEBUG if verbose else logging.WARNING)
-    quieten_libraries(downloads=True)
+@options.takes_options(
+    *("model", "revision", "device", "dtype", "backend", "workers"),
+    model=Option(MODEL, "Also load this model, downloading it if need be.", "NAME_OR_DIR", default="none"),
+)
+def doctor(flags: options.Flags, as_json: options.AsJson = False, verbose: options.Verbose = False) -> None:
+    """Show what this machine offers, which kernels a run would use and how exact they are; with --model, also whether
+    that model loads and fits here, and what a run would plan. Exits with 0 if a run can work here, with 5 if the model
+    cannot be loaded, else with 2."""
+    configure_logging("json" if as_json else "text", logging.DEBUG if verbose else logging.WARNING)
+    quieten_libraries(downloads="model" not in flags or not sys.stderr.isatty())
     config = make_config(flags)
     from batchocr.cli.doctor import examine  # loads torch
 
-    diagnosis = examine(config)
-    typer.echo(diagnosis.to_text())
-    if not diagnosis.can_run:
+    diagnosis = examine(config, try_model="model" in flags)
+    typer.echo(diagnosis.to_json() if as_json else diagnosis.to_text())
+    if diagnosis.exit_code != ExitCode.DONE:
         logger.error("a run would fail here: see the lines marked NO")
-        raise typer.Exit(ExitCode.USAGE)
+    raise typer.Exit(diagnosis.exit_code)
 
 
 @app.command()
@@ -143,15 +144,23 @@ def doctor(flags: options.Flags, verbose: options.Verbose = False) -> None:
     model=Option(MODEL, "The model that should have written the table.", "NAME_OR_DIR", default="not compared"),
     shard=Option(INPUT, "Check only the I-th of N shares: one job's table.", "I/N", default="1/1", also=str),
 )
-def verify(out: options.Table, inputs: options.Inputs, flags: options.Flags) -> None:
+def verify(
+    out: options.Table,
+    inputs: options.Inputs,
+    flags: options.Flags,
+    as_json: options.AsJson = False,
+    quiet: options.QuietCheck = False,
+) -> None:
     """Compare a table, or the tables of several shards, with the INPUTs. Prints a line for everything that is missing,
     stale, duplicate, surplus or failed, or was made with other settings, and exits with 3 if there is more than
     --max-page-error-rate allows."""
-    configure_logging("text", logging.INFO)
-    from batchocr.cli.verify import Verifier, find_tables, summary
+    configure_logging("json" if as_json else "text", logging.WARNING if quiet else logging.INFO)
+    from batchocr.cli.tables import find_tables, tables_among
+    from batchocr.cli.verify import Verdict, Verifier
 
+    options.refuse_both("--quiet", quiet, "--json", as_json)
     config = make_config(flags)
-    tables = find_tables(out)
+    tables, inputs = tables_among(find_tables(out), inputs)
     documents = find_documents(
         inputs, stdin=sys.stdin, null=config.null, follow_symlinks=config.follow_symlinks, shard=config.shard
     ).documents
@@ -162,14 +171,9 @@ def verify(out: options.Table, inputs: options.Inputs, flags: options.Flags) -> 
 
         fingerprint = fingerprint_of(find_checkpoint(config.model, config.revision))
     verifier = Verifier(tables, config)
-    counts: Counter[Problem] = Counter()
-    for finding in verifier.findings(documents, fingerprint):
-        counts[finding.problem] += 1
-        typer.echo(printable(str(finding)))
-    typer.echo(summary(counts, verifier.num_items))
-    failed = counts.pop("failed", 0)
-    if counts or too_many_failed(failed, verifier.num_items, config.max_page_error_rate):
-        raise typer.Exit(ExitCode.TOO_MANY_FAILURES)
+    verdict = Verdict(verifier, max_failed_rate=config.max_page_error_rate)
+    verdict.print(verifier.findings(documents, fingerprint), "json" if as_json else "quiet" if quiet else "text")
+    raise typer.Exit(verdict.exit_code)
 
 
 def _progress(quiet: bool, log_format: LogFormat) -> Progress | None:

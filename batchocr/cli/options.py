@@ -108,10 +108,15 @@ def _typer_option(*flags: str, option: Option, default: str = "") -> Any:
     return typer.Option(*flags, metavar=option.metavar, rich_help_panel=option.panel, help=text, show_default=False)
 
 
+def refuse_both(flag: str, given: bool, other: str, other_given: bool) -> None:
+    """Raises UsageError if both flags were given."""
+    if given and other_given:
+        raise UsageError(f"{flag} and {other} contradict each other: give one of them")
+
+
 def refuse_contradictions(flags: Flags, config: Config, *, quiet: bool, verbose: bool) -> None:
     """Raises UsageError if a flag asks for what another, or the recipe, rules out."""
-    if quiet and verbose:
-        raise UsageError("--quiet and --verbose contradict each other: give one of them")
+    refuse_both("--quiet", quiet, "--verbose", verbose)
     if flags.get("resume") and config.overwrite:
         raise UsageError("--overwrite starts over and --resume continues: give one of them")
 
@@ -127,7 +132,7 @@ Inputs = Annotated[
 ]
 Table = Annotated[
     str,
-    typer.Argument(metavar="OUT", show_default=False, help="A table, or a quoted glob for the tables of all shards."),
+    typer.Argument(metavar="OUT", show_default=False, help="A table, or a glob for the tables of all shards."),
 ]
 Out = Annotated[
     str, _typer_option("--out", "-o", option=Option(INPUT, "The table to write: NAME.parquet or NAME.jsonl.", "PATH"))
@@ -139,6 +144,10 @@ Quiet = Annotated[
         "--quiet", "-q", option=Option(_LOGGING, "Only warnings and errors; the report goes to its file alone.")
     ),
 ]
+QuietCheck = Annotated[
+    bool, _typer_option("--quiet", "-q", option=Option(_LOGGING, "Print only errors: the exit code says it all."))
+]
+AsJson = Annotated[bool, _typer_option("--json", option=Option(_LOGGING, "Print one JSON object, and log in JSON."))]
 Verbose = Annotated[
     bool, _typer_option("--verbose", option=Option(_LOGGING, "Log internal events, and show tracebacks."))
 ]

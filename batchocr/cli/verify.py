@@ -2,32 +2,33 @@
 
 from __future__ import annotations
 
-import glob
-import os
+import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Literal
 
+import typer
+
+from batchocr.cli.console import printable
 from batchocr.config import Config
 from batchocr.data import Document, ErrorKind, PageResult, Status
-from batchocr.errors import OutputError, OutputMismatchError, PageError
+from batchocr.errors import ExitCode, OutputMismatchError, PageError
 from batchocr.input.render import fingerprint
 from batchocr.output.files import files_of, report_path, without_files
 from batchocr.output.schema import RunFacts, storable_text
 from batchocr.output.table import table_for
 from batchocr.page_spec import parse_page_spec
 from batchocr.pool.pool import WorkerPool
+from batchocr.stats.report import too_many_failed
 from batchocr.wire.messages import Opened, Setup
 
 Problem = Literal["missing", "stale", "duplicate", "failed", "surplus", "settings"]
+Form = Literal["text", "json", "quiet"]
 
 _WORKER_BYTES = 2 * 2**30
-
-_SIDE_FILES = tuple(file.name.removeprefix("out") for file in files_of(Path("out"), report_path(Path("out")))[1:])
-"""How the names of the files beside a table end: `.journal`, `.report.json`, …"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,16 +196,6 @@ def _stale(source: str, rows: _Rows, doc_id: str | None, problem: str | None) ->
             yield Finding("stale", source, page_index, "was read before the file changed")
 
 
-def find_tables(pattern: str) -> list[Path]:
-    """The tables that a path or glob names, in order; a glob's other files of a run are left out. Raises OutputError if
-    there is none."""
-    matches = [name for name in sorted(glob.glob(pattern)) if not name.endswith(_SIDE_FILES)]
-    paths = [Path(pattern)] if os.path.exists(pattern) else [Path(name) for name in matches]
-    if not paths:
-        raise OutputError(f"there is no table {pattern}: was the run finished? `batchocr run` builds it at its end")
-    return paths
-
-
 def read_facts(out: Path) -> RunFacts:
     """The facts of the run that wrote a table. Raises OutputMismatchError if it is not one of ours."""
     facts = table_for(out).read_facts(out)
@@ -213,7 +204,40 @@ def read_facts(out: Path) -> RunFacts:
     return facts
 
 
-def summary(counts: Counter[Problem], num_items: int) -> str:
-    """One line: how many rows there should be, and what was found."""
-    found = ", ".join(f"{count:,} {problem}" for problem, count in counts.items()) or "nothing wrong"
-    return f"{num_items:,} rows expected: {found}"
+class Verdict:
+    """Counts findings as they are printed, and decides the exit code. max_failed_rate: of rows, without an error."""
+
+    def __init__(self, verifier: Verifier, *, max_failed_rate: float) -> None:
+        self.counts: Counter[Problem] = Counter()
+        self._verifier = verifier
+        self._max_failed_rate = max_failed_rate
+
+    def print(self, findings: Iterable[Finding], form: Form) -> None:
+        """Print each finding as it is made, and what there is in all; as JSON, one object with a finding a line."""
+        if form == "json":
+            typer.echo('{"findings": [', nl=False)
+        for number, finding in enumerate(findings):
+            self.counts[finding.problem] += 1
+            if form == "json":
+                typer.echo(("," if number else "") + f"\n{json.dumps(asdict(finding))}", nl=False)
+            elif form == "text":
+                typer.echo(printable(str(finding)))
+        if form == "json":
+            rest = {"rows_expected": self._verifier.num_items, "counts": self.counts, "exit_code": self.exit_code}
+            typer.echo(f"\n], {json.dumps(rest)[1:]}")
+        elif form == "text":
+            typer.echo(self.summary())
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """3 if there is anything but the failed rows that are allowed."""
+        failed = self.counts["failed"]
+        wrong = self.counts.total() - failed
+        too_many = too_many_failed(failed, self._verifier.num_items, self._max_failed_rate)
+        return ExitCode.TOO_MANY_FAILURES if wrong or too_many else ExitCode.DONE
+
+    def summary(self) -> str:
+        """One line: how many rows there should be, and what was found."""
+        found = ", ".join(f"{count:,} {problem}" for problem, count in self.counts.items()) or "nothing wrong"
+        expected = self._verifier.num_items
+        return f"{expected:,} row{'s' * (expected != 1)} expected: {found}"

@@ -73,8 +73,7 @@ def engine_limits(
     limits = EngineLimits(**sizes, max_new_tokens=config.max_new_tokens, num_kv_tokens=0)
     defaults = replace(limits, **{name: getattr(suitable, name) for name in _BATCH_SIZES})
 
-    language = architecture.language
-    token_bytes = 2 * language.num_layers * language.num_kv_heads * language.head_dim * value_bytes
+    token_bytes = _kv_token_bytes(architecture, value_bytes)
 
     def needed(limits: EngineLimits) -> int:
         request_bytes = _longest_request(limits, architecture) * token_bytes
@@ -108,6 +107,34 @@ def _too_large(
         f"the model and its batches do not fit into {room / _GIB:.1f} GiB {where}: lower --vit-max-patches, "
         "--prefill-max-tokens, --llm-batch-size or --max-new-tokens"
     )
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryNeed:
+    """What an engine holds on its device when all its batches are full, in bytes."""
+
+    weights: int
+    kv_cache: int
+    batches: int
+
+    @property
+    def total(self) -> int:
+        return self.weights + self.kv_cache + self.batches
+
+
+def memory_need(limits: EngineLimits, architecture: Architecture, value_bytes: int) -> MemoryNeed:
+    """By calculation. value_bytes: size of a value in the model's dtype."""
+    weights = num_parameters(architecture) * value_bytes
+    return MemoryNeed(
+        weights=weights,
+        kv_cache=limits.num_kv_tokens * _kv_token_bytes(architecture, value_bytes),
+        batches=_bytes_beside_kv(limits, architecture, value_bytes) - weights,
+    )
+
+
+def _kv_token_bytes(architecture: Architecture, value_bytes: int) -> int:
+    language = architecture.language
+    return 2 * language.num_layers * language.num_kv_heads * language.head_dim * value_bytes
 
 
 def _longest_request(limits: EngineLimits, architecture: Architecture) -> int:

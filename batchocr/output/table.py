@@ -11,6 +11,8 @@ from batchocr.errors import UsageError
 from batchocr.output import jsonl, parquet
 from batchocr.output.schema import RunFacts
 
+TABLE_SUFFIXES = (".parquet", ".jsonl")
+
 
 class TableFormat(Protocol):
     """What each format's module offers; see the modules for what they raise."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import resource
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,12 +17,16 @@ import pytest
 import torch
 from PIL import Image
 
+from batchocr import backend
 from batchocr.backend import select_device
 from batchocr.backend.trial import Choice
-from batchocr.cli.doctor import Diagnosis, Finding, _library, examine
+from batchocr.cli.doctor import Diagnosis, _library, examine
+from batchocr.cli.finding import Finding
+from batchocr.cli.model_check import try_out
 from batchocr.config import Config
 from batchocr.errors import UsageError
 from batchocr.pool.pool import WorkerPool
+from tests.support.running import QUICK_MODEL, raising
 
 pytestmark = pytest.mark.slow
 
@@ -146,11 +152,9 @@ def test_a_worker_that_cannot_open_a_picture_is_a_finding(monkeypatch: pytest.Mo
     assert finding.value.startswith("one was started and failed: ")
 
 
-@pytest.mark.parametrize(
-    ("marks", "can_run"), [((), True), ((None, True), True), ((True, False, None), False), ((False,), False)]
-)
-def test_one_finding_that_is_not_ok_is_enough(marks: tuple[bool | None, ...], can_run: bool) -> None:
-    assert Diagnosis([Finding("a", "b", ok) for ok in marks], []).can_run is can_run
+@pytest.mark.parametrize(("marks", "exit_code"), [((), 0), ((None, True), 0), ((True, False, None), 2), ((False,), 2)])
+def test_one_finding_that_is_not_ok_is_enough(marks: tuple[bool | None, ...], exit_code: int) -> None:
+    assert Diagnosis([Finding("a", "b", ok) for ok in marks], []).exit_code == exit_code
 
 
 def test_a_candidate_that_was_not_taken_is_listed_with_its_reason() -> None:
@@ -164,3 +168,50 @@ def test_a_candidate_that_was_not_taken_is_listed_with_its_reason() -> None:
         "rms_norm          triton                             1.5e-03       20 µs",
         "                  not sgl_kernel: ImportError: libcuda.so.1",
     ]
+
+
+def test_the_findings_as_json_are_one_object() -> None:
+    done = doctor("--json", "--workers", "1")
+    found = json.loads(done.stdout)
+    assert (done.returncode, found["exit_code"], found["plan"], done.stderr) == (0, 0, None, "")
+    assert {"name": "runs on", "value": "cpu, float32, backend cpu", "ok": True} in found["findings"]
+    assert {"linear", "patches"} <= {operation["operation"] for operation in found["operations"]}
+    assert all(operation["seconds"] > 0 for operation in found["operations"])
+
+
+def test_a_model_is_loaded_and_a_run_with_it_planned(sample_data: Path) -> None:
+    done = doctor("--model", str(sample_data / "model"), "--json")
+    found = json.loads(done.stdout)
+    said = {finding["name"]: finding for finding in found["findings"]}
+    assert done.returncode == 0
+    assert "ViT of 4 layers × 128, language model of 5 layers × 128" in said["model"]["value"]
+    assert "16 sequences decoded at once" in said["plan"]["value"]
+    assert said["loading"]["ok"] and said["memory"]["ok"]
+    plan = found["plan"]
+    assert (plan["settings"]["llm_batch_size"], plan["settings"]["dtype"]) == (16, "float32")
+    assert 0 < plan["needed_bytes"]["weights"] < sum(plan["needed_bytes"].values()) < plan["usable_bytes"]
+
+
+def test_a_model_that_cannot_be_loaded_is_a_finding_with_the_exit_code_of_the_run(tmp_path: Path) -> None:
+    shutil.copytree(QUICK_MODEL, tmp_path / "model")
+    with (tmp_path / "model" / "model.safetensors").open("r+b") as file:
+        file.truncate(100_000)
+    for model, said in ((tmp_path / "model", "is damaged or cut short"), (tmp_path / "none", "neither a folder nor")):
+        done = doctor("--model", str(model))
+        assert done.returncode == 5
+        assert [line for line in done.stdout.splitlines() if said in line and " NO " in line]
+        assert "a run would fail here" in done.stderr
+
+
+def test_a_model_that_does_not_fit_is_not_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backend, "memory_bytes", lambda device: 30 << 20)
+    tried = try_out(Config(model=str(QUICK_MODEL), device="cpu"))
+    said = {finding.name: finding for finding in tried.findings}
+    assert said["memory"].ok is False
+    assert "GiB needed at most and 0.0 there" in said["memory"].value
+    assert "loading" not in said
+
+
+def test_without_a_model_none_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("batchocr.job.session.find_checkpoint", raising(AssertionError("looked for")))
+    assert examine(Config(backend="reference")).plan is None

@@ -15,6 +15,8 @@ from batchocr.cli.json_stderr import log_format_of
 from tests.support.running import QUICK_MODEL
 from tests.support.stand_in import RUN, command, ended, start
 
+pytestmark = pytest.mark.slow
+
 JSON = ("--log-format", "json")
 LIBRARIES = """
     import ctypes, logging, os, threading, warnings

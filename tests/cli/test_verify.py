@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import shutil
 import subprocess
 import sys
@@ -265,3 +266,92 @@ def test_the_password_tells_whether_an_encrypted_document_has_the_pages_asked_fo
     assert (code, lines[1]) == (3, "missing   c.pdf: has no row, or is shorter than --pages")
     code, lines = verify(out, documents, *options, "--password", "batchocr")
     assert (code, lines[1]) == (3, "missing   c.pdf: has no row")
+
+
+def run_verify(*arguments: Path | str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "batchocr", "verify", *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert "Traceback" not in done.stderr, done.stderr
+    return done
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "jsonl"])
+def test_tables_that_the_shell_lists_are_tables_and_their_side_files_nothing(
+    tmp_path: Path, documents: Path, suffix: str
+) -> None:
+    parts = [write(tmp_path / f"part-{n}.{suffix}", [row]) for n, row in enumerate(ROWS)]
+    (tmp_path / f"part-2.{suffix}.report.json").touch()
+    (tmp_path / f"part-2.{suffix}.journal").touch()
+    expanded = sorted(tmp_path.glob("part-*"))
+    done = run_verify(*expanded, documents, "--max-page-error-rate", "1")
+    assert (done.returncode, done.stdout.splitlines()[1:]) == (0, ["4 rows expected: 1 failed"])
+    assert "taken for tables and not for INPUTs" in done.stderr
+    assert all(str(part) in done.stderr for part in parts[1:])
+    again = run_verify(str(tmp_path / f"part-*.{suffix}"), parts[1], documents, "--max-page-error-rate", "1")
+    assert (again.returncode, again.stdout) == (0, done.stdout)
+
+
+def test_tables_without_an_input_are_wrong_usage_that_says_what_to_do(tmp_path: Path, documents: Path) -> None:
+    parts = [write(tmp_path / f"part-{n}.parquet", [row]) for n, row in enumerate(ROWS)]
+    done = run_verify(*parts)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "no INPUT is left to compare with" in done.stderr
+    assert "batchocr verify 'part-*.parquet' FOLDER" in done.stderr
+
+
+def test_a_file_with_the_suffix_of_a_table_that_batchocr_did_not_write_stays_an_input(
+    tmp_path: Path, documents: Path
+) -> None:
+    out = write(tmp_path / "table.parquet", ROWS)
+    (tmp_path / "other.parquet").write_bytes(b"not ours")
+    (tmp_path / "lines.jsonl").write_text("{}\n")
+    done = run_verify(out, documents, tmp_path / "other.parquet", tmp_path / "lines.jsonl")
+    assert done.returncode == 3
+    assert "other.parquet: has no row" in done.stdout
+    assert "lines.jsonl: has no row" in done.stdout
+
+
+def test_one_row_is_not_rows(tmp_path: Path, documents: Path) -> None:
+    out = write(tmp_path / "table.parquet", [replace(ROWS[3], source=str(documents / "b.pdf"))])
+    assert verify(out, documents / "b.pdf")[1][-1] == "1 row expected: 1 failed"
+
+
+def test_the_findings_as_json_are_one_object_with_a_finding_a_line(tmp_path: Path, documents: Path) -> None:
+    out = write(tmp_path / "table.parquet", [ROWS[0], ROWS[2], replace(ROWS[3], source="new\nline.pdf")])
+    done = run_verify(out, documents, "--json")
+    found = json.loads(done.stdout)
+    assert done.returncode == found["exit_code"] == 3
+    assert (found["rows_expected"], found["counts"]) == (4, {"missing": 2, "surplus": 1})
+    assert found["findings"][0] == {
+        "problem": "missing",
+        "where": "a.pdf",
+        "page_index": 1,
+        "message": "has no row",
+    }
+    assert len(done.stdout.splitlines()) == len(found["findings"]) + 2
+    sound = run_verify(write(tmp_path / "sound.jsonl", ROWS[:3]), documents, "--shard", "3/3", "--json")
+    assert json.loads(sound.stdout) == {"findings": [], "rows_expected": 3, "counts": {}, "exit_code": 0}
+    assert (sound.returncode, sound.stderr) == (0, "")
+
+
+def test_with_json_errors_are_json_too(tmp_path: Path, documents: Path) -> None:
+    done = run_verify(tmp_path / "none.parquet", documents, "--json")
+    assert (done.returncode, done.stdout) == (6, "")
+    assert json.loads(done.stderr)["exit_code"] == 6
+
+
+def test_quiet_prints_nothing_but_errors(tmp_path: Path, documents: Path) -> None:
+    out = write(tmp_path / "table.parquet", ROWS)
+    done = run_verify(out, documents, "--quiet")
+    assert (done.returncode, done.stdout, done.stderr) == (3, "", "")
+    done = run_verify(out, documents, "--quiet", "--max-page-error-rate", "1")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    done = run_verify(tmp_path / "none.parquet", documents, "--quiet")
+    assert (done.returncode, done.stdout) == (6, "")
+    assert "there is no table" in done.stderr
+
+
+def test_json_and_quiet_contradict_each_other(tmp_path: Path, documents: Path) -> None:
+    done = run_verify(write(tmp_path / "table.parquet", ROWS), documents, "--json", "--quiet")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "contradict each other" in done.stderr

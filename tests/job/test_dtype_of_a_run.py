@@ -16,6 +16,8 @@ from batchocr.model.weights import stored_dtype
 from batchocr.output.earlier import dtype_of_rows
 from tests.support.running import QUICK_MODEL, draw_pdf, journal, make_quick_model
 
+pytestmark = pytest.mark.slow
+
 
 def set_cpu(monkeypatch: pytest.MonkeyPatch, speedup: float | None) -> None:
     """Pretend that the quick model is a large one stored in bfloat16, on a CPU with, or without, fast units."""

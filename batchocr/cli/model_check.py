@@ -1,0 +1,116 @@
+"""Whether a model loads and fits on this machine, and what a run with it would plan: `batchocr doctor --model`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+import torch
+
+from batchocr import backend
+from batchocr.backend.dtype import select_dtype
+from batchocr.cli.finding import Finding
+from batchocr.config import Config
+from batchocr.engine.limits import MemoryNeed, memory_need
+from batchocr.errors import EngineError, ExitCode, ModelError, UsageError
+from batchocr.job.session import Session
+from batchocr.model.architecture import Architecture
+from batchocr.model.cost import num_parameters
+from batchocr.stats.report import Setting
+
+_GIB = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a run would do. usable_bytes: the device's memory for the model and its batches."""
+
+    settings: Mapping[str, Setting]
+    workers: int
+    needed_bytes: Mapping[str, int]
+    usable_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """dtype: what a run would use. plan: None if there can be none."""
+
+    findings: Sequence[Finding]
+    dtype: torch.dtype
+    plan: Plan | None = None
+
+
+def try_out(config: Config) -> Tried:
+    """Find the model, or download it, plan a run with it, and load it if it fits."""
+    try:
+        session = Session(config)
+    except ModelError as error:
+        return _failed(config, "model", error)
+    except UsageError as error:  # the device was looked at before: it has too little memory
+        return _failed(config, "memory", error)
+    need = memory_need(session.limits, session.architecture, session.dtype.itemsize)
+    usable = backend.memory_bytes(session.device)
+    if session.device.type == "cuda":
+        usable = int(usable * config.memory_fraction)
+    plan = Plan(session.settings(), session.workers, asdict(need), usable)
+    fits = need.total <= usable
+    findings = [
+        Finding("model", f"{config.model}, {_described(session.architecture)}", True),
+        *([Finding("dtype", session.dtype_remark)] if session.dtype_remark else []),
+        Finding("memory", _memory(need, usable), fits),
+        Finding("plan", _plan(session)),
+        *(_loading(session) if fits else ()),
+    ]
+    return Tried(findings, session.dtype, plan)
+
+
+def _failed(config: Config, name: str, error: ModelError | UsageError) -> Tried:
+    dtype = select_dtype(config.dtype, backend.select_device(config.device))
+    return Tried([Finding(name, str(error), False, error.exit_code)], dtype)
+
+
+def _loading(session: Session) -> Iterator[Finding]:
+    started_s = time.perf_counter()
+    try:
+        session.load()
+    except (ModelError, UsageError, EngineError) as error:
+        yield Finding("loading", str(error), False, error.exit_code)
+    except (MemoryError, RuntimeError) as error:  # what torch raises where the host has too little
+        yield Finding("loading", f"{type(error).__name__}: {error}".splitlines()[0], False, ExitCode.BUG)
+    else:
+        yield Finding("loading", f"the weights were loaded in {time.perf_counter() - started_s:.1f} s", True)
+    finally:
+        session.unload()
+
+
+def _described(architecture: Architecture) -> str:
+    vision, language = architecture.vision, architecture.language
+    return (
+        f"{num_parameters(architecture) / 1e6:,.1f} million parameters: ViT of {vision.depth} layers × {vision.width}, "
+        f"language model of {language.num_layers} layers × {language.width}, "
+        f"images up to {architecture.images.max_pixels:,} px"
+    )
+
+
+def _memory(need: MemoryNeed, usable: int) -> str:
+    parts = f"weights {_gib(need.weights)}, KV cache {_gib(need.kv_cache)}, full batches {_gib(need.batches)}"
+    if need.total <= usable:
+        return f"{_gib(need.total)} of {_gib(usable)} GiB needed at most: {parts}"
+    return (
+        f"{_gib(need.total)} GiB needed at most and {_gib(usable)} there: {parts}; lower --llm-batch-size, "
+        "--vit-max-patches and --max-new-tokens, or use a larger machine"
+    )
+
+
+def _gib(num_bytes: int) -> str:
+    return f"{num_bytes / _GIB:.1f}"
+
+
+def _plan(session: Session) -> str:
+    limits = session.limits
+    return (
+        f"up to {limits.vit_batch_size} images or {limits.vit_max_patches:,} patches in a ViT batch, "
+        f"{limits.llm_batch_size} sequences decoded at once, {limits.prefill_max_tokens:,} tokens in a prefill, "
+        f"{limits.embedding_queue_tokens:,} image tokens and {session.pages_in_flight} pages in flight"
+    )

@@ -1,0 +1,65 @@
+"""Which of the arguments of `batchocr verify` are tables."""
+
+from __future__ import annotations
+
+import glob
+import logging
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from batchocr.errors import OutputError, UsageError
+from batchocr.output.files import files_of, report_path
+from batchocr.output.table import TABLE_SUFFIXES, table_for
+
+logger = logging.getLogger(__name__)
+
+_MAX_NAMED = 10
+
+_SIDE_FILES = tuple(file.name.removeprefix("out") for file in files_of(Path("out"), report_path(Path("out")))[1:])
+"""How the names of the files beside a table end: `.journal`, `.report.json`, …"""
+
+
+def find_tables(pattern: str) -> list[Path]:
+    """The tables that a path or glob names, in order; a glob's other files of a run are left out. Raises OutputError if
+    there is none."""
+    matches = [name for name in sorted(glob.glob(pattern)) if not name.endswith(_SIDE_FILES)]
+    paths = [Path(pattern)] if os.path.exists(pattern) else [Path(name) for name in matches]
+    if not paths:
+        raise OutputError(f"there is no table {pattern}: was the run finished? `batchocr run` builds it at its end")
+    return paths
+
+
+def tables_among(tables: Sequence[Path], inputs: Sequence[str]) -> tuple[list[Path], list[str]]:
+    """All tables, and the INPUTs that are none: a glob that is not quoted puts all but its first match among them.
+
+    Raises UsageError if no INPUT is left.
+    """
+    found = {os.path.realpath(table): table for table in tables}
+    more = {os.path.realpath(text): Path(text) for text in inputs if _is_table(Path(text))}
+    outputs = {os.path.realpath(file) for out in (found | more).values() for file in files_of(out, report_path(out))}
+    documents = [text for text in inputs if os.path.realpath(text) not in outputs]
+    if not documents:
+        raise UsageError(
+            f"no INPUT is left to compare with: {_listed(map(str, (found | more).values()))} are tables. Name the "
+            "documents after them: batchocr verify 'part-*.parquet' FOLDER"
+        )
+    if added := [str(table) for real, table in more.items() if real not in found]:
+        logger.info("taken for tables and not for INPUTs, as batchocr wrote them: %s", _listed(added))
+    return list((found | more).values()), documents
+
+
+def _is_table(path: Path) -> bool:
+    """Whether batchocr wrote it as a table."""
+    if path.suffix.lower() not in TABLE_SUFFIXES or not path.is_file():
+        return False
+    try:
+        return table_for(path).read_facts(path) is not None
+    except OutputError:
+        return False
+
+
+def _listed(names: Iterable[str]) -> str:
+    shown = list(names)
+    rest = len(shown) - _MAX_NAMED
+    return ", ".join(shown[:_MAX_NAMED]) + (f" and {rest:,} more" if rest > 0 else "")
