@@ -71,7 +71,8 @@ class Options(CallOptions, total=False):
     """cpu, or a GPU such as cuda:0. Default: auto."""
 
     dtype: Literal["auto", "float32", "bfloat16"]
-    """float32, bfloat16 or auto: float32 on a CPU, bfloat16 on a GPU. Default: auto."""
+    """float32, bfloat16 or auto: bfloat16 on a GPU, and on a CPU that is faster in it if the model is stored in it.
+    Default: auto."""
 
     vit_dtype: Literal["auto", "fp8"]
     """fp8 runs the ViT's linear layers in 8 bits, on GPUs that support it (experimental); auto follows --dtype.

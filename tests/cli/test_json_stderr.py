@@ -48,7 +48,7 @@ def objects(stderr: str) -> list[dict[str, object]]:
         ((*RUN, "-7"), 2, "-7"),
         ((*RUN, "--dpi"), 2, "--dpi"),
         ((*RUN, "--dpi", "many"), 2, "--dpi"),
-        ((*RUN, "--dpi", "0"), 2, "--dpi must be more than 0"),
+        ((*RUN, "--dpi", "0"), 2, "--dpi 0: should be greater than 0"),
         ((*RUN, "--dtype", "float16"), 2, "float32"),
         ((*RUN, "--quiet=yes"), 2, "--quiet"),
         ((*RUN, "--recipe", "gpu9"), 2, "there is no recipe gpu9"),
