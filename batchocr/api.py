@@ -22,6 +22,7 @@ from batchocr.job.progress import Progress, ProgressCallback, ProgressLog, RunPr
 from batchocr.job.session import Session, require_usable
 from batchocr.job.stop import StopSwitch
 from batchocr.options import CallOptions, Options
+from batchocr.output.atomic import require_writable
 from batchocr.output.earlier import dtype_of_rows
 from batchocr.output.table import table_for
 from batchocr.stats.report import Report
@@ -149,6 +150,7 @@ def run_with(config: Config, inputs: Inputs, *, out: Path, stop: StopSwitch, pro
     table_for(out)
     require_usable(config)
     found = find_inputs(config, inputs)
+    require_writable(out)
     session = Session(config, begun_in=None if config.overwrite else dtype_of_rows(out))
     try:
         return read_into_table(session, config, found, out, stop, progress, started_s=started_s)

@@ -419,5 +419,6 @@ def _read_recipe(name_or_path: str) -> str:
     except FileNotFoundError as error:
         names = ", ".join(sorted(entry.name.removesuffix(".toml") for entry in shipped.iterdir()))
         raise UsageError(f"there is no recipe {name_or_path}; give a TOML file, or one of: {names}") from error
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"the recipe {name_or_path} cannot be read: {error}") from error
+    except (OSError, ValueError) as error:  # ValueError: no text, or a name that no file can have
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise UsageError(f"the recipe {name_or_path} cannot be read: {reason}") from error

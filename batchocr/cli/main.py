@@ -112,7 +112,7 @@ def run(
         from batchocr.api import run_with  # loads torch, which --help and usage errors do not need
 
         finished = run_with(config, inputs, out=Path(out), stop=stop, progress=_progress(quiet, log_format))
-    if log_format == "text" and not quiet:
+    if log_format == "text" and not quiet and not finished.nothing_to_do:
         write_line(f"\n{format_table(finished)}\n")
     raise typer.Exit(_conclude(finished, config, out))
 
@@ -210,5 +210,7 @@ def _conclude(report: Report, config: Config, out: str) -> int:
             "s" * (items.found != 1),
             report.max_page_error_rate,
         )
-    logger.info("the table is %s, the report %s", out, report_file, extra=event("run_finished", **ended))
+    rows = "the only row is" if items.found == 1 else f"all {items.found:,} rows are"
+    why = f"nothing to do, {rows} done: " if report.nothing_to_do else ""
+    logger.info("%sthe table is %s, the report %s", why, out, report_file, extra=event("run_finished", **ended))
     return code

@@ -47,6 +47,7 @@ def read_into_table(
     """
     table = table_for(out)
     report_file = _report_file(out, config)
+    require_writable(out)
     require_writable(report_file)
     found = _without_output(found, files_of(out, report_file))
     with Journal.open(out, session.facts, resume=config.resume, overwrite=config.overwrite) as journal:

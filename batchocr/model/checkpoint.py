@@ -43,7 +43,7 @@ def find_checkpoint(name: str, revision: str | None) -> Path:
     Raises ModelError.
     """
     folder = Path(os.path.expanduser(name))
-    if folder.is_dir():
+    if os.path.isdir(folder):  # unlike Path.is_dir, it raises nothing for a name that no folder can have
         return folder
     if name.count("/") != 1 or name.startswith((".", "/", "~")):
         raise ModelError(f"{name} is neither a folder nor a Hugging Face id (owner/name)")

@@ -6,7 +6,7 @@ import errno
 import os
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -39,13 +39,15 @@ def require_writable(path: Path) -> None:
 
     Raises OutputError.
     """
+    if "\0" in str(path):
+        raise OutputError(f"cannot write {str(path)!r}: no name can hold a NUL character; choose another")
     if os.path.exists(path) and not os.path.isdir(path) and not os.path.isfile(path):
         raise OutputError(f"cannot write {path}: it is not an ordinary file; choose another place")
     with writing(path):
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-        with tempfile.TemporaryFile(dir=path.parent):
-            pass
+        with tempfile.TemporaryFile(dir=path.parent), suppress(FileNotFoundError):
+            os.lstat(temporary_path(path))  # raises if the name is too long
 
 
 @contextmanager
@@ -68,10 +70,14 @@ def reading(path: Path) -> Iterator[None]:
 
 def _reason(path: Path, error: OSError) -> str:
     match error.errno:
-        case errno.ENOENT | errno.ENOTDIR:
-            return f"{path.parent} is not an existing folder; create it first"
-        case errno.EACCES | errno.EPERM | errno.EROFS:
+        case errno.ENOENT | errno.ENOTDIR | errno.ELOOP:
+            return _what_is_missing(path.parent)
+        case errno.EROFS:
+            return f"{path.parent} is read-only; choose another place"
+        case errno.EACCES | errno.EPERM:
             return f"no permission to write in {path.parent}; choose another place"
+        case errno.ENAMETOOLONG:
+            return "the path, or a name with what is added to it (.report.json.tmp), is too long; choose a shorter one"
         case errno.EISDIR:
             return "there is a folder of that name; choose another"
         case errno.ENOSPC | errno.EDQUOT:
@@ -82,6 +88,17 @@ def _reason(path: Path, error: OSError) -> str:
             return "files may not grow any larger here; raise the limit (ulimit -f) and run again to continue"
         case _:
             return error.strerror or str(error)
+
+
+def _what_is_missing(folder: Path) -> str:
+    """Why a file cannot be created in a folder, if the system says that something does not exist."""
+    if os.path.isdir(folder):
+        return f"no file can be created in {folder}; choose another place"
+    if os.path.exists(folder):
+        return f"{folder} is not a folder; choose another place"
+    if os.path.islink(folder):
+        return f"{folder} is a link that leads nowhere; choose another place"
+    return f"{folder} does not exist; create it first"
 
 
 def _sync_folder(folder: Path) -> None:

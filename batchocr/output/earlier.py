@@ -35,7 +35,7 @@ def _facts_of_journal(path: Path) -> RunFacts | None:
 
 
 def _facts_of_table(out: Path) -> RunFacts | None:
-    with suppress(OutputError):
+    with suppress(OutputError, OSError):
         if out.is_file():
             return table_for(out).read_facts(out)
     return None

@@ -125,6 +125,11 @@ class Report:
         return self.exit_reason == "finished"
 
     @property
+    def nothing_to_do(self) -> bool:
+        """Whether earlier runs had dealt with every row before this one."""
+        return self.complete and 0 < self.items.found == self.items.already_done
+
+    @property
     def ledger_adds_up(self) -> bool:
         items = self.items
         return items.found == items.ok + items.degraded + items.failed + items.skipped + items.not_reached

@@ -245,6 +245,17 @@ def test_quiet_leaves_only_warnings_and_errors() -> None:
     assert (exit_code, stderr) == (0, "")
 
 
+def test_a_run_with_nothing_to_do_says_so_in_one_line() -> None:
+    said = "batchocr: nothing to do, all 10 rows are done: the table is table.parquet, the report "
+    body = "return report(done_before=10)"
+    assert ended(start(body, *RUN)) == (0, f"{said}table.parquet.report.json\n")
+    assert ended(start(body, *RUN, "--quiet")) == (0, "")
+    line = json.loads(ended(start(body, *RUN, "--log-format", "json"))[1])
+    assert (line["event"], line["report"]["items"]["already_done"]) == ("run_finished", 10)
+    assert "nothing to do" in line["message"]
+    assert "items " in ended(start("return report(done_before=9)", *RUN))[1]
+
+
 def test_the_json_log_is_one_object_a_line_and_ends_with_the_report() -> None:
     body = "progress.show(RunProgress(9, 10, True, 2, 9)); progress.close(); return report(failed=2)"
     exit_code, stderr = ended(start(body, *RUN, "--log-format", "json"))

@@ -301,7 +301,7 @@ def test_a_removed_journal_is_gone_and_unlocked(out: Path) -> None:
 
 
 def test_a_missing_folder_is_named(tmp_path: Path) -> None:
-    with pytest.raises(OutputError, match="nowhere is not an existing folder"):
+    with pytest.raises(OutputError, match="nowhere does not exist"):
         open_journal(tmp_path / "nowhere" / "results.parquet")
 
 

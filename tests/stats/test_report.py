@@ -278,12 +278,12 @@ def test_peak_memory_of_a_process_is_known_while_it_lives() -> None:
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("missing/report.json", "is not an existing folder"),
-        ("file/report.json", "is not an existing folder"),
+        ("missing/report.json", "does not exist; create it first"),
+        ("file/report.json", "is not a folder"),
         ("folder", "there is a folder of that name"),
         ("/proc/report.json", "/proc"),
         ("pipe", "it is not an ordinary file"),
-        ("long" * 100, "File name too long"),
+        ("long" * 100, "is too long; choose a shorter one"),
     ],
 )
 def test_a_place_where_no_report_can_be_written_is_refused(tmp_path: Path, name: str, said: str) -> None:
