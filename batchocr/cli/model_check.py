@@ -81,7 +81,7 @@ def _loading(session: Session) -> Iterator[Finding]:
     else:
         yield Finding("loading", f"the weights were loaded in {time.perf_counter() - started_s:.1f} s", True)
     finally:
-        session.unload()
+        session.close()
 
 
 def _described(architecture: Architecture) -> str:

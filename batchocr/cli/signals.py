@@ -15,6 +15,7 @@ from typing import NoReturn
 
 from batchocr.config import Config
 from batchocr.errors import ExitCode
+from batchocr.job.interrupt import SAME_KEYSTROKE_S
 from batchocr.job.progress import event
 from batchocr.job.stop import StopReason, StopSwitch
 
@@ -22,10 +23,6 @@ logger = logging.getLogger(__name__)
 
 LONGEST_ENDING_S = 10.0
 """How long a run that is stopped before its first page may take to end."""
-
-SAME_KEYSTROKE_S = 1.0
-"""An interrupt this soon after the first is the same one: `timeout -s INT` sends it to the process and to its group,
-and a shell's job may hear it from the terminal and from its parent."""
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from batchocr.job.stop import StopSwitch
 
 logger = logging.getLogger(__name__)
 
-_SAME_KEYSTROKE_S = 1.0
+SAME_KEYSTROKE_S = 1.0
 """An interrupt this soon after another is the same one: `timeout -s INT` sends it to the process and to its group."""
 
 
@@ -36,7 +36,7 @@ def finish_on_interrupt(stop: StopSwitch) -> Iterator[None]:
     def interrupt(number: int, frame: FrameType | None) -> None:
         nonlocal interrupted_s
         before_s, interrupted_s = interrupted_s, time.monotonic()
-        if before_s is not None and interrupted_s - before_s < _SAME_KEYSTROKE_S:
+        if before_s is not None and interrupted_s - before_s < SAME_KEYSTROKE_S:
             interrupted_s = before_s
             return
         if before_s is not None or stop.phase == "starting":

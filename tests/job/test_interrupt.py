@@ -35,7 +35,7 @@ def test_the_first_interrupt_lets_the_block_finish_and_is_raised_after_it(phase:
 
 
 def test_a_second_interrupt_ends_the_block_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(interrupt, "_SAME_KEYSTROKE_S", 0.0)
+    monkeypatch.setattr(interrupt, "SAME_KEYSTROKE_S", 0.0)
     stop, reached = StopSwitch(), False
     with pytest.raises(KeyboardInterrupt), finish_on_interrupt(stop):
         stop.enter("reading")

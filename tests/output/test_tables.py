@@ -144,7 +144,7 @@ def test_what_a_killed_run_left_is_cleared_by_the_next(out: Path, table: TableFo
 
 
 def test_a_missing_folder_is_an_output_error(out: Path, table: TableFormat) -> None:
-    with pytest.raises(OutputError, match="not an existing folder"):
+    with pytest.raises(OutputError, match="does not exist; create it first"):
         table.write(out.parent / "nowhere" / out.name, PAGES, FACTS)
 
 
