@@ -13,7 +13,6 @@ import os
 import re
 import tomllib
 from collections.abc import Mapping
-from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_type_hints
 
@@ -69,12 +68,7 @@ INPUT, MODEL, GENERATION, SIZES = "What to read", "Model", "Generation", "Batch 
 CONTINUING, RUN = "Continuing a run", "The run"
 _BY_DEVICE = "by device"
 
-RECIPE = Option(
-    RUN,
-    "A TOML file of options, or the name of one that comes with batchocr: cpu, h200, rtx4090. Flags win over it.",
-    "FILE_OR_NAME",
-    also=os.PathLike[str],
-)
+RECIPE = Option(RUN, "A TOML file of options, which flags win over.", "FILE", also=os.PathLike[str])
 """The one option that is no field of Config, as it sets them."""
 
 
@@ -395,30 +389,26 @@ def option_of(hint: Any) -> Option:
     return next(part for part in hint.__metadata__ if isinstance(part, Option))
 
 
-def load_recipe(name_or_path: str) -> dict[str, Any]:
+def load_recipe(path: str) -> dict[str, Any]:
     """Return the fields of Config that a recipe sets, checked.
 
-    name_or_path: a TOML file (with a `/`, or ending in .toml), or the name of a recipe that comes with batchocr. Its
-    keys are the flags without their leading dashes. Raises UsageError, which names the file and the key.
+    path: of a TOML file. Its keys are the flags without their leading dashes. Raises UsageError, which names the file
+    and the key.
     """
-    text = _read_recipe(name_or_path)
+    text = _read_recipe(path)
     try:
         flags = {key.replace("-", "_"): value for key, value in tomllib.loads(text).items()}
         config = Config(**flags)
     except (tomllib.TOMLDecodeError, UsageError) as error:
-        raise UsageError(f"recipe {name_or_path}: {error}") from error
+        raise UsageError(f"recipe {path}: {error}") from error
     return {name: getattr(config, name) for name in flags}
 
 
-def _read_recipe(name_or_path: str) -> str:
-    shipped = resources.files("batchocr") / "recipes"
-    is_path = "/" in name_or_path or name_or_path.endswith(".toml")
-    file = Path(name_or_path) if is_path else shipped / f"{name_or_path}.toml"
+def _read_recipe(path: str) -> str:
     try:
-        return file.read_text(encoding="utf-8")
+        return Path(path).read_text(encoding="utf-8")
     except FileNotFoundError as error:
-        names = ", ".join(sorted(entry.name.removesuffix(".toml") for entry in shipped.iterdir()))
-        raise UsageError(f"there is no recipe {name_or_path}; give a TOML file, or one of: {names}") from error
+        raise UsageError(f"there is no recipe {path}: give the path of a TOML file of options") from error
     except (OSError, ValueError) as error:  # ValueError: no text, or a name that no file can have
         reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise UsageError(f"the recipe {name_or_path} cannot be read: {reason}") from error
+        raise UsageError(f"the recipe {path} cannot be read: {reason}") from error

@@ -117,5 +117,4 @@ class Options(CallOptions, total=False):
     at most 4G."""
 
     recipe: str | os.PathLike[str] | None
-    """A TOML file of options, or the name of one that comes with batchocr: cpu, h200, rtx4090. Flags win over it.
-    Default: none."""
+    """A TOML file of options, which flags win over. Default: none."""

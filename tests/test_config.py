@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import tomllib
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
@@ -12,12 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batchocr.config import RECIPE, Config, Option, load_recipe, make_config
-from batchocr.engine.limits import engine_limits
+from batchocr.config import Config, Option, load_recipe, make_config
 from batchocr.errors import UsageError
 from batchocr.options import Options
 from tests.support.derived import derived_files
-from tests.support.mineru_shape import MINERU
 
 
 def recipe(folder: Path, text: str) -> str:
@@ -68,41 +64,7 @@ def test_a_recipe_that_cannot_work_is_refused_with_its_file_and_key(tmp_path: Pa
     assert said in str(refusal.value)
 
 
-def test_recipes_that_come_with_batchocr_go_by_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    (tmp_path / "cpu").write_text("dpi = 1")
-    monkeypatch.chdir(tmp_path)
-    assert load_recipe("cpu")["llm_batch_size"] == 16
-
-
-def test_every_recipe_that_comes_with_batchocr_can_be_loaded() -> None:
-    recipes = list((Path(__file__).parent.parent / "recipes").glob("*.toml"))
-    assert recipes
-    for path in recipes:
-        assert len(load_recipe(path.stem)) == len(tomllib.loads(path.read_text()))
-
-
-@pytest.mark.parametrize(("name", "least_gib", "most_gib"), [("h200", 67, 141), ("rtx4090", 23, 66)])
-def test_the_recipe_of_a_gpu_holds_the_defaults_for_the_memory_it_names(
-    name: str, least_gib: int, most_gib: int
-) -> None:
-    said = (Path(__file__).parent.parent / "recipes" / f"{name}.toml").read_text()
-    assert str(least_gib) in said
-    for memory_gib in (least_gib, most_gib):
-        limits = engine_limits(Config(), MINERU, on_gpu=True, memory_bytes=memory_gib << 30, value_bytes=2)
-        assert load_recipe(name).items() <= asdict(limits).items()
-
-
-def test_the_recipe_for_a_cpu_holds_its_defaults() -> None:
-    limits = engine_limits(Config(), MINERU, on_gpu=False, memory_bytes=16 << 30, value_bytes=4)
-    assert load_recipe("cpu").items() <= asdict(limits).items()
-
-
-def test_an_unknown_recipe_names_those_there_are() -> None:
-    with pytest.raises(UsageError, match=r"no recipe gpu.*one of: cpu"):
-        load_recipe("gpu")
-
-
-@pytest.mark.parametrize("name", ["./there-is-none.toml", "/"])
+@pytest.mark.parametrize("name", ["./there-is-none.toml", "gpu", "/"])
 def test_a_recipe_that_is_no_readable_file_is_refused(name: str) -> None:
     with pytest.raises(UsageError, match=name):
         load_recipe(name)
@@ -139,11 +101,6 @@ def test_every_option_is_declared_once_with_its_help() -> None:
     for name, hint in get_type_hints(Config, include_extras=True).items():
         [option] = [part for part in get_args(hint) if isinstance(part, Option)]
         assert option.help.endswith("."), name
-
-
-def test_the_help_names_the_recipes_that_come_with_batchocr() -> None:
-    names = sorted(path.stem for path in (Path(__file__).parent.parent / "recipes").glob("*.toml"))
-    assert f"comes with batchocr: {', '.join(names)}." in RECIPE.help
 
 
 TEXTS = {"stop_after": "3h55m", "shard": "2/8", "worker_memory": "4G", "pages": "1-3,r1"}

@@ -112,19 +112,18 @@ def test_verbose_shows_where_an_error_came_from() -> None:
     assert "batchocr: error: no weights\nTraceback" in stderr
 
 
-def test_only_the_flags_that_were_given_reach_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_flags_that_were_given_reach_the_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("BATCHOCR_PASSWORD", "secret")
-    flags = ("--recipe", "cpu", "--no-penalties", "--vit-batch-size", "4", "--stop-after", "1m", "--shard", "2/8")
+    recipe = tmp_path / "job.toml"
+    recipe.write_text("vit-batch-size = 8\nllm-batch-size = 16\n")
+    flags = ("--recipe", str(recipe), "--no-penalties", "--vit-batch-size", "4", "--stop-after", "1m", "--shard", "2/8")
     flags = (*flags, "--no-retry-failed")
     process = start("print(repr(config), inputs, out); return report()", *RUN, "@list.txt", "-", *flags)
     config = Config(
         password="secret",
         penalties=False,
         vit_batch_size=4,
-        vit_max_patches=8192,
         llm_batch_size=16,
-        prefill_max_tokens=4096,
-        embedding_queue_tokens=16384,
         stop_after=60.0,
         shard=(2, 8),
         retry_failed=False,

@@ -65,9 +65,8 @@ stop-after = "3h55m"
 penalties = false
 ```
 
-It may hold every option except `--out`, `--recipe` and those about logging. `--recipe mine.toml` reads that file,
-`--recipe h200` the recipe of that name that comes with batchocr. A flag on the command line, or a keyword argument in
-Python, wins over the recipe, and the recipe over the default.
+It may hold every option except `--out`, `--recipe` and those about logging. A flag on the command line, or a keyword
+argument in Python, wins over the recipe, and the recipe over the default.
 """
 
 

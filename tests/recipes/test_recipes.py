@@ -1,0 +1,311 @@
+"""The jobs in `recipes/`: their commands read documents and compare the tables, and exit codes lead where they should.
+
+The schedulers are stand-ins, apart from systemd's own check of units. Paths and the number of shards are replaced.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from configparser import RawConfigParser
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+import yaml
+
+from batchocr.errors import ExitCode
+from tests.conftest import ROOT
+from tests.support.running import draw_pdf, make_quick_model, read_rows
+
+RECIPES = ROOT / "recipes"
+STOPPED = {ExitCode.STOPPED, ExitCode.INTERRUPTED}
+MAY_BE_TEMPORARY = {ExitCode.BUG, ExitCode.MODEL, ExitCode.OUTPUT}
+OF_NO_USE = {ExitCode.USAGE, ExitCode.TOO_MANY_FAILURES, ExitCode.NO_INPUT}
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A machine with one document, a model, and the commands that recipes call. All its paths begin with `root`."""
+
+    root: Path
+
+    def prepared(self, recipe: str) -> str:
+        """The text of a recipe, with this machine's paths."""
+        text = (RECIPES / recipe).read_text()
+        for path in ("/data/", "/models/", "/opt/batchocr/"):
+            assert f"{self.root}{path}" not in text
+            text = re.sub(rf"(?<![\w.]){path}", f"{self.root}{path}", text)
+        return text
+
+    def install(self, name: str, script: str) -> None:
+        """Make a command of this name, which runs the shell script."""
+        path = self.root / "opt" / "batchocr" / "bin" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"#!/bin/sh\n{script}\n")
+        path.chmod(0o755)
+
+    def run(self, command: list[str], **environment: str) -> subprocess.CompletedProcess[str]:
+        """Run a command to its end, whatever its exit code."""
+        known = {**os.environ, "PATH": f"{self.root}/opt/batchocr/bin:{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
+        return subprocess.run(
+            command, env=known | environment, cwd=self.root, capture_output=True, text=True, timeout=120, check=False
+        )
+
+    def succeed(self, command: list[str], **environment: str) -> str:
+        """Run a command that has to succeed; returns what it prints."""
+        done = self.run(command, **environment)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def tables(self) -> list[str]:
+        """The names of the tables, each of which must hold the document's page."""
+        found = sorted((self.root / "data" / "out").glob("*.parquet"))
+        assert all([row.source for row in read_rows(path)] == ["letter.pdf"] for path in found)
+        return [path.name for path in found]
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    """Its `batchocr` is the real one."""
+    machine = Machine(tmp_path)
+    (tmp_path / "data" / "in").mkdir(parents=True)
+    (tmp_path / "data" / "out").mkdir()
+    (tmp_path / "models").mkdir()
+    draw_pdf(tmp_path / "data" / "in" / "letter.pdf", "Dear reader")
+    machine.install("batchocr", f'exec {sys.executable} -m batchocr "$@"')
+    return machine
+
+
+@pytest.fixture
+def model(machine: Machine) -> None:
+    make_quick_model(machine.root / "models" / "mineru")
+
+
+# systemd
+
+
+def unit(machine: Machine, name: str) -> RawConfigParser:
+    parser = RawConfigParser(comment_prefixes=("#",), delimiters=("=",))
+    parser.optionxform = str  # type: ignore[method-assign,assignment]
+    parser.read_string(machine.prepared(f"systemd/{name}"))
+    return parser
+
+
+def test_systemd_reads_and_then_verifies(machine: Machine, model: None) -> None:
+    service = unit(machine, "batchocr.service")
+    machine.succeed(shlex.split(service["Service"]["ExecStart"]))
+    assert machine.tables() == ["results.parquet"]
+    after = unit(machine, service["Unit"]["OnSuccess"])
+    assert "1 rows expected: nothing wrong" in machine.succeed(shlex.split(after["Service"]["ExecStart"]))
+
+
+def test_systemd_restarts_what_another_start_can_help(machine: Machine) -> None:
+    service = unit(machine, "batchocr.service")["Service"]
+    assert {int(code) for code in service["RestartForceExitStatus"].split()} == STOPPED | MAY_BE_TEMPORARY
+    assert service["OOMPolicy"] == "continue"
+    assert int(service["TimeoutStopSec"]) >= 120
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze")
+def test_systemd_accepts_the_units(machine: Machine) -> None:
+    folder = machine.root / "units"
+    folder.mkdir()
+    for path in (RECIPES / "systemd").iterdir():
+        (folder / path.name).write_text(machine.prepared(f"systemd/{path.name}"))
+    done = machine.run(["systemd-analyze", "verify", *map(str, sorted(folder.iterdir()))])
+    said = [line for line in done.stderr.splitlines() if str(folder) in line or "batchocr" in line]
+    assert (done.returncode, said) == (0, [])
+
+
+# cron
+
+
+def test_cron_reads_and_then_verifies(machine: Machine, model: None) -> None:
+    [line] = [line for line in machine.prepared("cron/batchocr").splitlines() if not line.startswith("#")]
+    *when, user, command = line.split(maxsplit=6)
+    assert all(re.fullmatch(r"\*|[0-9]+", part) for part in when) and len(when) == 5
+    assert user == "batchocr"
+    assert "%" not in command  # cron takes it for the end of the line
+    assert "nothing wrong" in machine.succeed(["sh", "-c", command])
+    assert machine.tables() == ["results.parquet"]
+
+
+def test_cron_verifies_nothing_after_a_night_that_was_too_short(machine: Machine) -> None:
+    machine.install("batchocr", f"echo $1 >> calls; exit {ExitCode.STOPPED:d}")
+    [line] = [line for line in machine.prepared("cron/batchocr").splitlines() if not line.startswith("#")]
+    assert machine.run(["sh", "-c", line.split(maxsplit=6)[6]]).returncode == ExitCode.STOPPED
+    assert (machine.root / "calls").read_text() == "run\n"
+
+
+# Slurm
+
+
+@pytest.fixture
+def slurm(machine: Machine) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Runs a script of recipes/slurm as the first job of an array of one. `scontrol` writes down what it is told."""
+    machine.install("srun", 'while [ "${1#--}" != "$1" ]; do shift; done; exec "$@"')
+    machine.install("scontrol", 'echo "$@" >> scontrol')
+    variables = {"SLURM_JOB_ID": "17", "SLURM_ARRAY_TASK_ID": "1", "SLURM_CPUS_PER_TASK": "8"}
+
+    def run(script: str, **more: str) -> subprocess.CompletedProcess[str]:
+        path = machine.root / Path(script).name
+        path.write_text(machine.prepared(script).replace("shards=8", "shards=1"))
+        return machine.run(["bash", "-u", str(path)], **variables | more)
+
+    return run
+
+
+def test_slurm_reads_and_then_verifies(
+    machine: Machine, model: None, slurm: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    done = slurm("slurm/read.sh")
+    assert done.returncode == 0, done.stderr
+    assert machine.tables() == ["part-1.parquet"]
+    assert "nothing wrong" in slurm("slurm/verify.sh").stdout
+
+
+@pytest.mark.parametrize("code", list(ExitCode))
+@pytest.mark.parametrize("restarts", ["0", "5"])
+def test_slurm_queues_again_what_another_start_can_help(
+    machine: Machine, slurm: Callable[..., subprocess.CompletedProcess[str]], code: ExitCode, restarts: str
+) -> None:
+    machine.install("batchocr", f"exit {code:d}")
+    assert slurm("slurm/read.sh", SLURM_RESTART_COUNT=restarts).returncode == code
+    again = code in STOPPED or (code in MAY_BE_TEMPORARY and restarts == "0")
+    told = machine.root / "scontrol"
+    assert (told.read_text() if told.exists() else "") == ("requeue 17\n" if again else "")
+
+
+def test_slurm_has_as_many_jobs_as_shards() -> None:
+    text = (RECIPES / "slurm" / "read.sh").read_text()
+    [last] = re.findall(r"#SBATCH --array=1-(\d+)\n", text)
+    assert f"\nshards={last} " in text
+
+
+# Kubernetes
+
+
+def container_of(job: dict[str, Any]) -> dict[str, Any]:
+    [container] = job["spec"]["template"]["spec"]["containers"]
+    assert isinstance(container, dict)
+    return container
+
+
+def test_kubernetes_reads_and_then_verifies(machine: Machine, model: None) -> None:
+    job = yaml.safe_load(machine.prepared("kubernetes/read.yaml"))
+    container = container_of(job)
+    [script] = container["args"]
+    completions = job["spec"]["completions"]
+    assert f"))/{completions}" in script
+    machine.succeed([*container["command"], script.replace(f"/{completions}", "/1")], JOB_COMPLETION_INDEX="0")
+    assert machine.tables() == ["part-0.parquet"]
+    verify = yaml.safe_load(machine.prepared("kubernetes/verify.yaml"))
+    assert "nothing wrong" in machine.succeed(container_of(verify)["command"])
+
+
+def test_kubernetes_starts_again_what_another_start_can_help() -> None:
+    spec = yaml.safe_load((RECIPES / "kubernetes" / "read.yaml").read_text())["spec"]
+    rules = spec["podFailurePolicy"]["rules"]
+    codes = {rule["action"]: set(rule["onExitCodes"]["values"]) for rule in rules if "onExitCodes" in rule}
+    assert codes == {"Ignore": STOPPED, "FailIndex": OF_NO_USE}
+    assert spec["backoffLimitPerIndex"] > 0
+    assert spec["template"]["spec"]["terminationGracePeriodSeconds"] >= 120
+
+
+# Airflow
+
+
+@dataclass
+class Task:
+    """What `@task` makes of a function, as far as the recipe uses it."""
+
+    function: Callable[..., None]
+    options: dict[str, object] = field(default_factory=dict)
+    calls: list[dict[str, list[object]]] = field(default_factory=list)
+
+    def expand(self, **arguments: list[object]) -> Task:
+        self.calls.append(arguments)
+        return self
+
+    def __call__(self) -> Task:
+        self.calls.append({})
+        return self
+
+    def __rshift__(self, later: Task) -> Task:
+        return later
+
+
+class FailError(Exception):
+    """Stands for AirflowFailException: no further attempt is made."""
+
+
+def make_task(function: Callable[..., None] | None = None, **options: object) -> Any:
+    return Task(function, options) if function else lambda given: Task(given, options)
+
+
+@pytest.fixture
+def dag(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    """The recipe's module, with one shard."""
+    sdk = SimpleNamespace(task=make_task, dag=lambda **_: lambda function: function)
+    monkeypatch.setitem(sys.modules, "airflow.sdk", sdk)  # type: ignore[arg-type]
+    exceptions = SimpleNamespace(AirflowFailException=FailError)
+    monkeypatch.setitem(sys.modules, "airflow.sdk.exceptions", exceptions)  # type: ignore[arg-type]
+    path = machine.root / "batchocr_dag.py"
+    path.write_text(machine.prepared("airflow/batchocr_dag.py").replace("SHARDS = 8", "SHARDS = 1"))
+    spec = importlib.util.spec_from_file_location("batchocr_dag", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    yield module
+
+
+def test_airflow_reads_and_then_verifies(machine: Machine, model: None, dag: ModuleType) -> None:
+    assert dag.read.calls == [{"shard": [1]}]
+    assert dag.read.options["retries"] > 0
+    dag.read.function(1)
+    assert machine.tables() == ["part-1.parquet"]
+    assert dag.verify.calls == [{}]
+    dag.verify.function()
+
+
+@pytest.mark.parametrize("code", [code for code in ExitCode if code])
+def test_airflow_tries_again_what_another_attempt_can_help(machine: Machine, dag: ModuleType, code: ExitCode) -> None:
+    machine.install("batchocr", f"exit {code:d}")
+    with pytest.raises(FailError if code in OF_NO_USE else RuntimeError, match=f"exit code {code:d}"):
+        dag.call("run")
+
+
+def test_a_task_that_airflow_ends_lets_the_pages_in_flight_finish(
+    machine: Machine, dag: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine.install("batchocr", "trap 'exit 75' TERM; touch begun; while :; do sleep 0.1; done")
+    monkeypatch.chdir(machine.root)
+
+    def end_the_task(_number: int, _frame: object) -> None:
+        if (machine.root / "begun").exists():
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    before = signal.getsignal(signal.SIGTERM), signal.signal(signal.SIGALRM, end_the_task)
+    signal.setitimer(signal.ITIMER_REAL, 0.1, 0.1)
+    try:
+        with pytest.raises(RuntimeError, match="exit code 75"):
+            dag.call("run")
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGTERM, before[0])
+        signal.signal(signal.SIGALRM, before[1])
+
+
+def test_every_recipe_is_named_in_the_table_of_recipes() -> None:
+    said = (RECIPES / "README.md").read_text()
+    assert {path.name for path in RECIPES.iterdir() if path.is_dir()} == set(re.findall(r"\]\((\w+)\) \|", said))
