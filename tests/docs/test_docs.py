@@ -1,0 +1,233 @@
+"""What the documents say: their code runs, their tables are those of the code, their links lead somewhere."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tomllib
+from collections.abc import Callable
+from dataclasses import asdict, fields
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, get_args
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+
+from batchocr import Block, PageResult
+from batchocr.config import Config, load_recipe
+from batchocr.data import ErrorKind, Status
+from batchocr.engine.limits import engine_limits
+from batchocr.errors import ExitCode
+from batchocr.job.progress import EventName
+from batchocr.output.schema import PAGE_SCHEMA, RunFacts, encode_facts
+from batchocr.output.table import table_for
+from tests.conftest import ROOT
+from tests.support.mineru_shape import MINERU
+from tests.support.running import draw_pdf, make_quick_model
+
+PAGES = sorted(path for path in ROOT.rglob("*.md") if ".venv" not in path.parts)
+CODE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+FOLDERS = "batchocr|tests|benchmarks|docs|recipes|sample_data"
+FACTS = RunFacts("0", "a model", "0", "0", {"dpi": "200"})
+
+
+def text_of(page: str) -> str:
+    return (ROOT / page).read_text()
+
+
+def code_in(page: str, language: str) -> list[str]:
+    """The fenced blocks of a language in a document, in order."""
+    return [code for found, code in CODE.findall(text_of(page)) if found == language]
+
+
+def section(page: str, heading: str) -> str:
+    """The text below a heading of the second level."""
+    [text] = [part for part in re.split(r"^## ", text_of(page), flags=re.MULTILINE) if part.startswith(f"{heading}\n")]
+    return text
+
+
+def tables(page: str, heading: str) -> list[list[list[str]]]:
+    """The cells of each table below a heading, without the tables' own headings."""
+    lines = re.sub(r"^\|.*\n\| ---.*$", "", section(page, heading), flags=re.MULTILINE)
+    found = re.findall(r"(?:^\|.*\n)+", lines, re.MULTILINE)
+    return [[[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines()] for table in found]
+
+
+def first_column(page: str, heading: str) -> list[str]:
+    """What is in code spans in the first column of the tables below a heading."""
+    return [name for table in tables(page, heading) for row in table for name in re.findall(r"`([^`]+)`", row[0])]
+
+
+# Code
+
+
+def block(type: str, content: str | None, confidence: float | None = 0.9) -> Block:
+    return Block(type, (0.251, 0.5, 0.747, 0.692), 0, content, confidence=confidence)
+
+
+ROWS = [
+    PageResult("b.pdf", 0, "ok", markdown="One ![image](#block-1)\n", blocks=(block("text", "One"),)),
+    PageResult("b.pdf", 1, "failed", error_kind="timeout", error_message="it took too long"),
+    PageResult("b.pdf", 2, "degraded", markdown="![chart](#block-12)\n", blocks=(block("table", "<table>x</table>"),)),
+    PageResult("a.pdf", None, "failed", error_kind="damaged", error_message="it is damaged"),
+    PageResult("c.pdf", None, "skipped"),
+    PageResult("d.png", 0, "ok", markdown="", blocks=(block("image", None, None), block("table", "not a table"))),
+]
+
+
+@pytest.fixture
+def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[list[PageResult]], None]:
+    """Writes `results.parquet` into the working directory."""
+    monkeypatch.chdir(tmp_path)
+    return lambda rows: table_for(Path("results.parquet")).write(Path("results.parquet"), rows, FACTS)
+
+
+def test_the_sql_finds_what_it_says(write: Callable[[list[PageResult]], None]) -> None:
+    write(ROWS)
+    failed, documents, tables, worst = (duckdb.sql(sql).fetchall() for sql in code_in("docs/output.md", "sql"))
+    assert [row[:3] for row in failed] == [("a.pdf", None, "damaged"), ("b.pdf", 2, "timeout")]
+    assert tables == [("b.pdf", 3, "<table>x</table>")]
+    assert [row[:3] for row in worst] == [("b.pdf", 3, "degraded"), ("b.pdf", 1, "ok"), ("d.png", 1, "ok")]
+    pages = ["One ![image](#page-1-block-1)\n", "*Page 2 could not be read: timeout*", "![chart](#page-3-block-12)\n"]
+    lost = "*This document could not be read: damaged*"
+    assert documents == [("a.pdf", lost), ("b.pdf", "\n\n".join(pages)), ("d.png", "")]
+
+
+def test_a_figure_can_be_cut_out_of_its_page(write: Callable[[list[PageResult]], None]) -> None:
+    write([PageResult("article.pdf", 0, "ok", blocks=(*[block("text", "")] * 9, block("image", None)))])
+    os.symlink(ROOT / "sample_data", "sample_data")
+    exec(code_in("README.md", "python")[1], {})
+    with Image.open("figure.png") as image:
+        assert image.size == (821, 450)
+
+
+def test_what_made_a_table_can_be_read(
+    write: Callable[[list[PageResult]], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(ROWS)
+    exec(code_in("docs/output.md", "python")[0], {})
+    assert capsys.readouterr().out == 'a model {"dpi": "200"}\n'
+
+
+def test_the_python_of_the_readme_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    make_quick_model(tmp_path / "mineru")
+    for folder in ("scans", "a", "b"):
+        (tmp_path / folder).mkdir()
+        draw_pdf(tmp_path / folder / "letter.pdf", "Dear reader")
+    code = code_in("README.md", "python")[0].replace('["./scans"]', '["./scans"], model="./mineru"')
+    names: dict[str, Any] = {}
+    exec(code, names)
+    assert capsys.readouterr().out.startswith("letter.pdf 0 ")
+    assert pq.read_metadata("results.parquet").num_rows == 1
+    assert [len(names[name]) for name in ("first", "second")] == [1, 1]
+
+
+def test_the_row_in_the_readme_has_the_columns_of_a_table() -> None:
+    [row] = map(json.loads, code_in("README.md", "json"))
+    assert list(row) == PAGE_SCHEMA.names
+    assert [list(found) for found in row["blocks"]] == [[field.name for field in fields(Block)]]
+    pa.Table.from_pylist([row], PAGE_SCHEMA)
+
+
+def test_the_recipe_in_the_documents_can_be_used(tmp_path: Path) -> None:
+    path = tmp_path / "job.toml"
+    path.write_text(code_in("docs/jobs.md", "toml")[0])
+    assert load_recipe(str(path))["llm_batch_size"] == 32
+
+
+# Tables
+
+
+@pytest.mark.parametrize(
+    ("page", "heading", "names"),
+    [
+        ("docs/output.md", "Columns", [*PAGE_SCHEMA.names, *get_args(Status)]),
+        ("docs/output.md", "Blocks", [field.name for field in fields(Block)]),
+        ("docs/output.md", "Error kinds", list(get_args(ErrorKind))),
+        ("docs/output.md", "What made a table", [name.removeprefix("batchocr.") for name in encode_facts(FACTS)]),
+        ("docs/jobs.md", "Events in the log", list(get_args(EventName))),
+    ],
+)
+def test_a_table_names_what_there_is(page: str, heading: str, names: list[str]) -> None:
+    assert sorted(first_column(page, heading)) == sorted(names)
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/jobs.md"])
+def test_every_exit_code_is_explained(page: str) -> None:
+    [rows] = tables(page, "Exit codes")
+    assert sorted(int(code) for row in rows for code in row[0].split(",")) == sorted(ExitCode)
+
+
+def test_the_default_batches_in_the_documents_are_those_of_a_run() -> None:
+    names = re.findall(r"`--([a-z-]+)` \|", section("docs/gpus.md", "Memory"))
+    [rows] = tables("docs/gpus.md", "Memory")
+    config = Config(memory_fraction=1.0)
+    for where, *sizes in rows:
+        least = int((re.findall(r"from (\d+) GiB", where) or ["10"])[0])
+        for memory_bytes in (least << 30, (least + 1) << 30):
+            limits = engine_limits(config, MINERU, on_gpu="GPU" in where, memory_bytes=memory_bytes, value_bytes=2)
+            assert [f"{asdict(limits)[name.replace('-', '_')]:,}" for name in names] == sizes
+
+
+# The map
+
+
+def test_the_map_has_the_layers_of_the_contract() -> None:
+    [contract, *_] = tomllib.loads(text_of("pyproject.toml"))["tool"]["importlinter"]["contracts"]
+    [said] = [code for _, code in CODE.findall(text_of("docs/architecture.md")) if code.startswith("cli >")]
+    assert [" ".join(layer.split()) for layer in said.split(">")] == contract["layers"]
+
+
+def test_the_map_names_every_module() -> None:
+    said = section("docs/architecture.md", "The modules")
+    rooms = {part.partition("/")[0]: part for part in re.split(r"^- \*\*`", said, flags=re.MULTILINE)}
+    modules = [path.relative_to(ROOT / "batchocr").with_suffix("") for path in (ROOT / "batchocr").rglob("*.py")]
+    missing = [
+        str(module)
+        for module in modules
+        if f"`{module.name}`" not in (rooms[module.parts[0]] if len(module.parts) > 1 else said)
+        and (module.name != "__init__" or len(module.parts) == 1)
+    ]
+    assert not missing
+
+
+def test_every_file_that_a_document_names_exists() -> None:
+    named = [(page, name) for page in PAGES for name in re.findall(rf"`((?:{FOLDERS})/[\w./-]+)`", page.read_text())]
+    missing = [f"{page.name}: {name}" for page, name in named if not (ROOT / name).exists()]
+    # In the map, a module goes by its folder and name, perhaps with a name that is in it.
+    for module, name in re.findall(rf"`(?!{FOLDERS})(\w+/\w+)(?:\.(\w+))?[.\w]*`", text_of("docs/architecture.md")):
+        paths = [path for path in (ROOT / "batchocr" / f"{module}.py", ROOT / "batchocr" / module) if path.exists()]
+        if not paths or (name and not re.search(rf"\b{name}\b", paths[0].read_text())):
+            missing.append(f"architecture.md: {module} {name}")
+    assert not missing
+
+
+def test_every_link_between_documents_leads_somewhere() -> None:
+    links = [(page, link) for page in PAGES for link in re.findall(r"\]\(([^)#\s]+)", CODE.sub("", page.read_text()))]
+    broken = [f"{page.name}: {link}" for page, link in links if "://" not in link and not (page.parent / link).exists()]
+    assert not broken
+
+
+def test_the_readme_is_read_in_five_minutes() -> None:
+    assert len(text_of("README.md").splitlines()) <= 200
+
+
+# Versions
+
+
+def test_the_tested_versions_are_of_all_that_a_run_needs() -> None:
+    lines = [line for line in text_of("constraints.txt").splitlines() if not line.startswith("#")]
+    tested = dict(line.split("==") for line in lines)
+    required = tomllib.loads(text_of("pyproject.toml"))["project"]["dependencies"]
+    assert {re.split("[<>=]", line)[0] for line in required} <= tested.keys()
+    installed = {name: version(name).partition("+")[0] for name in tested}
+    if installed != tested:
+        pytest.skip("other versions are installed: constraints.txt is renewed before a release")
