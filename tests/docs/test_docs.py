@@ -114,6 +114,7 @@ def test_what_made_a_table_can_be_read(
     assert capsys.readouterr().out == 'a model {"dpi": "200"}\n'
 
 
+@pytest.mark.slow
 def test_the_python_of_the_readme_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

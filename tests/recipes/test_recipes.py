@@ -101,6 +101,7 @@ def unit(machine: Machine, name: str) -> RawConfigParser:
     return parser
 
 
+@pytest.mark.slow
 def test_systemd_reads_and_then_verifies(machine: Machine, model: None) -> None:
     service = unit(machine, "batchocr.service")
     machine.succeed(shlex.split(service["Service"]["ExecStart"]))
@@ -130,6 +131,7 @@ def test_systemd_accepts_the_units(machine: Machine) -> None:
 # cron
 
 
+@pytest.mark.slow
 def test_cron_reads_and_then_verifies(machine: Machine, model: None) -> None:
     [line] = [line for line in machine.prepared("cron/batchocr").splitlines() if not line.startswith("#")]
     *when, user, command = line.split(maxsplit=6)
@@ -165,6 +167,7 @@ def slurm(machine: Machine) -> Callable[..., subprocess.CompletedProcess[str]]:
     return run
 
 
+@pytest.mark.slow
 def test_slurm_reads_and_then_verifies(
     machine: Machine, model: None, slurm: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:
@@ -201,6 +204,7 @@ def container_of(job: dict[str, Any]) -> dict[str, Any]:
     return container
 
 
+@pytest.mark.slow
 def test_kubernetes_reads_and_then_verifies(machine: Machine, model: None) -> None:
     job = yaml.safe_load(machine.prepared("kubernetes/read.yaml"))
     container = container_of(job)
@@ -269,6 +273,7 @@ def dag(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleTyp
     yield module
 
 
+@pytest.mark.slow
 def test_airflow_reads_and_then_verifies(machine: Machine, model: None, dag: ModuleType) -> None:
     assert dag.read.calls == [{"shard": [1]}]
     assert dag.read.options["retries"] > 0
