@@ -68,7 +68,7 @@ INPUT, MODEL, GENERATION, SIZES = "What to read", "Model", "Generation", "Batch 
 CONTINUING, RUN = "Continuing a run", "The run"
 _BY_DEVICE = "by device"
 
-RECIPE = Option(RUN, "A TOML file of options, which flags win over.", "FILE", also=os.PathLike[str])
+RECIPE = Option(RUN, "A TOML file of options; flags win over it.", "FILE", also=os.PathLike[str])
 """The one option that is no field of Config, as it sets them."""
 
 

@@ -117,4 +117,4 @@ class Options(CallOptions, total=False):
     at most 4G."""
 
     recipe: str | os.PathLike[str] | None
-    """A TOML file of options, which flags win over. Default: none."""
+    """A TOML file of options; flags win over it. Default: none."""

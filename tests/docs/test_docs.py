@@ -140,7 +140,7 @@ def test_the_row_in_the_readme_has_the_columns_of_a_table() -> None:
 
 def test_the_recipe_in_the_documents_can_be_used(tmp_path: Path) -> None:
     path = tmp_path / "job.toml"
-    path.write_text(code_in("docs/jobs.md", "toml")[0])
+    path.write_text(code_in("docs/options.md", "toml")[0])
     assert load_recipe(str(path))["llm_batch_size"] == 32
 
 
