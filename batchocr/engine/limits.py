@@ -21,11 +21,12 @@ _BATCH_SIZES = (
 _PROMPT_TEXT_TOKENS = 256
 _KV_TOKENS_PER_SEQUENCE = 4096
 _GIB = 1 << 30
+_LOWERED_TO_FIT = "--vit-max-patches, --prefill-max-tokens, --llm-batch-size"
 
 
 @dataclass(frozen=True, slots=True)
 class EngineLimits:
-    """Upper limits of the two stages, of the queue between them, and of the KV cache."""
+    """Upper limits of the two stages, of the queue between them, and of the KV cache. max_new_tokens: of any answer."""
 
     vit_batch_size: int
     vit_max_patches: int
@@ -60,17 +61,24 @@ _GPUS = (
 
 
 def engine_limits(
-    config: Config, architecture: Architecture, *, on_gpu: bool, memory_bytes: int, value_bytes: int
+    config: Config,
+    architecture: Architecture,
+    *,
+    on_gpu: bool,
+    memory_bytes: int,
+    value_bytes: int,
+    layout_tokens: int = 0,
 ) -> EngineLimits:
     """The limits that the user set, and the device's defaults for the others.
 
     memory_bytes: free on the device before the weights are loaded. value_bytes: size of a value in the model's dtype.
+    layout_tokens: how long a layout may be, whatever the user allows for a block.
     Raises UsageError if the model and its working memory do not fit; the defaults of a CPU are taken to fit anywhere.
     """
     usable = int(memory_bytes * config.memory_fraction) if on_gpu else memory_bytes
     suitable = next(row for row in _GPUS if usable >= row.memory_bytes) if on_gpu else _CPU
     sizes = {name: getattr(config, name) or getattr(suitable, name) for name in _BATCH_SIZES}
-    limits = EngineLimits(**sizes, max_new_tokens=config.max_new_tokens, num_kv_tokens=0)
+    limits = EngineLimits(**sizes, max_new_tokens=max(config.max_new_tokens, layout_tokens), num_kv_tokens=0)
     defaults = replace(limits, **{name: getattr(suitable, name) for name in _BATCH_SIZES})
 
     token_bytes = _kv_token_bytes(architecture, value_bytes)
@@ -82,7 +90,8 @@ def engine_limits(
     room = usable if on_gpu else max(usable, needed(defaults))
     if needed(limits) > room:
         where = f"of GPU memory (--memory-fraction {config.memory_fraction})" if on_gpu else "of memory"
-        raise _too_large(limits, defaults, needed, room, where)
+        shorter = " or --max-new-tokens" if config.max_new_tokens > layout_tokens else ""
+        raise _too_large(limits, defaults, needed, room, where, _LOWERED_TO_FIT + shorter)
     # On a CPU, the rest is for the weights and for everything else on the machine.
     left = room - _bytes_beside_kv(limits, architecture, value_bytes) if on_gpu else memory_bytes // 4
     # A few thousand tokens per sequence, and at least one longest request.
@@ -91,9 +100,17 @@ def engine_limits(
 
 
 def _too_large(
-    limits: EngineLimits, defaults: EngineLimits, needed: Callable[[EngineLimits], int], room: int, where: str
+    limits: EngineLimits,
+    defaults: EngineLimits,
+    needed: Callable[[EngineLimits], int],
+    room: int,
+    where: str,
+    lowered: str,
 ) -> UsageError:
-    """What to say if the limits do not fit: which one is to blame and the most it may be, if that alone would help."""
+    """What to say if the limits do not fit: which one is to blame and the most it may be, if that alone would help.
+
+    lowered: the options to lower if it would not.
+    """
 
     def excess(name: str) -> int:
         return needed(limits) - needed(replace(limits, **{name: getattr(defaults, name)}))
@@ -103,10 +120,7 @@ def _too_large(
     largest = bisect_right(range(size), room, key=lambda size: needed(replace(limits, **{name: size}))) - 1
     if excess(name) > 0 and largest > 0:
         return UsageError(f"{flag_of(name)} {size} does not fit into {room / _GIB:.1f} GiB {where}: at most {largest}")
-    return UsageError(
-        f"the model and its batches do not fit into {room / _GIB:.1f} GiB {where}: lower --vit-max-patches, "
-        "--prefill-max-tokens, --llm-batch-size or --max-new-tokens"
-    )
+    return UsageError(f"the model and its batches do not fit into {room / _GIB:.1f} GiB {where}: lower {lowered}")
 
 
 @dataclass(frozen=True, slots=True)

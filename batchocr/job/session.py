@@ -27,6 +27,7 @@ from batchocr.model.checkpoint import find_checkpoint, load_model
 from batchocr.model.cost import num_parameters
 from batchocr.model.weights import fingerprint, stored_dtype
 from batchocr.output.schema import RunFacts, storable_text
+from batchocr.protocol.mineru import MAX_LAYOUT_TOKENS
 from batchocr.protocol.mineru import VERSION as PROTOCOL_VERSION
 from batchocr.stats.report import Setting
 
@@ -73,6 +74,7 @@ class Session:
             on_gpu=self.device.type == "cuda",
             memory_bytes=backend.memory_bytes(self.device),
             value_bytes=self.dtype.itemsize,
+            layout_tokens=MAX_LAYOUT_TOKENS,
         )
         self.workers = num_workers(config)
         self.worker_memory_bytes = worker_memory_bytes(config)
@@ -154,7 +156,7 @@ class Session:
             "llm_batch_size": self.limits.llm_batch_size,
             "prefill_max_tokens": self.limits.prefill_max_tokens,
             "embedding_queue_tokens": self.limits.embedding_queue_tokens,
-            "max_new_tokens": self.limits.max_new_tokens,
+            "max_new_tokens": self.config.max_new_tokens,
             "pages_in_flight": self.pages_in_flight,
             "worker_memory": self.worker_memory_bytes,
         }

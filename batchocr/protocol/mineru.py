@@ -40,6 +40,10 @@ VERSION: Final = f"mineru {mineru_vl_utils.__version__} r{_REVISION}"
 PICTURE_CODE_SEED: Final = 0
 """Seed of the codes drawn over pictures inside tables: always the same, so that a page reads the same every time."""
 
+MAX_LAYOUT_TOKENS: Final = 8192
+"""The limit of a layout's answer, whatever is allowed for a block: a layout cut short loses whole blocks. A block's
+line takes 12 to 20 tokens, so this is for more than 400 blocks; MinerU sets no limit."""
+
 MAX_READ_AREA: Final = 8.0
 """The area that all crops of a page may cover together, in pages. A sound layout covers the page once or twice, a
 looping one a hundred times, which no memory would hold."""
@@ -55,7 +59,8 @@ _COMPLETION: Final = "_batchocr_completion"
 class MinerUProtocol:
     """Reads pages as MinerUClient.two_step_extract does, without image analysis.
 
-    max_new_tokens: per question. penalties: MinerU's own; False decodes greedily and without any rules.
+    max_new_tokens: per block; a layout has a limit of its own. penalties: MinerU's own; False decodes greedily and
+    without any rules.
     """
 
     def __init__(self, *, max_new_tokens: int, penalties: bool) -> None:
@@ -95,7 +100,7 @@ class MinerUProtocol:
         return Request(
             pixels=_pixels(page.image),
             prompt=DEFAULT_PROMPTS["[layout]"],
-            sampling=self._sampling(DEFAULT_SAMPLING_PARAMS["[layout]"], "layout"),
+            sampling=self._sampling(DEFAULT_SAMPLING_PARAMS["[layout]"], MAX_LAYOUT_TOKENS),
             resize_to=(height, width),
         )
 
@@ -110,21 +115,24 @@ class MinerUProtocol:
             crops, prompts, sampling_params, indices = self._helper.prepare_for_extract(page.image, blocks)
         _name_pictures_in_tables(blocks)
         requests = [
-            Request(_pixels(crop), prompt, self._sampling(params, blocks[index].type), round=1)
+            Request(_pixels(crop), prompt, self._block_sampling(params, blocks[index].type), round=1)
             for crop, prompt, params, index in zip(crops, prompts, sampling_params, indices, strict=True)
         ]
         return requests, [blocks[index] for index in indices]
 
-    def _sampling(self, params: MinerUSamplingParams, block_type: str) -> Sampling:
+    def _block_sampling(self, params: MinerUSamplingParams, block_type: str) -> Sampling:
+        sampling = self._sampling(params, self._max_new_tokens)
+        return replace(sampling, loop_check="at_limit") if self._penalties and block_type == "table" else sampling
+
+    def _sampling(self, params: MinerUSamplingParams, max_new_tokens: int) -> Sampling:
         if not self._penalties:
-            return Sampling(self._max_new_tokens, loop_check="never")
+            return Sampling(max_new_tokens, loop_check="never")
         return Sampling(
-            max_new_tokens=self._max_new_tokens,
+            max_new_tokens=max_new_tokens,
             presence_penalty=params.presence_penalty or 0.0,
             frequency_penalty=params.frequency_penalty or 0.0,
             repetition_penalty=params.repetition_penalty or 1.0,
             no_repeat_ngram_size=params.no_repeat_ngram_size or 0,
-            loop_check="at_limit" if block_type == "table" else "at_once",
         )
 
     def _finish(

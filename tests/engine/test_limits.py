@@ -23,15 +23,27 @@ NUM_WEIGHTS = 1_154_000_000
 KV_VALUES = 24 * 2 * 2 * 64
 
 
-def on_gpu(memory_gib: float, config: Config | None = None, value_bytes: int = BFLOAT16) -> EngineLimits:
+def on_gpu(
+    memory_gib: float, config: Config | None = None, value_bytes: int = BFLOAT16, layout_tokens: int = 0
+) -> EngineLimits:
     return engine_limits(
-        config or Config(), MINERU, on_gpu=True, memory_bytes=int(memory_gib * GIB), value_bytes=value_bytes
+        config or Config(),
+        MINERU,
+        on_gpu=True,
+        memory_bytes=int(memory_gib * GIB),
+        value_bytes=value_bytes,
+        layout_tokens=layout_tokens,
     )
 
 
-def on_cpu(memory_gib: float, config: Config | None = None) -> EngineLimits:
+def on_cpu(memory_gib: float, config: Config | None = None, layout_tokens: int = 0) -> EngineLimits:
     return engine_limits(
-        config or Config(), MINERU, on_gpu=False, memory_bytes=int(memory_gib * GIB), value_bytes=FLOAT32
+        config or Config(),
+        MINERU,
+        on_gpu=False,
+        memory_bytes=int(memory_gib * GIB),
+        value_bytes=FLOAT32,
+        layout_tokens=layout_tokens,
     )
 
 
@@ -131,6 +143,22 @@ def test_limits_that_only_bound_a_number_may_be_as_large_as_one_likes(
 def test_two_sizes_that_do_not_fit_even_one_at_a_time_are_refused_with_what_to_lower() -> None:
     with pytest.raises(UsageError, match=r"do not fit into 24\.0 GiB of memory: lower --vit-max-patches"):
         on_cpu(24, Config(llm_batch_size=10**9, vit_max_patches=10**9))
+
+
+@pytest.mark.parametrize("limits", [on_gpu, on_cpu], ids=["GPU", "CPU"])
+@pytest.mark.parametrize("max_new_tokens", [16, 9_000])
+def test_the_longest_layout_fits_the_cache_whatever_a_block_may_have(
+    limits: Callable[..., EngineLimits], max_new_tokens: int
+) -> None:
+    planned = limits(1 if limits is on_cpu else 8, Config(max_new_tokens=max_new_tokens), layout_tokens=8_192)
+    assert planned.max_new_tokens == max(max_new_tokens, 8_192)
+    assert planned.num_kv_tokens >= MAX_IMAGE_TOKENS + planned.max_new_tokens
+
+
+def test_an_option_that_would_not_help_is_not_advised() -> None:
+    scarce = Config(memory_fraction=0.15, vit_max_patches=65_536, llm_batch_size=256, max_new_tokens=100)
+    with pytest.raises(UsageError, match="lower --vit-max-patches, --prefill-max-tokens, --llm-batch-size$"):
+        on_gpu(24, scarce, layout_tokens=8_192)
 
 
 @pytest.mark.parametrize("limits", [on_gpu, on_cpu], ids=["GPU", "CPU"])

@@ -196,7 +196,7 @@ def test_a_document_that_failed_is_tried_again_and_a_changed_one_read_again(job:
     (folder / "b.pdf").write_bytes(b"%PDF-1.7 and no more")
 
     def run(**options: object) -> tuple[int, list[tuple[str, int | None, str, int]]]:
-        report = batchocr.run(folder, out=out, model=job.model, max_new_tokens=16, **(OPTIONS | options))
+        report = batchocr.run(folder, out=out, model=job.model, max_new_tokens=2, **(OPTIONS | options))
         assert report.ledger_adds_up
         return report.pages_read, [(row.source, row.page_index, row.status, row.attempts) for row in read_rows(out)]
 

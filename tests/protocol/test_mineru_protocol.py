@@ -21,7 +21,7 @@ from mineru_vl_utils.vlm_client import SamplingParams, VlmClient
 from PIL import Image
 
 from batchocr.data import Block, Completion, Page, Sampling
-from batchocr.protocol.mineru import PICTURE_CODE_SEED, VERSION, MinerUProtocol
+from batchocr.protocol.mineru import MAX_LAYOUT_TOKENS, PICTURE_CODE_SEED, VERSION, MinerUProtocol
 from tests.support.page_reading import PROTOCOL, Reader, completion, line, read
 
 # --- against MinerU's own client -------------------------------------------------------------------------------------
@@ -135,8 +135,10 @@ def test_the_questions_are_those_of_mineru(article: Page, monkeypatch: pytest.Mo
     assert [r.prompt for r in (layout, *blocks)] == [a.prompt for a in asked]
     assert [(r.pixels.width, r.pixels.height) for r in blocks] == [a.image.size for a in asked[1:]]
     assert [r.pixels.data for r in blocks] == [a.image.tobytes() for a in asked[1:]]
+    limits = [MAX_LAYOUT_TOKENS] + [4096] * len(blocks)
     assert [replace(r.sampling, loop_check="at_once") for r in (layout, *blocks)] == [
-        Sampling(4096, a.params.presence_penalty, a.params.frequency_penalty, 1.0, 100) for a in asked
+        Sampling(limit, a.params.presence_penalty, a.params.frequency_penalty, 1.0, 100)
+        for limit, a in zip(limits, asked, strict=True)
     ]
     assert [r.sampling.loop_check == "at_limit" for r in (layout, *blocks)] == [
         a.prompt == DEFAULT_PROMPTS["table"] for a in asked
@@ -178,7 +180,17 @@ def test_without_penalties_every_rule_is_off() -> None:
     reader = Reader(line("0 0 900 100", "text") + line("0 100 900 200", "table"))
     reader.read(protocol=MinerUProtocol(max_new_tokens=7, penalties=False))
     plain = Sampling(7, 0.0, 0.0, 1.0, 0, loop_check="never")
-    assert [r.sampling for asked in reader.rounds for r in asked] == [plain] * 3
+    [[layout], blocks] = reader.rounds
+    assert [r.sampling for r in blocks] == [plain] * 2
+    assert layout.sampling == replace(plain, max_new_tokens=MAX_LAYOUT_TOKENS)
+
+
+def test_the_limit_of_a_block_does_not_cut_the_layout() -> None:
+    for max_new_tokens in (1, 100_000):
+        reader = Reader(line("0 0 900 100", "text"))
+        reader.read(protocol=MinerUProtocol(max_new_tokens=max_new_tokens, penalties=True))
+        [[layout], [block]] = reader.rounds
+        assert (layout.sampling.max_new_tokens, block.sampling.max_new_tokens) == (MAX_LAYOUT_TOKENS, max_new_tokens)
 
 
 # --- what is known of each block -------------------------------------------------------------------------------------

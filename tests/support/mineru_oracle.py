@@ -12,6 +12,8 @@ from mineru_vl_utils.mineru_client import DEFAULT_SAMPLING_PARAMS, MinerUSamplin
 from PIL import Image
 from transformers import AutoTokenizer, BatchFeature, Qwen2VLForConditionalGeneration, Qwen2VLImageProcessorPil
 
+from batchocr.protocol.mineru import MAX_LAYOUT_TOKENS
+
 IMAGE_TOKEN = "<|image_pad|>"
 
 
@@ -47,16 +49,17 @@ def make_client(
 ) -> MinerUClient:
     """A client for the checkpoint, on the CPU, that decodes greedily and without any rule.
 
-    batch_size: maximum chats in one call of `generate`. max_new_tokens: for every answer.
+    batch_size: maximum chats in one call of `generate`. max_new_tokens: for every answer but the layout.
     """
     logger.disable("mineru_vl_utils")  # it logs every layout
     model = Qwen2VLForConditionalGeneration.from_pretrained(folder, local_files_only=True, dtype=dtype)
     greedy = MinerUSamplingParams(no_repeat_ngram_size=0, max_new_tokens=max_new_tokens)
+    layout = MinerUSamplingParams(no_repeat_ngram_size=0, max_new_tokens=MAX_LAYOUT_TOKENS)
     return MinerUClient(
         backend="transformers",
         model=model.eval(),
         processor=ImageAndTextProcessor(folder),
-        sampling_params=dict.fromkeys(DEFAULT_SAMPLING_PARAMS, greedy),
+        sampling_params={**dict.fromkeys(DEFAULT_SAMPLING_PARAMS, greedy), "[layout]": layout},
         batch_size=batch_size,
         use_tqdm=False,
     )
