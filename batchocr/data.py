@@ -132,7 +132,8 @@ class Block:
     """A block of a page, in reading order.
 
     bbox: x0, y0, x1, y1 as shares of the page, origin at the top left. angle: 0, 90, 180 or 270, None if the model gave
-    none. content: text, HTML for tables, LaTeX for formulas; None for blocks that are not read (figures).
+    none. content: text, HTML for tables, LaTeX for formulas; None for blocks that are not read (figures). A table that
+    could not be parsed has what the model wrote, seldom HTML; the row is degraded, and its message names the block.
     The last four are None for blocks that were not read on their own.
     """
 

@@ -17,6 +17,8 @@ _HEADING_MARKS: Final = {"doc_title": "#", "title": "#", "paragraph_title": "##"
 
 _FIGURES: Final = frozenset({"image", "chart"})
 
+_NO_TABLE: Final = "*A table that could not be parsed, as the model wrote it:*"
+
 # No match crosses another opening: text with many that are never closed would take quadratic time.
 _INLINE_FORMULA: Final = re.compile(r"\\\(((?:(?!\\[()]).)+)\\\)", re.DOTALL)
 _BULLET: Final = re.compile(r"^[•●○◦▪■‣∙][ \t]*", re.MULTILINE)
@@ -28,7 +30,8 @@ _OWN_FENCES: Final = re.compile(r"```([A-Za-z0-9+#_.-]*)[ \t]*\n(.*?)\n?```", re
 def to_markdown(blocks: Sequence[Block]) -> str:
     """The text of a page in reading order; ends with one newline, or is empty.
 
-    Formulas are in dollar signs, tables in HTML, figures are `![image](#block-3)` with the block's index in `blocks`.
+    Formulas are in dollar signs, tables in HTML, figures are `![image](#block-3)` with the block's index in `blocks`. A
+    table that could not be parsed is a line that says so, and what the model wrote, fenced.
     Page headers, footers, page numbers and marginal text are left out, as is every other block without content. A text
     that continues another is joined to the last text before it, as in MinerU's json2md. Whatever the blocks hold,
     nothing in the result is active in a browser: see `protocol/sanitize.py`.
@@ -69,10 +72,10 @@ def _part(index: int, type: str, content: str) -> str:
         return f"{_HEADING_MARKS[type]} {' '.join(_with_dollars(content).split())}"
     if type == "equation":
         return _display_formula(content)
-    if type == "table" and content.startswith("<table"):
-        return inert_table(content)
+    if type == "table":
+        return inert_table(content) if content.startswith("<table") else f"{_NO_TABLE}\n\n{_fenced(content)}"
     if type == "code":
-        return _fenced(content)
+        return _code(content)
     return _BULLET.sub("- ", _with_dollars(content))
 
 
@@ -87,10 +90,14 @@ def _display_formula(content: str) -> str:
     return f"$$\n{without_blank_lines(inert_formula(latex))}\n$$" if latex else ""
 
 
-def _fenced(content: str) -> str:
-    """The code between fences longer than any run of backticks in it. Fences that the model wrote itself are replaced:
-    they may end before the code does."""
+def _code(content: str) -> str:
+    """The code between fences. Those that the model wrote itself are replaced: they may end before the code does."""
     own = _OWN_FENCES.fullmatch(content)
     language, code = own.groups() if own else ("", content)
-    fence = "`" * max(3, 1 + max(map(len, _BACKTICKS.findall(code)), default=0))
-    return f"{fence}{language}\n{code}\n{fence}"
+    return _fenced(code, language)
+
+
+def _fenced(text: str, language: str = "") -> str:
+    """The text between fences longer than any run of backticks in it."""
+    fence = "`" * max(3, 1 + max(map(len, _BACKTICKS.findall(text)), default=0))
+    return f"{fence}{language}\n{text}\n{fence}"

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final
@@ -22,7 +21,11 @@ from mineru_vl_utils.mineru_client import (
     MinerUClientHelper,
     MinerUSamplingParams,
 )
-from mineru_vl_utils.post_process.table_image_processor import TABLE_IMAGE_TOKEN_MAP_KEY, build_table_image_map
+from mineru_vl_utils.post_process.table_image_processor import (
+    TABLE_IMAGE_TOKEN_MAP_KEY,
+    build_table_image_map,
+    replace_table_image_tokens,
+)
 from mineru_vl_utils.structs import ContentBlock
 from PIL import Image
 
@@ -30,8 +33,9 @@ from batchocr.data import Block, Completion, Page, Pixels, Reading, Request, Sam
 from batchocr.errors import RefusedError
 from batchocr.protocol.base import Reader
 from batchocr.protocol.markdown import to_markdown
+from batchocr.protocol.shortfalls import block_shortfalls, layout_shortfalls
 
-_REVISION: Final = 4
+_REVISION: Final = 5
 """Changes whenever a change here, in to_markdown, in sanitize or in the engine's rules against loops may alter the text
 of a page."""
 
@@ -143,15 +147,20 @@ class MinerUProtocol:
         asked: list[ContentBlock],
         completions: Sequence[Completion],
     ) -> Reading:
-        reasons = _layout_reasons(layout, blocks, num_surplus)
+        shortfalls = layout_shortfalls(layout, len(blocks), num_surplus, MAX_READ_AREA)
         for block, completion in zip(asked, completions, strict=True):
             block[_COMPLETION] = completion
             block.content = completion.text if completion.error is None else None
         for block in blocks:
             if block.type == "equation" and block.content is None:
                 block.content = ""  # a None in an equation_block would end all post-processing of the page
+        pictures = {id(block): block.get(TABLE_IMAGE_TOKEN_MAP_KEY) for block in blocks}  # gone after post-processing
         processed = self._helper.post_process(blocks)
-        reasons += _block_reasons(completions, _num_unparsed_tables(processed))
+        unparsed = [index for index, block in enumerate(processed) if _is_unparsed(block)]
+        for index in unparsed:  # of some, MinerU drops the text
+            table = processed[index]
+            table.content = replace_table_image_tokens(table[_COMPLETION].text, pictures[id(table)])
+        shortfalls += block_shortfalls(completions, _places(asked, blocks, processed), unparsed)
         read = tuple(_to_block(block) for block in processed)
         answers = [layout, *completions]
         return Reading(
@@ -159,7 +168,7 @@ class MinerUProtocol:
             blocks=read,
             image_tokens=sum(answer.image_tokens for answer in answers),
             output_tokens=sum(answer.output_tokens for answer in answers),
-            degraded="; ".join(reasons) or None,
+            degraded="; ".join(shortfalls) or None,
         )
 
 
@@ -208,48 +217,36 @@ def _name_pictures_in_tables(blocks: list[ContentBlock]) -> None:
             blocks[table][TABLE_IMAGE_TOKEN_MAP_KEY] = dict(zip(codes, names, strict=True))
 
 
-def _layout_reasons(layout: Completion, blocks: Sequence[ContentBlock], num_surplus: int) -> list[str]:
-    reasons = []
-    if layout.finish_reason == "length":
-        reasons.append("the layout hit its token limit")
-    if layout.finish_reason == "repetition":
-        reasons.append("the layout looped")
-    if layout.text.strip() and not blocks:
-        reasons.append(f"the layout, {len(layout.text)} characters, contains no block")
-    if num_surplus:
-        reasons.append(
-            f"the layout names blocks of more than {MAX_READ_AREA:g} pages together: {_blocks(num_surplus)} left out"
-        )
-    return reasons
+def _places(
+    asked: Sequence[ContentBlock], blocks: Sequence[ContentBlock], processed: Sequence[ContentBlock]
+) -> list[int | None]:
+    """The index in `processed` of each block asked about, or of the equation that it was joined into; None if MinerU
+    dropped it. blocks: those that were processed."""
+    given = {id(block) for block in blocks}
+    kept = {id(block): index for index, block in enumerate(processed)}
+    joined = {index: block for index, block in enumerate(processed) if id(block) not in given}
+
+    def place(part: ContentBlock) -> int | None:
+        if id(part) in kept or part.type != "equation" or not joined:
+            return kept.get(id(part))
+        return max(joined, key=lambda index: _shared_area(part.bbox, joined[index].bbox))
+
+    return [place(block) for block in asked]
 
 
-def _block_reasons(completions: Sequence[Completion], num_unparsed_tables: int) -> list[str]:
-    answered = Counter(completion.finish_reason for completion in completions if completion.error is None)
-    errors = [completion.error for completion in completions if completion.error is not None]
-    reasons = []
-    if answered["length"]:
-        reasons.append(f"{_blocks(answered['length'])} hit the token limit")
-    if answered["repetition"]:
-        reasons.append(f"{_blocks(answered['repetition'])} looped")
-    if errors:
-        reasons.append(f"{_blocks(len(errors))} could not be read: {errors[0]}")
-    if num_unparsed_tables:
-        reasons.append(f"{num_unparsed_tables} table{'s' * (num_unparsed_tables > 1)} could not be parsed")
-    return reasons
+def _shared_area(one: Sequence[float], other: Sequence[float]) -> float:
+    width = min(one[2], other[2]) - max(one[0], other[0])
+    height = min(one[3], other[3]) - max(one[1], other[1])
+    return max(0.0, width) * max(0.0, height)
 
 
-def _blocks(count: int) -> str:
-    return f"{count} block{'s' * (count > 1)}"
-
-
-def _num_unparsed_tables(processed: Iterable[ContentBlock]) -> int:
-    """How many tables the model gave text for that did not become HTML: MinerU drops it, or leaves it as it is."""
-    return sum(
+def _is_unparsed(block: ContentBlock) -> bool:
+    """Whether the model gave text for this table that did not become HTML."""
+    return (
         block.type == "table"
         and _COMPLETION in block
         and block[_COMPLETION].text.strip() not in ("", _NO_TEXT)
         and not (block.content or "").startswith("<table")
-        for block in processed
     )
 
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from mineru_vl_utils.post_process.table_image_processor import TABLE_IMAGE_TOKEN_CHARS
 from PIL import Image
 
 from batchocr.data import Page, Reading
 from batchocr.errors import RefusedError
-from batchocr.protocol.mineru import MAX_READ_AREA
+from batchocr.protocol.mineru import MAX_READ_AREA, PICTURE_CODE_SEED
 from tests.support.page_reading import Reader, completion, line, read
 
 
@@ -77,7 +79,7 @@ def test_answers_that_did_not_end_on_their_own_degrade_the_page() -> None:
     layout = "".join(line(f"0 {top} 900 {top + 50}", "text") for top in (0, 100, 200, 300))
     answers = [completion("a", "length"), completion("b", "repetition"), completion("c", "length"), "d"]
     reading = read(completion(layout, "length"), *answers)
-    assert reading.degraded == ("the layout hit its token limit; 2 blocks hit the token limit; 1 block looped")
+    assert reading.degraded == ("the layout hit its token limit; blocks 0 and 2 hit the token limit; block 1 looped")
     assert [b.content for b in reading.blocks] == ["a", "b", "c", "d"]
 
 
@@ -91,7 +93,7 @@ def test_a_block_the_engine_refused_has_no_content_and_the_others_are_read() -> 
         ("table", "<table><tr><td>x</td></tr></table>", "stop"),
         ("equation", None, None),
     ]
-    assert reading.degraded == "2 blocks could not be read: the prompt is too long"
+    assert reading.degraded == "blocks 0 and 2 could not be read: the prompt is too long"
 
 
 def test_a_page_whose_layout_the_engine_refused_fails() -> None:
@@ -99,10 +101,59 @@ def test_a_page_whose_layout_the_engine_refused_fails() -> None:
         read(completion("", error="no room"))
 
 
-def test_a_table_that_does_not_parse_degrades_the_page() -> None:
+def test_a_table_that_does_not_parse_degrades_the_page_and_keeps_what_the_model_said() -> None:
     layout = line("0 0 900 100", "table") + line("0 100 900 200", "table")
-    assert read(layout, "no cells at all", "<fcel>x<nl>").degraded == "1 table could not be parsed"
+    reading = read(layout, "no cells at all, ```\n<b>5</b>", "<fcel>x<nl>")
+    assert reading.degraded == "table 0 could not be parsed"
+    assert [b.content for b in reading.blocks] == [
+        "no cells at all, ```\n<b>5</b>",
+        "<table><tr><td>x</td></tr></table>",
+    ]
+    assert reading.markdown == (
+        "*A table that could not be parsed, as the model wrote it:*\n\n"
+        "````\nno cells at all, ```\n<b>5</b>\n````\n\n<table><tr><td>x</td></tr></table>\n"
+    )
     assert read(layout, "[Non-Text]", "").degraded is None
+
+
+def test_a_table_in_html_that_is_cut_off_is_kept_and_closed() -> None:
+    reading = read(line("0 0 900 100", "table"), completion("<table><tr><td>a<td>b", "length"))
+    assert reading.degraded == "block 0 hit the token limit; table 0 could not be parsed"
+    assert [b.content for b in reading.blocks] == ["<table><tr><td>a<td>b"]
+    assert reading.markdown == "<table><tr><td>a</td><td>b</td></tr></table>\n"
+
+
+def test_a_picture_in_a_table_that_does_not_parse_is_named_by_its_place() -> None:
+    code = "".join(random.Random(PICTURE_CODE_SEED).choices(TABLE_IMAGE_TOKEN_CHARS, k=4))
+    layout = line("100 100 900 900", "table") + line("200 300 500 600", "image")
+    [table] = read(layout, f"[{code}] and words").blocks
+    assert table.content == '<img src="#bbox=0.2,0.3,0.5,0.6"/> and words'
+
+
+def test_the_blocks_of_a_message_are_those_that_the_row_and_its_markdown_number() -> None:
+    layout = (
+        line("0 0 900 40", "text")  # answered with [Non-Text], so it is dropped
+        + line("0 50 900 90", "image")
+        + line("0 100 900 200", "equation_block")  # dropped, and its parts become one block
+        + line("0 100 900 150", "equation")
+        + line("0 150 900 200", "equation")
+        + line("0 300 900 400", "text")
+        + line("0 400 900 500", "image")
+        + line("0 500 900 600", "table")
+    )
+    answers = [
+        completion("[Non-Text]", "length"),
+        "a",
+        completion("b", "repetition"),
+        completion("cut", "length"),
+        "no",
+    ]
+    reading = read(layout, *answers)
+    assert [b.type for b in reading.blocks] == ["image", "equation", "text", "image", "table"]
+    assert reading.degraded == (
+        "block 2 (and 1 that the row leaves out) hit the token limit; block 1 looped; table 4 could not be parsed"
+    )
+    assert "![image](#block-3)" in reading.markdown
 
 
 def test_long_texts_are_read() -> None:

@@ -1,0 +1,64 @@
+"""Why a page was not read in full, in the words of its row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from batchocr.data import Completion
+
+_MAX_NAMED = 10
+"""Numbers in one list: more are counted."""
+
+
+def layout_shortfalls(layout: Completion, num_blocks: int, num_left_out: int, max_area: float) -> list[str]:
+    """What is wrong with a page's layout. num_blocks: those in it. num_left_out: those beyond `max_area` pages."""
+    found = []
+    if layout.finish_reason == "length":
+        found.append("the layout hit its token limit")
+    if layout.finish_reason == "repetition":
+        found.append("the layout looped")
+    if layout.text.strip() and not num_blocks:
+        found.append(f"the layout, {len(layout.text)} characters, contains no block")
+    if num_left_out:
+        left_out = f"{num_left_out} block{'s' * (num_left_out != 1)} left out"
+        found.append(f"the layout names blocks of more than {max_area:g} pages together: {left_out}")
+    return found
+
+
+def block_shortfalls(
+    completions: Sequence[Completion], places: Sequence[int | None], unparsed_tables: Sequence[int]
+) -> list[str]:
+    """What is wrong with the answers about a page's blocks.
+
+    places: for each completion, the index of its block in the row; None if the row has no such block. unparsed_tables:
+    indices of tables whose text is no table.
+    """
+    answers = list(zip(completions, places, strict=True))
+    errors = [completion.error for completion in completions if completion.error is not None]
+    read = [(completion.finish_reason, place) for completion, place in answers if completion.error is None]
+    found = []
+    if at_limit := [place for reason, place in read if reason == "length"]:
+        found.append(f"{name_blocks(at_limit)} hit the token limit")
+    if looped := [place for reason, place in read if reason == "repetition"]:
+        found.append(f"{name_blocks(looped)} looped")
+    if errors:
+        failed = name_blocks([place for completion, place in answers if completion.error is not None])
+        others = ", and others for other reasons" if len(set(errors)) > 1 else ""
+        found.append(f"{failed} could not be read: {errors[0]}{others}")
+    if unparsed_tables:
+        found.append(f"{name_blocks(unparsed_tables, 'table')} could not be parsed")
+    return found
+
+
+def name_blocks(places: Sequence[int | None], noun: str = "block") -> str:
+    """ "block 3" or "blocks 3, 7 and 12": indices in the row's `blocks`. None: a block that the row leaves out."""
+    numbers = sorted({place for place in places if place is not None})
+    num_left_out = places.count(None)
+    if not numbers:
+        return f"{num_left_out} {noun}{'s' * (num_left_out != 1)} that the row leaves out"
+    words = [str(number) for number in numbers[:_MAX_NAMED]]
+    if len(numbers) > _MAX_NAMED:
+        words.append(f"{len(numbers) - _MAX_NAMED} more")
+    listed = " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
+    left_out = f" (and {num_left_out} that the row leaves out)" if num_left_out else ""
+    return f"{noun}{'s' * (len(numbers) > 1)} {listed}{left_out}"
