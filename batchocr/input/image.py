@@ -64,7 +64,7 @@ class ImageDocument:
 
     def render(self, page_index: int) -> Page:
         """Return the frame upright, in RGB, with transparent parts on white."""
-        with refusals_of(f"page {page_index + 1}"), ExitStack() as closing:
+        with refusals(), ExitStack() as closing:
             image, self._image = self._image or _open(self._path), None
             closing.callback(image.close)
             image.seek(page_index)
@@ -103,7 +103,7 @@ def open_image(path: str, *, max_edge: int) -> ImageDocument:
 
     Raises DamagedError, TooLargeError, UnreadableError, PageOutOfMemoryError.
     """
-    with refusals_of("the image"), _open(path) as image:
+    with refusals(), _open(path) as image:
         page_count = _count_pages(image)
     return ImageDocument(path, page_count=page_count, max_edge=max_edge)
 
@@ -193,7 +193,7 @@ def _orientation(image: Image.Image) -> object:
 
 
 @contextmanager
-def refusals_of(what: str) -> Iterator[None]:
+def refusals() -> Iterator[None]:
     """Turn Pillow's errors about a file or a frame into a PageError, and suppress its warnings.
 
     Pillow warns about an image above 89 million px and refuses one above twice that; only the second is a limit here.
@@ -203,12 +203,12 @@ def refusals_of(what: str) -> Iterator[None]:
         try:
             yield
         except Image.DecompressionBombError as error:
-            raise TooLargeError(f"{what} is too large to be decoded safely: {error}") from error
+            raise TooLargeError(f"the image is too large to be decoded safely: {str(error).rstrip('.')}") from error
         except MemoryError as error:
-            raise PageOutOfMemoryError(f"{what} needs more memory than there is") from error
+            raise PageOutOfMemoryError("the image needs more memory than there is") from error
         except UnidentifiedImageError as error:
-            raise DamagedError(f"{what} is damaged: its header cannot be decoded") from error
+            raise DamagedError("the header of the image cannot be decoded") from error
         except _DECODING_ERRORS as error:
             if isinstance(error, OSError) and error.errno is not None:
-                raise UnreadableError(f"{what} cannot be read: {error.strerror}") from error
-            raise DamagedError(f"{what} is damaged: {error}") from error
+                raise UnreadableError(f"the image cannot be read: {error.strerror}") from error
+            raise DamagedError(f"the image cannot be decoded: {str(error) or type(error).__name__}") from error

@@ -15,7 +15,7 @@ from PIL import Image
 
 from batchocr.data import Document, Failure
 from batchocr.errors import PageError, UsageError
-from batchocr.input.image import MAX_EDGE, as_page, refusals_of
+from batchocr.input.image import MAX_EDGE, as_page, refusals
 from batchocr.machine import allow_open_files
 
 _SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
@@ -56,7 +56,7 @@ def hold(name: str, content: Content) -> Document:
 def _parts(name: str, content: object) -> list[bytes | memoryview]:
     """The bytes of the document, in parts. Raises UsageError, PageError, OSError."""
     if isinstance(content, Image.Image):
-        with refusals_of("the image"):
+        with refusals():
             page = as_page(content, MAX_EDGE)
         # PPM: its bytes are the pixels, whatever the version of whatever library.
         return [b"P6\n%d %d\n255\n" % page.size, page.tobytes()]

@@ -56,15 +56,13 @@ class PdfDocument:
 
     def render(self, page_index: int) -> Page:
         """Return the page as a viewer shows it, annotations and form fields included."""
-        with _refusals_of(f"page {page_index + 1}"):
+        with _refusals_of("the page", "drawn"):
             page = self._document.load_page(page_index)
             long_side = max(page.rect.width, page.rect.height)
             scale = min(self._dpi / _POINTS_PER_INCH, self._max_edge / long_side)
             pixmap = page.get_pixmap(matrix=pymupdf.Matrix(scale, scale), colorspace=pymupdf.csRGB, alpha=False)
             if not (pixmap.width and pixmap.height):
-                raise DamagedError(
-                    f"page {page_index + 1} is too thin to be drawn: {pixmap.width} × {pixmap.height} px"
-                )
+                raise DamagedError(f"the page is too thin to be drawn: {pixmap.width} × {pixmap.height} px")
             image = Image.frombytes("RGB", (pixmap.width, pixmap.height), pixmap.samples_mv)
         return Page(image=image, dpi=scale * _POINTS_PER_INCH)
 
@@ -77,7 +75,7 @@ def open_pdf(path: str, *, password: str | None, dpi: int, max_edge: int) -> Pdf
 
     Raises EncryptedError, DamagedError, UnsupportedError, PageOutOfMemoryError.
     """
-    with _refusals_of("the document"), ExitStack() as closing:
+    with _refusals_of("the document", "opened"), ExitStack() as closing:
         document = closing.enter_context(_load(path))
         if not document.is_pdf:
             raise UnsupportedError("the file is not a PDF, despite its name")
@@ -126,8 +124,8 @@ def _has_page(document: pymupdf.Document, page_index: int) -> bool:
 
 
 @contextmanager
-def _refusals_of(what: str) -> Iterator[None]:
-    """Turn PyMuPDF's errors about a document or a page into a PageError."""
+def _refusals_of(what: str, done: str) -> Iterator[None]:
+    """Turn PyMuPDF's errors about a document or a page into a PageError. done: what cannot be done with it then."""
     try:
         yield
         if (failure := _OUT_OF_MEMORY.search(pymupdf.TOOLS.mupdf_warnings())) is not None:
@@ -138,7 +136,7 @@ def _refusals_of(what: str) -> Iterator[None]:
         reason = _reason(error)
         if _OUT_OF_MEMORY.search(reason):
             raise PageOutOfMemoryError(f"{what} needs more memory than there is: {reason}") from error
-        raise DamagedError(f"{what} is damaged: {reason}") from error
+        raise DamagedError(f"{what} cannot be {done}: {reason}") from error
     finally:
         pymupdf.TOOLS.reset_mupdf_warnings()  # PyMuPDF keeps them all, and a worker lives long
 

@@ -127,8 +127,11 @@ class Worker:
         limit_s = timeout_s if self.doing else max(timeout_s, _START_S)
         if not self._owes or self._clock.now() - self._progress_s <= limit_s:
             return None
-        doing = f"to {self.doing.activity}" if self.doing else "without a word"
-        return self._loss(Failure("timeout", f"it took longer than {limit_s:g} s {doing}"))
+        if self.doing:
+            late = f"it took longer than {limit_s:g} s to {self.doing.activity} (--page-timeout)"
+        else:
+            late = f"its worker process said nothing for {limit_s:g} s"
+        return self._loss(Failure("timeout", late))
 
     def close(self) -> None:
         """End it."""

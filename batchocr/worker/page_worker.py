@@ -162,4 +162,4 @@ def _failure(error: Exception) -> Failure:
         return Failure("out_of_memory", "it needs more memory than a worker may have (--worker-memory)")
     place = traceback.extract_tb(error.__traceback__)[-1]
     where = f"{os.path.basename(place.filename)}, line {place.lineno}"
-    return Failure("internal", f"{type(error).__name__}: {error} ({where})")
+    return Failure("internal", f"a bug in batchocr: {type(error).__name__}: {error} ({where})")

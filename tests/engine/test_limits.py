@@ -157,7 +157,7 @@ def test_the_longest_layout_fits_the_cache_whatever_a_block_may_have(
 
 def test_an_option_that_would_not_help_is_not_advised() -> None:
     scarce = Config(memory_fraction=0.15, vit_max_patches=65_536, llm_batch_size=256, max_new_tokens=100)
-    with pytest.raises(UsageError, match="lower --vit-max-patches, --prefill-max-tokens, --llm-batch-size$"):
+    with pytest.raises(UsageError, match=r"lower --vit-max-patches, --prefill-max-tokens, --llm-batch-size$"):
         on_gpu(24, scarce, layout_tokens=8_192)
 
 

@@ -117,7 +117,7 @@ def test_a_huge_page_is_capped_and_says_so(tmp_path: Path, size: tuple[int, int]
 
 def test_a_page_without_any_width_is_damaged(tmp_path: Path) -> None:
     path = written(tmp_path / "a.pdf", raw_pdf("/Count 1 /Kids [3 0 R]", "/MediaBox [0 0 2 100000000]"))
-    with pytest.raises(DamagedError, match="page 1 is too thin"):
+    with pytest.raises(DamagedError, match=r"^the page is too thin to be drawn: 0 × 3500 px"):
         render(path)
 
 
@@ -153,7 +153,7 @@ def test_a_page_that_is_only_claimed_fails_and_the_others_are_read(tmp_path: Pat
     path = written(tmp_path / "a.pdf", raw_pdf("/Count 2 /Kids [3 0 R]", "/MediaBox [0 0 100 50]"))
     with closing(opened(path)) as document:
         assert document.page_count == 2
-        with pytest.raises(DamagedError, match="page 2 is damaged"):
+        with pytest.raises(DamagedError, match=r"^the page cannot be drawn: "):
             document.render(1)
         assert document.render(0).image.size == (100, 50)
 
@@ -178,7 +178,7 @@ def test_an_absurd_number_of_pages_is_damage(tmp_path: Path, count: int) -> None
 
 def test_a_pdf_cut_off_early_is_damaged(tmp_path: Path) -> None:
     data = pdf_bytes((100, 50))
-    with pytest.raises(DamagedError, match="the document is damaged"):
+    with pytest.raises(DamagedError, match=r"^the document cannot be opened: "):
         opened(written(tmp_path / "a.pdf", data[:30]))
 
 

@@ -214,12 +214,12 @@ def test_an_image_that_claims_too_many_pixels_is_never_decoded(tmp_path: Path, n
 def test_a_truncated_image_is_damaged(tmp_path: Path, name: str) -> None:
     path = saved(tmp_path / name, Image.effect_noise((64, 64), 50).convert("RGB"))
     written(path, path.read_bytes()[: path.stat().st_size * 2 // 3])
-    with pytest.raises(DamagedError, match="damaged"):
+    with pytest.raises(DamagedError, match=r"^the image cannot be decoded: ."):
         render(path)
 
 
 def test_a_header_cut_short_is_damage(tmp_path: Path) -> None:
-    with pytest.raises(DamagedError, match="the image is damaged: its header"):
+    with pytest.raises(DamagedError, match="the header of the image cannot be decoded"):
         opened(written(tmp_path / "a.png", b"\x89PNG\r\n\x1a\n\0\0"))
 
 
@@ -264,7 +264,7 @@ def test_a_broken_frame_leaves_the_others(tmp_path: Path) -> None:
         assert document.page_count == 3
         for _ in range(2):
             assert set(pixels(document.render(0))) == {RED}
-            with pytest.raises(DamagedError, match="page 2 is damaged"):
+            with pytest.raises(DamagedError, match=r"^the image cannot be decoded: ."):
                 document.render(1)
             assert set(pixels(document.render(2))) == {BLUE}
 
@@ -275,7 +275,7 @@ def test_a_tiff_cut_off_keeps_the_pages_before_the_cut(tmp_path: Path) -> None:
     with closing(opened(written(path, path.read_bytes()[: start + 3]))) as document:
         assert document.page_count == 3
         assert set(pixels(document.render(1))) == {GREEN}
-        with pytest.raises(DamagedError, match="page 3 is damaged"):
+        with pytest.raises(DamagedError, match=r"^the image cannot be decoded: ."):
             document.render(2)
 
 
@@ -287,7 +287,7 @@ def test_a_frame_that_cannot_be_set_up_leaves_those_behind_it(tmp_path: Path) ->
     unknown = data[:second] + struct.pack("<HHLH", 259, 3, 1, 0xABC) + data[second + 10 :]
     with closing(opened(written(path, unknown))) as document:
         assert document.page_count == 3
-        with pytest.raises(DamagedError, match="page 2 is damaged"):
+        with pytest.raises(DamagedError, match=r"^the image cannot be decoded: ."):
             document.render(1)
         assert set(pixels(document.render(2))) == {BLUE}
 
@@ -302,7 +302,7 @@ def test_a_frame_without_any_pixels_is_damaged(tmp_path: Path, tag: int) -> None
     assert data.count(size) == 1
     with closing(opened(written(path, data.replace(size, nothing)))) as document:
         assert document.page_count == 2
-        with pytest.raises(DamagedError, match="page 2 is damaged"):
+        with pytest.raises(DamagedError, match=r"^the image cannot be decoded: it has (0 × 40|30 × 0) px"):
             document.render(1)
         assert document.render(0).image.size == (20, 10)
 

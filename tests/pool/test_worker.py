@@ -149,7 +149,10 @@ def test_errors_are_failed_pages_and_the_worker_goes_on(pool: WorkerPool, tmp_pa
     missing, damaged, bug, memory = (message for message in log.outcomes() if isinstance(message, Failed))
     assert (missing.task_id, missing.failure.kind, missing.doc_id) == (1, "not_found", None)
     assert (damaged.task_id, damaged.failure.kind, damaged.doc_id) == (2, "damaged", fingerprint(str(no_image))[0])
-    assert (bug.failure.kind, bug.failure.message.split(" (")[0]) == ("internal", "KeyError: 'a bug'")
+    assert (bug.failure.kind, bug.failure.message.split(" (")[0]) == (
+        "internal",
+        "a bug in batchocr: KeyError: 'a bug'",
+    )
     assert "worker_entry.py, line" in bug.failure.message
     assert memory.failure.kind == "out_of_memory"
     assert log.losses == []
@@ -194,7 +197,7 @@ def test_a_worker_that_hangs_is_replaced_when_its_time_is_over(
     assert (loss.worker, loss.failure.kind) == (worker, "timeout")
     assert loss.doing is not None
     assert loss.doing.activity == activity
-    assert loss.failure.message == f"it took longer than 0.3 s to {activity}"
+    assert loss.failure.message == f"it took longer than 0.3 s to {activity} (--page-timeout)"
     assert loss.busy_s > 0.3
     assert has_ended(worker.pid)
 
