@@ -316,6 +316,15 @@ class Config:
     max_page_error_rate: Annotated[
         Rate, Option(RUN, "Share of failed pages above which the exit code is 3.", "F", per_call=True)
     ] = 0.0
+    max_degraded_rate: Annotated[
+        Rate,
+        Option(
+            RUN,
+            "Share of incomplete pages (status degraded), among all that were read, above which the exit code is 3.",
+            "F",
+            per_call=True,
+        ),
+    ] = 1.0
     report: Annotated[
         PathText | None,
         Option(

@@ -48,6 +48,10 @@ class CallOptions(TypedDict, total=False):
     max_page_error_rate: float
     """Share of failed pages above which the exit code is 3. Default: 0."""
 
+    max_degraded_rate: float
+    """Share of incomplete pages (status degraded), among all that were read, above which the exit code is 3. Default:
+    1."""
+
     report: str | os.PathLike[str] | None
     """Where to write the throughput report (JSON). Default: OUT.report.json."""
 

@@ -192,7 +192,13 @@ def test_what_is_no_shard_is_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"memory_fraction": 0.0}, {"memory_fraction": float("nan")}, {"max_page_error_rate": 1.1}]
+    "options",
+    [
+        {"memory_fraction": 0.0},
+        {"memory_fraction": float("nan")},
+        {"max_page_error_rate": 1.1},
+        {"max_degraded_rate": -0.1},
+    ],
 )
 def test_shares_stay_within_their_bounds(options: dict[str, float]) -> None:
     [name] = options

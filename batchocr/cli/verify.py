@@ -22,7 +22,7 @@ from batchocr.output.schema import RunFacts, storable_text
 from batchocr.output.table import table_for
 from batchocr.page_spec import parse_page_spec
 from batchocr.pool.pool import WorkerPool
-from batchocr.stats.report import too_many_failed
+from batchocr.stats.report import is_too_many
 from batchocr.wire.messages import Opened, Setup
 
 Problem = Literal["missing", "stale", "duplicate", "failed", "surplus", "settings"]
@@ -233,7 +233,7 @@ class Verdict:
         """3 if there is anything but the failed rows that are allowed."""
         failed = self.counts["failed"]
         wrong = self.counts.total() - failed
-        too_many = too_many_failed(failed, self._verifier.num_items, self._max_failed_rate)
+        too_many = is_too_many(failed, self._verifier.num_items, self._max_failed_rate)
         return ExitCode.TOO_MANY_FAILURES if wrong or too_many else ExitCode.DONE
 
     def summary(self) -> str:

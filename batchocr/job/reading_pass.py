@@ -225,6 +225,7 @@ class Pass:
                 workers=self._session.workers,
                 settings=self._session.settings(),
                 max_page_error_rate=self._config.max_page_error_rate,
+                max_degraded_rate=self._config.max_degraded_rate,
                 peak_main_bytes=peak_resident_bytes(),
                 peak_worker_bytes=self._pool.peak_worker_bytes if self._pool else None,
                 device_flop_per_s=backend.peak_flop_per_s(self._session.device, self._session.dtype),

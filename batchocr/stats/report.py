@@ -117,6 +117,7 @@ class Report:
     workers: int
     settings: Mapping[str, Setting]
     max_page_error_rate: float
+    max_degraded_rate: float
     bottleneck: str = ""
 
     @property
@@ -135,6 +136,16 @@ class Report:
         return items.found == items.ok + items.degraded + items.failed + items.skipped + items.not_reached
 
     @property
+    def too_many_failed(self) -> bool:
+        """Whether more rows failed than is allowed, among all rows."""
+        return is_too_many(self.items.failed, self.items.found, self.max_page_error_rate)
+
+    @property
+    def too_many_degraded(self) -> bool:
+        """Whether more pages were read only in part than is allowed, among those read: failures do not hide them."""
+        return is_too_many(self.items.degraded, self.items.ok + self.items.degraded, self.max_degraded_rate)
+
+    @property
     def exit_code(self) -> ExitCode | None:
         """The exit code of the command. None if an error ended the run, as that error has it."""
         if self.exit_reason == "failed":
@@ -143,8 +154,7 @@ class Report:
             return ExitCode.INTERRUPTED if self.exit_reason == "interrupted" else ExitCode.STOPPED
         if not self.ledger_adds_up:
             return ExitCode.BUG
-        too_many = too_many_failed(self.items.failed, self.items.found, self.max_page_error_rate)
-        return ExitCode.TOO_MANY_FAILURES if too_many else ExitCode.DONE
+        return ExitCode.TOO_MANY_FAILURES if self.too_many_failed or self.too_many_degraded else ExitCode.DONE
 
     def to_json(self) -> str:
         """The report as a JSON object; times in seconds, memory in bytes, shares from 0 to 1."""
@@ -156,9 +166,9 @@ class Report:
         return json.dumps(asdict(self) | added, indent=2, ensure_ascii=False)
 
 
-def too_many_failed(failed: int, total: int, max_rate: float) -> bool:
-    """Whether the share of failed rows is above what is allowed. max_rate: from 0 to 1."""
-    return total > 0 and failed / total > max_rate
+def is_too_many(count: int, total: int, max_rate: float) -> bool:
+    """Whether the share of `count` in `total` is above what is allowed. max_rate: from 0 to 1."""
+    return total > 0 and count / total > max_rate
 
 
 def write_report(report: Report, path: Path) -> None:

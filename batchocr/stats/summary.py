@@ -26,7 +26,7 @@ class Circumstances:
 
     error: what ended a run that failed. table_s: the time it took to build the table, after the work.
     device_flop_per_s: the device's peak, None if unknown. settings: the device, model, backend, dtype and batch sizes
-    in use. max_page_error_rate: the share of failed items that is allowed.
+    in use. max_page_error_rate, max_degraded_rate: the shares of failed items and of degraded pages that are allowed.
     """
 
     exit_reason: ExitReason
@@ -37,6 +37,7 @@ class Circumstances:
     error: str | None = None
     settings: Mapping[str, Setting] = field(default_factory=dict)
     max_page_error_rate: float = 0.0
+    max_degraded_rate: float = 1.0
     peak_main_bytes: int | None = None
     peak_worker_bytes: int | None = None
     peak_device_bytes: int | None = None
@@ -85,6 +86,7 @@ def make_report(ledger: Ledger, host: StageCounter, meter: Meter, circumstances:
         workers=circumstances.workers,
         settings=dict(circumstances.settings),
         max_page_error_rate=circumstances.max_page_error_rate,
+        max_degraded_rate=circumstances.max_degraded_rate,
     )
     return replace(report, bottleneck=name_bottleneck(report))
 

@@ -255,6 +255,24 @@ def test_a_run_with_nothing_to_do_says_so_in_one_line() -> None:
     assert "items " in ended(start("return report(done_before=9)", *RUN))[1]
 
 
+@pytest.mark.parametrize("reason", ["finished", "stopped"])
+def test_pages_read_only_in_part_are_told_even_if_quiet(reason: str) -> None:
+    exit_code, stderr = ended(start(f"return report({reason!r}, failed=2, allowed=1.0, degraded=3)", *RUN, "--quiet"))
+    assert exit_code == {"finished": 0, "stopped": 75}[reason]
+    assert stderr == (
+        "batchocr: warning: 3 of 8 pages came out incomplete (status degraded); the column error_message says why\n"
+    )
+
+
+def test_more_degraded_pages_than_allowed_are_an_exit_code() -> None:
+    body = "return report(degraded=3, degraded_allowed=config.max_degraded_rate)"
+    exit_code, stderr = ended(start(body, *RUN, "--max-degraded-rate", "0.25"))
+    assert exit_code == 3
+    assert "3 of 10 pages came out incomplete (status degraded), more than --max-degraded-rate 0.25 allows" in stderr
+    assert ended(start(body, *RUN, "--max-degraded-rate", "0.3"))[0] == 0
+    assert ended(start(body, *RUN))[0] == 0
+
+
 def test_the_json_log_is_one_object_a_line_and_ends_with_the_report() -> None:
     body = "progress.show(RunProgress(9, 10, True, 2, 9)); progress.close(); return report(failed=2)"
     exit_code, stderr = ended(start(body, *RUN, "--log-format", "json"))

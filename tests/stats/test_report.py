@@ -100,6 +100,28 @@ def test_the_exit_code_is_that_of_the_command(reason: ExitReason, lost: int, all
     assert report.exit_code == json.loads(report.to_json())["exit_code"] == code
 
 
+@pytest.mark.parametrize(
+    ("ok", "degraded", "failed", "allowed", "code"),
+    [
+        (0, 5, 0, 1.0, 0),
+        (0, 5, 0, 0.99, 3),
+        (3, 1, 0, 0.25, 0),
+        (3, 1, 0, 0.24, 3),
+        (3, 1, 96, 0.24, 3),  # pages that failed do not hide those that were read only in part
+        (4, 0, 0, 0.0, 0),
+        (0, 0, 4, 0.0, 0),
+    ],
+)
+def test_too_many_degraded_pages_among_those_read_are_an_exit_code(
+    ok: int, degraded: int, failed: int, allowed: float, code: int
+) -> None:
+    counted = Ledger(documents=1, found=ok + degraded + failed)
+    counted.by_status.update({"ok": ok, "degraded": degraded, "failed": failed})
+    limits = replace(CIRCUMSTANCES, max_page_error_rate=1.0, max_degraded_rate=allowed)
+    report = report_of(counted, Meter(), limits)
+    assert report.exit_code == json.loads(report.to_json())["exit_code"] == code
+
+
 def test_means_per_page_are_over_the_pages_read() -> None:
     meter = Meter()
     meter.patches += 30_000
@@ -174,7 +196,7 @@ def test_json_has_its_keys_and_the_rate_at_the_top(tmp_path: Path) -> None:
         *("items", "errors", "wall_seconds", "start_up_seconds", "work_seconds", "table_seconds", "per_page", "stages"),
         *("embedding_queue", "device", "host_memory", "workers", "settings", "exit_reason", "complete"),
         *("ledger_adds_up", "bottleneck", "error", "documents_not_opened", "exit_code", "max_page_error_rate"),
-        *("skipped_files",),
+        *("skipped_files", "max_degraded_rate"),
     }
     assert list(report["stages"]) == list(STAGES)
     assert report["settings"] == {"device": "cuda:0", "vit_batch_size": 64}

@@ -12,10 +12,13 @@ from batchocr.stats.meter import Ledger, Meter, StageCounter
 from batchocr.job.progress import RunProgress
 from batchocr.stats.summary import Circumstances, make_report
 
-def report(reason="finished", found=10, failed=0, allowed=0.0, done_before=0):
+def report(
+    reason="finished", found=10, failed=0, allowed=0.0, done_before=0, degraded=0, degraded_allowed=1.0
+):
     ledger = Ledger(documents=1, found=found, already_done=done_before)
-    ledger.by_status.update({"ok": 10 - failed, "failed": failed})
-    ended = Circumstances(reason, start_up_s=1.0, work_s=1.0, workers=1, max_page_error_rate=allowed)
+    ledger.by_status.update({"ok": 10 - failed - degraded, "failed": failed, "degraded": degraded})
+    rates = {"max_page_error_rate": allowed, "max_degraded_rate": degraded_allowed}
+    ended = Circumstances(reason, start_up_s=1.0, work_s=1.0, workers=1, **rates)
     return make_report(ledger, StageCounter(), Meter(), ended)
 
 def wait_for_stop(stop):
