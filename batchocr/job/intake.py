@@ -77,7 +77,6 @@ class Intake:
         self.states = [DocumentState() for _ in documents]
         self.num_known = 0
         self.num_handed_out = 0
-        self.num_done_before = 0
         self._spec = spec
         self._finished = finished
         self._limit = limit
@@ -85,6 +84,8 @@ class Intake:
         self._max_unreleased = max_unreleased
         self._num_opened = 0
         self._num_planned = 0
+        self._num_done_before = 0
+        self._num_passed_over = 0
         self._num_released = 0
         self._rows = self.rows()
         self._waiting: deque[RowKey] = deque()
@@ -109,6 +110,12 @@ class Intake:
     def num_planned(self) -> int:
         """How many rows there are, as far as is known."""
         return self._num_planned if self._limit is None else min(self._num_planned, self._limit)
+
+    @property
+    def num_done_before(self) -> int:
+        """How many of the planned rows an earlier run has dealt with; with a limit, which may leave out some, only of
+        the rows that were reached."""
+        return self._num_done_before if self._limit is None else self._num_passed_over
 
     @property
     def num_rows_ahead(self) -> int:
@@ -196,7 +203,7 @@ class Intake:
             self.num_handed_out += 1
             if key.page_index not in self.states[key.document].done:
                 return key
-            self.num_done_before += 1
+            self._num_passed_over += 1
         return None
 
     def give_back(self, key: RowKey) -> None:
@@ -234,6 +241,7 @@ class Intake:
             state.rows = self._spec.pages(page_count) if self._spec else range(page_count)
         state.done = frozenset(row.page_index for row in settled if row.doc_id == doc_id).intersection(state.rows)
         self._num_planned += len(state.rows)
+        self._num_done_before += len(state.done)
         self.num_known += 1
 
     def _settled(self, index: int) -> list[IndexedRow]:

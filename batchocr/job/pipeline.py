@@ -21,7 +21,7 @@ from batchocr.job.progress import event
 from batchocr.job.stop import StopSwitch
 from batchocr.pool.pool import WorkerPool
 from batchocr.pool.worker import Arrived, Asked, Loss, Worker
-from batchocr.stats.meter import StageCounter
+from batchocr.stats.meter import HostCounter
 from batchocr.wire.messages import Began, Completions, Ended, Failed, Finished, OpenDocument, Opened, ReadPage
 
 logger = logging.getLogger(__name__)
@@ -38,11 +38,12 @@ _BEGUN_AT_ONCE = 100
 class _Task:
     """What a worker was asked to do: open a document, or read a page.
 
-    answers: the completions of its last round as they come in, None for each that is missing.
+    round: its last. answers: the completions of that round as they come in, None for each that is missing.
     """
 
     key: RowKey
     worker: Worker
+    round: int = 0
     answers: list[Completion | None] = field(default_factory=list)
 
     @property
@@ -58,7 +59,7 @@ class Pipeline:
         intake: Intake,
         pool: WorkerPool,
         engine: EngineThread,
-        counter: StageCounter,
+        counter: HostCounter,
         *,
         pages_in_flight: int,
         page_timeout_s: float,
@@ -212,7 +213,8 @@ class Pipeline:
                 self._fail(self._end_task(message.task_id).key, message.failure, message.doc_id)
 
     def _ask(self, message: Asked) -> None:
-        self._tasks[message.task_id].answers = [None] * len(message.requests)
+        task = self._tasks[message.task_id]
+        task.round, task.answers = message.requests[0].round, [None] * len(message.requests)
         for position, request in enumerate(message.requests):
             self._last_id += 1
             self._requests[self._last_id] = (message.task_id, position)
@@ -225,6 +227,7 @@ class Pipeline:
             if task is None:  # its worker has been lost in the meantime
                 continue
             task.answers[position] = completion
+            self._counter.blocks += task.round > 0  # the first round asks about the page
             answers = tuple(answer for answer in task.answers if answer is not None)
             if len(answers) == len(task.answers):
                 task.worker.send(Completions(task_id, answers))

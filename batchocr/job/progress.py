@@ -21,9 +21,13 @@ logger = logging.getLogger(__name__)
 
 _BAR_INTERVAL_S = 0.2
 _LINE_INTERVAL_S = 10.0
-_BAR = "{percentage:3.0f}% |{bar}| {n_fmt} of {total_fmt} pages [{elapsed} < {remaining}, {rate_fmt}{postfix}]"
-_BAR_WITHOUT_END = "{n_fmt} of {total_fmt} or more pages [{elapsed}, {rate_fmt}{postfix}]"
-
+_SLOW = 1.0
+"""At fewer pages/s than this, the blocks read are told as well."""
+_VERY_SLOW = 0.1
+"""At fewer pages/s than this, the rate is told in seconds a page."""
+_ENOUGH_S = 10.0
+_ENOUGH_PAGES = 10
+"""What must have been read before the time left is told, or a fifth of all: the first pages come late, and together."""
 
 EventName = Literal[
     "run_started",
@@ -47,26 +51,33 @@ def log_failure(result: PageResult) -> None:
     """Log a row that failed. result: that row."""
     page = "" if result.page_index is None else f"page {result.page_index + 1} of "
     fields = {"source": result.source, "page_index": result.page_index, "error_kind": result.error_kind}
+    reason = (result.error_message or "").removeprefix(f"{result.source} ")  # "a.pdf does not exist"
     logger.warning(
-        "%s%s failed: %s: %s",
+        "%s%s failed (%s): %s",
         page,
         result.source,
         result.error_kind,
-        result.error_message,
+        reason,
         extra=event("page_failed", **fields, error_message=result.error_message, attempts=result.attempts),
     )
 
 
 @dataclass(frozen=True, slots=True)
 class RunProgress:
-    """How far a run is. done, failed: rows so far. planned: rows in all, as far as is known; more may come unless
-    `all_planned`. read: how many of `done` are from this run; only they count towards its rate."""
+    """How far a run is.
+
+    done: rows so far. planned: rows in all, as far as is known; more may come unless `all_planned`. Of this run alone:
+    failed, degraded: rows. read: pages read; only they count towards its rate. blocks: blocks that the model has read,
+    of unfinished pages too.
+    """
 
     done: int
     planned: int
     all_planned: bool
     failed: int
     read: int
+    degraded: int = 0
+    blocks: int = 0
 
 
 class Progress(Protocol):
@@ -91,32 +102,26 @@ class ProgressCallback:
 
 
 class ProgressBar:
-    """A bar on stderr, with the mean pages/s and, once all pages are known, the time left. clock: seconds."""
+    """A bar on stderr, with the mean rate and, once it can be told, the time left. clock: seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
+        self._first_s: float | None = None
         self._drawn_s = -math.inf
         self._bar: Any = None
 
     def show(self, state: RunProgress) -> None:
-        if self._clock() - self._drawn_s < _BAR_INTERVAL_S:
+        now_s = self._clock()
+        self._first_s = now_s if self._first_s is None else self._first_s
+        if now_s - self._drawn_s < _BAR_INTERVAL_S:
             return
-        self._drawn_s = self._clock()
-        bar_format = _BAR if state.all_planned else _BAR_WITHOUT_END
+        self._drawn_s = now_s
         with suppress(OSError):  # stderr's reader may be gone; the run continues
             if self._bar is None:
-                self._bar = tqdm(
-                    file=sys.stderr,
-                    initial=state.done,
-                    total=state.planned,
-                    bar_format=bar_format,
-                    unit=" pages",
-                    dynamic_ncols=True,
-                    leave=False,
-                )
-            self._bar.n, self._bar.total, self._bar.bar_format = state.done, state.planned, bar_format
-            self._bar.initial = state.done - state.read
-            self._bar.set_postfix_str(f"{state.failed} failed" if state.failed else "")
+                self._bar = tqdm(file=sys.stderr, bar_format=" ", dynamic_ncols=True, leave=False)
+            self._bar.bar_format = _bar_format(state, now_s - self._first_s)
+            self._bar.n, self._bar.total = state.done, state.planned
+            self._bar.refresh()
 
     def close(self) -> None:
         """Take the bar off the screen."""
@@ -147,13 +152,52 @@ class ProgressLog:
 
     def _log(self, state: RunProgress, first_s: float) -> None:
         self._logged_s = self._clock()
-        rate = state.read / (self._logged_s - first_s) if self._logged_s > first_s else 0.0
-        left = state.planned - state.done
-        text = f"{state.done} of {state.planned}{'' if state.all_planned else ' or more'} pages"
-        if state.failed:
-            text += f", {state.failed} failed"
-        if rate:
-            text += f", {rate:.2f} pages/s"
-        if rate and left and state.all_planned:
-            text += f", about {timedelta(seconds=round(left / rate))} left"
-        logger.info("%s", text, extra=event("progress", **asdict(state), pages_per_second=round(rate, 3)))
+        elapsed_s = self._logged_s - first_s
+        text = ", ".join([_count(state), *_particulars(state, elapsed_s)])
+        if (left_s := _left_s(state, elapsed_s)) is not None:
+            text += f", about {timedelta(seconds=round(left_s))} left"
+        rate = round(_rate(state, elapsed_s), 3)
+        logger.info("%s", text, extra=event("progress", **asdict(state), pages_per_second=rate))
+
+
+def _bar_format(state: RunProgress, elapsed_s: float) -> str:
+    """The bar with its text, which tqdm fills in: ` 25% |███       | 20 of 80 pages [0:20 < 1:00, 1.00 pages/s]`."""
+    left_s = _left_s(state, elapsed_s)
+    times = tqdm.format_interval(elapsed_s)
+    if left_s is not None:
+        times += f" < {tqdm.format_interval(left_s)}"
+    text = f"{_count(state)} [{', '.join([times, *_particulars(state, elapsed_s)])}]"
+    return f"{{percentage:3.0f}}% |{{bar}}| {text}" if state.all_planned and state.planned else text
+
+
+def _count(state: RunProgress) -> str:
+    if state.all_planned:
+        return f"{state.done} of {state.planned} page{'s' * (state.planned != 1)}"
+    return f"{state.done} of {state.planned} or more pages" if state.planned else "opening the documents"
+
+
+def _particulars(state: RunProgress, elapsed_s: float) -> list[str]:
+    """What else there is to say, but for the time left. Blocks tell that a run moves whose pages take long."""
+    rate = _rate(state, elapsed_s)
+    said = [f"{state.failed} failed"] if state.failed else []
+    if state.degraded:
+        said.append(f"{state.degraded} degraded")
+    if state.blocks and rate < _SLOW:
+        said.append(f"{state.blocks} block{'s' * (state.blocks != 1)}")
+    if rate:
+        said.append(f"{rate:.2f} pages/s" if rate >= _VERY_SLOW else f"{1 / rate:.0f} s a page")
+    return said
+
+
+def _rate(state: RunProgress, elapsed_s: float) -> float:
+    """Pages/s that this run has read."""
+    return state.read / elapsed_s if elapsed_s > 0 else 0.0
+
+
+def _left_s(state: RunProgress, elapsed_s: float) -> float | None:
+    """How long the rest will take; None if nothing is left, or if too little was read to tell."""
+    left = state.planned - state.done
+    enough = min(_ENOUGH_PAGES, (left + state.read) / 5)
+    if not (left and state.all_planned and state.read and state.read >= enough and elapsed_s >= _ENOUGH_S):
+        return None
+    return left / _rate(state, elapsed_s)

@@ -24,7 +24,7 @@ from batchocr.job.stop import StopSwitch
 from batchocr.machine import allow_open_files, peak_resident_bytes, return_freed_memory
 from batchocr.page_spec import parse_page_spec
 from batchocr.pool.pool import WorkerPool
-from batchocr.stats.meter import Ledger, Meter, StageCounter
+from batchocr.stats.meter import HostCounter, Ledger, Meter
 from batchocr.stats.report import ExitReason, Report
 from batchocr.stats.summary import Circumstances, make_report
 from batchocr.wire.messages import Setup
@@ -68,7 +68,7 @@ class Pass:
         self._pool: WorkerPool | None = None
         self._closing = ExitStack()
         self._engine_meter = Meter()
-        self._counter = StageCounter()
+        self._counter = HostCounter()
         self._ledger = Ledger(documents=len(found.documents), skipped_files=found.skipped)
         self._trimmed_s = time.monotonic()
         self.intake = Intake(
@@ -183,13 +183,14 @@ class Pass:
     def progress(self) -> RunProgress:
         """How far the pass is."""
         by_status = self._ledger.by_status
-        read = by_status.total()
         return RunProgress(
-            done=self.intake.num_done_before + read,
+            done=self.intake.num_done_before + by_status.total(),
             planned=self.intake.num_planned,
             all_planned=self.intake.all_planned,
             failed=by_status["failed"],
-            read=read,
+            degraded=by_status["degraded"],
+            read=self._ledger.pages_read,
+            blocks=self._counter.blocks,
         )
 
     @property

@@ -49,6 +49,14 @@ class StageCounter:
         count.limit_sum += limit
 
 
+class HostCounter(StageCounter):
+    """Counts the work of the run's own thread and of its workers. blocks: those that the model has read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = 0
+
+
 class BusyTime:
     """How long a device was busy, when its work overlaps and is reported out of order: the union of spans.
 

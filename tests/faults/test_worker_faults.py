@@ -26,7 +26,7 @@ from batchocr.job.stop import StopSwitch
 from batchocr.pool import child, pool
 from batchocr.pool.child import WORKER_COMMAND
 from batchocr.pool.pool import WorkerPool
-from batchocr.stats.meter import StageCounter
+from batchocr.stats.meter import HostCounter
 from batchocr.wire.messages import Setup
 from tests.support import worker_entry
 from tests.support.running import draw_pdf
@@ -99,7 +99,7 @@ def read(
             Intake(documents, None, None, limit=limit),
             running,
             AnsweringEngine(running),
-            StageCounter(),
+            HostCounter(),
             pages_in_flight=pages_in_flight,
             page_timeout_s=page_timeout_s,
         )

@@ -297,6 +297,14 @@ def test_documents_known_to_have_none_of_the_pages_asked_for_are_listed_with_the
     assert intake.documents_without_rows() == [(found[0], 2)]  # a document without pages has a row that says so
 
 
+def test_rows_done_before_count_as_soon_as_they_are_known(tmp_path: Path) -> None:
+    found, finished = file_with_rows(tmp_path)
+    finished.by_source["a.pdf"] = (row(2, **as_it_was(tmp_path)),)
+    intake = make_intake(found, finished=finished)
+    assert next_to_open(intake) is None
+    assert (intake.num_handed_out, intake.num_done_before) == (0, 1)
+
+
 def test_a_page_spec_leaves_rows_of_other_pages_out(tmp_path: Path) -> None:
     found, finished = file_with_rows(tmp_path)
     finished.by_source["a.pdf"] = (row(0, **as_it_was(tmp_path)), row(1, **as_it_was(tmp_path)))

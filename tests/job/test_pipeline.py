@@ -14,7 +14,7 @@ from batchocr.job.intake import Intake, RowKey
 from batchocr.job.pipeline import Pipeline
 from batchocr.job.stop import StopSwitch
 from batchocr.pool.worker import Arrived, Asked, Loss
-from batchocr.stats.meter import StageCounter
+from batchocr.stats.meter import HostCounter
 from batchocr.wire.messages import Began, Completions, Failed, Finished, OpenDocument, Opened, ReadPage
 
 Message = OpenDocument | ReadPage | Completions
@@ -130,7 +130,7 @@ def question(prompt: str) -> Request:
 def read(pool: ScriptedPool, *, pages_in_flight: int = 4, stop: StopSwitch | None = None) -> Rows:
     intake = Intake([Document("/nowhere/a.pdf", "a.pdf")], None, None, limit=None)
     pipeline = Pipeline(
-        intake, pool, EchoingEngine(), StageCounter(), pages_in_flight=pages_in_flight, page_timeout_s=1.0
+        intake, pool, EchoingEngine(), HostCounter(), pages_in_flight=pages_in_flight, page_timeout_s=1.0
     )
     ticks = count()
 

@@ -5,13 +5,21 @@ from __future__ import annotations
 import io
 import json
 import logging
+import os
 import sys
+from pathlib import Path
 
 import pytest
+from PIL import Image
 
+import batchocr
+from batchocr.api import run_with
 from batchocr.cli.console import JsonFormatter, TextFormatter, write_line
+from batchocr.config import Config
 from batchocr.data import PageResult
 from batchocr.job.progress import ProgressBar, ProgressLog, RunProgress, log_failure
+from batchocr.job.stop import StopSwitch
+from tests.support.running import QUICK_MODEL, read_rows
 
 
 class Clock:
@@ -44,10 +52,63 @@ def test_pages_done_before_this_run_do_not_count_into_its_rate(caplog: pytest.Lo
     caplog.set_level(logging.INFO, logger="batchocr")
     clock = Clock()
     progress = ProgressLog(clock)
-    progress.show(RunProgress(0, 9000, True, failed=0, read=0))
-    clock.now_s += 10
-    progress.show(RunProgress(1005, 9000, True, failed=0, read=5))
-    assert caplog.messages == ["0 of 9000 pages", "1005 of 9000 pages, 0.50 pages/s, about 4:26:30 left"]
+    progress.show(RunProgress(1000, 9000, True, failed=0, read=0))
+    clock.now_s += 20
+    progress.show(RunProgress(1020, 9000, True, failed=0, read=20))
+    assert caplog.messages == ["1000 of 9000 pages", "1020 of 9000 pages, 1.00 pages/s, about 2:13:00 left"]
+
+
+def said(state: RunProgress, elapsed_s: float, caplog: pytest.LogCaptureFixture) -> str:
+    """What the log says of a run after this long."""
+    caplog.set_level(logging.INFO, logger="batchocr")
+    clock = Clock()
+    progress = ProgressLog(clock)
+    progress.show(RunProgress(0, 0, False, failed=0, read=0))
+    clock.now_s += elapsed_s
+    progress.show(state)
+    progress.close()
+    return caplog.messages[-1]
+
+
+@pytest.mark.parametrize(
+    ("state", "elapsed_s", "line"),
+    [
+        (RunProgress(0, 0, False, failed=0, read=0), 30, "opening the documents"),
+        (RunProgress(0, 1, True, failed=0, read=0), 30, "0 of 1 page"),
+        (RunProgress(0, 1, False, failed=0, read=0), 30, "0 of 1 or more pages"),
+        (RunProgress(0, 1, True, failed=0, read=0, blocks=1), 30, "0 of 1 page, 1 block"),
+        (RunProgress(0, 14, True, failed=0, read=0, blocks=57), 30, "0 of 14 pages, 57 blocks"),
+        (RunProgress(1, 14, True, failed=0, read=1, blocks=57), 67, "1 of 14 pages, 57 blocks, 67 s a page"),
+        (RunProgress(50, 90, False, failed=0, read=50, blocks=700), 25, "50 of 90 or more pages, 2.00 pages/s"),
+        (RunProgress(4, 90, True, failed=4, read=0), 20, "4 of 90 pages, 4 failed"),
+        (
+            RunProgress(40, 90, True, failed=10, read=30, degraded=7, blocks=90),
+            60,
+            "40 of 90 pages, 10 failed, 7 degraded, 90 blocks, 0.50 pages/s, about 0:01:40 left",
+        ),
+        (RunProgress(1, 2, True, failed=0, read=1), 20, "1 of 2 pages, 20 s a page, about 0:00:20 left"),
+    ],
+)
+def test_a_line_counts_what_there_is_and_rates_what_was_read(
+    state: RunProgress, elapsed_s: float, line: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert said(state, elapsed_s, caplog) == line
+
+
+@pytest.mark.parametrize(
+    ("state", "elapsed_s"),
+    [
+        (RunProgress(9, 90, True, failed=0, read=9), 9),  # the first seconds
+        (RunProgress(1009, 9000, True, failed=0, read=9), 60),  # a resumed run that has hardly begun
+        (RunProgress(50, 90, False, failed=0, read=50), 60),  # the total still grows
+        (RunProgress(90, 90, True, failed=0, read=90), 60),
+        (RunProgress(40, 90, True, failed=40, read=0), 60),
+    ],
+)
+def test_the_time_left_is_not_told_before_it_can_be_known(
+    state: RunProgress, elapsed_s: float, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert "left" not in said(state, elapsed_s, caplog)
 
 
 def test_a_run_that_began_nothing_logs_no_progress(caplog: pytest.LogCaptureFixture) -> None:
@@ -62,13 +123,28 @@ def test_the_bar_says_that_the_total_may_grow_until_it_is_known(monkeypatch: pyt
     bar = ProgressBar(clock)
     bar.show(RunProgress(1, 40, False, failed=0, read=1))
     clock.now_s += 1
-    bar.show(RunProgress(20, 80, True, failed=3, read=20))
+    bar.show(RunProgress(20, 80, True, failed=3, read=16, degraded=2))
     bar.close()
     first, *_, last = [text for text in sys.stderr.getvalue().split("\r") if "pages" in text]
     assert "1 of 40 or more pages" in first
     assert " 25% |" in last
-    assert "20 of 80 pages" in last
-    assert "3 failed" in last
+    assert "20 of 80 pages [00:01, 3 failed, 2 degraded, 16.00 pages/s]" in last
+
+
+def test_the_bar_moves_while_a_page_takes_long_and_tells_the_time_left_once_it_is_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    clock = Clock()
+    bar = ProgressBar(clock)
+    bar.show(RunProgress(0, 30, True, failed=0, read=0))
+    for seconds, read, blocks in ((20, 0, 12), (40, 0, 31), (300, 10, 140)):
+        clock.now_s = 100.0 + seconds
+        bar.show(RunProgress(read, 30, True, failed=0, read=read, blocks=blocks))
+    bar.close()
+    drawn = [text for text in sys.stderr.getvalue().split("\r") if "pages" in text]
+    assert [text[text.index("[") :].rstrip() for text in drawn[1:3]] == ["[00:20, 12 blocks]", "[00:40, 31 blocks]"]
+    assert drawn[-1].rstrip().endswith("10 of 30 pages [05:00 < 10:00, 140 blocks, 30 s a page]")
 
 
 def test_the_bar_is_not_drawn_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,11 +216,11 @@ def test_every_json_line_names_its_event(caplog: pytest.LogCaptureFixture) -> No
     progress = ProgressLog(clock)
     progress.show(RunProgress(10, 60, True, failed=1, read=0))
     clock.now_s += 10
-    progress.show(RunProgress(30, 60, True, failed=1, read=20))
+    progress.show(RunProgress(30, 60, True, failed=1, read=20, degraded=4))
     logging.getLogger("batchocr").info("something else")
     _, heartbeat, other = (json.loads(JsonFormatter().format(record)) for record in caplog.records)
     assert other["event"] == "message"
-    counts = {"done": 30, "planned": 60, "all_planned": True, "failed": 1, "pages_per_second": 2.0}
+    counts = {"done": 30, "planned": 60, "all_planned": True, "failed": 1, "degraded": 4, "pages_per_second": 2.0}
     assert heartbeat["event"] == "progress"
     assert counts.items() <= heartbeat.items()
 
@@ -157,11 +233,65 @@ def test_a_failed_page_has_one_line_that_says_which_and_why(caplog: pytest.LogCa
     assert page == {
         "level": "warning",
         "event": "page_failed",
-        "message": "page 3 of a.pdf failed: damaged: no objects",
+        "message": "page 3 of a.pdf failed (damaged): no objects",
         "source": "a.pdf",
         "page_index": 2,
         "error_kind": "damaged",
         "error_message": "no objects",
         "attempts": 2,
     }
-    assert (document["message"], document["page_index"]) == ("b.pdf failed: encrypted: asks for a password", None)
+    assert (document["message"], document["page_index"]) == ("b.pdf failed (encrypted): asks for a password", None)
+
+
+class Recorder:
+    """A Progress that keeps what it is shown."""
+
+    def __init__(self) -> None:
+        self.states: list[RunProgress] = []
+
+    def show(self, state: RunProgress) -> None:
+        self.states.append(state)
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_run_tells_the_blocks_it_has_read_before_any_page_is_finished(sample_data: Path, tmp_path: Path) -> None:
+    recorder, out = Recorder(), tmp_path / "out.jsonl"
+    config = Config(model=str(QUICK_MODEL), device="cpu", pages="1")
+    letter = sample_data / "documents" / "article.pdf"
+    run_with(config, letter, out=out, stop=StopSwitch(None), progress=recorder)
+    [row] = read_rows(out)
+    num_read = sum(block.confidence is not None for block in row.blocks)
+    unfinished = [state.blocks for state in recorder.states if state.done == 0]
+    assert num_read > 1
+    assert unfinished == sorted(unfinished)
+    assert (unfinished[0], unfinished[-1]) == (0, num_read)
+    assert (recorder.states[-1].done, recorder.states[-1].read) == (1, 1)
+
+
+def test_every_row_that_fails_says_why_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "empty.png").touch()
+    (tmp_path / "no.pdf").write_bytes(b"%PDF-1.7 and no more")
+    (tmp_path / "no.png").write_bytes(b"\x89PNG\r\n\x1a\n, and no more")
+    (tmp_path / "text.pdf").write_text("text")
+    Image.effect_noise((64, 64), 50).save(tmp_path / "cut.png")
+    os.truncate(tmp_path / "cut.png", os.path.getsize(tmp_path / "cut.png") // 2)
+    out = tmp_path / "out.jsonl"
+    batchocr.run([tmp_path, tmp_path / "missing.pdf"], out=out, model=QUICK_MODEL, device="cpu")
+    assert {row.source.split("/")[-1]: row.error_message for row in read_rows(out)} == {
+        "empty.png": "the file is empty (0 bytes)",
+        "no.pdf": "the document cannot be opened: no objects found",
+        "no.png": "the header of the image cannot be decoded",
+        "text.pdf": "the file is not a PDF, despite its name",
+        "cut.png": "the image cannot be decoded: image file is truncated",
+        "missing.pdf": f"{tmp_path / 'missing.pdf'} does not exist",
+    }
+    assert sorted(message.replace(f"{tmp_path}/", "") for message in caplog.messages) == [
+        "empty.png failed (damaged): the file is empty (0 bytes)",
+        "missing.pdf failed (not_found): does not exist",
+        "no.pdf failed (damaged): the document cannot be opened: no objects found",
+        "no.png failed (damaged): the header of the image cannot be decoded",
+        "page 1 of cut.png failed (damaged): the image cannot be decoded: image file is truncated",
+        "text.pdf failed (unsupported): the file is not a PDF, despite its name",
+    ]
