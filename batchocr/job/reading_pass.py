@@ -224,6 +224,8 @@ class Pass:
                 work_s=ended_s - work_started_s,
                 table_s=self._table_s,
                 workers=self._session.workers,
+                pages_in_flight=self._session.pages_in_flight,
+                on_gpu=self._session.device.type == "cuda",
                 settings=self._session.settings(),
                 max_page_error_rate=self._config.max_page_error_rate,
                 max_degraded_rate=self._config.max_degraded_rate,

@@ -7,12 +7,14 @@ from collections.abc import Iterator
 
 from batchocr.input.folders import describe_skipped
 from batchocr.stats.bottleneck import LIMITS_BY_MEMORY
-from batchocr.stats.report import Report, StageReport
+from batchocr.stats.report import Report, Setting, StageReport
 
 _WIDTH = 100
 _LABEL_WIDTH = 12
 _NOTHING = "–"
 _WORTH_SAYING_S = 1.0
+_SLOW = 0.1
+"""Two decimals of fewer pages/s than this would say too little."""
 
 
 def format_table(report: Report) -> str:
@@ -25,7 +27,9 @@ def _heading(report: Report) -> str:
     if report.table_seconds >= _WORTH_SAYING_S:
         times += f", table {_duration(report.table_seconds)}"
     ended = "" if report.complete else f"; {report.exit_reason} before the end, run again to continue"
-    return f"{report.pages_read:,} pages read at {report.pages_per_second:,.2f} pages/s ({times}){ended}"
+    rate = report.pages_per_second
+    pages = f"{report.pages_read:,} page{'s' * (report.pages_read != 1)}"
+    return f"{pages} read at {f'{rate:,.2f}' if rate >= _SLOW or not rate else f'{rate:.2g}'} pages/s ({times}){ended}"
 
 
 def _summary(report: Report) -> Iterator[str]:
@@ -49,7 +53,12 @@ def _summary(report: Report) -> Iterator[str]:
     )
     yield from _labelled("host", _host(report))
     if report.settings:
-        yield from _labelled("settings", ", ".join(f"{name} {value}" for name, value in report.settings.items()))
+        yield from _labelled("settings", ", ".join(map(_setting, report.settings.items())))
+
+
+def _setting(setting: tuple[str, Setting]) -> str:
+    name, value = setting
+    return f"{name} {value:,}" if type(value) is int else f"{name} {value}"
 
 
 def _items(report: Report) -> str:
@@ -75,7 +84,7 @@ def _device(report: Report) -> str:
     ]
     if device.model_flop_per_second:
         of_peak = "" if device.share_of_peak_flop is None else f" ({device.share_of_peak_flop:.0%} of its peak)"
-        parts.append(f"{device.model_flop_per_second / 1e12:,.2f} TFLOP/s{of_peak}")
+        parts.append(f"{_flop_per_s(device.model_flop_per_second)}{of_peak}")
     for stage, count in device.batches_halved.items():
         parts.append(f"out of memory in {count} {stage} batch{'es' * (count != 1)}: lower {LIMITS_BY_MEMORY[stage]}")
     if device.preemptions:
@@ -83,6 +92,10 @@ def _device(report: Report) -> str:
     if device.peak_memory_bytes is not None:
         parts.append(f"peak memory {_size(device.peak_memory_bytes)}")
     return ", ".join(parts)
+
+
+def _flop_per_s(rate: float) -> str:
+    return f"{rate / 1e12:,.2f} TFLOP/s" if rate >= 1e11 else f"{rate / 1e9:,.0f} GFLOP/s"
 
 
 def _host(report: Report) -> str:
@@ -120,7 +133,7 @@ def _labelled(label: str, text: str) -> Iterator[str]:
 
 
 def _duration(seconds: float) -> str:
-    if seconds < 60:
+    if round(seconds, 1) < 60:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
     if minutes < 60:

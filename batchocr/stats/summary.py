@@ -24,15 +24,18 @@ from batchocr.stats.report import (
 class Circumstances:
     """What the run knows and its counters do not.
 
-    error: what ended a run that failed. table_s: the time it took to build the table, after the work.
-    device_flop_per_s: the device's peak, None if unknown. settings: the device, model, backend, dtype and batch sizes
-    in use. max_page_error_rate, max_degraded_rate: the shares of failed items and of degraded pages that are allowed.
+    pages_in_flight: how many there could be. error: what ended a run that failed. table_s: the time it took to build
+    the table, after the work. device_flop_per_s: the device's peak, None if unknown. settings: the device, model,
+    backend, dtype and batch sizes in use. max_page_error_rate, max_degraded_rate: the shares of failed items and of
+    degraded pages that are allowed.
     """
 
     exit_reason: ExitReason
     start_up_s: float
     work_s: float
     workers: int
+    pages_in_flight: int = 1
+    on_gpu: bool = False
     table_s: float = 0.0
     error: str | None = None
     settings: Mapping[str, Setting] = field(default_factory=dict)
@@ -88,7 +91,8 @@ def make_report(ledger: Ledger, host: StageCounter, meter: Meter, circumstances:
         max_page_error_rate=circumstances.max_page_error_rate,
         max_degraded_rate=circumstances.max_degraded_rate,
     )
-    return replace(report, bottleneck=name_bottleneck(report))
+    bottleneck = name_bottleneck(report, pages_in_flight=circumstances.pages_in_flight, on_gpu=circumstances.on_gpu)
+    return replace(report, bottleneck=bottleneck)
 
 
 def _stage_report(stage: Stage, count: StageCount, circumstances: Circumstances) -> StageReport:
@@ -105,12 +109,14 @@ def _stage_report(stage: Stage, count: StageCount, circumstances: Circumstances)
 
 def _device_report(meter: Meter, circumstances: Circumstances) -> DeviceReport:
     idle_s = max(0.0, circumstances.work_s - meter.device_busy.total_s)
+    # The engine's thread waits for its first request before the work begins, and for its end behind the last.
+    starved_s = min(meter.starved_s, idle_s)
     flop_per_s, peak = _ratio(meter.model_flop, circumstances.work_s), circumstances.device_flop_per_s
     return DeviceReport(
         idle_seconds=idle_s,
         idle_share=_ratio(idle_s, circumstances.work_s),
-        starved_seconds=meter.starved_s,
-        starved_share=_ratio(meter.starved_s, circumstances.work_s),
+        starved_seconds=starved_s,
+        starved_share=_ratio(starved_s, circumstances.work_s),
         peak_memory_bytes=circumstances.peak_device_bytes,
         model_flop_per_second=flop_per_s,
         batches_halved=dict(meter.batches_halved),
