@@ -78,7 +78,9 @@ class Session:
         )
         self.workers = num_workers(config)
         self.worker_memory_bytes = worker_memory_bytes(config)
-        self.pages_in_flight = config.pages_in_flight or self._pages_in_flight()
+        self.pages_in_flight = config.pages_in_flight or default_pages_in_flight(
+            self.workers, self.limits.llm_batch_size, on_gpu=self.device.type == "cuda"
+        )
         self.facts = self._facts()
         self._kernels = ""
         self._engine: Engine | None = None
@@ -161,13 +163,6 @@ class Session:
             "worker_memory": self.worker_memory_bytes,
         }
 
-    def _pages_in_flight(self) -> int:
-        """Enough to fill the decode batch with some pages' blocks while others are rendered and laid out, in at most a
-        quarter of the host's memory."""
-        useful = 2 * self.workers + max(12, self.limits.llm_batch_size // 4)
-        affordable = usable_memory_bytes() // 4 // _PAGE_BYTES
-        return max(2, min(useful, affordable))
-
     def _facts(self) -> RunFacts:
         """What the rows depend on: everything that changes their text, and nothing else."""
         settings = {
@@ -216,6 +211,18 @@ def num_workers(config: Config) -> int:
     theirs, but no more than half the memory is enough for."""
     affordable = usable_memory_bytes() // 2 // _LEAST_SHARE_BYTES
     return config.workers or max(1, min(16, usable_cores() // 2, affordable))
+
+
+def default_pages_in_flight(workers: int, llm_batch_size: int, *, on_gpu: bool) -> int:
+    """Enough to fill the decode batch with some pages' blocks while others are rendered and laid out, in at most a
+    quarter of the host's memory.
+
+    On a CPU, where a page takes seconds however many there are, just that: pages begun together are finished together,
+    so with more the first rows would come later, and the rate is that of the ViT (benchmarks/first_row.py).
+    """
+    useful = 2 * workers + max(12, llm_batch_size // 4) if on_gpu else workers + max(3, llm_batch_size // 8)
+    affordable = usable_memory_bytes() // 4 // _PAGE_BYTES
+    return max(2, min(useful, affordable))
 
 
 def worker_memory_bytes(config: Config) -> int:

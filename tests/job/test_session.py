@@ -12,7 +12,7 @@ import pytest
 import batchocr
 from batchocr import UsageError
 from batchocr.config import Config, make_config
-from batchocr.job.session import Session, require_usable
+from batchocr.job.session import Session, default_pages_in_flight, require_usable
 from batchocr.output.schema import facts_from_json, facts_to_json
 from tests.support.running import QUICK_MODEL
 
@@ -74,3 +74,28 @@ def test_what_cannot_work_on_this_machine_is_refused_before_anything_is_opened(
 def test_what_just_fits_this_machine_is_taken(options: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("batchocr.job.session.usable_memory_bytes", lambda: MEMORY)
     require_usable(make_config({"device": "cpu", **options}))
+
+
+@pytest.mark.parametrize(
+    ("workers", "llm_batch_size", "on_gpu", "expected"),
+    [
+        (1, 16, False, 4),
+        (8, 16, False, 11),
+        (1, 64, False, 9),
+        (1, 32, True, 14),
+        (16, 256, True, 96),
+    ],
+)
+def test_a_cpu_has_few_pages_in_flight_so_that_the_first_are_soon_finished_and_a_gpu_what_fills_its_batches(
+    monkeypatch: pytest.MonkeyPatch, workers: int, llm_batch_size: int, on_gpu: bool, expected: int
+) -> None:
+    monkeypatch.setattr("batchocr.job.session.usable_memory_bytes", lambda: 64 << 30)
+    assert default_pages_in_flight(workers, llm_batch_size, on_gpu=on_gpu) == expected
+    monkeypatch.setattr("batchocr.job.session.usable_memory_bytes", lambda: 480 << 20)
+    assert default_pages_in_flight(workers, llm_batch_size, on_gpu=on_gpu) == 3
+
+
+def test_a_session_on_a_cpu_has_these_pages_in_flight_unless_told_otherwise() -> None:
+    session = Session(Config(model=str(QUICK_MODEL), device="cpu", workers=2))
+    assert session.pages_in_flight == 5
+    assert Session(Config(model=str(QUICK_MODEL), device="cpu", pages_in_flight=14)).pages_in_flight == 14
