@@ -49,7 +49,7 @@ def interrupted_at_work(command: list[str]) -> int:
     """The exit code of the command, interrupted with Ctrl-C once it has begun to read pages."""
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
-        while " pages" not in process.stderr.readline():
+        while "opening the documents" not in process.stderr.readline():
             assert process.poll() is None
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=120)
