@@ -98,8 +98,8 @@ def empty_png(width: int, height: int) -> bytes:
 def test_sound_documents_are_read_whatever_lies_beside_them(ended: Ended) -> None:
     read = {key for key, row in ended.rows.items() if row.status == "ok"}
     assert read == {
-        ("docs/sound.pdf", 0),
-        ("docs/sound.pdf", 1),
+        ("sound.pdf", 0),
+        ("sound.pdf", 1),
         ("more/sound.pdf", 0),
         ("1/same.pdf", 0),
         ("2/same.pdf", 0),
