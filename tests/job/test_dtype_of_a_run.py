@@ -35,8 +35,10 @@ def documents(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("kept_in", ["journal", "table", "lines"])
-@pytest.mark.parametrize(("first", "second"), [(None, 3.0), (3.0, None), (3.0, 1.0)])
+@pytest.mark.parametrize(
+    ("kept_in", "first", "second"),
+    [("journal", None, 3.0), ("journal", 3.0, None), ("table", 3.0, 1.0), ("lines", None, 3.0)],
+)
 def test_a_run_is_continued_in_the_dtype_of_its_rows(
     tmp_path: Path,
     documents: Path,

@@ -18,6 +18,8 @@ from batchocr.errors import NoInputError
 from batchocr.input.sources import find_documents
 from tests.support.running import draw_pdf, journal, make_quick_model, read_rows
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def options(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
