@@ -22,9 +22,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
 # torch is imported later: each engine's process loads it as that engine does, batchocr's after it has set up OpenMP.
 
@@ -38,6 +38,19 @@ MAX_NEW_TOKENS = 512
 DType: TypeAlias = Literal["float32", "bfloat16"]
 
 
+class ReadBlock(Protocol):
+    """A block of a page, in either's form."""
+
+    type: str
+    content: str | None
+
+
+def num_characters(blocks: Iterable[ReadBlock]) -> int:
+    """Characters in all blocks, but for tables that could not be parsed: we keep their text, MinerU may drop it."""
+    texts = (block.content or "" for block in blocks if block.type != "table" or (block.content or "").startswith("<"))
+    return sum(map(len, texts))
+
+
 def read_with_batchocr(folder: Path, inputs: Sequence[str], limit: int, dtype: DType) -> tuple[int, int, float]:
     """Returns the number of pages, the characters in all blocks, and the seconds."""
     import batchocr
@@ -48,7 +61,7 @@ def read_with_batchocr(folder: Path, inputs: Sequence[str], limit: int, dtype: D
         started = time.perf_counter()
         pages = [page for page in ocr.process(inputs) if page.status in ("ok", "degraded")]
         seconds = time.perf_counter() - started
-    return len(pages), sum(len(block.content or "") for page in pages for block in page.blocks), seconds
+    return len(pages), num_characters(block for page in pages for block in page.blocks), seconds
 
 
 def read_with_transformers(
@@ -73,7 +86,7 @@ def read_with_transformers(
     for start in range(0, len(images), 16):
         results += client.batch_two_step_extract(images[start : start + 16])
     seconds = time.perf_counter() - started
-    return len(results), sum(len(block.content or "") for blocks in results for block in blocks), seconds
+    return len(results), num_characters(block for blocks in results for block in blocks), seconds
 
 
 def measure(arguments: argparse.Namespace, folder: Path, engine: str) -> dict[str, float]:
