@@ -140,7 +140,7 @@ def _library(module: str, package: str) -> Finding:
         return Finding(module, "found")
     except Exception as error:  # noqa: BLE001 (boundary: a backend's trial run; wheels fail at import in many ways)
         if isinstance(error, ModuleNotFoundError) and error.name == module:
-            return Finding(module, "not installed (pip install 'batchocr[cuda]', for NVIDIA GPUs)")
+            return Finding(module, "not installed (for NVIDIA GPUs: pip install '.[cuda]' in a clone of batchocr)")
         return Finding(module, f"not usable: {error}".splitlines()[0][:150])
 
 

@@ -117,7 +117,7 @@ def run(
     raise typer.Exit(_conclude(finished, config, out))
 
 
-@app.command()
+@app.command(short_help="Show what this machine offers and, with --model, whether a model fits.")
 @options.takes_options(
     *("model", "revision", "device", "dtype", "backend", "workers"),
     model=Option(MODEL, "Also load this model, downloading it if need be.", "NAME_OR_DIR", default="none"),
@@ -138,7 +138,7 @@ def doctor(flags: options.Flags, as_json: options.AsJson = False, verbose: optio
     raise typer.Exit(diagnosis.exit_code)
 
 
-@app.command()
+@app.command(short_help="Compare finished tables with the documents that were read.")
 @options.takes_options(
     *("model", "revision", "pages", "password", "null", "follow_symlinks", "shard", "max_page_error_rate"),
     model=Option(MODEL, "The model that should have written the table.", "NAME_OR_DIR", default="not compared"),

@@ -117,15 +117,20 @@ def require_same_settings(path: Path, found: RunFacts, facts: RunFacts) -> None:
     if (found.settings_fingerprint, found.schema_version) == (facts.settings_fingerprint, facts.schema_version):
         return
     there, here = _spelt_out(found), _spelt_out(facts)
+    different = [name for name in sorted(there.keys() | here.keys()) if there.get(name) != here.get(name)]
     differences = [
         f"{name} {there.get(name, 'not set')} there, {here.get(name, 'not set')} here"
-        for name in sorted(there.keys() | here.keys())
-        if there.get(name) != here.get(name)
+        for name in different
+        if name != _SUM or different == [_SUM]
     ]
     raise OutputMismatchError(
         f"{path} belongs to other settings ({'; '.join(differences)}): "
         "run with the same, choose another --out, or start over with --overwrite"
     )
+
+
+_SUM = "settings fingerprint"
+"""Differs whenever a setting does, and says nothing that the setting does not."""
 
 
 def _spelt_out(facts: RunFacts) -> dict[str, str]:
@@ -135,7 +140,7 @@ def _spelt_out(facts: RunFacts) -> dict[str, str]:
         **({"model revision": facts.model_revision} if facts.model_revision else {}),
         "model fingerprint": facts.model_fingerprint[:12],
         "schema version": str(facts.schema_version),
-        "settings fingerprint": facts.settings_fingerprint[:12],
+        _SUM: facts.settings_fingerprint[:12],
     }
 
 

@@ -104,7 +104,7 @@ def test_a_library_that_is_not_installed_is_told_from_one_that_is_broken(
     (tmp_path / "broken_library.py").write_text("import no_such_part")
     monkeypatch.syspath_prepend(tmp_path)
     missing, broken = _library("no_such_library", "no-such-library"), _library("broken_library", "broken-library")
-    assert missing.value == "not installed (pip install 'batchocr[cuda]', for NVIDIA GPUs)"
+    assert missing.value == "not installed (for NVIDIA GPUs: pip install '.[cuda]' in a clone of batchocr)"
     assert broken.value == "not usable: No module named 'no_such_part'"
 
 
