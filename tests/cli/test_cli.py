@@ -48,6 +48,7 @@ def test_the_help_names_every_option_unbroken(width: str, monkeypatch: pytest.Mo
     assert max(len(line) for line in shown.splitlines()) <= int(width)
 
 
+@pytest.mark.slow
 def test_every_command_has_a_short_flag_for_its_help() -> None:
     for name in ([], ["run"], ["doctor"], ["verify"]):
         shown = command(*name, "-h")
@@ -225,8 +226,8 @@ def test_a_second_interrupt_ends_the_run_at_once(flags: tuple[str, ...]) -> None
 
 @pytest.mark.parametrize("phase", ["starting", "reading", "finishing"])
 def test_two_interrupts_in_one_moment_are_the_same_keystroke(phase: str) -> None:
-    body = f"stop.enter('{phase}'); print('at work', flush=True)"
-    body += "\n    try:\n        while stop.reason is None: time.sleep(0.01)"
+    body = f"stop.enter('{phase}')\n    try:\n        print('at work', flush=True)"
+    body += "\n        while stop.reason is None: time.sleep(0.01)"
     body += "\n    finally: print('stopping', flush=True); sys.stdin.read(); print('put in order', flush=True)"
     process = start(body + "\n    return report('interrupted')", *RUN)
     assert process.stdout is not None
@@ -244,6 +245,7 @@ def test_quiet_leaves_only_warnings_and_errors() -> None:
     assert (exit_code, stderr) == (0, "")
 
 
+@pytest.mark.slow
 def test_a_run_with_nothing_to_do_says_so_in_one_line() -> None:
     said = "batchocr: nothing to do, all 10 rows are done: the table is table.parquet, the report "
     body = "return report(done_before=10)"

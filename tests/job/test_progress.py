@@ -256,6 +256,7 @@ class Recorder:
         pass
 
 
+@pytest.mark.slow
 def test_a_run_tells_the_blocks_it_has_read_before_any_page_is_finished(sample_data: Path, tmp_path: Path) -> None:
     recorder, out = Recorder(), tmp_path / "out.jsonl"
     config = Config(model=str(QUICK_MODEL), device="cpu", pages="1")
