@@ -43,14 +43,13 @@ class Document:
     """A file of the input, or something in the input that should have been one.
 
     path: for the file system. source: where the file is under its INPUT, `/`-separated: the stable name in rows and in
-    the journal. problem: why the file cannot be opened, if that is already known. other_source: what its source would
-    be if its INPUT had another place among them. held: what has to live as long as this, because `path` leads to it.
+    the journal. problem: why the file cannot be opened, if that is already known. held: what has to live as long as
+    this, because `path` leads to it.
     """
 
     path: str
     source: str
     problem: Failure | None = None
-    other_source: str | None = None
     held: object = None
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import wraps
 from inspect import Parameter
 from types import NoneType
-from typing import Annotated, Any, get_args, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import typer
 
@@ -85,7 +85,8 @@ def takes_options(*names: str, **changed: Option) -> Callable[[Command], Command
 def _parameter(declared: Declared) -> Parameter:
     """The parameter from which Typer makes a flag; two flags, if there is something to switch off. None stands for a
     flag that was not given: a recipe comes before the default of Config."""
-    taken: Any = str if declared.option.also is str else declared.type
+    # What is not one of a closed set is refused by Config, in a sentence.
+    taken: Any = str if declared.option.also is str or get_origin(declared.type) is Literal else declared.type
     flag = flag_of(declared.name)
     if declared.default is True:
         flag += f"/--no-{declared.name.replace('_', '-')}"

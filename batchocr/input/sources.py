@@ -52,11 +52,6 @@ class _Candidate:
     problem: Failure | None = None
     given: Document | None = None
 
-    def other_name(self, source: str) -> str | None:
-        """The name it would have if its folder were the first INPUT, or were not."""
-        other = self.whole if self.is_plain else self.below
-        return None if other == source else other
-
 
 @dataclass(frozen=True, slots=True)
 class Found:
@@ -105,19 +100,16 @@ def find_documents(
     if all(candidate.problem and candidate.given is None for candidate in candidates):
         raise NoInputError(_nothing_found(inputs, candidates, search.skipped))
     documents = [
-        candidate.given or Document(candidate.path, source, candidate.problem, candidate.other_name(source))
+        candidate.given or Document(candidate.path, source, candidate.problem)
         for candidate, source in zip(candidates, _choose_names(candidates), strict=True)
-        if in_shard(candidate.below, *shard)
+        if in_shard(source, *shard)
     ]
     return Found(documents, search.skipped.by_kind())
 
 
-def in_shard(name: str, index: int, count: int) -> bool:
-    """Return whether the document is in shard `index` (from 1) of `count`: the same on every machine, in every run.
-
-    name: its path below its folder, which depends on no other INPUT, nor on their order.
-    """
-    digest = hashlib.sha256(name.encode()).digest()
+def in_shard(source: str, index: int, count: int) -> bool:
+    """Return whether the document is in shard `index` (from 1) of `count`: the same on every machine, in every run."""
+    digest = hashlib.sha256(source.encode()).digest()
     return int.from_bytes(digest[:8], "big") % count == index - 1
 
 

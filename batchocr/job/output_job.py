@@ -51,7 +51,6 @@ def read_into_table(
     require_writable(report_file)
     found = _without_output(found, files_of(out, report_file))
     with Journal.open(out, session.facts, resume=config.resume, overwrite=config.overwrite) as journal:
-        _rename_rows(found.documents, journal)
         _require_same_input(out, found.documents, journal)
         _log_start(session, found, out)
         reading = Pass(session, config, found, stop, finished=journal, started_s=started_s)
@@ -152,19 +151,6 @@ def _counting_on(result: PageResult, journal: Journal) -> PageResult:
     if earlier is None or earlier.doc_id != result.doc_id:
         return result
     return replace(result, attempts=earlier.attempts + result.attempts)
-
-
-def _rename_rows(documents: Sequence[Document], journal: Journal) -> None:
-    """Give rows the present names of documents whose INPUT has another place than when they were read.
-
-    Where two documents differ in nothing but their INPUT, that may be the wrong one: it does no harm, because a row
-    counts only for the content that was read.
-    """
-    sources = {storable_text(document.source) for document in documents} if journal.sources() else set()
-    for document in documents:
-        other = document.other_source
-        if sources and other is not None and other not in sources:
-            journal.rename(other, document.source)
 
 
 def _require_same_input(out: Path, documents: Sequence[Document], journal: Journal) -> None:

@@ -39,13 +39,6 @@ class RowIndex:
         """Every document that has rows."""
         return self._rows.keys()
 
-    def rename(self, source: str, new: str) -> None:
-        """Give the rows of a document another name; they come before those that it has under that name."""
-        renamed = self._rows.pop(source, [])
-        later = self._rows.pop(new, []) if renamed else []
-        for row in (*renamed, *later):
-            self.put(new, row)
-
     def rows(self, source: str) -> tuple[IndexedRow, ...]:
         """All rows of a document by page; the row of the document as a whole (page_index None) comes first."""
         return tuple(self._rows.get(source, ()))

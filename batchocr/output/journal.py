@@ -142,10 +142,6 @@ class Journal:
         """Every document that has rows."""
         return self._index.sources()
 
-    def rename(self, source: str, new: str) -> None:
-        """Give the rows of a document another name from now on. Their lines stay as they are."""
-        self._index.rename(storable_text(source), storable_text(new))
-
     def find(self, source: str, page_index: int | None) -> IndexedRow | None:
         """What is known about one row; None if it is not finished."""
         return self._index.find(storable_text(source), page_index)
@@ -158,7 +154,7 @@ class Journal:
         with reading(self.path):
             line = os.pread(self._file.fileno(), row.length, row.offset)
         try:
-            return replace(_ENTRY.validate_json(line).result, source=storable_text(source))
+            return _ENTRY.validate_json(line).result
         except ValidationError as error:
             raise _damaged(self.path, f"at byte {row.offset}") from error
 

@@ -14,7 +14,7 @@ import torch
 import batchocr
 from batchocr.cli.verify import Verifier
 from batchocr.config import Config
-from batchocr.errors import NoInputError
+from batchocr.errors import NoInputError, OutputMismatchError
 from batchocr.input.sources import find_documents
 from tests.support.running import draw_pdf, journal, make_quick_model, read_rows
 
@@ -76,24 +76,13 @@ def test_verify_names_documents_as_the_run_does(options: dict[str, Any]) -> None
     assert verifier.num_items == 3
 
 
-def test_inputs_in_another_order_rename_rows_and_nothing_is_read_again(options: dict[str, Any]) -> None:
-    draw("a/x.pdf", "b/y.pdf", "c/z.pdf")
-    out = Path("table.parquet")
-    batchocr.run(["a", "b"], out=out, **options)
-    assert [row.source for row in read_rows(out)] == ["x.pdf", "b/y.pdf"]
-    assert batchocr.run(["b", "a"], out=out, **options, limit=1).pages_read == 0
-    report = batchocr.run(["c", "b", "a"], out=out, **options)
-    assert (report.pages_read, report.items.already_done) == (1, 2)
-    assert [row.source for row in read_rows(out)] == ["z.pdf", "b/y.pdf", "a/x.pdf"]
-    assert not journal(out).exists()
-
-
-def test_a_row_is_never_taken_for_another_file_of_its_former_name(options: dict[str, Any]) -> None:
+def test_a_name_that_is_alike_is_no_reason_to_replace_a_table_of_other_documents(options: dict[str, Any]) -> None:
     draw("a/x.pdf", "b/x.pdf", "c/y.pdf")
     out = Path("table.parquet")
     batchocr.run(["a"], out=out, **options)
-    assert batchocr.run(["c", "b"], out=out, **options).pages_read == 2
-    assert batchocr.run(["a", "b", "c"], out=out, **options).pages_read == 1
+    with pytest.raises(OutputMismatchError, match=r"x\.pdf"):
+        batchocr.run(["c", "b"], out=out, **options)
+    assert batchocr.run(["a", "b", "c"], out=out, **options).pages_read == 2
     assert [row.source for row in read_rows(out)] == ["x.pdf", "b/x.pdf", "c/y.pdf"]
     assert len({row.doc_id for row in read_rows(out)}) == 3
 

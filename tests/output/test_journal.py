@@ -67,21 +67,6 @@ def test_a_resumed_run_knows_every_row_and_its_file(out: Path) -> None:
         assert [journal.read(r.source, r.page_index) for r in (FIRST, SECOND, THIRD)] == [FIRST, SECOND, THIRD]
 
 
-def test_rows_of_a_document_that_was_renamed_are_one_with_those_read_since(out: Path) -> None:
-    write_journal(out, FIRST, SECOND)
-    read_since = replace(SECOND, source="in/a.pdf", status="ok", attempts=2)
-    for _ in range(2):
-        with open_journal(out) as journal:
-            journal.rename("a.pdf", "in/a.pdf")
-            journal.append(Entry(read_since, None, None))
-            assert list(journal.sources()) == ["in/a.pdf"]
-            assert [row.status for row in journal.rows("in/a.pdf")] == ["ok", "ok"]
-            assert journal.read("in/a.pdf", 0) == replace(FIRST, source="in/a.pdf")
-            assert journal.read("in/a.pdf", 1) == read_since
-            journal.rename("unknown.pdf", "b.pdf")
-            assert journal.rows("b.pdf") == ()
-
-
 def test_a_row_is_in_the_file_as_soon_as_it_is_appended(out: Path) -> None:
     with open_journal(out) as journal:
         journal.append(Entry(FIRST, None, None))
