@@ -74,7 +74,8 @@ class Ocr:
             )
 
     def close(self) -> None:
-        """Release the model and its memory. Every call after this raises UsageError."""
+        """Release the model and its memory, once a loop that is still open has ended. Every call after this raises
+        UsageError."""
         self._session.close()
 
     def __enter__(self) -> Self:
@@ -124,9 +125,9 @@ def run(
     """Read documents into a Parquet or JSON Lines table, as the command does, and return its report.
 
     Continues an unfinished output of the same settings. stop: once its `request` is called, from whatever thread, the
-    pages in flight are finished and the run ends; the report says so. progress: called with a RunProgress about twice a
-    second and at the end, in this thread; without it, how far the run is goes to the logger `batchocr` at INFO, every
-    ten seconds.
+    pages in flight are finished and the run ends; the report says so. progress: called with a RunProgress whenever
+    something happened, at least about twice a second, in this thread, which waits for it: it should be quick; without
+    it, how far the run is goes to the logger `batchocr` at INFO, every ten seconds.
 
     The first Ctrl-C also lets the pages in flight finish, and a second one does not; both end in KeyboardInterrupt, and
     the same call later continues. That is so in the main thread, unless the program handles SIGINT itself.

@@ -7,6 +7,7 @@ belongs to the same user, opens it through /proc.
 from __future__ import annotations
 
 import fcntl
+import io
 import os
 import weakref
 from typing import Protocol, TypeAlias
@@ -61,9 +62,13 @@ def _parts(name: str, content: object) -> list[bytes | memoryview]:
         # PPM: its bytes are the pixels, whatever the version of whatever library.
         return [b"P6\n%d %d\n255\n" % page.size, page.tobytes()]
     if isinstance(content, bytes | bytearray | memoryview):
-        return [memoryview(content).cast("B")]
+        view = memoryview(content)
+        return [view.cast("B") if view.c_contiguous else view.tobytes()]
     read = getattr(content, "read", None)
-    data = read() if callable(read) else None
+    try:
+        data = "" if isinstance(content, io.TextIOBase) else read() if callable(read) else None
+    except ValueError as error:  # a file that is closed
+        raise UsageError(f"{name!r} cannot be read: {error}") from error
     if not isinstance(data, bytes):
         what = "a file opened for text" if isinstance(data, str) else f"of type {type(content).__name__}"
         raise UsageError(f"{name!r} is {what}: give bytes, a file opened for reading bytes, or a PIL image")

@@ -49,7 +49,7 @@ def objects(stderr: str) -> list[dict[str, object]]:
         ((*RUN, "--dpi"), 2, "--dpi"),
         ((*RUN, "--dpi", "many"), 2, "--dpi"),
         ((*RUN, "--dpi", "0"), 2, "--dpi 0: should be greater than 0"),
-        ((*RUN, "--dtype", "float16"), 2, "float32"),
+        ((*RUN, "--dtype", "float16"), 2, "--dtype 'float16': one of auto, float32, bfloat16"),
         ((*RUN, "--quiet=yes"), 2, "--quiet"),
         ((*RUN, "--recipe", "gpu9"), 2, "there is no recipe gpu9"),
         ((*RUN, "--recipe", "BAD.toml"), 2, "BAD.toml"),

@@ -179,3 +179,14 @@ def test_names_are_distinct_and_files_give_way(tmp_path: Path, monkeypatch: pyte
 
 def test_a_name_that_is_not_text_is_escaped() -> None:
     assert hold(os.fsdecode(b"odd\xff.pdf"), b"data").source == "odd\\udcff.pdf"
+
+
+def test_what_cannot_be_read_is_a_usage_error_and_odd_memory_is_read(tmp_path: Path) -> None:
+    (tmp_path / "a.pdf").write_bytes(b"\xff%PDF")
+    with (tmp_path / "a.pdf").open("rb") as closed:
+        pass
+    with pytest.raises(UsageError, match="closed"):
+        hold("a.pdf", closed)
+    with (tmp_path / "a.pdf").open() as text, pytest.raises(UsageError, match="opened for text"):
+        hold("a.pdf", text)  # type: ignore[arg-type]
+    assert Path(hold("a.pdf", memoryview(b"abcdef")[::2]).path).read_bytes() == b"ace"
