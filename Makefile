@@ -2,6 +2,8 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
+# A file's tests share what they set up, in one process.
+PYTEST := $(BIN)/pytest -q -n 2 --dist loadfile --no-loadscope-reorder
 INSTALLED := .venv/installed
 
 .PHONY: options quick sample test
@@ -17,14 +19,14 @@ sample: $(INSTALLED)
 quick: $(INSTALLED)
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports
-	$(BIN)/pytest -q -n 2 --dist worksteal -m "not slow"
+	$(PYTEST) -m "not slow"
 
 test: $(INSTALLED)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest -q -n 2 --dist worksteal
+	$(PYTEST)
 
 # batchocr/options.py and docs/options.md, after a change to an option in batchocr/config.py.
 options: $(INSTALLED)

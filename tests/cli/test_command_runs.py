@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -49,8 +50,8 @@ def interrupted_at_work(command: list[str]) -> int:
     """The exit code of the command, interrupted with Ctrl-C once it has begun to read pages."""
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
-        while "opening the documents" not in process.stderr.readline():
-            assert process.poll() is None
+        while not re.search("opening the documents|pages", line := process.stderr.readline()):
+            assert line, "it ended before it began to read pages"
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=120)
     return process.returncode
