@@ -180,7 +180,7 @@ def test_the_findings_as_json_are_one_object() -> None:
 
 
 def test_a_model_is_loaded_and_a_run_with_it_planned(sample_data: Path) -> None:
-    done = doctor("--model", str(sample_data / "model"), "--json")
+    done = doctor("--model", str(sample_data / "model"), "--json", "--backend", "reference")
     found = json.loads(done.stdout)
     said = {finding["name"]: finding for finding in found["findings"]}
     assert done.returncode == 0
@@ -197,7 +197,7 @@ def test_a_model_that_cannot_be_loaded_is_a_finding_with_the_exit_code_of_the_ru
     with (tmp_path / "model" / "model.safetensors").open("r+b") as file:
         file.truncate(100_000)
     for model, said in ((tmp_path / "model", "is damaged or cut short"), (tmp_path / "none", "neither a folder nor")):
-        done = doctor("--model", str(model))
+        done = doctor("--model", str(model), "--backend", "reference")
         assert done.returncode == 5
         assert [line for line in done.stdout.splitlines() if said in line and " NO " in line]
         assert "a run would fail here" in done.stderr
