@@ -1,0 +1,48 @@
+"""Every kernel has what the tests of this folder go by: a fake, and a launch at true widths."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from types import ModuleType
+from typing import Any
+
+from torch._library.custom_ops import OPDEFS
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from batchocr.backend import kernels
+from tests.backend import test_kernels_model, test_kernels_preprocess, test_kernels_quantize, test_kernels_sampling
+
+
+class CalledOps(TorchDispatchMode):
+    """Notes the names of the operations that are called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.names.add(func._schema.name)
+        return func(*args, **(kwargs or {}))
+
+
+def operations_of_kernels() -> dict[str, Any]:
+    """The operations defined in `backend/kernels`, by name."""
+    modules: list[ModuleType] = [
+        importlib.import_module(f"{kernels.__name__}.{found.name}") for found in pkgutil.iter_modules(kernels.__path__)
+    ]
+    assert modules
+    return {name: defined for name, defined in OPDEFS.items() if name.startswith("batchocr::")}
+
+
+def test_every_kernel_has_a_fake() -> None:
+    assert [name for name, defined in operations_of_kernels().items() if defined._abstract_fn is None] == []
+
+
+def test_every_kernel_is_launched_at_true_widths() -> None:
+    with FakeTensorMode(allow_non_fake_inputs=True), CalledOps() as called:
+        for module in (test_kernels_model, test_kernels_preprocess, test_kernels_quantize, test_kernels_sampling):
+            for launch in module.LAUNCHES:
+                launch.call()
+    assert operations_of_kernels().keys() - called.names == set()
