@@ -24,6 +24,7 @@ from batchocr.job.intake import Intake
 from batchocr.job.output_job import rows_in_order
 from batchocr.machine import peak_resident_bytes, return_freed_memory
 from batchocr.output import parquet
+from batchocr.output.checksums import checked_line
 from batchocr.output.files import journal_path
 from batchocr.output.journal import Entry, Journal
 from batchocr.output.schema import RunFacts, facts_to_json
@@ -73,8 +74,8 @@ def write_journal(out: Path, rows: int) -> None:
     does not affect the measurement."""
     entry_type = TypeAdapter(Entry)
     with journal_path(out).open("wb") as file:
-        file.write(facts_to_json(_FACTS) + b"\n")
-        file.writelines(entry_type.dump_json(entry) + b"\n" for entry in make_entries(rows))
+        file.write(checked_line(facts_to_json(_FACTS)))
+        file.writelines(checked_line(entry_type.dump_json(entry)) for entry in make_entries(rows))
 
 
 def make_intake(documents: int, journal: Journal) -> Intake:

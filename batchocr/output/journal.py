@@ -1,16 +1,18 @@
 """The checkpoint of a run: a file next to the output with one line per finished row, in order of completion.
 
 The first line holds the run's facts. A line is written in one call, so a run that is killed leaves at most a torn last
-line, which the next run cuts off. A failing disk can do more: any other line that cannot be read stops the next run,
-because it must not guess what was lost.
+line, which the next run cuts off. A failing disk can do more, hence a checksum in every line. Any other line that is
+not as it was written counts as not there: its page is read again, and the line stays where it is. A first line like
+that stops the next run, which cannot know what the rows depend on.
 """
 
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from io import FileIO
@@ -23,6 +25,7 @@ from pydantic import TypeAdapter, ValidationError
 from batchocr.data import ErrorKind, PageResult, Status
 from batchocr.errors import OutputError, OutputMismatchError
 from batchocr.output.atomic import atomic_file, reading, writing
+from batchocr.output.checksums import checked_line, has_checksum, is_sound
 from batchocr.output.files import journal_path
 from batchocr.output.index import IndexedRow, RowIndex
 from batchocr.output.locked_file import lies_at, open_locked
@@ -41,6 +44,10 @@ _SYNC_INTERVAL_S = 3.0
 
 _HEADER_START = b'{"batchocr_version":'
 MAX_HEADER_BYTES = 1 << 20
+_MAX_NAMED = 5
+"""How many damaged lines a warning names."""
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +100,8 @@ class Journal:
 
         overwrite: begin with an empty one, whatever is there; the table stays until a new one replaces it.
         Raises OutputMismatchError if the journal or the table belongs to other settings or is not ours, or if `resume`
-        is False and the journal is unfinished; OutputError if it cannot be written or another run holds it.
+        is False and the journal is unfinished; OutputError if it cannot be written, another run holds it, or its first
+        line is damaged.
         A journal that is continued vouches for its run: the table at `out` is looked at only when a new journal begins.
         """
         path = journal_path(out)
@@ -153,10 +161,9 @@ class Journal:
             raise KeyError((source, page_index))
         with reading(self.path):
             line = os.pread(self._file.fileno(), row.length, row.offset)
-        try:
-            return _ENTRY.validate_json(line).result
-        except ValidationError as error:
-            raise _damaged(self.path, f"at byte {row.offset}") from error
+        if not is_sound(line):
+            raise OutputError(f"{self.path} is damaged at byte {row.offset}: run again to read that page again")
+        return _ENTRY.validate_json(line).result
 
     @property
     def is_redundant(self) -> bool:
@@ -201,37 +208,58 @@ class Journal:
         self._file.seek(0)
         with open(self._file.fileno(), "rb", closefd=False) as lines:
             line = lines.readline(MAX_HEADER_BYTES)
-        facts = facts_from_json(line) if line.endswith(b"\n") else None
-        if facts is None and not _is_torn_header(line):
-            raise OutputMismatchError(f"{self.path} is not a journal of batchocr: choose another --out")
-        return facts
+        facts = facts_from_json(line)
+        if facts is not None and is_sound(line):
+            return facts
+        if _is_torn_header(line):
+            return None
+        if has_checksum(line):
+            raise OutputError(
+                f"{self.path} is damaged in its first line, which says what its rows depend on: restore it from a "
+                "copy, or start over with --overwrite"
+            )
+        if facts is not None:
+            raise OutputMismatchError(
+                f"{self.path} was begun by an earlier version of batchocr: finish it with that version, choose another "
+                "--out, or start over with --overwrite"
+            )
+        raise OutputMismatchError(f"{self.path} is not a journal of batchocr: choose another --out")
 
     def _begin(self, facts: RunFacts, rows: Iterable[PageResult]) -> None:
         """Replace the journal with one that holds these rows, whole or not at all."""
         with atomic_file(self.path) as fresh:
-            fresh.write(facts_to_json(facts) + b"\n")
+            fresh.write(checked_line(facts_to_json(facts)))
             fresh.writelines(_to_line(Entry(storable(result), size=None, mtime_ns=None)) for result in rows)
         self._file.close()
         self._file = open_locked(self.path)
         self._is_redundant = True
 
     def _load(self) -> None:
-        """Index the lines, and cut off a torn last one."""
+        """Index the lines that are sound, and cut off a torn last one."""
+        damaged = []
         self._file.seek(0)
         with open(self._file.fileno(), "rb", closefd=False) as lines:
             for number, line in enumerate(lines, start=1):
                 if not line.endswith(b"\n"):
                     break
-                if number > 1:
-                    self._put(self._parse(line, number), self._end, len(line))
+                if number > 1 and (entry := _parse(line)) is not None:
+                    self._put(entry, self._end, len(line))
+                elif number > 1:
+                    damaged.append(number)
                 self._end += len(line)
         self._file.truncate(self._end)
+        self._warn_of_damage(damaged)
 
-    def _parse(self, line: bytes, number: int) -> _EntryState:
-        try:
-            return _ENTRY_STATE.validate_json(line)
-        except ValidationError as error:
-            raise _damaged(self.path, f"in line {number}") from error
+    def _warn_of_damage(self, lines: Sequence[int]) -> None:
+        if lines:
+            logger.warning(
+                "%s is damaged in %d line%s (%s%s): their pages are read again; check the disk",
+                self.path,
+                len(lines),
+                "s" * (len(lines) != 1),
+                ", ".join(map(str, lines[:_MAX_NAMED])),
+                ", …" * (len(lines) > _MAX_NAMED),
+            )
 
     def _put(self, entry: Entry | _EntryState, offset: int, length: int) -> None:
         result = entry.result
@@ -269,7 +297,15 @@ def _write_whole(file: FileIO, line: bytes) -> None:
 
 
 def _to_line(entry: Entry) -> bytes:
-    return _ENTRY.dump_json(entry) + b"\n"
+    return checked_line(_ENTRY.dump_json(entry))
+
+
+def _parse(line: bytes) -> _EntryState | None:
+    """What the index needs of a row's line; None if it is damaged, or no row."""
+    try:
+        return _ENTRY_STATE.validate_json(line) if is_sound(line) else None
+    except ValidationError:
+        return None
 
 
 def _rows_of_table(out: Path, facts: RunFacts) -> Iterable[PageResult]:
@@ -288,9 +324,3 @@ def _rows_of_table(out: Path, facts: RunFacts) -> Iterable[PageResult]:
 
 def _is_torn_header(line: bytes) -> bool:
     return not line.endswith(b"\n") and line[: len(_HEADER_START)] == _HEADER_START[: len(line)]
-
-
-def _damaged(path: Path, where: str) -> OutputError:
-    return OutputError(
-        f"{path} is damaged {where}: delete that line to have its page read again, or start over with --overwrite"
-    )

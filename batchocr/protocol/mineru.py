@@ -35,7 +35,7 @@ from batchocr.protocol.base import Reader
 from batchocr.protocol.markdown import to_markdown
 from batchocr.protocol.shortfalls import block_shortfalls, layout_shortfalls
 
-_REVISION: Final = 5
+_REVISION: Final = 6
 """Changes whenever a change here, in to_markdown, in sanitize or in the engine's rules against loops may alter the text
 of a page."""
 

@@ -18,7 +18,7 @@ from batchocr.errors import OutputError, OutputMismatchError
 from batchocr.output import jsonl, parquet
 from batchocr.output.files import journal_path
 from batchocr.output.journal import Entry, Journal
-from batchocr.output.schema import SCHEMA_VERSION, RunFacts
+from batchocr.output.schema import SCHEMA_VERSION, RunFacts, facts_to_json
 
 FACTS = RunFacts(
     batchocr_version="0.1.0",
@@ -139,14 +139,68 @@ def test_zeros_left_by_a_power_loss_are_dropped(out: Path) -> None:
     assert path.read_bytes() == whole
 
 
-def test_a_line_corrupt_in_the_middle_stops_the_run_and_is_named(out: Path) -> None:
-    path = write_journal(out, FIRST, SECOND)
-    lines = path.read_bytes().splitlines(keepends=True)
-    damaged = b"".join([lines[0], lines[1][:40] + b"\n", lines[2]])
+def flipped(data: bytes, position: int, bit: int = 0) -> bytes:
+    return data[:position] + bytes([data[position] ^ 1 << bit]) + data[position + 1 :]
+
+
+@pytest.mark.parametrize(
+    "changed", [b'"markdown":"\xc3\x9cn', b'"page_index":0', b'"doc_id":"d', b'"size":1', b'"crc32":"']
+)
+def test_a_row_whose_line_was_changed_is_not_there_and_those_beside_it_are(
+    out: Path, changed: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = write_journal(out, THIRD, FIRST, SECOND)
+    whole = path.read_bytes()
+    line = whole.splitlines(keepends=True)[2]
+    damaged = flipped(whole, whole.index(line) + line.index(changed) + len(changed))
     path.write_bytes(damaged)
-    with pytest.raises(OutputError, match=r"line 2.*delete that line"):
+    with open_journal(out) as journal:
+        assert journal.find("a.pdf", 0) is None
+        assert [journal.read(r.source, r.page_index) for r in (SECOND, THIRD)] == [SECOND, THIRD]
+        journal.append(Entry(FIRST, None, None))
+    assert "is damaged in 1 line (3): their pages are read again" in caplog.text
+    assert path.read_bytes().startswith(damaged)
+    with open_journal(out) as journal:
+        assert [journal.read(r.source, r.page_index) for r in (FIRST, SECOND, THIRD)] == [FIRST, SECOND, THIRD]
+
+
+def test_lines_that_are_no_rows_of_this_journal_count_as_damaged(out: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = write_journal(out, FIRST, SECOND)
+    header, first, second = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([header, first[:40] + b"\n", bytes(4096) + b"\n", header, second]))
+    with open_journal(out) as journal:
+        assert journal.rows("a.pdf")[0].page_index == 1
+        assert journal.read("a.pdf", 1) == SECOND
+    assert "in 3 lines (2, 3, 4)" in caplog.text
+
+
+def test_a_row_that_is_damaged_while_it_is_in_the_index_is_not_read_back(out: Path) -> None:
+    with open_journal(out) as journal:
+        journal.append(Entry(FIRST, None, None))
+        whole = journal.path.read_bytes()
+        journal.path.write_bytes(flipped(whole, whole.index(b"0.2,")))
+        with pytest.raises(OutputError, match="is damaged at byte .*: run again to read that page again"):
+            journal.read("a.pdf", 0)
+
+
+@pytest.mark.parametrize("changed", [b'"dpi":"', b'"model":"a', b'"crc32":"', b'"schema_version":'])
+def test_a_damaged_first_line_stops_the_run_and_stays_as_it_is(out: Path, changed: bytes) -> None:
+    path = write_journal(out, FIRST)
+    damaged = flipped(path.read_bytes(), path.read_bytes().index(changed) + len(changed))
+    path.write_bytes(damaged)
+    with pytest.raises(OutputError, match="damaged in its first line"):
         open_journal(out)
     assert path.read_bytes() == damaged
+
+
+def test_a_journal_without_checksums_is_one_of_an_earlier_version(out: Path) -> None:
+    former = facts_to_json(FACTS) + b"\n"
+    journal_path(out).write_bytes(former)
+    with pytest.raises(
+        OutputMismatchError, match="begun by an earlier version of batchocr: finish it with that version"
+    ):
+        open_journal(out)
+    assert journal_path(out).read_bytes() == former
 
 
 def test_a_second_run_at_once_is_refused(out: Path) -> None:
