@@ -16,7 +16,7 @@ from batchocr.output.files import temporary_path
 
 @contextmanager
 def atomic_file(path: Path) -> Iterator[BinaryIO]:
-    """Yield a file next to `path` that replaces it, durably on disk, when the block succeeds.
+    """Yield a file next to `path`, for writing and reading, that replaces it, durably on disk, when the block succeeds.
 
     Its name is always the same, so that what a killed run left behind is overwritten by the next one.
     Raises OutputError; whatever is raised, the file at `path` stays as it was.
@@ -24,7 +24,7 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
     temporary = temporary_path(path)
     with writing(path):
         try:
-            with open(temporary, "wb") as file:
+            with open(temporary, "w+b") as file:
                 yield file
                 file.flush()
                 os.fsync(file.fileno())

@@ -316,7 +316,8 @@ def _rows_of_table(out: Path, facts: RunFacts) -> Iterable[PageResult]:
     found = table.read_facts(out)
     if found is None:
         raise OutputMismatchError(
-            f"{out} was not written by batchocr, or is damaged: choose another --out, or replace it with --overwrite"
+            f"{out} was not written by this version of batchocr, or is damaged: choose another --out, or replace it "
+            "with --overwrite"
         )
     require_same_settings(out, found, facts)
     return table.read_rows(out)

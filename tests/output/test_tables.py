@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import fields, replace
+from itertools import count
 from pathlib import Path
 from typing import get_args
 
@@ -18,6 +21,7 @@ from hypothesis import strategies as st
 from batchocr.data import Block, ErrorKind, FinishReason, PageResult, Status
 from batchocr.errors import OutputError, UsageError
 from batchocr.output import jsonl, parquet
+from batchocr.output.files import facts_path
 from batchocr.output.schema import BLOCK_TYPE, PAGE_SCHEMA, RunFacts, decode_facts, encode_facts
 from batchocr.output.table import TableFormat, table_for
 
@@ -174,6 +178,78 @@ def test_a_damaged_table_is_an_output_error(out: Path, table: TableFormat, cut: 
     out.write_bytes(out.read_bytes()[:-cut])
     with pytest.raises(OutputError, match="damaged"):
         list(table.read_rows(out))
+
+
+def test_a_table_that_somebody_edited_is_refused_though_every_row_is_one(out: Path, table: TableFormat) -> None:
+    table.write(out, PAGES, FACTS)
+    if out.suffix == ".jsonl":
+        out.write_text(out.read_text().replace("# A title", "# A tiger"))
+    else:
+        edited = pq.read_table(out)
+        pq.write_table(edited.set_column(0, edited.schema.field(0), [["x.pdf"] * len(PAGES)]), out)
+    with pytest.raises(OutputError, match=r"changed|was not written by this version"):
+        list(table.read_rows(out))
+
+
+def test_the_pages_of_a_parquet_table_have_checksums_that_its_readers_compare(tmp_path: Path) -> None:
+    out = tmp_path / "results.parquet"
+    parquet.write(out, [replace(page, markdown="plain") for page in PAGES], FACTS)
+    whole = out.read_bytes()
+    out.write_bytes(whole.replace(b"a.pdf", b"b.pdf", 1))
+    with pytest.raises(OSError, match="CRC checksum verification failed"):
+        pq.read_table(out, page_checksum_verification=True)
+
+
+def test_a_jsonl_table_has_the_digest_that_its_facts_say(tmp_path: Path) -> None:
+    out = tmp_path / "results.jsonl"
+    jsonl.write(out, PAGES, FACTS)
+    assert json.loads(facts_path(out).read_bytes())["sha256"] == hashlib.sha256(out.read_bytes()).hexdigest()
+
+
+class Killed(BaseException):
+    """What stands for SIGKILL."""
+
+
+class Killer:
+    """Ends everything at the system call of this number, among those that make a file last or give it its name."""
+
+    def __init__(self, moment: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.remaining = moment
+        for name in ("replace", "unlink", "fsync"):
+            monkeypatch.setattr(os, name, self._ending(getattr(os, name)))
+
+    def _ending(self, call: Callable[..., None]) -> Callable[..., None]:
+        def ending(*arguments: object, **options: object) -> None:
+            self.remaining -= 1
+            if self.remaining == 0:
+                raise Killed
+            call(*arguments, **options)
+
+        return ending
+
+
+def test_a_kill_while_a_table_is_replaced_never_leaves_it_beside_the_facts_of_the_other(
+    out: Path, table: TableFormat
+) -> None:
+    former, later = (FACTS, list(PAGES)), (replace(FACTS, model="acme/other"), list(PAGES[:1]))
+    seen = []
+    for moment in count(1):
+        table.write(out, former[1], former[0])
+        with pytest.MonkeyPatch.context() as patched, suppress(Killed):
+            killer = Killer(moment, patched)
+            table.write(out, later[1], later[0])
+        facts = table.read_facts(out)
+        try:
+            rows = list(table.read_rows(out))
+        except OutputError as error:
+            assert facts is None
+            assert "one of them was damaged, changed or replaced since" in str(error)
+        else:
+            assert (facts, rows) in (former, later)
+        seen.append(facts)
+        if killer.remaining > 0:
+            break
+    assert (seen[0], seen[-1]) == (former[0], later[0])
 
 
 def test_jsonl_cut_anywhere_gives_whole_rows_or_an_error(tmp_path: Path) -> None:

@@ -1,0 +1,130 @@
+"""Files of a run in which a bit has flipped: they are refused, or no row is another than before."""
+
+from __future__ import annotations
+
+import os
+import random
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from batchocr.data import Block, PageResult
+from batchocr.errors import OutputError
+from batchocr.output.files import facts_path, journal_path
+from batchocr.output.journal import Entry, Journal
+from batchocr.output.schema import RunFacts
+from batchocr.output.table import table_for
+
+pytestmark = pytest.mark.slow
+
+NUM_FLIPS = 3000
+FACTS = RunFacts("0.1.0", "acme/reader", "f" * 64, "a" * 64, {"dpi": "200"})
+
+
+def make_rows(count: int) -> list[PageResult]:
+    """Rows of four-page documents with random text, a failed document among them."""
+    dice = random.Random(count)
+
+    def block(number: int) -> Block:
+        text = "".join(dice.choices("etaoin shrdlu\n", k=60))
+        return Block("text", (0.1, number / 10, dice.random(), 1.0), 0, text, confidence=dice.random())
+
+    def page(number: int) -> PageResult:
+        document, page_index = divmod(number, 4)
+        blocks = (block(0), block(1))
+        markdown = "\n\n".join(str(block.content) for block in blocks)
+        doc_id = f"{dice.getrandbits(256):064x}"
+        return PageResult(
+            f"d{document}.pdf", page_index, "ok", doc_id, 4, 1700, 2200, 200.0, None, None, markdown, blocks
+        )
+
+    failed = PageResult("e.pdf", None, "failed", error_kind="damaged", error_message="no trailer")
+    return [*(page(number) for number in range(count - 1)), failed]
+
+
+ROWS = make_rows(24)
+
+
+@pytest.fixture
+def memory(tmp_path: Path) -> Iterator[Path]:
+    """A folder in memory, where thousands of files are written in seconds; an ordinary one if there is none."""
+    if not os.access("/dev/shm", os.W_OK):
+        yield tmp_path
+        return
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        yield Path(folder)
+
+
+def flipped(sound: bytes, count: int = NUM_FLIPS) -> Iterator[bytes]:
+    """The bytes with one bit flipped, at this many seeded places."""
+    dice = random.Random(count)
+    for _ in range(count):
+        damaged = bytearray(sound)
+        damaged[dice.randrange(len(sound))] ^= 1 << dice.randrange(8)
+        yield bytes(damaged)
+
+
+def test_no_flipped_bit_in_a_journal_changes_a_row(memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.fdatasync", lambda descriptor: None)
+    out = memory / "table.parquet"
+
+    def open_journal() -> Journal:
+        return Journal.open(out, FACTS, resume=True, overwrite=False)
+
+    with open_journal() as journal:
+        for row in ROWS:
+            journal.append(Entry(row, size=1000, mtime_ns=12345))
+    num_refused = num_missing = 0
+    for damaged in flipped(journal_path(out).read_bytes()):
+        journal_path(out).write_bytes(damaged)
+        try:
+            with open_journal() as journal:
+                found = [row for row in ROWS if journal.find(row.source, row.page_index) is not None]
+                assert [journal.read(row.source, row.page_index) for row in found] == found
+                known = [row for source in journal.sources() for row in journal.rows(source)]
+                assert len(known) == len(found), "a row that nobody wrote"
+                assert {(row.size, row.mtime_ns) for row in known} == {(1000, 12345)}
+                num_missing += len(ROWS) - len(found)
+        except OutputError:
+            num_refused += 1
+    assert 0 < num_refused < NUM_FLIPS / 10, "the first line alone stops the run"
+    assert NUM_FLIPS - num_refused <= num_missing < NUM_FLIPS * 1.1, "only rows of the line itself are read again"
+
+
+@pytest.mark.parametrize("name", ["table.parquet", "table.jsonl"])
+def test_a_table_with_a_flipped_bit_is_refused(memory: Path, name: str) -> None:
+    out = memory / name
+    table = table_for(out)
+    table.write(out, ROWS, FACTS)
+    for damaged in flipped(out.read_bytes()):
+        out.write_bytes(damaged)
+        with pytest.raises(OutputError):
+            list(table.read_rows(out))
+
+
+def test_no_flipped_bit_in_a_parquet_table_changes_its_facts(memory: Path) -> None:
+    out = memory / "table.parquet"
+    table = table_for(out)
+    table.write(out, ROWS[:1], FACTS)
+    for damaged in flipped(out.read_bytes()):
+        out.write_bytes(damaged)
+        try:
+            assert table.read_facts(out) is None
+        except OutputError as error:
+            assert "was damaged or changed since it was written" in str(error)
+
+
+def test_facts_beside_a_table_with_a_flipped_bit_are_refused(memory: Path) -> None:
+    out = memory / "table.jsonl"
+    table = table_for(out)
+    table.write(out, ROWS[:1], FACTS)
+    for damaged in flipped(facts_path(out).read_bytes()):
+        facts_path(out).write_bytes(damaged)
+        with pytest.raises(OutputError):
+            list(table.read_rows(out))
+        try:
+            assert table.read_facts(out) is None
+        except OutputError as error:
+            assert "is damaged, was changed" in str(error)
