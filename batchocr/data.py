@@ -21,6 +21,7 @@ ErrorKind = Literal[
     "unsupported",  # not a known format
     "encrypted",  # needs a password, and none or a wrong one was given
     "damaged",  # the document or the page cannot be decoded
+    "changed",  # the file was replaced or written to while it was read
     "too_large",  # more pixels than is safe to decode
     "timeout",  # took longer than --page-timeout
     "crashed",  # took its worker process down

@@ -8,7 +8,7 @@ BatchOcrError              exit code
 │   └── OutputMismatchError    it belongs to other settings, or is not ours
 ├── EngineError            1   the engine, or its device, failed or hangs
 └── PageError              –   becomes a row, never an exit code; each class owns its `error_kind`
-    └── NotFoundError, UnreadableError, UnsupportedError, EncryptedError, DamagedError, TooLargeError,
+    └── NotFoundError, UnreadableError, UnsupportedError, EncryptedError, DamagedError, ChangedError, TooLargeError,
         PageOutOfMemoryError, RefusedError
 
 A message says what, where, and what to do.
@@ -90,6 +90,12 @@ class EncryptedError(PageError):
 
 class DamagedError(PageError):
     error_kind = "damaged"
+
+
+class ChangedError(PageError):
+    """The file is not the one any more that the row would speak of."""
+
+    error_kind = "changed"
 
 
 class TooLargeError(PageError):

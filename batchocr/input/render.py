@@ -11,7 +11,7 @@ from io import BufferedReader
 from typing import Protocol
 
 from batchocr.data import Page
-from batchocr.errors import DamagedError, NotFoundError, UnreadableError, UnsupportedError
+from batchocr.errors import ChangedError, DamagedError, NotFoundError, UnreadableError, UnsupportedError
 from batchocr.input.image import FORMAT_NAMES, MAX_EDGE, begins_like_an_image, open_image
 from batchocr.input.pdf import PdfDocument, open_pdf
 
@@ -67,6 +67,24 @@ def fingerprint(path: str) -> tuple[str, int, int]:
     return digest, status.st_size, status.st_mtime_ns
 
 
+@contextmanager
+def one_version(path: str, size: int, mtime_ns: int) -> Iterator[None]:
+    """Require that the file is the one of this size and mtime before and after the block: then what that read, or
+    failed to read, is of that version. Raises ChangedError, or another PageError if there is no file."""
+    _require_version(path, size, mtime_ns)
+    try:
+        yield
+    finally:
+        _require_version(path, size, mtime_ns)
+
+
+def _require_version(path: str, size: int, mtime_ns: int) -> None:
+    with _reasons():
+        status = os.stat(path)
+    if (status.st_size, status.st_mtime_ns) != (size, mtime_ns):
+        raise ChangedError("the file changed while it was read: run again to read it as it is now")
+
+
 def _open_pdf(path: str, password: str | None, dpi: int) -> PdfDocument:
     return open_pdf(path, password=password, dpi=dpi, max_edge=MAX_EDGE)
 
@@ -82,11 +100,18 @@ def _open_pdf_without_header(path: str, password: str | None, dpi: int) -> PdfDo
 @contextmanager
 def _reading(path: str) -> Iterator[BufferedReader]:
     """Open the file. The system's errors on opening or reading it become a PageError."""
-    try:
+    with _reasons():
         if not stat.S_ISREG(os.stat(path).st_mode):  # opening a pipe would wait for its writer
             raise UnreadableError("it is a folder or a device, not a file")
         with open(path, "rb") as file:
             yield file
+
+
+@contextmanager
+def _reasons() -> Iterator[None]:
+    """Turn the system's errors about a file into a PageError."""
+    try:
+        yield
     except (FileNotFoundError, NotADirectoryError) as error:
         raise NotFoundError("the file does not exist, or no longer") from error
     except OSError as error:

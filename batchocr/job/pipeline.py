@@ -165,11 +165,11 @@ class Pipeline:
         self._tasks[self._last_id] = task = _Task(key, worker)
         self._last_document[worker] = key.document
         self._num_opening += task.opening
-        path = self._intake.documents[key.document].path
+        path, file = self._intake.documents[key.document].path, self._intake.states[key.document]
         if key.page_index is None:
             worker.send(OpenDocument(self._last_id, path))
         else:
-            worker.send(ReadPage(self._last_id, path, key.page_index))
+            worker.send(ReadPage(self._last_id, path, key.page_index, file.size, file.mtime_ns))
 
     def _worker_for(self, key: RowKey) -> Worker:
         """The worker with the smallest backlog, or the one that has this document open if it is hardly busier.

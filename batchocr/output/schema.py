@@ -18,7 +18,7 @@ from pydantic import TypeAdapter, ValidationError
 from batchocr.data import Block, PageResult
 from batchocr.errors import OutputMismatchError
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 """Changes whenever an older reader of the columns would go wrong."""
 
 _PREFIX = "batchocr."

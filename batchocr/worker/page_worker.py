@@ -7,12 +7,12 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 
 from batchocr.data import Completion, Failure
-from batchocr.errors import PageError
-from batchocr.input.render import fingerprint
+from batchocr.errors import ChangedError, PageError
+from batchocr.input.render import fingerprint, one_version
 from batchocr.protocol.base import PageProtocol, Reader
 from batchocr.wire.channel import Channel, ChannelError
 from batchocr.wire.messages import (
@@ -45,7 +45,7 @@ class _PageInWork:
 
 @dataclass(slots=True)
 class _Attempt:
-    """What is known about a task when it fails. doc_id: of the document being opened."""
+    """What is known about a task when it fails. doc_id: of the document being opened, unless it changed meanwhile."""
 
     doc_id: str | None = None
 
@@ -99,13 +99,15 @@ class PageWorker:
             with self._during(task.task_id, "open"):
                 doc_id, size, mtime_ns = fingerprint(task.path)
                 attempt.doc_id = doc_id
-                page_count = self._documents.get(task.path).page_count
+                with one_version(task.path, size, mtime_ns):
+                    page_count = self._documents.get(task.path).page_count
             self._channel.send(Opened(task.task_id, page_count, doc_id, size, mtime_ns))
 
     def _read(self, task: ReadPage) -> None:
         with self._boundary(task.task_id):
             with self._during(task.task_id, "render"):
-                page = self._documents.get(task.path).render(task.page_index)
+                with _version_of(task):
+                    page = self._documents.get(task.path).render(task.page_index)
                 width, height = page.image.size
                 in_work = _PageInWork(self._protocol.read(page), width, height, page.dpi)
                 outcome, pixels = self._advance(task.task_id, in_work, None)
@@ -151,7 +153,15 @@ class PageWorker:
             raise
         except Exception as error:  # noqa: BLE001 (boundary: a page in a worker)
             self._in_work.pop(task_id, None)
-            self._channel.send(Failed(task_id, _failure(error), attempt.doc_id))
+            doc_id = None if isinstance(error, ChangedError) else attempt.doc_id
+            self._channel.send(Failed(task_id, _failure(error), doc_id))
+
+
+def _version_of(task: ReadPage) -> AbstractContextManager[None]:
+    """What makes sure that the block reads the version of the file that the task names."""
+    if task.size is None or task.mtime_ns is None:
+        return nullcontext()
+    return one_version(task.path, task.size, task.mtime_ns)
 
 
 def _failure(error: Exception) -> Failure:

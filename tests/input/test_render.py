@@ -16,6 +16,7 @@ from PIL import Image
 
 from batchocr.data import Page
 from batchocr.errors import (
+    ChangedError,
     DamagedError,
     EncryptedError,
     NotFoundError,
@@ -23,7 +24,7 @@ from batchocr.errors import (
     UnreadableError,
     UnsupportedError,
 )
-from batchocr.input.render import RenderableDocument, fingerprint, open_document
+from batchocr.input.render import RenderableDocument, fingerprint, one_version, open_document
 
 RED, GREEN, BLUE, WHITE, BLACK = (255, 0, 0), (0, 255, 0), (0, 0, 255), (255, 255, 255), (0, 0, 0)
 
@@ -303,6 +304,42 @@ def test_any_file_name_can_be_opened(tmp_path: Path, name: bytes) -> None:
     png = tmp_path / os.fsdecode(name + b".png")
     Image.new("RGB", (4, 3)).save(png)
     assert render(png).image.size == (4, 3)
+
+
+@pytest.mark.parametrize("moment", ["before", "during"])
+@pytest.mark.parametrize("change", ["replaced", "written to", "touched"])
+def test_what_is_read_while_a_file_changes_is_of_no_version(tmp_path: Path, moment: str, change: str) -> None:
+    path = written(tmp_path / "a.bin", b"some bytes")
+    _, size, mtime_ns = fingerprint(str(path))
+
+    def alter() -> None:
+        match change:
+            case "replaced":
+                os.utime(written(tmp_path / "b.bin", b"more bytes"), ns=(1, mtime_ns + 1))
+                os.replace(tmp_path / "b.bin", path)
+            case "written to":
+                written(path, b"some bytes and more")
+                os.utime(path, ns=(1, mtime_ns))
+            case "touched":
+                os.utime(path, ns=(1, mtime_ns + 1))
+
+    if moment == "before":
+        alter()
+    with pytest.raises(ChangedError, match="changed while it was read"), one_version(str(path), size, mtime_ns):
+        assert moment == "during"
+        alter()
+        raise DamagedError("half of it is another file's")
+
+
+def test_what_is_read_of_a_file_that_stays_is_of_its_version(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.bin", b"some bytes")
+    _, size, mtime_ns = fingerprint(str(path))
+    with one_version(str(path), size, mtime_ns):
+        pass
+    with pytest.raises(DamagedError, match="its own fault"), one_version(str(path), size, mtime_ns):
+        raise DamagedError("its own fault")
+    with pytest.raises(NotFoundError), one_version(str(path), size, mtime_ns):
+        path.unlink()
 
 
 def test_a_fingerprint_is_hash_size_and_time(tmp_path: Path) -> None:

@@ -43,10 +43,11 @@ class ScriptedWorker:
             return
         match message:
             case OpenDocument():
-                self._end(Opened(message.task_id, self._pool.page_count, "id", 1, 1))
+                self._end(Opened(message.task_id, self._pool.page_count, "id", size=123, mtime_ns=456))
             case ReadPage():
                 self.pages[message.task_id] = message.page_index
                 self._pool.begun.append(message.page_index)
+                self._pool.files_asked_for.add((message.size, message.mtime_ns))
                 self._pool.most_in_hand = max(self._pool.most_in_hand, self._pool.num_in_hand())
                 if self._pool.deaths[message.page_index]:
                     self._pool.deaths[message.page_index] -= 1
@@ -68,7 +69,7 @@ class ScriptedPool:
     """Two workers and what they said.
 
     deaths: how many workers each page still costs. never_answered: pages of which nothing is heard again. begun: the
-    pages, each time that one was given to a worker.
+    pages, each time that one was given to a worker. files_asked_for: the size and mtime_ns of the versions to be read.
     """
 
     def __init__(self, page_count: int, deaths: dict[int, int] | None = None, never_answered: tuple[int, ...] = ()):
@@ -76,6 +77,7 @@ class ScriptedPool:
         self.deaths = Counter(deaths)
         self.never_answered = never_answered
         self.begun: list[int] = []
+        self.files_asked_for: set[tuple[int | None, int | None]] = set()
         self.most_in_hand = 0
         self.retired: list[ScriptedWorker] = []
         self._said: list[tuple[ScriptedWorker, Arrived]] = []
@@ -144,6 +146,12 @@ def test_the_answers_of_a_page_reach_it_in_the_order_of_its_questions() -> None:
     rows = {key.page_index: row for key, row in read(ScriptedPool(page_count=5))}
     assert {index: row.markdown for index, row in rows.items()} == {index: f"{index}A {index}B" for index in range(5)}
     assert {row.status for row in rows.values()} == {"ok"}
+
+
+def test_pages_are_read_from_the_version_of_the_file_that_was_opened() -> None:
+    pool = ScriptedPool(page_count=5)
+    assert len(list(read(pool))) == 5
+    assert pool.files_asked_for == {(123, 456)}
 
 
 @pytest.mark.parametrize("pages_in_flight", [1, 3])

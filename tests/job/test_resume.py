@@ -214,6 +214,45 @@ def test_a_document_that_failed_is_tried_again_and_a_changed_one_read_again(job:
     )
 
 
+class ReplaceAfterFirstRow:
+    """A Progress that puts another file in a document's place as soon as a row is done, and the first one again at the
+    end."""
+
+    def __init__(self, document: Path, other: Path) -> None:
+        self._document, self._other = document, other
+        self._first = shutil.copy2(document, document.with_suffix(".first"))
+        self._replaced = False
+
+    def show(self, state: RunProgress) -> None:
+        if state.done and not self._replaced:
+            self._replaced = True
+            os.replace(self._other, self._document)
+
+    def close(self) -> None:
+        os.replace(self._first, self._document)
+
+
+def test_no_page_of_another_file_stands_under_the_name_of_the_one_that_was_there_before(
+    job: Job, tmp_path: Path
+) -> None:
+    document, out = tmp_path / "a.pdf", tmp_path / "table.parquet"
+    draw_pdf(document, *(f"Page {number}" for number in range(8)))
+    other = draw_pdf(tmp_path / "other.pdf", *(f"Another page {number}, with more to say" for number in range(8)))
+    config = Config(model=str(job.model), dpi=72, workers=1, pages_in_flight=2)
+    progress = ReplaceAfterFirstRow(document, other)
+    report = run_with(config, str(document), out=out, stop=StopSwitch(), progress=progress)
+    rows = read_rows(out)
+    assert (rows[0].status, rows[-1].status, rows[-1].error_kind) == ("ok", "failed", "changed")
+    assert report.errors == {"changed": report.items.failed}
+    assert report.exit_code == 3
+
+    again = run_with(config, str(document), out=out, stop=StopSwitch(), progress=None)
+    assert (again.pages_read, again.items.failed) == (report.items.failed, 0)
+    whole = run_with(config, str(document), out=tmp_path / "whole.parquet", stop=StopSwitch(), progress=None)
+    assert whole.pages_read == 8
+    assert texts(read_rows(out)) == texts(read_rows(tmp_path / "whole.parquet"))
+
+
 def test_a_failure_that_is_not_tried_again_still_counts(job: Job, tmp_path: Path) -> None:
     document, out = tmp_path / "b.pdf", tmp_path / "table.parquet"
     document.write_bytes(b"%PDF-1.7 and no more")

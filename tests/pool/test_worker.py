@@ -28,7 +28,7 @@ from batchocr.wire.messages import Began, Completions, Ended, Failed, Finished, 
 from batchocr.worker.documents import DocumentCache
 from tests.support import worker_entry
 from tests.support.running import raising
-from tests.support.worker_entry import draw_page
+from tests.support.worker_entry import GROWING, draw_page, write_script
 
 pytestmark = pytest.mark.slow
 
@@ -134,6 +134,28 @@ def test_a_page_about_which_nothing_is_asked_is_finished(pool: WorkerPool, tmp_p
     pool.workers[0].send(ReadPage(1, draw_page(tmp_path / "a.png", "ask-nothing"), 0))
     [outcome] = run_until(pool, outcomes(1)).outcomes()
     assert isinstance(outcome, Finished)
+
+
+def test_a_page_is_read_from_the_version_of_the_file_that_was_asked_for_or_not_at_all(
+    pool: WorkerPool, tmp_path: Path
+) -> None:
+    path = draw_page(tmp_path / "a.png", "read")
+    _, size, mtime_ns = fingerprint(path)
+    [worker] = pool.workers
+    worker.send(ReadPage(1, path, 0, size, mtime_ns))
+    worker.send(ReadPage(2, path, 0, size, mtime_ns + 1))
+    log = run_until(pool, outcomes(2))
+    changed, read = sorted(log.outcomes(), key=lambda message: message.type)
+    assert isinstance(read, Finished) and read.task_id == 1
+    assert isinstance(changed, Failed) and changed.task_id == 2
+    assert (changed.failure.kind, changed.doc_id) == ("changed", None)
+
+
+def test_a_document_that_grows_while_it_is_opened_has_no_version_to_speak_of(pool: WorkerPool, tmp_path: Path) -> None:
+    pool.workers[0].send(OpenDocument(1, write_script(tmp_path / f"{GROWING}.script", None)))
+    [failed] = run_until(pool, outcomes(1)).outcomes()
+    assert isinstance(failed, Failed)
+    assert (failed.failure.kind, failed.doc_id) == ("changed", None)
 
 
 def test_errors_are_failed_pages_and_the_worker_goes_on(pool: WorkerPool, tmp_path: Path) -> None:

@@ -20,6 +20,9 @@ COMMAND = (sys.executable, "-P", __file__)
 BEHAVIOURS = ("read", "segfault", "exit", "hang", "hang-later", "raise", "out-of-memory", "lie", "ask-nothing", "noisy")
 POINTS = ("opening", "rendering", "first round", "later round", "post-processing")
 
+GROWING = "growing"
+"""In the name of a scripted document: somebody writes to it whenever it is opened."""
+
 Fault = tuple[str, str]
 """Where in a page's processing something goes wrong, one of POINTS, and what: a behaviour of `misbehave`."""
 
@@ -43,7 +46,10 @@ class ScriptedDocument:
     """A document written by `write_script`. A page's blue value is its index."""
 
     def __init__(self, path: str) -> None:
-        script = json.loads(Path(path).read_text())
+        text = Path(path).read_text()
+        if GROWING in path:
+            Path(path).write_text(f"{text} ")
+        script = json.loads(text)
         self._number = script["number"]
         self._faults = script["pages"]
         self.page_count = len(self._faults)
