@@ -19,6 +19,7 @@ from batchocr.job.progress import Progress, event, log_failure
 from batchocr.job.reading_pass import Pass
 from batchocr.job.session import Session
 from batchocr.job.stop import StopSwitch
+from batchocr.job.worsened import count_worsened, warn_of_worsened
 from batchocr.output.atomic import require_writable
 from batchocr.output.files import files_of, report_path, without_files
 from batchocr.output.journal import Entry, Journal
@@ -59,12 +60,14 @@ def read_into_table(
                 _read(reading, journal, progress)
             was_redundant = journal.is_redundant
             reading.warn_of_short_documents()
+            worsened = count_worsened(reading.intake, journal)
+            warn_of_worsened(worsened)
             if reading.complete:
                 _require_rows(reading.intake, config)
                 journal.keep()
                 with reading.building_table():
                     table.write(out, rows_in_order(reading.intake, journal), session.facts)
-        report = reading.report()
+        report = replace(reading.report(), worse_documents=len(worsened), worse_pages=sum(worsened.values()))
         write_report(report, report_file)
         if report.complete:
             _drop_journal(journal, reading.intake, report, was_redundant=was_redundant)

@@ -29,11 +29,15 @@ class IndexedRow:
     error_kind: ErrorKind | None = None
 
 
+_QUALITY: dict[Status, int] = {"ok": 2, "degraded": 1, "failed": 0, "skipped": 0}
+
+
 class RowIndex:
     """The rows that count, by document: the last for each (source, page_index), but no failure after a success."""
 
     def __init__(self) -> None:
         self._rows: dict[str, list[IndexedRow]] = {}
+        self._best: dict[tuple[str, int | None], Status] = {}
 
     def sources(self) -> Collection[str]:
         """Every document that has rows."""
@@ -51,6 +55,10 @@ class RowIndex:
             return rows[position]
         return None
 
+    def was_better(self, source: str, page_index: int | None) -> bool:
+        """Whether an earlier row of the page had a better status than the one that counts, which is of another file."""
+        return (source, page_index) in self._best
+
     def put(self, source: str, row: IndexedRow) -> None:
         """Add a later row. A failure does not replace a success of the same file (`doc_id`)."""
         rows = self._rows.setdefault(source, [])
@@ -59,8 +67,15 @@ class RowIndex:
         position = bisect_left(rows, _rank(row.page_index), key=_row_rank)
         if position == len(rows) or rows[position].page_index != row.page_index:
             rows.insert(position, row)
-        elif not _is_worse(row, rows[position]):
+        elif not _is_failed_again(row, rows[position]):
+            self._note_best(source, row, rows[position])
             rows[position] = row
+
+    def _note_best(self, source: str, row: IndexedRow, earlier: IndexedRow) -> None:
+        key = source, row.page_index
+        best = self._best.pop(key, earlier.status)
+        if _QUALITY[row.status] < _QUALITY[best]:
+            self._best[key] = best
 
 
 def _rank(page_index: int | None) -> int:
@@ -78,6 +93,6 @@ def _sharing(row: IndexedRow, neighbour: IndexedRow) -> IndexedRow:
     return replace(row, doc_id=neighbour.doc_id, size=neighbour.size, mtime_ns=neighbour.mtime_ns)
 
 
-def _is_worse(later: IndexedRow, earlier: IndexedRow) -> bool:
+def _is_failed_again(later: IndexedRow, earlier: IndexedRow) -> bool:
     was_read = earlier.status in ("ok", "degraded")
     return later.status == "failed" and was_read and later.doc_id == earlier.doc_id

@@ -91,7 +91,7 @@ class Report:
 
     skipped_files: files in the folders of the input that are no documents, by suffix. table_seconds: for building the
     table, once all rows were in the journal. bottleneck: one line, what limits the rate and the option that would
-    change that.
+    change that. worse_documents, worse_pages: those whose files have changed since an earlier run read them better.
     """
 
     pages_per_second: float
@@ -119,6 +119,8 @@ class Report:
     max_page_error_rate: float
     max_degraded_rate: float
     bottleneck: str = ""
+    worse_documents: int = 0
+    worse_pages: int = 0
 
     @property
     def complete(self) -> bool:
@@ -154,7 +156,8 @@ class Report:
             return ExitCode.INTERRUPTED if self.exit_reason == "interrupted" else ExitCode.STOPPED
         if not self.ledger_adds_up:
             return ExitCode.BUG
-        return ExitCode.TOO_MANY_FAILURES if self.too_many_failed or self.too_many_degraded else ExitCode.DONE
+        too_many = self.too_many_failed or self.too_many_degraded or self.worse_pages > 0
+        return ExitCode.TOO_MANY_FAILURES if too_many else ExitCode.DONE
 
     def to_json(self) -> str:
         """The report as a JSON object; times in seconds, memory in bytes, shares from 0 to 1."""

@@ -37,6 +37,11 @@ def _summary(report: Report) -> Iterator[str]:
     yield from _labelled("items", _items(report))
     if report.errors:
         yield from _labelled("errors", ", ".join(f"{count:,} {kind}" for kind, count in report.errors.items()))
+    if report.worse_pages:
+        worse = f"{report.worse_pages:,} page{'s' * (report.worse_pages != 1)}"
+        yield from _labelled(
+            "worse", f"{worse} of {_documents(report.worse_documents)} than in an earlier run, or gone"
+        )
     if skipped := describe_skipped(report.skipped_files):
         yield from _labelled("input", skipped)
     yield from _labelled(

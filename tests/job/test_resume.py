@@ -253,6 +253,22 @@ def test_no_page_of_another_file_stands_under_the_name_of_the_one_that_was_there
     assert texts(read_rows(out)) == texts(read_rows(tmp_path / "whole.parquet"))
 
 
+def test_a_document_that_was_cut_off_since_it_was_read_is_named_and_an_exit_code_once(
+    job: Job, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    document, out = tmp_path / "a.pdf", tmp_path / "table.jsonl"
+    options = {"out": out, "model": job.model, **OPTIONS}
+    draw_pdf(document, "One", "Two", "Three")
+    assert batchocr.run(document, **options).exit_code == 0
+    draw_pdf(document, "One")
+    report = batchocr.run(document, **options)
+    assert (report.exit_code, report.worse_documents, report.worse_pages) == (3, 1, 2)
+    assert "2 pages of 1 document came out worse than in an earlier run, or are gone" in caplog.text
+    assert f"{document} (2 pages)" in caplog.text
+    assert len(read_rows(out)) == 1
+    assert batchocr.run(document, **options).exit_code == 0
+
+
 def test_a_failure_that_is_not_tried_again_still_counts(job: Job, tmp_path: Path) -> None:
     document, out = tmp_path / "b.pdf", tmp_path / "table.parquet"
     document.write_bytes(b"%PDF-1.7 and no more")

@@ -100,6 +100,13 @@ def test_the_exit_code_is_that_of_the_command(reason: ExitReason, lost: int, all
     assert report.exit_code == json.loads(report.to_json())["exit_code"] == code
 
 
+def test_pages_that_were_read_better_before_are_an_exit_code_whatever_is_allowed() -> None:
+    allowed = replace(CIRCUMSTANCES, max_page_error_rate=1.0, max_degraded_rate=1.0)
+    report = replace(report_of(ledger(), Meter(), allowed), worse_documents=1, worse_pages=2)
+    assert report.exit_code == json.loads(report.to_json())["exit_code"] == 3
+    assert "worse        2 pages of 1 document than in an earlier run, or gone" in format_table(report)
+
+
 @pytest.mark.parametrize(
     ("ok", "degraded", "failed", "allowed", "code"),
     [
@@ -206,7 +213,7 @@ def test_json_has_its_keys_and_the_rate_at_the_top(tmp_path: Path) -> None:
         *("items", "errors", "wall_seconds", "start_up_seconds", "work_seconds", "table_seconds", "per_page", "stages"),
         *("embedding_queue", "device", "host_memory", "workers", "settings", "exit_reason", "complete"),
         *("ledger_adds_up", "bottleneck", "error", "documents_not_opened", "exit_code", "max_page_error_rate"),
-        *("skipped_files", "max_degraded_rate"),
+        *("skipped_files", "max_degraded_rate", "worse_documents", "worse_pages"),
     }
     assert list(report["stages"]) == list(STAGES)
     assert report["settings"] == {"device": "cuda:0", "vit_batch_size": 64}
