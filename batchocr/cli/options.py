@@ -170,7 +170,7 @@ find . -name '*.pdf' -print0 | batchocr run -0 - -o results.parquet
 batchocr run ./archive --shard 2/8 --stop-after 3h55m -o part-2.parquet
 
 Exit codes: 0 every page read, in full or in part; 1 internal error: a bug, or a device or workers that fail; \
-2 wrong usage; 3 more pages failed, or were degraded, than allowed; 4 nothing to read; \
+2 wrong usage; 3 more pages failed, or were degraded, than allowed, or are worse than before; 4 nothing to read; \
 5 the model cannot be loaded; 6 the output cannot be written, or belongs to other settings; 75 stopped before the end \
 and 130 interrupted: run the same command again to continue.
 """

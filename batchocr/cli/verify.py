@@ -200,7 +200,9 @@ def read_facts(out: Path) -> RunFacts:
     """The facts of the run that wrote a table. Raises OutputMismatchError if it is not one of ours."""
     facts = table_for(out).read_facts(out)
     if facts is None:
-        raise OutputMismatchError(f"{out} is not a table that batchocr wrote")
+        raise OutputMismatchError(
+            f"{out} is not a table of this version of batchocr; if a run was killed as it wrote it, run that again"
+        )
     return facts
 
 
