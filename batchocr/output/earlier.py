@@ -8,8 +8,7 @@ from pathlib import Path
 from batchocr.config import DType
 from batchocr.errors import OutputError
 from batchocr.output.files import journal_path
-from batchocr.output.journal import MAX_HEADER_BYTES
-from batchocr.output.schema import RunFacts, facts_from_json
+from batchocr.output.schema import MAX_FACTS_BYTES, RunFacts, facts_from_json
 from batchocr.output.table import table_for
 
 
@@ -30,7 +29,7 @@ def _facts_of_journal(path: Path) -> RunFacts | None:
     with suppress(OSError):
         if path.is_file():
             with path.open("rb") as journal:
-                return facts_from_json(journal.readline(MAX_HEADER_BYTES))
+                return facts_from_json(journal.readline(MAX_FACTS_BYTES))
     return None
 
 

@@ -30,6 +30,7 @@ from batchocr.output.files import journal_path
 from batchocr.output.index import IndexedRow, RowIndex
 from batchocr.output.locked_file import lies_at, open_locked
 from batchocr.output.schema import (
+    MAX_FACTS_BYTES,
     RunFacts,
     facts_from_json,
     facts_to_json,
@@ -43,7 +44,6 @@ _SYNC_INTERVAL_S = 3.0
 """A power loss costs at most the rows of this many seconds."""
 
 _HEADER_START = b'{"batchocr_version":'
-MAX_HEADER_BYTES = 1 << 20
 _MAX_NAMED = 5
 """How many damaged lines a warning names."""
 
@@ -211,7 +211,7 @@ class Journal:
         """The facts in the first line; None if the journal is empty or was torn before that line was whole."""
         self._file.seek(0)
         with open(self._file.fileno(), "rb", closefd=False) as lines:
-            line = lines.readline(MAX_HEADER_BYTES)
+            line = lines.readline(MAX_FACTS_BYTES)
         facts = facts_from_json(line)
         if facts is not None and is_sound(line):
             return facts

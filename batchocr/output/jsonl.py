@@ -16,7 +16,7 @@ from batchocr.errors import OutputError
 from batchocr.output.atomic import atomic_file, reading, writing
 from batchocr.output.checksums import checked_line, is_sound
 from batchocr.output.files import facts_path
-from batchocr.output.schema import RunFacts, facts_from_json, facts_to_json, from_json, to_json
+from batchocr.output.schema import MAX_FACTS_BYTES, RunFacts, facts_from_json, facts_to_json, from_json, to_json
 
 
 def write(path: Path, rows: Iterable[PageResult], facts: RunFacts) -> None:
@@ -79,5 +79,7 @@ def _digest_key(digest: str) -> bytes:
 
 def _facts_line(path: Path) -> bytes | None:
     facts = facts_path(path)
-    with reading(facts):
-        return facts.read_bytes() if facts.exists() else None
+    if not facts.is_file():
+        return None
+    with reading(facts), facts.open("rb") as file:
+        return file.readline(MAX_FACTS_BYTES)

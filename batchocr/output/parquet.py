@@ -30,8 +30,8 @@ _BEFORE_DIGEST = _DIGEST_KEY.encode() + b"\x18\x40"
 """What stands before the digest in the file: Thrift's compact protocol writes a pair of strings as the key, the type of
 the next field, the value's length, the value."""
 
-_END_BYTES = 8
-"""The length of the metadata and `PAR1`."""
+_MAX_TAIL_BYTES = 1 << 20
+"""Behind the digest come only some names and types; before it, what says where the pages are can be hundreds of MB."""
 
 _CHUNK_BYTES = 1 << 20
 
@@ -88,14 +88,10 @@ def _has_sound_digest(path: Path, file: BinaryIO) -> bool:
 
 
 def _find_digest(file: BinaryIO) -> int | None:
-    """Where the digest is in a Parquet file; None if there is none."""
-    end = file.seek(0, os.SEEK_END) - _END_BYTES
-    if end < 0:
-        return None
-    file.seek(end)
-    start = max(0, end - int.from_bytes(file.read(4), "little"))
+    """Where the digest is in a table of ours; None if there is none."""
+    start = max(0, file.seek(0, os.SEEK_END) - _MAX_TAIL_BYTES)
     file.seek(start)
-    position = file.read(end - start).rfind(_BEFORE_DIGEST)
+    position = file.read(_MAX_TAIL_BYTES).rfind(_BEFORE_DIGEST)
     return None if position < 0 else start + position + len(_BEFORE_DIGEST)
 
 

@@ -21,6 +21,9 @@ from batchocr.errors import OutputMismatchError
 SCHEMA_VERSION = 2
 """Changes whenever an older reader of the columns would go wrong."""
 
+MAX_FACTS_BYTES = 1 << 20
+"""A line of facts is shorter; what a file of someone else has in its place may be anything."""
+
 _PREFIX = "batchocr."
 
 BLOCK_TYPE = pa.struct(
