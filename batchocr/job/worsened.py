@@ -6,7 +6,6 @@ import logging
 from collections.abc import Mapping
 
 from batchocr.job.intake import DocumentState, Intake
-from batchocr.output.index import IndexedRow
 from batchocr.output.journal import Journal
 
 _MAX_NAMED = 5
@@ -19,16 +18,13 @@ def count_worsened(intake: Intake, journal: Journal) -> dict[str, int]:
 
     Pages that this run does not ask for, or has not reached, do not count.
     """
-    worsened = {}
-    for document, state in zip(intake.documents, intake.states, strict=True):
-        if state.rows is None:
-            continue
-        rows = journal.rows(document.source)
-        lost = sum(_is_lost(row, state) for row in rows)
-        worse = sum(row.doc_id == state.doc_id and journal.was_better(document.source, row.page_index) for row in rows)
-        if lost + worse:
-            worsened[document.source] = lost + worse
-    return worsened
+    documents = zip(intake.documents, intake.states, strict=True)
+    known = ((document.source, state) for document, state in documents if state.rows is not None)
+    return {
+        source: count
+        for source, state in known
+        if (count := _num_lost(source, state, journal) + _num_worse(source, state, journal))
+    }
 
 
 def warn_of_worsened(worsened: Mapping[str, int]) -> None:
@@ -45,10 +41,17 @@ def warn_of_worsened(worsened: Mapping[str, int]) -> None:
         )
 
 
-def _is_lost(row: IndexedRow, state: DocumentState) -> bool:
-    """Whether it is the row of a page that was read, and that the document does not have any more."""
-    was_read = row.page_index is not None and row.status in ("ok", "degraded")
-    return was_read and row.page_index not in range(state.page_count or 0)
+def _num_lost(source: str, state: DocumentState, journal: Journal) -> int:
+    """How many pages were read that the document does not have any more."""
+    pages = range(state.page_count or 0)
+    read = (row.page_index for row in journal.rows(source) if row.status in ("ok", "degraded"))
+    return sum(page_index not in pages for page_index in read)
+
+
+def _num_worse(source: str, state: DocumentState, journal: Journal) -> int:
+    """How many pages of the document as it is now were read better before."""
+    rows = (journal.find(source, page_index) for page_index in journal.worsened(source))
+    return sum(row is not None and row.doc_id == state.doc_id for row in rows)
 
 
 def _pages(count: int) -> str:

@@ -37,7 +37,7 @@ class RowIndex:
 
     def __init__(self) -> None:
         self._rows: dict[str, list[IndexedRow]] = {}
-        self._best: dict[tuple[str, int | None], Status] = {}
+        self._best: dict[str, dict[int | None, Status]] = {}
 
     def sources(self) -> Collection[str]:
         """Every document that has rows."""
@@ -55,9 +55,9 @@ class RowIndex:
             return rows[position]
         return None
 
-    def was_better(self, source: str, page_index: int | None) -> bool:
-        """Whether an earlier row of the page had a better status than the one that counts, which is of another file."""
-        return (source, page_index) in self._best
+    def worsened(self, source: str) -> Collection[int | None]:
+        """The pages of a document that had a better row before, of an earlier version of the file."""
+        return self._best.get(source, {}).keys()
 
     def put(self, source: str, row: IndexedRow) -> None:
         """Add a later row. A failure does not replace a success of the same file (`doc_id`)."""
@@ -72,10 +72,9 @@ class RowIndex:
             rows[position] = row
 
     def _note_best(self, source: str, row: IndexedRow, earlier: IndexedRow) -> None:
-        key = source, row.page_index
-        best = self._best.pop(key, earlier.status)
+        best = self._best.get(source, {}).pop(row.page_index, earlier.status)
         if _QUALITY[row.status] < _QUALITY[best]:
-            self._best[key] = best
+            self._best.setdefault(source, {})[row.page_index] = best
 
 
 def _rank(page_index: int | None) -> int:

@@ -154,9 +154,9 @@ class Journal:
         """What is known about one row; None if it is not finished."""
         return self._index.find(storable_text(source), page_index)
 
-    def was_better(self, source: str, page_index: int | None) -> bool:
-        """Whether a page had a better row before, of an earlier version of its file."""
-        return self._index.was_better(storable_text(source), page_index)
+    def worsened(self, source: str) -> Collection[int | None]:
+        """The pages of a document that had a better row before, of an earlier version of the file."""
+        return self._index.worsened(storable_text(source))
 
     def read(self, source: str, page_index: int | None) -> PageResult:
         """The row itself. Raises KeyError if it is not finished, OutputError if its line cannot be read."""
