@@ -1,15 +1,63 @@
-"""What an earlier run left at an output's place, looked at before the output is opened."""
+"""What an earlier run left at an output's place: whether a new one can go on from it, and what with."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
 from batchocr.config import DType
-from batchocr.errors import OutputError
+from batchocr.data import PageResult
+from batchocr.errors import OutputError, OutputMismatchError
+from batchocr.output.checksums import has_checksum, is_sound
 from batchocr.output.files import journal_path
-from batchocr.output.schema import MAX_FACTS_BYTES, RunFacts, facts_from_json
+from batchocr.output.schema import MAX_FACTS_BYTES, RunFacts, facts_from_json, require_same_settings
 from batchocr.output.table import table_for
+
+_HEADER_START = b'{"batchocr_version":'
+
+
+def facts_of_header(path: Path, line: bytes) -> RunFacts | None:
+    """The facts in the first line of the journal at `path`; None if it is empty or was torn before that line was whole.
+
+    Raises OutputMismatchError if it is not a journal of this version, OutputError if the line is damaged.
+    """
+    facts = facts_from_json(line)
+    if facts is not None and is_sound(line):
+        return facts
+    is_torn = not line.endswith(b"\n") and len(line) < MAX_FACTS_BYTES
+    if is_torn and line[: len(_HEADER_START)] == _HEADER_START[: len(line)]:
+        return None
+    if has_checksum(line):
+        raise OutputError(
+            f"{path} is damaged in its first line, which says what its rows depend on: restore it from a copy, or "
+            "start over with --overwrite"
+        )
+    if facts is not None:
+        raise OutputMismatchError(
+            f"{path} was begun by an earlier version of batchocr: finish it with that version, choose another --out, "
+            "or start over with --overwrite"
+        )
+    raise OutputMismatchError(f"{path} is not a journal of batchocr: choose another --out")
+
+
+def rows_of_table(out: Path, facts: RunFacts) -> Iterable[PageResult]:
+    """The rows of a table that an earlier run of these settings left at `out`; none if there is no file.
+
+    Raises OutputMismatchError if the table is of other settings or not ours; OutputError, on reading too, if it is
+    damaged.
+    """
+    table = table_for(out)
+    if not out.exists():
+        return ()
+    found = table.read_facts(out)
+    if found is None:
+        raise OutputMismatchError(
+            f"{out} was not written by this version of batchocr, or is damaged: choose another --out, or replace it "
+            "with --overwrite"
+        )
+    require_same_settings(out, found, facts)
+    return table.read_rows(out)
 
 
 def dtype_of_rows(out: Path) -> DType | None:

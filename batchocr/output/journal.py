@@ -12,7 +12,7 @@ import errno
 import logging
 import os
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from io import FileIO
@@ -25,27 +25,22 @@ from pydantic import TypeAdapter, ValidationError
 from batchocr.data import ErrorKind, PageResult, Status
 from batchocr.errors import OutputError, OutputMismatchError
 from batchocr.output.atomic import atomic_file, reading, writing
-from batchocr.output.checksums import checked_line, has_checksum, is_sound
+from batchocr.output.checksums import checked_line, is_sound
+from batchocr.output.earlier import facts_of_header, rows_of_table
 from batchocr.output.files import journal_path
 from batchocr.output.index import IndexedRow, RowIndex
 from batchocr.output.locked_file import lies_at, open_locked
 from batchocr.output.schema import (
     MAX_FACTS_BYTES,
     RunFacts,
-    facts_from_json,
     facts_to_json,
     require_same_settings,
     storable,
     storable_text,
 )
-from batchocr.output.table import table_for
 
 _SYNC_INTERVAL_S = 3.0
 """A power loss costs at most the rows of this many seconds."""
-
-_HEADER_START = b'{"batchocr_version":'
-_MAX_NAMED = 5
-"""How many damaged lines a warning names."""
 
 logger = logging.getLogger(__name__)
 
@@ -112,7 +107,7 @@ class Journal:
             if overwrite:
                 journal._begin(facts, ())
             elif (found := journal._read_header()) is None:
-                journal._begin(facts, _rows_of_table(out, facts))
+                journal._begin(facts, rows_of_table(out, facts))
             elif not resume:
                 raise OutputMismatchError(
                     f"{path} belongs to a run that is unfinished or left failed pages: leave out --no-resume to "
@@ -212,22 +207,7 @@ class Journal:
         self._file.seek(0)
         with open(self._file.fileno(), "rb", closefd=False) as lines:
             line = lines.readline(MAX_FACTS_BYTES)
-        facts = facts_from_json(line)
-        if facts is not None and is_sound(line):
-            return facts
-        if _is_torn_header(line):
-            return None
-        if has_checksum(line):
-            raise OutputError(
-                f"{self.path} is damaged in its first line, which says what its rows depend on: restore it from a "
-                "copy, or start over with --overwrite"
-            )
-        if facts is not None:
-            raise OutputMismatchError(
-                f"{self.path} was begun by an earlier version of batchocr: finish it with that version, choose another "
-                "--out, or start over with --overwrite"
-            )
-        raise OutputMismatchError(f"{self.path} is not a journal of batchocr: choose another --out")
+        return facts_of_header(self.path, line)
 
     def _begin(self, facts: RunFacts, rows: Iterable[PageResult]) -> None:
         """Replace the journal with one that holds these rows, whole or not at all."""
@@ -252,17 +232,12 @@ class Journal:
                     damaged.append(number)
                 self._end += len(line)
         self._file.truncate(self._end)
-        self._warn_of_damage(damaged)
-
-    def _warn_of_damage(self, lines: Sequence[int]) -> None:
-        if lines:
+        if damaged:
             logger.warning(
-                "%s is damaged in %d line%s (%s%s): their pages are read again; check the disk",
+                "%s is damaged in %s, first in line %d: what is there is read again; check the disk",
                 self.path,
-                len(lines),
-                "s" * (len(lines) != 1),
-                ", ".join(map(str, lines[:_MAX_NAMED])),
-                ", …" * (len(lines) > _MAX_NAMED),
+                f"{len(damaged):,} line{'s' * (len(damaged) != 1)}",
+                damaged[0],
             )
 
     def _put(self, entry: Entry | _EntryState, offset: int, length: int) -> None:
@@ -310,22 +285,3 @@ def _parse(line: bytes) -> _EntryState | None:
         return _ENTRY_STATE.validate_json(line) if is_sound(line) else None
     except ValidationError:
         return None
-
-
-def _rows_of_table(out: Path, facts: RunFacts) -> Iterable[PageResult]:
-    """The rows of a table that an earlier run of these settings left at `out`; none if there is no file."""
-    table = table_for(out)
-    if not out.exists():
-        return ()
-    found = table.read_facts(out)
-    if found is None:
-        raise OutputMismatchError(
-            f"{out} was not written by this version of batchocr, or is damaged: choose another --out, or replace it "
-            "with --overwrite"
-        )
-    require_same_settings(out, found, facts)
-    return table.read_rows(out)
-
-
-def _is_torn_header(line: bytes) -> bool:
-    return not line.endswith(b"\n") and line[: len(_HEADER_START)] == _HEADER_START[: len(line)]

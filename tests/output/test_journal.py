@@ -158,7 +158,7 @@ def test_a_row_whose_line_was_changed_is_not_there_and_those_beside_it_are(
         assert journal.find("a.pdf", 0) is None
         assert [journal.read(r.source, r.page_index) for r in (SECOND, THIRD)] == [SECOND, THIRD]
         journal.append(Entry(FIRST, None, None))
-    assert "is damaged in 1 line (3): their pages are read again" in caplog.text
+    assert "is damaged in 1 line, first in line 3: what is there is read again" in caplog.text
     assert path.read_bytes().startswith(damaged)
     with open_journal(out) as journal:
         assert [journal.read(r.source, r.page_index) for r in (FIRST, SECOND, THIRD)] == [FIRST, SECOND, THIRD]
@@ -171,7 +171,7 @@ def test_lines_that_are_no_rows_of_this_journal_count_as_damaged(out: Path, capl
     with open_journal(out) as journal:
         assert journal.rows("a.pdf")[0].page_index == 1
         assert journal.read("a.pdf", 1) == SECOND
-    assert "in 3 lines (2, 3, 4)" in caplog.text
+    assert "in 3 lines, first in line 2" in caplog.text
 
 
 def test_a_row_that_is_damaged_while_it_is_in_the_index_is_not_read_back(out: Path) -> None:
@@ -189,6 +189,15 @@ def test_a_damaged_first_line_stops_the_run_and_stays_as_it_is(out: Path, change
     damaged = flipped(path.read_bytes(), path.read_bytes().index(changed) + len(changed))
     path.write_bytes(damaged)
     with pytest.raises(OutputError, match="damaged in its first line"):
+        open_journal(out)
+    assert path.read_bytes() == damaged
+
+
+def test_a_journal_whose_first_line_lost_its_end_is_not_taken_for_a_torn_one(out: Path) -> None:
+    path = write_journal(out, replace(FIRST, markdown="x" * (2 << 20)))
+    damaged = flipped(path.read_bytes(), path.read_bytes().index(b"\n"))
+    path.write_bytes(damaged)
+    with pytest.raises(OutputError, match=r"not a journal|damaged in its first line"):
         open_journal(out)
     assert path.read_bytes() == damaged
 
