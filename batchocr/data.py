@@ -56,10 +56,15 @@ class Document:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A page with its pixels. image: RGB. dpi: as rendered, after the long side was capped; None for image files."""
+    """A page with its pixels.
+
+    image: RGB. dpi: as rendered, after the long side was capped; None for image files. lost: what of the page could not
+    be drawn, in words; None if nothing is known to be missing.
+    """
 
     image: Image.Image
     dpi: float | None
+    lost: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-from bisect import bisect_left
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
@@ -17,24 +16,11 @@ from PIL import Image
 
 from batchocr.data import Page
 from batchocr.errors import DamagedError, EncryptedError, PageOutOfMemoryError, UnsupportedError
-
-# A broken PDF becomes a row with a reason; what MuPDF prints as well would end up among the run's own lines.
-pymupdf.TOOLS.mupdf_display_errors(False)
-pymupdf.TOOLS.mupdf_display_warnings(False)
+from batchocr.input.missing_objects import MissingObjects
+from batchocr.input.mupdf_warnings import REFUSALS, all_warnings, forget_warnings, is_cut_off, lost_content, printable
+from batchocr.input.page_tree import count_pages, require_meant_to_be_empty
 
 _POINTS_PER_INCH = 72
-
-_REFUSALS = (pymupdf.mupdf.FzErrorBase, RuntimeError, ValueError)
-"""What PyMuPDF raises on bad input: MuPDF's own errors, those it turns into RuntimeError (FileDataError, EmptyFileError
-and the C++ side's), and ValueError for a page that the document claims but does not have."""
-
-
-_MAX_MISSING_PAGES = 100
-"""If a document claims pages beyond its last real one, at most this many of them get a row that says so."""
-
-_FEWEST_BYTES_PER_PAGE = 3
-"""Blank pages, compressed as far as they go, take 7 bytes each; but a file of 4 KB can use one page millions of times
-over, and then has no more pages than this allows."""
 
 _OUT_OF_MEMORY = re.compile(
     r"\b[cm]alloc\b.* failed|(not enough|insufficient|out of) memory|failed to allocate|exceeds system limits",
@@ -42,6 +28,13 @@ _OUT_OF_MEMORY = re.compile(
 )
 """What MuPDF and its bundled libraries say about a failed allocation. There is no error class for it; and if it kept an
 image from being decoded, there is only a warning, and a page without the image."""
+
+
+_ENDS_EARLY = "MuPDF says: premature end of data in flate filter"
+"""Also said of a content stream of 0 bytes, which some writers give a blank page."""
+
+_QUOTED = re.compile(r"\(.*\)")
+"""What MuPDF quotes from the file, which may be named anything."""
 
 
 class PdfDocument:
@@ -52,22 +45,54 @@ class PdfDocument:
         self._document = document
         self._dpi = dpi
         self._max_edge = max_edge
-        self.page_count = min(_count_pages(document), num_bytes // _FEWEST_BYTES_PER_PAGE + _MAX_MISSING_PAGES)
+        self._cut_off = is_cut_off(all_warnings())
+        self._missing_objects = MissingObjects(document)
+        pages = count_pages(document, num_bytes)
+        self._num_claimed = pages.claimed
+        self._num_tried = pages.tried
+        self.page_count = min(pages.claimed, pages.tried + 1)
 
     def render(self, page_index: int) -> Page:
         """Return the page as a viewer shows it, annotations and form fields included."""
+        if page_index >= self._num_tried:
+            raise DamagedError(
+                f"this page and all behind it are left out: the document claims {self._num_claimed:,} pages, which is "
+                f"{self._num_claimed - self._num_tried:,} more than it can have"
+            )
         with _refusals_of("the page", "drawn"):
             page = self._document.load_page(page_index)
             long_side = max(page.rect.width, page.rect.height)
+            if not long_side:
+                raise DamagedError("the page has no size")
             scale = min(self._dpi / _POINTS_PER_INCH, self._max_edge / long_side)
             pixmap = page.get_pixmap(matrix=pymupdf.Matrix(scale, scale), colorspace=pymupdf.csRGB, alpha=False)
             if not (pixmap.width and pixmap.height):
                 raise DamagedError(f"the page is too thin to be drawn: {pixmap.width} × {pixmap.height} px")
             image = Image.frombytes("RGB", (pixmap.width, pixmap.height), pixmap.samples_mv)
-        return Page(image=image, dpi=scale * _POINTS_PER_INCH)
+        lost = self._lost(page.xref)
+        if lost is not None and len(image.getcolors() or ()) == 1:
+            raise DamagedError(f"nothing of the page can be drawn: {lost}")
+        return Page(image=image, dpi=scale * _POINTS_PER_INCH, lost=lost)
 
     def close(self) -> None:
         self._document.close()
+
+    def _lost(self, page: int) -> str | None:
+        """What the page just drawn lacks, in words; None if it lacks nothing. page: the number of its object."""
+        said = lost_content(all_warnings(), cut_off=self._cut_off)
+        num_missing = self._missing_objects.of_page(page)
+        if said == _ENDS_EARLY and not num_missing and self._is_empty(page):
+            return None
+        if said is not None:
+            pymupdf.TOOLS.store_shrink(100)  # MuPDF would say nothing to the next page that uses the same font or image
+        if not num_missing:
+            return said
+        lack = f"the file lacks {num_missing} of the objects that the page is drawn with"
+        return lack if said is None else f"{lack}; {said}"
+
+    def _is_empty(self, page: int) -> bool:
+        """Whether nothing is drawn on a page by its content streams."""
+        return not any(self._document.xref_stream_raw(number) for number in self._missing_objects.contents(page))
 
 
 def open_pdf(path: str, *, password: str | None, dpi: int, max_edge: int) -> PdfDocument:
@@ -75,12 +100,15 @@ def open_pdf(path: str, *, password: str | None, dpi: int, max_edge: int) -> Pdf
 
     Raises EncryptedError, DamagedError, UnsupportedError, PageOutOfMemoryError.
     """
-    with _refusals_of("the document", "opened"), ExitStack() as closing:
-        document = closing.enter_context(_load(path))
-        if not document.is_pdf:
-            raise UnsupportedError("the file is not a PDF, despite its name")
-        _unlock(document, password)
-        opened = PdfDocument(document, os.path.getsize(path), dpi=dpi, max_edge=max_edge)
+    with ExitStack() as closing:
+        with _refusals_of("the document", "opened"):
+            document = closing.enter_context(_load(path))
+            if not document.is_pdf:
+                raise UnsupportedError("the file is not a PDF, despite its name")
+            _unlock(document, password)
+            opened = PdfDocument(document, os.path.getsize(path), dpi=dpi, max_edge=max_edge)
+        if not opened.page_count:
+            require_meant_to_be_empty(document)
         closing.pop_all()
     return opened
 
@@ -106,42 +134,24 @@ def _unlock(document: pymupdf.Document, password: str | None) -> None:
         raise EncryptedError("the given password does not open the document")
 
 
-def _count_pages(document: pymupdf.Document) -> int:
-    """How many pages the document claims to have, without most of those that do not exist: a small file can claim
-    hundreds of thousands."""
-    claimed = int(document.page_count)
-    if claimed <= _MAX_MISSING_PAGES or _has_page(document, claimed - 1):
-        return claimed
-    present = bisect_left(range(claimed), True, key=lambda index: not _has_page(document, index))
-    return min(claimed, present + _MAX_MISSING_PAGES)
-
-
-def _has_page(document: pymupdf.Document, page_index: int) -> bool:
-    try:
-        return bool(document.page_xref(page_index))
-    except _REFUSALS:
-        return False
-
-
 @contextmanager
 def _refusals_of(what: str, done: str) -> Iterator[None]:
     """Turn PyMuPDF's errors about a document or a page into a PageError. done: what cannot be done with it then."""
+    forget_warnings()
     try:
         yield
-        if (failure := _OUT_OF_MEMORY.search(pymupdf.TOOLS.mupdf_warnings())) is not None:
+        if (failure := _OUT_OF_MEMORY.search(_QUOTED.sub("()", all_warnings()))) is not None:
             raise PageOutOfMemoryError(f"{what} needs more memory than there is; MuPDF says: {failure[0]}")
     except MemoryError as error:
         raise PageOutOfMemoryError(f"{what} needs more memory than there is") from error
-    except _REFUSALS as error:
+    except REFUSALS as error:
         reason = _reason(error)
         if _OUT_OF_MEMORY.search(reason):
             raise PageOutOfMemoryError(f"{what} needs more memory than there is: {reason}") from error
         raise DamagedError(f"{what} cannot be {done}: {reason}") from error
-    finally:
-        pymupdf.TOOLS.reset_mupdf_warnings()  # PyMuPDF keeps them all, and a worker lives long
 
 
 def _reason(error: BaseException) -> str:
     """MuPDF's own words, which FileDataError hides; they can quote the file, so odd bytes are escaped."""
     words = str(error.__cause__ or error).removesuffix("\n")
-    return re.sub(r"^code=\d+: ", "", words).encode("utf-8", "backslashreplace").decode()
+    return printable(re.sub(r"^code=\d+: ", "", words))

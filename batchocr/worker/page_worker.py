@@ -8,9 +8,9 @@ import traceback
 from collections import deque
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from batchocr.data import Completion, Failure
+from batchocr.data import Completion, Failure, Reading
 from batchocr.errors import ChangedError, PageError
 from batchocr.input.render import fingerprint, one_version
 from batchocr.protocol.base import PageProtocol, Reader
@@ -35,12 +35,13 @@ from batchocr.worker.documents import DocumentCache
 
 @dataclass(frozen=True, slots=True)
 class _PageInWork:
-    """A page that is waiting for its completions. width, height: px."""
+    """A page that is waiting for its completions. width, height: px. lost: as in Page."""
 
     reader: Reader
     width: int
     height: int
     dpi: float | None
+    lost: str | None
 
 
 @dataclass(slots=True)
@@ -109,7 +110,7 @@ class PageWorker:
                 with _version_of(task):
                     page = self._documents.get(task.path).render(task.page_index)
                 width, height = page.image.size
-                in_work = _PageInWork(self._protocol.read(page), width, height, page.dpi)
+                in_work = _PageInWork(self._protocol.read(page), width, height, page.dpi, page.lost)
                 outcome, pixels = self._advance(task.task_id, in_work, None)
             self._channel.send(outcome, pixels)
 
@@ -129,7 +130,7 @@ class PageWorker:
             while not requests:
                 requests = page.reader.send([])
         except StopIteration as end:
-            return Finished(task_id, page.width, page.height, page.dpi, end.value), None
+            return Finished(task_id, page.width, page.height, page.dpi, _with_loss(page.lost, end.value)), None
         self._in_work[task_id] = page
         return share_round(task_id, requests)
 
@@ -162,6 +163,13 @@ def _version_of(task: ReadPage) -> AbstractContextManager[None]:
     if task.size is None or task.mtime_ns is None:
         return nullcontext()
     return one_version(task.path, task.size, task.mtime_ns)
+
+
+def _with_loss(lost: str | None, reading: Reading) -> Reading:
+    """The reading of a page; degraded if the page itself has lost something."""
+    if lost is None:
+        return reading
+    return replace(reading, degraded="; ".join(filter(None, [lost, reading.degraded])))
 
 
 def _failure(error: Exception) -> Failure:

@@ -1,0 +1,91 @@
+"""What MuPDF says when something is wrong: its errors, and what its warnings about a page mean.
+
+MuPDF draws what it can decode, and warns about what it cannot. It is quiet about sound documents: of 433 pages of
+public test sets, 20 had a warning, in ten wordings. So the harmless ones are listed here, and every other
+means that content was lost: a new wording makes a page `degraded` that may be sound, never one `ok` that is not.
+"""
+
+from __future__ import annotations
+
+import re
+
+import pymupdf
+
+# A broken PDF becomes a row with a reason; what MuPDF prints as well would end up among the run's own lines.
+pymupdf.TOOLS.mupdf_display_errors(False)
+pymupdf.TOOLS.mupdf_display_warnings(False)
+
+REFUSALS = (pymupdf.mupdf.FzErrorBase, RuntimeError, ValueError)
+"""What PyMuPDF raises on bad input: MuPDF's own errors, those it turns into RuntimeError (FileDataError, EmptyFileError
+and the C++ side's), and ValueError for a page that the document claims but does not have."""
+
+_OTHER_LENGTH = "PDF stream Length incorrect"
+"""Said of a stream that ends elsewhere than its dictionary says: mostly the dictionary is wrong."""
+
+_HARMLESS = re.compile(
+    "|".join(
+        (
+            r"\.\.\. repeated \d+ times\.\.\.",
+            # Colours are those of the colour space beneath a profile.
+            r"lcms: .*",
+            r"format error: cmsOpenProfileFromMem failed",
+            r"syntax error: ICC profile \(N=\d+\) is not .*",
+            r"ignoring broken ICC profile",
+            # Fonts that are not in the file are replaced, as by every viewer.
+            r"freetype could not find any cmaps",
+            r"unknown cid collection: .*",
+            r"non-embedded font using identity encoding: .*",
+            # Nothing is drawn by these, or what they ask for is drawn as meant.
+            r"closepath with no current point",
+            r"invalid marked content sequence / clip nesting",
+            r"Repairing missing parent \(P\) in parent tree nodes",
+            r"repaired broken tree structure in outline",
+            # Objects that a repair does not find are missed by the pages that use them, and missing pages have rows.
+            r"trying to repair broken xref",
+            r"repairing PDF document",
+            _OTHER_LENGTH,
+            r"format error: (too many kids|non-page object) in page tree",
+            r"non-page object in page tree \(\w+\)",
+            r"Page tree load failed\. Falling back to slow lookup",
+            r"Document claims to have \d+ pages, but only has \d+\.",
+        )
+    )
+)
+
+_MAX_WARNINGS = 3
+_MAX_LENGTH = 200
+
+
+def all_warnings() -> str:
+    """What MuPDF has said since `forget_warnings`, one warning a line."""
+    return str(pymupdf.TOOLS.mupdf_warnings(reset=False))
+
+
+def forget_warnings() -> None:
+    """PyMuPDF keeps all warnings, of whatever document, and a worker lives long."""
+    pymupdf.TOOLS.reset_mupdf_warnings()
+
+
+def is_cut_off(warnings: str) -> bool:
+    """Whether MuPDF said, when it opened a document, that the last object has no end."""
+    return "object missing 'endobj' token" in warnings
+
+
+def lost_content(warnings: str, *, cut_off: bool = False) -> str | None:
+    """What MuPDF says that it could not draw; None if there is nothing of the kind.
+
+    warnings: one a line. cut_off: whether the file ends within an object, so that a stream may be too short.
+    """
+    said = dict.fromkeys(warnings.splitlines())
+    lines = [line for line in said if not _HARMLESS.fullmatch(line) or (cut_off and line == _OTHER_LENGTH)]
+    if not lines:
+        return None
+    words = [printable(line)[:_MAX_LENGTH] for line in lines[:_MAX_WARNINGS]]
+    if len(lines) > _MAX_WARNINGS:
+        words.append(f"and {len(lines) - _MAX_WARNINGS} more")
+    return f"MuPDF says: {', '.join(words)}"
+
+
+def printable(words: str) -> str:
+    """MuPDF's words, which can quote the file, with odd bytes escaped."""
+    return words.encode("utf-8", "backslashreplace").decode()
