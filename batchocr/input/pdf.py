@@ -16,7 +16,7 @@ from PIL import Image
 
 from batchocr.data import Page
 from batchocr.errors import DamagedError, EncryptedError, PageOutOfMemoryError, UnsupportedError
-from batchocr.input.missing_objects import MissingObjects
+from batchocr.input.drawn_objects import DrawnObjects
 from batchocr.input.mupdf_warnings import REFUSALS, all_warnings, forget_warnings, is_cut_off, lost_content, printable
 from batchocr.input.page_tree import count_pages, require_meant_to_be_empty
 
@@ -46,7 +46,7 @@ class PdfDocument:
         self._dpi = dpi
         self._max_edge = max_edge
         self._cut_off = is_cut_off(all_warnings())
-        self._missing_objects = MissingObjects(document)
+        self._objects = DrawnObjects(document)
         pages = count_pages(document, num_bytes)
         self._num_claimed = pages.claimed
         self._num_tried = pages.tried
@@ -80,19 +80,16 @@ class PdfDocument:
     def _lost(self, page: int) -> str | None:
         """What the page just drawn lacks, in words; None if it lacks nothing. page: the number of its object."""
         said = lost_content(all_warnings(), cut_off=self._cut_off)
-        num_missing = self._missing_objects.of_page(page)
-        if said == _ENDS_EARLY and not num_missing and self._is_empty(page):
+        faults = self._objects.faults(page)
+        if said == _ENDS_EARLY and not faults and self._is_empty(page):
             return None
         if said is not None:
             pymupdf.TOOLS.store_shrink(100)  # MuPDF would say nothing to the next page that uses the same font or image
-        if not num_missing:
-            return said
-        lack = f"the file lacks {num_missing} of the objects that the page is drawn with"
-        return lack if said is None else f"{lack}; {said}"
+        return "; ".join(filter(None, [*faults, said])) or None
 
     def _is_empty(self, page: int) -> bool:
         """Whether nothing is drawn on a page by its content streams."""
-        return not any(self._document.xref_stream_raw(number) for number in self._missing_objects.contents(page))
+        return not any(self._document.xref_stream_raw(number) for number in self._objects.contents(page))
 
 
 def open_pdf(path: str, *, password: str | None, dpi: int, max_edge: int) -> PdfDocument:

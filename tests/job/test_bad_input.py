@@ -15,10 +15,12 @@ import pytest
 import batchocr
 from batchocr import PageResult
 from batchocr.errors import NoInputError, OutputError
+from tests.support.pdf_files import DCT, JPEG, pdf, scan
 from tests.support.running import draw_pdf, make_quick_model, read_rows, run_command
 
 pytestmark = pytest.mark.slow
 
+CATALOGUE = b"<</Type /Catalog /Pages 2 0 R>>"
 ODD_NAME = "two words\nand a line, naïve Ω 漢字.pdf"
 
 
@@ -53,7 +55,10 @@ def ended(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Ended:
 def fill(docs: Path) -> None:
     sound = draw_pdf(make_folder(docs) / "sound.pdf", "read me", "and me")
     make_folder(docs / "empty")
-    (docs / "no-pages.pdf").write_bytes(pdf_without_pages())
+    (docs / "no-pages.pdf").write_bytes(pdf(CATALOGUE, b"<</Type /Pages /Kids [] /Count 0>>"))
+    (docs / "pages-lost.pdf").write_bytes(pdf(CATALOGUE))
+    (docs / "half-an-image.pdf").write_bytes(scan(DCT, JPEG[: len(JPEG) // 2]))
+    (docs / "no-image.pdf").write_bytes(scan(DCT, b""))
     (docs / "truncated.pdf").write_bytes(sound.read_bytes()[:300])
     (docs / "no-bytes.pdf").write_bytes(b"")
     (docs / "text.pdf").write_text("Dear Sir or Madam,\n")
@@ -72,14 +77,6 @@ def fill(docs: Path) -> None:
 def make_folder(path: Path) -> Path:
     path.mkdir(parents=True)
     return path
-
-
-def pdf_without_pages() -> bytes:
-    objects = (
-        b"1 0 obj <</Type /Catalog /Pages 2 0 R>> endobj ",
-        b"2 0 obj <</Type /Pages /Kids [] /Count 0>> endobj ",
-    )
-    return b"%PDF-1.4 " + b"".join(objects) + b"trailer <</Root 1 0 R>>"
 
 
 def empty_png(width: int, height: int) -> bytes:
@@ -122,6 +119,7 @@ def test_a_page_of_36000_points_is_drawn_within_the_limit(ended: Ended) -> None:
     [
         ("truncated.pdf", "damaged"),
         ("no-bytes.pdf", "damaged"),
+        ("pages-lost.pdf", "damaged"),
         ("text.pdf", "unsupported"),
         ("bomb.png", "too_large"),
         ("self.pdf", "unreadable"),
@@ -139,17 +137,25 @@ def test_a_document_without_pages_is_skipped(ended: Ended) -> None:
     assert (row.status, row.page_count, row.error_kind) == ("skipped", 0, None)
 
 
+def test_a_page_that_lost_something_is_degraded_and_one_that_lost_all_failed(ended: Ended) -> None:
+    part, none = ended.rows["half-an-image.pdf", 0], ended.rows["no-image.pdf", 0]
+    assert (part.status, part.error_kind) == ("degraded", None)
+    assert part.error_message is not None
+    assert part.error_message.startswith("MuPDF says: premature end of file in jpeg")
+    assert (none.status, none.error_kind, none.markdown) == ("failed", "damaged", None)
+
+
 def test_there_is_a_row_for_each_thing_and_no_more(ended: Ended) -> None:
-    assert len(ended.rows) == 9 + 6 + 1
+    assert len(ended.rows) == 9 + 1 + 8 + 1
     items = ended.report["items"]
-    counts = {"ok": 9, "degraded": 0, "failed": 6, "skipped": 1, "not_reached": 0, "already_done": 0}
-    assert items == {"found": 16} | counts
+    counts = {"ok": 9, "degraded": 1, "failed": 8, "skipped": 1, "not_reached": 0, "already_done": 0}
+    assert items == {"found": 19} | counts
     assert ended.report["ledger_adds_up"]
 
 
 def test_the_exit_code_says_that_documents_failed(ended: Ended) -> None:
     assert ended.exit_code == 3
-    assert "6 of 16 items failed" in ended.stderr
+    assert "8 of 19 items failed" in ended.stderr
 
 
 def test_an_empty_folder_or_a_path_that_is_not_there_alone_is_exit_code_4(model: Path, tmp_path: Path) -> None:

@@ -10,6 +10,13 @@ from PIL import Image, ImageDraw
 WIDTH, HEIGHT = 200, 300
 """Of every page, in pt, and of every image, in px."""
 
+# How an image's data is encoded, for `scan`.
+GREY = b"/ColorSpace /DeviceGray /BitsPerComponent 8"
+DCT, JPX, FLATE = GREY + b"/Filter /DCTDecode", b"/Filter /JPXDecode", GREY + b"/Filter /FlateDecode"
+BLACK_AND_WHITE = b"/ColorSpace /DeviceGray /BitsPerComponent 1"
+CCITT = BLACK_AND_WHITE + b"/Filter /CCITTFaxDecode /DecodeParms <</K -1 /Columns 200 /Rows 300>>"
+JBIG2 = BLACK_AND_WHITE + b"/Filter /JBIG2Decode"
+
 _FONT = b"/Font <</F1 <</Type /Font /Subtype /Type1 /BaseFont /Helvetica>>>>"
 
 
@@ -90,3 +97,6 @@ def encoded(image: Image.Image, format: str) -> bytes:
     with BytesIO() as file:
         image.save(file, format)
         return file.getvalue()
+
+
+JPEG = encoded(letter(), "JPEG")
