@@ -29,7 +29,6 @@ _OUT_OF_MEMORY = re.compile(
 """What MuPDF and its bundled libraries say about a failed allocation. There is no error class for it; and if it kept an
 image from being decoded, there is only a warning, and a page without the image."""
 
-
 _ENDS_EARLY = "MuPDF says: premature end of data in flate filter"
 """Also said of a content stream of 0 bytes, which some writers give a blank page."""
 
@@ -61,6 +60,7 @@ class PdfDocument:
             )
         with _refusals_of("the page", "drawn"):
             page = self._document.load_page(page_index)
+            number = page.xref  # a repair while it is drawn can lose the page
             long_side = max(page.rect.width, page.rect.height)
             if not long_side:
                 raise DamagedError("the page has no size")
@@ -69,7 +69,7 @@ class PdfDocument:
             if not (pixmap.width and pixmap.height):
                 raise DamagedError(f"the page is too thin to be drawn: {pixmap.width} × {pixmap.height} px")
             image = Image.frombytes("RGB", (pixmap.width, pixmap.height), pixmap.samples_mv)
-        lost = self._lost(page.xref)
+        lost = self._lost(number)
         if lost is not None and len(image.getcolors() or ()) == 1:
             raise DamagedError(f"nothing of the page can be drawn: {lost}")
         return Page(image=image, dpi=scale * _POINTS_PER_INCH, lost=lost)
@@ -81,15 +81,11 @@ class PdfDocument:
         """What the page just drawn lacks, in words; None if it lacks nothing. page: the number of its object."""
         said = lost_content(all_warnings(), cut_off=self._cut_off)
         faults = self._objects.faults(page)
-        if said == _ENDS_EARLY and not faults and self._is_empty(page):
+        if said == _ENDS_EARLY and not faults and self._objects.is_blank(page):
             return None
         if said is not None:
             pymupdf.TOOLS.store_shrink(100)  # MuPDF would say nothing to the next page that uses the same font or image
         return "; ".join(filter(None, [*faults, said])) or None
-
-    def _is_empty(self, page: int) -> bool:
-        """Whether nothing is drawn on a page by its content streams."""
-        return not any(self._document.xref_stream_raw(number) for number in self._objects.contents(page))
 
 
 def open_pdf(path: str, *, password: str | None, dpi: int, max_edge: int) -> PdfDocument:
