@@ -157,6 +157,13 @@ def test_a_page_whose_only_image_cannot_be_decoded_is_damaged(tmp_path: Path, en
     assert "MuPDF says: " in str(error)
 
 
+@pytest.mark.parametrize("start", [0.6, 0.8])
+def test_a_jpeg_that_libjpeg_finds_corrupt_is_so(tmp_path: Path, start: float) -> None:
+    position = int(start * len(JPEG))
+    found = only_page(tmp_path, scan(DCT, JPEG[:position] + bytes(range(60)) + JPEG[position + 60 :]))
+    assert found.lost == "1 of the page's images is corrupt"
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_a_deflated_image_is_looked_at_up_to_its_checksum(tmp_path: Path, seed: int) -> None:
     dice = random.Random(seed)
