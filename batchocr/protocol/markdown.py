@@ -17,6 +17,9 @@ _HEADING_MARKS: Final = {"doc_title": "#", "title": "#", "paragraph_title": "##"
 
 _FIGURES: Final = frozenset({"image", "chart"})
 
+_DRAWN: Final = frozenset({"math", "mermaid", "plantuml", "dot", "graphviz", "geojson", "topojson", "stl"})
+"""Languages that some renderers do not show but draw, with links and all."""
+
 _NO_TABLE: Final = "*A table that could not be parsed, as the model wrote it:*"
 
 # No match crosses another opening: text with many that are never closed would take quadratic time.
@@ -81,8 +84,18 @@ def _part(index: int, type: str, content: str) -> str:
 
 def _with_dollars(text: str) -> str:
     r"""The text, inert, with `\( x \)` as `$x$`; no spaces inside the signs, as most renderers allow none there."""
-    between = _INLINE_FORMULA.split(text)  # text and formulas alternate
-    return "".join(f"${inert_formula(part.strip())}$" if i % 2 else inert_text(part) for i, part in enumerate(between))
+    parts = _INLINE_FORMULA.split(text)  # text and formulas alternate
+    last = len(parts) - 1
+    return "".join(
+        _inline_formula(part) if i % 2 else inert_text(part, before_formula=i < last) for i, part in enumerate(parts)
+    )
+
+
+def _inline_formula(latex: str) -> str:
+    """The formula, on one line; as text if it ends within braces: the text behind it would be within them too."""
+    if latex.rfind("{") > latex.rfind("}"):
+        return inert_text(f"\\({latex}\\)", before_formula=True)
+    return f"${inert_formula(' '.join(latex.split()))}$"
 
 
 def _display_formula(content: str) -> str:
@@ -94,7 +107,7 @@ def _code(content: str) -> str:
     """The code between fences. Those that the model wrote itself are replaced: they may end before the code does."""
     own = _OWN_FENCES.fullmatch(content)
     language, code = own.groups() if own else ("", content)
-    return _fenced(code, language)
+    return _fenced(code, "" if language.lower() in _DRAWN else language)
 
 
 def _fenced(text: str, language: str = "") -> str:

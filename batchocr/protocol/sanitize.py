@@ -1,9 +1,14 @@
 r"""A model's text made inert: nothing in it is active when a browser shows the Markdown, and all of it stays readable.
 
 What a model writes may have been put on the page by a stranger for it to read. The Markdown therefore contains no HTML
-but tables; no links but those within the page; no LaTeX commands that load, link or style; no control characters but
-the line break and the tab. Markup that is refused is spelt out, not dropped: `<script>` is shown as these letters. Code
-needs none of this: `protocol/markdown.py` fences it, and nothing is active within a fence.
+but tables; no links but those within the page; no attribute lists, divs or metadata of Markdown's dialects; no LaTeX
+commands that load, link, style or define; no control characters but the line break and the tab. Markup that is refused
+is spelt out, not dropped: `<script>` is shown as these letters. Code needs none of this: `protocol/markdown.py` fences
+it, and nothing is active within a fence.
+
+An attribute list, `{onclick="…" .class}`, works behind headings, paragraphs, emphasis, brackets or any word, depending
+on the dialect. In text its brace is escaped. In a formula `\{` would be another thing than `{`: there a space, which
+LaTeX ignores and no dialect allows, takes the value from it: `onclick ="…"`.
 """
 
 from __future__ import annotations
@@ -27,9 +32,23 @@ _NO_TABLE_TAG: Final = re.compile(rf"<(?!/?(?:{'|'.join(sorted(_TABLE_TAGS))})(?
 _REFERENCE: Final = re.compile("&(?=#[0-9]|#[Xx][0-9A-Fa-f]|bsol;)")
 _LINK_JOINT: Final = re.compile(r"\](?=[(:])")
 _FENCE: Final = re.compile("`{3,}|~{3,}")
+_METADATA: Final = re.compile(r"(?<![^\n>])-(?=--[ \t]*$)", re.MULTILINE)
+"""What pandoc may take for the beginning of a document's settings, among them scripts and style sheets."""
+_BRACE: Final = re.compile(r"(?<!\\)((?:\\\\)*)\{")
+_FREE_BRACE: Final = re.compile(r"(?<![\\\w^}])((?:\\\\)*)\{")
+"""One that is not within or behind a LaTeX command."""
+_UP_TO_BRACE: Final = re.compile(r"(?:[^}\\]+|\\.|\\\Z)+", re.DOTALL)
+"""What an attribute list may stretch over."""
+_VALUE: Final = re.compile(r"(?<=[A-Za-z]{2})=|=(?=[\"'])")
+"""Where an attribute of two letters or more, or one in quotes, gets its value; `i=1` below a sum does nothing."""
+_SHORT_LIST: Final = re.compile(
+    r"(?<!\\)((?:\\\\)*)(?:(?<![\w^}])\{(?=[ \t]*[:#.%]|[^{}\n]*\}[ \t#|]*$)|(?<=[*`)~\]])\{)", re.MULTILINE
+)
+"""An attribute list without values does nothing, but would vanish: `{#id}`; behind emphasis; at the end of a line."""
 _ACTIVE_COMMAND: Final = re.compile(
-    r"\\(?=(?:href|url|includegraphics|require|csname|mmlToken|style|class|cssId|bbox|data|html(?:Class|Data|Id|Style))"
-    r"(?![A-Za-z]))"
+    r"\\(?=(?:href|url|includegraphics|require|csname|mmlToken|style|class|cssId|bbox|data|html(?:Class|Data|Id|Style)"
+    r"|unicode|enclose|[A-Za-z]*color(?:box)?|[a-z]?def|let|(?:re)?new(?:command|environment)|Declare[A-Za-z]+)"
+    r"(?![A-Za-z])|[bx]?cancel(?:to)?\s*\[)"
 )
 
 
@@ -39,14 +58,29 @@ def harmless_characters(text: str) -> str:
     return _CONTROLS.sub("", text).encode("utf-8", "backslashreplace").decode()
 
 
-def inert_text(text: str) -> str:
-    """Text in which no HTML, link, fence or LaTeX command is active. "5 < 6" stays as it is, "<b>" becomes "&lt;b>"."""
-    return _inert(_TAG_START.sub("&lt;", _REFERENCE.sub("&amp;", text)))
+def inert_text(text: str, *, before_formula: bool = False) -> str:
+    """Text in which no HTML, link, attribute, div, fence or LaTeX command is active. "5 < 6" stays as it is, "<b>"
+    becomes "&lt;b>". before_formula: an attribute list that begins in it may go on in a formula."""
+    text = _inert(_TAG_START.sub("&lt;", _REFERENCE.sub("&amp;", text)))
+    text = _METADATA.sub(r"\-", text).replace(":::", r"\:::")
+
+    def without_lists(match: re.Match[str]) -> str:
+        part = match[0]
+        to_value = len(part) if before_formula and match.end() == len(text) else _end_of_last_value(part)
+        to_equals = max(to_value, part.rfind("="))
+        return (
+            _BRACE.sub(r"\1\\{", part[:to_value])
+            + _FREE_BRACE.sub(r"\1\\{", part[to_value:to_equals])
+            + part[to_equals:]
+        )
+
+    return _SHORT_LIST.sub(r"\1\\{", _UP_TO_BRACE.sub(without_lists, text))
 
 
 def inert_formula(latex: str) -> str:
     """The formula, in which nothing but mathematics is active. Inserted spaces see to that; LaTeX ignores them."""
-    return _inert(_TAG_START.sub("< ", _REFERENCE.sub("& ", latex)))
+    latex = _inert(_TAG_START.sub("< ", _REFERENCE.sub("& ", latex))).replace(":::", ":{}:{}:")
+    return _UP_TO_BRACE.sub(_without_values, latex)
 
 
 def inert_table(html: str) -> str:
@@ -66,7 +100,9 @@ def inert_table(html: str) -> str:
     if "<tbody" not in html.lower():  # HTML requires it, but MinerU writes none
         cleaned = cleaned.replace("<tbody>", "").replace("</tbody>", "")
     # Only now is the text what a browser will see: characters like `&#92;` are resolved, tags between others dropped.
-    return without_blank_lines(_inert(harmless_characters(cleaned)))
+    text = without_blank_lines(_inert(harmless_characters(cleaned)))
+    text = _METADATA.sub("&#45;", text).replace(":::", "&#58;::")
+    return _UP_TO_BRACE.sub(_without_lists_in_html, text)
 
 
 def without_blank_lines(text: str) -> str:
@@ -77,6 +113,20 @@ def without_blank_lines(text: str) -> str:
 def _allowed_value(_tag: str, attribute: str, value: str) -> str | None:
     allowed = _WITHIN_PAGE if attribute == "src" else _SPAN
     return value if allowed.fullmatch(value) else None
+
+
+def _end_of_last_value(text: str) -> int:
+    return max((match.end() for match in _VALUE.finditer(text)), default=0)
+
+
+def _without_lists_in_html(match: re.Match[str]) -> str:
+    end = _end_of_last_value(match[0])
+    return match[0][:end].replace("{", "&#123;") + match[0][end:]
+
+
+def _without_values(match: re.Match[str]) -> str:
+    before, brace, inside = match[0].partition("{")
+    return before + brace + _VALUE.sub(" =", inside)
 
 
 def _inert(text: str) -> str:

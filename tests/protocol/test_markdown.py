@@ -116,6 +116,56 @@ def test_a_formula_keeps_its_mathematics_and_loses_what_loads_or_links() -> None
     assert markdown("equation", r"\hrefs \urls \left[ a \right]") == "$$\n\\hrefs \\urls \\left[ a \\right]\n$$\n"
 
 
+def test_attribute_lists_and_divs_in_text_are_letters() -> None:
+    assert markdown("title", 'A {onclick="x"}') == '# A \\{onclick="x"}\n'
+    assert markdown("text", "pay\n{: .a style=x }") == "pay\n\\{: .a style=x }\n"
+    assert markdown("text", "[x]{.a} `b`{=html} *c*{#d}") == "[x]\\{.a} `b`\\{=html} *c*\\{#d}\n"
+    assert markdown("text", "::: {.a}\nb\n:::") == "\\::: \\{.a}\nb\n\\:::\n"
+    assert markdown("text", "---\ncss: x\n---") == "\\---\ncss: x\n\\---\n"
+
+
+def test_an_attribute_list_is_no_longer_one_however_it_is_escaped_or_nested() -> None:
+    assert markdown("title", r"A \{on=x} \\{on=x}") == r"# A \{on=x} \\\{on=x}" + "\n"
+    assert markdown("title", "A {a{ on=x}") == "# A \\{a\\{ on=x}\n"
+    assert markdown("title", r"A {a \( on=x} \)") == "# A \\{a $on=x}$\n"
+    assert markdown("title", r"A \( x {a \) on=x}") == r"# A \( x \{a \) on=x}" + "\n"
+
+
+def test_braces_that_are_no_attribute_list_stay_as_they_are() -> None:
+    assert markdown("text", "the set {1, 2} and f{x} = y_{2}") == "the set {1, 2} and f{x} = y_{2}\n"
+    assert markdown("text", r"\[ \sum_{i=1}^{n} \frac{a}{b} \]") == r"\[ \sum_{i=1}^{n} \frac{a}{b} \]" + "\n"
+
+
+def test_an_attribute_in_a_formula_gets_no_value_and_the_formula_stays_the_same() -> None:
+    latex = r"\sum_{i=1}^{n} \sqrt[3]{x} \left\{ a \right\}"
+    assert markdown("text", rf"\( {latex} \)") == f"${latex}$\n"
+    assert markdown("text", r"\( *a*{onclick=x} \underset{'={}} \)") == r"$*a*{onclick =x} \underset{'={}}$" + "\n"
+    assert markdown("text", "\\( a\n\n# b\n\\)") == "$a # b$\n"
+    assert cell('{onclick="x"} $x_{i=1}$ :::\n---\nb') == (
+        '<table><tr><td>&#123;onclick="x"} $x_{i=1}$ &#58;::\n&#45;--\nb</td></tr></table>\n'
+    )
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        *(r"\unicode[x]{65}", r"\color{red}", r"\textcolor{a}{b}", r"\fcolorbox{a}{b}{c}", r"\rowcolor{a}"),
+        *(r"\cancel [a]{x}", r"\enclose{a}[b]{c}", r"\def\a{b}", r"\let\a\b", r"\newcommand{a}{b}"),
+    ],
+)
+def test_commands_that_style_or_define_are_letters(command: str) -> None:
+    assert markdown("text", rf"\( {command} \)") == f"$\\ {command[1:]}$\n"
+
+
+def test_commands_that_only_look_like_those_stay() -> None:
+    latex = r"\cancel{x} \left( \deg \databar \boldsymbol{x} \unicodes"
+    assert markdown("text", rf"\( {latex} \)") == f"${latex}$\n"
+
+
+def test_code_that_a_renderer_would_draw_has_no_language() -> None:
+    assert markdown("code", "```Mermaid\na\n```") == "```\na\n```\n"
+
+
 def test_a_table_keeps_its_structure_only() -> None:
     html = (
         '<table onclick="x"><tr><td colspan=2 rowspan="3" style="x">5 &lt; 6 <script>x</script></td>'
@@ -217,3 +267,11 @@ def test_formulas_opened_and_never_closed_take_no_quadratic_time() -> None:
     started = time.perf_counter()
     assert markdown("text", content) == content.strip() + "\n"
     assert time.perf_counter() - started < 2
+
+
+@pytest.mark.parametrize("piece", ["{ a", "{=", "a= ", "\\\\", "\\{", "{x}", "{  ", ":::", "---\n", "{a b=", "`{"])
+def test_braces_without_end_take_no_quadratic_time(piece: str) -> None:
+    started = time.perf_counter()
+    for type in ("text", "equation", "table"):
+        assert len(markdown(type, ("<table><tr><td>" * (type == "table")) + piece * 60_000)) >= 60_000
+    assert time.perf_counter() - started < 5
