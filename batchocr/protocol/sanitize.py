@@ -5,10 +5,6 @@ but tables; no links but those within the page; no attribute lists, divs or meta
 commands that load, link, style or define; no control characters but the line break and the tab. Markup that is refused
 is spelt out, not dropped: `<script>` is shown as these letters. Code needs none of this: `protocol/markdown.py` fences
 it, and nothing is active within a fence.
-
-An attribute list, `{onclick="…" .class}`, works behind headings, paragraphs, emphasis, brackets or any word, depending
-on the dialect. In text its brace is escaped. In a formula `\{` would be another thing than `{`: there a space, which
-LaTeX ignores and no dialect allows, takes the value from it: `onclick ="…"`.
 """
 
 from __future__ import annotations
@@ -17,6 +13,8 @@ import re
 from typing import Final
 
 import nh3
+
+from batchocr.protocol.attribute_lists import without_lists, without_lists_in_html, without_values
 
 _TABLE_TAGS: Final = frozenset(
     ("table", "caption", "colgroup", "col", "thead", "tbody", "tfoot", "tr", "th", "td", "img", "br", "sub", "sup")
@@ -34,17 +32,6 @@ _LINK_JOINT: Final = re.compile(r"\](?=[(:])")
 _FENCE: Final = re.compile("`{3,}|~{3,}")
 _METADATA: Final = re.compile(r"(?<![^\n>])-(?=--[ \t]*$)", re.MULTILINE)
 """What pandoc may take for the beginning of a document's settings, among them scripts and style sheets."""
-_BRACE: Final = re.compile(r"(?<!\\)((?:\\\\)*)\{")
-_FREE_BRACE: Final = re.compile(r"(?<![\\\w^}])((?:\\\\)*)\{")
-"""One that is not within or behind a LaTeX command."""
-_UP_TO_BRACE: Final = re.compile(r"(?:[^}\\]+|\\.|\\\Z)+", re.DOTALL)
-"""What an attribute list may stretch over."""
-_VALUE: Final = re.compile(r"(?<=[A-Za-z]{2})=|=(?=[\"'])")
-"""Where an attribute of two letters or more, or one in quotes, gets its value; `i=1` below a sum does nothing."""
-_SHORT_LIST: Final = re.compile(
-    r"(?<!\\)((?:\\\\)*)(?:(?<![\w^}])\{(?=[ \t]*[:#.%]|[^{}\n]*\}[ \t#|]*$)|(?<=[*`)~\]])\{)", re.MULTILINE
-)
-"""An attribute list without values does nothing, but would vanish: `{#id}`; behind emphasis; at the end of a line."""
 _ACTIVE_COMMAND: Final = re.compile(
     r"\\(?=(?:href|url|includegraphics|require|csname|mmlToken|style|class|cssId|bbox|data|html(?:Class|Data|Id|Style)"
     r"|unicode|enclose|[A-Za-z]*color(?:box)?|[a-z]?def|let|(?:re)?new(?:command|environment)|Declare[A-Za-z]+)"
@@ -63,24 +50,13 @@ def inert_text(text: str, *, before_formula: bool = False) -> str:
     becomes "&lt;b>". before_formula: an attribute list that begins in it may go on in a formula."""
     text = _inert(_TAG_START.sub("&lt;", _REFERENCE.sub("&amp;", text)))
     text = _METADATA.sub(r"\-", text).replace(":::", r"\:::")
-
-    def without_lists(match: re.Match[str]) -> str:
-        part = match[0]
-        to_value = len(part) if before_formula and match.end() == len(text) else _end_of_last_value(part)
-        to_equals = max(to_value, part.rfind("="))
-        return (
-            _BRACE.sub(r"\1\\{", part[:to_value])
-            + _FREE_BRACE.sub(r"\1\\{", part[to_value:to_equals])
-            + part[to_equals:]
-        )
-
-    return _SHORT_LIST.sub(r"\1\\{", _UP_TO_BRACE.sub(without_lists, text))
+    return without_lists(text, goes_on=before_formula)
 
 
 def inert_formula(latex: str) -> str:
     """The formula, in which nothing but mathematics is active. Inserted spaces see to that; LaTeX ignores them."""
     latex = _inert(_TAG_START.sub("< ", _REFERENCE.sub("& ", latex))).replace(":::", ":{}:{}:")
-    return _UP_TO_BRACE.sub(_without_values, latex)
+    return without_values(latex)
 
 
 def inert_table(html: str) -> str:
@@ -101,8 +77,7 @@ def inert_table(html: str) -> str:
         cleaned = cleaned.replace("<tbody>", "").replace("</tbody>", "")
     # Only now is the text what a browser will see: characters like `&#92;` are resolved, tags between others dropped.
     text = without_blank_lines(_inert(harmless_characters(cleaned)))
-    text = _METADATA.sub("&#45;", text).replace(":::", "&#58;::")
-    return _UP_TO_BRACE.sub(_without_lists_in_html, text)
+    return without_lists_in_html(_METADATA.sub("&#45;", text).replace(":::", "&#58;::"))
 
 
 def without_blank_lines(text: str) -> str:
@@ -113,20 +88,6 @@ def without_blank_lines(text: str) -> str:
 def _allowed_value(_tag: str, attribute: str, value: str) -> str | None:
     allowed = _WITHIN_PAGE if attribute == "src" else _SPAN
     return value if allowed.fullmatch(value) else None
-
-
-def _end_of_last_value(text: str) -> int:
-    return max((match.end() for match in _VALUE.finditer(text)), default=0)
-
-
-def _without_lists_in_html(match: re.Match[str]) -> str:
-    end = _end_of_last_value(match[0])
-    return match[0][:end].replace("{", "&#123;") + match[0][end:]
-
-
-def _without_values(match: re.Match[str]) -> str:
-    before, brace, inside = match[0].partition("{")
-    return before + brace + _VALUE.sub(" =", inside)
 
 
 def _inert(text: str) -> str:
