@@ -34,8 +34,11 @@ def _each(render: Callable[[str], str]) -> Renderer:
 
 def _pandoc(format: str) -> Renderer:
     def render(texts: Sequence[str]) -> list[str]:
-        """One document; its halves if a text swallowed its neighbour's separator."""
-        pages = _pandoc_html(f"\n\n{_BETWEEN}\n\n".join(texts), format).split(_BETWEEN)
+        """One document; its halves if a text swallowed its neighbour's separator or is refused; '' for that one."""
+        try:
+            pages = _pandoc_html(f"\n\n{_BETWEEN}\n\n".join(texts), format).split(_BETWEEN)
+        except RuntimeError:
+            pages = [""]
         if len(pages) == len(texts):
             return pages
         middle = len(texts) // 2

@@ -1,0 +1,69 @@
+"""The attack campaigns run, and see what they look for: in miniature.
+
+BATCHOCR_FULL=1 has the one that kills runs among them; `tests/faults/test_kills.py` kills some in any case.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+from batchocr.data import PageResult
+from batchocr.pool.pool import WorkerPool
+from benchmarks.attack import documents, kills, markdown, tables
+from benchmarks.attack.__main__ import CAMPAIGNS, main
+from benchmarks.attack.tally import Tally
+from tests.support.jobs import FULL
+from tests.support.worker_entry import COMMAND, draw_page
+
+pytestmark = pytest.mark.slow
+
+
+def test_every_campaign_runs_and_counts_all_it_did(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kills, "NUM_PAGES", 4)
+    names = [name for name in CAMPAIGNS if FULL or name != "kills"]
+    pytest.importorskip("pykatex", reason="KaTeX as a package is not there for this version of Python")
+    main([*names, "--smoke", "--count", "1", "--device", "cpu", "--out", str(tmp_path / "attack.json")])
+    values = json.loads((tmp_path / "attack.json").read_text())
+    assert {row["campaign"] for row in values["rows"]} == set(names)
+    faults = {name.removesuffix("_faults"): number for name, number in values["figures"].items()}
+    assert faults.keys() == set(names)
+    assert faults["mutated"] == faults["cut"] == faults["markdown"] == faults.get("kills", 0) == 0
+
+
+def test_a_document_that_crashes_its_worker_is_a_fault_and_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    crashing = Path(draw_page(tmp_path / "a.png", "segfault")).read_bytes()
+    monkeypatch.setattr(documents, "WorkerPool", lambda count, setup: WorkerPool(count, setup, COMMAND))
+    monkeypatch.setattr(documents, "_mutate", lambda dice, data: crashing)
+    tally = Tally(tmp_path / "kept")
+    documents.mutated(random.Random(1), 1, tally, None)
+    assert tally.faults == {"crashed": 1}
+    assert [path.read_bytes() for path in (tmp_path / "kept").iterdir()] == [crashing]
+
+
+def test_text_that_is_active_is_a_fault_in_the_renderer_that_makes_it_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pykatex", reason="KaTeX as a package is not there for this version of Python")
+    monkeypatch.setattr(markdown, "to_markdown", lambda blocks: "# A {onclick=evil()}")
+    tally = Tally(None)
+    markdown.attack(random.Random(1), 1, tally, None)
+    assert {"onclick in pandoc", "onclick in Python-Markdown, extra"} <= tally.faults.keys()
+    assert not any("cmark-gfm" in what for what in tally.faults)
+
+
+def test_another_row_a_lost_row_and_an_error_of_another_kind_are_told_apart(tmp_path: Path) -> None:
+    rows = [PageResult("a", 0, "ok", markdown=text) for text in "ab"]
+
+    def outcome(found: list[PageResult]) -> str:
+        return tables._outcome(lambda path: found, tmp_path, rows)
+
+    assert outcome(rows) == "without effect"
+    assert outcome(rows[:1]) == "rows are read again"
+    assert outcome([PageResult("a", 0, "ok", markdown="c")]) == "silently another row"
+    assert tables._in_a_child(lambda: str(1 // 0)) == "an error escaped: ZeroDivisionError"
+    assert tables._in_a_child(lambda: os.kill(os.getpid(), 9) or "") == "ended with status -9"
