@@ -30,7 +30,7 @@ _NO_TABLE_TAG: Final = re.compile(rf"<(?!/?(?:{'|'.join(sorted(_TABLE_TAGS))})(?
 _REFERENCE: Final = re.compile("&(?=#[0-9]|#[Xx][0-9A-Fa-f]|bsol;)")
 _LINK_JOINT: Final = re.compile(r"\](?=[(:])")
 _FENCE: Final = re.compile("`{3,}|~{3,}")
-_METADATA: Final = re.compile(r"(?<![^\n>])-(?=--[ \t]*$)", re.MULTILINE)
+_METADATA: Final = re.compile(r"-(?<![^\n>]-)(?=--[ \t]*$)", re.MULTILINE)
 """What pandoc may take for the beginning of a document's settings, among them scripts and style sheets."""
 _ACTIVE_COMMAND: Final = re.compile(
     r"\\(?=(?:href|url|includegraphics|require|csname|mmlToken|style|class|cssId|bbox|data|html(?:Class|Data|Id|Style)"
