@@ -90,6 +90,7 @@ def _in_a_child(work: Callable[[], str]) -> str:
     child = os.fork()
     if child == 0:
         try:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # what it says of each flip
             signal.alarm(_DEADLINE_S)
             resource.setrlimit(resource.RLIMIT_DATA, (_MEMORY_BYTES, _MEMORY_BYTES))
             os.write(writing, work().encode())
