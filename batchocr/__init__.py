@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 from importlib import import_module
-from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -84,7 +83,7 @@ os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "256")
 
 def __getattr__(name: str) -> object:
     if name == "__version__":
-        return version("batchocr")
+        return import_module("importlib.metadata").version("batchocr")
     if name in _MODULES:
         return getattr(import_module(_MODULES[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

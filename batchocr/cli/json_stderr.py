@@ -2,63 +2,86 @@
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import os
+import select
+import signal
 import sys
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NoReturn
 
-from batchocr.cli.console import LogFormat
+from batchocr.machine import JOB_SIGNALS
 
 logger = logging.getLogger(__name__)
 
-_PIPE_BYTES = 1 << 20
 _LAST_WORDS_S = 1.0
-
-
-def log_format_of(arguments: Sequence[str]) -> LogFormat:
-    """The format that the command line asks for, known before it is parsed: what is wrong with it is logged too."""
-    found: LogFormat = "text"
-    for number, argument in enumerate(arguments):
-        if argument == "--":
-            break
-        name, _, value = argument.partition("=")
-        if name == "--log-format":
-            following = value or "".join(arguments[number + 1 : number + 2])
-            found = "json" if following == "json" else "text"
-        elif argument == "--json":
-            found = "json"
-    return found
+_READ_BYTES = 1 << 16
 
 
 @contextmanager
 def json_stderr() -> Iterator[None]:
     """Inside, `sys.__stderr__` alone leads to stderr, for the log. What is written to `sys.stderr` or to its file
-    descriptor goes through a pipe to the log, a warning for each line; after the end it is dropped."""
+    descriptor goes through a pipe to the log, a warning for each line; after the end it is dropped.
+
+    A process of its own reads the pipe, and outlives this one: the last words of a crash in C come through. It is a
+    fork, so there must be no threads yet.
+    """
     descriptor = sys.stderr.fileno()
     sys.__stderr__ = open(os.dup(descriptor), "w", buffering=1)  # type: ignore[misc]  # noqa: SIM115 (to the end)
     read_end, write_end = os.pipe()
-    with suppress(OSError):  # more than this user may have
-        fcntl.fcntl(write_end, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
-    # A library that fills the pipe while it keeps Python from reading it loses text, and does not hang.
-    os.set_blocking(write_end, False)
+    run = os.getpid()
+    reader = os.fork()
+    if reader == 0:
+        os.close(write_end)
+        _log_to_the_end(read_end, run)
+    os.close(read_end)
     os.dup2(write_end, descriptor)
     os.close(write_end)
-    reader = threading.Thread(target=_log_lines, args=(read_end,), name="stderr", daemon=True)
-    reader.start()
     try:
         yield
     finally:
         sys.stderr.flush()
         with open(os.devnull, "wb") as nowhere:
             os.dup2(nowhere.fileno(), descriptor)
-        reader.join(_LAST_WORDS_S)  # a process that was started may still hold the pipe
+        _await(reader)
 
 
-def _log_lines(read_end: int) -> None:
-    with open(read_end, encoding="utf-8", errors="backslashreplace") as lines:
-        for line in lines:
-            if said := line.strip():
-                logger.warning("%s", said)
+def _log_to_the_end(read_end: int, run: int) -> NoReturn:
+    """Log the lines that come through the pipe until nobody can write there any more, or the run has ended and those
+    who can are silent. run: its process."""
+    try:
+        for number in JOB_SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
+        with open(os.devnull, "r+b") as nowhere:  # whoever waits for the end of the run's output waits for the run
+            os.dup2(nowhere.fileno(), 0)
+            os.dup2(nowhere.fileno(), 1)
+        unfinished = b""
+        while data := _next_bytes(read_end, run):
+            *lines, unfinished = (unfinished + data).split(b"\n")
+            for line in lines:
+                _log(line)
+        _log(unfinished)
+    finally:
+        os._exit(0)
+
+
+def _next_bytes(read_end: int, run: int) -> bytes:
+    """What was written next; nothing at the end."""
+    while not select.select([read_end], [], [], _LAST_WORDS_S)[0]:
+        if os.getppid() != run:
+            return b""
+    return os.read(read_end, _READ_BYTES)
+
+
+def _log(line: bytes) -> None:
+    if said := line.decode("utf-8", "backslashreplace").strip():
+        logger.warning("%s", said)
+
+
+def _await(reader: int) -> None:
+    """Wait for the last words to be logged, but not for long: a process that was started may still hold the pipe."""
+    deadline_s = time.monotonic() + _LAST_WORDS_S
+    while os.waitpid(reader, os.WNOHANG)[0] == 0 and time.monotonic() < deadline_s:
+        time.sleep(0.01)

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import sys
 from contextlib import nullcontext
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated, NoReturn, cast
 
 import typer
 
 from batchocr.cli import options
 from batchocr.cli.console import LogFormat, configure_logging, quieten_libraries, write_line
-from batchocr.cli.json_stderr import json_stderr, log_format_of
+from batchocr.cli.json_stderr import json_stderr
 from batchocr.cli.signals import how_to_continue, leave, stop_on_signals
 from batchocr.config import INPUT, MODEL, Config, Option, make_config
 from batchocr.errors import BatchOcrError, ExitCode
@@ -41,11 +40,9 @@ app = typer.Typer(
 )
 
 
-def main() -> None:
-    """Run the command and end the process with its exit code."""
-    if sys.stderr is None:
-        sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")  # the command was started with stderr closed
-    log_format = log_format_of(sys.argv[1:])
+def run_command(log_format: LogFormat) -> NoReturn:
+    """Run the command and end the process with its exit code. log_format: what the command line asks for, known before
+    it is parsed."""
     configure_logging(log_format, logging.INFO)
     with json_stderr() if log_format == "json" else nullcontext():
         exit_code = _run_app(log_format)
@@ -108,13 +105,14 @@ def run(
     config = make_config(flags, recipe)
     options.refuse_contradictions(flags, config, quiet=quiet, verbose=verbose)
     stop = StopSwitch(config.stop_after)
-    with stop_on_signals(stop, config):
-        from batchocr.api import run_with  # loads torch, which --help and usage errors do not need
+    from batchocr.api import run_with  # loads torch, which --help and usage errors do not need
 
+    with stop_on_signals(stop, config):
         finished = run_with(config, inputs, out=Path(out), stop=stop, progress=_progress(quiet, log_format))
-    if log_format == "text" and not quiet and not finished.nothing_to_do:
-        write_line(f"\n{format_table(finished)}\n")
-    raise typer.Exit(_conclude(finished, config, out))
+        if log_format == "text" and not quiet and not finished.nothing_to_do:
+            write_line(f"\n{format_table(finished)}\n")
+        exit_code = _conclude(finished, config, out)
+    raise typer.Exit(exit_code)
 
 
 @app.command(short_help="Show what this machine offers and, with --model, whether a model fits.")

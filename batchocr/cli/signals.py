@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import NoReturn
 
@@ -92,9 +92,9 @@ def how_to_continue(config: Config, *, begun: bool = True) -> str:
 
 
 def leave(exit_code: int) -> NoReturn:
-    """End the process without waiting for threads that are still at work, such as an engine in a step."""
-    if any(thread.daemon for thread in threading.enumerate()):
-        if sys.stdout is not None:  # None if the command was started with stdout closed
-            sys.stdout.flush()
-        os._exit(exit_code)
-    sys.exit(exit_code)
+    """End the process without waiting for threads that are still at work, such as an engine in a step, and without
+    Python's own clearing up, during which a signal would end it unsaid."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError):
+            stream.flush()
+    os._exit(exit_code)

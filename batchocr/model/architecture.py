@@ -14,6 +14,9 @@ from typing import Any
 
 from batchocr.errors import ModelError
 
+_LARGEST_PAGE = 3500 * 3500
+"""Pixels of the largest page there is: no sound model has pages enlarged beyond it."""
+
 
 @dataclass(frozen=True, slots=True)
 class VisionShape:
@@ -83,10 +86,12 @@ def read_json(folder: Path, name: str) -> dict[str, Any]:
     """The object in one of a checkpoint's JSON files. Raises ModelError if it is missing or broken."""
     path = folder / name
     try:
+        if path.exists() and not path.is_file():  # opening a pipe would wait for its writer
+            raise ModelError(f"{path} cannot be read: it is a folder or a device, not a file")
         value = json.loads(path.read_bytes())
     except FileNotFoundError:
         raise ModelError(f"{folder} holds no {name}: is it a Hugging Face checkpoint folder?") from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ModelError(f"{path} cannot be read: {error}") from error
     if not isinstance(value, dict):
         raise ModelError(f"{path} should hold a JSON object")
@@ -181,6 +186,9 @@ def _check(vision: VisionShape, language: LanguageShape) -> None:
 
     heads = (language.num_heads, language.num_kv_heads, vision.num_heads)
     require(min(heads) > 0, "num_attention_heads, num_key_value_heads and the vision num_heads must be positive")
+    require(min(language.num_layers, vision.depth) > 0, "num_hidden_layers and the vision depth must be positive")
+    require(language.max_positions > 0, "max_position_embeddings must be positive")
+    require(min(vision.patch_size, vision.merge_size) > 0, "patch_size and spatial_merge_size must be positive")
     require(language.width % language.num_heads == 0, "hidden_size is not a multiple of num_attention_heads")
     require(language.num_heads % language.num_kv_heads == 0, "the query heads cannot be shared among the KV heads")
     require(
@@ -210,14 +218,20 @@ def _image_limits(folder: Path, vision: VisionShape) -> ImageLimits:
     try:
         red, green, blue = values.get("image_mean", (0.48145466, 0.4578275, 0.40821073))
         std_red, std_green, std_blue = values.get("image_std", (0.26862954, 0.26130258, 0.27577711))
-        return ImageLimits(
+        limits = ImageLimits(
             min_pixels=int(values.get("min_pixels") or size.get("shortest_edge") or 56 * 56),
             max_pixels=int(values.get("max_pixels") or size.get("longest_edge") or 28 * 28 * 1280),
             mean=(float(red), float(green), float(blue)),
             std=(float(std_red), float(std_green), float(std_blue)),
         )
-    except (TypeError, ValueError) as error:
+    except (AttributeError, TypeError, ValueError) as error:
         raise ModelError(f"{folder}: the preprocessor holds a value that does not fit: {error}") from error
+    if not 0 < limits.min_pixels <= min(limits.max_pixels, _LARGEST_PAGE):
+        raise ModelError(
+            f"{folder}: the preprocessor would enlarge every image to {limits.min_pixels:,} px and reduce it to "
+            f"{limits.max_pixels:,}, which cannot be: see min_pixels and max_pixels"
+        )
+    return limits
 
 
 def _preprocessor_values(folder: Path) -> dict[str, Any]:

@@ -15,6 +15,13 @@ from batchocr.model.architecture import Architecture, read_json
 
 SYSTEM_PROMPT = "You are a helpful assistant."
 
+_TEMPLATE_ERRORS = (
+    *(TemplateError, TypeError, ValueError),
+    *(ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError),
+)
+"""What a template may raise, which is a program. TypeError: one for texts alone may join our list of parts to a string.
+ValueError: there are several, and none is the default."""
+
 
 @dataclass(frozen=True, slots=True)
 class PromptTokens:
@@ -55,10 +62,9 @@ class PromptFormat:
         ]
         try:
             text = self._tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
-        # TypeError: a template for texts alone may join our list of parts to a string. ValueError: there are several
-        # templates, and none is the default.
-        except (TemplateError, TypeError, ValueError) as error:
-            raise ModelError(f"the checkpoint's chat template cannot be used: {error}") from error
+        except _TEMPLATE_ERRORS as error:
+            said = str(error) or type(error).__name__
+            raise ModelError(f"the checkpoint's chat template cannot be used: {said}") from error
         token_ids = tuple(self._tokenizer(text, add_special_tokens=False)["input_ids"])
         if token_ids.count(self._image_token_id) != 1:
             raise ModelError("the checkpoint's chat template does not place exactly one image token for an image")
@@ -101,11 +107,12 @@ def _ids(value: int | list[int] | None) -> frozenset[int]:
 
 
 def _load_tokenizer(folder: Path) -> Any:
+    from huggingface_hub.errors import StrictDataclassError
     from transformers import AutoTokenizer
 
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, StrictDataclassError) as error:
         raise ModelError(f"{folder} holds no tokenizer that transformers can load: {error}") from error
     tokenizer.chat_template = _processor_template(folder) or tokenizer.chat_template
     if tokenizer.chat_template is None:

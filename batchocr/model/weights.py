@@ -118,7 +118,7 @@ def _header(path: Path) -> list[dict[str, Any]]:
             for name in entries
             if name != "__metadata__"
         ]
-    except (OSError, ValueError, TypeError, KeyError) as error:
+    except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
         raise ModelError(f"{path} is damaged or cut short ({error}): download it again") from error
 
 
@@ -137,7 +137,7 @@ def fingerprint(folder: Path) -> str:
     """
     digest = hashlib.sha256()
     try:
-        for path in sorted(path for pattern in _SMALL_FILES for path in folder.glob(pattern)):
+        for path in sorted(path for pattern in _SMALL_FILES for path in folder.glob(pattern) if path.is_file()):
             digest.update(path.name.encode() + path.read_bytes())
         for name in weight_files(folder):
             for sample in _samples(folder / name):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from batchocr.cli.json_stderr import log_format_of
+from batchocr.cli.start import log_format_of
 from tests.support.running import QUICK_MODEL
 from tests.support.stand_in import RUN, command, ended, start
 
@@ -110,6 +110,14 @@ def test_a_flood_from_a_library_that_keeps_python_from_reading_does_not_hang_the
     exit_code, stderr = ended(start(flood, *RUN, *JSON))
     assert exit_code == 0
     assert "run_finished" in [line["event"] for line in objects(stderr)]
+
+
+def test_the_last_words_of_a_crash_in_c_are_in_json() -> None:
+    exit_code, stderr = ended(start("import faulthandler, os; faulthandler.enable(); os.abort()", *RUN, *JSON))
+    said = [line["message"] for line in objects(stderr)]
+    assert exit_code == -signal.SIGABRT
+    assert "Fatal Python error: Aborted" in said
+    assert any("in run_with" in str(text) for text in said)
 
 
 def test_an_interrupt_before_there_is_anything_to_stop_leaves_json_alone() -> None:

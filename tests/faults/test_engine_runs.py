@@ -154,7 +154,7 @@ def hang(engine, meter):
     return answered
 
 Engine.step = hang
-from batchocr.cli.main import main
+from batchocr.cli.start import main
 main()
 """
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from importlib import import_module
@@ -218,6 +219,32 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
         "the tokenizer has 263 tokens, the model only 262",
     ),
     "an image token outside the vocabulary": (config(image_token_id=262), "image_token_id 262 is not in the tokenizer"),
+    "fewer layers than none": (text_config(num_hidden_layers=-1), "num_hidden_layers and the vision depth must be"),
+    "no room for a token": (text_config(max_position_embeddings=0), "max_position_embeddings must be positive"),
+    "JSON too deep to be read": (
+        with_text("config.json", "[" * 100_000),
+        "config.json cannot be read: maximum recursion",
+    ),
+    "a pipe for a config": (
+        lambda folder: [without("config.json")(folder), os.mkfifo(folder / "config.json")],
+        "device",
+    ),
+    "a chat template that counts for ever": (
+        with_text("chat_template.jinja", "{% for i in range(10**10) %}{% endfor %}x"),
+        "chat template cannot be used: Range too big",
+    ),
+    "a chat template larger than the memory": (
+        with_text("chat_template.jinja", "{{ 'x' * 10**15 }}"),
+        "chat template cannot be used: MemoryError",
+    ),
+    "pages enlarged beyond measure": (
+        preprocessor(size={"shortest_edge": 10**12, "longest_edge": 10**12}),
+        "would enlarge every image to 1,000,000,000,000 px",
+    ),
+    "a tokenizer that transformers' own checks refuse": (
+        text_config(layer_types=["nonsense"]),
+        "holds no tokenizer that transformers can load",
+    ),
 }
 
 

@@ -73,7 +73,7 @@ def started(
     """
     arguments = command(*job.arguments(out, *flags))
     if keystroke_s is not None:
-        patched = f"from batchocr.cli import main, signals; signals.SAME_KEYSTROKE_S = {keystroke_s}; main.main()"
+        patched = f"from batchocr.cli import signals, start; signals.SAME_KEYSTROKE_S = {keystroke_s}; start.main()"
         arguments = [sys.executable, "-c", patched, *arguments[3:]]
     with subprocess.Popen(arguments, env=environment(), stderr=subprocess.PIPE, text=True) as process:
         try:

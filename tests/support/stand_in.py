@@ -34,7 +34,7 @@ def run_with(config, inputs, *, out, stop, progress):
 api = types.ModuleType("batchocr.api")
 api.run_with = run_with
 sys.modules["batchocr.api"] = api
-from batchocr.cli.main import main
+from batchocr.cli.start import main
 main()
 """
 RUN = ("run", "docs", "--out", "table.parquet")

@@ -1,0 +1,84 @@
+"""Where the command begins: its descriptors and its signals are put in order before anything that takes time is loaded.
+
+Loads the standard library alone, and little of it: until the handlers are set, a signal ends the process unsaid.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from types import FrameType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from batchocr.cli.console import LogFormat
+
+_ENDINGS = {signal.SIGINT: ("interrupted", 130), signal.SIGTERM: ("terminated", 75)}
+"""What is said, and the exit code: those of `errors.ExitCode`, which takes longer to load."""
+
+
+def main() -> None:
+    """Run the command and end the process with its exit code."""
+    open_standard_descriptors()
+    log_format = log_format_of(sys.argv[1:])
+    end_on_signals(log_format)
+    from batchocr.cli.main import run_command
+
+    run_command(log_format)
+
+
+def open_standard_descriptors() -> None:
+    """Open those of the descriptors 0 to 2 that are closed to /dev/null. Otherwise the next file to be opened, such as
+    the journal, would become standard error, and whatever a library prints would be written into it."""
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
+            os.set_inheritable(descriptor, True)
+    if sys.stdout is None:
+        sys.stdout = os.fdopen(1, "w", closefd=False)
+    if sys.stderr is None:
+        sys.stderr = os.fdopen(2, "w", closefd=False)
+
+
+def end_on_signals(log_format: LogFormat) -> None:
+    """From now on SIGTERM and Ctrl-C end the process at once, with their exit code and a line that says so. A run sets
+    handlers of its own as soon as there is something to be put in order."""
+
+    def end(number: int, _frame: FrameType | None) -> None:
+        reason, exit_code = _ENDINGS[signal.Signals(number)]
+        said = f"{reason} before the end: run the same command again"
+        if log_format == "json":
+            when = time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime())
+            entry = {"time": when, "level": "info", "event": "run_stopped", "message": said, "exit_code": exit_code}
+            line = json.dumps(entry)
+        else:
+            line = f"batchocr: {said}"
+        if sys.__stderr__ is not None:
+            with suppress(OSError):  # nobody may be left to tell
+                os.write(sys.__stderr__.fileno(), f"{line}\n".encode())
+        os._exit(exit_code)
+
+    for number in _ENDINGS:
+        signal.signal(number, end)
+
+
+def log_format_of(arguments: Sequence[str]) -> LogFormat:
+    """The format that the command line asks for, known before it is parsed: what is wrong with it is logged too."""
+    found: LogFormat = "text"
+    for number, argument in enumerate(arguments):
+        if argument == "--":
+            break
+        name, _, value = argument.partition("=")
+        if name == "--log-format":
+            following = value or "".join(arguments[number + 1 : number + 2])
+            found = "json" if following == "json" else "text"
+        elif argument == "--json":
+            found = "json"
+    return found
