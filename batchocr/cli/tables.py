@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from batchocr.errors import OutputError, UsageError
-from batchocr.output.files import files_of, report_path
+from batchocr.output.files import files_of, final_name, report_path
 from batchocr.output.table import TABLE_SUFFIXES, table_for
 
 logger = logging.getLogger(__name__)
@@ -23,7 +23,7 @@ _SIDE_FILES = tuple(file.name.removeprefix("out") for file in files_of(Path("out
 def find_tables(pattern: str) -> list[Path]:
     """The tables that a path or glob names, in order; a glob's other files of a run are left out. Raises OutputError if
     there is none."""
-    matches = [name for name in sorted(glob.glob(pattern)) if not name.endswith(_SIDE_FILES)]
+    matches = [name for name in sorted(glob.glob(pattern)) if not _is_beside_a_table(name)]
     paths = [Path(pattern)] if os.path.exists(pattern) else [Path(name) for name in matches]
     if not paths:
         raise OutputError(f"there is no table {pattern}: was the run finished? `batchocr run` builds it at its end")
@@ -38,7 +38,7 @@ def tables_among(tables: Sequence[Path], inputs: Sequence[str]) -> tuple[list[Pa
     found = {os.path.realpath(table): table for table in tables}
     more = {os.path.realpath(text): Path(text) for text in inputs if _is_table(Path(text))}
     outputs = {os.path.realpath(file) for out in (found | more).values() for file in files_of(out, report_path(out))}
-    documents = [text for text in inputs if os.path.realpath(text) not in outputs]
+    documents = [text for text in inputs if os.path.realpath(final_name(text)) not in outputs]
     if not documents:
         raise UsageError(
             f"no INPUT is left to compare with: {_listed(map(str, (found | more).values()))} are tables. Name the "
@@ -47,6 +47,11 @@ def tables_among(tables: Sequence[Path], inputs: Sequence[str]) -> tuple[list[Pa
     if added := [str(table) for real, table in more.items() if real not in found]:
         logger.info("taken for tables and not for INPUTs, as batchocr wrote them: %s", _listed(added))
     return list((found | more).values()), documents
+
+
+def _is_beside_a_table(name: str) -> bool:
+    """Whether it is the name of a file that a run leaves beside its table, or was still writing."""
+    return name.endswith(_SIDE_FILES) or final_name(name) != name
 
 
 def _is_table(path: Path) -> bool:

@@ -19,7 +19,7 @@ SUFFIXES = (
 )
 """What counts as a document in a folder. A file that is itself an INPUT is read whatever its suffix."""
 
-_OF_A_RUN = re.compile(r".\.(parquet|jsonl)(\.journal|\.report\.json|\.meta\.json)?(\.tmp)?$")
+_OF_A_RUN = re.compile(r".\.(parquet|jsonl)(\.journal|\.report\.json|\.meta\.json)?(\.[0-9a-f]{16}\.tmp)?$")
 """A table, or what lies beside one: users know that it is no document."""
 
 _MAX_SUFFIX = 16

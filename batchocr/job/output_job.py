@@ -20,7 +20,7 @@ from batchocr.job.reading_pass import Pass
 from batchocr.job.session import Session
 from batchocr.job.stop import StopSwitch
 from batchocr.job.worsened import count_worsened, warn_of_worsened
-from batchocr.output.atomic import require_writable
+from batchocr.output.atomic import remove_leftovers, require_writable
 from batchocr.output.files import files_of, report_path, without_files
 from batchocr.output.journal import Entry, Journal
 from batchocr.output.schema import storable_text
@@ -52,6 +52,7 @@ def read_into_table(
     require_writable(report_file)
     found = _without_output(found, files_of(out, report_file))
     with Journal.open(out, session.facts, resume=config.resume, overwrite=config.overwrite) as journal:
+        remove_leftovers(files_of(out, report_file))
         _require_same_input(out, found.documents, journal)
         _log_start(session, found, out)
         reading = Pass(session, config, found, stop, finished=journal, started_s=started_s)

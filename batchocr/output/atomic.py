@@ -5,26 +5,27 @@ from __future__ import annotations
 import errno
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
 from batchocr.errors import OutputError
-from batchocr.output.files import temporary_path
+from batchocr.output.files import leftovers_of, temporary_path
 
 
 @contextmanager
 def atomic_file(path: Path) -> Iterator[BinaryIO]:
-    """Yield a file next to `path`, for writing and reading, that replaces it, durably on disk, when the block succeeds.
+    """Yield a new file next to `path`, for writing and reading, that replaces it, durably on disk, when the block
+    succeeds.
 
-    Its name is always the same, so that what a killed run left behind is overwritten by the next one.
+    A run that is killed leaves it behind, for `remove_leftovers`.
     Raises OutputError; whatever is raised, the file at `path` stays as it was.
     """
     temporary = temporary_path(path)
     with writing(path):
         try:
-            with open(temporary, "w+b") as file:
+            with open(temporary, "x+b") as file:  # never one that exists, nor through a link
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
@@ -32,6 +33,14 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
             _sync_folder(path.parent)
         finally:
             temporary.unlink(missing_ok=True)
+
+
+def remove_leftovers(files: Iterable[Path]) -> None:
+    """Delete what runs that were killed have left of these files, as far as possible. Only for the run that alone may
+    write them."""
+    with suppress(OSError):
+        for file in leftovers_of(files):
+            file.unlink()
 
 
 def require_writable(path: Path) -> None:
@@ -61,8 +70,11 @@ def writing(path: Path) -> Iterator[None]:
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Turn an OSError inside the block into an OutputError that says why `path` cannot be read."""
+    """Turn an OSError inside the block into an OutputError that says why `path` cannot be read; so is a pipe, whose
+    opening would wait for its other end."""
     try:
+        if os.path.exists(path) and not os.path.isdir(path) and not os.path.isfile(path):
+            raise OutputError(f"cannot read {path}: it is not an ordinary file")
         yield
     except OSError as error:
         raise OutputError(f"cannot read {path}: {error.strerror or error}") from error
@@ -77,7 +89,7 @@ def _reason(path: Path, error: OSError) -> str:
         case errno.EACCES | errno.EPERM:
             return f"no permission to write in {path.parent}; choose another place"
         case errno.ENAMETOOLONG:
-            return "the path, or a name with what is added to it (.report.json.tmp), is too long; choose a shorter one"
+            return "the path, or a name with what is added to it (up to 33 letters), is too long; choose a shorter one"
         case errno.EISDIR:
             return "there is a folder of that name; choose another"
         case errno.ENOSPC | errno.EDQUOT:

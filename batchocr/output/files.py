@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+import re
+import secrets
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 from pathlib import Path
 
 from batchocr.data import Document
+
+_TEMPORARY = re.compile(r"\.[0-9a-f]{16}\.tmp$")
 
 
 def journal_path(out: Path) -> Path:
@@ -25,21 +30,36 @@ def report_path(out: Path) -> Path:
 
 
 def temporary_path(path: Path) -> Path:
-    """Where a file is written before it takes its place; a run that is killed may leave it there."""
-    return path.with_name(path.name + ".tmp")
+    """A new name under which a file is written before it takes its place. Nobody can know it before, and put a pipe or
+    a link there. A run that is killed may leave the file there: see `leftovers_of`."""
+    return path.with_name(f"{path.name}.{secrets.token_hex(8)}.tmp")
+
+
+def final_name(name: str) -> str:
+    """The name, or path, that the file with this temporary one was to take; any other name as it is."""
+    return _TEMPORARY.sub("", name)
+
+
+def leftovers_of(files: Iterable[Path]) -> Iterator[Path]:
+    """What runs that were killed, or are at work, have not put in the place of these files yet. Raises OSError."""
+    for folder, ours in groupby(sorted(files), key=lambda file: file.parent):
+        names = {file.name for file in ours}
+        with os.scandir(folder) as entries:
+            yield from (folder / entry.name for entry in entries if final_name(entry.name) in names - {entry.name})
 
 
 def files_of(out: Path, report: Path) -> list[Path]:
     """The paths that a run with this table and this report may write, whether or not they exist."""
-    files = [out, journal_path(out), facts_path(out), report]
-    return [*files, *map(temporary_path, files)]
+    return [out, journal_path(out), facts_path(out), report]
 
 
 def without_files(documents: Iterable[Document], files: Sequence[Path]) -> list[Document]:
-    """Leave out documents that are among these files: a glob matches them too, once a run has written them."""
+    """Leave out documents that are among these files, or were to become one: a glob matches them too, once a run has
+    written them."""
     names, paths = {file.name for file in files}, set(map(os.path.realpath, files))
 
     def is_ours(document: Document) -> bool:
-        return os.path.basename(document.path) in names and os.path.realpath(document.path) in paths
+        path = final_name(document.path)
+        return os.path.basename(path) in names and os.path.realpath(path) in paths
 
     return [document for document in documents if not is_ours(document)]

@@ -239,7 +239,12 @@ def test_the_table_itself_is_no_part_of_the_input(tmp_path: Path, documents: Pat
 
 def test_a_glob_passes_over_what_else_runs_left_beside_their_tables(tmp_path: Path, documents: Path) -> None:
     write(tmp_path / "out-1.jsonl", ROWS)
-    for name in ("out-1.jsonl.journal", "out-1.jsonl.report.json", "out-1.jsonl.tmp", "out-2.parquet.journal"):
+    for name in (
+        "out-1.jsonl.journal",
+        "out-1.jsonl.report.json",
+        "out-1.jsonl.0123456789abcdef.tmp",
+        "out-2.parquet.journal",
+    ):
         (tmp_path / name).touch()
     assert verify(tmp_path / "out*", documents, "--max-page-error-rate", "1")[0] == 0
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from batchocr.output.files import leftovers_of
 from tests.support.jobs import Job, make_job, started, wait_for_rows
 from tests.support.running import journal, num_rows, read_rows, run_command, texts
 from tests.support.small_disk import BLOCK_BYTES, SmallDisk, small_disk
@@ -62,7 +63,7 @@ def test_a_disk_that_is_full_while_the_table_is_written_costs_no_row_and_leaves_
     require_refused(job, out, path=out)
     assert read_rows(out) == before
     assert num_rows(out) == NUM_PAGES
-    assert not out.with_name("table.jsonl.tmp").exists()
+    assert not list(leftovers_of([out, journal(out)]))
     disk.free()
     assert job.run(out).pages_read == 0
     assert texts(read_rows(out)) == texts(job.rows)

@@ -11,7 +11,7 @@ import pytest
 from batchocr.errors import NoInputError
 from batchocr.input.folders import describe_skipped
 from batchocr.input.sources import find_documents
-from batchocr.output.files import files_of, report_path
+from batchocr.output.files import files_of, report_path, temporary_path
 from tests.support.listing import make
 
 
@@ -34,7 +34,8 @@ def test_files_skipped_in_folders_are_counted_by_suffix_in_any_case() -> None:
 def test_hidden_files_and_those_of_a_run_do_not_count() -> None:
     make("d/x.pdf", "d/.hidden.docx", "d/.git/config.txt", "d/note.txt")
     for table in ("results.parquet", "part-1.jsonl"):
-        make(*(f"d/{file}" for file in files_of(Path(table), report_path(Path(table)))))
+        files = files_of(Path(table), report_path(Path(table)))
+        make(*(f"d/{file}" for file in (*files, *map(temporary_path, files))))
     assert skipped("d") == {".txt": 1}
 
 

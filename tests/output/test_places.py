@@ -13,6 +13,7 @@ from batchocr.errors import ModelError, OutputError, UsageError
 from batchocr.model.checkpoint import find_checkpoint
 from batchocr.output.atomic import require_writable, writing
 from batchocr.output.earlier import dtype_of_rows
+from batchocr.output.locked_file import open_locked
 
 LONG = "x" * 300
 NOBODY = 65534
@@ -56,6 +57,17 @@ def test_a_place_where_no_output_can_be_is_refused_with_what_is_true_of_it(odd: 
         require_writable(path)
     assert str(caught.value).startswith("cannot write ")
     assert str(caught.value).endswith(said)
+
+
+@pytest.mark.parametrize("name", ["broken", "loop", "link", "pipe.parquet"])
+def test_a_journal_that_is_a_link_or_a_pipe_is_not_written_to(odd: Path, name: str) -> None:
+    (odd / "link").symlink_to("file")
+    journal = odd / "table.parquet.journal"
+    (odd / name).rename(journal)
+    with pytest.raises(OutputError, match=f"cannot write {journal}: it is (a link|not an ordinary file); remove it"):
+        open_locked(journal)
+    assert (odd / "file").read_bytes() == b""
+    assert not (odd / "nowhere").exists()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become someone else")

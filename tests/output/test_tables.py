@@ -21,7 +21,8 @@ from hypothesis import strategies as st
 from batchocr.data import Block, ErrorKind, FinishReason, PageResult, Status
 from batchocr.errors import OutputError, UsageError
 from batchocr.output import jsonl, parquet
-from batchocr.output.files import facts_path
+from batchocr.output.atomic import remove_leftovers
+from batchocr.output.files import facts_path, files_of, temporary_path
 from batchocr.output.schema import BLOCK_TYPE, PAGE_SCHEMA, RunFacts, decode_facts, encode_facts
 from batchocr.output.table import TableFormat, table_for
 
@@ -140,11 +141,39 @@ def test_a_write_that_fails_leaves_the_old_table_and_nothing_else(out: Path, tab
     assert {path.name: path.read_bytes() for path in out.parent.iterdir()} == before
 
 
-def test_what_a_killed_run_left_is_cleared_by_the_next(out: Path, table: TableFormat) -> None:
-    out.with_name(out.name + ".tmp").write_bytes(b"half a table")
+def test_what_lies_under_a_name_that_could_be_guessed_is_not_written_to(out: Path, table: TableFormat) -> None:
+    bystander = out.with_name("bystander")
+    bystander.write_bytes(b"not ours")
+    for file in (out, facts_path(out)):
+        os.mkfifo(f"{file}.tmp")
+        file.symlink_to(bystander)
     table.write(out, PAGES, FACTS)
     assert list(table.read_rows(out)) == list(PAGES)
-    assert not out.with_name(out.name + ".tmp").exists()
+    assert bystander.read_bytes() == b"not ours"
+
+
+def test_a_table_is_as_readable_as_any_file_that_the_user_makes(out: Path, table: TableFormat) -> None:
+    table.write(out, PAGES, FACTS)
+    out.with_name("other").touch()
+    assert out.stat().st_mode == out.with_name("other").stat().st_mode
+
+
+def test_what_killed_runs_left_is_recognised_and_removed(out: Path) -> None:
+    files = files_of(out, out.with_name("reports") / "report.json")
+    out.with_name("reports").mkdir()
+    kept = [out.with_name(name) for name in (f"{out.name}.tmp", "other.0123456789abcdef.tmp", "photo.tmp")]
+    for path in (*kept, *map(temporary_path, files)):
+        path.touch()
+    remove_leftovers(files)
+    assert sorted(path for path in out.parent.rglob("*") if path.is_file()) == sorted(kept)
+
+
+def test_a_table_that_is_a_pipe_is_an_error_and_not_waited_for(out: Path, table: TableFormat) -> None:
+    os.mkfifo(out)
+    os.mkfifo(facts_path(out))
+    for read in (table.read_facts, lambda path: list(table.read_rows(path))):
+        with pytest.raises(OutputError, match="it is not an ordinary file"):
+            read(out)
 
 
 def test_a_missing_folder_is_an_output_error(out: Path, table: TableFormat) -> None:
