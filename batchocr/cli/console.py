@@ -11,7 +11,10 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Literal
 
+import typer
 from tqdm import tqdm
+
+from batchocr.errors import OutputError
 
 LogFormat = Literal["text", "json"]
 
@@ -22,9 +25,7 @@ class TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         level = f"{record.levelname.lower()}: " if record.levelno > logging.INFO else ""
         text = f"batchocr: {level}{printable(record.getMessage())}"
-        if not record.exc_info:
-            return text
-        return "\n".join([text, *map(printable, self.formatException(record.exc_info).split("\n"))])
+        return f"{text}\n{printable_lines(self.formatException(record.exc_info))}" if record.exc_info else text
 
 
 class JsonFormatter(logging.Formatter):
@@ -68,6 +69,19 @@ def printable(text: str) -> str:
         character if character.isprintable() else character.encode("unicode_escape", "surrogatepass").decode()
         for character in text
     )
+
+
+def printable_lines(text: str) -> str:
+    """The text with every character escaped but its line breaks, as `printable` does."""
+    return "\n".join(map(printable, text.split("\n")))
+
+
+def print_out(text: str, *, end: str = "\n") -> None:
+    """Write to standard output. Raises OutputError."""
+    try:
+        typer.echo(text + end, nl=False)
+    except OSError as error:
+        raise OutputError(f"cannot write to standard output: {error.strerror}") from error
 
 
 def configure_logging(log_format: LogFormat, level: int) -> None:

@@ -6,7 +6,6 @@ import importlib
 import json
 import os
 import platform
-import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -19,11 +18,13 @@ from batchocr import backend
 from batchocr.backend.base import Ops
 from batchocr.backend.dtype import bfloat16_remark, select_dtype
 from batchocr.backend.trial import Choice
+from batchocr.cli.console import printable
 from batchocr.cli.finding import Finding
 from batchocr.cli.model_check import Plan, Tried, try_out
 from batchocr.config import Config
 from batchocr.data import Pixels, Request, Sampling
 from batchocr.errors import BatchOcrError, ExitCode
+from batchocr.input.in_memory import hold
 from batchocr.job.session import num_workers, require_usable, worker_memory_bytes
 from batchocr.machine import usable_cores, usable_memory_bytes
 from batchocr.pool.pool import WorkerPool
@@ -53,7 +54,9 @@ class Diagnosis:
     def to_text(self) -> str:
         signs = {True: "ok", False: "NO", None: ""}
         width = max(len(finding.name) for finding in self.findings)
-        lines = [f"{finding.name:{width}}  {signs[finding.ok]:2}  {finding.value}" for finding in self.findings]
+        lines = [
+            f"{finding.name:{width}}  {signs[finding.ok]:2}  {printable(finding.value)}" for finding in self.findings
+        ]
         lines += ["", "operation         taken              error against reference        time"]
         for choice in self.choices:
             lines.append(f"{choice.operation:17} {choice.taken:18} {choice.error:23.1e} {1e6 * choice.seconds:8.0f} µs")
@@ -158,12 +161,9 @@ def _shared_memory() -> Finding:
 def _workers(config: Config) -> Finding:
     """Have a worker open an image."""
     try:
-        with (
-            tempfile.NamedTemporaryFile(suffix=".png") as file,
-            WorkerPool(1, Setup.of(config, worker_memory_bytes(config))) as pool,
-        ):
-            Image.new("RGB", (28, 28)).save(file.name)
-            found = pool.open_alone(file.name, _WORKER_DEADLINE_S)
+        picture = hold("picture", Image.new("RGB", (28, 28)))
+        with WorkerPool(1, Setup.of(config, worker_memory_bytes(config))) as pool:
+            found = pool.open_alone(picture.path, _WORKER_DEADLINE_S)
     except BatchOcrError as error:
         return Finding("workers", str(error), False)
     if isinstance(found, Opened):

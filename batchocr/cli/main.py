@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Annotated, NoReturn, cast
 import typer
 
 from batchocr.cli import options
-from batchocr.cli.console import LogFormat, configure_logging, quieten_libraries, write_line
+from batchocr.cli.console import (
+    LogFormat,
+    configure_logging,
+    print_out,
+    printable_lines,
+    quieten_libraries,
+    write_line,
+)
 from batchocr.cli.json_stderr import json_stderr
 from batchocr.cli.signals import how_to_continue, leave, stop_on_signals
 from batchocr.config import INPUT, MODEL, Config, Option, make_config
@@ -63,6 +70,11 @@ def _run_app(log_format: LogFormat) -> int:
         failed = event("run_failed", error=type(error).__name__, exit_code=error.exit_code)
         logger.error("%s", error, exc_info=logger.isEnabledFor(logging.DEBUG), extra=failed)
         return error.exit_code
+    except MemoryError:
+        failed = event("run_failed", error="MemoryError", exit_code=ExitCode.BUG)
+        said = "there is not enough memory for this process: raise its limit, or use a smaller model"
+        logger.error("%s", said, exc_info=logger.isEnabledFor(logging.DEBUG), extra=failed)
+        return ExitCode.BUG
     except Exception as error:
         verbose = logger.isEnabledFor(logging.DEBUG)
         hint = "" if verbose else "; --verbose shows where"
@@ -74,7 +86,7 @@ def _run_app(log_format: LogFormat) -> int:
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"batchocr {version('batchocr')}")
+        print_out(f"batchocr {version('batchocr')}")
         raise typer.Exit
 
 
@@ -110,7 +122,7 @@ def run(
     with stop_on_signals(stop, config):
         finished = run_with(config, inputs, out=Path(out), stop=stop, progress=_progress(quiet, log_format))
         if log_format == "text" and not quiet and not finished.nothing_to_do:
-            write_line(f"\n{format_table(finished)}\n")
+            write_line(f"\n{printable_lines(format_table(finished))}\n")
         exit_code = _conclude(finished, config, out)
     raise typer.Exit(exit_code)
 
@@ -130,9 +142,9 @@ def doctor(flags: options.Flags, as_json: options.AsJson = False, verbose: optio
     from batchocr.cli.doctor import examine  # loads torch
 
     diagnosis = examine(config, try_model="model" in flags)
-    typer.echo(diagnosis.to_json() if as_json else diagnosis.to_text())
+    print_out(diagnosis.to_json() if as_json else diagnosis.to_text())
     if diagnosis.exit_code != ExitCode.DONE:
-        logger.error("a run would fail here: see the lines marked NO")
+        logger.error("a run would fail here: see the %s", "findings that are not ok" if as_json else "lines marked NO")
     raise typer.Exit(diagnosis.exit_code)
 
 

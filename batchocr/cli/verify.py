@@ -10,9 +10,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Literal
 
-import typer
-
-from batchocr.cli.console import printable
+from batchocr.cli.console import print_out, printable
 from batchocr.config import Config
 from batchocr.data import Document, ErrorKind, PageResult, Status
 from batchocr.errors import ExitCode, OutputMismatchError, PageError
@@ -217,18 +215,18 @@ class Verdict:
     def print(self, findings: Iterable[Finding], form: Form) -> None:
         """Print each finding as it is made, and what there is in all; as JSON, one object with a finding a line."""
         if form == "json":
-            typer.echo('{"findings": [', nl=False)
+            print_out('{"findings": [', end="")
         for number, finding in enumerate(findings):
             self.counts[finding.problem] += 1
             if form == "json":
-                typer.echo(("," if number else "") + f"\n{json.dumps(asdict(finding))}", nl=False)
+                print_out(("," if number else "") + f"\n{json.dumps(asdict(finding))}", end="")
             elif form == "text":
-                typer.echo(printable(str(finding)))
+                print_out(printable(str(finding)))
         if form == "json":
             rest = {"rows_expected": self._verifier.num_items, "counts": self.counts, "exit_code": self.exit_code}
-            typer.echo(f"\n], {json.dumps(rest)[1:]}")
+            print_out(f"\n], {json.dumps(rest)[1:]}")
         elif form == "text":
-            typer.echo(self.summary())
+            print_out(self.summary())
 
     @property
     def exit_code(self) -> ExitCode:

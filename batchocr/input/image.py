@@ -37,7 +37,7 @@ _SIGNATURES = (
 
 _DECODING_ERRORS = (
     *(OSError, SyntaxError, ValueError, TypeError, EOFError, ArithmeticError, LookupError, NotImplementedError),
-    *(struct.error, zlib.error),
+    *(struct.error, zlib.error, AssertionError),
 )
 """What Pillow's decoders raise on bad bytes, including what they do not raise on purpose, such as TypeError."""
 

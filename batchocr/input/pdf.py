@@ -23,17 +23,16 @@ from batchocr.input.page_tree import count_pages, require_meant_to_be_empty
 _POINTS_PER_INCH = 72
 
 _OUT_OF_MEMORY = re.compile(
-    r"\b[cm]alloc\b.* failed|(not enough|insufficient|out of) memory|failed to allocate|exceeds system limits",
-    re.IGNORECASE,
+    r"^(?!unknown )[^'(\n]*?(\b[cm]alloc\b.* failed|(not enough|insufficient|out of) memory|failed to allocate|"
+    r"exceeds system limits)",
+    re.IGNORECASE | re.MULTILINE,
 )
 """What MuPDF and its bundled libraries say about a failed allocation. There is no error class for it; and if it kept an
-image from being decoded, there is only a warning, and a page without the image."""
+image from being decoded, there is only a warning, and a page without the image. A name that MuPDF quotes from the file,
+in quotes, in parentheses or as unknown, can be any words, and is none of this."""
 
 _ENDS_EARLY = "MuPDF says: premature end of data in flate filter"
 """Also said of a content stream of 0 bytes, which some writers give a blank page."""
-
-_QUOTED = re.compile(r"\(.*\)")
-"""What MuPDF quotes from the file, which may be named anything."""
 
 
 class PdfDocument:
@@ -133,7 +132,7 @@ def _refusals_of(what: str, done: str) -> Iterator[None]:
     forget_warnings()
     try:
         yield
-        if (failure := _OUT_OF_MEMORY.search(_QUOTED.sub("()", all_warnings()))) is not None:
+        if (failure := _OUT_OF_MEMORY.search(all_warnings())) is not None:
             raise PageOutOfMemoryError(f"{what} needs more memory than there is; MuPDF says: {failure[0]}")
     except MemoryError as error:
         raise PageOutOfMemoryError(f"{what} needs more memory than there is") from error

@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 import sysconfig
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -37,13 +36,14 @@ class Child:
     """A running worker process.
 
     Its standard input is the lifeline: the kernel kills it when the run's end of that pipe closes, however the run
-    ends. What it writes to standard output and error goes to an unnamed file, for `death`.
+    ends. What it writes to standard output and error goes to a file in memory, for `death`.
     """
 
     def __init__(self, command: Sequence[str], sock: socket.socket) -> None:
         """Start it, with `sock` as its end of the channel. Raises OSError."""
         self._oom_kills_before = num_oom_kills()
-        self._output = tempfile.TemporaryFile()  # noqa: SIM115 (closed by `kill`)
+        # No temporary folder need be usable. Closed by `kill`.
+        self._output = os.fdopen(os.memfd_create("batchocr-worker-output", os.MFD_CLOEXEC), "r+b", buffering=0)
         try:
             with _born_deaf():
                 self._process = subprocess.Popen(

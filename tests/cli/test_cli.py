@@ -257,6 +257,16 @@ def test_a_run_with_nothing_to_do_says_so_in_one_line() -> None:
     assert "items " in ended(start("return report(done_before=9)", *RUN))[1]
 
 
+def test_no_setting_in_the_report_can_move_the_cursor() -> None:
+    body = "from dataclasses import replace; return replace(report(), settings={'model': 'red\\x1b[31m'})"
+    assert r"model red\x1b[31m" in ended(start(body, *RUN))[1]
+
+
+def test_too_little_memory_is_no_bug() -> None:
+    exit_code, stderr = ended(start("raise MemoryError", *RUN))
+    assert (exit_code, "not enough memory for this process" in stderr, "bug" in stderr) == (1, True, False)
+
+
 @pytest.mark.parametrize("reason", ["finished", "stopped"])
 def test_pages_read_only_in_part_are_told_even_if_quiet(reason: str) -> None:
     exit_code, stderr = ended(start(f"return report({reason!r}, failed=2, allowed=1.0, degraded=3)", *RUN, "--quiet"))

@@ -25,6 +25,7 @@ from batchocr.cli.finding import Finding
 from batchocr.cli.model_check import try_out
 from batchocr.config import Config
 from batchocr.errors import UsageError
+from batchocr.input.in_memory import hold
 from batchocr.pool.pool import WorkerPool
 from tests.support.running import QUICK_MODEL, raising
 
@@ -143,10 +144,7 @@ def test_workers_that_cannot_work_are_a_finding(
 
 
 def test_a_worker_that_cannot_open_a_picture_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
-    def save_junk(image: Image.Image, path: str) -> None:
-        Path(path).write_bytes(b"no picture")
-
-    monkeypatch.setattr(Image.Image, "save", save_junk)
+    monkeypatch.setattr("batchocr.cli.doctor.hold", lambda name, picture: hold(name, b"no picture"))
     [finding] = [finding for finding in examine(Config(backend="reference")).findings if finding.name == "workers"]
     assert finding.ok is False
     assert finding.value.startswith("one was started and failed: ")
@@ -155,6 +153,11 @@ def test_a_worker_that_cannot_open_a_picture_is_a_finding(monkeypatch: pytest.Mo
 @pytest.mark.parametrize(("marks", "exit_code"), [((), 0), ((None, True), 0), ((True, False, None), 2), ((False,), 2)])
 def test_one_finding_that_is_not_ok_is_enough(marks: tuple[bool | None, ...], exit_code: int) -> None:
     assert Diagnosis([Finding("a", "b", ok) for ok in marks], []).exit_code == exit_code
+
+
+def test_no_finding_can_move_the_cursor() -> None:
+    shown = Diagnosis([Finding("model", "red\x1b[31m and\na new line")], []).to_text()
+    assert shown.splitlines()[0] == r"model      red\x1b[31m and\na new line"
 
 
 def test_a_candidate_that_was_not_taken_is_listed_with_its_reason() -> None:

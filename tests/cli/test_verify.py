@@ -360,3 +360,14 @@ def test_json_and_quiet_contradict_each_other(tmp_path: Path, documents: Path) -
     done = run_verify(write(tmp_path / "table.parquet", ROWS), documents, "--json", "--quiet")
     assert (done.returncode, done.stdout) == (2, "")
     assert "contradict each other" in done.stderr
+
+
+@pytest.mark.parametrize("form", [(), ("--json",)], ids=["text", "json"])
+def test_a_standard_output_that_is_full_is_an_error_that_says_so(
+    tmp_path: Path, documents: Path, form: tuple[str, ...]
+) -> None:
+    command = [sys.executable, "-m", "batchocr", "verify", str(write(tmp_path / "table.jsonl", ROWS)), str(documents)]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run([*command, *form], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert done.returncode == 6
+    assert "cannot write to standard output: No space left on device" in done.stderr

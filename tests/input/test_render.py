@@ -24,6 +24,7 @@ from batchocr.errors import (
     UnreadableError,
     UnsupportedError,
 )
+from batchocr.input import pdf
 from batchocr.input.render import RenderableDocument, fingerprint, one_version, open_document
 
 RED, GREEN, BLUE, WHITE, BLACK = (255, 0, 0), (0, 255, 0), (0, 0, 255), (255, 255, 255), (0, 0, 0)
@@ -120,6 +121,39 @@ def test_a_page_without_any_width_is_damaged(tmp_path: Path) -> None:
     path = written(tmp_path / "a.pdf", raw_pdf("/Count 1 /Kids [3 0 R]", "/MediaBox [0 0 2 100000000]"))
     with pytest.raises(DamagedError, match=r"^the page is too thin to be drawn: 0 × 3500 px"):
         render(path)
+
+
+def test_a_page_whose_unit_is_nothing_is_damaged(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.pdf", raw_pdf("/Count 1 /Kids [3 0 R]", "/MediaBox [0 0 600 800] /UserUnit 0"))
+    with pytest.raises(DamagedError, match=r"^the page has no size"):
+        render(path)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *("unknown filter name (out of memory)", "cannot find XObject resource 'out of memory'"),
+        *("unknown colorspace: Not enough memory", "cannot find font resource part 'malloc of 1 failed'"),
+    ],
+)
+def test_words_that_are_quoted_from_the_file_say_nothing_about_memory(words: str) -> None:
+    assert not pdf._OUT_OF_MEMORY.search(f"some warning\n{words}")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *(
+            "malloc (123 bytes) failed",
+            "code=2: calloc (3 x 5 bytes) failed (overflow)",
+            "Insufficient memory (case 4)",
+        ),
+        *("jbig2dec warning: failed to allocate image data buffer (stride=1, height=2) (segment 0)", "out of memory"),
+        *("openjpeg error: Not enough memory to decode tile", "Size of tile data exceeds system limits"),
+    ],
+)
+def test_what_libraries_say_about_a_failed_allocation_is_known(words: str) -> None:
+    assert pdf._OUT_OF_MEMORY.search(f"unknown filter name (x)\n{words}\n")
 
 
 @pytest.mark.parametrize("password", [None, "wrong"])

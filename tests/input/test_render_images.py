@@ -218,6 +218,18 @@ def test_a_truncated_image_is_damaged(tmp_path: Path, name: str) -> None:
         render(path)
 
 
+def test_a_gif_whose_palette_comes_too_late_is_damaged(tmp_path: Path) -> None:
+    def frame(flags: int, palette: bytes) -> bytes:
+        return struct.pack("<BHHHHB", 0x2C, 0, 0, 2, 1, flags) + palette + b"\x02\x02\x04\x0a\x00"
+
+    transparent = b"\x21\xf9\x04\x01\x00\x00\x01\x00"
+    header = b"GIF89a" + struct.pack("<HHBBB", 2, 1, 0, 0, 0)
+    path = written(tmp_path / "a.gif", header + frame(0, b"") + transparent + frame(0x81, bytes(12)) + b";")
+    assert render(path, 0).image.size == (2, 1)
+    with pytest.raises(DamagedError, match="AssertionError"):
+        render(path, 1)
+
+
 def test_a_header_cut_short_is_damage(tmp_path: Path) -> None:
     with pytest.raises(DamagedError, match="the header of the image cannot be decoded"):
         opened(written(tmp_path / "a.png", b"\x89PNG\r\n\x1a\n\0\0"))

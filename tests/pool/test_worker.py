@@ -7,8 +7,10 @@ import os
 import select
 import shlex
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -22,6 +24,7 @@ from batchocr.data import Completion, Page, Reading, Request
 from batchocr.errors import BatchOcrError
 from batchocr.input.render import fingerprint
 from batchocr.job import session
+from batchocr.pool.child import Child
 from batchocr.pool.pool import WorkerPool
 from batchocr.pool.worker import Arrived, Asked, Loss
 from batchocr.wire.messages import Began, Completions, Ended, Failed, Finished, OpenDocument, Opened, ReadPage, Setup
@@ -100,6 +103,15 @@ def has_ended(pid: int) -> bool:
     ended = bool(poll.poll(DEADLINE_S * 1000))
     os.close(descriptor)
     return ended
+
+
+def test_a_worker_needs_no_temporary_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
+    ours, its = socket.socketpair()
+    with ours, its:
+        child = Child((sys.executable, "-c", "raise SystemExit('last words')"), its)
+        assert "it said: last words" in child.death().failure.message
+        child.kill()
 
 
 def test_a_document_is_opened_and_its_page_read_in_rounds(pool: WorkerPool, tmp_path: Path) -> None:
