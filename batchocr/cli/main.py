@@ -23,7 +23,7 @@ from batchocr.cli.console import (
 )
 from batchocr.cli.json_stderr import json_stderr
 from batchocr.cli.signals import how_to_continue, leave, stop_on_signals
-from batchocr.config import INPUT, MODEL, Config, Option, make_config
+from batchocr.config import INPUT, MODEL, RUN, Config, Option, make_config
 from batchocr.errors import BatchOcrError, ExitCode
 from batchocr.input.sources import find_documents
 from batchocr.job.progress import Progress, ProgressBar, ProgressLog, event
@@ -150,9 +150,11 @@ def doctor(flags: options.Flags, as_json: options.AsJson = False, verbose: optio
 
 @app.command(short_help="Compare finished tables with the documents that were read.")
 @options.takes_options(
-    *("model", "revision", "pages", "password", "null", "follow_symlinks", "shard", "max_page_error_rate"),
+    *("model", "revision", "pages", "password", "null", "follow_symlinks", "shard"),
+    *("page_timeout", "max_page_error_rate"),
     model=Option(MODEL, "The model that should have written the table.", "NAME_OR_DIR", default="not compared"),
     shard=Option(INPUT, "Check only the I-th of N shares: one job's table.", "I/N", default="1/1", also=str),
+    page_timeout=Option(RUN, "Time limit for hashing and opening a document.", "SECONDS"),
 )
 def verify(
     out: options.Table,
@@ -162,8 +164,8 @@ def verify(
     quiet: options.QuietCheck = False,
 ) -> None:
     """Compare a table, or the tables of several shards, with the INPUTs. Prints a line for everything that is missing,
-    stale, duplicate, surplus or failed, or was made with other settings, and exits with 3 if there is more than
-    --max-page-error-rate allows."""
+    stale, duplicate, surplus, wrong or failed, that cannot be checked, or was made with other settings, and exits with
+    3 if there is more than --max-page-error-rate allows."""
     configure_logging("json" if as_json else "text", logging.WARNING if quiet else logging.INFO)
     from batchocr.cli.tables import find_tables, tables_among
     from batchocr.cli.verify import Verdict, Verifier

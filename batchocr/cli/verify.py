@@ -11,22 +11,18 @@ from pathlib import Path
 from typing import Literal
 
 from batchocr.cli.console import print_out, printable
+from batchocr.cli.document_now import DocumentNow, Examiner
 from batchocr.config import Config
 from batchocr.data import Document, ErrorKind, PageResult, Status
-from batchocr.errors import ExitCode, OutputMismatchError, PageError
-from batchocr.input.render import fingerprint
+from batchocr.errors import ExitCode, OutputMismatchError
 from batchocr.output.files import files_of, report_path, without_files
-from batchocr.output.schema import RunFacts, storable_text
+from batchocr.output.schema import SCHEMA_VERSION, RunFacts, storable_text
 from batchocr.output.table import table_for
 from batchocr.page_spec import parse_page_spec
-from batchocr.pool.pool import WorkerPool
 from batchocr.stats.report import is_too_many
-from batchocr.wire.messages import Opened, Setup
 
-Problem = Literal["missing", "stale", "duplicate", "failed", "surplus", "settings"]
+Problem = Literal["missing", "stale", "duplicate", "failed", "surplus", "wrong", "unchecked", "settings"]
 Form = Literal["text", "json", "quiet"]
-
-_WORKER_BYTES = 2 * 2**30
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,28 +46,50 @@ class _Row:
     status: Status
     error_kind: ErrorKind | None
     doc_id: str | None
+    has_markdown: bool
 
 
 @dataclass(slots=True)
 class _Rows:
     """What the tables say about one document, which may have changed between the reading of two rows.
 
-    by_page: None is the document as a whole. page_counts: by doc_id.
+    by_page: None is the document as a whole. page_counts: by doc_id; one each, if the table is sound.
     """
 
     by_page: dict[int | None, _Row] = field(default_factory=dict)
-    page_counts: dict[str | None, int] = field(default_factory=dict)
+    page_counts: dict[str | None, set[int]] = field(default_factory=dict)
 
-    def page_count(self, doc_id: str | None) -> int | None:
-        """How many pages the file with this hash has; if no row has the hash, another version; None if no row says."""
-        return self.page_counts.get(doc_id, max(self.page_counts.values(), default=None))
+    @property
+    def versions(self) -> set[str]:
+        """The hashes of the files that the rows were read from."""
+        return {row.doc_id for row in self.by_page.values() if row.doc_id is not None}
+
+    def page_count(self, now: DocumentNow) -> int | None:
+        """How many pages the rows should be of: those of the document itself, if they are of this version; else as many
+        as they say; None if no row says."""
+        if now.page_count is not None and (now.doc_id in self.versions or not self.versions):
+            return now.page_count
+        said = self.page_counts.get(now.doc_id) or set().union(*self.page_counts.values())
+        return max(said, default=None)
+
+    @property
+    def is_one_failure(self) -> bool:
+        """Whether all there is, is a row that says why the document could not be opened."""
+        return self.by_page.keys() == {None} and self.by_page[None].status == "failed"
 
 
 class Verifier:
-    """Compares tables with inputs. num_items: how many rows there should be, once all findings have been taken."""
+    """Compares tables with inputs.
+
+    Once all findings have been taken, num_items: how many rows there should be; num_empty: how many `ok` rows have no
+    text, as those of blank pages; num_uncounted: of how many documents the pages could not be counted, because they
+    cannot be opened.
+    """
 
     def __init__(self, outs: Sequence[Path], config: Config) -> None:
         self.num_items = 0
+        self.num_empty = 0
+        self.num_uncounted = 0
         self._config = config
         self._spec = parse_page_spec(config.pages) if config.pages else None
         self._outs = outs
@@ -79,20 +97,21 @@ class Verifier:
 
     def findings(self, documents: Iterable[Document], model_fingerprint: str | None) -> Iterator[Finding]:
         """Yield what is wrong, table by table, then document by document. model_fingerprint: that of the expected
-        model. Reads documents in full, to hash them. Raises OutputError, OutputMismatchError."""
+        model. Reads documents in full, to hash them. Raises OutputError, OutputMismatchError, and BatchOcrError if no
+        worker can be started."""
         yield from self._check_settings(model_fingerprint)
-        for out in self._outs:
-            for row in table_for(out).read_rows(out):
-                yield from self._take(row)
         outputs = [file for out in self._outs for file in files_of(out, report_path(out))]
-        with closing(_PageCounter(self._config)) as counter:
+        with closing(Examiner(self._config)) as examiner:
+            for out in self._outs:
+                for row in table_for(out).read_rows(out):
+                    yield from self._take(row)
             for document in without_files(documents, outputs):
                 source = storable_text(document.source)
                 rows = self._rows.pop(source, None)
                 if rows is None:
-                    yield from self._check_absent(document, source, counter)
+                    yield from self._check_absent(document, source, examiner)
                 else:
-                    yield from self._check_document(document, source, rows)
+                    yield from self._check_document(source, rows, examiner.look_at(document))
         for source in self._rows:
             yield Finding("surplus", source, None, "is in the table but not in the input")
 
@@ -111,15 +130,16 @@ class Verifier:
         rows = self._rows.setdefault(row.source, _Rows())
         if row.page_index in rows.by_page:
             yield Finding("duplicate", row.source, row.page_index, "has more than one row")
-        rows.by_page[row.page_index] = _Row(row.status, row.error_kind, row.doc_id)
+        rows.by_page[row.page_index] = _Row(row.status, row.error_kind, row.doc_id, row.markdown is not None)
+        self.num_empty += row.status == "ok" and row.markdown is not None and not row.markdown.strip()
         if row.page_count is not None:
-            rows.page_counts[row.doc_id] = row.page_count
+            rows.page_counts.setdefault(row.doc_id, set()).add(row.page_count)
 
-    def _check_absent(self, document: Document, source: str, counter: _PageCounter) -> Iterator[Finding]:
+    def _check_absent(self, document: Document, source: str, examiner: Examiner) -> Iterator[Finding]:
         """Check a document without rows: that is right only if it has none of the pages asked for."""
         message = "has no row"
         if self._spec and document.problem is None:
-            page_count = counter.count(document.path)
+            page_count = examiner.look_at(document).page_count
             if page_count and not self._spec.pages(page_count):
                 return
             if page_count is None:
@@ -127,10 +147,11 @@ class Verifier:
         self.num_items += 1
         yield Finding("missing", source, None, message)
 
-    def _check_document(self, document: Document, source: str, rows: _Rows) -> Iterator[Finding]:
-        doc_id, problem = _current_doc_id(document)
-        yield from _stale(source, rows, doc_id, problem)
-        wanted = self._wanted(rows, doc_id)
+    def _check_document(self, source: str, rows: _Rows, now: DocumentNow) -> Iterator[Finding]:
+        yield from _stale(source, rows, now)
+        yield from _wrong(source, rows, now)
+        self.num_uncounted += now.is_known and bool(now.doc_id) and now.page_count is None and not rows.is_one_failure
+        wanted = self._wanted(rows, now)
         self.num_items += len(wanted)
         for page_index in wanted:
             row = rows.by_page.pop(page_index, None)
@@ -141,52 +162,23 @@ class Verifier:
         for page_index in rows.by_page:
             yield Finding("surplus", source, page_index, "has a row that should not be there")
 
-    def _wanted(self, rows: _Rows, doc_id: str | None) -> Sequence[int | None]:
-        """The rows there should be: one per page, or one for a document whose page count is in no row."""
-        page_count = rows.page_count(doc_id)
-        if not page_count:
+    def _wanted(self, rows: _Rows, now: DocumentNow) -> Sequence[int | None]:
+        """The rows there should be: one per page, or one for a document that has none or could not be opened."""
+        page_count = rows.page_count(now)
+        if not page_count or rows.is_one_failure:
             return [None]
         return self._spec.pages(page_count) if self._spec else range(page_count)
 
 
-class _PageCounter:
-    """Counts the pages of documents whose page count is in no row: in a worker process, as opening a document may crash
-    or hang. The worker starts when it is first needed."""
-
-    def __init__(self, config: Config) -> None:
-        self._config = config
-        self._pool: WorkerPool | None = None
-
-    def count(self, path: str) -> int | None:
-        """How many pages a document claims to have; None if it cannot be opened. Raises BatchOcrError."""
-        if self._pool is None:
-            self._pool = WorkerPool(1, Setup.of(self._config, _WORKER_BYTES))
-        found = self._pool.open_alone(path, self._config.page_timeout)
-        return found.page_count if isinstance(found, Opened) else None
-
-    def close(self) -> None:
-        """End the worker."""
-        if self._pool is not None:
-            self._pool.close()
-
-
-def _current_doc_id(document: Document) -> tuple[str | None, str | None]:
-    """The hash of the file as it is now; or None, and why the file cannot be read."""
-    if document.problem is not None:
-        return None, document.problem.message
-    try:
-        return fingerprint(document.path)[0], None
-    except PageError as error:
-        return None, str(error)
-
-
-def _stale(source: str, rows: _Rows, doc_id: str | None, problem: str | None) -> Iterator[Finding]:
-    """What was not read from the file as it is now: one finding for the document, or one for each of some pages. A row
-    without a doc_id already says that the file could not be read."""
+def _stale(source: str, rows: _Rows, now: DocumentNow) -> Iterator[Finding]:
+    """What was not read from the file as it is now: one finding for the document, or one for each of some pages. A
+    failed row without a doc_id already says that the file could not be read."""
     known = [page_index for page_index, row in rows.by_page.items() if row.doc_id is not None]
-    stale = [page_index for page_index in known if rows.by_page[page_index].doc_id != doc_id]
-    if stale and problem is not None:
-        yield Finding("stale", source, None, f"cannot be read any more: {problem}")
+    stale = [page_index for page_index in known if rows.by_page[page_index].doc_id != now.doc_id]
+    if stale and not now.is_known:
+        yield Finding("unchecked", source, None, f"cannot be compared with its rows: {now.problem}")
+    elif stale and now.doc_id is None:
+        yield Finding("stale", source, None, f"cannot be read any more: {now.problem}")
     elif stale and len(stale) == len(known):
         yield Finding("stale", source, None, "has changed since it was read")
     else:
@@ -194,12 +186,33 @@ def _stale(source: str, rows: _Rows, doc_id: str | None, problem: str | None) ->
             yield Finding("stale", source, page_index, "was read before the file changed")
 
 
+def _wrong(source: str, rows: _Rows, now: DocumentNow) -> Iterator[Finding]:
+    """What no run can have written: rows that say another number of pages than the document has, or less of themselves
+    than every row of their status does."""
+    said = rows.page_counts.get(now.doc_id, set())
+    if now.page_count is not None and now.doc_id is not None and said - {now.page_count}:
+        counts = " and ".join(map(str, sorted(said)))
+        yield Finding("wrong", source, None, f"its rows say that it has {counts} pages, and it has {now.page_count}")
+    for page_index, row in rows.by_page.items():
+        if row.doc_id is None and row.status != "failed":
+            yield Finding("wrong", source, page_index, f"is {row.status}, but names no version of the file (doc_id)")
+        if row.status in ("ok", "degraded") and (not row.has_markdown or page_index is None):
+            missing = "page_index" if page_index is None else "markdown"
+            yield Finding("wrong", source, page_index, f"is {row.status}, but has no {missing}")
+
+
 def read_facts(out: Path) -> RunFacts:
-    """The facts of the run that wrote a table. Raises OutputMismatchError if it is not one of ours."""
+    """The facts of the run that wrote a table. Raises OutputMismatchError if it is not one of ours, or has columns that
+    may mean something else."""
     facts = table_for(out).read_facts(out)
     if facts is None:
         raise OutputMismatchError(
             f"{out} is not a table of this version of batchocr; if a run was killed as it wrote it, run that again"
+        )
+    if facts.schema_version != SCHEMA_VERSION:
+        raise OutputMismatchError(
+            f"{out} was written by batchocr {facts.batchocr_version} with columns of version {facts.schema_version}, "
+            f"and this one knows version {SCHEMA_VERSION}: verify it with the batchocr that wrote it"
         )
     return facts
 
@@ -223,7 +236,10 @@ class Verdict:
             elif form == "text":
                 print_out(printable(str(finding)))
         if form == "json":
-            rest = {"rows_expected": self._verifier.num_items, "counts": self.counts, "exit_code": self.exit_code}
+            verifier = self._verifier
+            rest = {"rows_expected": verifier.num_items, "counts": self.counts}
+            rest |= {"ok_without_text": verifier.num_empty, "documents_not_counted": verifier.num_uncounted}
+            rest |= {"exit_code": self.exit_code}
             print_out(f"\n], {json.dumps(rest)[1:]}")
         elif form == "text":
             print_out(self.summary())
@@ -237,7 +253,12 @@ class Verdict:
         return ExitCode.TOO_MANY_FAILURES if wrong or too_many else ExitCode.DONE
 
     def summary(self) -> str:
-        """One line: how many rows there should be, and what was found."""
+        """One line: how many rows there should be, what was found, and what nobody can tell from outside."""
         found = ", ".join(f"{count:,} {problem}" for problem, count in self.counts.items()) or "nothing wrong"
         expected = self._verifier.num_items
-        return f"{expected:,} row{'s' * (expected != 1)} expected: {found}"
+        remarks = ""
+        if empty := self._verifier.num_empty:
+            remarks += f"; {empty:,} ok row{'s' * (empty != 1)} without any text: blank pages, or not read"
+        if uncounted := self._verifier.num_uncounted:
+            remarks += f"; pages not counted in {uncounted:,} document{'s' * (uncounted != 1)} that cannot be opened"
+        return f"{expected:,} row{'s' * (expected != 1)} expected: {found}{remarks}"

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -154,8 +155,10 @@ def to_row(result: PageResult) -> dict[str, Any]:
 
 
 def from_row(row: Mapping[str, Any]) -> PageResult:
-    """The result in a row of PAGE_SCHEMA. Raises ValueError if the row is not one."""
-    return _PAGE.validate_python(row)
+    """The result in a row of PAGE_SCHEMA. Raises ValueError if the row is not one, OutputMismatchError if it is one of
+    another version of batchocr."""
+    with _words_of_ours():
+        return _PAGE.validate_python(row)
 
 
 def to_json(result: PageResult) -> bytes:
@@ -164,8 +167,26 @@ def to_json(result: PageResult) -> bytes:
 
 
 def from_json(line: bytes) -> PageResult:
-    """The result in a JSON object. Raises ValueError if it holds something else."""
-    return _PAGE.validate_json(line)
+    """The result in a JSON object. Raises ValueError if it holds something else, OutputMismatchError if it is a row of
+    another version of batchocr."""
+    with _words_of_ours():
+        return _PAGE.validate_json(line)
+
+
+@contextmanager
+def _words_of_ours() -> Iterator[None]:
+    """Raise OutputMismatchError where a status, an error kind or a finish reason is none that this version writes."""
+    try:
+        yield
+    except ValidationError as error:
+        unknown = [problem for problem in error.errors() if problem["type"] == "literal_error"]
+        if len(unknown) < error.error_count():
+            raise
+        column, word = unknown[0]["loc"][-1], unknown[0]["input"]
+        raise OutputMismatchError(
+            f"a row has the {column} {word!r}, which this version of batchocr does not know: use the version that "
+            "wrote the table, or start over with --overwrite"
+        ) from error
 
 
 def storable_text(text: str) -> str:

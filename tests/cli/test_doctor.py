@@ -15,7 +15,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from PIL import Image
 
 from batchocr import backend
 from batchocr.backend import select_device
