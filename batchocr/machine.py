@@ -1,6 +1,7 @@
 """How much of the machine this process may use: containers and job schedulers allow it less than there is.
 
-A limit may be set on the process's own control group (cgroup v2) and on every one above it; the tightest applies.
+A limit may be set on the process's own control group and on every one above it; the tightest applies. Of cgroup v2 all
+are looked at, of v1 those on memory.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ JOB_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 """What Ctrl-C, batch systems and service managers send to every process of a job."""
 
 _ROOT = Path("/")
+_MOUNT = "sys/fs/cgroup"
 _BFLOAT16_UNITS = {"amx_bf16", "avx512_bf16"}
 _malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # not in every libc
 
@@ -24,7 +26,7 @@ _malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # not in every l
 def usable_cores(root: Path = _ROOT) -> int:
     """How many cores this process may keep busy, at least 1. root: where /proc and /sys are found."""
     cores = len(os.sched_getaffinity(0))
-    for limit in _limits(root, "cpu.max"):
+    for limit in _limits(root / _MOUNT, _own_group(root, ""), "cpu.max"):
         quota_us, period_us = limit.split()
         if quota_us != "max":
             cores = min(cores, int(quota_us) // int(period_us))
@@ -34,7 +36,8 @@ def usable_cores(root: Path = _ROOT) -> int:
 def usable_memory_bytes(root: Path = _ROOT) -> int:
     """How much main memory this process may hold. root: where /proc and /sys are found."""
     memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return min([memory_bytes, *(int(limit) for limit in _limits(root, "memory.max") if limit != "max")])
+    limits = _memory_limits(root, "memory.max", "memory.limit_in_bytes")
+    return min([memory_bytes, *(int(limit) for limit in limits if limit != "max")])
 
 
 def multiplies_bfloat16(root: Path = _ROOT) -> bool:
@@ -49,7 +52,7 @@ def num_oom_kills(root: Path = _ROOT) -> int | None:
     """How many processes the kernel has killed for lack of memory: in this process's control group if it counts them,
     otherwise on the whole machine. None if neither does. root: where /proc and /sys are found.
     """
-    counts = next(_limits(root, "memory.events"), None)
+    counts = next(_memory_limits(root, "memory.events", "memory.oom_control"), None)
     try:
         lines = (counts or (root / "proc/vmstat").read_text()).splitlines()
     except OSError:
@@ -84,24 +87,35 @@ def return_freed_memory() -> None:
         _malloc_trim(0)
 
 
-def _limits(root: Path, name: str) -> Iterator[str]:
+def _memory_limits(root: Path, name: str, name_v1: str) -> Iterator[str]:
+    """What the files of these names in cgroup v2 and v1 hold; see `_limits`.
+
+    Source of the second: https://docs.kernel.org/admin-guide/cgroup-v1/memory.html
+    """
+    yield from _limits(root / _MOUNT, _own_group(root, ""), name)
+    yield from _limits(root / _MOUNT / "memory", _own_group(root, "memory"), name_v1)
+
+
+def _limits(mount: Path, own: Path, name: str) -> Iterator[str]:
     """The content of the file `name` for this process's control group and each one above it, where that file exists.
 
     Source: https://docs.kernel.org/admin-guide/cgroup-v2.html
     """
-    mount = root / "sys/fs/cgroup"
-    relative = _own_group(root)
-    for group in (relative, *relative.parents):
+    for group in (own, *own.parents):
         try:
             yield (mount / group / name).read_text().strip()
         except OSError:
             continue  # in a container the mount may begin further down, at the container's own group
 
 
-def _own_group(root: Path) -> Path:
-    """The path of this process's control group below the mount; the mount itself if there is none."""
+def _own_group(root: Path, controller: str) -> Path:
+    """The path of this process's control group below its mount, or that mount itself. controller: empty for cgroup v2.
+
+    Source: `man 7 cgroups`, /proc/PID/cgroup.
+    """
     try:
         lines = (root / "proc/self/cgroup").read_text().splitlines()
     except OSError:
         return Path()
-    return Path(next((line.removeprefix("0::/") for line in lines if line.startswith("0::/")), ""))
+    groups = (line.split(":", 2) for line in lines)
+    return Path(next((path.lstrip("/") for _, names, path in groups if controller in names.split(",")), ""))

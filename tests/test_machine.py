@@ -57,6 +57,18 @@ def test_a_group_outside_the_mount_falls_back_to_what_is_mounted(tmp_path: Path)
     assert usable_memory_bytes(root) == 64 * MIB
 
 
+def test_limits_on_memory_of_the_first_version_hold_too(tmp_path: Path) -> None:
+    unlimited = {"memory.limit_in_bytes": "9223372036854771712", "elsewhere/memory.limit_in_bytes": str(64 * MIB)}
+    root = machine(tmp_path, "/", {f"memory/{name}": text for name, text in unlimited.items()})
+    assert usable_memory_bytes(root) == 64 * MIB
+    (root / "proc/self/cgroup").write_text("11:cpu,cpuacct:/x\n4:memory:/docker/3f2a\n1:name=systemd:/\n")
+    assert usable_memory_bytes(root) == MEMORY_BYTES
+    (root / "sys/fs/cgroup/memory/memory.limit_in_bytes").write_text(f"{48 * MIB}\n")
+    assert usable_memory_bytes(root) == 48 * MIB
+    (root / "sys/fs/cgroup/memory/memory.oom_control").write_text("oom_kill_disable 0\nunder_oom 0\noom_kill 3\n")
+    assert num_oom_kills(root) == 3
+
+
 def test_processes_killed_for_want_of_memory_are_those_of_the_own_group(tmp_path: Path) -> None:
     root = machine(tmp_path, "/job", {"job/memory.events": "low 0\noom 3\noom_kill 2\n", "memory.events": "oom_kill 9"})
     (root / "proc/vmstat").write_text("pgfault 1\noom_kill 20\n")
