@@ -59,6 +59,7 @@ def read_into_table(
         with _report_of_failure(reading, report_file):
             with reading:
                 _read(reading, journal, progress)
+            reading.require_time()
             was_redundant = journal.is_redundant
             reading.warn_of_short_documents()
             worsened = count_worsened(reading.intake, journal)

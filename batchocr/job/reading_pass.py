@@ -15,6 +15,7 @@ from batchocr import backend
 from batchocr.config import Config
 from batchocr.data import PageResult
 from batchocr.engine.thread import EngineThread
+from batchocr.errors import UsageError
 from batchocr.input.sources import Found
 from batchocr.job.intake import FinishedRows, Intake, RowKey
 from batchocr.job.pipeline import Pipeline
@@ -64,6 +65,7 @@ class Pass:
         self._started_s = started_s
         self._work_started_s: float | None = None
         self._work_ended_s: float | None = None
+        self._had_no_time = False
         self._table_s = 0.0
         self._pool: WorkerPool | None = None
         self._closing = ExitStack()
@@ -91,6 +93,7 @@ class Pass:
             undo.callback(self._close_engine)
             self._closing = undo.pop_all()
         self._work_started_s = time.perf_counter()
+        self._had_no_time = self._stop.reason == "stop_after"
         self._stop.enter("reading")
         return self
 
@@ -197,6 +200,15 @@ class Pass:
     def complete(self) -> bool:
         """Whether every row was read; a stop that came too late to leave any out does not count."""
         return self.intake.exhausted
+
+    def require_time(self) -> None:
+        """Raises UsageError if the time for the run was over before it could begin a page: so it would be the next time
+        and every time after that."""
+        if self._had_no_time and not self.complete and self._work_started_s is not None:
+            raise UsageError(
+                f"--stop-after {self._config.stop_after:g}s was over before the first page: starting up took "
+                f"{self._work_started_s - self._started_s:.0f} s; give the run more time"
+            )
 
     def _exit_reason(self, error: str | None) -> ExitReason:
         if error is not None:

@@ -72,8 +72,8 @@ def runs(sample_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Runs:
     return Runs(out, interrupted, stopped, finished, with_a_broken_one, read_before, table_before_the_end, report)
 
 
-def test_ctrl_c_ends_with_130_and_stop_after_with_75_before_there_is_a_table(runs: Runs) -> None:
-    assert (runs.interrupted, runs.stopped) == (130, 75)
+def test_ctrl_c_ends_with_130_and_too_little_time_to_start_up_with_2_before_there_is_a_table(runs: Runs) -> None:
+    assert (runs.interrupted, runs.stopped) == (130, 2)
     assert not runs.table_before_the_end
 
 
