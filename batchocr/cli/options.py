@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import wraps
 from inspect import Parameter
 from types import NoneType
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
 
@@ -66,7 +67,7 @@ def takes_options(*names: str, **changed: Option) -> Callable[[Command], Command
     def decorate(command: Command) -> Command:
         @wraps(command)
         def with_flags(**arguments: Any) -> None:
-            flags = {name: arguments.pop(name) for name in options}
+            flags = {name: _as_declared(option, arguments.pop(name)) for name, option in options.items()}
             command(**arguments, flags={name: value for name, value in flags.items() if value is not None})
 
         signature = inspect.signature(command, eval_str=True)
@@ -82,13 +83,21 @@ def takes_options(*names: str, **changed: Option) -> Callable[[Command], Command
     return decorate
 
 
+def _as_declared(declared: Declared, given: Any) -> Any:
+    """The number in the text of a flag, if that is what it should be; otherwise as it is, for Config to refuse."""
+    if isinstance(given, str) and declared.type in (int, float) and declared.option.also is None:
+        with suppress(ValueError):
+            return declared.type(given)
+    return given
+
+
 def _parameter(declared: Declared) -> Parameter:
-    """The parameter from which Typer makes a flag; two flags, if there is something to switch off. None stands for a
-    flag that was not given: a recipe comes before the default of Config."""
-    # What is not one of a closed set is refused by Config, in a sentence.
-    taken: Any = str if declared.option.also is str or get_origin(declared.type) is Literal else declared.type
+    """The parameter from which Typer makes a flag; two flags, if it is on or off: one takes back what a recipe says.
+    None stands for a flag that was not given: a recipe comes before the default of Config."""
+    # Text, as Config refuses in a sentence what does not fit.
+    taken: Any = bool if declared.type is bool else str
     flag = flag_of(declared.name)
-    if declared.default is True:
+    if taken is bool:
         flag += f"/--no-{declared.name.replace('_', '-')}"
     flags = filter(None, (flag, declared.option.short))
     annotation = Annotated[taken | None, _typer_option(*flags, option=declared.option, default=shown_default(declared))]

@@ -10,9 +10,12 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
+import typer
+from typer.testing import CliRunner
 
+from batchocr.cli.options import Flags, takes_options
 from batchocr.cli.signals import LONGEST_ENDING_S
-from batchocr.config import Config
+from batchocr.config import Config, make_config
 from tests.support.stand_in import RUN, STAND_IN, command, ended, start
 
 
@@ -24,6 +27,8 @@ from tests.support.stand_in import RUN, STAND_IN, command, ended, start
         ((*RUN, "--dtype", "float16"), "float32"),
         ((*RUN, "--dpi", "0"), "batchocr: error: --dpi 0: should be greater than 0"),
         ((*RUN, "--limit", "0"), "batchocr: error: --limit 0: should be greater than 0"),
+        ((*RUN, "--dpi", "zz"), "batchocr: error: --dpi 'zz': should be a valid integer"),
+        ((*RUN, "--memory-fraction", "most"), "batchocr: error: --memory-fraction 'most': should be a valid number"),
         ((*RUN, "--shard", "9/8"), "batchocr: error: --shard '9/8': I/N needs 1 ≤ I ≤ N"),
         ((*RUN, "--stop-after", "90"), "batchocr: error: --stop-after '90': not a duration"),
         ((*RUN, "--recipe", "gpu9"), "batchocr: error: there is no recipe gpu9"),
@@ -44,7 +49,7 @@ def test_the_help_names_every_option_unbroken(width: str, monkeypatch: pytest.Mo
     shown = command("run", "--help").stdout
     for field in fields(Config):
         assert f"--{field.name.replace('_', '-')} " in shown
-        assert (f"--no-{field.name.replace('_', '-')} " in shown) == (field.default is True)
+        assert (f"--no-{field.name.replace('_', '-')} " in shown) == isinstance(field.default, bool)
     assert max(len(line) for line in shown.splitlines()) <= int(width)
 
 
@@ -67,14 +72,20 @@ def test_a_flag_that_contradicts_the_recipe_is_refused(tmp_path: Path) -> None:
     assert (done.returncode, "--overwrite starts over and --resume continues" in done.stderr) == (2, True)
 
 
-@pytest.mark.parametrize("name", ["penalties", "resume", "retry-failed"])
+@pytest.mark.parametrize("name", [field.name for field in fields(Config) if isinstance(field.default, bool)])
 def test_a_flag_switches_on_what_the_recipe_switched_off_and_the_other_way_round(name: str, tmp_path: Path) -> None:
-    recipe = tmp_path / "recipe.toml"
-    for said, flag, taken in (("false", f"--{name}", True), ("true", f"--no-{name}", False)):
-        recipe.write_text(f"{name} = {said}")
-        body = f"print(config.{name.replace('-', '_')}); return report()"
-        process = start(body, *RUN, "--recipe", str(recipe), flag)
-        assert process.communicate(timeout=60)[0] == f"{taken}\n"
+    recipe, key, seen = tmp_path / "recipe.toml", name.replace("_", "-"), []
+    app = typer.Typer()
+
+    @app.command()
+    @takes_options()
+    def show(flags: Flags) -> None:
+        seen.append(getattr(make_config(flags, str(recipe)), name))
+
+    for said, flag in (("false", f"--{key}"), ("true", f"--no-{key}")):
+        recipe.write_text(f"{key} = {said}")
+        assert CliRunner().invoke(app, [flag]).exit_code == 0
+    assert seen == [True, False]
 
 
 def test_the_version_is_printed() -> None:
