@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from batchocr.config import Config
@@ -54,11 +55,12 @@ def read_into_table(
     with Journal.open(out, session.facts, resume=config.resume, overwrite=config.overwrite) as journal:
         remove_leftovers(files_of(out, report_file))
         _require_same_input(out, found.documents, journal)
-        _log_start(session, found, out)
-        reading = Pass(session, config, found, stop, finished=journal, started_s=started_s)
+        announce = partial(_log_start, session, found, out)
+        reading = Pass(session, config, found, stop, finished=journal, announce=announce, started_s=started_s)
         with _report_of_failure(reading, report_file):
             with reading:
-                _read(reading, journal, progress)
+                if reading.has_work:
+                    _read(reading, journal, progress)
             reading.require_time()
             was_redundant = journal.is_redundant
             reading.warn_of_short_documents()
@@ -70,7 +72,8 @@ def read_into_table(
                 with reading.building_table():
                     table.write(out, rows_in_order(reading.intake, journal), session.facts)
         report = replace(reading.report(), worse_documents=len(worsened), worse_pages=sum(worsened.values()))
-        write_report(report, report_file)
+        if not (report.nothing_to_do and report_file.exists()):  # that of the run which had something to do says more
+            write_report(report, report_file)
         if report.complete:
             _drop_journal(journal, reading.intake, report, was_redundant=was_redundant)
     return report

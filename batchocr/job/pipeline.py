@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from weakref import WeakKeyDictionary
 
@@ -63,7 +63,9 @@ class Pipeline:
         *,
         pages_in_flight: int,
         page_timeout_s: float,
+        reopen: Iterable[int] = (),
     ) -> None:
+        """reopen: documents that the intake has handed out, and that are to be opened first."""
         self._intake = intake
         self._pool = pool
         self._engine = engine
@@ -75,7 +77,7 @@ class Pipeline:
         self._attempts = Attempts()
         self._last_document: WeakKeyDictionary[Worker, int] = WeakKeyDictionary()
         self._finished: deque[tuple[RowKey, PageResult]] = deque()
-        self._reopen: deque[int] = deque()
+        self._reopen = deque(reopen)
         self._num_opening = 0
         self._last_id = 0
 

@@ -28,10 +28,12 @@ from batchocr.pool.pool import WorkerPool
 from batchocr.stats.meter import HostCounter, Ledger, Meter
 from batchocr.stats.report import ExitReason, Report
 from batchocr.stats.summary import Circumstances, make_report
-from batchocr.wire.messages import Setup
+from batchocr.wire.messages import Opened, Setup
 
 _TRIM_INTERVAL_S = 10.0
 _OTHER_FILES = 1024
+_LOOK_AHEAD_S = 5.0
+"""How long to look for something to read before the model is loaded, which takes about as long."""
 _MAX_NAMED = 5
 """How many documents a warning names."""
 
@@ -42,8 +44,9 @@ class Pass:
     """One pass over the documents found: its counts, and inside its `with` block its workers and its engine's thread.
 
     config: that of the session, or one that differs in what a call may choose. finished: rows that need not be read
-    again. max_unreleased: see Intake. started_s: when the whole run began, on time.perf_counter. Entering it raises
-    ModelError, and BatchOcrError if no worker can be started.
+    again; if it is soon clear that they are all rows, the model is not loaded, and `has_work` is False. announce:
+    called before the model is loaded. max_unreleased: see Intake. started_s: when the whole run began, on
+    time.perf_counter. Entering it raises ModelError, and BatchOcrError if no worker can be started.
     """
 
     def __init__(
@@ -54,10 +57,14 @@ class Pass:
         stop: StopSwitch,
         *,
         finished: FinishedRows | None,
+        announce: Callable[[], None] = lambda: None,
         max_unreleased: int | None = None,
         started_s: float,
     ) -> None:
         self._pid = os.getpid()
+        self._announce = announce
+        self._engine: EngineThread | None = None
+        self._reopen: list[int] = []
         self._session = session
         self._config = config
         self._finished = finished
@@ -88,14 +95,47 @@ class Pass:
         with ExitStack() as undo:
             # The workers start up while the weights are being read.
             self._pool = undo.enter_context(WorkerPool(self._session.workers, setup))
-            engine = undo.enter_context(self._session.lend_engine())
-            self._engine = EngineThread(engine, self._engine_meter, self._pool.wake)
-            undo.callback(self._close_engine)
+            if not self._is_all_done(self._pool):
+                self._announce()
+                engine = undo.enter_context(self._session.lend_engine())
+                self._engine = EngineThread(engine, self._engine_meter, self._pool.wake)
+                undo.callback(self._close_engine, self._engine)
             self._closing = undo.pop_all()
         self._work_started_s = time.perf_counter()
         self._had_no_time = self._stop.reason == "stop_after"
         self._stop.enter("reading")
         return self
+
+    @property
+    def has_work(self) -> bool:
+        """Whether there may be a row to read; if not, the pass has no engine."""
+        return self._engine is not None
+
+    def _is_all_done(self, pool: WorkerPool) -> bool:
+        """Whether earlier runs have dealt with every row, as far as that turns out quickly, one document after the
+        other. What is learnt about documents on the way counts."""
+        documents, deadline_s = self.intake.documents, time.monotonic() + _LOOK_AHEAD_S
+        if self._finished is None or not documents or not self._finished.rows(documents[0].source):
+            return False
+        while (left_s := deadline_s - time.monotonic()) > 0:
+            if (key := self.intake.next_row()) is not None:
+                self.intake.give_back(key)
+                return False
+            if self.intake.exhausted:
+                return True
+            num_known = self.intake.num_known
+            if (index := self.intake.next_document()) is None:
+                if self.intake.num_known == num_known:
+                    return False
+                continue
+            found = pool.open_alone(documents[index].path, min(left_s, self._config.page_timeout))
+            if not isinstance(found, Opened):
+                self._reopen.append(index)
+                return False
+            self.intake.opened(
+                index, page_count=found.page_count, doc_id=found.doc_id, size=found.size, mtime_ns=found.mtime_ns
+            )
+        return False
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -111,11 +151,11 @@ class Pass:
         self._stop.enter("finishing")
         self._closing.close()
 
-    def _close_engine(self) -> None:
+    def _close_engine(self, engine: EngineThread) -> None:
         """End the engine's thread; an engine that is broken, or still at work for whatever reason, is abandoned."""
         reusable = False
         try:
-            reusable = self._engine.close(patient=not self._stop.grace_is_over)
+            reusable = engine.close(patient=not self._stop.grace_is_over)
         finally:
             if not reusable:
                 self._session.abandon_engine()
@@ -127,7 +167,7 @@ class Pass:
 
     def results(self, tick: Callable[[], None]) -> Iterator[tuple[RowKey, PageResult]]:
         """Rows as they are finished; see Pipeline.results."""
-        assert self._pool is not None
+        assert self._pool is not None and self._engine is not None
 
         def tick_and_trim() -> None:
             tick()
@@ -140,6 +180,7 @@ class Pass:
             self._counter,
             pages_in_flight=self._session.pages_in_flight,
             page_timeout_s=self._config.page_timeout,
+            reopen=self._reopen,
         )
         return pipeline.results(self._stop, tick_and_trim)
 

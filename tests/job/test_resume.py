@@ -21,7 +21,7 @@ import batchocr
 from batchocr import PageResult, Report
 from batchocr.api import run_with
 from batchocr.config import Config
-from batchocr.errors import NoInputError, OutputError, OutputMismatchError, UsageError
+from batchocr.errors import ModelError, NoInputError, OutputError, OutputMismatchError, UsageError
 from batchocr.job.progress import RunProgress
 from batchocr.job.session import Session
 from batchocr.job.stop import StopSwitch
@@ -183,10 +183,17 @@ def test_an_unfinished_output_of_other_settings_is_refused_until_it_is_to_be_ove
     assert [row.width for row in read_rows(out)] == [209, 209]
 
 
-def test_a_finished_output_run_again_reads_nothing_and_keeps_its_rows(job: Job, reference: list[PageResult]) -> None:
+def test_a_finished_output_run_again_loads_no_model_and_keeps_its_rows_and_its_report(
+    job: Job, reference: list[PageResult], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "batchocr")
+    before = report_path(job.table).read_bytes()
+    monkeypatch.setattr(Session, "load", raising(ModelError("it would take minutes")))
     report = job.run(job.table)
     assert (report.pages_read, report.items.already_done, report.items.ok) == (0, NUM_PAGES, NUM_PAGES)
     assert read_rows(job.table) == reference
+    assert report_path(job.table).read_bytes() == before
+    assert caplog.text == ""
 
 
 def test_a_document_that_failed_is_tried_again_and_a_changed_one_read_again(job: Job, tmp_path: Path) -> None:
@@ -307,7 +314,7 @@ def test_pages_left_out_are_not_lost_if_the_run_fails_right_after_its_table(
     options = {"out": out, "model": job.model, "max_new_tokens": 64}
     batchocr.run([document], **options)
     with monkeypatch.context() as patched, pytest.raises(OutputError):
-        patched.setattr("batchocr.job.output_job.write_report", raising(OutputError("the disk is full")))
+        patched.setattr("batchocr.job.output_job._drop_journal", raising(OutputError("the disk is full")))
         batchocr.run([document], **options, limit=1)
     assert [row.page_index for row in read_rows(out)] == [0]
     assert batchocr.run([document], **options).items.already_done == 3
@@ -416,7 +423,10 @@ class StopAtFirstSight:
         pass
 
 
-def test_a_run_can_be_stopped_while_it_goes_past_documents_that_have_not_changed(job: Job, tmp_path: Path) -> None:
+def test_a_run_can_be_stopped_while_it_goes_past_documents_that_have_not_changed(
+    job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("batchocr.job.reading_pass._LOOK_AHEAD_S", 0)
     folder, out, stop = tmp_path / "documents", tmp_path / "table.parquet", StopSwitch()
     folder.mkdir()
     config = Config(model=str(job.model), workers=1)

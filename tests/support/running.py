@@ -104,7 +104,7 @@ def num_rows(out: Path) -> int:
 def raising(error: Exception) -> Callable[..., None]:
     """A function that raises the error, whatever it is called with."""
 
-    def function(*_: object) -> None:
+    def function(*_: object, **__: object) -> None:
         raise error
 
     return function
