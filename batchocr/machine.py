@@ -10,6 +10,7 @@ import ctypes
 import os
 import resource
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
@@ -79,6 +80,12 @@ def allow_open_files(number: int) -> None:
     allowed = number if hard == resource.RLIM_INFINITY else min(number, hard)
     if soft != resource.RLIM_INFINITY and soft < allowed:
         resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+
+
+def num_files_to_open() -> int:
+    """How many more files this process may open."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return (sys.maxsize if soft == resource.RLIM_INFINITY else soft) - len(os.listdir("/proc/self/fd"))
 
 
 def return_freed_memory() -> None:

@@ -239,13 +239,14 @@ def _choose_names(candidates: Sequence[_Candidate]) -> Iterator[str]:
 
 
 def _nothing_found(inputs: Sequence[str | Document], candidates: Sequence[_Candidate], skipped: SkippedFiles) -> str:
-    texts = (given.source if isinstance(given, Document) else given for given in inputs[:_MAX_NAMED])
-    named = ", ".join(map(_as_text, texts)) or "nothing"
+    texts = [_as_text(given.source if isinstance(given, Document) else given) for given in inputs[:_MAX_NAMED]]
     problems = [candidate.problem.message for candidate in candidates[:_MAX_NAMED] if candidate.problem]
     others = f"; {said}" if (said := describe_skipped(skipped.by_kind())) else ""
     found = ("; ".join(problems) or "no document is there") + others
+    is_said = bool(texts) and all(text in found for text in texts)
+    looked = "" if is_said else f"; looked in {', '.join(texts) or 'nothing'}"
     return (
-        f"no document to read; looked in {named}: {found}. An INPUT is a file, a folder with files of these kinds "
+        f"no document to read{looked}: {found}. An INPUT is a file, a folder with files of these kinds "
         f"({' '.join(SUFFIXES)}), a glob, @list.txt with one path a line, or - for paths on stdin"
     )
 

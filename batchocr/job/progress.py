@@ -171,6 +171,8 @@ def _bar_format(state: RunProgress, elapsed_s: float) -> str:
 
 
 def _count(state: RunProgress) -> str:
+    if state.all_planned and not state.planned:
+        return "no pages to read"
     if state.all_planned:
         return f"{state.done} of {state.planned} page{'s' * (state.planned != 1)}"
     return f"{state.done} of {state.planned} or more pages" if state.planned else "opening the documents"

@@ -22,7 +22,7 @@ from batchocr.job.pipeline import Pipeline
 from batchocr.job.progress import RunProgress
 from batchocr.job.session import Session
 from batchocr.job.stop import StopSwitch
-from batchocr.machine import allow_open_files, peak_resident_bytes, return_freed_memory
+from batchocr.machine import allow_open_files, num_files_to_open, peak_resident_bytes, return_freed_memory
 from batchocr.page_spec import parse_page_spec
 from batchocr.pool.pool import WorkerPool
 from batchocr.stats.meter import HostCounter, Ledger, Meter
@@ -32,6 +32,8 @@ from batchocr.wire.messages import Opened, Setup
 
 _TRIM_INTERVAL_S = 10.0
 _OTHER_FILES = 1024
+_FEWEST_FILES = 64
+"""What a pass opens besides the pixels of its pages, at least: sockets, journal, table."""
 _LOOK_AHEAD_S = 5.0
 """How long to look for something to read before the model is loaded, which takes about as long."""
 _MAX_NAMED = 5
@@ -91,6 +93,8 @@ class Pass:
 
     def __enter__(self) -> Self:
         allow_open_files(_OTHER_FILES + self._session.pages_in_flight)  # the pixels of each page are one
+        if any(document.held is not None for document in self.intake.documents):
+            _require_files_to_open(_FEWEST_FILES + self._session.pages_in_flight)
         setup = Setup.of(self._config, self._session.worker_memory_bytes)
         with ExitStack() as undo:
             # The workers start up while the weights are being read.
@@ -301,3 +305,12 @@ class Pass:
                     ledger.add_done(row.status, row.error_kind)
         ledger.documents_not_opened = 0 if intake.all_planned else len(intake.documents) - intake.num_known
         return ledger
+
+
+def _require_files_to_open(number: int) -> None:
+    """Refuse documents in memory that leave too few open files for reading them. Raises UsageError."""
+    if (left := num_files_to_open()) < number:
+        raise UsageError(
+            f"with the documents in memory, each of which is an open file, this process may open only {left} more, and "
+            f"reading needs {number}: give fewer at once, or files, or raise the limit (ulimit -n)"
+        )

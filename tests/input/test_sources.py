@@ -231,3 +231,11 @@ def test_shards_part_the_documents_between_them() -> None:
     sizes = [owners.count([index]) for index in range(1, 5)]
     assert min(sizes) > 200
     assert [in_shard("a.pdf", index, 3) for index in (1, 2, 3)] == [False, False, True]
+
+
+def test_what_does_not_exist_is_said_once() -> None:
+    with pytest.raises(NoInputError, match=r"^no document to read: nope does not exist; no file matches n\*\.pdf\. An"):
+        find_documents(["nope", "n*.pdf"])
+    Path("empty").mkdir()
+    with pytest.raises(NoInputError, match=r"^no document to read; looked in nope, empty: nope does not exist\. An"):
+        find_documents(["nope", "empty"])

@@ -74,6 +74,7 @@ def said(state: RunProgress, elapsed_s: float, caplog: pytest.LogCaptureFixture)
     ("state", "elapsed_s", "line"),
     [
         (RunProgress(0, 0, False, failed=0, read=0), 30, "opening the documents"),
+        (RunProgress(0, 0, True, failed=0, read=0), 30, "no pages to read"),
         (RunProgress(0, 1, True, failed=0, read=0), 30, "0 of 1 page"),
         (RunProgress(0, 1, False, failed=0, read=0), 30, "0 of 1 or more pages"),
         (RunProgress(0, 1, True, failed=0, read=0, blocks=1), 30, "0 of 1 page, 1 block"),
