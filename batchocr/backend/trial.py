@@ -47,8 +47,9 @@ class Trial(Generic[Operation]):
 class Choice:
     """What was chosen for an operation, and why the others were not.
 
-    error: relative to the reference. seconds: for one run on the small case; 0 if nothing was compared. rejected: the
-    reference among them, unless it was taken.
+    error: relative to the reference. seconds: for one run on the small case; 0 if nothing was compared. rejected: what
+    cannot be used here, and why. others: the seconds of what could have been taken as well, the reference among them.
+    remark: why none of those was, if one is faster.
     """
 
     operation: str
@@ -56,9 +57,19 @@ class Choice:
     error: float = 0.0
     seconds: float = 0.0
     rejected: dict[str, str] = field(default_factory=dict)
+    others: dict[str, float] = field(default_factory=dict)
+    remark: str = ""
+
+    def reasons(self) -> dict[str, str]:
+        """Why each of the others was not taken, in words."""
+        times = {
+            name: f"{1e6 * seconds:.0f} µs" + (f", but {self.remark}" if seconds < self.seconds else "")
+            for name, seconds in self.others.items()
+        }
+        return self.rejected | times
 
     def __str__(self) -> str:
-        reasons = "".join(f"; not {name}: {reason}" for name, reason in self.rejected.items())
+        reasons = "".join(f"; not {name}: {reason}" for name, reason in self.reasons().items())
         return f"{self.operation}: {self.taken} (error {self.error:.1e}, {1e6 * self.seconds:.0f} µs){reasons}"
 
 
@@ -98,14 +109,14 @@ def _fastest(
     if not right:
         return trial.reference, Choice(trial.operation, "reference", rejected=rejected)
     name, (seconds, error, operation) = min(right.items(), key=lambda item: item[1][0])
-    times = {other: f"{1e6 * measured:.0f} µs" for other, (measured, _, _) in right.items()}
+    others = {other: measured for other, (measured, _, _) in right.items()}
     reference_s = seconds_of(trial.reference)
     if reference_s < seconds and not trial.needed_for:
-        return trial.reference, Choice(trial.operation, "reference", 0.0, reference_s, rejected | times)
-    del times[name]
-    remark = f", but {trial.needed_for} needs a kernel" if reference_s < seconds else ""
-    times["reference"] = f"{1e6 * reference_s:.0f} µs{remark}"
-    return operation, Choice(trial.operation, name, error, seconds, rejected | times)
+        return trial.reference, Choice(trial.operation, "reference", 0.0, reference_s, rejected, others)
+    del others[name]
+    remark = f"{trial.needed_for} needs a kernel" if reference_s < seconds else ""
+    others["reference"] = reference_s
+    return operation, Choice(trial.operation, name, error, seconds, rejected, others, remark)
 
 
 def relative_error(values: Outputs, expected: Outputs) -> float:

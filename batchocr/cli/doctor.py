@@ -60,7 +60,7 @@ class Diagnosis:
         lines += ["", "operation         taken              error against reference        time"]
         for choice in self.choices:
             lines.append(f"{choice.operation:17} {choice.taken:18} {choice.error:23.1e} {1e6 * choice.seconds:8.0f} µs")
-            lines += [f"{'':17} not {name}: {reason}" for name, reason in choice.rejected.items()]
+            lines += [f"{'':17} not {name}: {reason}" for name, reason in choice.reasons().items()]
         return "\n".join(lines)
 
     def to_json(self) -> str:

@@ -179,6 +179,8 @@ def test_the_findings_as_json_are_one_object() -> None:
     assert {"name": "runs on", "value": "cpu, float32, backend cpu", "ok": True} in found["findings"]
     assert {"linear", "patches"} <= {operation["operation"] for operation in found["operations"]}
     assert all(operation["seconds"] > 0 for operation in found["operations"])
+    assert all(seconds > 0 for operation in found["operations"] for seconds in operation["others"].values())
+    assert "µs" not in json.dumps(found, ensure_ascii=False)
 
 
 def test_a_model_is_loaded_and_a_run_with_it_planned(sample_data: Path) -> None:
