@@ -5,7 +5,6 @@ Loads the standard library alone, and little of it: until the handlers are set, 
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import sys
@@ -56,8 +55,8 @@ def end_on_signals(log_format: LogFormat) -> None:
         said = f"{reason} before the end: run the same command again"
         if log_format == "json":
             when = time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime())
-            entry = {"time": when, "level": "info", "event": "run_stopped", "message": said, "exit_code": exit_code}
-            line = json.dumps(entry)
+            event = f'"level": "info", "event": "run_stopped", "message": "{said}", "exit_code": {exit_code}'
+            line = f'{{"time": "{when}", {event}}}'
         else:
             line = f"batchocr: {said}"
         if sys.__stderr__ is not None:
