@@ -108,9 +108,10 @@ def run(
     recipe: options.Recipe = None,
     quiet: options.Quiet = False,
     verbose: options.Verbose = False,
-    log_format: options.LogFormatOption = "text",
+    log_format_name: options.LogFormatName = "text",
 ) -> None:
     """Read every page of the INPUTs into one table, one row per page. Run it again to continue where it was stopped."""
+    log_format = options.as_log_format(log_format_name)
     configure_logging(log_format, logging.WARNING if quiet else logging.DEBUG if verbose else logging.INFO)
     if not verbose:
         quieten_libraries(downloads=quiet or not sys.stderr.isatty())

@@ -131,6 +131,13 @@ def refuse_contradictions(flags: Flags, config: Config, *, quiet: bool, verbose:
         raise UsageError("--overwrite starts over and --resume continues: give one of them")
 
 
+def as_log_format(name: str) -> LogFormat:
+    """Raises UsageError."""
+    if name not in ("text", "json"):
+        raise UsageError(f"--log-format {name!r}: one of text, json")
+    return "json" if name == "json" else "text"
+
+
 Inputs = Annotated[
     list[str],
     typer.Argument(
@@ -161,8 +168,8 @@ AsJson = Annotated[bool, _typer_option("--json", option=Option(_LOGGING, "Print 
 Verbose = Annotated[
     bool, _typer_option("--verbose", option=Option(_LOGGING, "Log internal events, and show tracebacks."))
 ]
-LogFormatOption = Annotated[
-    LogFormat,
+LogFormatName = Annotated[
+    str,
     _typer_option(
         "--log-format", option=Option(_LOGGING, "text, or json: one object per line.", "NAME"), default="text"
     ),
