@@ -73,14 +73,15 @@ def verify(out: Path | str, documents: Path | str, *options: str) -> tuple[int, 
     """The exit code, and what was printed. In this process, which takes a fraction of the time of a new one."""
     arguments = ["batchocr", "verify", str(out), str(documents), *options]
     root, own = logging.getLogger(), logging.getLogger("batchocr")
-    handlers, level = root.handlers, own.level
+    handlers, levels = list(root.handlers), (root.level, own.level)
     try:
         with pytest.MonkeyPatch.context() as patch, redirect_stdout(io.StringIO()) as shown:
             patch.setattr(sys, "argv", arguments)
             code = _run_app("text")
     finally:
         root.handlers = handlers
-        own.setLevel(level)
+        root.setLevel(levels[0])
+        own.setLevel(levels[1])
     return code, shown.getvalue().splitlines()
 
 
