@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import io
 import logging
 import os
 import select
@@ -20,6 +22,22 @@ _LAST_WORDS_S = 1.0
 _READ_BYTES = 1 << 16
 
 
+class _SharedStderr(io.TextIOWrapper):
+    """Stderr for this process and its forks: no line of one begins within a line of another, however long they are."""
+
+    def __init__(self, descriptor: int) -> None:
+        super().__init__(io.BufferedWriter(io.FileIO(descriptor, "w")), line_buffering=True)
+        self._lock = os.memfd_create("batchocr-stderr", os.MFD_CLOEXEC)
+
+    def write(self, text: str) -> int:
+        """Write whole lines."""
+        fcntl.lockf(self._lock, fcntl.LOCK_EX)
+        try:
+            return super().write(text)
+        finally:
+            fcntl.lockf(self._lock, fcntl.LOCK_UN)
+
+
 @contextmanager
 def json_stderr() -> Iterator[None]:
     """Inside, `sys.__stderr__` alone leads to stderr, for the log. What is written to `sys.stderr` or to its file
@@ -29,7 +47,7 @@ def json_stderr() -> Iterator[None]:
     fork, so there must be no threads yet.
     """
     descriptor = sys.stderr.fileno()
-    sys.__stderr__ = open(os.dup(descriptor), "w", buffering=1)  # type: ignore[misc]  # noqa: SIM115 (to the end)
+    sys.__stderr__ = _SharedStderr(os.dup(descriptor))  # type: ignore[misc]
     read_end, write_end = os.pipe()
     run = os.getpid()
     reader = os.fork()

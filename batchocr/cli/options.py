@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import wraps
 from inspect import Parameter
@@ -84,11 +83,14 @@ def takes_options(*names: str, **changed: Option) -> Callable[[Command], Command
 
 
 def _as_declared(declared: Declared, given: Any) -> Any:
-    """The number in the text of a flag, if that is what it should be; otherwise as it is, for Config to refuse."""
-    if isinstance(given, str) and declared.type in (int, float) and declared.option.also is None:
-        with suppress(ValueError):
-            return declared.type(given)
-    return given
+    """The number in the text of a flag, if that is what it should be. Raises UsageError in the words of Config."""
+    if given is None or declared.type not in (int, float) or declared.option.also is not None:
+        return given
+    try:
+        return declared.type(given)
+    except ValueError as error:
+        kind = "integer" if declared.type is int else "number"
+        raise UsageError(f"{flag_of(declared.name)} {given!r}: should be a valid {kind}") from error
 
 
 def _parameter(declared: Declared) -> Parameter:
