@@ -7,12 +7,15 @@ import warnings
 import zlib
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from io import BufferedReader
 from typing import cast
 
 from PIL import ExifTags, Image, ImageFile, UnidentifiedImageError
+from PIL.TiffImagePlugin import TiffImageFile
 
 from batchocr.data import Page
 from batchocr.errors import DamagedError, PageOutOfMemoryError, TooLargeError, UnreadableError
+from batchocr.input.frames import TiffFile, gif_frames, tiff_directories
 
 MAX_EDGE = 3500
 """The maximum long side of a page, in px, as in MinerU."""
@@ -35,6 +38,8 @@ _SIGNATURES = (
     *(b"P%d%c" % (kind, space) for kind in range(1, 7) for space in b" \t\r\n"),  # PBM, PGM, PPM
 )
 
+_CUT_OFF = "the file ends before it should: this page, and whatever came after it, is missing"
+
 _DECODING_ERRORS = (
     *(OSError, SyntaxError, ValueError, TypeError, EOFError, ArithmeticError, LookupError, NotImplementedError),
     *(struct.error, zlib.error, AssertionError),
@@ -54,26 +59,98 @@ _UPRIGHT: dict[object, Image.Transpose] = {
 
 
 class ImageDocument:
-    """An image file. It is kept open between pages only if it has several."""
+    """An image file with one page."""
 
-    def __init__(self, path: str, *, page_count: int, max_edge: int) -> None:
+    page_count = 1
+
+    def __init__(self, path: str, *, max_edge: int) -> None:
         self._path = path
         self._max_edge = max_edge
-        self._image: ImageFile.ImageFile | None = None
-        self.page_count = page_count
+
+    def approach(self, page_index: int) -> Iterator[None]:
+        """Nothing has to be done before the page."""
+        return iter(())
 
     def render(self, page_index: int) -> Page:
-        """Return the frame upright, in RGB, with transparent parts on white."""
-        with refusals(), ExitStack() as closing:
-            image, self._image = self._image or _open(self._path), None
-            closing.callback(image.close)
+        """Return the image upright, in RGB, with transparent parts on white."""
+        with refusals(), _open(self._path) as image:
             image.seek(page_index)
             image.draft(None, (self._max_edge, self._max_edge))  # a JPEG far above the limit is decoded smaller
-            page = Page(image=as_page(image, self._max_edge), dpi=None)
-            if self.page_count > 1:
-                self._image = image  # after a failure its state is unknown: it is closed and reopened
-                closing.pop_all()
-        return page
+            return Page(image=as_page(image, self._max_edge), dpi=None)
+
+    def close(self) -> None:
+        """Nothing is kept open."""
+
+
+class TiffDocument(ImageDocument):
+    """A TIFF, with a page for each of its directories, and one more if the chain of them is broken off."""
+
+    def __init__(self, path: str, *, max_edge: int) -> None:
+        super().__init__(path, max_edge=max_edge)
+        self._directories, complete = tiff_directories(path)
+        self.page_count = len(self._directories) + (not complete)
+
+    def render(self, page_index: int) -> Page:
+        if page_index == len(self._directories):
+            raise DamagedError(_CUT_OFF)
+        with (
+            refusals(),
+            BufferedReader(TiffFile(self._path, self._directories[page_index])) as file,
+            TiffImageFile(file) as image,  # Image.open would not say what is wrong
+        ):
+            return Page(image=as_page(image, self._max_edge), dpi=None)
+
+
+class Animation(ImageDocument):
+    """A GIF or WebP with several frames, each a page; kept open, as each is drawn on those before it.
+
+    Behind a frame that cannot be decoded no other can. num_frames: page_count is one more if the file is cut off.
+    """
+
+    def __init__(self, path: str, num_frames: int, *, complete: bool, max_edge: int) -> None:
+        super().__init__(path, max_edge=max_edge)
+        self._num_frames = num_frames
+        self._image: ImageFile.ImageFile | None = None
+        self._first_broken: int | None = None
+        self.page_count = num_frames + (not complete)
+
+    def approach(self, page_index: int) -> Iterator[None]:
+        """Decode the frames before the page that are not decoded yet; yields after each."""
+        if page_index >= self._num_frames:
+            return
+        if self._first_broken is not None and page_index >= self._first_broken:
+            raise DamagedError(f"page {self._first_broken + 1} cannot be decoded, and all behind it are drawn on it")
+        if self._image is not None and self._image.tell() > page_index:
+            self.close()
+        decoded = -1 if self._image is None else self._image.tell()
+        for frame in range(decoded + 1, page_index):
+            self._decode(frame)
+            yield
+
+    def render(self, page_index: int) -> Page:
+        for _ in self.approach(page_index):
+            pass
+        if page_index == self._num_frames:
+            raise DamagedError(_CUT_OFF)
+        image = self._decode(page_index)
+        with refusals():
+            return Page(image=as_page(image, self._max_edge), dpi=None)
+
+    def _decode(self, frame: int) -> ImageFile.ImageFile:
+        """The image at this frame, which follows the one it is at."""
+        with ExitStack() as closing:
+            try:
+                with refusals():
+                    image, self._image = self._image or _open(self._path), None
+                    closing.callback(image.close)  # after a failure its state is unknown
+                    image.seek(frame)
+                    image.load()
+            except DamagedError:
+                self._first_broken = frame
+                raise
+            self._image = image
+            closing.pop_all()
+        return image
 
     def close(self) -> None:
         if self._image is not None:
@@ -101,41 +178,25 @@ def begins_like_an_image(head: bytes) -> bool:
 def open_image(path: str, *, max_edge: int) -> ImageDocument:
     """Return the image file at `path`, its pages to be reduced to at most `max_edge` px on their long side.
 
+    Extra frames of a JPEG are previews and gain maps; those of an APNG are only claimed, up to two billion.
+
     Raises DamagedError, TooLargeError, UnreadableError, PageOutOfMemoryError.
     """
     with refusals(), _open(path) as image:
-        page_count = _count_pages(image)
-    return ImageDocument(path, page_count=page_count, max_edge=max_edge)
+        if image.format == "TIFF":
+            return TiffDocument(path, max_edge=max_edge)
+        num_frames, complete = 1, True
+        if image.format == "GIF":
+            num_frames, complete = gif_frames(path)
+        elif image.format == "WEBP":
+            num_frames = int(getattr(image, "n_frames", 1))
+    if num_frames > 1 or not complete:
+        return Animation(path, num_frames, complete=complete, max_edge=max_edge)
+    return ImageDocument(path, max_edge=max_edge)
 
 
 def _open(path: str) -> ImageFile.ImageFile:
     return Image.open(path, formats=_FORMATS)
-
-
-def _count_pages(image: ImageFile.ImageFile) -> int:
-    """Return the number of frames that are pages.
-
-    Extra frames of a JPEG are previews and gain maps; those of an APNG are only claimed, up to two billion.
-    """
-    if image.format == "TIFF":
-        return _count_directories(image)
-    if image.format in ("GIF", "WEBP"):
-        return int(getattr(image, "n_frames", 1))
-    return 1
-
-
-def _count_directories(tiff: ImageFile.ImageFile) -> int:
-    """Return the number of images in a TIFF, including those that cannot be decoded: these fail as pages."""
-    count = 0
-    while True:
-        try:
-            tiff.seek(count)
-        except EOFError:
-            return count
-        except (*_DECODING_ERRORS, Image.DecompressionBombError):
-            if tiff.tell() < count:  # the chain of images is broken, not just this image
-                return count + 1
-        count += 1
 
 
 def _to_eight_bits(image: Image.Image) -> Image.Image:

@@ -50,6 +50,10 @@ class PdfDocument:
         self._num_tried = pages.tried
         self.page_count = min(pages.claimed, pages.tried + 1)
 
+    def approach(self, page_index: int) -> Iterator[None]:
+        """Nothing has to be done before a page."""
+        return iter(())
+
     def render(self, page_index: int) -> Page:
         """Return the page as a viewer shows it, annotations and form fields included."""
         if page_index >= self._num_tried:

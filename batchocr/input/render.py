@@ -27,6 +27,11 @@ class RenderableDocument(Protocol):
 
     page_count: int
 
+    def approach(self, page_index: int) -> Iterator[None]:
+        """Do what has to be done before the page can be rendered, which may be as much as for all the pages before it;
+        yields after each of these steps. Raises PageError."""
+        ...
+
     def render(self, page_index: int) -> Page:
         """Return the page (0-based), its long side at most MAX_EDGE px. Raises PageError."""
         ...

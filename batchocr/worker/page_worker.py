@@ -6,7 +6,7 @@ import os
 import time
 import traceback
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 
@@ -106,9 +106,12 @@ class PageWorker:
 
     def _read(self, task: ReadPage) -> None:
         with self._boundary(task.task_id):
-            with self._during(task.task_id, "render"):
+            with self._during(task.task_id, "render") as next_step:
                 with _version_of(task):
-                    page = self._documents.get(task.path).render(task.page_index)
+                    document = self._documents.get(task.path)
+                    for _ in document.approach(task.page_index):
+                        next_step()
+                    page = document.render(task.page_index)
                 width, height = page.image.size
                 in_work = _PageInWork(self._protocol.read(page), width, height, page.dpi, page.lost)
                 outcome, pixels = self._advance(task.task_id, in_work, None)
@@ -135,12 +138,20 @@ class PageWorker:
         return share_round(task_id, requests)
 
     @contextmanager
-    def _during(self, task_id: int, activity: Activity) -> Iterator[None]:
-        """Tell the run what is about to be done: it may never end."""
-        self._channel.send(Began(task_id, activity))
+    def _during(self, task_id: int, activity: Activity) -> Iterator[Callable[[], None]]:
+        """Tell the run what is about to be done: it may never end. Yields what to call between steps of it that may
+        each take as long as the whole usually may."""
         started_s = time.monotonic()
+
+        def next_step() -> None:
+            nonlocal started_s
+            self._channel.send(Ended(task_id, activity, time.monotonic() - started_s))
+            self._channel.send(Began(task_id, activity))
+            started_s = time.monotonic()
+
+        self._channel.send(Began(task_id, activity))
         try:
-            yield
+            yield next_step
         finally:
             self._channel.send(Ended(task_id, activity, time.monotonic() - started_s))
 

@@ -7,7 +7,6 @@ import struct
 import subprocess
 import sys
 import time
-import zlib
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -19,27 +18,13 @@ from PIL import Image
 from batchocr import PageResult
 from batchocr.errors import DamagedError
 from batchocr.input.render import open_document
+from tests.support.hostile import FORM, pdf, stream
 from tests.support.running import draw_pdf, make_quick_model, read_rows, run_command
 
 pytestmark = pytest.mark.slow
 
 PAGE_TIMEOUT_S = 2
 WORKER_MEMORY = 1 << 30
-FORM = b"/Type/XObject/Subtype/Form/BBox[0 0 3000 3000]"
-
-
-def pdf(*objects: bytes) -> bytes:
-    """A PDF of these objects, numbered from 1; the first is its catalogue."""
-    written, offsets = b"%PDF-1.7\n", []
-    for number, body in enumerate(objects, 1):
-        offsets.append(len(written))
-        written += b"%d 0 obj\n%s\nendobj\n" % (number, body)
-    table = b"".join(b"%010d 00000 n \n" % offset for offset in offsets)
-    size = len(objects) + 1
-    return written + (
-        b"xref\n0 %d\n0000000000 65535 f \n%strailer <</Root 1 0 R/Size %d>>\nstartxref\n%d\n%%%%EOF"
-        % (size, table, size, len(written))
-    )
 
 
 def one_page(
@@ -53,11 +38,6 @@ def one_page(
         stream(content),
         *others,
     )
-
-
-def stream(data: bytes, entries: bytes = b"") -> bytes:
-    packed = zlib.compress(data, 9)
-    return b"<<%s/Filter/FlateDecode/Length %d>>stream\n%s\nendstream" % (entries, len(packed), packed)
 
 
 def forms_in_forms(depth: int, content: bytes, entries: bytes = b"", resources: bytes = b"") -> list[bytes]:

@@ -287,7 +287,7 @@ def test_a_tiff_cut_off_keeps_the_pages_before_the_cut(tmp_path: Path) -> None:
     with closing(opened(written(path, path.read_bytes()[: start + 3]))) as document:
         assert document.page_count == 3
         assert set(pixels(document.render(1))) == {GREEN}
-        with pytest.raises(DamagedError, match=r"^the image cannot be decoded: ."):
+        with pytest.raises(DamagedError, match="the file ends before it should"):
             document.render(2)
 
 
@@ -314,7 +314,7 @@ def test_a_frame_without_any_pixels_is_damaged(tmp_path: Path, tag: int) -> None
     assert data.count(size) == 1
     with closing(opened(written(path, data.replace(size, nothing)))) as document:
         assert document.page_count == 2
-        with pytest.raises(DamagedError, match=r"^the image cannot be decoded: it has (0 × 40|30 × 0) px"):
+        with pytest.raises(DamagedError, match=r"^the image cannot be decoded: ."):
             document.render(1)
         assert document.render(0).image.size == (20, 10)
 

@@ -468,6 +468,9 @@ class StandIn:
         self.path = path
         self.is_closed = False
 
+    def approach(self, page_index: int) -> Iterator[None]:
+        return iter(())
+
     def render(self, page_index: int) -> Page:
         raise NotImplementedError
 

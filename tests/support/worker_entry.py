@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from PIL import Image
@@ -55,6 +56,9 @@ class ScriptedDocument:
         self.page_count = len(self._faults)
         for fault in self._faults:
             fail_at("opening", fault)
+
+    def approach(self, page_index: int) -> Iterator[None]:
+        return iter(())
 
     def render(self, page_index: int) -> Page:
         global num_rendered

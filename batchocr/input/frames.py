@@ -1,0 +1,112 @@
+"""Where the frames of a TIFF and of a GIF are, by their bytes alone: one pass over the file, whatever the frames hold.
+
+Pillow finds them too, but sets each frame up on its way, so that in a long file every page would pay for all before it.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+_GIF_SCREEN_BYTES = 13
+_GIF_FRAME_BYTES = 9
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """How the numbers of a TIFF are written. start: its first bytes, up to the offset of its first directory."""
+
+    start: bytes
+    offset: struct.Struct
+    num_entries: struct.Struct
+    entry_bytes: int
+
+
+def _layout(header: bytes) -> _Layout:
+    """Source: TIFF 6.0, section 2. BigTIFF has 43 in place of 42, and wider numbers."""
+    order = "<" if header.startswith(b"II") else ">"
+    if 43 in header[2:4]:
+        return _Layout(header[:8], struct.Struct(order + "Q"), struct.Struct(order + "Q"), 20)
+    return _Layout(header[:4], struct.Struct(order + "L"), struct.Struct(order + "H"), 12)
+
+
+class TiffFile(io.FileIO):
+    """A TIFF as if the directory at `offset` were its first one: a page is reached without those before it."""
+
+    def __init__(self, path: str, offset: int) -> None:
+        with open(path, "rb") as file:
+            layout = _layout(file.read(8))
+        self._header = layout.start + layout.offset.pack(offset)
+        super().__init__(path)
+
+    def readinto(self, buffer: WriteableBuffer, /) -> int:
+        position = self.tell()
+        num_bytes = super().readinto(buffer) or 0
+        header = self._header[position : position + num_bytes]
+        memoryview(buffer)[: len(header)] = header
+        return num_bytes
+
+
+def tiff_directories(path: str) -> tuple[list[int], bool]:
+    """Return the offset of each directory, and whether their chain ends as it should: not where the file ends, too.
+
+    A chain that leads back to one of its directories ends there.
+    """
+    offsets: dict[int, None] = {}
+    with open(path, "rb") as file:
+        end = os.fstat(file.fileno()).st_size
+        layout = _layout(file.read(8))
+        file.seek(len(layout.start))
+        following = file.read(layout.offset.size)
+        while len(following) == layout.offset.size:
+            [offset] = layout.offset.unpack(following)
+            if offset == 0 or offset in offsets:
+                return list(offsets), True
+            file.seek(min(offset, end))
+            counted = file.read(layout.num_entries.size)
+            if len(counted) < layout.num_entries.size:
+                break
+            offsets[offset] = None
+            [num_entries] = layout.num_entries.unpack(counted)
+            file.seek(min(file.tell() + num_entries * layout.entry_bytes, end))
+            following = file.read(layout.offset.size)
+    return list(offsets), False
+
+
+def gif_frames(path: str) -> tuple[int, bool]:
+    """Return how many frames begin, and whether the chain of blocks is whole, down to the mark of its end.
+
+    Source: GIF89a, appendix B. Bytes that mean nothing are skipped, as Pillow does, but some of a frame may be in them.
+    """
+    count, whole = 0, True
+    with open(path, "rb") as file:
+        _skip_palette(file, file.read(_GIF_SCREEN_BYTES)[10:11])
+        while (mark := file.read(1)) not in (b"", b";"):
+            if mark == b"!":
+                file.seek(1, io.SEEK_CUR)
+                _skip_blocks(file)
+            elif mark == b",":
+                frame = file.read(_GIF_FRAME_BYTES)
+                count += len(frame) == _GIF_FRAME_BYTES
+                _skip_palette(file, frame[8:9])
+                file.seek(1, io.SEEK_CUR)
+                _skip_blocks(file)
+            else:
+                whole &= mark == b"\0"  # some programs end a block twice
+    return count, whole and mark == b";"
+
+
+def _skip_palette(file: io.BufferedReader, flags: bytes) -> None:
+    if flags and flags[0] & 128:
+        file.seek(3 << ((flags[0] & 7) + 1), io.SEEK_CUR)
+
+
+def _skip_blocks(file: io.BufferedReader) -> None:
+    while (size := file.read(1)) not in (b"", b"\0"):
+        file.seek(size[0], io.SEEK_CUR)
