@@ -1,20 +1,17 @@
-"""What is still to be read, in input order: which document to open next, which row to begin next."""
+"""What is still to be read: which document to open next, which row to begin next."""
 
 from __future__ import annotations
 
 import os
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, takewhile
 from typing import Protocol
 
 from batchocr.data import Document, Failure
+from batchocr.job.turns import RowKey, Turns
 from batchocr.output.index import IndexedRow
 from batchocr.page_spec import PageSpec
-
-_MAX_WAITING = 100
-"""Rows that others may overtake: as many as most documents have, and few enough to scan again and again."""
 
 
 class FinishedRows(Protocol):
@@ -27,14 +24,6 @@ class FinishedRows(Protocol):
     def find(self, source: str, page_index: int | None) -> IndexedRow | None:
         """One row; None if it is not finished."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class RowKey:
-    """A row of the output. document: index into the run's documents. page_index: None for the document as a whole."""
-
-    document: int
-    page_index: int | None
 
 
 @dataclass(slots=True)
@@ -58,9 +47,10 @@ class DocumentState:
 class Intake:
     """Hands out documents to open and rows to begin, and owns what is known about each document.
 
-    Documents are opened ahead, in any order; rows are first handed out in input order, so that `limit` means the same
-    rows in every run. retry_failed: begin rows again that failed in an earlier run. max_unreleased: how many rows may
-    be handed out and not yet `released`; None for no limit.
+    Documents are opened ahead, in any order, and their rows can be handed out once they are known: with a limit, which
+    has to mean the same rows in every run, or with max_unreleased, once those of all documents before are known, too.
+
+    retry_failed: begin rows again that failed in an earlier run. max_unreleased: see Turns.
     """
 
     def __init__(
@@ -76,29 +66,35 @@ class Intake:
         self.documents = documents
         self.states = [DocumentState() for _ in documents]
         self.num_known = 0
-        self.num_handed_out = 0
         self._spec = spec
         self._finished = finished
         self._limit = limit
         self._retry_failed = retry_failed
-        self._max_unreleased = max_unreleased
+        self._in_order = limit is not None or max_unreleased is not None
+        self._turns = Turns(max_unreleased)
         self._num_opened = 0
         self._num_planned = 0
         self._num_done_before = 0
-        self._num_passed_over = 0
-        self._num_released = 0
-        self._rows = self.rows()
-        self._waiting: deque[RowKey] = deque()
 
     @property
     def exhausted(self) -> bool:
         """Whether every row has been handed out."""
-        return not self._waiting and self._all_handed_out
+        return not self._turns.num_returned and self._all_handed_out
 
     @property
     def all_planned(self) -> bool:
         """Whether `num_planned` is final."""
-        return self._all_handed_out or self.num_known == len(self.documents)
+        return self.num_known == len(self.documents) or self._turns.num_rows == self._limit
+
+    @property
+    def more_to_come(self) -> bool:
+        """Whether rows may soon be handed out of documents that are not known yet."""
+        return not self.all_planned and self._turns.room_for_more
+
+    @property
+    def num_handed_out(self) -> int:
+        """How many of the known rows were handed out, or done before."""
+        return self._turns.num_handed_out
 
     @property
     def _all_handed_out(self) -> bool:
@@ -115,12 +111,24 @@ class Intake:
     def num_done_before(self) -> int:
         """How many of the planned rows an earlier run has dealt with; with a limit, which may leave out some, only of
         the rows that were reached."""
-        return self._num_done_before if self._limit is None else self._num_passed_over
+        return self._num_done_before if self._limit is None else self._turns.num_passed_over
 
     @property
     def num_rows_ahead(self) -> int:
-        """How many known rows have not been handed out yet."""
-        return self._num_planned - self.num_handed_out
+        """How many known rows have not been handed out yet, without those of postponed documents."""
+        return self._num_planned - self._turns.num_rows + self._turns.num_rows_ready
+
+    def has_ready(self, count: int, *, per_document: int) -> bool:
+        """Whether so many rows can be handed out, if no document may have more than `per_document` of them; or whether
+        there will be no more for now."""
+        num_waiting = self.num_known - self._turns.num_documents
+        num_ready = num_waiting + self._turns.num_ready(per_document=per_document, enough=count)
+        return num_ready >= count or not self.more_to_come
+
+    def others_wait(self, document: int) -> bool:
+        """Whether rows of other documents can be handed out now or soon. For a postponed document, only postponed ones
+        count."""
+        return self.more_to_come or self._turns.others_wait(document)
 
     def rows(self) -> Iterator[RowKey | None]:
         """Yield every row of the output in input order, including those done before; None while the rows of the next
@@ -158,7 +166,7 @@ class Intake:
         Looks at one file per call, so that a million unchanged ones do not keep the caller from everything else: if
         `num_known` has grown, there may be more to come.
         """
-        if self._all_handed_out or self._num_opened == len(self.documents):
+        if self._turns.num_rows == self._limit or self._num_opened == len(self.documents):
             return None
         index = self._num_opened
         self._num_opened += 1
@@ -180,39 +188,23 @@ class Intake:
         state.problem = problem
         self._plan(index, None, doc_id, self._settled(index) if doc_id is not None else [])
 
-    def next_row(self, must_wait: Callable[[RowKey], bool] = lambda key: False) -> RowKey | None:
-        """The next row to begin; None while its document is not opened yet or too many rows wait, and at the end.
+    def next_row(
+        self, may_begin: Callable[[int], bool] = lambda document: True, *, postponed: bool = False
+    ) -> RowKey | None:
+        """The next row to begin; see Turns.next_row."""
+        return self._turns.next_row(may_begin, postponed=postponed)
 
-        must_wait: whether a row has to let others pass for now; asked again about each row that waits.
-        """
-        for key in self._waiting:
-            if not must_wait(key):
-                self._waiting.remove(key)
-                return key
-        while len(self._waiting) < _MAX_WAITING and (new := self._next_new_row()) is not None:
-            if not must_wait(new):
-                return new
-            self._waiting.append(new)
-        return None
-
-    def _next_new_row(self) -> RowKey | None:
-        """The next row that has never been handed out."""
-        if self._max_unreleased is not None and self.num_handed_out - self._num_released >= self._max_unreleased:
-            return None
-        while (key := next(self._rows, None)) is not None:
-            self.num_handed_out += 1
-            if key.page_index not in self.states[key.document].done:
-                return key
-            self._num_passed_over += 1
-        return None
+    def postpone(self, document: int, *, on: bool = True) -> None:
+        """Hand out the rows of a document only if asked for postponed ones; or, if not `on`, in its turn again."""
+        self._turns.postpone(document, on=on)
 
     def give_back(self, key: RowKey) -> None:
         """Put a row that was handed out back in front of all others, to be begun again."""
-        self._waiting.appendleft(key)
+        self._turns.give_back(key)
 
     def released(self) -> None:
         """Record that one more of the rows handed out has been passed on in input order."""
-        self._num_released += 1
+        self._turns.released()
 
     def _unchanged(self, index: int) -> bool:
         """Plan a document from what an earlier run learnt about it, if its file has not been touched since."""
@@ -243,6 +235,19 @@ class Intake:
         self._num_planned += len(state.rows)
         self._num_done_before += len(state.done)
         self.num_known += 1
+        if not self._in_order:
+            self._take_turn(index)
+        while self._in_order and (following := self._turns.num_documents) < len(self.states):
+            if self.states[following].rows is None:
+                break
+            self._take_turn(following)
+
+    def _take_turn(self, index: int) -> None:
+        """Have the rows of a document handed out, as far as the limit allows."""
+        state = self.states[index]
+        assert state.rows is not None
+        rows = state.rows if self._limit is None else state.rows[: self._limit - self._turns.num_rows]
+        self._turns.add(index, rows, state.done)
 
     def _settled(self, index: int) -> list[IndexedRow]:
         """The rows of a document that need no further attempt."""

@@ -13,10 +13,11 @@ from batchocr.config import Config
 from batchocr.data import PageResult
 from batchocr.errors import UsageError
 from batchocr.input.sources import Found
-from batchocr.job.intake import Intake, RowKey
+from batchocr.job.intake import Intake
 from batchocr.job.reading_pass import Pass
 from batchocr.job.session import Session
 from batchocr.job.stop import StopSwitch
+from batchocr.job.turns import RowKey
 
 _Rows = Queue[PageResult | None]
 """Finished rows, and None at the end."""

@@ -10,15 +10,16 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from weakref import WeakKeyDictionary
 
 from batchocr.data import Completion, Failure, PageResult
 from batchocr.engine.thread import EngineThread
 from batchocr.errors import BatchOcrError
 from batchocr.job.attempts import Attempts
-from batchocr.job.intake import Intake, RowKey
+from batchocr.job.intake import Intake
 from batchocr.job.progress import event
+from batchocr.job.shares import Shares
 from batchocr.job.stop import StopSwitch
+from batchocr.job.turns import RowKey
 from batchocr.pool.pool import WorkerPool
 from batchocr.pool.worker import Arrived, Asked, Loss, Worker
 from batchocr.stats.meter import HostCounter
@@ -27,7 +28,6 @@ from batchocr.wire.messages import Began, Completions, Ended, Failed, Finished, 
 logger = logging.getLogger(__name__)
 
 _TICK_S = 0.5
-_AFFINITY_TASKS = 2
 _ROWS_AHEAD = 2000
 """Documents are opened up to this many rows ahead: it costs little, and anyone watching sees the total sooner."""
 _BEGUN_AT_ONCE = 100
@@ -75,7 +75,7 @@ class Pipeline:
         self._tasks: dict[int, _Task] = {}
         self._requests: dict[int, tuple[int, int]] = {}
         self._attempts = Attempts()
-        self._last_document: WeakKeyDictionary[Worker, int] = WeakKeyDictionary()
+        self._shares = Shares(intake, pool, pages_in_flight=pages_in_flight, page_timeout_s=page_timeout_s)
         self._finished: deque[tuple[RowKey, PageResult]] = deque()
         self._reopen = deque(reopen)
         self._num_opening = 0
@@ -134,58 +134,43 @@ class Pipeline:
         if index is not None:
             self._begin_task(RowKey(index, None))
             return True
-        key = None if full else self._intake.next_row(self._must_wait)
+        key = None if full else self._shares.next_row()
         if key is None:
             return self._intake.num_known > num_known
         if key.page_index is None:
             self._finish_document(key)
-        elif (given_up := self._attempts.given_up(key.document)) is not None:
+        elif (given_up := self._shares.given_up(key.document)) is not None:
             self._fail(key, given_up)
         else:
             self._begin_task(key)
         return True
 
     def _next_document(self, rows_ahead: int) -> int | None:
-        """The next document to open, if fewer than `rows_ahead` known rows follow and a worker has none to open."""
-        if self._num_opening >= len(self._pool.workers):
+        """The next document to open, if fewer than `rows_ahead` known rows follow, or only rows of a document that has
+        its share in hand; and if a worker has none to open."""
+        if self._num_opening >= len(self._pool.workers) or not self._shares.has_worker_for(None):
             return None
         if self._reopen:
             return self._reopen.popleft()
-        ready = self._intake.num_rows_ahead + self._num_opening
-        return self._intake.next_document() if ready < rows_ahead else None
-
-    def _must_wait(self, key: RowKey) -> bool:
-        """Pages of a document that may cost their worker are read one at a time; other rows overtake them."""
-        in_hand = (task.key.document for task in self._tasks.values())
-        return self._attempts.must_go_alone(key.document) and key.document in in_hand
+        if self._intake.num_rows_ahead + self._num_opening >= rows_ahead:
+            enough = self._pages_in_flight - self._num_opening
+            if self._intake.has_ready(enough, per_document=self._shares.pages_each):
+                return None
+        return self._intake.next_document()
 
     def _begin_task(self, key: RowKey) -> None:
         """Give a worker the task."""
         self._attempts.begin(key)
-        worker = self._worker_for(key)
+        worker = self._shares.worker_for(key.document, fresh=self._attempts.has_cost_a_worker(key))
         self._last_id += 1
         self._tasks[self._last_id] = task = _Task(key, worker)
-        self._last_document[worker] = key.document
+        self._shares.begin(key, worker)
         self._num_opening += task.opening
         path, file = self._intake.documents[key.document].path, self._intake.states[key.document]
         if key.page_index is None:
             worker.send(OpenDocument(self._last_id, path))
         else:
             worker.send(ReadPage(self._last_id, path, key.page_index, file.size, file.mtime_ns))
-
-    def _worker_for(self, key: RowKey) -> Worker:
-        """The worker with the smallest backlog, or the one that has this document open if it is hardly busier.
-
-        A row that has cost a worker goes to the freshest worker among those with the smallest backlog.
-        """
-        if self._attempts.has_cost_a_worker(key):
-            return min(self._pool.workers, key=lambda worker: (worker.backlog, worker.num_pages))
-
-        def cost(worker: Worker) -> tuple[int, int]:
-            knows_document = self._last_document.get(worker) == key.document
-            return worker.backlog - _AFFINITY_TASKS * knows_document, len(worker.task_ids)
-
-        return min(self._pool.workers, key=cost)
 
     # Routing
 
@@ -195,11 +180,12 @@ class Pipeline:
                 pass
             case Ended():
                 self._counter.add(message.activity, message.seconds)
+                self._shares.charge_step(self._tasks[message.task_id].key.document, message.seconds)
             case Asked():
                 self._ask(message)
             case Opened():
                 key = self._end_task(message.task_id).key
-                self._attempts.end(key, None)
+                self._attempts.end(key)
                 self._intake.opened(
                     key.document,
                     page_count=message.page_count,
@@ -246,6 +232,8 @@ class Pipeline:
             key = self._end_task(task_id).key
             if not untouched and (loss.doing is None or loss.doing.task_id == task_id):
                 self._attempts.add_loss(key, to_blame=loss.doing is not None and not loss.killed)
+            if loss.doing is not None and loss.doing.task_id == task_id and not loss.killed:
+                self._shares.charge_worker(key.document, loss.failure.kind)
             self._begin_again(key, loss.failure, None)
         logger.warning(
             "a worker was lost, and replaced: %s",
@@ -257,12 +245,14 @@ class Pipeline:
         """Give a task that ran out of memory one more attempt, in a worker that holds nothing else yet."""
         task = self._end_task(failed.task_id)
         self._attempts.add_loss(task.key, to_blame=True)
+        self._shares.charge_worker(task.key.document, failed.failure.kind)
         self._pool.retire(task.worker)
         self._begin_again(task.key, failed.failure, failed.doc_id)
 
     def _begin_again(self, key: RowKey, failure: Failure, doc_id: str | None) -> None:
         """Put a row in front of all others, to be begun again, or fail it if it has been begun often enough."""
-        if self._attempts.exhausted(key):
+        is_last_straw = self._attempts.has_cost_a_worker(key) and self._shares.given_up(key.document) is not None
+        if self._attempts.exhausted(key) or is_last_straw:
             self._fail(key, failure, doc_id)
         elif key.page_index is None:
             self._reopen.appendleft(key.document)
@@ -274,6 +264,7 @@ class Pipeline:
     def _end_task(self, task_id: int) -> _Task:
         task = self._tasks.pop(task_id)
         self._num_opening -= task.opening
+        self._shares.end(task.key, task.worker)
         return task
 
     def _finish_page(self, key: RowKey, message: Finished) -> None:
@@ -315,6 +306,6 @@ class Pipeline:
 
     def _emit(self, key: RowKey, result: PageResult) -> None:
         state = self._intake.states[key.document]
-        attempts = self._attempts.end(key, result.error_kind)
+        attempts = self._attempts.end(key)
         result = replace(result, doc_id=state.doc_id, page_count=state.page_count, attempts=attempts)
         self._finished.append((key, result))

@@ -17,11 +17,12 @@ from batchocr.data import PageResult
 from batchocr.engine.thread import EngineThread
 from batchocr.errors import UsageError
 from batchocr.input.sources import Found
-from batchocr.job.intake import FinishedRows, Intake, RowKey
+from batchocr.job.intake import FinishedRows, Intake
 from batchocr.job.pipeline import Pipeline
 from batchocr.job.progress import RunProgress
 from batchocr.job.session import Session
 from batchocr.job.stop import StopSwitch
+from batchocr.job.turns import RowKey
 from batchocr.machine import allow_open_files, num_files_to_open, peak_resident_bytes, return_freed_memory
 from batchocr.page_spec import parse_page_spec
 from batchocr.pool.pool import WorkerPool

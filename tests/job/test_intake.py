@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from batchocr.data import Document, Failure, Status
-from batchocr.job.intake import Intake, RowKey
+from batchocr.job.intake import Intake
+from batchocr.job.turns import RowKey
 from batchocr.output.index import IndexedRow
 from batchocr.page_spec import parse_page_spec
 
@@ -35,8 +36,8 @@ def make_intake(
     found: Sequence[Document],
     spec: str | None = None,
     finished: Finished | None = None,
-    limit: int | None = None,
     *,
+    limit: int | None = None,
     retry_failed: bool = True,
     max_unreleased: int | None = None,
 ) -> Intake:
@@ -95,8 +96,20 @@ def row(
     return IndexedRow(page_index, status, doc_id, page_count, 1, size, mtime_ns, offset=0, length=1)
 
 
-def test_rows_are_handed_out_in_input_order_however_the_documents_open() -> None:
+def test_a_document_that_takes_long_to_open_does_not_hold_up_those_behind_it() -> None:
     intake = make_intake(documents("a", "b", "c"))
+    assert [next_to_open(intake) for _ in range(3)] == [0, 1, 2]
+    intake.opened(2, page_count=2, doc_id="c", size=1, mtime_ns=1)
+    assert intake.next_row() == RowKey(2, 0)
+    intake.opened(0, page_count=1, doc_id="a", size=1, mtime_ns=1)
+    assert remaining(intake) == [(0, 0), (2, 1)]
+
+
+@pytest.mark.parametrize("options", [{"limit": 10}, {"max_unreleased": 10}])
+def test_where_their_order_matters_rows_are_handed_out_in_input_order_however_the_documents_open(
+    options: dict[str, int],
+) -> None:
+    intake = make_intake(documents("a", "b", "c"), **options)
     indices = [next_to_open(intake) for _ in range(3)]
     assert indices == [0, 1, 2]
     assert next_to_open(intake) is None
@@ -208,6 +221,39 @@ def test_a_row_given_back_comes_before_all_others() -> None:
     assert not intake.exhausted
     assert remaining(intake) == [(0, 0)]
     assert intake.exhausted
+
+
+def test_a_postponed_document_is_read_on_demand_until_it_is_restored() -> None:
+    intake = make_intake(documents("a", "b"))
+    open_next(intake, 4)
+    open_next(intake, 2)
+    first = intake.next_row()
+    assert first == RowKey(0, 0)
+    intake.postpone(0)
+    intake.give_back(first)
+    assert intake.num_rows_ahead == 2
+    assert intake.next_row() == RowKey(1, 0)
+    assert intake.next_row(postponed=True) == first
+    assert intake.next_row(postponed=True) == RowKey(0, 1)
+    intake.postpone(0, on=False)
+    assert remaining(intake) == [(0, 2), (0, 3), (1, 1)]
+    assert intake.exhausted
+
+
+def test_a_document_that_may_not_begin_a_row_lets_the_next_one_pass() -> None:
+    intake = make_intake(documents("a", "b", "c"))
+    for _ in range(3):
+        open_next(intake, 200)
+    assert intake.next_row(lambda document: document == 2) == RowKey(2, 0)
+    assert intake.next_row(lambda document: document >= 1) == RowKey(1, 0)
+    assert intake.next_row() == RowKey(0, 0)
+
+
+def test_with_a_limit_no_document_is_opened_once_the_known_rows_reach_it() -> None:
+    intake = make_intake(documents("a", "b"), limit=3)
+    open_next(intake, 5)
+    assert intake.all_planned
+    assert intake.next_document() is None
 
 
 def file_with_rows(folder: Path, *rows: IndexedRow) -> tuple[list[Document], Finished]:

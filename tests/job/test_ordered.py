@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from batchocr.data import Document, PageResult
-from batchocr.job.intake import Intake, RowKey
+from batchocr.job.intake import Intake
 from batchocr.job.ordered import _in_order
+from batchocr.job.turns import RowKey
 
 NUM_PAGES = 20
 MAX_UNRELEASED = 6

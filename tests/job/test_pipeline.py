@@ -10,9 +10,10 @@ import pytest
 
 from batchocr.data import Completion, Document, Failure, PageResult, Pixels, Reading, Request, Sampling
 from batchocr.job import stop as stopping
-from batchocr.job.intake import Intake, RowKey
+from batchocr.job.intake import Intake
 from batchocr.job.pipeline import Pipeline
 from batchocr.job.stop import StopSwitch
+from batchocr.job.turns import RowKey
 from batchocr.pool.worker import Arrived, Asked, Loss
 from batchocr.stats.meter import HostCounter
 from batchocr.wire.messages import Began, Completions, Failed, Finished, OpenDocument, Opened, ReadPage

@@ -1,0 +1,61 @@
+"""What each document has cost beyond what sound ones do, and what it may not do because of that.
+
+The unit is --page-timeout: that is what a page that hangs costs, and what a lost worker counts as.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from batchocr.data import ErrorKind, Failure
+
+STEP_ALLOWANCE: Final = 1 / 20
+"""What a step may take at no cost: opening a document, rendering or post-processing a page, decoding a frame on the way
+to one. A page takes 0.07 s on average, a twentieth of the default time limit is 3 s. What a step leaves of this makes
+good for earlier ones, so a long document may have a few bad pages."""
+
+_MAX_COST: Final = 6.0
+"""A document that has cost more is given up: as much as three pages that hang, which are tried twice each."""
+
+_ALONE_FROM: Final = 1.0
+"""From here on, as after a lost worker, the pages of a document are read one at a time: each may cost the others the
+work done on them."""
+
+
+class Costs:
+    """The documents that have cost more than their steps allow. All others cost nothing, here and in memory."""
+
+    def __init__(self, page_timeout_s: float) -> None:
+        self._page_timeout_s = page_timeout_s
+        self._costs: dict[int, float] = {}
+        self._given_up: dict[int, Failure] = {}
+
+    def add_step(self, document: int, seconds: float) -> None:
+        """Count a step that ended, well or not."""
+        self._add(document, seconds / self._page_timeout_s - STEP_ALLOWANCE, "timeout")
+
+    def add_lost_worker(self, document: int, error_kind: ErrorKind) -> None:
+        """Count a worker that was lost while it worked on the document, however soon that was."""
+        self._add(document, 1.0, error_kind)
+
+    def has_cost(self, document: int) -> bool:
+        """Whether the document has to let others go first."""
+        return document in self._costs and document not in self._given_up
+
+    def must_go_alone(self, document: int) -> bool:
+        """Whether no two of the document's pages may be read at once."""
+        return self._costs.get(document, 0.0) >= _ALONE_FROM
+
+    def given_up(self, document: int) -> Failure | None:
+        """Why no more pages of the document are begun; None if it has not been given up."""
+        return self._given_up.get(document)
+
+    def _add(self, document: int, timeouts: float, error_kind: ErrorKind) -> None:
+        cost = self._costs.pop(document, 0.0) + timeouts
+        if cost > 0:
+            self._costs[document] = cost
+        if cost >= _MAX_COST and document not in self._given_up:
+            seconds = _MAX_COST * self._page_timeout_s
+            reason = f"the pages before it crashed, hung or were slow for more than {seconds:g} s in all"
+            hint = "each crash counts as --page-timeout, and so does the time beyond a twentieth of it"
+            self._given_up[document] = Failure(error_kind, f"not tried: {reason} ({hint}); see their rows")

@@ -1,0 +1,122 @@
+"""Each document's share: how many pages it may have in hand, and in which workers, so that it never holds up others.
+
+While there are other documents, half of the pages in flight and half of the workers are for them. A document that has
+cost too much has to wait until the others are read, and has one page in hand once it has cost a worker.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from weakref import WeakKeyDictionary
+
+from batchocr.data import ErrorKind, Failure
+from batchocr.job.costs import Costs
+from batchocr.job.intake import Intake
+from batchocr.job.turns import RowKey
+from batchocr.pool.pool import WorkerPool
+from batchocr.pool.worker import Worker
+
+_MAX_QUEUED = 2
+"""Tasks of one document that a worker has before it: while it works on one, it should not have to wait for the next."""
+
+_NONE: Counter[Worker] = Counter()
+
+
+class Shares:
+    """Chooses the next row to begin, and a worker for it. Owns what each document has in hand and what it has cost.
+
+    pages_each: how many pages a document may have in hand while there are others.
+    """
+
+    def __init__(self, intake: Intake, pool: WorkerPool, *, pages_in_flight: int, page_timeout_s: float) -> None:
+        self.pages_each = max(1, pages_in_flight // 2)
+        self._intake = intake
+        self._pool = pool
+        self._costs = Costs(page_timeout_s)
+        self._in_hand: dict[int, Counter[Worker]] = {}
+        self._last_document: WeakKeyDictionary[Worker, int] = WeakKeyDictionary()
+
+    def next_row(self) -> RowKey | None:
+        """The next row to begin. Those of documents that have cost too much come when nothing else is in hand."""
+        key = self._intake.next_row(self._may_begin)
+        if key is None and not self._intake.more_to_come and all(map(self._costs.has_cost, self._in_hand)):
+            return self._intake.next_row(self._may_begin, postponed=True)
+        return key
+
+    def has_worker_for(self, document: int | None) -> bool:
+        """Whether a page of the document could be given to a worker now; None: of one that is yet to be opened."""
+        return bool(self._free(document))
+
+    def worker_for(self, document: int, *, fresh: bool) -> Worker:
+        """The worker that holds the fewest tasks of other documents, of those that could begin with this one soon.
+
+        fresh: the one that has been given the fewest pages. There has to be one: see has_worker_for.
+        """
+        if fresh:
+            return min(self._free(document), key=lambda worker: worker.num_pages)
+        return min(self._free(document), key=lambda worker: self._preference(document, worker))
+
+    def _free(self, document: int | None) -> Sequence[Worker]:
+        """The workers that have nothing to do, or only little more than this very document.
+
+        So no document has to wait until a worker is done with another, which may take up to --page-timeout. With one
+        worker they all have to.
+        """
+        workers = self._pool.workers
+        if len(workers) == 1 or document is None:
+            return [worker for worker in workers if len(workers) == 1 or not worker.backlog]
+        holders = self._in_hand.get(document, _NONE)
+        if len(holders) >= len(workers) // 2 and not self._is_alone(document):
+            workers = [worker for worker in workers if worker in holders]
+        return [worker for worker in workers if worker.backlog < self._room(document, worker)]
+
+    def _room(self, document: int, worker: Worker) -> int:
+        return _MAX_QUEUED if self._last_document.get(worker) == document else 1
+
+    def _preference(self, document: int, worker: Worker) -> tuple[int, int]:
+        own = self._in_hand.get(document, _NONE)[worker]
+        return len(worker.task_ids) - own, -own
+
+    def begin(self, key: RowKey, worker: Worker) -> None:
+        """Record that the worker was given the row."""
+        self._last_document[worker] = key.document
+        if key.page_index is not None:
+            self._in_hand.setdefault(key.document, Counter())[worker] += 1
+
+    def end(self, key: RowKey, worker: Worker) -> None:
+        """Record that the worker has ended the row, or was lost."""
+        if key.page_index is None:
+            return
+        holders = self._in_hand[key.document]
+        holders[worker] -= 1
+        if not holders[worker]:
+            del holders[worker]
+        if not holders:
+            del self._in_hand[key.document]
+
+    def charge_step(self, document: int, seconds: float) -> None:
+        """Count how long a step took."""
+        self._costs.add_step(document, seconds)
+        self._intake.postpone(document, on=self._costs.has_cost(document))
+
+    def charge_worker(self, document: int, error_kind: ErrorKind) -> None:
+        """Count a worker that the document has cost."""
+        self._costs.add_lost_worker(document, error_kind)
+        self._intake.postpone(document, on=self._costs.has_cost(document))
+
+    def given_up(self, document: int) -> Failure | None:
+        """Why no more pages of the document are begun; None if it has not been given up."""
+        return self._costs.given_up(document)
+
+    def _may_begin(self, document: int) -> bool:
+        """Whether a row of the document may be begun: it has to leave room for others, if there are any."""
+        if self._costs.given_up(document) is not None:
+            return True
+        num_in_hand = self._in_hand[document].total() if document in self._in_hand else 0
+        if num_in_hand and self._costs.must_go_alone(document):
+            return False
+        return (num_in_hand < self.pages_each or self._is_alone(document)) and self.has_worker_for(document)
+
+    def _is_alone(self, document: int) -> bool:
+        return self._in_hand.keys() <= {document} and not self._intake.others_wait(document)

@@ -1,0 +1,175 @@
+"""Whose turn it is: the rows that are to be handed out, by document, and which of them comes next."""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections import deque
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class RowKey:
+    """A row of the output. document: index into the run's documents. page_index: None for the document as a whole."""
+
+    document: int
+    page_index: int | None
+
+
+@dataclass(slots=True)
+class _Queue:
+    """A document's rows, to be handed out from `position` on, but not those in `done`. first: how many rows of the
+    output come before the document's, if they are known."""
+
+    rows: Sequence[int | None]
+    done: Collection[int | None]
+    first: int
+    position: int = 0
+
+    @property
+    def num_left(self) -> int:
+        return len(self.rows) - self.position
+
+    @property
+    def place(self) -> int:
+        """How many rows of the output come before the next one."""
+        return self.first + self.position
+
+
+@dataclass(slots=True)
+class _Line:
+    """Documents with rows to be handed out, in input order, and rows that were given back. num_rows: of the former."""
+
+    documents: list[int] = field(default_factory=list)
+    returned: deque[RowKey] = field(default_factory=deque)
+    num_rows: int = 0
+
+
+class Turns:
+    """The first document in input order comes first, of those that may begin a row; postponed ones are a line apart.
+
+    max_unreleased: how many rows of the output, from the first one that is not `released` yet, may be handed out; None
+    for no limit. num_rows: those of all documents so far. num_passed_over: those that were done already.
+    """
+
+    def __init__(self, max_unreleased: int | None) -> None:
+        self.num_documents = 0
+        self.num_rows = 0
+        self.num_handed_out = 0
+        self.num_passed_over = 0
+        self._max_unreleased = max_unreleased
+        self._num_released = 0
+        self._queues: dict[int, _Queue] = {}
+        self._postponed: set[int] = set()
+        self._ready, self._later = _Line(), _Line()
+
+    @property
+    def num_rows_ready(self) -> int:
+        """How many rows are still to be handed out for the first time, without those of postponed documents."""
+        return self._ready.num_rows
+
+    @property
+    def num_returned(self) -> int:
+        """How many rows that were given back are to be handed out again."""
+        return len(self._ready.returned) + len(self._later.returned)
+
+    @property
+    def room_for_more(self) -> bool:
+        """Whether rows of another document might be handed out before any is released."""
+        return self._is_open(self.num_rows)
+
+    def add(self, document: int, rows: Sequence[int | None], done: Collection[int | None]) -> None:
+        """Have these rows of a document handed out, except those that are done. With max_unreleased, the documents have
+        to come in input order."""
+        queue = _Queue(rows, done, self.num_rows)
+        self.num_documents += 1
+        self.num_rows += len(rows)
+        line = self._line_of(document)
+        line.num_rows += len(rows)
+        self._queues[document] = queue
+        insort(line.documents, document)
+        self._pass_over_done(document)
+
+    def next_row(self, may_begin: Callable[[int], bool], *, postponed: bool) -> RowKey | None:
+        """The next row to begin; None if there is none for now, and at the end.
+
+        may_begin: whether a row of a document may. postponed: of the postponed documents, instead of the others.
+        """
+        line = self._later if postponed else self._ready
+        for key in line.returned:
+            if may_begin(key.document):
+                line.returned.remove(key)
+                return key
+        for document in line.documents:
+            if not self._is_open(self._queues[document].place):
+                return None
+            if may_begin(document):
+                return self._take(document)
+        return None
+
+    def give_back(self, key: RowKey) -> None:
+        """Put a row that was handed out back in front of all others, to be begun again."""
+        self._line_of(key.document).returned.appendleft(key)
+
+    def released(self) -> None:
+        """Record that one more of the rows handed out has been passed on in input order."""
+        self._num_released += 1
+
+    def postpone(self, document: int, *, on: bool) -> None:
+        """Move a document to the line of the postponed ones, or back."""
+        source = self._line_of(document)
+        (self._postponed.add if on else self._postponed.discard)(document)
+        target = self._line_of(document)
+        if source is target:
+            return
+        if (queue := self._queues.get(document)) is not None:
+            source.documents.remove(document)
+            insort(target.documents, document)
+            source.num_rows -= queue.num_left
+            target.num_rows += queue.num_left
+        for key in [key for key in source.returned if key.document == document]:
+            source.returned.remove(key)
+            target.returned.append(key)
+
+    def num_ready(self, *, per_document: int, enough: int) -> int:
+        """How many rows are there to be handed out, if no document may have more than `per_document` of them; not
+        counted further than `enough`."""
+        count = 0
+        for document in self._ready.documents:
+            if count >= enough:
+                break
+            count += min(per_document, self._queues[document].num_left)
+        return count
+
+    def others_wait(self, document: int) -> bool:
+        """Whether another document in the same line has a row to be handed out."""
+        first_two = self._line_of(document).documents[:2]
+        return any(other != document and self._is_open(self._queues[other].place) for other in first_two)
+
+    def _take(self, document: int) -> RowKey:
+        queue = self._queues[document]
+        key = RowKey(document, queue.rows[queue.position])
+        self._advance(document)
+        self._pass_over_done(document)
+        return key
+
+    def _pass_over_done(self, document: int) -> None:
+        """Leave the next row of the document to be one to hand out; or none, and the document leaves its line."""
+        queue = self._queues[document]
+        while queue.num_left and queue.rows[queue.position] in queue.done:
+            self._advance(document)
+            self.num_passed_over += 1
+        if not queue.num_left:
+            del self._queues[document]
+            self._line_of(document).documents.remove(document)
+
+    def _advance(self, document: int) -> None:
+        self._queues[document].position += 1
+        self._line_of(document).num_rows -= 1
+        self.num_handed_out += 1
+
+    def _line_of(self, document: int) -> _Line:
+        return self._later if document in self._postponed else self._ready
+
+    def _is_open(self, place: int) -> bool:
+        return self._max_unreleased is None or place - self._num_released < self._max_unreleased
