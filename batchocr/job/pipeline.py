@@ -7,6 +7,7 @@ device.
 from __future__ import annotations
 
 import logging
+import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
@@ -30,6 +31,8 @@ logger = logging.getLogger(__name__)
 _TICK_S = 0.5
 _ROWS_AHEAD = 2000
 """Documents are opened up to this many rows ahead: it costs little, and anyone watching sees the total sooner."""
+_MOST_CLAIMED_PAGES = 1000
+"""Far more than the pages that a document may claim and not have; of those that it has, each takes some bytes."""
 _BEGUN_AT_ONCE = 100
 """How much is begun between two checks for messages and for a stop: a million files may be unchanged in a row."""
 
@@ -184,21 +187,33 @@ class Pipeline:
             case Asked():
                 self._ask(message)
             case Opened():
-                key = self._end_task(message.task_id).key
-                self._attempts.end(key)
-                self._intake.opened(
-                    key.document,
-                    page_count=message.page_count,
-                    doc_id=message.doc_id,
-                    size=message.size,
-                    mtime_ns=message.mtime_ns,
-                )
+                self._take_opened(message)
             case Finished():
                 self._finish_page(self._end_task(message.task_id).key, message)
             case Failed(failure=Failure(kind="out_of_memory")):
                 self._try_afresh(message)
             case Failed():
                 self._fail(self._end_task(message.task_id).key, message.failure, message.doc_id)
+
+    def _take_opened(self, message: Opened) -> None:
+        """Plan the rows of a document. A worker that lies about their number costs one row."""
+        key = self._end_task(message.task_id).key
+        self._attempts.end(key)
+        try:
+            most_pages = os.path.getsize(self._intake.documents[key.document].path) + _MOST_CLAIMED_PAGES
+        except OSError:  # it has just gone: its pages will say so
+            most_pages = message.size + _MOST_CLAIMED_PAGES
+        if message.page_count > most_pages:
+            claim = f"its worker process claims {message.page_count:,} pages, more than the file has bytes"
+            self._intake.cannot_open(key.document, Failure("crashed", claim))
+            return
+        self._intake.opened(
+            key.document,
+            page_count=message.page_count,
+            doc_id=message.doc_id,
+            size=message.size,
+            mtime_ns=message.mtime_ns,
+        )
 
     def _ask(self, message: Asked) -> None:
         task = self._tasks[message.task_id]
@@ -230,9 +245,11 @@ class Pipeline:
         # give_back puts each row in front of the others: starting with the last keeps their order.
         for task_id in sorted(loss.task_ids, reverse=True):
             key = self._end_task(task_id).key
-            if not untouched and (loss.doing is None or loss.doing.task_id == task_id):
-                self._attempts.add_loss(key, to_blame=loss.doing is not None and not loss.killed)
-            if loss.doing is not None and loss.doing.task_id == task_id and not loss.killed:
+            worked_on = loss.doing is not None and loss.doing.task_id == task_id
+            if not untouched and (worked_on or loss.doing is None):
+                self._attempts.add_loss(key, to_blame=worked_on and not loss.killed)
+            # Memory may have been taken by others; but a document that is there each time is not to cost any more.
+            if worked_on and not (loss.killed and loss.failure.kind == "crashed"):
                 self._shares.charge_worker(key.document, loss.failure.kind)
             self._begin_again(key, loss.failure, None)
         logger.warning(

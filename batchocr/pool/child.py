@@ -26,7 +26,7 @@ _DEATH_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Death:
-    """What a worker process died of. killed: by someone, not by the system for lack of memory."""
+    """What a worker process died of. killed: by someone, or by the system for lack of memory, whoever took it."""
 
     failure: Failure
     killed: bool = False
@@ -120,7 +120,7 @@ def _killing(oom_kills_before: int | None, oom_kills: int | None) -> Death:
         message = "the worker process was killed (SIGKILL), but not by the system for lack of memory"
         return Death(Failure("crashed", message), killed=True)
     likely = "the worker process was killed, most likely by the system for lack of memory"
-    return Death(Failure("out_of_memory", f"{likely}: try fewer --workers, or a lower --worker-memory"))
+    return Death(Failure("out_of_memory", f"{likely}: try fewer --workers, or a lower --worker-memory"), killed=True)
 
 
 def _environment(caller: Mapping[str, str]) -> dict[str, str]:

@@ -47,7 +47,8 @@ class Loss:
     """A worker that was lost; another has taken its place.
 
     task_ids: the tasks it held. doing: what it was doing, None if nothing: this one of its tasks is to blame, unless
-    the worker was `killed`, by someone other than the system for lack of memory. busy_s: for how long it was at it.
+    the worker was `killed`: by someone, or by the system for lack of memory, which others may have taken. busy_s: for
+    how long it was at it.
     """
 
     worker: Worker

@@ -9,12 +9,27 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal, Self, TypeAlias
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from batchocr.config import Config
 from batchocr.data import Completion, Failure, Reading, Sampling
 
 Activity = Literal["open", "render", "post-process"]
+
+# A worker that a hostile document has taken over says what it likes: numbers have to fit where they are stored.
+Number = Annotated[int, Field(ge=0, lt=2**63)]
+Time = Annotated[int, Field(ge=-(2**63), lt=2**63)]
+Seconds = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
+
+
+def _storable(reading: Reading) -> Reading:
+    """Raises ValueError for numbers that no table can hold."""
+    counts = [reading.image_tokens, reading.output_tokens]
+    for block in reading.blocks:
+        counts += [block.angle or 0, block.output_tokens or 0]
+    if not all(-(2**63) <= count < 2**63 for count in counts):
+        raise ValueError("a count of the reading does not fit into 64 bits")
+    return reading
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +92,7 @@ class Ended:
 
     task_id: int
     activity: Activity
-    seconds: float
+    seconds: Seconds
     type: Literal["ended"] = "ended"
 
 
@@ -86,10 +101,10 @@ class Opened:
     """doc_id: SHA-256 of the file, hex. size in bytes and mtime_ns as they were before it was read."""
 
     task_id: int
-    page_count: int
+    page_count: Number
     doc_id: str
-    size: int
-    mtime_ns: int
+    size: Number
+    mtime_ns: Time
     type: Literal["opened"] = "opened"
 
 
@@ -118,10 +133,10 @@ class Round:
 @dataclass(frozen=True, slots=True)
 class Finished:
     task_id: int
-    width: int
-    height: int
-    dpi: float | None
-    reading: Reading
+    width: Number
+    height: Number
+    dpi: Annotated[float, Field(allow_inf_nan=False)] | None
+    reading: Annotated[Reading, AfterValidator(_storable)]
     type: Literal["finished"] = "finished"
 
 

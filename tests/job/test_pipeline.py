@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import count
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +16,7 @@ from batchocr.job.intake import Intake
 from batchocr.job.pipeline import Pipeline
 from batchocr.job.stop import StopSwitch
 from batchocr.job.turns import RowKey
+from batchocr.pool.child import _killing
 from batchocr.pool.worker import Arrived, Asked, Loss
 from batchocr.stats.meter import HostCounter
 from batchocr.wire.messages import Began, Completions, Failed, Finished, OpenDocument, Opened, ReadPage
@@ -44,7 +47,7 @@ class ScriptedWorker:
             return
         match message:
             case OpenDocument():
-                self._end(Opened(message.task_id, self._pool.page_count, "id", size=123, mtime_ns=456))
+                self._end(Opened(message.task_id, self._pool.page_count, "id", size=self._pool.size, mtime_ns=456))
             case ReadPage():
                 self.pages[message.task_id] = message.page_index
                 self._pool.begun.append(message.page_index)
@@ -75,6 +78,7 @@ class ScriptedPool:
 
     def __init__(self, page_count: int, deaths: dict[int, int] | None = None, never_answered: tuple[int, ...] = ()):
         self.page_count = page_count
+        self.size = 123
         self.deaths = Counter(deaths)
         self.never_answered = never_answered
         self.begun: list[int] = []
@@ -130,8 +134,10 @@ def question(prompt: str) -> Request:
     return Request(Pixels(1, 1, b"\0\0\0"), prompt, Sampling(8))
 
 
-def read(pool: ScriptedPool, *, pages_in_flight: int = 4, stop: StopSwitch | None = None) -> Rows:
-    intake = Intake([Document("/nowhere/a.pdf", "a.pdf")], None, None, limit=None)
+def read(
+    pool: ScriptedPool, *, pages_in_flight: int = 4, stop: StopSwitch | None = None, path: str = "/nowhere/a.pdf"
+) -> Rows:
+    intake = Intake([Document(path, "a.pdf")], None, None, limit=None)
     pipeline = Pipeline(
         intake, pool, EchoingEngine(), HostCounter(), pages_in_flight=pages_in_flight, page_timeout_s=1.0
     )
@@ -209,3 +215,29 @@ def test_a_task_that_ran_out_of_memory_gets_one_more_attempt_in_a_fresh_worker()
     [(_, row)] = read(pool)
     assert (row.status, row.error_kind, row.attempts) == ("failed", "out_of_memory", 2)
     assert len(pool.retired) == 2
+
+
+def test_a_worker_that_claims_more_pages_than_the_file_has_bytes_costs_one_row(tmp_path: Path) -> None:
+    (tmp_path / "a.pdf").write_bytes(b"%PDF")
+    pool = ScriptedPool(page_count=10**18)
+    pool.size = 10**18
+    [(key, row)] = read(pool, path=str(tmp_path / "a.pdf"))
+    assert (key.page_index, row.status, row.error_kind) == (None, "failed", "crashed")
+    assert "claims 1,000,000,000,000,000,000 pages" in (row.error_message or "")
+
+
+def test_a_kill_by_the_system_for_want_of_memory_is_not_held_against_the_page_that_was_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    out_of_memory = _killing(3, 4)
+    assert (out_of_memory.failure.kind, out_of_memory.killed) == ("out_of_memory", True)
+    pool = ScriptedPool(page_count=4, deaths={1: 4})
+    replace_lost = pool.replace_lost
+
+    def killed(timeout_s: float) -> list[Loss]:
+        return [replace(loss, failure=out_of_memory.failure, killed=True) for loss in replace_lost(timeout_s)]
+
+    monkeypatch.setattr(pool, "replace_lost", killed)
+    rows = {key.page_index: row for key, row in read(pool)}
+    assert {row.status for row in rows.values()} == {"ok"}
+    assert rows[1].attempts == 5

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import mmap
 import os
@@ -137,6 +138,40 @@ def test_what_is_no_message_is_refused(run: Channel[ToWorker, FromWorker], raw: 
     assert next(messages) == (BEGAN, None)
     with pytest.raises(ChannelError):
         next(messages)
+
+
+READING = {"markdown": "", "blocks": [], "image_tokens": 0, "output_tokens": 0}
+BLOCK = {"type": "text", "bbox": [0, 0, 1, 1], "angle": 0, "content": ""}
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"type": "opened", "page_count": 10**30, "doc_id": "", "size": 1, "mtime_ns": 1},
+        {"type": "opened", "page_count": -1, "doc_id": "", "size": 1, "mtime_ns": 1},
+        {"type": "opened", "page_count": 1, "doc_id": "", "size": 10**30, "mtime_ns": 1},
+        {"type": "opened", "page_count": 1, "doc_id": "", "size": 1, "mtime_ns": 10**30},
+        {"type": "ended", "activity": "open", "seconds": math.nan},
+        {"type": "ended", "activity": "open", "seconds": -1.0},
+        {"type": "ended", "activity": "open", "seconds": math.inf},
+        {"type": "finished", "width": 10**30, "height": 1, "dpi": 1.0, "reading": READING},
+        {"type": "finished", "width": 1, "height": 1, "dpi": math.nan, "reading": READING},
+        {"type": "finished", "width": 1, "height": 1, "dpi": 1.0, "reading": READING | {"output_tokens": 10**30}},
+        {
+            "type": "finished",
+            "width": 1,
+            "height": 1,
+            "dpi": 1.0,
+            "reading": READING | {"blocks": [BLOCK | {"angle": 10**30}]},
+        },
+    ],
+)
+def test_numbers_that_no_page_and_no_table_can_have_are_refused(
+    run: Channel[ToWorker, FromWorker], raw: socket.socket, message: dict[str, object]
+) -> None:
+    raw.send(frame(json.dumps({"task_id": 1} | message).encode()))
+    with pytest.raises(ChannelError, match="a message cannot be understood"):
+        list(run.receive())
 
 
 def test_descriptors_that_belong_to_no_message_are_refused_and_closed(
