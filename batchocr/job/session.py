@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 _GIB = 1 << 30
 _PAGE_BYTES = 40 << 20
-"""A page in flight, on the host: its own pixels, and the same again for the questions asked about it."""
+"""A page in flight, on the host: its own pixels, and at most twice the same for the questions asked about it."""
 
 _LEAST_SHARE_BYTES = 512 << 20
 _MOST_WORKER_BYTES = 4 << 30

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 import re
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -52,6 +53,13 @@ MAX_READ_AREA: Final = 8.0
 """The area that all crops of a page may cover together, in pages. A sound layout covers the page once or twice, a
 looping one a hundred times, which no memory would hold."""
 
+_ROUND_AREA: Final = 2.0
+"""What the crops of one round may cover together, in pages: all of a sound layout. With more, the blocks are asked about
+in several rounds, so that a page never holds more than three times its own pixels."""
+
+_UNCROPPED: Final = {"image", "chart", "image_block", "list", "equation_block"}
+"""Types of blocks that are not read on their own."""
+
 _UNPARSABLE_NUMBER: Final = re.compile(r"(?<!\d)\d{4301,}")
 """Too long for `int`. Coordinates end at 1000, so MinerU would skip such a box anyway."""
 
@@ -87,16 +95,24 @@ class MinerUProtocol:
         )
 
     def read(self, page: Page) -> Reader:
-        """Return the generator that reads this page, in one or two rounds. Raises RefusedError."""
+        """Return the generator that reads this page: a round about its layout, then seldom more than one about its
+        blocks. Raises RefusedError."""
         [layout] = yield [self._layout_request(page)]
         if layout.error is not None:
             raise RefusedError(f"the page's layout could not be asked for: {layout.error}")
         blocks = self._parse_layout(layout.text)
         num_surplus = _drop_surplus(blocks)
-        requests, asked = self._block_requests(page, blocks)
-        rounds = [requests] if requests else []
-        del page, requests  # and the round is popped, so that no pixels stay here while the model answers
-        completions = (yield rounds.pop()) if rounds else []
+        asked: list[ContentBlock] = []
+        completions: list[Completion] = []
+        portions = _portions(blocks)
+        while portions:
+            requests, of_portion = self._block_requests(page, blocks, portions.popleft())
+            rounds = [requests] if requests else []
+            if not portions:
+                del page
+            del requests  # and the round is popped, so that its pixels do not stay here while the model answers
+            completions += (yield rounds.pop()) if rounds else []
+            asked += of_portion
         return self._finish(layout, blocks, num_surplus, asked, completions)
 
     def _layout_request(self, page: Page) -> Request:
@@ -113,9 +129,12 @@ class MinerUProtocol:
         blocks: list[ContentBlock] = self._helper.parse_layout_output(_UNPARSABLE_NUMBER.sub("9999", text))
         return blocks
 
-    def _block_requests(self, page: Page, blocks: list[ContentBlock]) -> tuple[list[Request], list[ContentBlock]]:
-        """The questions about the blocks to read, and those blocks. Removes from `blocks` what MinerU removes."""
-        with _same_picture_codes():
+    def _block_requests(
+        self, page: Page, blocks: list[ContentBlock], portion: Sequence[ContentBlock]
+    ) -> tuple[list[Request], list[ContentBlock]]:
+        """The questions about the blocks of a portion that are to be read, and those blocks. Removes from `blocks` what
+        MinerU removes."""
+        with _same_picture_codes(), _hidden(blocks, portion):
             crops, prompts, sampling_params, indices = self._helper.prepare_for_extract(page.image, blocks)
         _name_pictures_in_tables(blocks)
         requests = [
@@ -187,6 +206,35 @@ def _drop_surplus(blocks: list[ContentBlock]) -> int:
             del blocks[index:]
             return num_surplus
     return 0
+
+
+def _portions(blocks: Sequence[ContentBlock]) -> deque[list[ContentBlock]]:
+    """The blocks in portions that each fit into a round."""
+    portions: deque[list[ContentBlock]] = deque()
+    room = 0.0
+    for block in blocks:
+        x0, y0, x1, y1 = block.bbox
+        area = (x1 - x0) * (y1 - y0)
+        if not portions or area > room:
+            portions.append([])
+            room = _ROUND_AREA
+        portions[-1].append(block)
+        room -= area
+    return portions
+
+
+@contextmanager
+def _hidden(blocks: Sequence[ContentBlock], portion: Sequence[ContentBlock]) -> Iterator[None]:
+    """Inside, the blocks outside of the portion that MinerU would crop are of a type that it never crops."""
+    shown = {id(block) for block in portion}
+    hidden = [(block, block.type) for block in blocks if id(block) not in shown and block.type not in _UNCROPPED]
+    for block, _ in hidden:
+        block["type"] = "list"
+    try:
+        yield
+    finally:
+        for block, block_type in hidden:
+            block["type"] = block_type
 
 
 @contextmanager
