@@ -54,7 +54,7 @@ MAX_READ_AREA: Final = 8.0
 looping one a hundred times, which no memory would hold."""
 
 _ROUND_AREA: Final = 2.0
-"""What the crops of one round may cover together, in pages: all of a sound layout. With more, the blocks are asked about
+"""What the crops of one round may cover together, in pages: all of a sound layout. With more, blocks are asked about
 in several rounds, so that a page never holds more than three times its own pixels."""
 
 _UNCROPPED: Final = {"image", "chart", "image_block", "list", "equation_block"}

@@ -23,6 +23,7 @@ from batchocr.data import Completion, Document, PageResult, Request
 from batchocr.job.intake import Intake
 from batchocr.job.pipeline import Pipeline
 from batchocr.job.stop import StopSwitch
+from batchocr.page_spec import parse_page_spec
 from batchocr.pool import child, pool
 from batchocr.pool.child import WORKER_COMMAND
 from batchocr.pool.pool import WorkerPool
@@ -88,15 +89,17 @@ def read(
     memory_bytes: int = 1024 * MIB,
     page_timeout_s: float = TIMEOUT_S,
     command: tuple[str, ...] = worker_entry.COMMAND,
+    pages: str | None = None,
     on_row: Callable[[WorkerPool], None] = lambda workers: None,
+    each: Callable[[PageResult], None] = lambda row: None,
 ) -> Rows:
-    """Read documents through the pipeline, with real workers. on_row: called after each row."""
+    """Read documents through the pipeline, with real workers. on_row, each: called after each row."""
     documents = [Document(str(path), Path(path).name) for path in paths]
     setup = Setup(dpi=72, password=None, max_new_tokens=64, penalties=True, memory_bytes=memory_bytes)
     rows: list[PageResult] = []
     with WorkerPool(workers, setup, command) as running:
         pipeline = Pipeline(
-            Intake(documents, None, None, limit=limit),
+            Intake(documents, parse_page_spec(pages) if pages else None, None, limit=limit),
             running,
             AnsweringEngine(running),
             HostCounter(),
@@ -105,6 +108,7 @@ def read(
         )
         for _, row in pipeline.results(StopSwitch(), lambda: None):
             rows.append(row)
+            each(row)
             on_row(running)
     by_key = {(row.source, row.page_index): row for row in rows}
     assert len(by_key) == len(rows), "a page has two rows"
