@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, takewhile
 from typing import Protocol
@@ -189,10 +189,14 @@ class Intake:
         self._plan(index, None, doc_id, self._settled(index) if doc_id is not None else [])
 
     def next_row(
-        self, may_begin: Callable[[int], bool] = lambda document: True, *, postponed: bool = False
+        self,
+        may_begin: Callable[[int], bool] = lambda document: True,
+        *,
+        among: Collection[int] | None = None,
+        postponed: bool = False,
     ) -> RowKey | None:
         """The next row to begin; see Turns.next_row."""
-        return self._turns.next_row(may_begin, postponed=postponed)
+        return self._turns.next_row(may_begin, among=among, postponed=postponed)
 
     def postpone(self, document: int, *, on: bool = True) -> None:
         """Hand out the rows of a document only if asked for postponed ones; or, if not `on`, in its turn again."""

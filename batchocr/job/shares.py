@@ -39,10 +39,20 @@ class Shares:
 
     def next_row(self) -> RowKey | None:
         """The next row to begin. Those of documents that have cost too much come when nothing else is in hand."""
-        key = self._intake.next_row(self._may_begin)
+        among = None if self.has_worker_for(None) else self._begun_by_workers_with_room()
+        key = self._intake.next_row(self._may_begin, among=among)
         if key is None and not self._intake.more_to_come and all(map(self._costs.has_cost, self._in_hand)):
-            return self._intake.next_row(self._may_begin, postponed=True)
+            return self._intake.next_row(self._may_begin, among=among, postponed=True)
         return key
+
+    def _begun_by_workers_with_room(self) -> set[int]:
+        """The only documents of which a row may be begun while all workers are busy; thousands of others may be in
+        line."""
+        return {
+            self._last_document[worker]
+            for worker in self._pool.workers
+            if worker in self._last_document and worker.backlog < _MAX_QUEUED
+        }
 
     def has_worker_for(self, document: int | None) -> bool:
         """Whether a page of the document could be given to a worker now; None: of one that is yet to be opened."""

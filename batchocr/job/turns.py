@@ -90,17 +90,20 @@ class Turns:
         insort(line.documents, document)
         self._pass_over_done(document)
 
-    def next_row(self, may_begin: Callable[[int], bool], *, postponed: bool) -> RowKey | None:
+    def next_row(
+        self, may_begin: Callable[[int], bool], *, among: Collection[int] | None, postponed: bool
+    ) -> RowKey | None:
         """The next row to begin; None if there is none for now, and at the end.
 
-        may_begin: whether a row of a document may. postponed: of the postponed documents, instead of the others.
+        may_begin: whether a row of a document may. among: no others may; None if any might. postponed: of the postponed
+        documents, instead of the others.
         """
         line = self._later if postponed else self._ready
         for key in line.returned:
             if may_begin(key.document):
                 line.returned.remove(key)
                 return key
-        for document in line.documents:
+        for document in line.documents if among is None else self._in_line(line, among):
             if not self._is_open(self._queues[document].place):
                 return None
             if may_begin(document):
@@ -145,6 +148,9 @@ class Turns:
         """Whether another document in the same line has a row to be handed out."""
         first_two = self._line_of(document).documents[:2]
         return any(other != document and self._is_open(self._queues[other].place) for other in first_two)
+
+    def _in_line(self, line: _Line, among: Collection[int]) -> list[int]:
+        return sorted(document for document in among if document in self._queues and self._line_of(document) is line)
 
     def _take(self, document: int) -> RowKey:
         queue = self._queues[document]
