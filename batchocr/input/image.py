@@ -8,6 +8,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from io import BufferedReader
+from pathlib import Path
 from typing import cast
 
 from PIL import ExifTags, Image, ImageFile, UnidentifiedImageError
@@ -16,6 +17,7 @@ from PIL.TiffImagePlugin import TiffImageFile
 from batchocr.data import Page
 from batchocr.errors import DamagedError, PageOutOfMemoryError, TooLargeError, UnreadableError
 from batchocr.input.frames import TiffFile, gif_frames, tiff_directories
+from batchocr.input.jpeg import fault_of_jpeg
 
 MAX_EDGE = 3500
 """The maximum long side of a page, in px, as in MinerU."""
@@ -37,6 +39,9 @@ _SIGNATURES = (
     *(size.to_bytes(4, "little") for size in (12, 40, 52, 56, 64, 108, 124)),  # DIB: no signature, but few header sizes
     *(b"P%d%c" % (kind, space) for kind in range(1, 7) for space in b" \t\r\n"),  # PBM, PGM, PPM
 )
+
+_HOLE = bytes(64)
+"""What is left of a block of a file that was never written. White paper can look like it, so it alone means nothing."""
 
 _CUT_OFF = "the file ends before it should: this page, and whatever came after it, is missing"
 
@@ -76,7 +81,8 @@ class ImageDocument:
         with refusals(), _open(self._path) as image:
             image.seek(page_index)
             image.draft(None, (self._max_edge, self._max_edge))  # a JPEG far above the limit is decoded smaller
-            return Page(image=as_page(image, self._max_edge), dpi=None)
+            page = as_page(image, self._max_edge)
+            return Page(image=page, dpi=None, lost=_lost_in_a_hole(self._path) if image.format == "JPEG" else None)
 
     def close(self) -> None:
         """Nothing is kept open."""
@@ -197,6 +203,13 @@ def open_image(path: str, *, max_edge: int) -> ImageDocument:
 
 def _open(path: str) -> ImageFile.ImageFile:
     return Image.open(path, formats=_FORMATS)
+
+
+def _lost_in_a_hole(path: str) -> str | None:
+    """What libjpeg finds corrupt in a JPEG with a hole of zeros, which Pillow does not tell; None if nothing."""
+    data = Path(path).read_bytes()
+    fault = fault_of_jpeg(data) if _HOLE in data else None
+    return f"the image is damaged: {fault}" if fault is not None else None
 
 
 def _to_eight_bits(image: Image.Image) -> Image.Image:
