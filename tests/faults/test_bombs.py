@@ -195,13 +195,14 @@ def test_no_worker_holds_more_memory_than_it_may(ended: Ended) -> None:
 
 
 def test_of_pages_that_are_only_claimed_a_hundred_have_rows(tmp_path: Path) -> None:
-    for claimed, count in ((300_000, 101), (101, 101), (100, 100)):
+    # One row more says how many are left out.
+    for claimed, count in ((300_000, 102), (101, 101), (100, 100)):
         path = tmp_path / f"{claimed}.pdf"
         path.write_bytes(claimed_pages(claimed))
         with closing(open_document(str(path), password=None, dpi=72)) as document:
             assert document.page_count == count
             assert document.render(0).image.size == (300, 300)
-            for page_index in (1, count - 1):
+            for page_index in (1, min(count, 101) - 1):
                 with pytest.raises(DamagedError, match="not in document"):
                     document.render(page_index)
 

@@ -141,7 +141,7 @@ def test_a_page_that_lost_something_is_degraded_and_one_that_lost_all_failed(end
     part, none = ended.rows["half-an-image.pdf", 0], ended.rows["no-image.pdf", 0]
     assert (part.status, part.error_kind) == ("degraded", None)
     assert part.error_message is not None
-    assert part.error_message.startswith("MuPDF says: premature end of file in jpeg")
+    assert "MuPDF says: premature end of file in jpeg" in part.error_message
     assert (none.status, none.error_kind, none.markdown) == ("failed", "damaged", None)
 
 
