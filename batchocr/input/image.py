@@ -40,9 +40,6 @@ _SIGNATURES = (
     *(b"P%d%c" % (kind, space) for kind in range(1, 7) for space in b" \t\r\n"),  # PBM, PGM, PPM
 )
 
-_HOLE = bytes(64)
-"""What is left of a block of a file that was never written. White paper can look like it, so it alone means nothing."""
-
 _CUT_OFF = "the file ends before it should: this page, and whatever came after it, is missing"
 
 _DECODING_ERRORS = (
@@ -82,7 +79,7 @@ class ImageDocument:
             image.seek(page_index)
             image.draft(None, (self._max_edge, self._max_edge))  # a JPEG far above the limit is decoded smaller
             page = as_page(image, self._max_edge)
-            return Page(image=page, dpi=None, lost=_lost_in_a_hole(self._path) if image.format == "JPEG" else None)
+            return Page(image=page, dpi=None, lost=_lost_in_jpeg(self._path) if image.format == "JPEG" else None)
 
     def close(self) -> None:
         """Nothing is kept open."""
@@ -205,10 +202,9 @@ def _open(path: str) -> ImageFile.ImageFile:
     return Image.open(path, formats=_FORMATS)
 
 
-def _lost_in_a_hole(path: str) -> str | None:
-    """What libjpeg finds corrupt in a JPEG with a hole of zeros, which Pillow does not tell; None if nothing."""
-    data = Path(path).read_bytes()
-    fault = fault_of_jpeg(data) if _HOLE in data else None
+def _lost_in_jpeg(path: str) -> str | None:
+    """What libjpeg finds corrupt in a JPEG, which Pillow does not tell; None if nothing."""
+    fault = fault_of_jpeg(Path(path).read_bytes())
     return f"the image is damaged: {fault}" if fault is not None else None
 
 

@@ -204,11 +204,11 @@ def test_an_image_that_is_cut_off_is_never_a_sound_page(tmp_path: Path, format: 
 
 
 @pytest.mark.parametrize("progressive", [False, True])
-def test_a_jpeg_with_a_hole_in_it_says_that_something_is_lost(tmp_path: Path, progressive: bool) -> None:
+def test_a_jpeg_that_libjpeg_finds_corrupt_says_that_something_is_lost(tmp_path: Path, progressive: bool) -> None:
     buffer = io.BytesIO()
     Image.effect_noise((400, 300), 60).save(buffer, "JPEG", progressive=progressive)
     data = buffer.getvalue()
     half = len(data) // 2
-    for content, is_lost in ((data, False), (data[:half] + bytes(2000) + data[half + 2000 :], True)):
-        with opened(tmp_path, content) as document:
-            assert (document.render(0).lost is not None) is is_lost
+    for hole in (b"", bytes(2000), bytes(range(60))):
+        with opened(tmp_path, data[:half] + hole + data[half + len(hole) :]) as document:
+            assert (document.render(0).lost is not None) is bool(hole)
