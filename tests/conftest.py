@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from pathlib import Path
 
@@ -20,6 +21,11 @@ settings.load_profile("untimed")
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Slow tests first, file by file: what is left at the end is short, so that no process waits long for the other."""
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
+def pytest_collection_finish() -> None:
+    """Each run looks for garbage when it frees its engine; what is loaded by now need not be looked at."""
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
