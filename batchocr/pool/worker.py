@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from batchocr.data import Failure, Request
@@ -29,6 +29,10 @@ from batchocr.wire.pixels import map_round
 
 _START_S = 60.0
 """How long a worker that has work but has not begun any may be silent: it may still be starting."""
+
+_CLOCK_SLACK_S = 5.0
+"""How much longer a step may have taken than the run's clock says, which is looked at only now and then. The worker's
+own goes on while the whole job is suspended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +150,10 @@ class Worker:
                 os.close(descriptor)
             raise ChannelError(f"it sent {message.type!r} of task {message.task_id} out of turn")
         self.has_spoken = True
-        self._progress_s = self._clock.now()
+        began_s, self._progress_s = self._progress_s, self._clock.now()
+        if isinstance(message, Ended):
+            most_s = self._progress_s - began_s + _CLOCK_SLACK_S
+            message = replace(message, seconds=min(message.seconds, most_s))
         if isinstance(message, Began | Ended):
             self.doing = message if isinstance(message, Began) else None
             return message
