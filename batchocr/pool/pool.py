@@ -81,12 +81,15 @@ class WorkerPool:
 
     def open_alone(self, path: str, timeout_s: float) -> Opened | Failed | Loss:
         """Have a worker open a document, and wait for it: for those who have no loop. Raises BatchOcrError."""
-        self.workers[0].send(OpenDocument(0, path))
-        while not (losses := self.replace_lost(timeout_s)):
+        worker = self.workers[0]
+        worker.send(OpenDocument(0, path))
+        while True:
+            for loss in self.replace_lost(timeout_s):
+                if loss.worker is worker:
+                    return loss
             for _, message in self.wait(_LOOK_INTERVAL_S):
                 if isinstance(message, Opened | Failed):
                     return message
-        return losses[0]
 
     def wake(self) -> None:
         """Make `wait` return. Callable from any thread; has no effect after `close`."""

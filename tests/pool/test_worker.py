@@ -358,6 +358,15 @@ def test_workers_that_die_at_birth_are_forgiven_while_others_do_their_work(tmp_p
             run_until(pool, outcomes(1))
 
 
+def test_one_that_dies_does_not_stand_for_the_one_that_opens_a_document(tmp_path: Path) -> None:
+    with WorkerPool(2, SETUP, worker_entry.COMMAND) as pool:
+        doomed = pool.workers[1]
+        os.kill(doomed.pid, signal.SIGKILL)
+        while not doomed.channel.closed:
+            pool.wait(DEADLINE_S)
+        assert isinstance(pool.open_alone(draw_page(tmp_path / "a.png", "read"), DEADLINE_S), Opened)
+
+
 def test_a_closed_pool_leaves_no_process_and_no_descriptor(tmp_path: Path) -> None:
     before = len(os.listdir("/proc/self/fd"))
     with WorkerPool(2, SETUP, worker_entry.COMMAND) as pool:
