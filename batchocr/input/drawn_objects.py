@@ -17,8 +17,8 @@ from batchocr.input.jpeg import JPEG_SIGNATURE, fault_of_jpeg
 from batchocr.input.mupdf_warnings import REFUSALS
 from batchocr.input.pdf_objects import array_references, object_text, references, value_text
 
-_NOT_DRAWN = re.compile(r"/(Parent|Metadata|PieceInfo|OC) ?\d+ \d+ R")
-"""References that lead away from the page, or to what is never drawn."""
+_NOT_DRAWN = re.compile(r"/(Parent|Metadata|PieceInfo|OC|Properties) ?\d+ \d+ R|/Properties ?<<[^<>]*>>")
+"""References that lead away from the page, or to what is never drawn, as what content is marked with."""
 
 _CHECKED_IMAGE = re.compile(r"(?=.*/Subtype ?/Image\b)(?=.*/Filter ?\[? ?/(Flate|DCT)Decode\b)", re.DOTALL)
 
@@ -90,7 +90,7 @@ class DrawnObjects:
         for number in images:
             if num_left <= 0:
                 return
-            data = self._stream(number)
+            data = self._stream(number).lstrip(b"\r\n")  # MuPDF skips these before a JPEG; deflated data has none
             if data.startswith(JPEG_SIGNATURE):
                 self._intact[number], num_bytes = fault_of_jpeg(data) is None, len(data) * _JPEG_RATIO
             else:

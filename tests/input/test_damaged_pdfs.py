@@ -261,12 +261,19 @@ def test_the_row_behind_the_pages_that_are_tried_says_how_many_are_left_out(tmp_
         text_pages(stream(b"")),
         text_pages(stream(b"", b"/Filter /FlateDecode")),
         scan(DCT, JPEG),
+        scan(DCT, b"\r\n" + JPEG),
         scan(JPX, JPEG_2000),
     ],
-    ids=["path", "marks", "repaired", "blank", "blank and deflated", "JPEG", "JPEG 2000"],
+    ids=["path", "marks", "repaired", "blank", "blank and deflated", "JPEG", "JPEG behind a line's end", "JPEG 2000"],
 )
 def test_a_page_that_lost_nothing_is_ok(tmp_path: Path, data: bytes) -> None:
     assert only_page(tmp_path, data).lost is None
+
+
+@pytest.mark.parametrize("marked", [b"/Properties <</M 9 0 R>>", b"/Properties 9 0 R"])
+def test_a_page_may_lack_what_only_marks_its_content(tmp_path: Path, marked: bytes) -> None:
+    data = text_pages(stream(b"/OC /M BDC " + lines("words") + b" EMC"))
+    assert only_page(tmp_path, data.replace(b"/Resources <<", b"/Resources <<" + marked)).lost is None
 
 
 def test_what_a_file_quotes_is_not_taken_for_a_lack_of_memory(tmp_path: Path) -> None:
