@@ -48,7 +48,7 @@ class DrawnObjects:
             return []
         missing = {number for number in contents if object_text(self._document, number) == "null"}
         images = set()
-        waiting = _drawn(self._resources(page))
+        waiting = _drawn(self._resources(page)) - self._sound
         seen = waiting | self._sound
         while waiting:
             number = waiting.pop()

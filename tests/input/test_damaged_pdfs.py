@@ -7,6 +7,7 @@ import random
 import subprocess
 import sys
 import zlib
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -16,7 +17,9 @@ import pytest
 
 from batchocr.data import Page
 from batchocr.errors import DamagedError, PageError
+from batchocr.input.drawn_objects import DrawnObjects
 from batchocr.input.mupdf_warnings import lost_content
+from batchocr.input.pdf_objects import object_text
 from batchocr.input.render import RenderableDocument, open_document
 from tests.conftest import ROOT
 from tests.support.pdf_files import (
@@ -274,6 +277,24 @@ def test_a_page_that_lost_nothing_is_ok(tmp_path: Path, data: bytes) -> None:
 def test_a_page_may_lack_what_only_marks_its_content(tmp_path: Path, marked: bytes) -> None:
     data = text_pages(stream(b"/OC /M BDC " + lines("words") + b" EMC"))
     assert only_page(tmp_path, data.replace(b"/Resources <<", b"/Resources <<" + marked)).lost is None
+
+
+def test_what_pages_share_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: Counter[int] = Counter()
+
+    def counted(document: pymupdf.Document, number: int) -> str:
+        read[number] += 1
+        return object_text(document, number)
+
+    monkeypatch.setattr("batchocr.input.drawn_objects.object_text", counted)
+    box = b"/MediaBox [0 0 9 9] /Resources <</XObject <</I 5 0 R>>>>"
+    tree = b"<</Type /Pages /Kids [3 0 R 3 0 R] /Count 2 %s>>" % box
+    only = b"<</Type /Page /Parent 2 0 R /Contents 4 0 R>>"
+    image = stream(bytes(1), b"/Type /XObject /Subtype /Image /Width 1 /Height 1" + GREY)
+    data = pdf(b"<</Type /Catalog /Pages 2 0 R>>", tree, only, stream(b"/I Do"), image)
+    objects = DrawnObjects(pymupdf.open(stream=data, filetype="pdf"))
+    assert [objects.faults(3), objects.faults(3)] == [[], []]
+    assert read[5] == 1
 
 
 def test_what_a_file_quotes_is_not_taken_for_a_lack_of_memory(tmp_path: Path) -> None:
