@@ -1,4 +1,4 @@
-"""Pages that were read better before: their files have been damaged, shortened or taken away since."""
+"""Pages that were read better before: their files, still asked for, have been damaged, shortened or removed since."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def warn_of_worsened(worsened: Mapping[str, int]) -> None:
     if worsened:
         named = ", ".join(f"{source} ({_pages(count)})" for source, count in list(worsened.items())[:_MAX_NAMED])
         logger.warning(
-            "%s of %s came out worse than in an earlier run, or are gone, as the files are not what they were: %s%s; "
+            "%s of %s came out worse than in an earlier run, or not at all, as the files are not what they were: %s%s; "
             "restore what was damaged, and run again",
             _pages(sum(worsened.values())),
             f"{len(worsened):,} document{'s' * (len(worsened) != 1)}",

@@ -270,7 +270,7 @@ def test_a_document_that_was_cut_off_since_it_was_read_is_named_and_an_exit_code
     draw_pdf(document, "One")
     report = batchocr.run(document, **options)
     assert (report.exit_code, report.worse_documents, report.worse_pages) == (3, 1, 2)
-    assert "2 pages of 1 document came out worse than in an earlier run, or are gone" in caplog.text
+    assert "2 pages of 1 document came out worse than in an earlier run, or not at all" in caplog.text
     assert f"{document} (2 pages)" in caplog.text
     assert len(read_rows(out)) == 1
     assert batchocr.run(document, **options).exit_code == 0

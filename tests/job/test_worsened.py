@@ -89,5 +89,5 @@ def test_the_warning_names_the_documents_and_counts_their_pages(caplog: pytest.L
     warn_of_worsened({})
     assert caplog.text == ""
     warn_of_worsened({f"{number}.pdf": number for number in range(1, 8)})
-    assert "28 pages of 7 documents came out worse than in an earlier run, or are gone" in caplog.text
+    assert "28 pages of 7 documents came out worse than in an earlier run, or not at all" in caplog.text
     assert ": 1.pdf (1 page), 2.pdf (2 pages), 3.pdf (3 pages), 4.pdf (4 pages), 5.pdf (5 pages), …;" in caplog.text
