@@ -54,19 +54,22 @@ def read_facts(path: Path) -> RunFacts | None:
 
 
 def read_rows(path: Path) -> Iterator[PageResult]:
-    """Yield the rows of a table of ours, in order. Raises OutputError if it cannot be read or is damaged: at its end,
-    when it turns out not to be as it was written."""
-    digest = hashlib.sha256()
+    """Yield the rows of a table of ours, in order. Raises OutputError if it cannot be read or is not as it was written:
+    before any row of it is believed."""
     with reading(path), open(path, "rb") as lines:
+        _require_same_table(path, hashlib.file_digest(lines, "sha256").hexdigest())
+        lines.seek(0)
         for number, line in enumerate(lines, start=1):
             try:
-                result = from_json(line)
+                yield from_json(line)
             except ValueError as error:
                 raise OutputError(f"{path}, line {number} is damaged; start over with --overwrite") from error
-            digest.update(line)
-            yield result
+
+
+def _require_same_table(path: Path, digest: str) -> None:
+    """Raise OutputError if the facts beside a table are not those of the one with this digest."""
     of_table = _facts_line(path)
-    if of_table is None or not is_sound(of_table) or _digest_key(digest.hexdigest()) not in of_table:
+    if of_table is None or not is_sound(of_table) or _digest_key(digest) not in of_table:
         raise OutputError(
             f"{path} is not the table that {facts_path(path)} was written for: one of them was damaged, changed or "
             "replaced since; restore both, or start over with --overwrite"
