@@ -55,13 +55,13 @@ def _is_beside_a_table(name: str) -> bool:
 
 
 def _is_table(path: Path) -> bool:
-    """Whether batchocr wrote it as a table."""
+    """Whether batchocr wrote it as a table; also one that is damaged or cannot be read, as reading it will say."""
     if path.suffix.lower() not in TABLE_SUFFIXES or not path.is_file():
         return False
     try:
         return table_for(path).read_facts(path) is not None
     except OutputError:
-        return False
+        return True
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -15,7 +15,8 @@ from batchocr.cli.document_now import DocumentNow, Examiner
 from batchocr.config import Config
 from batchocr.data import Document, ErrorKind, PageResult, Status
 from batchocr.errors import ExitCode, OutputMismatchError
-from batchocr.output.files import files_of, report_path, without_files
+from batchocr.output import jsonl
+from batchocr.output.files import facts_path, files_of, report_path, without_files
 from batchocr.output.schema import SCHEMA_VERSION, RunFacts, storable_text
 from batchocr.output.table import table_for
 from batchocr.page_spec import parse_page_spec
@@ -206,15 +207,22 @@ def read_facts(out: Path) -> RunFacts:
     may mean something else."""
     facts = table_for(out).read_facts(out)
     if facts is None:
-        raise OutputMismatchError(
-            f"{out} is not a table of this version of batchocr; if a run was killed as it wrote it, run that again"
-        )
+        raise OutputMismatchError(_why_no_table(out))
     if facts.schema_version != SCHEMA_VERSION:
         raise OutputMismatchError(
             f"{out} was written by batchocr {facts.batchocr_version} with columns of version {facts.schema_version}, "
             f"and this one knows version {SCHEMA_VERSION}: verify it with the batchocr that wrote it"
         )
     return facts
+
+
+def _why_no_table(out: Path) -> str:
+    if table_for(out) is jsonl and not facts_path(out).exists():
+        return (
+            f"{out} has no {facts_path(out).name} beside it: put that back, or run again if a run was killed as it "
+            "wrote them"
+        )
+    return f"{out} is not a table of this version of batchocr: verify it with the batchocr that wrote it"
 
 
 class Verdict:

@@ -16,12 +16,15 @@ from contextlib import redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pymupdf
 import pytest
 
 from batchocr.cli.main import _run_app
 from batchocr.data import PageResult
 from batchocr.model.weights import fingerprint
+from batchocr.output.files import facts_path
 from batchocr.output.schema import RunFacts
 from batchocr.output.table import table_for
 from batchocr.page_spec import parse_page_spec
@@ -492,3 +495,34 @@ def test_a_standard_output_that_is_full_is_an_error_that_says_so(
         done = subprocess.run([*command, *form], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
     assert done.returncode == 6
     assert "cannot write to standard output: No space left on device" in done.stderr
+
+
+def test_a_table_without_its_facts_or_of_an_earlier_version_is_told_what_to_do(
+    tmp_path: Path, documents: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    alone = write(tmp_path / "table.jsonl", ROWS)
+    facts_path(alone).unlink()
+    assert verify(alone, documents) == (6, [])
+    assert "table.jsonl has no table.jsonl.meta.json beside it: put that back" in capsys.readouterr().err
+    earlier = tmp_path / "table.parquet"
+    pq.write_table(pa.table({"source": ["a.pdf"]}), earlier)
+    assert verify(earlier, documents) == (6, [])
+    assert "verify it with the batchocr that wrote it" in capsys.readouterr().err
+
+
+def test_a_damaged_table_among_those_that_the_shell_lists_is_called_damaged(
+    tmp_path: Path, documents: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sound, damaged = (write(tmp_path / f"{name}.parquet", ROWS) for name in "ab")
+    damaged.write_bytes(damaged.read_bytes().replace(b"PAR1", b"PAR2", 1))
+    assert verify(sound, str(damaged), str(documents))[0] == 6
+    assert f"{damaged} was damaged or changed since it was written" in capsys.readouterr().err
+
+
+def test_no_row_of_an_edited_table_is_believed(
+    tmp_path: Path, documents: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = write(tmp_path / "table.jsonl", [ROWS[0], *ROWS])
+    out.write_bytes(out.read_bytes().replace(b'"encrypted"', b'"incrypted"'))
+    assert verify(out, documents) == (6, [])
+    assert f"{out} is not the table that" in capsys.readouterr().err
