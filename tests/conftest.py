@@ -28,6 +28,11 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def pytest_unconfigure() -> None:
+    """Let libraries that count their objects at the end find them gone."""
+    gc.unfreeze()
+
+
 @pytest.fixture(scope="session")
 def sample_data() -> Path:
     return ROOT / "sample_data"

@@ -14,6 +14,10 @@ STEP_ALLOWANCE: Final = 1 / 20
 to one. A page takes 0.07 s on average, a twentieth of the default time limit is 3 s. What a step leaves of this makes
 good for earlier ones, so a long document may have a few bad pages."""
 
+_SLOWEST_BYTES_PER_S: Final = 250_000
+"""Large pages may take longer: at least so many of a file's bytes are decoded in a second. A large scan in JPEG 2000 is
+ten times as fast; what is made to be slow is small."""
+
 _MAX_COST: Final = 6.0
 """A document that has cost more is given up: as much as three pages that hang, which are tried twice each."""
 
@@ -30,9 +34,10 @@ class Costs:
         self._costs: dict[int, float] = {}
         self._given_up: dict[int, Failure] = {}
 
-    def add_step(self, document: int, seconds: float) -> None:
-        """Count a step that ended, well or not."""
-        self._add(document, seconds / self._page_timeout_s - STEP_ALLOWANCE, "timeout")
+    def add_step(self, document: int, seconds: float, bytes_per_page: float) -> None:
+        """Count a step that ended, well or not. bytes_per_page: of the document's file."""
+        beyond_s = max(0.0, seconds - bytes_per_page / _SLOWEST_BYTES_PER_S)
+        self._add(document, beyond_s / self._page_timeout_s - STEP_ALLOWANCE, "timeout")
 
     def add_lost_worker(self, document: int, error_kind: ErrorKind) -> None:
         """Count a worker that was lost while it worked on the document, however soon that was."""
@@ -57,5 +62,5 @@ class Costs:
         if cost >= _MAX_COST and document not in self._given_up:
             seconds = _MAX_COST * self._page_timeout_s
             reason = f"the pages before it crashed, hung or were slow for more than {seconds:g} s in all"
-            hint = "each crash counts as --page-timeout, and so does the time beyond a twentieth of it"
+            hint = "each crash counts as --page-timeout, and so does the time of slow steps"
             self._given_up[document] = Failure(error_kind, f"not tried: {reason} ({hint}); see their rows")

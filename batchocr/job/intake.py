@@ -43,6 +43,11 @@ class DocumentState:
     rows: Sequence[int | None] | None = None
     done: frozenset[int | None] = frozenset()
 
+    @property
+    def bytes_per_page(self) -> float:
+        """Of the file; 0 until it has been opened."""
+        return self.size / self.page_count if self.size and self.page_count else 0.0
+
 
 class Intake:
     """Hands out documents to open and rows to begin, and owns what is known about each document.

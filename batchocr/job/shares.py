@@ -107,7 +107,7 @@ class Shares:
 
     def charge_step(self, document: int, seconds: float) -> None:
         """Count how long a step took."""
-        self._costs.add_step(document, seconds)
+        self._costs.add_step(document, seconds, self._intake.states[document].bytes_per_page)
         self._intake.postpone(document, on=self._costs.has_cost(document))
 
     def charge_worker(self, document: int, error_kind: ErrorKind) -> None:

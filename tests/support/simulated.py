@@ -97,7 +97,8 @@ class SimulatedWorker:
         self.doing = None
         match message:
             case OpenDocument():
-                self._end(Opened(number, len(self._machine.documents[message.path].pages), "id", 2**40, 1))
+                num_pages = len(self._machine.documents[message.path].pages)
+                self._end(Opened(number, num_pages, "id", 100 * num_pages, 1))
             case ReadPage() if self._machine.documents[message.path].damaged:
                 self._end(Failed(number, Failure("damaged", "no such page")))
             case Completions() if self._rounds.pop(number):
