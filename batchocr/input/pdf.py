@@ -17,6 +17,7 @@ from PIL import Image
 from batchocr.data import Page
 from batchocr.errors import DamagedError, EncryptedError, PageOutOfMemoryError, UnsupportedError
 from batchocr.input.drawn_objects import DrawnObjects
+from batchocr.input.holes import has_hole
 from batchocr.input.mupdf_warnings import REFUSALS, all_warnings, forget_warnings, is_cut_off, lost_content, printable
 from batchocr.input.page_tree import count_pages, require_meant_to_be_empty
 
@@ -34,18 +35,20 @@ in quotes, in parentheses or as unknown, can be any words, and is none of this."
 _ENDS_EARLY = "MuPDF says: premature end of data in flate filter"
 """Also said of a content stream of 0 bytes, which some writers give a blank page."""
 
+_HOLE_SAID = "the file has zeros where some of its objects should be"
+
 
 class PdfDocument:
     """An open, unlocked PDF."""
 
-    def __init__(self, document: pymupdf.Document, num_bytes: int, *, dpi: int, max_edge: int) -> None:
-        """num_bytes: size of the file."""
+    def __init__(self, document: pymupdf.Document, path: str, *, dpi: int, max_edge: int) -> None:
         self._document = document
+        self._has_hole = has_hole(path)
         self._dpi = dpi
         self._max_edge = max_edge
         self._cut_off = is_cut_off(all_warnings())
         self._objects = DrawnObjects(document)
-        pages = count_pages(document, num_bytes)
+        pages = count_pages(document, os.path.getsize(path))
         self._num_claimed = pages.claimed
         self._num_tried = pages.tried
         self.page_count = min(pages.claimed, pages.tried + 1)
@@ -83,7 +86,7 @@ class PdfDocument:
     def _lost(self, page: int) -> str | None:
         """What the page just drawn lacks, in words; None if it lacks nothing. page: the number of its object."""
         said = lost_content(all_warnings(), cut_off=self._cut_off)
-        faults = self._objects.faults(page)
+        faults = [*[_HOLE_SAID] * self._has_hole, *self._objects.faults(page)]
         if said == _ENDS_EARLY and not faults and self._objects.is_blank(page):
             return None
         if said is not None:
@@ -102,7 +105,7 @@ def open_pdf(path: str, *, password: str | None, dpi: int, max_edge: int) -> Pdf
             if not document.is_pdf:
                 raise UnsupportedError("the file is not a PDF, despite its name")
             _unlock(document, password)
-            opened = PdfDocument(document, os.path.getsize(path), dpi=dpi, max_edge=max_edge)
+            opened = PdfDocument(document, path, dpi=dpi, max_edge=max_edge)
         if not opened.page_count:
             require_meant_to_be_empty(document)
         closing.pop_all()

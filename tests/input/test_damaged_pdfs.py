@@ -116,6 +116,16 @@ def test_a_document_whose_page_tree_is_gone_or_leads_nowhere_is_not_one_without_
     assert pages(tmp_path, data)
 
 
+def test_zeros_between_objects_are_a_hole_and_those_in_a_stream_or_behind_the_end_are_none(tmp_path: Path) -> None:
+    whole = text_pages(stream(lines("words") + b"\n%" + bytes(600)))
+    for content, lost in (
+        (whole, None),
+        (whole + bytes(600), None),
+        (whole.replace(b"endobj", b"endobj" + bytes(128), 1), "the file has zeros where some of its objects should be"),
+    ):
+        assert only_page(tmp_path, content).lost == lost
+
+
 def test_a_document_that_was_made_without_pages_has_none(tmp_path: Path) -> None:
     assert pages(tmp_path, pdf(b"<</Type /Catalog /Pages 2 0 R>>", b"<</Type /Pages /Count 0 /Kids []>>")) == []
 
