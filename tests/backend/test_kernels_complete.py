@@ -7,12 +7,15 @@ import pkgutil
 from types import ModuleType
 from typing import Any
 
+import pytest
 from torch._library.custom_ops import OPDEFS
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from batchocr.backend import kernels
 from tests.backend import test_kernels_model, test_kernels_preprocess, test_kernels_quantize, test_kernels_sampling
+
+pytestmark = pytest.mark.slow
 
 
 class CalledOps(TorchDispatchMode):

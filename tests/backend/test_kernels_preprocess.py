@@ -46,6 +46,7 @@ def expected(image: Tensor, plan: ResizePlan, patch_size: int = PATCH_SIZE, merg
     return resize.cut_patches(pixels, patch_size, merge_size)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("large_tiles")
 def test_a_batch_of_any_sizes_has_the_bytes_of_pillow(device: torch.device) -> None:
     sizes = random.Random(0)

@@ -14,6 +14,8 @@ from batchocr.input.render import MAX_EDGE, RenderableDocument, open_document
 from tests.conftest import ROOT
 from tests.support.corpus import Outcome, expected_outcomes
 
+pytestmark = pytest.mark.slow
+
 DEADLINE_S = 100
 
 

@@ -324,6 +324,7 @@ def test_a_page_without_a_size_is_damaged(tmp_path: Path, unit: bytes) -> None:
     assert str(found) == "the page has no size"
 
 
+@pytest.mark.slow
 def test_no_page_of_the_corpus_changes_its_status(corpus: Path) -> None:
     """From another process: some of these files once hung or crashed their reader."""
     child = subprocess.run(

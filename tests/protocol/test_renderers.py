@@ -15,6 +15,8 @@ from tests.support.active_markup import active_in
 from tests.support.hostile_markdown import COMMANDS, LISTS, any_blocks, formulas_in
 from tests.support.markdown_renderers import FORMULA_RENDERERS, MARKDOWN_RENDERERS, mathjax
 
+pytestmark = pytest.mark.slow
+
 NUM_PAGES = 60
 """`python -m benchmarks.attack markdown` renders 15,000."""
 
