@@ -86,7 +86,9 @@ class PdfDocument:
     def _lost(self, page: int) -> str | None:
         """What the page just drawn lacks, in words; None if it lacks nothing. page: the number of its object."""
         said = lost_content(all_warnings(), cut_off=self._cut_off)
-        faults = [*[_HOLE_SAID] * self._has_hole, *self._objects.faults(page)]
+        faults = self._objects.faults(page)
+        if self._has_hole:
+            faults.insert(0, _HOLE_SAID)
         if said == _ENDS_EARLY and not faults and self._objects.is_blank(page):
             return None
         if said is not None:
