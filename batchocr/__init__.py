@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from batchocr.job.stop import StopSwitch
     from batchocr.options import CallOptions, Options
     from batchocr.stats.report import Report
+    from batchocr.tables.opened import OpenedTable, open_table
 
     __version__: str
 
@@ -39,6 +40,7 @@ __all__ = [
     "ModelError",
     "NoInputError",
     "Ocr",
+    "OpenedTable",
     "Options",
     "OutputError",
     "OutputMismatchError",
@@ -48,6 +50,7 @@ __all__ = [
     "StopSwitch",
     "UsageError",
     "__version__",
+    "open_table",
     "process",
     "run",
 ]
@@ -60,6 +63,7 @@ _MODULES = {
     "ModelError": "batchocr.errors",
     "NoInputError": "batchocr.errors",
     "Ocr": "batchocr.api",
+    "OpenedTable": "batchocr.tables.opened",
     "Options": "batchocr.options",
     "OutputError": "batchocr.errors",
     "OutputMismatchError": "batchocr.errors",
@@ -68,6 +72,7 @@ _MODULES = {
     "RunProgress": "batchocr.job.progress",
     "StopSwitch": "batchocr.job.stop",
     "UsageError": "batchocr.errors",
+    "open_table": "batchocr.tables.opened",
     "process": "batchocr.api",
     "run": "batchocr.api",
 }

@@ -165,8 +165,23 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True)
+class OutlineEntry:
+    """An entry of a PDF's outline. level: from 1. y: how far down the page it leads, as a share of the page's height;
+    None if only to the page."""
+
+    level: int
+    title: str
+    page_index: int
+    y: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class PageResult:
-    """One row of the output: a page, or a document that could not be opened (page_index None)."""
+    """One row of the output: a page, or a document that could not be opened (page_index None).
+
+    ink_outside: the share of the page's ink that no block covers. text_layer_agreement: how much of what was read is
+    what the PDF's own text says there, from 0 to 1. Either is None where nobody can tell.
+    """
 
     source: str
     page_index: int | None
@@ -182,4 +197,6 @@ class PageResult:
     blocks: tuple[Block, ...] = ()
     image_tokens: int = 0
     output_tokens: int = 0
+    ink_outside: float | None = None
+    text_layer_agreement: float | None = None
     attempts: int = 1

@@ -168,8 +168,9 @@ def verify(
     stale, duplicate, surplus, wrong or failed, that cannot be checked, or was made with other settings, and exits with
     3 if there is more than --max-page-error-rate allows."""
     configure_logging("json" if as_json else "text", logging.WARNING if quiet else logging.INFO)
-    from batchocr.cli.tables import find_tables, tables_among
+    from batchocr.cli.tables import tables_among
     from batchocr.cli.verify import Verdict, Verifier
+    from batchocr.tables.opened import find_tables
 
     options.refuse_both("--quiet", quiet, "--json", as_json)
     config = make_config(flags)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import logging
 import os
 from collections.abc import Iterable, Sequence
@@ -15,19 +14,6 @@ from batchocr.output.table import TABLE_SUFFIXES, table_for
 logger = logging.getLogger(__name__)
 
 _MAX_NAMED = 10
-
-_SIDE_FILES = tuple(file.name.removeprefix("out") for file in files_of(Path("out"), report_path(Path("out")))[1:])
-"""How the names of the files beside a table end: `.journal`, `.report.json`, …"""
-
-
-def find_tables(pattern: str) -> list[Path]:
-    """The tables that a path or glob names, in order; a glob's other files of a run are left out. Raises OutputError if
-    there is none."""
-    matches = [name for name in sorted(glob.glob(pattern)) if not _is_beside_a_table(name)]
-    paths = [Path(pattern)] if os.path.exists(pattern) else [Path(name) for name in matches]
-    if not paths:
-        raise OutputError(f"there is no table {pattern}: was the run finished? `batchocr run` builds it at its end")
-    return paths
 
 
 def tables_among(tables: Sequence[Path], inputs: Sequence[str]) -> tuple[list[Path], list[str]]:
@@ -47,11 +33,6 @@ def tables_among(tables: Sequence[Path], inputs: Sequence[str]) -> tuple[list[Pa
     if added := [str(table) for real, table in more.items() if real not in found]:
         logger.info("taken for tables and not for INPUTs, as batchocr wrote them: %s", _listed(added))
     return list((found | more).values()), documents
-
-
-def _is_beside_a_table(name: str) -> bool:
-    """Whether it is the name of a file that a run leaves beside its table, or was still writing."""
-    return name.endswith(_SIDE_FILES) or final_name(name) != name
 
 
 def _is_table(path: Path) -> bool:

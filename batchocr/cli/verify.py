@@ -14,13 +14,13 @@ from batchocr.cli.console import print_out, printable
 from batchocr.cli.document_now import DocumentNow, Examiner
 from batchocr.config import Config
 from batchocr.data import Document, ErrorKind, PageResult, Status
-from batchocr.errors import ExitCode, OutputMismatchError
-from batchocr.output import jsonl
-from batchocr.output.files import facts_path, files_of, report_path, without_files
-from batchocr.output.schema import SCHEMA_VERSION, RunFacts, storable_text
+from batchocr.errors import ExitCode
+from batchocr.output.files import files_of, report_path, without_files
+from batchocr.output.schema import storable_text
 from batchocr.output.table import table_for
 from batchocr.page_spec import parse_page_spec
 from batchocr.stats.report import is_too_many
+from batchocr.tables.opened import read_facts
 
 Problem = Literal["missing", "stale", "duplicate", "failed", "surplus", "wrong", "unchecked", "settings"]
 Form = Literal["text", "json", "quiet"]
@@ -200,29 +200,6 @@ def _wrong(source: str, rows: _Rows, now: DocumentNow) -> Iterator[Finding]:
         if row.status in ("ok", "degraded") and (not row.has_markdown or page_index is None):
             missing = "page_index" if page_index is None else "markdown"
             yield Finding("wrong", source, page_index, f"is {row.status}, but has no {missing}")
-
-
-def read_facts(out: Path) -> RunFacts:
-    """The facts of the run that wrote a table. Raises OutputMismatchError if it is not one of ours, or has columns that
-    may mean something else."""
-    facts = table_for(out).read_facts(out)
-    if facts is None:
-        raise OutputMismatchError(_why_no_table(out))
-    if facts.schema_version != SCHEMA_VERSION:
-        raise OutputMismatchError(
-            f"{out} was written by batchocr {facts.batchocr_version} with columns of version {facts.schema_version}, "
-            f"and this one knows version {SCHEMA_VERSION}: verify it with the batchocr that wrote it"
-        )
-    return facts
-
-
-def _why_no_table(out: Path) -> str:
-    if table_for(out) is jsonl and not facts_path(out).exists():
-        return (
-            f"{out} has no {facts_path(out).name} beside it: put that back, or run again if a run was killed as it "
-            "wrote them"
-        )
-    return f"{out} is not a table of this version of batchocr: verify it with the batchocr that wrote it"
 
 
 class Verdict:

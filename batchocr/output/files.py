@@ -24,6 +24,11 @@ def facts_path(out: Path) -> Path:
     return out.with_name(out.name + ".meta.json")
 
 
+def table_of_journal(name: str) -> str:
+    """The name, or path, of the table whose journal this is; any other name as it is."""
+    return name.removesuffix(".journal")
+
+
 def report_path(out: Path) -> Path:
     """Where the report goes unless the user says otherwise."""
     return out.with_name(out.name + ".report.json")
@@ -46,6 +51,11 @@ def leftovers_of(files: Iterable[Path]) -> Iterator[Path]:
         names = {file.name for file in ours}
         with os.scandir(folder) as entries:
             yield from (folder / entry.name for entry in entries if final_name(entry.name) in names - {entry.name})
+
+
+def is_beside_a_table(name: str) -> bool:
+    """Whether it is the name of a file that a run leaves beside its table, or was still writing."""
+    return name.endswith((".journal", ".meta.json", ".report.json")) or final_name(name) != name
 
 
 def files_of(out: Path, report: Path) -> list[Path]:

@@ -68,14 +68,16 @@ class _RowState:
 
 
 @dataclass(frozen=True, slots=True)
-class _EntryState:
+class EntryState:
+    """The part of an Entry that the index needs."""
+
     result: _RowState
     size: int | None
     mtime_ns: int | None
 
 
 _ENTRY = TypeAdapter(Entry)
-_ENTRY_STATE = TypeAdapter(_EntryState)
+_ENTRY_STATE = TypeAdapter(EntryState)
 
 
 class Journal:
@@ -226,7 +228,7 @@ class Journal:
             for number, line in enumerate(lines, start=1):
                 if not line.endswith(b"\n"):
                     break
-                if number > 1 and (entry := _parse(line)) is not None:
+                if number > 1 and (entry := parse_state(line)) is not None:
                     self._put(entry, self._end, len(line))
                 elif number > 1:
                     damaged.append(number)
@@ -240,21 +242,8 @@ class Journal:
                 damaged[0],
             )
 
-    def _put(self, entry: Entry | _EntryState, offset: int, length: int) -> None:
-        result = entry.result
-        row = IndexedRow(
-            page_index=result.page_index,
-            status=result.status,
-            doc_id=result.doc_id,
-            page_count=result.page_count,
-            attempts=result.attempts,
-            size=entry.size,
-            mtime_ns=entry.mtime_ns,
-            offset=offset,
-            length=length,
-            error_kind=result.error_kind,
-        )
-        self._index.put(result.source, row)
+    def _put(self, entry: Entry | EntryState, offset: int, length: int) -> None:
+        self._index.put(entry.result.source, indexed(entry, offset, length))
 
     def _require_in_place(self) -> None:
         """Raise OutputError if the file is no longer at its path, where it would be found."""
@@ -279,7 +268,32 @@ def _to_line(entry: Entry) -> bytes:
     return checked_line(_ENTRY.dump_json(entry))
 
 
-def _parse(line: bytes) -> _EntryState | None:
+def indexed(entry: Entry | EntryState, offset: int, length: int) -> IndexedRow:
+    """What the index remembers of a row whose line is there. offset, length: in bytes."""
+    result = entry.result
+    return IndexedRow(
+        page_index=result.page_index,
+        status=result.status,
+        doc_id=result.doc_id,
+        page_count=result.page_count,
+        attempts=result.attempts,
+        size=entry.size,
+        mtime_ns=entry.mtime_ns,
+        offset=offset,
+        length=length,
+        error_kind=result.error_kind,
+    )
+
+
+def parse_row(line: bytes) -> PageResult | None:
+    """The row in a line; None if it is damaged, or no row."""
+    try:
+        return _ENTRY.validate_json(line).result if is_sound(line) else None
+    except ValidationError:
+        return None
+
+
+def parse_state(line: bytes) -> EntryState | None:
     """What the index needs of a row's line; None if it is damaged, or no row."""
     try:
         return _ENTRY_STATE.validate_json(line) if is_sound(line) else None

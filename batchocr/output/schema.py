@@ -19,8 +19,11 @@ from pydantic import TypeAdapter, ValidationError
 from batchocr.data import Block, PageResult
 from batchocr.errors import OutputMismatchError
 
-SCHEMA_VERSION = 2
-"""Changes whenever an older reader of the columns would go wrong."""
+SCHEMA_VERSION = 3
+"""Changes whenever the columns do."""
+
+READABLE_VERSIONS = (2, SCHEMA_VERSION)
+"""Version 2 lacks `ink_outside` and `text_layer_agreement`, which are null then."""
 
 MAX_FACTS_BYTES = 1 << 20
 """A line of facts is shorter; what a file of someone else has in its place may be anything."""
@@ -58,6 +61,8 @@ PAGE_SCHEMA = pa.schema(
         pa.field("blocks", pa.list_(pa.field("item", BLOCK_TYPE, nullable=False)), nullable=False),
         pa.field("image_tokens", pa.int64(), nullable=False),
         pa.field("output_tokens", pa.int64(), nullable=False),
+        pa.field("ink_outside", pa.float64()),
+        pa.field("text_layer_agreement", pa.float64()),
         pa.field("attempts", pa.int64(), nullable=False),
     ]
 )
@@ -118,7 +123,7 @@ def facts_from_json(line: bytes) -> RunFacts | None:
 
 def require_same_settings(path: Path, found: RunFacts, facts: RunFacts) -> None:
     """Raise OutputMismatchError, naming what differs, if the rows at `path` would not fit with this run's."""
-    if (found.settings_fingerprint, found.schema_version) == (facts.settings_fingerprint, facts.schema_version):
+    if found.settings_fingerprint == facts.settings_fingerprint and found.schema_version in READABLE_VERSIONS:
         return
     there, here = _spelt_out(found), _spelt_out(facts)
     different = [name for name in sorted(there.keys() | here.keys()) if there.get(name) != here.get(name)]
@@ -202,6 +207,8 @@ def storable(result: PageResult) -> PageResult:
         error_message=_storable_optional(result.error_message),
         markdown=_storable_optional(result.markdown),
         blocks=tuple(_storable_block(block) for block in result.blocks),
+        ink_outside=_finite(result.ink_outside),
+        text_layer_agreement=_finite(result.text_layer_agreement),
     )
 
 

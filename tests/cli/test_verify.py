@@ -507,7 +507,7 @@ def test_a_table_without_its_facts_or_of_an_earlier_version_is_told_what_to_do(
     earlier = tmp_path / "table.parquet"
     pq.write_table(pa.table({"source": ["a.pdf"]}), earlier)
     assert verify(earlier, documents) == (6, [])
-    assert "verify it with the batchocr that wrote it" in capsys.readouterr().err
+    assert "use the batchocr that wrote it" in capsys.readouterr().err
 
 
 def test_a_damaged_table_among_those_that_the_shell_lists_is_called_damaged(

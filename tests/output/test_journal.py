@@ -42,8 +42,8 @@ def open_journal(out: Path, facts: RunFacts = FACTS, *, resume: bool = True, ove
     return Journal.open(out, facts, resume=resume, overwrite=overwrite)
 
 
-def write_journal(out: Path, *results: PageResult) -> Path:
-    with open_journal(out) as journal:
+def write_journal(out: Path, *results: PageResult, facts: RunFacts = FACTS) -> Path:
+    with open_journal(out, facts) as journal:
         for result in results:
             journal.append(Entry(result, size=10, mtime_ns=20))
     return journal_path(out)
@@ -259,9 +259,15 @@ def test_the_commits_of_two_models_are_named_in_full_and_do_not_matter_by_themse
 
 
 def test_another_schema_version_is_refused(out: Path) -> None:
-    write_journal(out, FIRST)
+    write_journal(out, FIRST, facts=replace(FACTS, schema_version=SCHEMA_VERSION + 1))
     with pytest.raises(OutputMismatchError, match="schema version"):
-        open_journal(out, replace(FACTS, schema_version=SCHEMA_VERSION + 1))
+        open_journal(out)
+
+
+def test_the_schema_version_before_goes_on(out: Path) -> None:
+    write_journal(out, FIRST, facts=replace(FACTS, schema_version=SCHEMA_VERSION - 1))
+    with open_journal(out) as journal:
+        assert journal.read("a.pdf", 0) == FIRST
 
 
 def test_another_version_of_batchocr_with_the_same_settings_goes_on(out: Path) -> None:

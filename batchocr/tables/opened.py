@@ -1,0 +1,156 @@
+"""Tables opened for reading: one, or the parts of one, finished or not."""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, groupby, islice
+from operator import attrgetter
+from pathlib import Path
+
+import pyarrow as pa
+
+from batchocr.data import PageResult
+from batchocr.errors import OutputError, OutputMismatchError
+from batchocr.input.globs import natural_key
+from batchocr.output import jsonl, unfinished
+from batchocr.output.files import facts_path, is_beside_a_table, journal_path, table_of_journal
+from batchocr.output.schema import PAGE_SCHEMA, READABLE_VERSIONS, RunFacts, to_row
+from batchocr.output.table import TABLE_SUFFIXES, table_for
+
+TableNames = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+"""A table, a folder of tables, a glob, or several of these."""
+
+_BATCH_ROWS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A table. is_partial: whether its rows are those of the journal beside it, because there is one."""
+
+    path: Path
+    facts: RunFacts
+    is_partial: bool
+
+    def rows(self) -> Iterator[PageResult]:
+        """Yield the rows in the table's order. Raises OutputError."""
+        return unfinished.read_rows(self.path) if self.is_partial else table_for(self.path).read_rows(self.path)
+
+
+class OpenedTable:
+    """One or several tables, read as one. Each method begins anew at the first row; at no time are all in memory.
+
+    parts: in natural order of their names. facts: what the rows depend on, which is the same in all parts.
+    """
+
+    def __init__(self, parts: Sequence[Part]) -> None:
+        self.parts = tuple(parts)
+        self.facts = parts[0].facts
+
+    def rows(self) -> Iterator[PageResult]:
+        """Yield the rows, in the tables' order. Raises OutputError if one cannot be read or is damaged."""
+        return chain.from_iterable(part.rows() for part in self.parts)
+
+    def by_document(self) -> Iterator[tuple[str, list[PageResult]]]:
+        """Yield each document's `source` and its rows. Raises OutputError."""
+        for source, rows in groupby(self.rows(), key=attrgetter("source")):
+            yield source, list(rows)
+
+    def to_arrow(self) -> pa.RecordBatchReader:
+        """The rows as record batches with the columns of this version. Reading raises OutputError."""
+        return pa.RecordBatchReader.from_batches(PAGE_SCHEMA, self._batches())
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        rows = map(to_row, self.rows())
+        while group := list(islice(rows, _BATCH_ROWS)):
+            yield pa.RecordBatch.from_pylist(group, schema=PAGE_SCHEMA)
+
+
+def open_table(tables: TableNames, *, partial: bool = False) -> OpenedTable:
+    """Open tables that batchocr wrote, to be read as one.
+
+    partial: where a run is unfinished, take the rows that it has finished so far: those in its journal.
+    Raises OutputError if there is no table or one is damaged, OutputMismatchError if one is not ours or was made with
+    other settings than the first.
+    """
+    names = [tables] if isinstance(tables, str | os.PathLike) else tables
+    paths = list(dict.fromkeys(path for name in names for path in find_tables(os.fspath(name), partial=partial)))
+    if not paths:
+        raise OutputError("no table is named")
+    parts = [_open_part(path, partial=partial) for path in paths]
+    for part in parts:
+        if part.facts.settings_fingerprint != parts[0].facts.settings_fingerprint:
+            raise OutputMismatchError(
+                f"{part.path} was made with other settings than {parts[0].path}: they cannot be read as one table"
+            )
+    return OpenedTable(parts)
+
+
+def find_tables(name: str, *, partial: bool = False) -> list[Path]:
+    """The tables that a path, a folder or a glob names, in natural order; other files beside them are left out.
+
+    partial: also those of which there is only the journal. Raises OutputError if there is none.
+    """
+    if os.path.isdir(name):
+        matches = [os.path.join(name, entry) for entry in os.listdir(name) if not entry.startswith(".")]
+        matches = [match for match in matches if _could_be_table(match)]
+    elif os.path.exists(name):
+        matches = [name]
+    else:
+        matches = [*glob.glob(name), *(glob.glob(f"{name}.journal") if partial else [])]
+    tables = {table_of_journal(match) if partial else match for match in matches}
+    found = [Path(table) for table in sorted(tables, key=natural_key) if not is_beside_a_table(table)]
+    if not found:
+        raise OutputError(_why_none(name, partial=partial))
+    return found
+
+
+def read_facts(path: Path) -> RunFacts:
+    """The facts of the run that wrote a table. Raises OutputMismatchError if it is not one of ours, or has columns that
+    may mean something else."""
+    facts = table_for(path).read_facts(path)
+    if facts is None:
+        raise OutputMismatchError(_why_not_ours(path))
+    return _readable(path, facts)
+
+
+def _open_part(path: Path, *, partial: bool) -> Part:
+    if partial and journal_path(path).is_file():
+        facts = unfinished.read_facts(path)
+        if facts is None:
+            raise OutputError(f"{journal_path(path)} is still empty: the run has not begun to read")
+        return Part(path, _readable(path, facts), is_partial=True)
+    return Part(path, read_facts(path), is_partial=False)
+
+
+def _readable(path: Path, facts: RunFacts) -> RunFacts:
+    if facts.schema_version not in READABLE_VERSIONS:
+        raise OutputMismatchError(
+            f"{path} was written by batchocr {facts.batchocr_version} with columns of version {facts.schema_version}, "
+            f"and this one knows versions {READABLE_VERSIONS[0]} to {READABLE_VERSIONS[-1]}: use the batchocr that "
+            "wrote it"
+        )
+    return facts
+
+
+def _could_be_table(path: str) -> bool:
+    return table_of_journal(path).lower().endswith(TABLE_SUFFIXES)
+
+
+def _why_none(name: str, *, partial: bool) -> str:
+    if partial:
+        return f"there is no table {name}, nor the journal of one"
+    if os.path.isfile(journal_path(Path(name))):
+        return f"there is no table {name} yet: its run is unfinished; --partial takes what it has read so far"
+    return f"there is no table {name}: was the run finished? `batchocr run` builds it at its end"
+
+
+def _why_not_ours(path: Path) -> str:
+    if table_for(path) is jsonl and not facts_path(path).exists():
+        return (
+            f"{path} has no {facts_path(path).name} beside it: put that back, or run again if a run was killed as it "
+            "wrote them"
+        )
+    return f"{path} is not a table of this version of batchocr: use the batchocr that wrote it"

@@ -1,0 +1,117 @@
+"""Tables are read as one, finished or not, whatever version of the columns they have."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import batchocr
+from batchocr.data import PageResult
+from batchocr.errors import OutputError, OutputMismatchError
+from batchocr.output import jsonl, parquet, schema
+from batchocr.output.files import journal_path
+from batchocr.output.journal import Entry, Journal
+from batchocr.output.schema import PAGE_SCHEMA, RunFacts
+from batchocr.output.table import table_for
+from batchocr.tables.opened import open_table
+
+FACTS = RunFacts("0.1.0", "a model", "c" * 64, "a" * 64, {"dpi": "200"})
+
+
+def page(source: str, index: int, markdown: str = "text\n", **more: object) -> PageResult:
+    fields = {"doc_id": "d" * 64, "page_count": 3, "markdown": markdown, "ink_outside": 0.25} | more
+    return PageResult(source, index, "ok", **fields)  # type: ignore[arg-type]
+
+
+def write(path: Path, *rows: PageResult, facts: RunFacts = FACTS) -> Path:
+    table_for(path).write(path, rows, facts)
+    return path
+
+
+def write_journal(out: Path, *rows: PageResult) -> None:
+    with Journal.open(out, FACTS, resume=True, overwrite=False) as journal:
+        for row in rows:
+            journal.append(Entry(row, size=10, mtime_ns=20))
+
+
+def test_the_parts_in_a_folder_are_read_in_natural_order(tmp_path: Path) -> None:
+    for number in (10, 2, 1):
+        write(tmp_path / f"part-{number}.jsonl", page(f"{number}.pdf", 0))
+    (tmp_path / "part-1.jsonl.report.json").write_text("{}")
+    expected = [page(f"{number}.pdf", 0) for number in (1, 2, 10)]
+    for names in (
+        tmp_path,
+        str(tmp_path / "part-*"),
+        sorted(tmp_path.glob("*.jsonl"), key=lambda path: len(path.name)),
+    ):
+        assert list(open_table(names).rows()) == expected
+
+
+@pytest.mark.parametrize("name", ["t.parquet", "t.jsonl"])
+def test_rows_come_by_document_and_as_arrow(tmp_path: Path, name: str) -> None:
+    rows = [page("a.pdf", 0), page("a.pdf", 1), page("b.pdf", 0)]
+    table = batchocr.open_table(write(tmp_path / name, *rows))
+    assert list(table.by_document()) == [("a.pdf", rows[:2]), ("b.pdf", rows[2:])]
+    assert table.to_arrow().read_all() == pa.Table.from_pylist(list(map(schema.to_row, rows)), schema=PAGE_SCHEMA)
+    assert table.facts == FACTS
+
+
+def test_a_table_with_the_columns_of_version_2_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    old = [field for field in PAGE_SCHEMA if field.name not in ("ink_outside", "text_layer_agreement")]
+    monkeypatch.setattr(parquet, "PAGE_SCHEMA", pa.schema(old))
+    path = write(tmp_path / "t.parquet", page("a.pdf", 0), facts=replace(FACTS, schema_version=2))
+    monkeypatch.undo()
+    assert "ink_outside" not in pq.read_schema(path).names
+    assert list(open_table(path).rows()) == [page("a.pdf", 0, ink_outside=None)]
+
+
+def test_a_version_of_the_columns_that_is_not_known_is_refused(tmp_path: Path) -> None:
+    write(tmp_path / "t.jsonl", page("a.pdf", 0), facts=replace(FACTS, schema_version=99))
+    with pytest.raises(OutputMismatchError, match="columns of version 99"):
+        open_table(tmp_path / "t.jsonl")
+
+
+def test_parts_of_other_settings_are_refused(tmp_path: Path) -> None:
+    write(tmp_path / "1.jsonl", page("a.pdf", 0))
+    write(tmp_path / "2.jsonl", page("b.pdf", 0), facts=replace(FACTS, settings_fingerprint="b" * 64))
+    with pytest.raises(OutputMismatchError, match=r"2\.jsonl was made with other settings than .*1\.jsonl"):
+        open_table(tmp_path)
+
+
+def test_an_unfinished_run_is_read_from_its_journal(tmp_path: Path) -> None:
+    out = tmp_path / "t.parquet"
+    write_journal(out, page("b.pdf", 1), page("a.pdf", 0), page("b.pdf", 0), page("b.pdf", 1, "again\n"))
+    with pytest.raises(OutputError, match="--partial"):
+        open_table(out)
+    expected = [page("b.pdf", 0), page("b.pdf", 1, "again\n"), page("a.pdf", 0)]
+    for names in (out, journal_path(out), tmp_path, str(tmp_path / "*.parquet")):
+        assert list(open_table(names, partial=True).rows()) == expected
+
+
+def test_a_journal_that_is_being_written_is_read_up_to_its_last_whole_line(tmp_path: Path) -> None:
+    out = tmp_path / "t.jsonl"
+    with Journal.open(out, FACTS, resume=True, overwrite=False) as journal:
+        journal.append(Entry(page("a.pdf", 0), size=10, mtime_ns=20))
+        with journal_path(out).open("ab") as other:
+            other.write(b'{"result":{"source":"a.pdf","page_index":1')
+        assert list(open_table(out, partial=True).rows()) == [page("a.pdf", 0)]
+
+
+def test_partial_takes_the_table_where_no_run_is_unfinished(tmp_path: Path) -> None:
+    write(tmp_path / "1.jsonl", page("a.pdf", 0))
+    write_journal(tmp_path / "2.jsonl", page("b.pdf", 0))
+    assert [row.source for row in open_table(tmp_path, partial=True).rows()] == ["a.pdf", "b.pdf"]
+
+
+def test_what_is_no_table_is_refused(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"x": [1]}), tmp_path / "other.parquet")
+    (tmp_path / "torn.parquet").write_bytes(write(tmp_path / "t.parquet", page("a.pdf", 0)).read_bytes()[:-500])
+    (tmp_path / "lines.jsonl").write_text("{}\n")
+    for name in ("other.parquet", "torn.parquet", "lines.jsonl", "absent.parquet", "none-*.jsonl"):
+        with pytest.raises(OutputError, match=name.replace("*", r"\*")):
+            open_table(tmp_path / name)
+    assert jsonl.read_facts(tmp_path / "lines.jsonl") is None
