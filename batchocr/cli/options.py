@@ -153,6 +153,28 @@ Table = Annotated[
     str,
     typer.Argument(metavar="OUT", show_default=False, help="A table, or a glob for the tables of all shards."),
 ]
+SavedTable = Annotated[
+    str,
+    typer.Argument(metavar="TABLE", show_default=False, help="A table, a folder of tables, or a glob for several."),
+]
+Roots = Annotated[
+    list[str] | None,
+    _typer_option(
+        "--input",
+        option=Option(
+            INPUT,
+            "Where the documents of the table are: the INPUTs of its run. May be given more than once.",
+            "ROOT",
+            default="where the run found them",
+        ),
+    ),
+]
+Partial = Annotated[
+    bool,
+    _typer_option(
+        "--partial", option=Option(INPUT, "Of a run that is unfinished, take the pages that it has read so far.")
+    ),
+]
 Out = Annotated[
     str, _typer_option("--out", "-o", option=Option(INPUT, "The table to write: NAME.parquet or NAME.jsonl.", "PATH"))
 ]

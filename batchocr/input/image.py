@@ -14,7 +14,7 @@ from typing import cast
 from PIL import ExifTags, Image, ImageFile, UnidentifiedImageError
 from PIL.TiffImagePlugin import TiffImageFile
 
-from batchocr.data import Page
+from batchocr.data import OutlineEntry, Page
 from batchocr.errors import DamagedError, PageOutOfMemoryError, TooLargeError, UnreadableError
 from batchocr.input.frames import TiffFile, gif_frames, tiff_directories
 from batchocr.input.jpeg import fault_of_jpeg
@@ -80,6 +80,10 @@ class ImageDocument:
             image.draft(None, (self._max_edge, self._max_edge))  # a JPEG far above the limit is decoded smaller
             page = as_page(image, self._max_edge)
             return Page(image=page, dpi=None, lost=_lost_in_jpeg(self._path) if image.format == "JPEG" else None)
+
+    def outline(self) -> list[OutlineEntry]:
+        """An image has none."""
+        return []
 
     def close(self) -> None:
         """Nothing is kept open."""

@@ -14,11 +14,12 @@ from contextlib import ExitStack, contextmanager
 import pymupdf
 from PIL import Image
 
-from batchocr.data import Page
+from batchocr.data import OutlineEntry, Page
 from batchocr.errors import DamagedError, EncryptedError, PageOutOfMemoryError, UnsupportedError
 from batchocr.input.drawn_objects import DrawnObjects
 from batchocr.input.holes import has_hole
 from batchocr.input.mupdf_warnings import REFUSALS, all_warnings, forget_warnings, is_cut_off, lost_content, printable
+from batchocr.input.outline import read_outline
 from batchocr.input.page_tree import count_pages, require_meant_to_be_empty
 
 _POINTS_PER_INCH = 72
@@ -79,6 +80,10 @@ class PdfDocument:
         if lost is not None and len(image.getcolors() or ()) == 1:
             raise DamagedError(f"nothing of the page can be drawn: {lost}")
         return Page(image=image, dpi=scale * _POINTS_PER_INCH, lost=lost)
+
+    def outline(self) -> list[OutlineEntry]:
+        with _refusals_of("the outline", "read"):
+            return read_outline(self._document)
 
     def close(self) -> None:
         self._document.close()

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from io import BufferedReader
 from typing import Protocol
 
-from batchocr.data import Page
+from batchocr.data import OutlineEntry, Page
 from batchocr.errors import ChangedError, DamagedError, NotFoundError, UnreadableError, UnsupportedError
 from batchocr.input.image import FORMAT_NAMES, MAX_EDGE, begins_like_an_image, open_image
 from batchocr.input.pdf import PdfDocument, open_pdf
@@ -30,6 +30,10 @@ class RenderableDocument(Protocol):
     def approach(self, page_index: int) -> Iterator[None]:
         """Do what has to be done before the page can be rendered, which may be as much as for all the pages before it;
         yields after each of these steps. Raises PageError."""
+        ...
+
+    def outline(self) -> list[OutlineEntry]:
+        """Return the document's own outline; empty if it has none. Raises PageError."""
         ...
 
     def render(self, page_index: int) -> Page:

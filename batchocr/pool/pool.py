@@ -15,12 +15,7 @@ from batchocr.machine import peak_resident_bytes
 from batchocr.pool.child import WORKER_COMMAND
 from batchocr.pool.worker import Arrived, Loss, Worker
 from batchocr.running_clock import RunningClock
-from batchocr.wire.messages import (
-    Failed,
-    OpenDocument,
-    Opened,
-    Setup,
-)
+from batchocr.wire.messages import Began, Completions, Ended, Failed, OpenDocument, Opened, Setup, Task
 
 logger = logging.getLogger(__name__)
 
@@ -80,16 +75,22 @@ class WorkerPool:
         self.close()
 
     def open_alone(self, path: str, timeout_s: float) -> Opened | Failed | Loss:
-        """Have a worker open a document, and wait for it: for those who have no loop. Raises BatchOcrError."""
+        """Have a worker open a document, and wait for it. Raises BatchOcrError."""
+        answer = self.ask_alone(OpenDocument(0, path), timeout_s)
+        assert isinstance(answer, Opened | Failed | Loss)
+        return answer
+
+    def ask_alone(self, message: Task | Completions, timeout_s: float) -> Arrived | Loss:
+        """Give a worker something to do, and wait for its answer: for those who have no loop. Raises BatchOcrError."""
         worker = self.workers[0]
-        worker.send(OpenDocument(0, path))
+        worker.send(message)
         while True:
             for loss in self.replace_lost(timeout_s):
                 if loss.worker is worker:
                     return loss
-            for _, message in self.wait(_LOOK_INTERVAL_S):
-                if isinstance(message, Opened | Failed):
-                    return message
+            for _, answer in self.wait(_LOOK_INTERVAL_S):
+                if not isinstance(answer, Began | Ended):
+                    return answer
 
     def wake(self) -> None:
         """Make `wait` return. Callable from any thread; has no effect after `close`."""

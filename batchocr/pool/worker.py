@@ -21,9 +21,12 @@ from batchocr.wire.messages import (
     FromWorker,
     OpenDocument,
     Opened,
+    Outline,
+    ReadOutline,
     ReadPage,
     Round,
     Setup,
+    Task,
 )
 from batchocr.wire.pixels import map_round
 
@@ -43,7 +46,7 @@ class Asked:
     requests: tuple[Request, ...]
 
 
-Arrived: TypeAlias = Began | Ended | Opened | Asked | Finished | Failed
+Arrived: TypeAlias = Began | Ended | Opened | Outline | Asked | Finished | Failed
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +87,7 @@ class Worker:
         self.doing: Began | None = None
         self.num_pages = 0
         self.has_spoken = False
-        self._owes: dict[int, OpenDocument | ReadPage | Completions] = {}
+        self._owes: dict[int, Task | Completions] = {}
         self._progress_s = self._clock.now()
         self._fault: str | None = None
         self.channel.send(setup)
@@ -98,7 +101,7 @@ class Worker:
         """How many tasks it has work to do for now; the others it holds are waiting for their completions."""
         return len(self._owes)
 
-    def send(self, message: OpenDocument | ReadPage | Completions) -> None:
+    def send(self, message: Task | Completions) -> None:
         """Give it something to do. Never blocks; a worker that has died is found by `WorkerPool.replace_lost`."""
         if not self._owes:
             self._progress_s = self._clock.now()
@@ -168,6 +171,8 @@ class Worker:
         asked = self._owes.get(message.task_id)
         if isinstance(message, Opened):
             return isinstance(asked, OpenDocument)
+        if isinstance(message, Outline):
+            return isinstance(asked, ReadOutline)
         if isinstance(message, Round | Finished):
             return isinstance(asked, ReadPage | Completions)
         return asked is not None

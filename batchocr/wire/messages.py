@@ -1,7 +1,8 @@
 """The messages between the run (`job/pipeline.py`) and a worker process (`worker/__main__.py`).
 
-A task is one document to open or one page to read; the run chooses its number. The run sends Setup once, then
-OpenDocument, ReadPage and Completions; the rest come back. Every task ends with exactly one Opened, Finished or Failed.
+A task is one document to open, whose outline to read, or one page to read; the run chooses its number. The run sends
+Setup once, then OpenDocument, ReadOutline, ReadPage and Completions; the rest come back. Every task ends with exactly
+one Opened, Outline, Finished or Failed.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Annotated, Literal, Self, TypeAlias
 from pydantic import AfterValidator, Field
 
 from batchocr.config import Config
-from batchocr.data import Completion, Failure, Reading, Sampling
+from batchocr.data import Completion, Failure, OutlineEntry, Reading, Sampling
 
 Activity = Literal["open", "render", "post-process"]
 
@@ -34,13 +35,15 @@ def _storable(reading: Reading) -> Reading:
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """How this worker opens, renders and reads; sent once, first. memory_bytes: how much memory it may hold."""
+    """How this worker opens, renders and reads; sent once, first. memory_bytes: how much memory it may hold. protocol:
+    MinerU's, or one that only passes on the pixels of a page."""
 
     dpi: int
     password: str | None
     max_new_tokens: int
     penalties: bool
     memory_bytes: int
+    protocol: Literal["mineru", "pixels"] = "mineru"
     type: Literal["setup"] = "setup"
 
     @classmethod
@@ -66,6 +69,13 @@ class ReadPage:
     size: int | None = None
     mtime_ns: int | None = None
     type: Literal["read"] = "read"
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOutline:
+    task_id: int
+    path: str
+    type: Literal["read outline"] = "read outline"
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +119,13 @@ class Opened:
 
 
 @dataclass(frozen=True, slots=True)
+class Outline:
+    task_id: int
+    entries: tuple[OutlineEntry, ...]
+    type: Literal["outline"] = "outline"
+
+
+@dataclass(frozen=True, slots=True)
 class Question:
     """A Request without its pixels, which are at `offset` in the round's shared memory."""
 
@@ -148,5 +165,6 @@ class Failed:
     type: Literal["failed"] = "failed"
 
 
-ToWorker: TypeAlias = Setup | OpenDocument | ReadPage | Completions
-FromWorker: TypeAlias = Began | Ended | Opened | Round | Finished | Failed
+Task: TypeAlias = OpenDocument | ReadOutline | ReadPage
+ToWorker: TypeAlias = Setup | Task | Completions
+FromWorker: TypeAlias = Began | Ended | Opened | Outline | Round | Finished | Failed

@@ -7,12 +7,17 @@ from __future__ import annotations
 
 import sys
 
-from batchocr.protocol.mineru import MinerUProtocol
+from batchocr.protocol.base import PageProtocol
+from batchocr.protocol.pixels_only import PixelsOnly
 from batchocr.wire.messages import Setup
 from batchocr.worker.serve import serve
 
 
-def make_protocol(setup: Setup) -> MinerUProtocol:
+def make_protocol(setup: Setup) -> PageProtocol:
+    if setup.protocol == "pixels":
+        return PixelsOnly()
+    from batchocr.protocol.mineru import MinerUProtocol  # takes most of a worker's start
+
     return MinerUProtocol(max_new_tokens=setup.max_new_tokens, penalties=setup.penalties)
 
 

@@ -25,8 +25,11 @@ from batchocr.wire.messages import (
     FromWorker,
     OpenDocument,
     Opened,
+    Outline,
+    ReadOutline,
     ReadPage,
     Round,
+    Task,
     ToWorker,
 )
 from batchocr.wire.pixels import share_round
@@ -63,7 +66,7 @@ class PageWorker:
         self._channel = channel
         self._protocol = protocol
         self._documents = documents
-        self._new: deque[OpenDocument | ReadPage] = deque()
+        self._new: deque[Task] = deque()
         self._answered: deque[Completions] = deque()
         self._in_work: dict[int, _PageInWork] = {}
 
@@ -81,7 +84,7 @@ class PageWorker:
             for message, _ in self._channel.receive():
                 if isinstance(message, Completions):
                     self._answered.append(message)
-                elif isinstance(message, OpenDocument | ReadPage):
+                elif isinstance(message, Task):
                     self._new.append(message)
             if self._channel.closed:
                 return False
@@ -89,9 +92,11 @@ class PageWorker:
                 return True
             self._channel.wait()
 
-    def _begin(self, task: OpenDocument | ReadPage) -> None:
+    def _begin(self, task: Task) -> None:
         if isinstance(task, OpenDocument):
             self._open(task)
+        elif isinstance(task, ReadOutline):
+            self._read_outline(task)
         else:
             self._read(task)
 
@@ -103,6 +108,12 @@ class PageWorker:
                 with one_version(task.path, size, mtime_ns):
                     page_count = self._documents.get(task.path).page_count
             self._channel.send(Opened(task.task_id, page_count, doc_id, size, mtime_ns))
+
+    def _read_outline(self, task: ReadOutline) -> None:
+        with self._boundary(task.task_id):
+            with self._during(task.task_id, "open"):
+                entries = tuple(self._documents.get(task.path).outline())
+            self._channel.send(Outline(task.task_id, entries))
 
     def _read(self, task: ReadPage) -> None:
         with self._boundary(task.task_id):
