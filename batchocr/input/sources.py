@@ -58,11 +58,13 @@ class Found:
     """What the INPUTs hold.
 
     documents: what to read, in order. skipped: how many files in folders are left out because of their suffix, by
-    suffix (see SkippedFiles): of the whole input, whatever the shard.
+    suffix (see SkippedFiles): of the whole input, whatever the shard. roots: the folders below which a document's
+    `source` is its path.
     """
 
     documents: list[Document]
     skipped: Mapping[str, int]
+    roots: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +106,14 @@ def find_documents(
         for candidate, source in zip(candidates, _choose_names(candidates), strict=True)
         if in_shard(source, *shard)
     ]
-    return Found(documents, search.skipped.by_kind())
+    return Found(documents, search.skipped.by_kind(), _roots(inputs))
+
+
+def _roots(inputs: Sequence[str | Document]) -> tuple[str, ...]:
+    first, here = inputs[0], os.getcwd()
+    if isinstance(first, str) and os.path.isdir(first):
+        return tuple(dict.fromkeys([os.path.abspath(first), here]))
+    return (here,)
 
 
 def in_shard(source: str, index: int, count: int) -> bool:

@@ -70,7 +70,8 @@ def read_into_table(
                 _require_rows(reading.intake, config)
                 journal.keep()
                 with reading.building_table():
-                    table.write(out, rows_in_order(reading.intake, journal), session.facts)
+                    facts = replace(session.facts, input_roots=tuple(map(storable_text, found.roots)))
+                    table.write(out, rows_in_order(reading.intake, journal), facts)
         report = replace(reading.report(), worse_documents=len(worsened), worse_pages=sum(worsened.values()))
         if not (report.nothing_to_do and report_file.exists()):  # that of the run which had something to do says more
             write_report(report, report_file)

@@ -75,7 +75,8 @@ _PAGE = TypeAdapter(PageResult)
 class RunFacts:
     """What a run's rows depend on. settings_fingerprint: of all that changes the text; `settings` spells it out.
 
-    model_revision: the commit of a model from Hugging Face, no part of the fingerprints; empty for a local folder.
+    No part of the fingerprints: model_revision, the commit of a model from Hugging Face, empty for a local folder;
+    input_roots, the folders below which the documents were, absolute.
     """
 
     batchocr_version: str
@@ -85,15 +86,18 @@ class RunFacts:
     settings: Mapping[str, str]
     schema_version: int = SCHEMA_VERSION
     model_revision: str = ""
+    input_roots: tuple[str, ...] = ()
 
 
 _FACTS = TypeAdapter(RunFacts)
+_AS_JSON = {"settings", "input_roots"}
+"""Facts that are no text, and become JSON in a file's metadata."""
 
 
 def encode_facts(facts: RunFacts) -> dict[str, str]:
     """The facts as file metadata: each under `batchocr.<name>`, the settings as JSON."""
-    settings = json.dumps(dict(facts.settings), ensure_ascii=False)
-    values = _FACTS.dump_python(facts) | {"settings": settings}
+    values = _FACTS.dump_python(facts)
+    values |= {name: json.dumps(values[name], ensure_ascii=False) for name in _AS_JSON}
     return {_PREFIX + name: str(value) for name, value in values.items()}
 
 
@@ -103,7 +107,7 @@ def decode_facts(metadata: Mapping[str, str]) -> RunFacts | None:
         name.removeprefix(_PREFIX): value for name, value in metadata.items() if name.startswith(_PREFIX)
     }
     try:
-        return _FACTS.validate_python(values | {"settings": json.loads(values.get("settings", ""))})
+        return _FACTS.validate_python(values | {name: json.loads(values[name]) for name in _AS_JSON & values.keys()})
     except (json.JSONDecodeError, ValidationError):
         return None
 
