@@ -1,0 +1,1 @@
+"""Documents as files for people and programs."""

@@ -1,0 +1,74 @@
+"""What a format is: a module that makes files of a document. It writes none itself; `export/export.py` does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Final, Protocol, cast
+
+from batchocr.data import Failure
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+    from batchocr.assembly.document import AssembledDocument, Place
+
+_MODULES: Final = {
+    "md": "batchocr.export.markdown",
+    "mineru": "batchocr.export.mineru",
+    "chunks": "batchocr.export.chunks",
+    "docling": "batchocr.export.docling",
+    "html": "batchocr.export.html",
+}
+
+FORMAT_NAMES: Final = tuple(_MODULES)
+
+
+@dataclass(frozen=True, slots=True)
+class FormatOptions:
+    """What the user may choose. page_breaks: mark where pages end. max_chars: the longest text of a chunk."""
+
+    page_breaks: bool = False
+    max_chars: int = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A file to be written. path: below the folder of the export, separated by `/`."""
+
+    path: str
+    data: bytes
+
+
+class Figures(Protocol):
+    """The pictures of one document."""
+
+    def crop(self, place: Place) -> Image.Image | Failure:
+        """The place cut out of its page, RGB, in px of the row's size; or why it cannot be had, for a mark in its place.
+        Cheapest in the order of pages."""
+        ...
+
+
+class Format(Protocol):
+    """What each format's module offers.
+
+    REVISION: goes up with every change in what it writes, so that documents exported before are written again.
+    """
+
+    REVISION: int
+
+    def files(
+        self, document: AssembledDocument, name: str, figures: Figures, options: FormatOptions
+    ) -> Iterator[File]:
+        """Yield the document's files, one at a time; pictures as they are cut, the text that refers to them last.
+
+        name: the path, below the folder of the export, that the document's files are to have, without a suffix: of
+        `a/b` come `a/b.md`, `a/b.images/…`. It is unique, fits the file system and holds no control characters.
+        """
+        ...
+
+
+def format_named(name: str) -> Format:
+    """The format, loaded now: one of them needs libraries that the others do not. name: one of FORMAT_NAMES."""
+    return cast(Format, import_module(_MODULES[name]))
