@@ -1,4 +1,4 @@
-"""A page's blocks as Markdown."""
+"""Blocks as Markdown: one, or those of a page."""
 
 from __future__ import annotations
 
@@ -9,13 +9,16 @@ from typing import Final
 from batchocr.data import Block
 from batchocr.protocol.sanitize import harmless_characters, inert_formula, inert_table, inert_text, without_blank_lines
 
-_LEFT_OUT: Final = frozenset({"header", "footer", "page_number", "aside_text"})
+LEFT_OUT: Final = frozenset({"header", "footer", "page_number", "aside_text"})
 """What belongs to the sheet of paper, not to the text."""
 
 _HEADING_MARKS: Final = {"doc_title": "#", "title": "#", "paragraph_title": "##"}
 """MinerU2.5 calls every heading `title`; a single page of a document does not tell its level."""
 
-_FIGURES: Final = frozenset({"image", "chart"})
+_LOWEST_HEADING: Final = 6
+
+FIGURES: Final = frozenset({"image", "chart"})
+"""Blocks that are shown, not read."""
 
 _DRAWN: Final = frozenset({"math", "mermaid", "plantuml", "dot", "graphviz", "geojson", "topojson", "stl"})
 """Languages that some renderers do not show but draw, with links and all."""
@@ -41,7 +44,8 @@ def to_markdown(blocks: Sequence[Block]) -> str:
     """
     contents = _joined_contents(blocks)
     parts = [
-        _part(index, block.type, content) for index, (block, content) in enumerate(zip(blocks, contents, strict=True))
+        f"![{block.type}](#block-{index})" if block.type in FIGURES else block_markdown(block.type, content)
+        for index, (block, content) in enumerate(zip(blocks, contents, strict=True))
     ]
     return "\n\n".join(filter(None, parts)) + "\n" if any(parts) else ""
 
@@ -65,14 +69,17 @@ def _joined_contents(blocks: Sequence[Block]) -> list[str]:
     return contents
 
 
-def _part(index: int, type: str, content: str) -> str:
-    """The Markdown of one block; '' if it adds nothing."""
-    if type in _FIGURES:
-        return f"![{type}](#block-{index})"
-    if not content or type in _LEFT_OUT:
+def block_markdown(type: str, content: str, *, level: int | None = None) -> str:
+    """The Markdown of one block that is no figure, whatever its content; '' if it adds nothing.
+
+    level: of a heading, 1 is the highest; by its type if it is not known.
+    """
+    content = harmless_characters(content).strip()
+    if not content or type in LEFT_OUT:
         return ""
     if type in _HEADING_MARKS:
-        return f"{_HEADING_MARKS[type]} {' '.join(_with_dollars(content).split())}"
+        mark = _HEADING_MARKS[type] if level is None else "#" * min(level, _LOWEST_HEADING)
+        return f"{mark} {' '.join(_with_dollars(content).split())}"
     if type == "equation":
         return _display_formula(content)
     if type == "table":
