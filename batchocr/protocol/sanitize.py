@@ -65,7 +65,17 @@ def inert_table(html: str) -> str:
     A tag that does not belong in a table becomes text; a tag left open is closed. No line is blank: a blank line would
     end the HTML for a Markdown reader.
     """
-    cleaned = nh3.clean(
+    cleaned = table_structure(html)
+    if "<tbody" not in html.lower():  # HTML requires it, but MinerU writes none
+        cleaned = cleaned.replace("<tbody>", "").replace("</tbody>", "")
+    # Only now is the text what a browser will see: characters like `&#92;` are resolved, tags between others dropped.
+    text = without_blank_lines(_inert(harmless_characters(cleaned)))
+    return without_lists_in_html(_METADATA.sub("&#45;", text).replace(":::", "&#58;::"))
+
+
+def table_structure(html: str) -> str:
+    """The table's tags, spans and pictures, well-formed; every other tag is text."""
+    return nh3.clean(
         _NO_TABLE_TAG.sub("&lt;", html),
         tags=set(_TABLE_TAGS),
         clean_content_tags=set(),
@@ -73,11 +83,6 @@ def inert_table(html: str) -> str:
         attribute_filter=_allowed_value,
         link_rel=None,
     )
-    if "<tbody" not in html.lower():  # HTML requires it, but MinerU writes none
-        cleaned = cleaned.replace("<tbody>", "").replace("</tbody>", "")
-    # Only now is the text what a browser will see: characters like `&#92;` are resolved, tags between others dropped.
-    text = without_blank_lines(_inert(harmless_characters(cleaned)))
-    return without_lists_in_html(_METADATA.sub("&#45;", text).replace(":::", "&#58;::"))
 
 
 def without_blank_lines(text: str) -> str:

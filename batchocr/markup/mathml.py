@@ -1,0 +1,95 @@
+r"""LaTeX formulas as MathML that may stand in a page of HTML, whatever a model wrote.
+
+latex2mathml parses, and only what stands in the lists below is written of its elements: no link, no style, no colour,
+no size that covers other text. math-core, the other kept library, ended the process at 3,000 nested commands and never
+ended at 40 brackets that are not closed (version 0.9); latex2mathml raises at worst.
+"""
+
+from __future__ import annotations
+
+import re
+from html import escape, unescape
+from typing import Final
+from xml.etree.ElementTree import Element
+
+from latex2mathml.converter import Converter
+
+from batchocr.markup.characters import shown_characters
+from batchocr.markup.latex import understood
+
+_MAX_CHARACTERS: Final = 10_000
+"""Of a formula that is parsed: some take latex2mathml quadratic time. A full page of mathematics has 3,000."""
+
+_MAX_DEPTH: Final = 100
+"""Of elements in elements. Deeper, a parser's own limit would depend on who calls it."""
+
+_DEFINITION: Final = re.compile(
+    r"\\(?:[a-z]*def|(?:re|provide)?new[a-z]+|newenvironment|let|Declare[A-Za-z]+)(?![A-Za-z])"
+)
+"""What defines macros: a few that expand into each other would fill the memory."""
+
+_ELEMENTS: Final = frozenset(
+    {
+        *("math", "mrow", "mi", "mn", "mo", "mtext", "mspace", "mstyle", "mpadded", "mphantom", "mfrac", "msqrt"),
+        *("mroot", "msub", "msup", "msubsup", "munder", "mover", "munderover", "mtable", "mtr", "mtd"),
+    }
+)
+_YES_OR_NO: Final = re.compile("true|false")
+_LENGTH: Final = re.compile(r"(?:-?\d|\+?\d\d?)?(?:\.\d{1,4})?(?:em|ex|px|pt|mm|cm)|0")
+_ATTRIBUTES: Final = {
+    "accent": _YES_OR_NO,
+    "columnalign": re.compile("left|center|right"),
+    "depth": _LENGTH,
+    "display": re.compile("block|inline"),
+    "displaystyle": _YES_OR_NO,
+    "fence": _YES_OR_NO,
+    "form": re.compile("prefix|infix|postfix"),
+    "height": _LENGTH,
+    "largeop": _YES_OR_NO,
+    "linethickness": _LENGTH,
+    "lspace": _LENGTH,
+    "mathvariant": re.compile("normal"),
+    "maxsize": _LENGTH,
+    "minsize": _LENGTH,
+    "movablelimits": _YES_OR_NO,
+    "rspace": _LENGTH,
+    "scriptlevel": re.compile("[0-3]"),
+    "separator": _YES_OR_NO,
+    "stretchy": _YES_OR_NO,
+    "symmetric": _YES_OR_NO,
+    "voffset": _LENGTH,
+    "width": _LENGTH,
+}
+"""Attributes of MathML Core that change nothing but the formula, and `columnalign`, which style sheets may heed."""
+
+
+def to_mathml(latex: str, *, display: bool) -> str:
+    """The formula as a `math` element; one that cannot be parsed as it is, in a `code` element."""
+    source = shown_characters(latex).strip()
+    return _parsed(source, display=display) or f'<code class="formula">{escape(source, quote=False)}</code>'
+
+
+def _parsed(latex: str, *, display: bool) -> str | None:
+    """None if it cannot be parsed, is too long or too deep, or defines commands."""
+    if not latex or len(latex) > _MAX_CHARACTERS or _DEFINITION.search(latex):
+        return None
+    try:
+        math = Converter(display="block" if display else "inline").convert_to_element(understood(latex))
+        return _written(math)
+    except Exception:  # noqa: BLE001 (boundary: a formula; latex2mathml raises whatever its code runs into)
+        return None
+
+
+def _written(element: Element, depth: int = 0) -> str:
+    """The element with what is in it. One that is not in the list is a row."""
+    if depth > _MAX_DEPTH:
+        raise ValueError("nested too deeply")
+    tag = element.tag if element.tag in _ELEMENTS else "mrow"
+    attributes = "".join(
+        f' {name}="{value}"'
+        for name, value in element.attrib.items()
+        if name in _ATTRIBUTES and _ATTRIBUTES[name].fullmatch(value)
+    )
+    text = escape(shown_characters(unescape(element.text or "")), quote=False)
+    inside = "".join([_written(child, depth + 1) for child in element])
+    return f"<{tag}{attributes}>{text}{inside}</{tag}>"
