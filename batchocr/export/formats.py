@@ -58,9 +58,7 @@ class Format(Protocol):
 
     REVISION: int
 
-    def files(
-        self, document: AssembledDocument, name: str, figures: Figures, options: FormatOptions
-    ) -> Iterator[File]:
+    def files(self, document: AssembledDocument, name: str, figures: Figures, options: FormatOptions) -> Iterator[File]:
         """Yield the document's files, one at a time; pictures as they are cut, the text that refers to them last.
 
         name: the path, below the folder of the export, that the document's files are to have, without a suffix: of

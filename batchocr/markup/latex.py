@@ -23,6 +23,10 @@ _END_OF_COLUMNS: Final = re.compile(r"\\end\s*\{\s*tabular\s*\}")
 _REPEATED: Final = re.compile(r"\*\s*\{\s*(\d{1,2})\s*\}\s*\{([^{}]*)\}")
 _PARAGRAPH: Final = re.compile(r"[pmb]\s*\{[^{}]*\}")
 _BETWEEN: Final = re.compile(r"[@!<>]\s*\{[^{}]*\}|[^lcr|]")
+_MAX_COLUMNS: Final = 200
+_UPRIGHT: Final = re.compile(r"\\(?:mathrm|rm)\s*\{\s*([A-Za-z])\s*\}")
+_NOT: Final = re.compile(r"\\not\s*(=|\\in(?![A-Za-z]))")
+_LIMIT_BELOW: Final = re.compile(r"(\\(?:lim|max|min|sup|inf|limsup|liminf)|\\operatorname\*\s*\{[^{}]*\})\s*(?=_)")
 _COMMAND: Final = re.compile(r"\\[A-Za-z]+")
 _OTHER_NAMES: Final = {
     r"\AA": "Å",
@@ -47,13 +51,16 @@ _OTHER_NAMES: Final = {
 }
 
 
-def understood(latex: str) -> str:
+def understood(latex: str, *, display: bool) -> str:
     """The formula without what only numbers or names it; a tag is text at its end."""
     tags = ["".join(text.split()) if starred else f"({''.join(text.split())})" for starred, text in _TAG.findall(latex)]
     latex = _LABEL.sub("", _TAG.sub("", latex))
     latex = _ALIGNED.sub(r"\\\1{align*}", _UNMARKED.sub("", latex))
     latex = _GATHERED.sub(r"\\\1{matrix}", latex)
     latex = _END_OF_COLUMNS.sub(r"\\end{array}", _COLUMNS.sub(_plain_columns, latex))
+    latex = _NOT.sub(lambda match: r"\neq " if match[1] == "=" else r"\notin ", _UPRIGHT.sub(r"\\text{\1}", latex))
+    if display:
+        latex = _LIMIT_BELOW.sub(r"\1\\limits", latex)
     latex = _COMMAND.sub(lambda command: _OTHER_NAMES.get(command[0], command[0]), latex)
     return latex + "".join(rf"\qquad\text{{{tag}}}" for tag in tags)
 
@@ -62,4 +69,4 @@ def _plain_columns(match: re.Match[str]) -> str:
     """The begin of an array whose columns are the letters l, c and r and the lines between them."""
     columns = _REPEATED.sub(lambda repeated: repeated[2] * int(repeated[1]), match[1])
     plain = _BETWEEN.sub("", _PARAGRAPH.sub("l", columns))
-    return rf"\begin{{array}}{{{plain or 'c'}}}"
+    return rf"\begin{{array}}{{{plain[:_MAX_COLUMNS] or 'c'}}}"

@@ -16,6 +16,7 @@ from latex2mathml.converter import Converter
 
 from batchocr.markup.characters import shown_characters
 from batchocr.markup.latex import understood
+from batchocr.markup.letters import styled
 
 _MAX_CHARACTERS: Final = 10_000
 """Of a formula that is parsed: some take latex2mathml quadratic time. A full page of mathematics has 3,000."""
@@ -31,7 +32,7 @@ _DEFINITION: Final = re.compile(
 _ELEMENTS: Final = frozenset(
     {
         *("math", "mrow", "mi", "mn", "mo", "mtext", "mspace", "mstyle", "mpadded", "mphantom", "mfrac", "msqrt"),
-        *("mroot", "msub", "msup", "msubsup", "munder", "mover", "munderover", "mtable", "mtr", "mtd"),
+        *("mroot", "msub", "msup", "msubsup", "munder", "mover", "munderover", "mtable", "mtr", "mtd", "menclose"),
     }
 )
 _YES_OR_NO: Final = re.compile("true|false")
@@ -52,6 +53,7 @@ _ATTRIBUTES: Final = {
     "maxsize": _LENGTH,
     "minsize": _LENGTH,
     "movablelimits": _YES_OR_NO,
+    "notation": re.compile("box|updiagonalstrike|downdiagonalstrike|updiagonalstrike downdiagonalstrike"),
     "rspace": _LENGTH,
     "scriptlevel": re.compile("[0-3]"),
     "separator": _YES_OR_NO,
@@ -60,7 +62,18 @@ _ATTRIBUTES: Final = {
     "voffset": _LENGTH,
     "width": _LENGTH,
 }
-"""Attributes of MathML Core that change nothing but the formula, and `columnalign`, which style sheets may heed."""
+"""Attributes of MathML Core that change nothing but the formula, and `columnalign` and `notation`, which the style
+sheet heeds."""
+
+MATHML_STYLE: Final = """\
+math { font-size: 1.05em; }
+math[display="block"] { margin: 0.6em 0; }
+mtd[columnalign="left"] { text-align: -webkit-left; text-align: left; justify-items: start; }
+mtd[columnalign="right"] { text-align: -webkit-right; text-align: right; justify-items: end; }
+menclose[notation="box"] { border: 1px solid; padding: 0.15em; }
+menclose[notation*="strike"] { text-decoration: line-through; }
+"""
+"""A style sheet for pages with formulas."""
 
 
 def to_mathml(latex: str, *, display: bool) -> str:
@@ -74,8 +87,8 @@ def _parsed(latex: str, *, display: bool) -> str | None:
     if not latex or len(latex) > _MAX_CHARACTERS or _DEFINITION.search(latex):
         return None
     try:
-        math = Converter(display="block" if display else "inline").convert_to_element(understood(latex))
-        return _written(math)
+        converter = Converter(display="block" if display else "inline")
+        return _written(converter.convert_to_element(understood(latex, display=display)))
     except Exception:  # noqa: BLE001 (boundary: a formula; latex2mathml raises whatever its code runs into)
         return None
 
@@ -90,6 +103,7 @@ def _written(element: Element, depth: int = 0) -> str:
         for name, value in element.attrib.items()
         if name in _ATTRIBUTES and _ATTRIBUTES[name].fullmatch(value)
     )
-    text = escape(shown_characters(unescape(element.text or "")), quote=False)
+    plain = shown_characters(unescape(element.text or ""))
+    text = escape(styled(plain, element.get("mathvariant", "normal")), quote=False)
     inside = "".join([_written(child, depth + 1) for child in element])
     return f"<{tag}{attributes}>{text}{inside}</{tag}>"
