@@ -190,6 +190,66 @@ def verify(
     raise typer.Exit(verdict.exit_code)
 
 
+@app.command(short_help="Show what differs between two tables of the same pages.")
+def compare(
+    first: Annotated[str, typer.Argument(metavar="A", show_default=False, help="A table, a folder or a glob.")],
+    second: Annotated[str, typer.Argument(metavar="B", show_default=False, help="What it is compared with.")],
+    partial: options.Partial = False,
+    num_top: Annotated[
+        int, typer.Option("--top", metavar="N", help="How many of the most changed pages are listed.")
+    ] = 20,
+    max_change: Annotated[
+        float | None,
+        typer.Option(
+            metavar="F",
+            show_default=False,
+            help="Exit with 3 if a larger share of all characters, from 0 to 1, changed. Default: none.",
+        ),
+    ] = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Compare two tables page by page: their text, blocks and status; the most changed pages first. Rows are matched by
+    source and page_index, in whatever order they are. Other settings are allowed, and shown: for another model, another
+    dtype, or the same shard run twice."""
+    configure_logging("json" if as_json else "text", logging.INFO)
+    from batchocr.cli.compare import compare_tables
+
+    code = compare_tables(first, second, partial=partial, num_top=num_top, max_change=max_change, as_json=as_json)
+    raise typer.Exit(code)
+
+
+@app.command(short_help="Make one table of several, such as those of shards.")
+@options.takes_options(
+    *("overwrite", "null", "follow_symlinks"),
+    overwrite=Option(RUN, "Replace a table that is there already.", default="off"),
+)
+def merge(
+    parts: Annotated[
+        list[str],
+        typer.Argument(metavar="PART...", show_default=False, help="Tables, folders of tables, or globs."),
+    ],
+    out: options.Out,
+    flags: options.Flags,
+    inputs: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--input",
+            metavar="INPUT",
+            show_default=False,
+            help="An INPUT of the run: rows take the order in which its documents stand there. May be given more than "
+            "once, in the order of the run. Default: the order of a folder.",
+        ),
+    ] = None,
+) -> None:
+    """Make one table of the tables of several shards, row for row what a single run would have written; a run into it
+    continues it. Refuses parts that were made with other settings, or that have the same page twice."""
+    configure_logging("text", logging.INFO)
+    from batchocr.cli.merge import merge_tables
+
+    config = make_config(flags)
+    merge_tables(parts, Path(out), inputs or [], config)
+
+
 def _progress(quiet: bool, log_format: LogFormat) -> Progress | None:
     if quiet:
         return None

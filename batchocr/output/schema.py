@@ -129,17 +129,22 @@ def require_same_settings(path: Path, found: RunFacts, facts: RunFacts) -> None:
     """Raise OutputMismatchError, naming what differs, if the rows at `path` would not fit with this run's."""
     if found.settings_fingerprint == facts.settings_fingerprint and found.schema_version in READABLE_VERSIONS:
         return
-    there, here = _spelt_out(found), _spelt_out(facts)
-    different = [name for name in sorted(there.keys() | here.keys()) if there.get(name) != here.get(name)]
     differences = [
-        f"{name} {there.get(name, 'not set')} there, {here.get(name, 'not set')} here"
-        for name in different
-        if name != _SUM or different == [_SUM]
+        f"{name} {there or 'not set'} there, {here or 'not set'} here"
+        for name, (there, here) in different_settings(found, facts).items()
     ]
     raise OutputMismatchError(
         f"{path} belongs to other settings ({'; '.join(differences)}): "
         "run with the same, choose another --out, or start over with --overwrite"
     )
+
+
+def different_settings(one: RunFacts, other: RunFacts) -> dict[str, tuple[str | None, str | None]]:
+    """What two runs' rows depend on and is not the same in both, by name; None where it is not set."""
+    there, here = _spelt_out(one), _spelt_out(other)
+    different = {name: (there.get(name), here.get(name)) for name in sorted(there.keys() | here.keys())}
+    different = {name: values for name, values in different.items() if values[0] != values[1]}
+    return {name: values for name, values in different.items() if name != _SUM or len(different) == 1}
 
 
 _SUM = "settings fingerprint"

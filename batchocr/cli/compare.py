@@ -1,0 +1,114 @@
+"""`batchocr compare`: what differs between two tables of the same pages."""
+
+from __future__ import annotations
+
+import json
+import logging
+
+from tqdm import tqdm
+
+from batchocr.cli.console import print_out, printable
+from batchocr.compare.comparison import SHARES, Comparison, compare
+from batchocr.compare.match import matched
+from batchocr.compare.page_change import PageChange
+from batchocr.errors import ExitCode, UsageError
+from batchocr.output.schema import different_settings
+from batchocr.tables.opened import open_table
+
+logger = logging.getLogger(__name__)
+
+_Settings = dict[str, tuple[str | None, str | None]]
+
+
+def compare_tables(
+    first: str, second: str, *, partial: bool, num_top: int, max_change: float | None, as_json: bool
+) -> ExitCode:
+    """Compare two tables, print what differs, and return the exit code: 3 if more than `max_change`, the share of all
+    characters, changed. Raises UsageError, OutputError, OutputMismatchError."""
+    if max_change is not None and not 0 <= max_change <= 1:
+        raise UsageError(f"--max-change {max_change:g}: should be from 0 to 1")
+    if num_top < 0:
+        raise UsageError(f"--top {num_top}: should be 0 or more")
+    one, other = open_table(first, partial=partial), open_table(second, partial=partial)
+    settings = different_settings(one.facts, other.facts)
+    pairs = tqdm(matched(one.rows(), other.rows()), desc="comparing", unit=" rows", disable=None, leave=False)
+    found = compare(pairs, num_top=num_top)
+    too_much = max_change is not None and found.change > max_change
+    exit_code = ExitCode.TOO_MANY_FAILURES if too_much else ExitCode.DONE
+    print_out(_as_json(found, settings, exit_code) if as_json else "\n".join(_as_text(found, settings)))
+    if too_much:
+        logger.warning("%s of the characters changed, more than --max-change %g allows", _percent(found), max_change)
+    return exit_code
+
+
+def _as_text(found: Comparison, settings: _Settings) -> list[str]:
+    lines = [f"setting   {name}: {one or 'not set'} → {other or 'not set'}" for name, (one, other) in settings.items()]
+    lines += [f"rows      {found.rows:,} in both, {found.differing:,} differ"]
+    if found.only_first or found.only_second:
+        lines[-1] += f"; {found.only_first:,} only in the first, {found.only_second:,} only in the second"
+    lines += [f"text      {_percent(found)} of {found.characters:,} characters changed"]
+    blocks = found.blocks
+    lines += [f"blocks    {blocks.added:,} added, {blocks.lost:,} lost, {blocks.changed:,} changed"]
+    changes = found.status_changes.most_common()
+    lines += [f"status    {count:,} {before} → {after}" for (before, after), count in changes]
+    spread = [
+        f"{_class(number)}: {found.spread[share]:,}" for number, share in enumerate(SHARES) if found.spread[share]
+    ]
+    lines += [f"spread    {', '.join(spread)}"] if spread else []
+    if top := found.most_changed:
+        lines += ["", "changed  blocks +added -lost ~changed  page"]
+        lines += [_line(page) for page in top]
+        if found.differing > len(top):
+            lines += [f"and {found.differing - len(top):,} more: --top shows them"]
+    return [printable(line) for line in lines]
+
+
+def _line(page: PageChange) -> str:
+    where = page.source if page.page_index is None else f"{page.source} page {page.page_index + 1}"
+    before, after = (status or "no row" for status in page.statuses)
+    blocks = f"+{page.blocks.added} -{page.blocks.lost} ~{page.blocks.changed}"
+    return f"{page.share:7.1%}  {blocks:29}  {where}" + (f" ({before} → {after})" if before != after else "")
+
+
+def _class(number: int) -> str:
+    """The name of a class of pages, by its place in SHARES."""
+    return f"≤ {SHARES[number]:.1%}".replace(".0%", "%") if number else "unchanged"
+
+
+def _percent(found: Comparison) -> str:
+    return f"{found.change:.2%}"
+
+
+def _as_json(found: Comparison, settings: _Settings, exit_code: ExitCode) -> str:
+    blocks = found.blocks
+    return json.dumps(
+        {
+            "settings": {name: list(values) for name, values in settings.items()},
+            "rows": found.rows,
+            "only_first": found.only_first,
+            "only_second": found.only_second,
+            "differing": found.differing,
+            "change": found.change,
+            "characters": found.characters,
+            "characters_changed": found.characters_changed,
+            "blocks": {"added": blocks.added, "lost": blocks.lost, "changed": blocks.changed},
+            "status_changes": [[*change, count] for change, count in found.status_changes.most_common()],
+            "spread": [{"up_to": share, "rows": found.spread[share]} for share in SHARES],
+            "most_changed": [_page_json(page) for page in found.most_changed],
+            "exit_code": exit_code,
+        },
+        indent=2,
+    )
+
+
+def _page_json(page: PageChange) -> dict[str, object]:
+    blocks = page.blocks
+    return {
+        "source": page.source,
+        "page_index": page.page_index,
+        "statuses": list(page.statuses),
+        "change": page.share,
+        "characters": page.characters,
+        "characters_changed": page.changed,
+        "blocks": {"added": blocks.added, "lost": blocks.lost, "changed": blocks.changed},
+    }

@@ -1,0 +1,37 @@
+"""`batchocr merge`: the parts of a table into one."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from tqdm import tqdm
+
+from batchocr.config import Config
+from batchocr.input.sources import find_documents
+from batchocr.output.atomic import remove_leftovers, require_writable
+from batchocr.output.files import files_of, report_path
+from batchocr.output.schema import storable_text
+from batchocr.output.table import table_for
+from batchocr.tables.merge import merged_facts, merged_rows, require_free
+from batchocr.tables.opened import open_table
+
+logger = logging.getLogger(__name__)
+
+
+def merge_tables(tables: Sequence[str], out: Path, inputs: Sequence[str], config: Config) -> None:
+    """Write the rows of the tables, and what made them, to `out`. inputs: whose order the rows take; if there is none,
+    that of a folder. Raises OutputError, OutputMismatchError, UsageError, NoInputError."""
+    parts = open_table(tables).parts
+    require_free(out, parts, overwrite=config.overwrite)
+    require_writable(out)
+    remove_leftovers(files_of(out, report_path(out)))
+    places = None
+    if inputs:
+        found = find_documents(inputs, stdin=sys.stdin, null=config.null, follow_symlinks=config.follow_symlinks)
+        places = {storable_text(document.source): place for place, document in enumerate(found.documents)}
+    rows = tqdm(merged_rows(parts, places), desc="merging", unit=" rows", disable=None, leave=False)
+    table_for(out).write(out, rows, merged_facts(parts))
+    logger.info("%s rows of %d tables are in %s", f"{rows.n:,}", len(parts), out)

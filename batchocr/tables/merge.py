@@ -1,0 +1,110 @@
+"""Parts of a table, such as the tables of shards, as one table in input order."""
+
+from __future__ import annotations
+
+import heapq
+import logging
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from batchocr.data import PageResult
+from batchocr.errors import OutputError, OutputMismatchError
+from batchocr.input.globs import PathKey, path_key
+from batchocr.output.files import journal_path
+from batchocr.output.schema import SCHEMA_VERSION, RunFacts
+from batchocr.output.table import table_for
+from batchocr.tables.opened import Part
+
+logger = logging.getLogger(__name__)
+
+_Key = tuple[int, PathKey, str, int]
+"""Of a row: the place of its document in the input, its path, and the page; -1 for the document as a whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Placed:
+    """A row with where it belongs, and the part that it comes from."""
+
+    key: _Key
+    part: int
+    row: PageResult
+
+    def __lt__(self, other: _Placed) -> bool:
+        return (self.key, self.part) < (other.key, other.part)
+
+
+def require_free(out: Path, parts: Sequence[Part], *, overwrite: bool) -> None:
+    """Raises OutputError if a merged table may not take this place, UsageError if no table can have this name."""
+    table_for(out)
+    if any(os.path.realpath(out) == os.path.realpath(part.path) for part in parts):
+        raise OutputError(f"{out} is one of the parts: choose another --out")
+    if journal_path(out).exists():
+        raise OutputError(f"{journal_path(out)} is of a run that is unfinished: finish it, or choose another --out")
+    if out.exists() and not overwrite:
+        raise OutputError(f"{out} exists already: choose another --out, or replace it with --overwrite")
+
+
+def merged_facts(parts: Sequence[Part]) -> RunFacts:
+    """What the merged rows depend on, in the columns of this version. Raises OutputMismatchError."""
+    for part in parts:
+        if part.is_partial:
+            raise OutputMismatchError(f"the run into {part.path} is unfinished: finish it before it is merged")
+    return replace(parts[0].facts, schema_version=SCHEMA_VERSION)
+
+
+def merged_rows(parts: Sequence[Part], places: Mapping[str, int] | None = None) -> Iterator[PageResult]:
+    """Yield the rows of all parts, in the order that one run would have given them; one row of each part is in memory.
+
+    places: of the documents in the input, by `source`; those that are not in it come behind. None for the natural order
+    of their paths, as in a folder. Where a part is in another order, each part keeps its own.
+    Raises OutputMismatchError if two rows are of the same page, OutputError if a part cannot be read.
+    """
+    key_of = _key_by(places)
+    finished: set[str] = set()
+    before: _Placed | None = None
+    in_order = True
+    for placed in heapq.merge(*(_placed(part, number, key_of) for number, part in enumerate(parts))):
+        if before is not None and placed.row.source == before.row.source:
+            _require_another_page(before, placed, parts)
+        elif placed.row.source in finished:
+            raise OutputMismatchError(
+                f"{placed.row.source} has rows in several places, as the parts are in different orders: name the "
+                "INPUTs of the runs with --input, in their order"
+            )
+        in_order = in_order and (before is None or before.key < placed.key)
+        finished.add(placed.row.source)
+        before = placed
+        yield placed.row
+    if not in_order:
+        logger.warning(
+            "the parts are not in the order of %s, so that a single run might have put documents in another: name the "
+            "INPUTs of the runs with --input, in their order",
+            "their paths" if places is None else "these INPUTs",
+        )
+
+
+def _key_by(places: Mapping[str, int] | None) -> Callable[[PageResult], _Key]:
+    def key_of(row: PageResult) -> _Key:
+        page = -1 if row.page_index is None else row.page_index
+        place = 0 if places is None else places.get(row.source, len(places))
+        return place, path_key(row.source), row.source, page
+
+    return key_of
+
+
+def _placed(part: Part, number: int, key_of: Callable[[PageResult], _Key]) -> Iterator[_Placed]:
+    for row in part.rows():
+        yield _Placed(key_of(row), number, row)
+
+
+def _require_another_page(before: _Placed, placed: _Placed, parts: Sequence[Part]) -> None:
+    """Raise OutputMismatchError if both rows, of one document, are of the same page, or one speaks of all pages."""
+    if before.row.page_index is not None and before.key < placed.key:
+        return
+    page = "as a whole" if before.row.page_index is None else f"page {before.row.page_index + 1}"
+    where = " and in ".join(dict.fromkeys(str(parts[one.part].path) for one in (before, placed)))
+    raise OutputMismatchError(
+        f"{placed.row.source}, {page}, has more than one row: it is in {where}. Parts that overlap are not merged"
+    )

@@ -1,0 +1,154 @@
+"""`batchocr merge`: shards become the table that one run would have written, or nothing is written."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from batchocr.cli.merge import merge_tables
+from batchocr.config import Config
+from batchocr.data import Block, PageResult
+from batchocr.errors import OutputError, OutputMismatchError
+from batchocr.input.sources import find_documents, in_shard
+from batchocr.output.files import facts_path, journal_path
+from batchocr.output.schema import SCHEMA_VERSION, RunFacts
+from batchocr.output.table import table_for
+
+FACTS = RunFacts("0.1.0", "acme/reader", "f" * 64, "a" * 64, {"dpi": "200"}, model_revision="c0ffee")
+NAMES = ["a/2.pdf", "a/10.pdf", "a/10/1.pdf", "a-b/1.pdf", "A.pdf", "b 2.pdf", "b 10.pdf", "ä.png", "z/z.pdf"]
+
+
+def rows_of(source: str) -> list[PageResult]:
+    if source.endswith(".png"):
+        return [PageResult(source, None, "failed", error_kind="damaged", error_message="no")]
+    block = Block("text", (0.1, 0.2, 0.3, 0.4), 0, source)
+    return [
+        PageResult(source, index, "ok", "d", 12, markdown=f"{source} {index}", blocks=(block,)) for index in (0, 11)
+    ]
+
+
+def write(path: Path, sources: Sequence[str], facts: RunFacts = FACTS) -> str:
+    table_for(path).write(path, (row for source in sources for row in rows_of(source)), facts)
+    return str(path)
+
+
+def merge(parts: Sequence[str], out: Path, *inputs: str, overwrite: bool = False) -> list[PageResult]:
+    merge_tables(parts, out, inputs, Config(overwrite=overwrite))
+    return list(table_for(out).read_rows(out))
+
+
+def write_shards(folder: Path, sources: Sequence[str], count: int = 3) -> list[str]:
+    return [
+        write(
+            folder / f"part-{index}.{'parquet' if index % 2 else 'jsonl'}",
+            [source for source in sources if in_shard(source, index, count)],
+        )
+        for index in range(1, count + 1)
+    ]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder of documents, which are listed and never opened."""
+    random.Random(1).shuffle(names := [*NAMES])
+    for name in names:
+        (tmp_path / "input" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "input" / name).touch()
+    return tmp_path / "input"
+
+
+@pytest.mark.parametrize("name", ["all.parquet", "all.jsonl"])
+def test_merged_shards_are_the_table_of_one_run(tmp_path: Path, folder: Path, name: str) -> None:
+    sources = [document.source for document in find_documents([str(folder)]).documents]
+    parts = write_shards(tmp_path, sources)
+    merged = merge(parts[::-1], out := tmp_path / name)
+    assert merged == [row for source in sources for row in rows_of(source)]
+    whole = write(tmp_path / f"one-{name}", sources)
+    assert out.read_bytes() == Path(whole).read_bytes()
+    assert table_for(out).read_facts(out) == FACTS
+
+
+def test_several_inputs_give_their_order(tmp_path: Path, folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    inputs = [str(folder / "z"), str(folder / "a"), str(folder / "b 10.pdf")]
+    sources = [document.source for document in find_documents(inputs).documents]
+    parts = write_shards(tmp_path, sources, count=2)
+    expected = [row for source in sources for row in rows_of(source)]
+    assert merge(parts, tmp_path / "all.jsonl", *inputs) == expected
+    assert not caplog.records or "not in the order" not in caplog.text
+    assert sorted(map(repr, merge(parts, tmp_path / "by-path.jsonl"))) == sorted(map(repr, expected))
+
+
+def test_parts_in_another_order_keep_it_and_it_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    parts = [write(tmp_path / "1.jsonl", ["z.pdf", "a.pdf"]), write(tmp_path / "2.jsonl", ["y.pdf", "b.pdf"])]
+    merged = merge(parts, tmp_path / "all.jsonl")
+    assert [row.source for row in merged[::2]] == ["y.pdf", "b.pdf", "z.pdf", "a.pdf"]
+    assert "name the INPUTs of the runs with --input" in caplog.text
+
+
+def test_pages_of_one_document_from_two_parts_are_put_together(tmp_path: Path) -> None:
+    rows = [PageResult("a.pdf", index, "ok", "d", 4, markdown="") for index in range(4)]
+    table_for(tmp_path / "1.jsonl").write(tmp_path / "1.jsonl", rows[::2], FACTS)
+    table_for(tmp_path / "2.jsonl").write(tmp_path / "2.jsonl", rows[1::2], FACTS)
+    assert merge([str(tmp_path / "[12].jsonl")], tmp_path / "all.jsonl") == rows
+
+
+@pytest.mark.parametrize(
+    ("first", "second"), [(["a.pdf", "b.pdf"], ["b.pdf", "c.pdf"]), (["b.pdf", "a.pdf"], ["c.pdf", "b.pdf"])]
+)
+def test_an_overlap_is_refused_by_name(tmp_path: Path, first: list[str], second: list[str]) -> None:
+    parts = [write(tmp_path / "1.jsonl", first), write(tmp_path / "2.parquet", second)]
+    with pytest.raises(OutputMismatchError, match=r"b\.pdf"):
+        merge(parts, tmp_path / "all.parquet")
+    assert not list(tmp_path.glob("all*"))
+
+
+def test_a_document_that_one_part_could_not_open_overlaps_with_its_pages(tmp_path: Path) -> None:
+    rows = [PageResult("a.pdf", None, "failed", error_kind="encrypted"), *rows_of("a.pdf")]
+    table_for(tmp_path / "1.jsonl").write(tmp_path / "1.jsonl", rows[:1], FACTS)
+    table_for(tmp_path / "2.jsonl").write(tmp_path / "2.jsonl", rows[1:], FACTS)
+    with pytest.raises(OutputMismatchError, match=r"a\.pdf, as a whole"):
+        merge([str(tmp_path / "[12].jsonl")], tmp_path / "all.jsonl")
+
+
+def test_other_settings_are_refused(tmp_path: Path) -> None:
+    parts = [
+        write(tmp_path / "1.jsonl", ["a.pdf"]),
+        write(tmp_path / "2.jsonl", ["b.pdf"], replace(FACTS, settings_fingerprint="b" * 64)),
+    ]
+    with pytest.raises(OutputMismatchError, match="other settings"):
+        merge(parts, tmp_path / "all.jsonl")
+
+
+def test_nothing_is_overwritten_unasked(tmp_path: Path) -> None:
+    parts = [write(tmp_path / "1.jsonl", ["a.pdf"]), write(tmp_path / "2.jsonl", ["b.pdf"])]
+    out = tmp_path / "all.jsonl"
+    out.write_text("somebody's")
+    with pytest.raises(OutputError, match="--overwrite"):
+        merge(parts, out)
+    assert out.read_text() == "somebody's"
+    assert len(merge(parts, out, overwrite=True)) == 4
+    with pytest.raises(OutputError, match="one of the parts"):
+        merge(parts, tmp_path / "2.jsonl", overwrite=True)
+    journal_path(out).write_text("")
+    with pytest.raises(OutputError, match="unfinished"):
+        merge(parts, out, overwrite=True)
+
+
+def test_a_damaged_part_leaves_no_table(tmp_path: Path) -> None:
+    parts = [write(tmp_path / "1.jsonl", ["a.pdf"]), write(tmp_path / "2.parquet", ["b.pdf"])]
+    data = bytearray(Path(parts[1]).read_bytes())
+    data[len(data) // 2] ^= 1
+    Path(parts[1]).write_bytes(data)
+    with pytest.raises(OutputError, match="damaged"):
+        merge(parts, tmp_path / "all.jsonl")
+    assert not (tmp_path / "all.jsonl").exists() and not facts_path(tmp_path / "all.jsonl").exists()
+
+
+def test_parts_with_older_columns_become_a_table_of_this_version(tmp_path: Path) -> None:
+    parts = [write(tmp_path / "1.jsonl", ["a.pdf"], replace(FACTS, schema_version=2))]
+    merge(parts, out := tmp_path / "all.parquet")
+    assert table_for(out).read_facts(out) == replace(FACTS, schema_version=SCHEMA_VERSION)
