@@ -51,7 +51,8 @@ def merged_facts(parts: Sequence[Part]) -> RunFacts:
     for part in parts:
         if part.is_partial:
             raise OutputMismatchError(f"the run into {part.path} is unfinished: finish it before it is merged")
-    return replace(parts[0].facts, schema_version=SCHEMA_VERSION)
+    roots = dict.fromkeys(root for part in parts for root in part.facts.input_roots)
+    return replace(parts[0].facts, schema_version=SCHEMA_VERSION, input_roots=tuple(roots))
 
 
 def merged_rows(parts: Sequence[Part], places: Mapping[str, int] | None = None) -> Iterator[PageResult]:

@@ -18,7 +18,7 @@ from batchocr.output.files import facts_path, journal_path
 from batchocr.output.schema import SCHEMA_VERSION, RunFacts
 from batchocr.output.table import table_for
 
-FACTS = RunFacts("0.1.0", "acme/reader", "f" * 64, "a" * 64, {"dpi": "200"}, model_revision="c0ffee")
+FACTS = RunFacts("0.1.0", "acme/reader", "f" * 64, "a" * 64, {"dpi": "200"}, model_revision="c0ffee", input_roots=("/documents",))
 NAMES = ["a/2.pdf", "a/10.pdf", "a/10/1.pdf", "a-b/1.pdf", "A.pdf", "b 2.pdf", "b 10.pdf", "ä.png", "z/z.pdf"]
 
 
@@ -149,6 +149,8 @@ def test_a_damaged_part_leaves_no_table(tmp_path: Path) -> None:
 
 
 def test_parts_with_older_columns_become_a_table_of_this_version(tmp_path: Path) -> None:
-    parts = [write(tmp_path / "1.jsonl", ["a.pdf"], replace(FACTS, schema_version=2))]
+    old = replace(FACTS, schema_version=2, input_roots=("/more",))
+    parts = [write(tmp_path / "1.jsonl", ["a.pdf"]), write(tmp_path / "2.jsonl", ["b.pdf"], old)]
     merge(parts, out := tmp_path / "all.parquet")
-    assert table_for(out).read_facts(out) == replace(FACTS, schema_version=SCHEMA_VERSION)
+    expected = replace(FACTS, schema_version=SCHEMA_VERSION, input_roots=("/documents", "/more"))
+    assert table_for(out).read_facts(out) == expected
