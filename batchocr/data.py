@@ -155,13 +155,15 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a protocol made of a page. degraded: why the page was not read in full; None if it was."""
+    """What a protocol made of a page. degraded: why the page was not read in full; None if it was. ink_outside: as in
+    PageResult."""
 
     markdown: str
     blocks: tuple[Block, ...]
     image_tokens: int
     output_tokens: int
     degraded: str | None = None
+    ink_outside: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -298,6 +298,7 @@ class Pipeline:
             blocks=reading.blocks,
             image_tokens=reading.image_tokens,
             output_tokens=reading.output_tokens,
+            ink_outside=reading.ink_outside,
         )
         self._emit(key, result)
 

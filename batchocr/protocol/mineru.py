@@ -33,12 +33,13 @@ from PIL import Image
 from batchocr.data import Block, Completion, Page, Pixels, Reading, Request, Sampling
 from batchocr.errors import RefusedError
 from batchocr.protocol.base import Reader
+from batchocr.protocol.ink import Ink
 from batchocr.protocol.markdown import to_markdown
 from batchocr.protocol.shortfalls import block_shortfalls, layout_shortfalls
 
-_REVISION: Final = 6
+_REVISION: Final = 7
 """Changes whenever a change here, in to_markdown, in sanitize or in the engine's rules against loops may alter the text
-of a page."""
+of a page, or its status."""
 
 VERSION: Final = f"mineru {mineru_vl_utils.__version__} r{_REVISION}"
 
@@ -97,6 +98,7 @@ class MinerUProtocol:
     def read(self, page: Page) -> Reader:
         """Return the generator that reads this page: a round about its layout, then seldom more than one about its
         blocks. Raises RefusedError."""
+        ink = Ink(page.image)
         [layout] = yield [self._layout_request(page)]
         if layout.error is not None:
             raise RefusedError(f"the page's layout could not be asked for: {layout.error}")
@@ -113,7 +115,7 @@ class MinerUProtocol:
             del requests  # and the round is popped, so that its pixels do not stay here while the model answers
             completions += (yield rounds.pop()) if rounds else []
             asked += of_portion
-        return self._finish(layout, blocks, num_surplus, asked, completions)
+        return self._finish(ink, layout, blocks, num_surplus, asked, completions)
 
     def _layout_request(self, page: Page) -> Request:
         width, height = self._helper.layout_image_size
@@ -160,6 +162,7 @@ class MinerUProtocol:
 
     def _finish(
         self,
+        ink: Ink,
         layout: Completion,
         blocks: list[ContentBlock],
         num_surplus: int,
@@ -179,7 +182,8 @@ class MinerUProtocol:
         for index in unparsed:  # of some, MinerU drops the text
             table = processed[index]
             table.content = replace_table_image_tokens(table[_COMPLETION].text, pictures[id(table)])
-        shortfalls += block_shortfalls(completions, _places(asked, blocks, processed), unparsed)
+        empty = [index for index, block in enumerate(processed) if _is_empty(block) and ink.fills(block.bbox)]
+        shortfalls += block_shortfalls(completions, _places(asked, blocks, processed), unparsed, empty)
         read = tuple(_to_block(block) for block in processed)
         answers = [layout, *completions]
         return Reading(
@@ -188,6 +192,7 @@ class MinerUProtocol:
             image_tokens=sum(answer.image_tokens for answer in answers),
             output_tokens=sum(answer.output_tokens for answer in answers),
             degraded="; ".join(shortfalls) or None,
+            ink_outside=ink.share_outside(block.bbox for block in read),
         )
 
 
@@ -295,6 +300,19 @@ def _is_unparsed(block: ContentBlock) -> bool:
         and _COMPLETION in block
         and block[_COMPLETION].text.strip() not in ("", _NO_TEXT)
         and not (block.content or "").startswith("<table")
+    )
+
+
+def _is_empty(block: ContentBlock) -> bool:
+    """Whether nothing was read in this block, though the model did not say that there is no text, and nothing else is
+    known to have gone wrong with it."""
+    completion: Completion | None = block.get(_COMPLETION)
+    return (
+        completion is not None
+        and completion.error is None
+        and completion.finish_reason == "stop"
+        and completion.text.strip() != _NO_TEXT
+        and not (block.content or "").strip()
     )
 
 

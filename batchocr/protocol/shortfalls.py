@@ -26,12 +26,15 @@ def layout_shortfalls(layout: Completion, num_blocks: int, num_left_out: int, ma
 
 
 def block_shortfalls(
-    completions: Sequence[Completion], places: Sequence[int | None], unparsed_tables: Sequence[int]
+    completions: Sequence[Completion],
+    places: Sequence[int | None],
+    unparsed_tables: Sequence[int],
+    empty_blocks: Sequence[int],
 ) -> list[str]:
     """What is wrong with the answers about a page's blocks.
 
     places: for each completion, the index of its block in the row; None if the row has no such block. unparsed_tables:
-    indices of tables whose text is no table.
+    indices of tables whose text is no table. empty_blocks: indices of blocks without text, where the page has ink.
     """
     answers = list(zip(completions, places, strict=True))
     errors = [completion.error for completion in completions if completion.error is not None]
@@ -47,6 +50,8 @@ def block_shortfalls(
         found.append(f"{failed} could not be read: {errors[0]}{others}")
     if unparsed_tables:
         found.append(f"{name_blocks(unparsed_tables, 'table')} could not be parsed")
+    if empty_blocks:
+        found.append(f"nothing was read in {name_blocks(empty_blocks)}, though there is ink")
     return found
 
 

@@ -1,0 +1,86 @@
+"""Where a page has ink, whatever the colour of its paper."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Final
+
+from PIL import Image, ImageChops, ImageFilter
+
+_LONG_SIDE: Final = 512
+"""Of the samples that stand for a page: one in 4.6 by 4.6 px at 200 dpi."""
+
+_BACKGROUND: Final = (22, 138)
+"""Samples of the background along a long side, across and down, whose median over 5 by 5 it is at each place. They are
+closer together than lines of text, so that they do not all fall on the middle of one."""
+
+_CONTRAST: Final = 56
+"""By how many of 255 levels ink differs from the background in one of the three colours."""
+
+_BLANK: Final = 0.0002
+"""A page with a smaller share of ink is blank, or as good as that: a scan's specks."""
+
+_LEAST_SHARE: Final = 0.02
+_LEAST_SAMPLES: Final = 6
+"""Of a box with text: in the text blocks of real pages 12 % of the samples are ink, in the number of a page some ten."""
+
+_IS_INK: Final = [255 * (difference > _CONTRAST) for difference in range(256)]
+
+Box = tuple[float, float, float, float]
+"""x0, y0, x1, y1 as shares of the page."""
+
+
+class Ink:
+    """Which samples of a page stand out against what is around them: darker, lighter, or of another colour.
+
+    So paper may have any colour, and get darker towards an edge. An even area, such as the black border of a scan, is
+    no ink; where it ends there is some. Takes 1 to 2 ms and 200 kB a page.
+    """
+
+    def __init__(self, page: Image.Image) -> None:
+        samples = _sampled(page, _LONG_SIDE, _LONG_SIDE)
+        background = _sampled(page, *_BACKGROUND).filter(ImageFilter.MedianFilter(5))
+        background = background.resize(samples.size, Image.Resampling.NEAREST)
+        red, green, blue = ImageChops.difference(samples, background).split()
+        self._marks = ImageChops.lighter(ImageChops.lighter(red, green), blue).point(_IS_INK)
+
+    def share_outside(self, boxes: Iterable[Box]) -> float | None:
+        """The share of the page's ink that is in none of the boxes; None if the page is blank."""
+        num_marks = _count(self._marks)
+        if num_marks < _BLANK * self._marks.width * self._marks.height:
+            return None
+        outside = self._marks.copy()
+        for box in boxes:
+            outside.paste(0, self._place(box, border=1))  # letters often reach over the edge of their box
+        return round(_count(outside) / num_marks, 4)
+
+    def fills(self, box: Box) -> bool:
+        """Whether there is as much ink in a box as in one with text: more than specks, or than its neighbours' edges."""
+        crop = self._marks.crop(self._place(box, border=0))
+        return _count(crop) >= max(_LEAST_SAMPLES, _LEAST_SHARE * crop.width * crop.height)
+
+    def _place(self, box: Box, *, border: int) -> tuple[int, int, int, int]:
+        """The samples of a box, and so many around it."""
+        width, height = self._marks.size
+        x0, y0, x1, y1 = box
+        return (
+            max(0, int(x0 * width) - border),
+            max(0, int(y0 * height) - border),
+            min(width, math.ceil(x1 * width) + border),
+            min(height, math.ceil(y1 * height) + border),
+        )
+
+
+def _sampled(page: Image.Image, across: int, down: int) -> Image.Image:
+    """Pixels of the page at even distances; so many if its long side lies across, or stands."""
+    long_side = max(page.size)
+    width, height = (
+        max(1, min(side, round(side * along / long_side)))
+        for side, along in zip(page.size, (across, down), strict=True)
+    )
+    return page.resize((width, height), Image.Resampling.NEAREST)
+
+
+def _count(marks: Image.Image) -> int:
+    return marks.histogram()[255]
