@@ -45,8 +45,8 @@ class Figures(Protocol):
     """The pictures of one document."""
 
     def crop(self, place: Place) -> Image.Image | Failure:
-        """The place cut out of its page, RGB, in px of the row's size; or why it cannot be had, for a mark in its place.
-        Cheapest in the order of pages."""
+        """The place cut out of its page, RGB, in px of the row's size; or why it cannot be had, for a mark in its
+        place. Cheapest in the order of pages."""
         ...
 
 
