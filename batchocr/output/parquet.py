@@ -64,13 +64,23 @@ def read_facts(path: Path) -> RunFacts | None:
 
 def read_rows(path: Path) -> Iterator[PageResult]:
     """Yield the rows of a table of ours, in order. Raises OutputError if it cannot be read or is damaged."""
+    for batch in _batches(path):
+        yield from map(from_row, batch.to_pylist())
+
+
+def read_sources(path: Path) -> Iterator[str]:
+    """Yield the `source` of each row, and read nothing else. Raises OutputError as `read_rows` does."""
+    for batch in _batches(path, columns=["source"]):
+        yield from batch.column(0).to_pylist()
+
+
+def _batches(path: Path, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
     with reading(path), open(path, "rb") as file:
         if not _has_sound_digest(path, file):
             raise OutputError(f"{path} was not written by this version of batchocr, or is damaged")
         try:
             with pq.ParquetFile(file, page_checksum_verification=True) as table:
-                for batch in table.iter_batches(batch_size=ROW_GROUP_PAGES):
-                    yield from map(from_row, batch.to_pylist())
+                yield from table.iter_batches(batch_size=ROW_GROUP_PAGES, columns=columns)
         except (pa.ArrowException, OSError, ValueError) as error:
             raise OutputError(f"cannot read {path}: {error}; it is damaged, start over with --overwrite") from error
 

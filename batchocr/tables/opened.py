@@ -15,7 +15,7 @@ import pyarrow as pa
 from batchocr.data import PageResult
 from batchocr.errors import OutputError, OutputMismatchError
 from batchocr.input.globs import natural_key
-from batchocr.output import jsonl, unfinished
+from batchocr.output import jsonl, parquet, unfinished
 from batchocr.output.files import facts_path, is_beside_a_table, journal_path, table_of_journal
 from batchocr.output.schema import PAGE_SCHEMA, READABLE_VERSIONS, RunFacts, to_row
 from batchocr.output.table import TABLE_SUFFIXES, table_for
@@ -38,6 +38,12 @@ class Part:
         """Yield the rows in the table's order. Raises OutputError."""
         return unfinished.read_rows(self.path) if self.is_partial else table_for(self.path).read_rows(self.path)
 
+    def sources(self) -> Iterator[str]:
+        """Yield the `source` of each row, quicker than `rows` where the format allows it. Raises OutputError."""
+        if table_for(self.path) is parquet and not self.is_partial:
+            return parquet.read_sources(self.path)
+        return (row.source for row in self.rows())
+
 
 class OpenedTable:
     """One or several tables, read as one. Each method begins anew at the first row; at no time are all in memory.
@@ -52,6 +58,10 @@ class OpenedTable:
     def rows(self) -> Iterator[PageResult]:
         """Yield the rows, in the tables' order. Raises OutputError if one cannot be read or is damaged."""
         return chain.from_iterable(part.rows() for part in self.parts)
+
+    def sources(self) -> Iterator[str]:
+        """Yield the `source` of each row, in the tables' order. Raises OutputError."""
+        return chain.from_iterable(part.sources() for part in self.parts)
 
     def by_document(self) -> Iterator[tuple[str, list[PageResult]]]:
         """Yield each document's `source` and its rows. Raises OutputError."""
