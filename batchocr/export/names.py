@@ -1,0 +1,94 @@
+"""Under which name a document is exported: the path of its `source`, made safe, and different from all others'."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import unicodedata
+from collections.abc import Iterable
+from typing import Final
+
+MAX_NAME_BYTES: Final = 150
+"""Of a folder, or of a file before what a format adds to it and what it has while it is written; systems allow 255."""
+
+_MAX_PATH_BYTES: Final = 1000
+"""Most systems allow 4,096 in all, of which `--to` needs some."""
+
+_UNSAFE: Final = re.compile(r'[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff<>:"|?*\\]')
+"""Control characters, what reorders letters, lone surrogates, and what other systems, or URLs, allow in no name."""
+
+_DIGEST_LETTERS: Final = 12
+
+
+class Names:
+    """The names of a table's documents. They depend on which sources there are, but not on their order.
+
+    A document loses its suffix: `a/b.pdf` is `a/b`. Those that would then have the same name, be it but for capitals,
+    keep it, as `a/b.pdf` and `a/b.png`; and if even these are not different, have letters added that are.
+    """
+
+    def __init__(self, sources: Iterable[str]) -> None:
+        """sources: in any order, each as often as it likes."""
+        known: set[int] = set()
+        once: set[int] = set()
+        self._taken: set[int] = set()
+        """The names that more than one document could have."""
+        for source in sources:
+            if hash(source) in known:
+                continue
+            known.add(hash(source))
+            wished = {_key(name) for name in _candidates(source)}
+            self._taken |= wished & once
+            once |= wished
+        self._wished = once
+
+    def name_of(self, source: str) -> str:
+        """The document's path below the folder of the export, separated by `/`."""
+        for name in _candidates(source):
+            if _key(name) not in self._taken and not self._is_in_folder_of_other(name):
+                return name
+        return _with_digest(_candidates(source)[-1], source)
+
+    def _is_in_folder_of_other(self, name: str) -> bool:
+        """Whether it is `a/b/b` beside an `a/b`, of which some format makes `a/b/b.md`."""
+        folder, _, last = name.rpartition("/")
+        return folder.rpartition("/")[2].casefold() == last.casefold() and _key(folder) in self._wished
+
+
+def _candidates(source: str) -> list[str]:
+    """The names that a document would like to have, best first."""
+    parts = [_safe(part) for part in source.split("/") if part not in ("", ".", "..")] or ["document"]
+    whole = _short_enough("/".join(parts), source)
+    folder, slash, last = whole.rpartition("/")
+    stem = re.sub(r"(?<=.)\.[A-Za-z][A-Za-z0-9]{0,4}$", "", last)
+    return list(dict.fromkeys([folder + slash + stem, whole]))
+
+
+def _safe(part: str) -> str:
+    """A part of a path as every file system, and a page's address, can hold it."""
+    safe = _UNSAFE.sub("_", part).strip(" ")
+    safe = f"_{safe[1:]}" if safe.startswith(".") else safe  # hidden, or a file that something else reads
+    safe = safe.rstrip(". ") or "_"
+    return safe if len(safe.encode()) <= MAX_NAME_BYTES else _with_digest(_cut(safe, MAX_NAME_BYTES), part)
+
+
+def _short_enough(path: str, source: str) -> str:
+    """The path; the end of it, with letters that are its own, if it is too long for a file system."""
+    if len(path.encode()) <= _MAX_PATH_BYTES:
+        return path
+    return _with_digest(path.rpartition("/")[2], source)
+
+
+def _with_digest(name: str, source: str) -> str:
+    digest = hashlib.sha256(source.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGEST_LETTERS]
+    folder, slash, last = name.rpartition("/")
+    return f"{folder}{slash}{_cut(last, MAX_NAME_BYTES)}~{digest}"
+
+
+def _cut(name: str, max_bytes: int) -> str:
+    return name.encode()[:max_bytes].decode("utf-8", "ignore")
+
+
+def _key(name: str) -> int:
+    """The same for names that some file system takes for one; a number, as there may be millions."""
+    return hash(unicodedata.normalize("NFC", name.casefold()))
