@@ -1,0 +1,197 @@
+"""The folder of an export: nothing of anybody else's is touched, and nothing is half written."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from batchocr.errors import OutputError
+from batchocr.export.folder import RECORD_NAME, ExportFolder, RefusedError
+from batchocr.export.formats import File
+from batchocr.output.files import temporary_path
+
+
+def write(to: Path, *files: tuple[str, bytes], source: str = "a.pdf", version: str = "1") -> None:
+    """Export one document."""
+    with ExportFolder(to) as folder:
+        folder.begin(source, "md")
+        folder.write(source, "md", [File(path, data) for path, data in files])
+        folder.complete(source, "md", version)
+
+
+def files_in(folder: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and not path.name.startswith(RECORD_NAME)
+    }
+
+
+def is_up_to_date(to: Path, version: str = "1") -> bool:
+    with ExportFolder(to) as folder:
+        folder.begin("a.pdf", "md")
+        return folder.is_up_to_date("a.pdf", "md", version)
+
+
+def test_a_document_written_before_is_known_again(tmp_path: Path) -> None:
+    write(tmp_path, ("x/a.md", b"1"))
+    assert is_up_to_date(tmp_path)
+    assert not is_up_to_date(tmp_path, "2")
+    (tmp_path / "x/a.md").unlink()
+    assert not is_up_to_date(tmp_path)
+
+
+def test_files_that_a_document_has_no_more_are_removed(tmp_path: Path) -> None:
+    write(tmp_path, ("a.images/1.png", b"1"), ("a.md", b"1"))
+    write(tmp_path, ("a.md", b"2"))
+    assert files_in(tmp_path) == {"a.md": b"2"}
+    assert not (tmp_path / "a.images").exists()
+
+
+@pytest.mark.parametrize("before", [b"theirs", b"x"])
+def test_a_file_of_somebody_else_is_never_replaced(tmp_path: Path, before: bytes) -> None:
+    (tmp_path / "a.md").write_bytes(before)
+    with pytest.raises(RefusedError, match=r"a\.md was not written by an export"):
+        write(tmp_path, ("a.md", b"ours"))
+    assert (tmp_path / "a.md").read_bytes() == before
+    assert not is_up_to_date(tmp_path)
+
+
+def test_a_file_that_somebody_changed_is_neither_replaced_nor_removed(tmp_path: Path) -> None:
+    write(tmp_path, ("a.md", b"ours"), ("a.images/1.png", b"ours"))
+    (tmp_path / "a.md").write_bytes(b"mine")
+    (tmp_path / "a.images/1.png").write_bytes(b"mine")
+    with pytest.raises(RefusedError):
+        write(tmp_path, ("a.md", b"new"))
+    write(tmp_path, ("b.md", b"new"))
+    assert files_in(tmp_path) == {"a.md": b"mine", "a.images/1.png": b"mine", "b.md": b"new"}
+
+
+def test_a_file_that_was_copied_back_is_still_ours(tmp_path: Path) -> None:
+    write(tmp_path, ("a.md", b"ours"))
+    os.utime(tmp_path / "a.md", ns=(1, 1))
+    write(tmp_path, ("a.md", b"new"))
+    assert files_in(tmp_path) == {"a.md": b"new"}
+
+
+@pytest.mark.parametrize("kind", ["link", "folder", "pipe", "link to nowhere"])
+def test_what_is_no_ordinary_file_is_never_replaced_nor_written_through(tmp_path: Path, kind: str) -> None:
+    target, out = tmp_path / "target", tmp_path / "out"
+    out.mkdir()
+    target.write_bytes(b"ours")
+    match kind:
+        case "link":
+            (out / "a.md").symlink_to(target)
+        case "link to nowhere":
+            (out / "a.md").symlink_to(tmp_path / "nowhere")
+        case "folder":
+            (out / "a.md").mkdir()
+        case _:
+            os.mkfifo(out / "a.md")
+    with pytest.raises(RefusedError):
+        write(out, ("a.md", b"ours"))
+    assert target.read_bytes() == b"ours"
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_a_file_in_the_place_of_a_folder_concerns_its_documents_alone(tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(b"theirs")
+    with pytest.raises(RefusedError, match="x is not a folder"):
+        write(tmp_path, ("x/a.md", b"1"))
+    write(tmp_path, ("b.md", b"1"), source="b.pdf")
+    assert files_in(tmp_path) == {"b.md": b"1", "x": b"theirs"}
+
+
+def test_two_documents_never_share_a_file(tmp_path: Path) -> None:
+    with ExportFolder(tmp_path) as folder:
+        for source in ("a.pdf", "b.pdf"):
+            folder.begin(source, "md")
+        folder.write("a.pdf", "md", [File("x.md", b"1")])
+        with pytest.raises(RefusedError, match=r"already a file of a\.pdf"):
+            folder.write("b.pdf", "md", [File("x.md", b"2")])
+    assert files_in(tmp_path) == {"x.md": b"1"}
+
+
+def test_what_was_written_before_an_error_is_ours(tmp_path: Path) -> None:
+    (tmp_path / "a.md").write_bytes(b"theirs")
+    with pytest.raises(RefusedError):
+        write(tmp_path, ("a.images/1.png", b"1"), ("a.md", b"1"))
+    (tmp_path / "a.md").unlink()
+    write(tmp_path, ("a.images/1.png", b"2"), ("a.md", b"2"))
+    assert files_in(tmp_path) == {"a.images/1.png": b"2", "a.md": b"2"}
+
+
+def test_an_export_that_was_interrupted_leaves_no_half_file(tmp_path: Path) -> None:
+    def files() -> Iterator[File]:
+        yield File("a.images/1.png", b"1")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), ExportFolder(tmp_path) as folder:
+        folder.begin("a.pdf", "md")
+        folder.write("a.pdf", "md", files())
+    assert files_in(tmp_path) == {"a.images/1.png": b"1"}
+    assert not is_up_to_date(tmp_path)
+
+
+def kill(to: Path) -> None:
+    """Leave the folder as a kill does: nothing recorded, the end not noted, a file half written."""
+    with sqlite3.connect(to / RECORD_NAME) as record:
+        record.execute("delete from files")
+        record.execute("delete from documents")
+        record.execute("update runs set finished = 0")
+    record.close()
+    temporary_path(to / "a.md").write_bytes(b"ha")
+    temporary_path(to / "z.md").write_bytes(b"theirs")
+
+
+def test_what_a_killed_export_left_is_taken_over_and_cleared_away(tmp_path: Path) -> None:
+    write(tmp_path, ("a.md", b"1"))
+    inode = (tmp_path / "a.md").stat().st_ino
+    kill(tmp_path)
+    write(tmp_path, ("a.md", b"1"))
+    assert (tmp_path / "a.md").stat().st_ino == inode
+    assert list(files_in(tmp_path).values()) == [b"1", b"theirs"]
+    write(tmp_path, ("a.md", b"2"))
+    assert files_in(tmp_path)["a.md"] == b"2"
+
+
+def test_two_exports_cannot_write_to_one_folder(tmp_path: Path) -> None:
+    with ExportFolder(tmp_path), pytest.raises(OutputError, match="another export is writing"):
+        ExportFolder(tmp_path)
+
+
+def test_a_document_that_comes_twice_is_noticed(tmp_path: Path) -> None:
+    with ExportFolder(tmp_path) as folder:
+        assert folder.begin("a.pdf", "md") and folder.begin("a.pdf", "html") and folder.begin("b.pdf", "md")
+        assert not folder.begin("a.pdf", "md")
+    with ExportFolder(tmp_path) as folder:
+        assert folder.begin("a.pdf", "md")
+        assert folder.num_vanished(["md"]) == 1
+        assert folder.num_vanished(["html"]) == 1
+        assert folder.num_vanished(["chunks"]) == 0
+
+
+@pytest.mark.parametrize("content", [b"something else, and long enough to be no database" * 9, b""])
+def test_a_record_that_is_damaged_or_empty_gives_an_error_or_begins_anew(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / RECORD_NAME).write_bytes(content)
+    if content:
+        with pytest.raises(OutputError, match="damaged or not ours"):
+            ExportFolder(tmp_path)
+    else:
+        write(tmp_path, ("a.md", b"1"))
+
+
+def test_a_full_disk_ends_the_export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_room(_descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    with ExportFolder(tmp_path) as folder:
+        folder.begin("a.pdf", "md")
+        monkeypatch.setattr("batchocr.output.atomic.os.fsync", no_room)
+        with pytest.raises(OutputError, match="disk is full"):
+            folder.write("a.pdf", "md", [File("a.md", b"1")])
+    assert files_in(tmp_path) == {}
