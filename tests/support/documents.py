@@ -1,0 +1,107 @@
+"""Documents and tables made of what was set, so that no model's mistake hides one of ours."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+
+import pymupdf
+from PIL import Image
+
+from batchocr.assembly.document import AssembledDocument, Gap, PageEnd, Piece, Place
+from batchocr.data import Block, Failure, PageResult
+from batchocr.input.render import open_document
+from batchocr.output.schema import RunFacts
+from batchocr.output.table import table_for
+from batchocr.protocol.markdown import LEFT_OUT
+
+FACTS = RunFacts("0.1.0", "acme/reader", "f" * 64, "a" * 64, {"dpi": "100"})
+DPI = 100
+PAGE = (300, 400)
+"""Of drawn PDFs, in pt."""
+
+
+def block(type: str, content: str | None = None, bbox: tuple[float, ...] = (0.1, 0.1, 0.9, 0.2)) -> Block:
+    x0, y0, x1, y1 = bbox
+    return Block(type, (x0, y0, x1, y1), 0, content)
+
+
+def draw(path: Path, num_pages: int = 1, *, figure: tuple[float, ...] = (0.2, 0.25, 0.6, 0.5)) -> Path:
+    """A PDF with noise in the place of a figure on each page, another one each time."""
+    width, height = PAGE
+    box = (figure[0] * width, figure[1] * height, figure[2] * width, figure[3] * height)
+    with pymupdf.open() as document:
+        for number in range(num_pages):
+            page = document.new_page(width=width, height=height)
+            page.insert_text((30, 30), f"Page {number + 1}")
+            noise = Image.effect_noise((120, 100), 60 + number).convert("RGB")
+            page.insert_image(box, pixmap=pymupdf.Pixmap(pymupdf.csRGB, *noise.size, noise.tobytes(), False))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        document.save(path)
+    return path
+
+
+def page_of(path: Path, page_index: int = 0) -> Image.Image:
+    """The pixels of a page, as a run draws them."""
+    document = open_document(str(path), password=None, dpi=DPI)
+    try:
+        return document.render(page_index).image
+    finally:
+        document.close()
+
+
+def rows_of(path: Path, source: str, *pages: Sequence[Block]) -> list[PageResult]:
+    """Rows as a run writes them, with these blocks on the pages of the file."""
+    doc_id = hashlib.sha256(path.read_bytes()).hexdigest()
+    rows = []
+    for index, blocks in enumerate(pages):
+        width, height = page_of(path, index).size
+        rows.append(
+            PageResult(
+                *(source, index, "ok", doc_id, len(pages), width, height, float(DPI)),
+                markdown="",
+                blocks=tuple(blocks),
+            )
+        )
+    return rows
+
+
+def text_row(source: str, page_index: int, *blocks: Block, doc_id: str = "d" * 64) -> PageResult:
+    """A row of a page that is nowhere."""
+    return PageResult(source, page_index, "ok", doc_id, 9, 300, 400, 100.0, markdown="", blocks=blocks)
+
+
+def write_table(path: Path, rows: Sequence[PageResult], facts: RunFacts = FACTS) -> Path:
+    table_for(path).write(path, rows, facts)
+    return path
+
+
+def document_of(*pages: Sequence[Block | Piece | Gap], source: str = "a/b.pdf") -> AssembledDocument:
+    """A document as its pages say: a piece for each block, those given in place of theirs."""
+    rows, parts = [], list[Piece | Gap | PageEnd]()
+    for page_index, things in enumerate(pages):
+        blocks = [thing for thing in things if isinstance(thing, Block)]
+        rows.append(text_row(source, page_index, *blocks))
+        for thing in things:
+            if isinstance(thing, Block):
+                if thing.type in LEFT_OUT:
+                    continue
+                place = Place(page_index, thing.bbox, blocks.index(thing))
+                level = 1 if thing.type == "title" else None
+                thing = Piece(thing.type, thing.content, (place,), level)
+            parts.append(thing)
+        parts.append(PageEnd(page_index))
+    return AssembledDocument(source, "d" * 64, len(pages), tuple(rows), tuple(parts))
+
+
+class SolidFigures:
+    """Pictures of one colour; none of those on `missing` pages."""
+
+    def __init__(self, *missing: int) -> None:
+        self._missing = missing
+
+    def crop(self, place: Place) -> Image.Image | Failure:
+        if place.page_index in self._missing:
+            return Failure("not_found", "a/b.pdf is not there")
+        return Image.new("RGB", (8, 6), (place.page_index, place.block, round(1000 * place.bbox[1]) % 256))
