@@ -308,3 +308,48 @@ def _warn_of_degraded(report: Report) -> None:
 
 def _counted(number: int, noun: str) -> str:
     return f"{number} {noun}{'s' * (number != 1)}"
+
+
+@app.command(short_help="Write the documents of a table as Markdown and other files, with their figures.")
+@options.takes_options("password", "page_timeout")
+def export(
+    table: options.SavedTable,
+    to: Annotated[str, typer.Option("--to", metavar="DIR", show_default=False, help="The folder to write into.")],
+    flags: options.Flags,
+    formats: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            metavar="NAMES",
+            help="md: Markdown; mineru: the files of MinerU's output folder; chunks: JSON Lines for retrieval; "
+            "docling: a DoclingDocument; html: a page to read. Several are separated by commas.",
+        ),
+    ] = "md",
+    roots: options.Roots = None,
+    page_breaks: Annotated[bool, typer.Option("--page-breaks", help="Mark where pages end.")] = False,
+    max_chars: Annotated[
+        int, typer.Option("--max-chars", metavar="N", min=1, help="The longest text of a chunk.")
+    ] = 2000,
+    partial: options.Partial = False,
+    as_json: options.AsJson = False,
+    quiet: options.QuietCheck = False,
+) -> None:
+    """Write a file, or a folder, for each document of a TABLE, its pages put together: under DIR, by the path of its
+    source. Figures are cut out of the documents. Run it again to write only what is new; a file in DIR that an export
+    did not write is never replaced. Exits with 3 if a figure or a document is missing, with 6 if the table cannot be
+    read or nothing can be written."""
+    configure_logging("json" if as_json else "text", logging.WARNING if quiet else logging.INFO)
+    from batchocr.cli.export import export_table, formats_named
+    from batchocr.export.formats import FormatOptions
+    from batchocr.tables.opened import open_table
+
+    exit_code = export_table(
+        open_table(table, partial=partial),
+        Path(to),
+        formats_named(formats),
+        roots=roots,
+        options=FormatOptions(page_breaks, max_chars),
+        config=make_config(flags),
+        as_json=as_json,
+    )
+    raise typer.Exit(exit_code)

@@ -74,6 +74,31 @@ def stop_on_signals(stop: StopSwitch, config: Config) -> Iterator[None]:
             signal.signal(number, handler)
 
 
+@contextmanager
+def clear_up_on_signals() -> Iterator[None]:
+    """Inside the block, SIGTERM and Ctrl-C raise SystemExit with their exit code, so that what is half written is
+    removed; the second one ends the process at once. For commands that can be run again at any time."""
+    codes = {signal.SIGINT: ExitCode.INTERRUPTED, signal.SIGTERM: ExitCode.STOPPED}
+    asked = False
+
+    def end(number: int, _frame: FrameType | None) -> None:
+        nonlocal asked
+        exit_code = codes[signal.Signals(number)]
+        if asked:
+            os._exit(exit_code)
+        asked = True
+        stopped = event("run_stopped", exit_code=exit_code)
+        logger.info("stopped before the end: run the same command again for the rest", extra=stopped)
+        raise SystemExit(exit_code)
+
+    before = {number: signal.signal(number, end) for number in codes}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 def _end_after(seconds: float, exit_code: int) -> None:
     """End the process then, if it has not ended before: the library that downloads models waits for whole files."""
     timer = threading.Timer(seconds, os._exit, (exit_code,))

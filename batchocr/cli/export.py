@@ -1,0 +1,111 @@
+"""`batchocr export`: what is asked for, how far it is, and what came of it."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+
+from tqdm import tqdm
+
+from batchocr.cli.console import print_out
+from batchocr.cli.signals import clear_up_on_signals
+from batchocr.config import Config
+from batchocr.errors import ExitCode, UsageError
+from batchocr.export.export import Export, Exported
+from batchocr.export.folder import ExportFolder
+from batchocr.export.formats import FORMAT_NAMES, FormatOptions, format_named
+from batchocr.export.names import Names
+from batchocr.pool.source_files import SourceFiles
+from batchocr.tables.opened import OpenedTable
+
+logger = logging.getLogger(__name__)
+
+_ADVICE = {
+    "not_found": "say with --input where the documents are",
+    "changed": "the documents are not those any more that were read",
+    "encrypted": "set BATCHOCR_PASSWORD",
+    "timeout": "raise --page-timeout",
+}
+"""What to do about missing figures, by what is wrong with their file."""
+
+
+def formats_named(names: str) -> list[str]:
+    """The formats in a list separated by commas. Raises UsageError."""
+    formats = list(dict.fromkeys(name.strip() for name in names.split(",") if name.strip()))
+    if unknown := [name for name in formats if name not in FORMAT_NAMES]:
+        raise UsageError(f"--format {unknown[0]!r}: one or more of {', '.join(FORMAT_NAMES)}")
+    if not formats:
+        raise UsageError(f"--format names none: one or more of {', '.join(FORMAT_NAMES)}")
+    return formats
+
+
+def export_table(
+    table: OpenedTable,
+    to: Path,
+    formats: Sequence[str],
+    *,
+    roots: Sequence[str] | None,
+    options: FormatOptions,
+    config: Config,
+    as_json: bool,
+) -> ExitCode:
+    """Export, say what came of it, and return the exit code. roots: None for those of the table's run.
+
+    Raises OutputError, UsageError.
+    """
+    for name in formats:
+        format_named(name)  # one that lacks its libraries says so before anything is written
+    names, num_rows = _names_in(table)
+    if roots is None:
+        roots = list(dict.fromkeys(root for part in table.parts for root in part.facts.input_roots))
+    config = replace(config, dpi=int(table.facts.settings.get("dpi", config.dpi)))
+    bar = tqdm(total=num_rows, unit=" pages", file=sys.stderr, leave=False, disable=as_json or not sys.stderr.isatty())
+    with clear_up_on_signals(), bar, ExportFolder(to) as folder, SourceFiles(roots, config) as sources:
+        done = Export(table, folder, formats, options, sources, on_document=bar.update).run(names)
+    if as_json:
+        print_out(done.to_json())
+    _tell(done, to, formats)
+    return done.exit_code
+
+
+def _names_in(table: OpenedTable) -> tuple[Names, int]:
+    """The names of the table's documents, and how many rows it has."""
+    num_rows = count()
+    names = Names(source for source, _ in zip(table.sources(), num_rows, strict=False))
+    return names, next(num_rows)
+
+
+def _tell(done: Exported, to: Path, formats: Sequence[str]) -> None:
+    """Say what is not as it should be, and where the files are."""
+    if done.missing_figures:
+        reasons = [
+            f"{number:,} {kind}{f' ({_ADVICE[kind]})' if kind in _ADVICE else ''}"
+            for kind, number in done.missing_figures.items()
+        ]
+        logger.warning(
+            "%s could not be cut out, and a mark is in their place: %s",
+            _counted(sum(done.missing_figures.values()), "figure"),
+            ", ".join(reasons),
+        )
+    if done.refused:
+        logger.warning("%s not exported in full: see above", _counted(done.refused, "document"))
+    if done.vanished:
+        what = _counted(done.vanished, "document")
+        logger.info("%s exported before not in the table any more: the files were left", what)
+    logger.info(
+        "%s of %s in %s (%s): %s written, %s as before",
+        _counted(done.documents, "document"),
+        _counted(done.pages, "page"),
+        to,
+        ", ".join(formats),
+        f"{done.written:,}",
+        f"{done.up_to_date:,}",
+    )
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'s' * (number != 1)}"

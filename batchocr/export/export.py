@@ -1,0 +1,134 @@
+"""What `batchocr export` does: the documents of a table as files, written only where something is new."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, astuple, dataclass, field
+from functools import partial
+from typing import Final
+
+from PIL import Image
+
+from batchocr.assembly.assemble import assemble
+from batchocr.data import ErrorKind, Failure, PageResult
+from batchocr.errors import ExitCode
+from batchocr.export.figures import CutFigures
+from batchocr.export.folder import ExportFolder, RefusedError
+from batchocr.export.formats import FormatOptions, format_named
+from batchocr.export.names import Names
+from batchocr.output.schema import to_json
+from batchocr.pool.source_files import SourceFile, SourceFiles
+from batchocr.tables.opened import OpenedTable
+
+logger = logging.getLogger(__name__)
+
+_REVISION: Final = 1
+"""Goes up with every change in `assembly` that may alter a document, so that it is written again."""
+
+
+@dataclass(slots=True)
+class Exported:
+    """What became of the documents of a table.
+
+    written, up_to_date: documents; of several formats, at least one was written, or none had to be. refused: documents
+    of which a file could not be put in its place. vanished: documents exported before that are no longer in the table.
+    missing_figures: pictures that could not be cut out, by what is wrong with their file or page.
+    """
+
+    documents: int = 0
+    pages: int = 0
+    written: int = 0
+    up_to_date: int = 0
+    refused: int = 0
+    vanished: int = 0
+    missing_figures: dict[ErrorKind, int] = field(default_factory=dict)
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """3 if a document is not exported in full."""
+        return ExitCode.TOO_MANY_FAILURES if self.refused or self.missing_figures else ExitCode.DONE
+
+    def to_json(self) -> str:
+        return json.dumps({**asdict(self), "exit_code": self.exit_code})
+
+
+@dataclass(frozen=True, slots=True)
+class Export:
+    """An export to be made. formats: of FORMAT_NAMES. on_document: is told after each how many pages it has."""
+
+    table: OpenedTable
+    folder: ExportFolder
+    formats: Sequence[str]
+    options: FormatOptions
+    sources: SourceFiles
+    on_document: Callable[[int], object] = lambda _pages: None
+
+    def run(self, names: Names) -> Exported:
+        """Write what is new. A file that cannot be put in its place is logged, and the rest is written.
+
+        Raises OutputError if the table cannot be read, or nothing more can be written.
+        """
+        done = Exported()
+        for source, rows in self.table.by_document():
+            done.documents += 1
+            done.pages += len(rows)
+            self._export(names.name_of(source), source, rows, done)
+            self.on_document(len(rows))
+        done.vanished = self.folder.num_vanished(self.formats)
+        return done
+
+    def _export(self, name: str, source: str, rows: Sequence[PageResult], done: Exported) -> None:
+        begun = [self.folder.begin(source, format) for format in self.formats]
+        if not all(begun):
+            done.refused += 1
+            logger.error("%s has rows in two places of the table: only the first are exported", source)
+            return
+        versions = {format: self._version(format, name, rows) for format in self.formats}
+        stale = [format for format in self.formats if not self.folder.is_up_to_date(source, format, versions[format])]
+        if not stale:
+            done.up_to_date += 1
+            return
+        file = self.sources.find(source, _doc_id(rows))
+        outline = self.sources.outline(file) if isinstance(file, SourceFile) else []
+        document = assemble(source, rows, outline)
+        figures = CutFigures(document, partial(self._page_image, file))
+        refused = False
+        for format in stale:
+            try:
+                self.folder.write(source, format, format_named(format).files(document, name, figures, self.options))
+            except RefusedError as error:
+                refused = True
+                logger.error("%s is not exported as %s: %s", source, format, error)
+            else:
+                if not figures.missing:
+                    self.folder.complete(source, format, versions[format])
+        done.written += not refused
+        done.refused += refused
+        for kind in figures.missing.values():
+            done.missing_figures[kind] = done.missing_figures.get(kind, 0) + 1
+
+    def _version(self, format: str, name: str, rows: Sequence[PageResult]) -> str:
+        """A digest of all that the document's files depend on, but for the pictures."""
+        made_by = [_REVISION, format, format_named(format).REVISION, name, *astuple(self.options)]
+        digest = hashlib.sha256(repr(made_by).encode())
+        for row in rows:
+            digest.update(to_json(row))
+        return digest.hexdigest()
+
+    def _page_image(self, file: SourceFile | Failure, row: PageResult) -> Image.Image | Failure:
+        """The page as it was read, or why it cannot be had."""
+        if isinstance(file, Failure):
+            return file
+        if row.doc_id != file.doc_id:
+            return Failure("changed", f"{row.source} has changed since this page was read")
+        return self.sources.page_image(file, row)
+
+
+def _doc_id(rows: Sequence[PageResult]) -> str | None:
+    """The version of the file that the rows are of; most of them, if it changed while it was read."""
+    versions = Counter(row.doc_id for row in rows if row.doc_id is not None)
+    return max(versions, key=versions.__getitem__, default=None)

@@ -1,0 +1,144 @@
+"""`batchocr export`: what it is told, what it says, and its exit codes."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from batchocr.cli.main import _run_app
+from batchocr.data import PageResult
+from batchocr.export.folder import RECORD_NAME
+from batchocr.output.journal import Entry, Journal
+from tests.support.documents import FACTS, block, draw, rows_of, text_row, write_table
+
+pytestmark = pytest.mark.slow
+
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> Iterator[Run]:
+    """Run `batchocr export` in the test's folder; returns its exit code, what it printed, and what it logged."""
+    monkeypatch.chdir(tmp_path)
+    root, own = logging.getLogger(), logging.getLogger("batchocr")
+    handlers, levels = list(root.handlers), (root.level, own.level)
+
+    def run(*arguments: str | Path) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["batchocr", "export", *map(str, arguments)])
+        capfd.readouterr()
+        code = _run_app("json")
+        return code, *capfd.readouterr()
+
+    yield run
+    root.handlers = handlers
+    root.setLevel(levels[0])
+    own.setLevel(levels[1])
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> list[PageResult]:
+    figure = block("image", None, (0.2, 0.25, 0.6, 0.5))
+    read = rows_of(draw(tmp_path / "in/a.pdf"), "a.pdf", [block("text", "One."), figure])
+    return [*read, text_row("b\x1b[31m.pdf", 0, block("text", "Two."))]
+
+
+def test_documents_are_exported_in_each_format_and_counted(run: Run, rows: list[PageResult], tmp_path: Path) -> None:
+    table = write_table(tmp_path / "t.parquet", rows)
+    code, printed, said = run(table, "--input", "in", "--to", "out", "--format", "md,mineru", "--json")
+    assert code == 0
+    assert json.loads(printed) == {
+        **dict.fromkeys(("up_to_date", "refused", "vanished", "exit_code"), 0),
+        **dict.fromkeys(("documents", "pages", "written"), 2),
+        "missing_figures": {},
+    }
+    assert "2 documents of 2 pages in out (md, mineru): 2 written, 0 as before" in said
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        *(RECORD_NAME, "a", "a.images", "a.md", "b_[31m", "b_[31m.md"),
+    ]
+
+
+def test_figures_without_a_file_are_counted_and_the_exit_code_is_3(
+    run: Run, rows: list[PageResult], tmp_path: Path
+) -> None:
+    table = write_table(tmp_path / "t.jsonl", rows)
+    code, _, said = run(table, "--to", "out")
+    assert code == 3
+    assert "1 figure could not be cut out, and a mark is in their place: 1 not_found (say with --input" in said
+    assert run(table, "--to", "out", "--input", "in/a.pdf")[0] == 0
+
+
+def test_without_input_the_documents_are_where_the_run_found_them(
+    run: Run, rows: list[PageResult], tmp_path: Path
+) -> None:
+    facts = replace(FACTS, input_roots=(str(tmp_path / "in"),))
+    assert run(write_table(tmp_path / "t.parquet", rows, facts), "--to", "out")[0] == 0
+
+
+@pytest.mark.parametrize("formats", ["", "md,pdf", "MD"])
+def test_a_format_that_does_not_exist_is_wrong_usage(
+    run: Run, rows: list[PageResult], tmp_path: Path, formats: str
+) -> None:
+    code, _, said = run(write_table(tmp_path / "t.jsonl", rows), "--to", "out", "--format", formats)
+    assert code == 2
+    assert "one or more of md, mineru, chunks, docling, html" in said
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_table_that_cannot_be_read_gives_exit_code_6_and_no_folder(
+    run: Run, rows: list[PageResult], tmp_path: Path
+) -> None:
+    pq.write_table(pa.table({"source": ["a.pdf"]}), tmp_path / "theirs.parquet")
+    torn = write_table(tmp_path / "torn.parquet", rows)
+    torn.write_bytes(torn.read_bytes()[:-100])
+    for name in ("theirs.parquet", "torn.parquet", "nowhere.parquet"):
+        code, _, said = run(tmp_path / name, "--to", "out")
+        assert code == 6 and name in said
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_that_cannot_be_written_gives_exit_code_6(run: Run, rows: list[PageResult], tmp_path: Path) -> None:
+    table = write_table(tmp_path / "t.jsonl", rows)
+    (tmp_path / "file").write_text("mine")
+    assert run(table, "--to", "file")[0] == run(table, "--to", "file/out")[0] == 6
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_what_a_run_that_goes_on_has_read_is_exported_and_later_the_rest(
+    run: Run, rows: list[PageResult], tmp_path: Path
+) -> None:
+    out = tmp_path / "t.parquet"
+    with Journal.open(out, FACTS, resume=True, overwrite=False) as journal:
+        journal.append(Entry(rows[0], size=1, mtime_ns=1))
+        assert run(out, "--to", "out", "--input", "in")[0] == 6
+        assert run(out, "--to", "out", "--input", "in", "--partial")[0] == 0
+        journal.append(Entry(rows[1], size=1, mtime_ns=1))
+        assert "1 written, 1 as before" in run(out, "--to", "out", "--input", "in", "--partial")[2]
+
+
+def test_ctrl_c_leaves_whole_files_and_the_next_run_does_the_rest(tmp_path: Path) -> None:
+    rows = [text_row(f"{number:05}.pdf", 0, block("text", f"Document {number}. " * 50)) for number in range(4000)]
+    table = write_table(tmp_path / "t.parquet", rows)
+    command = [sys.executable, "-m", "batchocr", "export", table, "--to", tmp_path / "out"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as running:
+        while not list((tmp_path / "out").glob("*.md")) and running.poll() is None:
+            time.sleep(0.02)
+        os.kill(running.pid, signal.SIGINT)
+        said = running.communicate(timeout=30)[1]
+    assert (running.returncode, "stopped before the end" in said, "Traceback" in said) == (130, True, False), said
+    written = list((tmp_path / "out").glob("*"))
+    assert 0 < len(written) < 4000
+    assert all(path.read_text().count("Document") == 50 for path in written if path.suffix == ".md")
+    assert {path.suffix for path in written} == {".md", ".sqlite"}
