@@ -59,16 +59,17 @@ class ExportFolder:
         self._path = path
         with writing(path / RECORD_NAME):
             path.mkdir(parents=True, exist_ok=True)
+            self._real_path = path.resolve()
+        if os.path.lexists(path / RECORD_NAME) and not stat.S_ISREG(os.lstat(path / RECORD_NAME).st_mode):
+            raise OutputError(f"{path / RECORD_NAME} is not an ordinary file: move it away, or choose another --to")
         with self._recording():
             self._record = sqlite3.connect(path / RECORD_NAME, timeout=0, isolation_level=None)
             self._record.execute("begin immediate")  # and so after every commit: nobody else may write
             for statement in _TABLES:
                 self._record.execute(statement)
             was_killed = self._record.execute("select count(*) from runs where not finished").fetchone() != (0,)
-            self._record.execute("delete from runs where not finished")
-            self._run: int = self._record.execute("insert into runs (finished) values (0) returning run").fetchall()[0][
-                0
-            ]
+            [(self._run,)] = self._record.execute("insert into runs (finished) values (0) returning run").fetchall()
+            self._record.execute("delete from runs where run < ?", (self._run,))
             self._commit()
         self._leftovers = dict(_leftovers_in(path)) if was_killed else {}
 
@@ -77,7 +78,6 @@ class ExportFolder:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         with self._recording():
-            self._record.execute("delete from runs where run < ?", (self._run,))
             self._record.execute("update runs set finished = 1")
             self._record.execute("commit")
             self._record.close()
@@ -147,7 +147,7 @@ class ExportFolder:
             with suppress(OSError):
                 leftover.unlink()
         with _refusing(path):
-            _make_folder(path.parent)
+            self._make_folder(path.parent)
             self._require_free(file.path, source, format)
             if not self._has_already(path, file):
                 self._require_ours(path, file)
@@ -160,6 +160,14 @@ class ExportFolder:
                 "insert or replace into files values (?, ?, ?, ?, ?, ?)",
                 (file.path, source, format, status.st_size, status.st_mtime_ns, digest),
             )
+
+    def _make_folder(self, folder: Path) -> None:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except (FileExistsError, NotADirectoryError) as error:
+            raise RefusedError(f"{folder} is not a folder, or not in one: move away what is there") from error
+        if not folder.resolve().is_relative_to(self._real_path):
+            raise RefusedError(f"{folder} is, or is in, a link that leads out of {self._path}: remove it")
 
     def _has_already(self, path: Path, file: File) -> bool:
         """Whether there is an ordinary file with just this content: as one that was killed may have left it."""
@@ -249,13 +257,6 @@ def _refusing(path: Path) -> Iterator[None]:
         if isinstance(error.__cause__, OSError) and error.__cause__.errno in _NO_ROOM:
             raise
         raise RefusedError(str(error)) from error
-
-
-def _make_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except (FileExistsError, NotADirectoryError) as error:
-        raise RefusedError(f"{folder} is not a folder, or not in one: move it away, or choose another --to") from error
 
 
 def _leftovers_in(folder: Path) -> Iterator[tuple[str, Path]]:

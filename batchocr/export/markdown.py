@@ -6,7 +6,6 @@ As in the column `markdown`, nothing in it is active in a browser, whatever the 
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from html import escape
 from typing import Final
@@ -14,15 +13,9 @@ from urllib.parse import quote
 
 from batchocr.assembly.document import AssembledDocument, Gap, PageEnd, Piece, Place
 from batchocr.data import Failure
-from batchocr.export.figures import (
-    PICTURE_IN_TABLE,
-    as_png,
-    cut,
-    picture_places,
-    pictures_in_table,
-    with_captions,
-)
+from batchocr.export.figures import PICTURE_IN_TABLE, picture_places, pictures_in_table, with_captions
 from batchocr.export.formats import Figures, File, FormatOptions
+from batchocr.export.picture_files import picture_files
 from batchocr.protocol.markdown import FIGURES, block_markdown
 
 REVISION: Final = 1
@@ -36,17 +29,7 @@ _NO_PICTURE: Final = "(picture not available)"
 def files(document: AssembledDocument, name: str, figures: Figures, options: FormatOptions) -> Iterator[File]:
     """As in `Format`: `NAME.images/page-P-block-B.png` for each figure, then `NAME.md`."""
     pictures: dict[Place, str | Failure] = {}
-    numbers: Counter[str] = Counter()
-    for place, picture in cut(picture_places(document), figures):
-        if isinstance(picture, Failure):
-            pictures[place] = picture
-            continue
-        block = f"page-{place.page_index + 1}-block-{place.block}"
-        numbers[block] += 1
-        last = f"{block}-{numbers[block]}" if numbers[block] > 1 else block
-        path = f"{name}.images/{last}.png"
-        pictures[place] = path[name.rfind("/") + 1 :]
-        yield File(path, as_png(picture))
+    yield from picture_files(picture_places(document), f"{name}.images", figures, pictures)
     yield File(f"{name}.md", document_markdown(document, pictures, options).encode())
 
 

@@ -24,7 +24,7 @@ from batchocr.export.figures import (
 )
 from batchocr.export.formats import Figures, File, FormatOptions
 from batchocr.export.markdown import Pictures, document_markdown
-from batchocr.protocol.markdown import FIGURES, LEFT_OUT
+from batchocr.protocol.markdown import FIGURES, INLINE_FORMULA, LEFT_OUT
 
 REVISION: Final = 1
 
@@ -44,7 +44,6 @@ _OF_THE_SHEET: Final = {
 _SHOWN: Final = frozenset({"table", "equation"})
 """Types of blocks of which MinerU keeps a picture, although it reads them."""
 
-_INLINE_FORMULA: Final = re.compile(r"\\\(((?:(?!\\[()]).)+)\\\)", re.DOTALL)
 _ORDERED: Final = re.compile(r"\(?(?:\d{1,4}|[A-Za-z]|[ivxIVX]{1,6})[.)]\s")
 _SPANNING: Final = re.compile(r"\b(?:row|col)span\b", re.IGNORECASE)
 _TABLE_TAG: Final = re.compile(r"<table\b", re.IGNORECASE)
@@ -273,13 +272,13 @@ def _of_the_sheet(kind: str, content: str) -> tuple[Item, Item]:
 
 def _with_dollars(text: str) -> str:
     """The text with its formulas between dollar signs, as MinerU has them."""
-    return _INLINE_FORMULA.sub(lambda found: f"${found[1].strip()}$", text)
+    return INLINE_FORMULA.sub(lambda found: f"${found[1].strip()}$", text)
 
 
 def _spans(text: str) -> list[Item]:
     """The text and its formulas, one after the other."""
     return [
         {"type": "equation_inline", "content": part.strip()} if i % 2 else {"type": "text", "content": part}
-        for i, part in enumerate(_INLINE_FORMULA.split(text))
+        for i, part in enumerate(INLINE_FORMULA.split(text))
         if part.strip()
     ]

@@ -26,7 +26,7 @@ _DRAWN: Final = frozenset({"math", "mermaid", "plantuml", "dot", "graphviz", "ge
 _NO_TABLE: Final = "*A table that could not be parsed, as the model wrote it:*"
 
 # No match crosses another opening: text with many that are never closed would take quadratic time.
-_INLINE_FORMULA: Final = re.compile(r"\\\(((?:(?!\\[()]).)+)\\\)", re.DOTALL)
+INLINE_FORMULA: Final = re.compile(r"\\\(((?:(?!\\[()]).)+)\\\)", re.DOTALL)
 _BULLET: Final = re.compile(r"^[•●○◦▪■‣∙][ \t]*", re.MULTILINE)
 _CHINESE: Final = re.compile(r"[\u4e00-\u9fff\u3400-\u4dbf]")
 _BACKTICKS: Final = re.compile(r"`+")
@@ -91,7 +91,7 @@ def block_markdown(type: str, content: str, *, level: int | None = None) -> str:
 
 def _with_dollars(text: str) -> str:
     r"""The text, inert, with `\( x \)` as `$x$`; no spaces inside the signs, as most renderers allow none there."""
-    parts = _INLINE_FORMULA.split(text)  # text and formulas alternate
+    parts = INLINE_FORMULA.split(text)  # text and formulas alternate
     last = len(parts) - 1
     return "".join(
         _inline_formula(part) if i % 2 else inert_text(part, before_formula=i < last) for i, part in enumerate(parts)

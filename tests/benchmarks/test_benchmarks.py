@@ -14,7 +14,7 @@ import torch
 
 from batchocr.model.architecture import read_architecture
 from batchocr.stats.meter import Meter
-from benchmarks import damage, gpu_check, journal
+from benchmarks import damage, export, gpu_check, journal
 from benchmarks.gpu_check import Part, Results, run_command, run_part
 from benchmarks.loading import load, make_engine
 from benchmarks.ops_cases import CASES
@@ -177,6 +177,12 @@ def test_the_journal_benchmark_measures_memory_a_row(tmp_path: Path) -> None:
     journal.main(["--smoke", "--out", str(tmp_path / "journal.json")])
     figures = json.loads((tmp_path / "journal.json").read_text())["figures"]
     assert figures["peak_mb"] > 0
+
+
+def test_the_export_benchmark_measures_a_whole_export(tmp_path: Path) -> None:
+    export.main(["--smoke", "--out", str(tmp_path / "export.json")])
+    figures = json.loads((tmp_path / "export.json").read_text())["figures"]
+    assert figures["all_new.pages_per_second"] > 0 < figures["nothing_new.peak_mb"]
 
 
 def test_no_damage_to_the_sample_documents_goes_unsaid(tmp_path: Path) -> None:

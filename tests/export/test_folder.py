@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -106,6 +107,20 @@ def test_a_file_in_the_place_of_a_folder_concerns_its_documents_alone(tmp_path: 
     assert files_in(tmp_path) == {"b.md": b"1", "x": b"theirs"}
 
 
+def test_a_link_within_the_folder_does_not_lead_out_of_it(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/x").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(RefusedError, match="leads out of"):
+        write(tmp_path / "out", ("x/y/a.md", b"1"))
+    assert not any(tmp_path.glob("elsewhere/**/*.md"))
+    (tmp_path / "out" / RECORD_NAME).unlink()
+    (tmp_path / "out" / RECORD_NAME).symlink_to(tmp_path / "record")
+    with pytest.raises(OutputError, match="not an ordinary file"):
+        ExportFolder(tmp_path / "out")
+    assert not (tmp_path / "record").exists()
+
+
 def test_two_documents_never_share_a_file(tmp_path: Path) -> None:
     with ExportFolder(tmp_path) as folder:
         for source in ("a.pdf", "b.pdf"):
@@ -137,22 +152,25 @@ def test_an_export_that_was_interrupted_leaves_no_half_file(tmp_path: Path) -> N
     assert not is_up_to_date(tmp_path)
 
 
-def kill(to: Path) -> None:
-    """Leave the folder as a kill does: nothing recorded, the end not noted, a file half written."""
-    with sqlite3.connect(to / RECORD_NAME) as record:
-        record.execute("delete from files")
-        record.execute("delete from documents")
+def kill(to: Path, *, before_recording: bool) -> None:
+    """Leave the folder as a kill does: the end not noted, a file half written, the last second not recorded."""
+    with closing(sqlite3.connect(to / RECORD_NAME)) as record, record:
+        if before_recording:
+            record.execute("delete from files")
+            record.execute("delete from documents")
         record.execute("update runs set finished = 0")
-    record.close()
     temporary_path(to / "a.md").write_bytes(b"ha")
     temporary_path(to / "z.md").write_bytes(b"theirs")
 
 
-def test_what_a_killed_export_left_is_taken_over_and_cleared_away(tmp_path: Path) -> None:
+@pytest.mark.parametrize("before_recording", [True, False])
+def test_what_a_killed_export_left_is_taken_over_and_cleared_away(tmp_path: Path, before_recording: bool) -> None:
     write(tmp_path, ("a.md", b"1"))
     inode = (tmp_path / "a.md").stat().st_ino
-    kill(tmp_path)
-    write(tmp_path, ("a.md", b"1"))
+    kill(tmp_path, before_recording=before_recording)
+    with ExportFolder(tmp_path) as folder:
+        assert folder.begin("a.pdf", "md")
+        folder.write("a.pdf", "md", [File("a.md", b"1")])
     assert (tmp_path / "a.md").stat().st_ino == inode
     assert list(files_in(tmp_path).values()) == [b"1", b"theirs"]
     write(tmp_path, ("a.md", b"2"))

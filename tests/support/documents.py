@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 
 import pymupdf
@@ -42,8 +43,9 @@ def draw(path: Path, num_pages: int = 1, *, figure: tuple[float, ...] = (0.2, 0.
     return path
 
 
+@lru_cache(maxsize=32)
 def page_of(path: Path, page_index: int = 0) -> Image.Image:
-    """The pixels of a page, as a run draws them."""
+    """The pixels of a page, as a run draws them. path: of a file that does not change."""
     document = open_document(str(path), password=None, dpi=DPI)
     try:
         return document.render(page_index).image
