@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
@@ -64,25 +65,35 @@ def read_facts(path: Path) -> RunFacts | None:
 
 def read_rows(path: Path) -> Iterator[PageResult]:
     """Yield the rows of a table of ours, in order. Raises OutputError if it cannot be read or is damaged."""
-    for batch in _batches(path):
-        yield from map(from_row, batch.to_pylist())
+    for group in _row_groups(path):
+        with _taking(path):
+            rows = [from_row(row) for row in group.to_pylist()]
+        yield from rows
 
 
 def read_sources(path: Path) -> Iterator[str]:
     """Yield the `source` of each row, and read nothing else. Raises OutputError as `read_rows` does."""
-    for batch in _batches(path, columns=["source"]):
-        yield from batch.column(0).to_pylist()
+    for group in _row_groups(path, columns=["source"]):
+        yield from group.column(0).to_pylist()
 
 
-def _batches(path: Path, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
+def _row_groups(path: Path, columns: list[str] | None = None) -> Iterator[pa.Table]:
+    """Yield the row groups, one at a time. pyarrow's own `iter_batches` took 1.7 MB more for each."""
     with reading(path), open(path, "rb") as file:
         if not _has_sound_digest(path, file):
             raise OutputError(f"{path} was not written by this version of batchocr, or is damaged")
-        try:
-            with pq.ParquetFile(file, page_checksum_verification=True) as table:
-                yield from table.iter_batches(batch_size=ROW_GROUP_PAGES, columns=columns)
-        except (pa.ArrowException, OSError, ValueError) as error:
-            raise OutputError(f"cannot read {path}: {error}; it is damaged, start over with --overwrite") from error
+        with _taking(path), pq.ParquetFile(file, page_checksum_verification=True) as table:
+            for index in range(table.num_row_groups):
+                yield table.read_row_group(index, columns=columns)
+
+
+@contextmanager
+def _taking(path: Path) -> Iterator[None]:
+    """Turn what is raised while rows are taken from a table into an OutputError."""
+    try:
+        yield
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise OutputError(f"cannot read {path}: {error}; it is damaged, start over with --overwrite") from error
 
 
 def _has_sound_digest(path: Path, file: BinaryIO) -> bool:
