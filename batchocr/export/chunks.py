@@ -13,6 +13,7 @@ from batchocr.assembly.document import AssembledDocument, Gap, PageEnd, Piece, P
 from batchocr.export.cutting import Part, cut_table, cut_text
 from batchocr.export.figures import with_captions
 from batchocr.export.formats import Figures, File, FormatOptions
+from batchocr.export.shares import shares_of
 from batchocr.export.table_cells import table_cells
 from batchocr.protocol.markdown import block_markdown
 from batchocr.protocol.sanitize import inert_table
@@ -134,16 +135,11 @@ class _Gathering:
 
     def _places_of(self, piece: Piece, part: Part) -> list[Place]:
         """Where the part stands: the places of the blocks whose text it has."""
-        if len(piece.places) == 1:
-            return list(piece.places)
-        lengths = [len(self._rows[place.page_index].blocks[place.block].content or "") for place in piece.places]
-        total = sum(lengths) or 1
-        found, position = [], 0
-        for place, length in zip(piece.places, lengths, strict=True):
-            start, end = position / total, (position + length) / total
-            if start < part.end - _NEAR and part.start + _NEAR < end:
-                found.append(place)
-            position += length
+        found = [
+            share.place
+            for share in shares_of(piece, self._rows)
+            if share.start < part.end - _NEAR and part.start + _NEAR < share.end
+        ]
         return found or list(piece.places)
 
     def _end(self) -> None:
