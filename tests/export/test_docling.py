@@ -67,8 +67,10 @@ def test_docling_exports_the_text_that_was_put_in(tmp_path: Path) -> None:
         "Page 2 could not be read: it took too long",
         "1 A footnote",
     ]
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in markdown.split("\n\n")[8].split("\n")]
-    assert rows[2:] == [["Name", "a&#124;b", "c < d"], ["x1", "2 3", ""]]
+    assert [" ".join(line.split()) for line in markdown.split("\n\n")[8].split("\n")][::2] == [
+        "| Name | Of $H_2O$ - a&#124;b | Of $H_2O$ - c < d |",
+        "| x1 | 2 3 | |",
+    ]
 
 
 def test_a_tables_cells_have_their_spans(tmp_path: Path) -> None:

@@ -18,7 +18,9 @@ from batchocr.output.files import facts_path, journal_path
 from batchocr.output.schema import SCHEMA_VERSION, RunFacts
 from batchocr.output.table import table_for
 
-FACTS = RunFacts("0.1.0", "acme/reader", "f" * 64, "a" * 64, {"dpi": "200"}, model_revision="c0ffee", input_roots=("/documents",))
+FACTS = RunFacts(
+    "0.1.0", "acme/reader", "f" * 64, "a" * 64, {"dpi": "200"}, model_revision="c0ffee", input_roots=("/documents",)
+)
 NAMES = ["a/2.pdf", "a/10.pdf", "a/10/1.pdf", "a-b/1.pdf", "A.pdf", "b 2.pdf", "b 10.pdf", "ä.png", "z/z.pdf"]
 
 
