@@ -112,7 +112,7 @@ class _Page:
         if isinstance(picture, Failure):
             return self._gap(*missing_figure_in_words(piece, picture))
         text = f"{piece.type} of page {piece.places[0].page_index + 1}"
-        return Markup('<img src="{}" alt="{}" loading="lazy">').format(quote(picture, safe="/"), text)
+        return Markup('<img src="{}" alt="{}">').format(quote(picture, safe="/"), text)
 
     def _with_pictures(self, table: str, piece: Piece) -> str:
         """The table with its pictures."""
@@ -124,7 +124,7 @@ class _Page:
             picture = self._pictures.get(places[name]) if (name := f"#bbox={found[1]}") in places else None
             if not isinstance(picture, str):
                 return "(picture not available)"
-            return Markup('<img src="{}" alt="" loading="lazy">').format(quote(picture, safe="/"))
+            return Markup('<img src="{}" alt="">').format(quote(picture, safe="/"))
 
         return _PICTURE.sub(tag, table)
 

@@ -16,6 +16,7 @@ from batchocr.markup.mathml import to_mathml
 from batchocr.protocol.sanitize import table_structure
 
 _HEADING_LEVELS: Final = {"doc_title": 1, "title": 1, "paragraph_title": 2}
+_LISTS: Final = frozenset({"list", "ref_text", "index"})
 _NO_TABLE: Final = "<p><em>A table that could not be parsed, as the model wrote it:</em></p>"
 
 # No match crosses another opening: text with many that are never closed would take quadratic time.
@@ -42,7 +43,7 @@ def block_html(type: str, content: str | None, *, level: int | None = None) -> s
     if type == "code":
         own = _OWN_FENCES.fullmatch(text)
         return _preformatted(own[1] if own else text)
-    return _paragraphs(text)
+    return _paragraphs(text, joined=type not in _LISTS)
 
 
 def inline_html(text: str) -> str:
@@ -64,12 +65,18 @@ def _picture(match: re.Match[str]) -> str:
     return f'<span class="picture" data-bbox="{match[1] or ""}"></span>'
 
 
-def _paragraphs(text: str) -> str:
-    """The text's lines; those with bullets as lists."""
-    return "".join(
-        _list(list(lines)) if bulleted else f"<p>{inline_html(chr(10).join(lines))}</p>"
-        for bulleted, lines in groupby(text.split("\n"), key=lambda line: _BULLET.match(line) is not None)
-    )
+def _paragraphs(text: str, *, joined: bool) -> str:
+    """The text's lines; those with bullets as lists. joined: whether lines without are one paragraph, or one each."""
+    made = []
+    for bulleted, group in groupby(text.split("\n"), key=lambda line: _BULLET.match(line) is not None):
+        lines = list(group)
+        if bulleted:
+            made.append(_list(lines))
+        else:
+            made += [
+                f"<p>{inline_html(line)}</p>" for line in (["\n".join(lines)] if joined else lines) if line.strip()
+            ]
+    return "".join(made)
 
 
 def _list(lines: list[str]) -> str:

@@ -45,6 +45,7 @@ def test_a_table_that_could_not_be_parsed_is_shown_as_it_is() -> None:
         ("text", "a & b\nc", "<p>a &amp; b\nc</p>"),
         ("text", "Three:\n• a\n• b\nend", "<p>Three:</p><ul><li>a</li><li>b</li></ul><p>end</p>"),
         ("list", "• a\n  b", "<ul><li>a</li></ul><p>  b</p>"),
+        ("ref_text", "[1] a\n\n[2] b", "<p>[1] a</p><p>[2] b</p>"),
         ("code", "```python\nif a < b:\n  c\n```", "<pre><code>if a &lt; b:\n  c</code></pre>"),
         ("equation", "\\[\nx\n\\]", '<div class="formula"><math display="block"><mrow><mi>x</mi></mrow></math></div>'),
         ("image_caption", "Figure 1", "<p>Figure 1</p>"),
