@@ -14,8 +14,8 @@ from batchocr.assembly.document import AssembledDocument, Gap, PageEnd, Piece, P
 from batchocr.data import Block, Failure
 from batchocr.errors import UsageError
 from batchocr.export.formats import FormatOptions
-from tests.support.documents import BBOX, ColouredFigures, document_of, piece, row_of
 from tests.support.hostile_markdown import any_block
+from tests.support.pieces import BBOX, ColouredFigures, document_of, piece, row_of
 
 pytest.importorskip("docling_core")
 from docling_core.types.doc import ContentLayer, DoclingDocument

@@ -12,8 +12,8 @@ from batchocr.data import Failure
 from batchocr.export import html
 from batchocr.export.formats import FormatOptions
 from batchocr.export.html import document_html
-from tests.support.documents import ColouredFigures, document_of, piece
 from tests.support.hostile_markdown import any_block
+from tests.support.pieces import ColouredFigures, document_of, piece
 from tests.support.strict_html import acting_in, parsed
 
 PICTURE = '<img src="#bbox=0.2,0.25,0.3,0.35">'
