@@ -8,6 +8,7 @@ ended at 40 brackets that are not closed (version 0.9); latex2mathml raises at w
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from html import escape, unescape
 from typing import Final
 from xml.etree.ElementTree import Element
@@ -20,6 +21,8 @@ from batchocr.markup.letters import styled
 
 _MAX_CHARACTERS: Final = 10_000
 """Of a formula that is parsed: some take latex2mathml quadratic time. A full page of mathematics has 3,000."""
+
+_SHORT: Final = 100
 
 _MAX_DEPTH: Final = 100
 """Of elements in elements. Deeper, a parser's own limit would depend on who calls it."""
@@ -79,18 +82,24 @@ menclose[notation*="strike"] { text-decoration: line-through; }
 def to_mathml(latex: str, *, display: bool) -> str:
     """The formula as a `math` element; one that cannot be parsed as it is, in a `code` element."""
     source = shown_characters(latex).strip()
-    return _parsed(source, display=display) or f'<code class="formula">{escape(source, quote=False)}</code>'
+    made = (_remembered if len(source) <= _SHORT else _parsed)(source, display)
+    return made or f'<code class="formula">{escape(source, quote=False)}</code>'
 
 
-def _parsed(latex: str, *, display: bool) -> str | None:
+def _parsed(latex: str, display: bool) -> str | None:
     """None if it cannot be parsed, is too long or too deep, or defines commands."""
     if not latex or len(latex) > _MAX_CHARACTERS or _DEFINITION.search(latex):
         return None
     try:
         converter = Converter(display="block" if display else "inline")
-        return _written(converter.convert_to_element(understood(latex, display=display)))
+        made = _written(converter.convert_to_element(understood(latex, display=display)))
     except Exception:  # noqa: BLE001 (boundary: a formula; latex2mathml raises whatever its code runs into)
         return None
+    return shown_characters(made)  # once more: commands name characters too
+
+
+_remembered = lru_cache(maxsize=4096)(_parsed)
+"""Of short formulas, which a document repeats."""
 
 
 def _written(element: Element, depth: int = 0) -> str:
@@ -103,7 +112,6 @@ def _written(element: Element, depth: int = 0) -> str:
         for name, value in element.attrib.items()
         if name in _ATTRIBUTES and _ATTRIBUTES[name].fullmatch(value)
     )
-    plain = shown_characters(unescape(element.text or ""))
-    text = escape(styled(plain, element.get("mathvariant", "normal")), quote=False)
+    text = escape(styled(unescape(element.text or ""), element.get("mathvariant", "normal")), quote=False)
     inside = "".join([_written(child, depth + 1) for child in element])
     return f"<{tag}{attributes}>{text}{inside}</{tag}>"
