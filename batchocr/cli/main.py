@@ -250,6 +250,37 @@ def merge(
     merge_tables(parts, Path(out), inputs or [], config)
 
 
+@app.command(short_help="Show pages beside what was read of them, the worst first, in one HTML file.")
+@options.takes_options(
+    *("pages", "password", "page_timeout"),
+    pages=Option(INPUT, "Show these pages of each document, as in 1-10,15,r3-r1.", "PAGES", default="some of all"),
+    page_timeout=Option(RUN, "Time limit for drawing a page.", "SECONDS"),
+)
+def view(
+    table: options.SavedTable,
+    flags: options.Flags,
+    roots: options.Roots = None,
+    out: options.ReviewOut = "review.html",
+    sample: options.Sample = None,
+    sort: options.ReviewSort = "worst",
+    partial: options.Partial = False,
+    as_json: options.AsJson = False,
+) -> None:
+    """Write one HTML file to look through: pages with numbered boxes, and beside them what was read, with formulas and
+    tables drawn. It loads nothing and can be mailed. Marks that are given in it stay in the browser, and can be saved
+    as JSON Lines. Exits with 3 if pages are without their picture, as their files are missing or have changed."""
+    configure_logging("json" if as_json else "text", logging.INFO)
+    from batchocr.cli.view import as_limit, as_sort, view_table
+    from batchocr.tables.opened import open_table
+
+    config = make_config(flags)
+    limit, order = as_limit(sample, config.pages), as_sort(sort)
+    opened = open_table(table, partial=partial)
+    raise typer.Exit(
+        view_table(opened, Path(out), roots=roots or [], sort=order, limit=limit, config=config, as_json=as_json)
+    )
+
+
 def _progress(quiet: bool, log_format: LogFormat) -> Progress | None:
     if quiet:
         return None

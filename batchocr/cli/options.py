@@ -175,6 +175,21 @@ Partial = Annotated[
         "--partial", option=Option(INPUT, "Of a run that is unfinished, take the pages that it has read so far.")
     ),
 ]
+ReviewOut = Annotated[
+    str, _typer_option("--out", "-o", option=Option(INPUT, "The HTML file to write.", "PATH"), default="review.html")
+]
+Sample = Annotated[
+    str | None,
+    _typer_option("--sample", option=Option(INPUT, "How many pages to show, 200 at most.", "N"), default="100"),
+]
+ReviewSort = Annotated[
+    str,
+    _typer_option(
+        "--sort",
+        option=Option(INPUT, "Which to take, and show first: worst, order or random.", "NAME"),
+        default="worst",
+    ),
+]
 Out = Annotated[
     str, _typer_option("--out", "-o", option=Option(INPUT, "The table to write: NAME.parquet or NAME.jsonl.", "PATH"))
 ]

@@ -101,7 +101,7 @@ def num_rows(out: Path) -> int:
     return journal(out).read_bytes().count(b"\n") - 1 if journal(out).exists() else 0
 
 
-def raising(error: Exception) -> Callable[..., None]:
+def raising(error: BaseException) -> Callable[..., None]:
     """A function that raises the error, whatever it is called with."""
 
     def function(*_: object, **__: object) -> None:

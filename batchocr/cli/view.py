@@ -1,0 +1,97 @@
+"""`batchocr view`: which pages are asked for, how far it is, and what came of it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import cast, get_args
+
+from tqdm import tqdm
+
+from batchocr.cli.console import print_out, printable
+from batchocr.config import Config
+from batchocr.errors import ExitCode, UsageError
+from batchocr.output.atomic import require_writable
+from batchocr.page_spec import parse_page_spec
+from batchocr.pool.source_files import SourceFiles
+from batchocr.tables.opened import OpenedTable
+from batchocr.view.choose import MAX_PAGES, Choice, Sort, choose
+from batchocr.view.review import Written, require_replaceable, write_review
+
+logger = logging.getLogger(__name__)
+
+_DEFAULT_SAMPLE = 100
+_WHICH = {"worst": "the worst", "order": "the first", "random": "taken at random"}
+
+
+def as_sort(name: str) -> Sort:
+    """Raises UsageError."""
+    if name not in get_args(Sort):
+        raise UsageError(f"--sort {name!r}: one of {', '.join(get_args(Sort))}")
+    return cast(Sort, name)
+
+
+def as_limit(sample: str | None, pages: str | None) -> int:
+    """How many pages the file may hold. Raises UsageError."""
+    if sample is None:
+        return MAX_PAGES if pages else _DEFAULT_SAMPLE
+    if pages:
+        raise UsageError("--sample takes some of all pages and --pages names them: give one of them")
+    if not sample.isascii() or not sample.isdecimal() or not 1 <= int(sample[:9]) <= MAX_PAGES:
+        raise UsageError(f"--sample {sample!r}: a number from 1 to {MAX_PAGES}, which is what one file can hold")
+    return int(sample)
+
+
+def view_table(
+    table: OpenedTable,
+    out: Path,
+    *,
+    roots: Sequence[str],
+    sort: Sort,
+    limit: int,
+    config: Config,
+    as_json: bool,
+) -> ExitCode:
+    """Write the review page, say where it is, and return the exit code. Raises OutputError."""
+    require_replaceable(out)
+    require_writable(out)
+    choice = choose(table.rows(), sort, limit, parse_page_spec(config.pages) if config.pages else None)
+    if not choice.rows:
+        raise UsageError("the table has none of these pages" if config.pages else "the table has no rows")
+    roots = roots or list(dict.fromkeys(root for part in table.parts for root in part.facts.input_roots))
+    config = replace(config, dpi=int(table.facts.settings.get("dpi", config.dpi)))
+    bar = tqdm(
+        total=len(choice.rows), unit=" pages", file=sys.stderr, leave=False, disable=as_json or not sys.stderr.isatty()
+    )
+    try:
+        with bar, SourceFiles(roots, config) as source_files:
+            written = write_review(out, choice, table, source_files, step=bar.update)
+    except KeyboardInterrupt:
+        logger.info("interrupted: %s was not written", out)
+        return ExitCode.INTERRUPTED
+    _tell(out, choice, written, as_json=as_json)
+    return ExitCode.TOO_MANY_FAILURES if written.missing else ExitCode.DONE
+
+
+def _tell(out: Path, choice: Choice, written: Written, *, as_json: bool) -> None:
+    num_rows = sum(choice.statuses.values())
+    if as_json:
+        told = {"path": str(out), "size_bytes": written.size_bytes, "pages": written.pages, "rows": num_rows}
+        print_out(
+            json.dumps(told | {"pages_asked_for": choice.num_wanted, "without_picture": written.missing}, indent=2)
+        )
+        return
+    if written.missing:
+        logger.warning(
+            "%d of %d pages have no picture, because their files are missing or have changed, or cannot be drawn: "
+            "each says why",
+            written.missing,
+            written.pages,
+        )
+    which = f", {_WHICH[choice.sort]} of {choice.num_wanted:,}" if written.pages < choice.num_wanted else ""
+    plural = "s" * (written.pages != 1)
+    print_out(printable(f"{out}: {written.pages:,} page{plural}{which}, {written.size_bytes / 1e6:.1f} MB"))

@@ -1,0 +1,128 @@
+"""Which pages of a table a person should look at."""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Literal
+
+from batchocr.data import PageResult, Status
+from batchocr.page_spec import PageSpec
+
+Sort = Literal["worst", "order", "random"]
+
+MAX_PAGES = 200
+"""With more, the file is no longer one to mail or to load at once."""
+
+_FAILED_SHARE = 5
+"""One page in this many is a failed one, if there are others: there is nothing to compare on it but the reason."""
+
+_RANKS: Mapping[Status, int] = {"failed": 0, "degraded": 1, "ok": 2, "skipped": 3}
+_LAST = 4
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenRow:
+    """position: of the row in the table."""
+
+    row: PageResult
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The rows to be looked at, in this order. statuses: how many rows the table has of each. num_wanted: how many rows
+    there were to choose from."""
+
+    rows: tuple[ChosenRow, ...]
+    sort: Sort
+    statuses: Mapping[Status, int]
+    num_wanted: int
+
+
+def quality(row: PageResult) -> float:
+    """How good the page seems without a look at it, from 0 to 1; 0 if it was not read.
+
+    The product of the share of its ink that blocks cover, its agreement with the file's own text, and the confidence of
+    its least certain block, halved for each block that went in circles. What is not known counts as good.
+    """
+    if row.status == "failed":
+        return 0.0
+    certain = min((_share(block.confidence) for block in row.blocks), default=1.0)
+    loops = sum(block.finish_reason == "repetition" for block in row.blocks)
+    covered = 1.0 - _share(row.ink_outside, unknown=0.0)
+    return covered * _share(row.text_layer_agreement) * certain * 0.5 ** min(loops, 60)
+
+
+def worst_first(chosen: ChosenRow) -> tuple[float, ...]:
+    """A key that sorts rows from the worst to the best: failed before degraded before the others, then by quality."""
+    return _RANKS[chosen.row.status], quality(chosen.row), chosen.position
+
+
+def choose(rows: Iterable[PageResult], sort: Sort, limit: int, pages: PageSpec | None = None) -> Choice:
+    """The first `limit` rows in this order, in one pass that keeps no others. pages: those of each document; a document
+    that could not be opened has none.
+
+    "random" is the same choice each time, as marks would be of little use otherwise. With "worst", rows that failed do
+    not crowd out what can be looked at.
+    """
+    statuses: Counter[Status] = Counter()
+    num_wanted = 0
+
+    def wanted() -> Iterator[ChosenRow]:
+        nonlocal num_wanted
+        for position, row in enumerate(rows):
+            statuses[row.status] += 1
+            if pages is None or _is_among(pages, row):
+                num_wanted += 1
+                yield ChosenRow(row, position)
+
+    keys: dict[Sort, Callable[[ChosenRow], Any]] = {
+        "worst": _WorstOf(limit),
+        "order": lambda chosen: chosen.position,
+        "random": _by_chance,
+    }
+    found = heapq.nsmallest(limit, wanted(), key=keys[sort])
+    if sort == "worst":
+        found.sort(key=worst_first)
+    return Choice(tuple(found), sort, statuses, num_wanted)
+
+
+class _WorstOf:
+    """The key of `worst_first`, but with failed rows behind all others once there are enough of them."""
+
+    def __init__(self, limit: int) -> None:
+        self._failed_left = max(1, limit // _FAILED_SHARE)
+
+    def __call__(self, chosen: ChosenRow) -> tuple[float, ...]:
+        if chosen.row.status == "failed":
+            self._failed_left -= 1
+            if self._failed_left < 0:
+                return (_LAST, 0.0, chosen.position)
+        return worst_first(chosen)
+
+
+def _by_chance(chosen: ChosenRow) -> bytes:
+    name = f"{chosen.row.source}\n{chosen.row.page_index}"
+    return hashlib.blake2b(name.encode("utf-8", "backslashreplace"), digest_size=16).digest()
+
+
+def _is_among(pages: PageSpec, row: PageResult) -> bool:
+    if row.page_index is None or row.page_count is None:
+        return False
+    return row.page_index in _indices(pages, row.page_count)
+
+
+@lru_cache(maxsize=16)
+def _indices(pages: PageSpec, page_count: int) -> frozenset[int]:
+    return frozenset(pages.pages(page_count))
+
+
+def _share(value: float | None, unknown: float = 1.0) -> float:
+    """The value as a share from 0 to 1, whatever a table of somebody else's holds."""
+    return unknown if value is None or math.isnan(value) else max(0.0, min(1.0, value))

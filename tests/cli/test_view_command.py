@@ -1,0 +1,171 @@
+"""`batchocr view`: what is asked for is checked, what came of it is said, and nobody else's file is replaced."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import logging
+import sys
+from collections.abc import Sequence
+from contextlib import redirect_stdout
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from batchocr.cli import view as command
+from batchocr.cli.main import _run_app
+from batchocr.config import Config
+from batchocr.output.files import leftovers_of
+from batchocr.output.journal import Entry, Journal
+from tests.support.review_pages import FACTS, WhitePages, block, failed, reviewed, row, saved
+from tests.support.running import draw_pdf, raising
+
+
+class Files(WhitePages):
+    """What the command makes in place of SourceFiles; it remembers with what."""
+
+    made: ClassVar[list[tuple[Sequence[str], Config]]] = []
+
+    def __init__(self, roots: Sequence[str], config: Config) -> None:
+        super().__init__(gone=["gone.pdf"])
+        self.made.append((roots, config))
+
+    def __enter__(self) -> Files:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "SourceFiles", Files)
+    Files.made.clear()
+
+
+def view(*arguments: str | Path) -> tuple[int, str]:
+    """Run the command in this process; returns its exit code and what it printed."""
+    root, own = logging.getLogger(), logging.getLogger("batchocr")
+    handlers, levels = list(root.handlers), (root.level, own.level)
+    try:
+        with pytest.MonkeyPatch.context() as patch, redirect_stdout(io.StringIO()) as shown:
+            patch.setattr(sys, "argv", ["batchocr", "view", *map(str, arguments)])
+            code = _run_app("text")
+    finally:
+        root.handlers = handlers
+        root.setLevel(levels[0])
+        own.setLevel(levels[1])
+    return code, shown.getvalue()
+
+
+@pytest.mark.slow
+def test_pages_are_drawn_as_they_were_read(tmp_path: Path) -> None:
+    document = draw_pdf(tmp_path / "a.pdf", "one", "two", "three")
+    doc_id = hashlib.sha256(document.read_bytes()).hexdigest()
+    size = {"doc_id": doc_id, "page_count": 3, "width": 834, "height": 1112, "dpi": 200.0}
+    facts = replace(FACTS, input_roots=(str(tmp_path),))
+    table = saved(tmp_path, [row("a.pdf", index, block("text", "a"), **size) for index in range(3)], facts)
+    code, said = view(table.parts[0].path, "--out", tmp_path / "review.html", "--pages", "r1")
+    assert (code, said.count("\n")) == (0, 1)
+    assert said.startswith(f"{tmp_path}/review.html: 1 page, ")
+    assert 'id="picture-0">UklGR' in (tmp_path / "review.html").read_text()  # RIFF, as a WebP begins
+
+
+@pytest.mark.usefixtures("no_worker")
+def test_it_says_where_the_file_is_and_how_much_is_in_it(tmp_path: Path) -> None:
+    table = saved(tmp_path, [*(row(f"{number}.pdf", 0) for number in range(8)), failed("f.pdf")])
+    out = tmp_path / "review.html"
+    code, said = view(
+        table.parts[0].path, "-o", out, "--sample", "3", "--sort", "random", "--input", "a", "--input", "b"
+    )
+    assert (code, said) == (0, f"{out}: 3 pages, taken at random of 9, {out.stat().st_size / 1e6:.1f} MB\n")
+    [(roots, config)] = Files.made
+    assert (roots, config.dpi) == (["a", "b"], 200)
+    code, said = view(table.parts[0].path, "-o", out, "--json")
+    assert (code, json.loads(said)) == (
+        0,
+        {
+            "path": str(out),
+            "size_bytes": out.stat().st_size,
+            "pages": 9,
+            "rows": 9,
+            "pages_asked_for": 9,
+            "without_picture": 0,
+        },
+    )
+
+
+@pytest.mark.usefixtures("no_worker")
+def test_pages_without_their_picture_are_told_and_exit_with_3(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = saved(tmp_path, [row("gone.pdf", 0), row("here.pdf", 0), failed("broken.pdf")])
+    assert view(table.parts[0].path, "-o", tmp_path / "review.html")[0] == 3
+    assert "1 of 3 pages have no picture" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("no_worker")
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--sample", "0"), "from 1 to 200"),
+        (("--sample", "201"), "from 1 to 200"),
+        (("--sample", "9" * 5_000), "from 1 to 200"),
+        (("--sample", "٣"), "from 1 to 200"),
+        (("--sample", "3", "--pages", "1"), "give one of them"),
+        (("--pages", "x"), "no page or range"),
+        (("--pages", "7"), "none of these pages"),
+        (("--sort", "best"), "worst, order, random"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(
+    tmp_path: Path, options: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = saved(tmp_path, [row("a.pdf", 0, page_count=1)])
+    assert view(table.parts[0].path, "-o", tmp_path / "review.html", *options)[0] == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "review.html").exists()
+
+
+@pytest.mark.usefixtures("no_worker")
+def test_a_file_of_somebody_else_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table = saved(tmp_path, [row("a.pdf", 0)]).parts[0].path
+    before = table.read_bytes()
+    assert view(table, "-o", table)[0] == 6
+    assert table.read_bytes() == before
+    assert "choose another --out" in capsys.readouterr().err
+    assert view(table, "-o", tmp_path / "no folder" / "review.html")[0] == 6
+
+
+@pytest.mark.usefixtures("no_worker")
+def test_an_unfinished_run_is_shown_when_it_is_asked_for(tmp_path: Path) -> None:
+    out = tmp_path / "table.parquet"
+    with Journal.open(out, FACTS, resume=True, overwrite=False) as journal:
+        for index in range(3):
+            journal.append(Entry(row("a.pdf", index, block("text", "a")), 1, 1))
+        assert view(out, "-o", tmp_path / "review.html")[0] == 6
+        code, said = view(out, "-o", tmp_path / "review.html", "--partial")
+    assert (code, said) == (0, f"{tmp_path}/review.html: 3 pages, 0.0 MB\n")
+
+
+@pytest.mark.usefixtures("no_worker")
+def test_ctrl_c_ends_it_with_its_exit_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = saved(tmp_path, [row("a.pdf", 0)])
+    monkeypatch.setattr(command, "write_review", raising(KeyboardInterrupt()))
+    assert view(table.parts[0].path, "-o", tmp_path / "review.html") == (130, "")
+
+
+def test_a_command_that_is_interrupted_leaves_the_page_that_was_there(tmp_path: Path) -> None:
+    class Interrupted(WhitePages):
+        def page_image(self, file: str, row: Any) -> Any:
+            raise KeyboardInterrupt
+
+    path, _ = reviewed(tmp_path, [row("a.pdf", 0)])
+    before = path.read_bytes()
+    with pytest.raises(KeyboardInterrupt):
+        reviewed(tmp_path, [row("a.pdf", 0), row("b.pdf", 0)], Interrupted())
+    assert path.read_bytes() == before
+    assert not list(leftovers_of([path]))

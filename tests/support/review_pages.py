@@ -1,0 +1,73 @@
+"""Tables to be looked at, and their review pages."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+
+from PIL import Image
+
+from batchocr.data import Block, Failure, PageResult
+from batchocr.output.schema import RunFacts
+from batchocr.output.table import table_for
+from batchocr.page_spec import PageSpec
+from batchocr.tables.opened import OpenedTable, open_table
+from batchocr.view.choose import Sort, choose
+from batchocr.view.review import Written, write_review
+
+FACTS = RunFacts("0.1.0", "acme/reader", "f" * 64, "a" * 64, {"dpi": "200"})
+
+
+class WhitePages:
+    """In place of SourceFiles, which starts a process: every page is white. gone: sources that are not there."""
+
+    def __init__(self, gone: Sequence[str] = ()) -> None:
+        self._gone = gone
+        self.found: list[str] = []
+
+    def find(self, source: str, doc_id: str | None) -> str | Failure:
+        self.found.append(source)
+        return Failure("not_found", f"{source} is not there") if source in self._gone else source
+
+    def page_image(self, file: str, row: PageResult) -> Image.Image | Failure:
+        assert row.width and row.height
+        return Image.new("RGB", (row.width, row.height), "white")
+
+
+def block(type: str, content: str | None, top: float = 0.1, **more: object) -> Block:
+    """A block across the page, a twentieth of it high."""
+    return Block(type, (0.1, top, 0.9, top + 0.05), 0, content, **more)  # type: ignore[arg-type]
+
+
+def row(source: str, page_index: int | None = 0, *blocks: Block, **more: object) -> PageResult:
+    """A row of a page of 850 × 1100 px."""
+    doc_id = hashlib.sha256(source.encode("utf-8", "backslashreplace")).hexdigest()
+    fields = {"doc_id": doc_id, "page_count": 9, "width": 850, "height": 1100, "dpi": 100.0} | more
+    return PageResult(source, page_index, **({"status": "ok", "blocks": blocks} | fields))  # type: ignore[arg-type]
+
+
+def failed(source: str, page_index: int | None = None, message: str = "it is no PDF") -> PageResult:
+    return PageResult(source, page_index, "failed", error_kind="damaged", error_message=message)
+
+
+def saved(folder: Path, rows: Sequence[PageResult], facts: RunFacts = FACTS) -> OpenedTable:
+    path = folder / "table.parquet"
+    table_for(path).write(path, rows, facts)
+    return open_table(path)
+
+
+def reviewed(
+    folder: Path,
+    rows: Sequence[PageResult],
+    source_files: object | None = None,
+    *,
+    facts: RunFacts = FACTS,
+    sort: Sort = "order",
+    limit: int = 200,
+    pages: PageSpec | None = None,
+) -> tuple[Path, Written]:
+    """The review page of these rows, and what was said of it."""
+    table, out = saved(folder, rows, facts), folder / "review.html"
+    choice = choose(table.rows(), sort, limit, pages)
+    return out, write_review(out, choice, table, source_files or WhitePages())  # type: ignore[arg-type]
