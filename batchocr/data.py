@@ -68,6 +68,18 @@ class Page:
 
 
 @dataclass(frozen=True, slots=True)
+class PageSeen:
+    """A page that was looked at and not read. width, height: px as it would be drawn. characters: of its own text,
+    white space left out; 0 if it has none, as images and scans. covered: the share of the page that the blocks of its
+    text cover, or, if it has none, its ink."""
+
+    width: int
+    height: int
+    characters: int = 0
+    covered: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Pixels:
     """An RGB image as rows of bytes. data: uint8 [height, width, 3], contiguous."""
 

@@ -281,6 +281,44 @@ def view(
     )
 
 
+@app.command(short_help="Show what an input holds, and how long reading it would take.")
+@options.takes_options(
+    *("model", "revision", "pages", "dpi", "password", "null", "follow_symlinks", "shard", "workers", "page_timeout"),
+    model=Option(MODEL, "The model that would read. Only its dimensions count; nothing is loaded.", "NAME_OR_DIR"),
+    page_timeout=Option(RUN, "Time limit for hashing and opening a document, and for each page.", "SECONDS"),
+)
+def inspect(
+    inputs: options.Inputs,
+    flags: options.Flags,
+    device_kind: Annotated[
+        str,
+        typer.Option(
+            metavar="KIND",
+            show_default=False,
+            help="The device to calculate for: here, cpu, h200, h100, a100 or rtx4090. Of a GPU it is a forecast. "
+            "Default: here.",
+        ),
+    ] = "here",
+    like: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="REPORT",
+            show_default=False,
+            help="Calculate at the rate of an earlier run, from its OUT.report.json: the most exact, after a run with "
+            "--limit 20 over the same input.",
+        ),
+    ] = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Look at the INPUTs before a long run: formats and what will be skipped, pages, documents that are encrypted,
+    damaged or identical, page sizes, text layers, and how long reading would take. No model is loaded. Of long
+    documents, a sample of pages is looked at."""
+    configure_logging("json" if as_json else "text", logging.INFO)
+    from batchocr.cli.inspect import inspect_inputs
+
+    inspect_inputs(inputs, make_config(flags), device_kind=device_kind, like=like, as_json=as_json)
+
+
 def _progress(quiet: bool, log_format: LogFormat) -> Progress | None:
     if quiet:
         return None

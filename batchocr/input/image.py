@@ -14,9 +14,10 @@ from typing import cast
 from PIL import ExifTags, Image, ImageFile, UnidentifiedImageError
 from PIL.TiffImagePlugin import TiffImageFile
 
-from batchocr.data import OutlineEntry, Page
+from batchocr.data import OutlineEntry, Page, PageSeen
 from batchocr.errors import DamagedError, PageOutOfMemoryError, TooLargeError, UnreadableError
 from batchocr.input.frames import TiffFile, gif_frames, tiff_directories
+from batchocr.input.ink import SMALL_EDGE, inked_share
 from batchocr.input.jpeg import fault_of_jpeg
 
 MAX_EDGE = 3500
@@ -65,7 +66,8 @@ class ImageDocument:
 
     page_count = 1
 
-    def __init__(self, path: str, *, max_edge: int) -> None:
+    def __init__(self, path: str, format_name: str, *, max_edge: int) -> None:
+        self.format = format_name
         self._path = path
         self._max_edge = max_edge
 
@@ -81,6 +83,17 @@ class ImageDocument:
             page = as_page(image, self._max_edge)
             return Page(image=page, dpi=None, lost=_lost_in_jpeg(self._path) if image.format == "JPEG" else None)
 
+    def look(self, page_index: int) -> PageSeen:
+        """Return what the page is like; of an animation, the first frame stands for all."""
+        with refusals(), _open(self._path) as image:
+            return self._seen(image)
+
+    def _seen(self, image: ImageFile.ImageFile) -> PageSeen:
+        scale = min(1.0, self._max_edge / max(1, *image.size))
+        width, height = round(image.width * scale), round(image.height * scale)
+        image.draft("L", (SMALL_EDGE, SMALL_EDGE))
+        return PageSeen(width, height, 0, inked_share(as_page(image, SMALL_EDGE)))
+
     def outline(self) -> list[OutlineEntry]:
         """An image has none."""
         return []
@@ -93,11 +106,20 @@ class TiffDocument(ImageDocument):
     """A TIFF, with a page for each of its directories, and one more if the chain of them is broken off."""
 
     def __init__(self, path: str, *, max_edge: int) -> None:
-        super().__init__(path, max_edge=max_edge)
+        super().__init__(path, "TIFF", max_edge=max_edge)
         self._directories, complete = tiff_directories(path)
         self.page_count = len(self._directories) + (not complete)
 
+    def look(self, page_index: int) -> PageSeen:
+        with self._directory(page_index) as image:
+            return self._seen(image)
+
     def render(self, page_index: int) -> Page:
+        with self._directory(page_index) as image:
+            return Page(image=as_page(image, self._max_edge), dpi=None)
+
+    @contextmanager
+    def _directory(self, page_index: int) -> Iterator[ImageFile.ImageFile]:
         if page_index == len(self._directories):
             raise DamagedError(_CUT_OFF)
         with (
@@ -105,7 +127,7 @@ class TiffDocument(ImageDocument):
             BufferedReader(TiffFile(self._path, self._directories[page_index])) as file,
             TiffImageFile(file) as image,  # Image.open would not say what is wrong
         ):
-            return Page(image=as_page(image, self._max_edge), dpi=None)
+            yield image
 
 
 class Animation(ImageDocument):
@@ -114,8 +136,8 @@ class Animation(ImageDocument):
     Behind a frame that cannot be decoded no other can. num_frames: page_count is one more if the file is cut off.
     """
 
-    def __init__(self, path: str, num_frames: int, *, complete: bool, max_edge: int) -> None:
-        super().__init__(path, max_edge=max_edge)
+    def __init__(self, path: str, format_name: str, num_frames: int, *, complete: bool, max_edge: int) -> None:
+        super().__init__(path, format_name, max_edge=max_edge)
         self._num_frames = num_frames
         self._image: ImageFile.ImageFile | None = None
         self._first_broken: int | None = None
@@ -192,14 +214,15 @@ def open_image(path: str, *, max_edge: int) -> ImageDocument:
     with refusals(), _open(path) as image:
         if image.format == "TIFF":
             return TiffDocument(path, max_edge=max_edge)
+        format_name = image.format or "image"
         num_frames, complete = 1, True
         if image.format == "GIF":
             num_frames, complete = gif_frames(path)
         elif image.format == "WEBP":
             num_frames = int(getattr(image, "n_frames", 1))
     if num_frames > 1 or not complete:
-        return Animation(path, num_frames, complete=complete, max_edge=max_edge)
-    return ImageDocument(path, max_edge=max_edge)
+        return Animation(path, format_name, num_frames, complete=complete, max_edge=max_edge)
+    return ImageDocument(path, format_name, max_edge=max_edge)
 
 
 def _open(path: str) -> ImageFile.ImageFile:

@@ -14,15 +14,18 @@ from contextlib import ExitStack, contextmanager
 import pymupdf
 from PIL import Image
 
-from batchocr.data import OutlineEntry, Page
+from batchocr.data import OutlineEntry, Page, PageSeen
 from batchocr.errors import DamagedError, EncryptedError, PageOutOfMemoryError, UnsupportedError
 from batchocr.input.drawn_objects import DrawnObjects
 from batchocr.input.holes import has_hole
+from batchocr.input.ink import SMALL_EDGE, inked_share
 from batchocr.input.mupdf_warnings import REFUSALS, all_warnings, forget_warnings, is_cut_off, lost_content, printable
 from batchocr.input.outline import read_outline
 from batchocr.input.page_tree import count_pages, require_meant_to_be_empty
 
 _POINTS_PER_INCH = 72
+_TEXT_BLOCK = 0
+"""MuPDF's number for a block that is no image."""
 
 _OUT_OF_MEMORY = re.compile(
     r"^(?!unknown )[^'(\n]*?(\b[cm]alloc\b.* failed|(not enough|insufficient|out of) memory|failed to allocate|"
@@ -42,6 +45,8 @@ _HOLE_SAID = "the file has zeros where some of its objects should be"
 class PdfDocument:
     """An open, unlocked PDF."""
 
+    format = "PDF"
+
     def __init__(self, document: pymupdf.Document, path: str, *, dpi: int, max_edge: int) -> None:
         self._document = document
         self._has_hole = has_hole(path)
@@ -60,18 +65,11 @@ class PdfDocument:
 
     def render(self, page_index: int) -> Page:
         """Return the page as a viewer shows it, annotations and form fields included."""
-        if page_index >= self._num_tried:
-            raise DamagedError(
-                f"this page and all behind it are left out: the document claims {self._num_claimed:,} pages, which is "
-                f"{self._num_claimed - self._num_tried:,} more than it can have"
-            )
+        self._require_tried(page_index)
         with _refusals_of("the page", "drawn"):
             page = self._document.load_page(page_index)
             number = page.xref  # a repair while it is drawn can lose the page
-            long_side = max(page.rect.width, page.rect.height)
-            if not long_side:
-                raise DamagedError("the page has no size")
-            scale = min(self._dpi / _POINTS_PER_INCH, self._max_edge / long_side)
+            scale = self._scale(page)
             pixmap = page.get_pixmap(matrix=pymupdf.Matrix(scale, scale), colorspace=pymupdf.csRGB, alpha=False)
             if not (pixmap.width and pixmap.height):
                 raise DamagedError(f"the page is too thin to be drawn: {pixmap.width} × {pixmap.height} px")
@@ -81,12 +79,47 @@ class PdfDocument:
             raise DamagedError(f"nothing of the page can be drawn: {lost}")
         return Page(image=image, dpi=scale * _POINTS_PER_INCH, lost=lost)
 
+    def look(self, page_index: int) -> PageSeen:
+        """Return what the page is like; its text is that which MuPDF takes it to have."""
+        self._require_tried(page_index)
+        with _refusals_of("the page", "looked at"):
+            page = self._document.load_page(page_index)
+            scale = self._scale(page)
+            width, height = round(page.rect.width * scale), round(page.rect.height * scale)
+            texts = [block for block in page.get_text("blocks") if block[6] == _TEXT_BLOCK]
+            characters = sum(len("".join(block[4].split())) for block in texts)
+            if not characters:
+                return PageSeen(width, height, 0, inked_share(self._small(page)))
+        area = sum((x1 - x0) * (y1 - y0) for x0, y0, x1, y1, *_ in texts)
+        return PageSeen(width, height, characters, min(1.0, max(0.0, area / abs(page.rect))))
+
     def outline(self) -> list[OutlineEntry]:
         with _refusals_of("the outline", "read"):
             return read_outline(self._document)
 
     def close(self) -> None:
         self._document.close()
+
+    def _small(self, page: pymupdf.Page) -> Image.Image:
+        """A small picture of the page, in grey."""
+        scale = SMALL_EDGE / max(page.rect.width, page.rect.height)
+        pixmap = page.get_pixmap(matrix=pymupdf.Matrix(scale, scale), colorspace=pymupdf.csGRAY, alpha=False)
+        return Image.frombytes("L", (pixmap.width, pixmap.height), pixmap.samples_mv)
+
+    def _require_tried(self, page_index: int) -> None:
+        """Raise DamagedError if the page is one of those that the document only claims to have."""
+        if page_index >= self._num_tried:
+            raise DamagedError(
+                f"this page and all behind it are left out: the document claims {self._num_claimed:,} pages, which is "
+                f"{self._num_claimed - self._num_tried:,} more than it can have"
+            )
+
+    def _scale(self, page: pymupdf.Page) -> float:
+        """Pixels for each point of the page. Raises DamagedError."""
+        long_side: float = max(page.rect.width, page.rect.height)
+        if not long_side:
+            raise DamagedError("the page has no size")
+        return min(self._dpi / _POINTS_PER_INCH, self._max_edge / long_side)
 
     def _lost(self, page: int) -> str | None:
         """What the page just drawn lacks, in words; None if it lacks nothing. page: the number of its object."""

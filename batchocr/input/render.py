@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from io import BufferedReader
 from typing import Protocol
 
-from batchocr.data import OutlineEntry, Page
+from batchocr.data import OutlineEntry, Page, PageSeen
 from batchocr.errors import ChangedError, DamagedError, NotFoundError, UnreadableError, UnsupportedError
 from batchocr.input.image import FORMAT_NAMES, MAX_EDGE, begins_like_an_image, open_image
 from batchocr.input.pdf import PdfDocument, open_pdf
@@ -22,9 +22,11 @@ _HEAD_BYTES = 1024
 class RenderableDocument(Protocol):
     """A document whose pages can be rendered in any order and repeatedly; a page that fails does not affect the others.
 
-    page_count: as the document claims, which can be wrong; a page that does not exist fails when it is rendered.
+    format: the name of its format, as in FORMAT_NAMES, or PDF. page_count: as the document claims, which can be wrong;
+    a page that does not exist fails when it is rendered.
     """
 
+    format: str
     page_count: int
 
     def approach(self, page_index: int) -> Iterator[None]:
@@ -34,6 +36,10 @@ class RenderableDocument(Protocol):
 
     def outline(self) -> list[OutlineEntry]:
         """Return the document's own outline; empty if it has none. Raises PageError."""
+        ...
+
+    def look(self, page_index: int) -> PageSeen:
+        """Return what the page (0-based) is like, without drawing it. Raises PageError."""
         ...
 
     def render(self, page_index: int) -> Page:

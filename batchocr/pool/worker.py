@@ -19,9 +19,11 @@ from batchocr.wire.messages import (
     Failed,
     Finished,
     FromWorker,
+    LookAtPages,
     OpenDocument,
     Opened,
     Outline,
+    PagesSeen,
     ReadOutline,
     ReadPage,
     Round,
@@ -46,7 +48,7 @@ class Asked:
     requests: tuple[Request, ...]
 
 
-Arrived: TypeAlias = Began | Ended | Opened | Outline | Asked | Finished | Failed
+Arrived: TypeAlias = Began | Ended | Opened | Outline | PagesSeen | Asked | Finished | Failed
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +175,8 @@ class Worker:
             return isinstance(asked, OpenDocument)
         if isinstance(message, Outline):
             return isinstance(asked, ReadOutline)
+        if isinstance(message, PagesSeen):
+            return isinstance(asked, LookAtPages) and len(message.pages) == len(asked.page_indices)
         if isinstance(message, Round | Finished):
             return isinstance(asked, ReadPage | Completions)
         return asked is not None

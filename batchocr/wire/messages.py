@@ -1,8 +1,8 @@
 """The messages between the run (`job/pipeline.py`) and a worker process (`worker/__main__.py`).
 
-A task is one document to open, whose outline to read, or one page to read; the run chooses its number. The run sends
-Setup once, then OpenDocument, ReadOutline, ReadPage and Completions; the rest come back. Every task ends with exactly
-one Opened, Outline, Finished or Failed.
+A task is one document to open, whose outline to read or whose pages to look at, or one page to read; the run chooses
+its number. The run sends Setup once, then OpenDocument, ReadOutline, LookAtPages, ReadPage and Completions; the rest
+come back. Every task ends with exactly one Opened, Outline, PagesSeen, Finished or Failed.
 """
 
 from __future__ import annotations
@@ -13,13 +13,15 @@ from typing import Annotated, Literal, Self, TypeAlias
 from pydantic import AfterValidator, Field
 
 from batchocr.config import Config
-from batchocr.data import Completion, Failure, OutlineEntry, Reading, Sampling
+from batchocr.data import Completion, Failure, OutlineEntry, PageSeen, Reading, Sampling
 
 Activity = Literal["open", "render", "post-process"]
 
 # A worker that a hostile document has taken over says what it likes: numbers have to fit where they are stored.
 Number = Annotated[int, Field(ge=0, lt=2**63)]
 Time = Annotated[int, Field(ge=-(2**63), lt=2**63)]
+_MAX_PIXELS = 1 << 20
+_MAX_CHARACTERS = 1 << 40
 Seconds = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
 
 
@@ -33,6 +35,16 @@ def _storable(reading: Reading) -> Reading:
     if not 0 <= (reading.ink_outside or 0) <= 1:
         raise ValueError("a share of the reading is none")
     return reading
+
+
+def _plausible(pages: tuple[PageSeen | None, ...]) -> tuple[PageSeen | None, ...]:
+    """Raises ValueError for pages that no document has."""
+    for page in filter(None, pages):
+        if min(page.width, page.height, page.characters) < 0 or not 0 <= page.covered <= 1:
+            raise ValueError("a page is smaller than nothing, or more than covered")
+        if max(page.width, page.height) > _MAX_PIXELS or page.characters > _MAX_CHARACTERS:
+            raise ValueError("a page is larger than any that is drawn")
+    return pages
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +90,16 @@ class ReadOutline:
     task_id: int
     path: str
     type: Literal["read outline"] = "read outline"
+
+
+@dataclass(frozen=True, slots=True)
+class LookAtPages:
+    """What these pages are like, without drawing them."""
+
+    task_id: int
+    path: str
+    page_indices: tuple[int, ...]
+    type: Literal["look at pages"] = "look at pages"
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +150,16 @@ class Outline:
 
 
 @dataclass(frozen=True, slots=True)
+class PagesSeen:
+    """format: of the file. pages: in the order in which they were asked for; None for one that cannot be read."""
+
+    task_id: int
+    format: Annotated[str, Field(max_length=20)]
+    pages: Annotated[tuple[PageSeen | None, ...], AfterValidator(_plausible)]
+    type: Literal["pages seen"] = "pages seen"
+
+
+@dataclass(frozen=True, slots=True)
 class Question:
     """A Request without its pixels, which are at `offset` in the round's shared memory."""
 
@@ -167,6 +199,6 @@ class Failed:
     type: Literal["failed"] = "failed"
 
 
-Task: TypeAlias = OpenDocument | ReadOutline | ReadPage
+Task: TypeAlias = OpenDocument | ReadOutline | LookAtPages | ReadPage
 ToWorker: TypeAlias = Setup | Task | Completions
-FromWorker: TypeAlias = Began | Ended | Opened | Outline | Round | Finished | Failed
+FromWorker: TypeAlias = Began | Ended | Opened | Outline | PagesSeen | Round | Finished | Failed

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 
-from batchocr.data import Completion, Failure, Reading
+from batchocr.data import Completion, Failure, PageSeen, Reading
 from batchocr.errors import ChangedError, PageError
 from batchocr.input.render import fingerprint, one_version
 from batchocr.protocol.base import PageProtocol, Reader
@@ -23,9 +23,11 @@ from batchocr.wire.messages import (
     Failed,
     Finished,
     FromWorker,
+    LookAtPages,
     OpenDocument,
     Opened,
     Outline,
+    PagesSeen,
     ReadOutline,
     ReadPage,
     Round,
@@ -97,6 +99,8 @@ class PageWorker:
             self._open(task)
         elif isinstance(task, ReadOutline):
             self._read_outline(task)
+        elif isinstance(task, LookAtPages):
+            self._look(task)
         else:
             self._read(task)
 
@@ -114,6 +118,19 @@ class PageWorker:
             with self._during(task.task_id, "open"):
                 entries = tuple(self._documents.get(task.path).outline())
             self._channel.send(Outline(task.task_id, entries))
+
+    def _look(self, task: LookAtPages) -> None:
+        with self._boundary(task.task_id):
+            pages: list[PageSeen | None] = []
+            with self._during(task.task_id, "open") as next_step:
+                document = self._documents.get(task.path)
+                for page_index in task.page_indices:
+                    next_step()
+                    try:
+                        pages.append(document.look(page_index))
+                    except PageError:
+                        pages.append(None)
+            self._channel.send(PagesSeen(task.task_id, document.format, tuple(pages)))
 
     def _read(self, task: ReadPage) -> None:
         with self._boundary(task.task_id):

@@ -15,7 +15,8 @@ from batchocr.backend.reference import ReferenceOps
 from batchocr.backend.resize import resize_bicubic
 from batchocr.data import Pixels
 from batchocr.model.architecture import read_architecture
-from batchocr.model.preprocess import Preprocessor, smart_resize
+from batchocr.model.image_size import smart_resize
+from batchocr.model.preprocess import Preprocessor
 from tests.support.checkpoints import make_checkpoint
 
 SIZES = [  # (from width, height) → (to width, height)

@@ -1,0 +1,85 @@
+"""What an input holds, added up over its documents."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from batchocr.data import ErrorKind
+from batchocr.model.architecture import Architecture
+from batchocr.survey.look import DocumentSeen
+from batchocr.survey.page_work import DENSE, PageWork, page_work
+
+MAX_NAMED = 1000
+"""Of the documents that cannot be opened."""
+
+
+@dataclass(slots=True)
+class Survey:
+    """Counts over documents, and means over the pages that were measured.
+
+    skipped: files of folders that are no documents, by suffix. Of the documents, problems: those that cannot be opened
+    or measured, by what is wrong; the first of them are in `named` as (source, kind, message); same_documents: those
+    with the bytes of one before, and same_pages theirs; formats: the others. pages: that would be read. measured: of
+    them; unreadable: of these, those that cannot be read; sizes: the others, by (width, height) in px. represented: the
+    pages that these stand for; with_text: of them, with text of their own.
+    """
+
+    model: Architecture
+    skipped: Mapping[str, int]
+    documents: int = 0
+    formats: Counter[str] = field(default_factory=Counter)
+    problems: Counter[ErrorKind] = field(default_factory=Counter)
+    named: list[tuple[str, ErrorKind, str]] = field(default_factory=list)
+    same_documents: int = 0
+    same_pages: int = 0
+    pages: int = 0
+    measured: int = 0
+    unreadable: int = 0
+    represented: float = 0.0
+    with_text: float = 0.0
+    sizes: Counter[tuple[int, int]] = field(default_factory=Counter)
+    _work: PageWork = field(default_factory=PageWork)
+
+    def take(self, seen: DocumentSeen) -> None:
+        """Count a document."""
+        self.documents += 1
+        self.pages += seen.num_wanted
+        if seen.problem is not None:
+            self.problems[seen.problem.kind] += 1
+            if len(self.named) < MAX_NAMED:
+                self.named.append((seen.document.source, seen.problem.kind, seen.problem.message))
+        elif seen.same:
+            self.same_documents += 1
+            self.same_pages += seen.num_wanted
+        else:
+            self.formats[seen.format] += 1
+        self._measure(seen)
+
+    def _measure(self, seen: DocumentSeen) -> None:
+        each = seen.num_wanted / len(seen.pages) if seen.pages else 0.0
+        self.measured += len(seen.pages)
+        for page in seen.pages:
+            if page is None:
+                self.unreadable += 1
+                continue
+            self.represented += each
+            self.with_text += each * bool(page.characters)
+            self.sizes[page.width, page.height] += 1
+            self._work += page_work(page, self.model).times(each)
+
+    @property
+    def per_page(self) -> PageWork:
+        """The mean work of a page; that of a dense one if none was measured."""
+        return self._work.times(1 / self.represented) if self.represented else page_work(DENSE, self.model)
+
+    @property
+    def readable_pages(self) -> float:
+        """The pages that would be read, those left out that cannot be, as far as the sample tells."""
+        return self.pages * (1 - self.unreadable / self.measured) if self.measured else float(self.pages)
+
+    @property
+    def text_share(self) -> float:
+        """The share of pages with text of their own, from 0 to 1."""
+        return self.with_text / self.represented if self.represented else 0.0
