@@ -34,4 +34,4 @@ def merge_tables(tables: Sequence[str], out: Path, inputs: Sequence[str], config
         places = {storable_text(document.source): place for place, document in enumerate(found.documents)}
     rows = tqdm(merged_rows(parts, places), desc="merging", unit=" rows", disable=None, leave=False)
     table_for(out).write(out, rows, merged_facts(parts))
-    logger.info("%s rows of %d tables are in %s", f"{rows.n:,}", len(parts), out)
+    logger.info("%d tables are now one: %s", len(parts), out)
