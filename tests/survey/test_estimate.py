@@ -18,6 +18,7 @@ from batchocr.survey.model_shape import architecture_at_hand
 from batchocr.survey.page_work import DENSE, MINERU, PageWork, page_work
 from batchocr.survey.survey import Survey
 from tests.conftest import ROOT
+from tests.support.mineru_shape import MINERU as REAL
 
 SAMPLE = ROOT / "sample_data"
 READABLE = {"article.pdf": 2, "encrypted.pdf": 1, "fax.tiff": 3, "scanned-letter.png": 1, "two-columns.pdf": 1}
@@ -68,6 +69,11 @@ def test_the_forecast_of_a_gpu_is_near_the_simulated_one(kind: str, simulated: f
     estimate = forecast_on_gpu(page_work(DENSE, MINERU).times(1000), 1000, MINERU, gpu)
     assert estimate.pages_per_second == pytest.approx(simulated, rel=0.25)
     assert estimate.basis == "forecast"
+
+
+def test_the_model_that_is_assumed_is_the_real_one() -> None:
+    assert (MINERU.vision, MINERU.language) == (REAL.vision, REAL.language)
+    assert (MINERU.images.min_pixels, MINERU.images.max_pixels) == (REAL.images.min_pixels, REAL.images.max_pixels)
 
 
 def test_a_page_of_nothing_takes_a_layout_and_no_more() -> None:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import logging
 import random
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+import batchocr
+from batchocr.cli.main import _run_app
 from batchocr.cli.merge import merge_tables
 from batchocr.config import Config
 from batchocr.data import Block, PageResult
@@ -17,6 +23,7 @@ from batchocr.input.sources import find_documents, in_shard
 from batchocr.output.files import facts_path, journal_path
 from batchocr.output.schema import SCHEMA_VERSION, RunFacts
 from batchocr.output.table import table_for
+from tests.support.running import draw_pdf, make_quick_model, read_rows
 
 FACTS = RunFacts(
     "0.1.0", "acme/reader", "f" * 64, "a" * 64, {"dpi": "200"}, model_revision="c0ffee", input_roots=("/documents",)
@@ -156,3 +163,45 @@ def test_parts_with_older_columns_become_a_table_of_this_version(tmp_path: Path)
     merge(parts, out := tmp_path / "all.parquet")
     expected = replace(FACTS, schema_version=SCHEMA_VERSION, input_roots=("/documents", "/more"))
     assert table_for(out).read_facts(out) == expected
+
+
+def run_app(monkeypatch: pytest.MonkeyPatch, *arguments: str | Path) -> int:
+    """The command in this process, which takes a fraction of the time of a new one; its exit code."""
+    monkeypatch.setattr(sys, "argv", ["batchocr", *map(str, arguments)])
+    with preserved_logging():
+        return _run_app("text")
+
+
+@contextmanager
+def preserved_logging() -> Iterator[None]:
+    root, own = logging.getLogger(), logging.getLogger("batchocr")
+    handlers, levels = list(root.handlers), (root.level, own.level)
+    try:
+        yield
+    finally:
+        root.handlers[:] = handlers
+        root.setLevel(levels[0])
+        own.setLevel(levels[1])
+
+
+@pytest.mark.slow
+def test_a_run_into_a_merged_table_finds_everything_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "input").mkdir()
+    for name in ("10.pdf", "2.pdf", "b.pdf"):
+        draw_pdf(tmp_path / "input" / name, f"A page of {name}")
+    whole, merged = tmp_path / "whole.parquet", tmp_path / "merged.parquet"
+    with batchocr.Ocr(model=make_quick_model(tmp_path / "model"), dpi=72, workers=1) as ocr:
+        ocr.run(tmp_path / "input", out=whole)
+        rows, facts = read_rows(whole), table_for(whole).read_facts(whole)
+        assert facts is not None
+        for index in (1, 2):
+            shard = [row for row in rows if in_shard(row.source, index, 2)]
+            table_for(whole).write(tmp_path / f"part-{index}.parquet", shard, facts)
+        assert run_app(monkeypatch, "merge", tmp_path / "part-*.parquet", "--out", merged) == 0
+        assert merged.read_bytes() == whole.read_bytes()
+        assert ocr.run(tmp_path / "input", out=merged).nothing_to_do
+    assert merged.read_bytes() == whole.read_bytes()
+    assert run_app(monkeypatch, "compare", merged, whole, "--max-change", "0", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["differing"] == 0
