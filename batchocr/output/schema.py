@@ -153,7 +153,7 @@ _SUM = "settings fingerprint"
 
 def _spelt_out(facts: RunFacts) -> dict[str, str]:
     return {
-        **facts.settings,
+        **{name: value for name, value in facts.settings.items() if name != "model_fingerprint"},
         "model": facts.model,
         **({"model revision": facts.model_revision} if facts.model_revision else {}),
         "model fingerprint": facts.model_fingerprint[:12],
