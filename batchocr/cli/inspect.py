@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import TypeVar
 
 from tqdm import tqdm
 
 from batchocr.cli.console import print_out, printable
 from batchocr.config import Config
+from batchocr.data import ErrorKind
 from batchocr.errors import UsageError
 from batchocr.input.folders import describe_skipped
 from batchocr.input.sources import find_documents
@@ -24,6 +27,7 @@ from batchocr.survey.page_work import MINERU
 from batchocr.survey.survey import Survey
 
 _SIZES_SHOWN = 3
+_Counted = TypeVar("_Counted", str, ErrorKind, tuple[int, int])
 _PROBLEMS_SHOWN = 10
 
 
@@ -42,12 +46,11 @@ def inspect_inputs(
         inputs, stdin=sys.stdin, null=config.null, follow_symlinks=config.follow_symlinks, shard=config.shard
     )
     survey = Survey(model or MINERU, found.skipped)
-    workers = config.workers or usable_cores()
-    with Look(found.documents, config, workers=workers) as look:
+    with Look(found.documents, config, workers=config.workers or usable_cores()) as look:
         total = len(found.documents)
         for seen in tqdm(look.documents(), total=total, desc="inspecting", unit=" files", disable=None, leave=False):
             survey.take(seen)
-    estimate = _estimate(survey, device_kind, like, workers)
+    estimate = _estimate(survey, device_kind, like, config.workers or max(1, usable_cores() // 2))
     remark = "" if model else f"{config.model} is not on this machine: MinerU2.5's dimensions are assumed"
     print_out(_as_json(survey, estimate, remark) if as_json else "\n".join(_as_text(survey, estimate, remark)))
 
@@ -65,9 +68,9 @@ def _estimate(survey: Survey, device_kind: DeviceKind, like: Path | None, worker
 
 
 def _as_text(survey: Survey, estimate: Estimate | None, remark: str) -> list[str]:
-    parts = [f"{count:,} {name}" for name, count in survey.formats.most_common()]
+    parts = [f"{count:,} {name}" for name, count in _most_first(survey.formats)]
     parts += [f"{survey.same_documents:,} identical to others"] if survey.same_documents else []
-    parts += [f"{count:,} {kind}" for kind, count in survey.problems.most_common()]
+    parts += [f"{count:,} {kind}" for kind, count in _most_first(survey.problems)]
     lines = [f"files       {survey.documents:,}: {', '.join(parts)}"]
     if survey.skipped:
         lines += [f"            {describe_skipped(survey.skipped)}"]
@@ -89,15 +92,22 @@ def _as_text(survey: Survey, estimate: Estimate | None, remark: str) -> list[str
 def _measured(survey: Survey) -> list[str]:
     """What is known of all pages or of a sample, which it says."""
     sample = "" if survey.measured == survey.pages else f" (from {survey.measured:,} of {survey.pages:,} pages)"
-    sizes = [f"{width} × {height}: {count:,}" for (width, height), count in survey.sizes.most_common(_SIZES_SHOWN)]
+    sizes = [
+        f"{width} × {height} px ({count:,})" for (width, height), count in _most_first(survey.sizes)[:_SIZES_SHOWN]
+    ]
     others = len(survey.sizes) - len(sizes)
     sizes += [f"{others:,} other sizes"] if others else []
     work = survey.per_page
     return [
-        f"page size   {', '.join(sizes)} px{sample}",
+        f"page size   {', '.join(sizes)}{sample}",
         f"text layer  on {survey.text_share:.0%} of the pages{sample}",
         f"work        about {work.patches:,.0f} patches and {work.output_tokens:,.0f} output tokens a page{sample}",
     ]
+
+
+def _most_first(counts: Counter[_Counted]) -> list[tuple[_Counted, int]]:
+    """What was counted and how often, in an order that does not depend on which document was looked at first."""
+    return sorted(counts.items(), key=lambda counted: (-counted[1], counted[0]))
 
 
 def _time(estimate: Estimate | None) -> str:
@@ -127,9 +137,9 @@ def _as_json(survey: Survey, estimate: Estimate | None, remark: str) -> str:
     return json.dumps(
         {
             "documents": survey.documents,
-            "formats": survey.formats,
+            "formats": dict(_most_first(survey.formats)),
             "skipped_files": dict(survey.skipped),
-            "problems": survey.problems,
+            "problems": dict(_most_first(survey.problems)),
             "problem_documents": [
                 {"source": source, "error_kind": kind, "message": message} for source, kind, message in survey.named
             ],
@@ -140,7 +150,7 @@ def _as_json(survey: Survey, estimate: Estimate | None, remark: str) -> str:
             "pages_unreadable": survey.unreadable,
             "page_sizes": [
                 {"width": width, "height": height, "pages": count}
-                for (width, height), count in survey.sizes.most_common()
+                for (width, height), count in _most_first(survey.sizes)
             ],
             "text_layer_share": survey.text_share,
             "per_page": {"patches": work.patches, "output_tokens": work.output_tokens},

@@ -71,7 +71,8 @@ class Loss:
 class Worker:
     """A worker process and what is known about it.
 
-    task_ids: the tasks it holds. doing: what it is doing, if anything. num_pages: how many it has been given so far.
+    task_ids: the tasks it holds. doing: what it is doing, if anything. num_pages: how many it has been
+    given so far; some of a document to look at count as one.
     """
 
     def __init__(self, setup: Setup, command: Sequence[str], clock: RunningClock) -> None:
@@ -107,7 +108,7 @@ class Worker:
         """Give it something to do. Never blocks; a worker that has died is found by `WorkerPool.replace_lost`."""
         if not self._owes:
             self._progress_s = self._clock.now()
-        self.num_pages += isinstance(message, ReadPage)
+        self.num_pages += isinstance(message, ReadPage | LookAtPages)
         self.task_ids.add(message.task_id)
         self._owes[message.task_id] = message
         try:

@@ -18,7 +18,7 @@ MIN_SAMPLE = 3
 MEASURED_PAGES = 10_000
 """With more documents than these allow for, fewer pages of each are measured."""
 
-_WORKER_BYTES = 2 * 2**30
+_WORKER_BYTES = 4 * 2**30
 _LOOK_INTERVAL_S = 1.0
 
 
@@ -68,6 +68,7 @@ class Look:
         waiting = iter(range(len(self._documents)))
         num_left = len(self._documents)
         while num_left:
+            self._pool.renew_worn()
             for seen in self._give_out(waiting):
                 num_left -= 1
                 yield seen

@@ -27,7 +27,7 @@ def test_the_sample_documents_for_people(capsys: pytest.CaptureFixture[str]) -> 
     assert lines[:4] == [
         "files       6: 3 PDF, 1 PNG, 1 TIFF, 1 damaged",
         "pages       8",
-        "page size   1653 × 2339: 7, 1240 × 1755: 1 px",
+        "page size   1653 × 2339 px (7), 1240 × 1755 px (1)",
         "text layer  on 50% of the pages",
     ]
     assert "a forecast, not measured on one" in lines[5]
