@@ -1,6 +1,6 @@
-"""Memory and time of the commands that read finished tables, on tables of many rows.
+"""Memory and time of `batchocr merge` and `batchocr compare` on tables of many rows.
 
-    python -m benchmarks.after --rows 200000
+    python -m benchmarks.tables --rows 200000
 
 Rows as in `benchmarks.journal`: dense pages, in documents of 20. Two shards, one as Parquet and one as JSON Lines, are
 merged; the merged table is compared with itself, and with one in the opposite order in which every twentieth page has
@@ -110,7 +110,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--rows", type=int, default=200_000)
     given = parser.parse_args(arguments)
     rows = 400 if given.smoke else given.rows // DOCUMENT_PAGES * DOCUMENT_PAGES
-    record = Record("after", given)
+    record = Record("tables", given)
     with tempfile.TemporaryDirectory() as folder:
         tables = Tables(Path(folder))
         tables.write(rows // DOCUMENT_PAGES)
