@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
+from batchocr.cli.signals import clear_up_on_signals
 from batchocr.config import Config
 from batchocr.input.sources import find_documents
 from batchocr.output.atomic import remove_leftovers, require_writable
@@ -33,5 +34,6 @@ def merge_tables(tables: Sequence[str], out: Path, inputs: Sequence[str], config
         found = find_documents(inputs, stdin=sys.stdin, null=config.null, follow_symlinks=config.follow_symlinks)
         places = {storable_text(document.source): place for place, document in enumerate(found.documents)}
     rows = tqdm(merged_rows(parts, places), desc="merging", unit=" rows", disable=None, leave=False)
-    table_for(out).write(out, rows, merged_facts(parts))
+    with clear_up_on_signals():
+        table_for(out).write(out, rows, merged_facts(parts))
     logger.info("%d tables are now one: %s", len(parts), out)
