@@ -6,10 +6,10 @@ import hashlib
 import json
 import logging
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, astuple, dataclass, field
-from functools import partial
-from typing import Final
+from functools import cache, partial
+from typing import Final, Literal
 
 from PIL import Image
 
@@ -30,12 +30,18 @@ _REVISION: Final = 1
 """Goes up with every change in `assembly` that may alter a document, so that it is written again."""
 
 
+_UNSEEN: Final = " without its file"
+"""Follows the version of a document that was written while its file could not be found."""
+
+_Result = Literal["written", "up_to_date", "refused"]
+
+
 @dataclass(slots=True)
 class Exported:
     """What became of the documents of a table.
 
-    written, up_to_date: documents; of several formats, at least one was written, or none had to be. refused: documents
-    of which a file could not be put in its place. vanished: documents exported before that are no longer in the table.
+    written, up_to_date: documents of which a file was written, or none had to be. refused: documents of which a file
+    could not be put in its place. vanished: documents exported before that are no longer in the table.
     missing_figures: pictures that could not be cut out, by what is wrong with their file or page.
     """
 
@@ -46,6 +52,14 @@ class Exported:
     refused: int = 0
     vanished: int = 0
     missing_figures: dict[ErrorKind, int] = field(default_factory=dict)
+
+    def add(self, results: Collection[_Result], figures: CutFigures) -> None:
+        """Count a document. results: of its formats; the worst counts."""
+        self.refused += "refused" in results
+        self.written += "refused" not in results and "written" in results
+        self.up_to_date += results == {"up_to_date"}
+        for kind in figures.missing.values():
+            self.missing_figures[kind] = self.missing_figures.get(kind, 0) + 1
 
     @property
     def exit_code(self) -> ExitCode:
@@ -88,28 +102,35 @@ class Export:
             logger.error("%s has rows in two places of the table: only the first are exported", source)
             return
         versions = {format: self._version(format, name, rows) for format in self.formats}
-        stale = [format for format in self.formats if not self.folder.is_up_to_date(source, format, versions[format])]
+        find = cache(partial(self.sources.find, source, _doc_id(rows)))
+        stale = [format for format in self.formats if not self._is_up_to_date(source, format, versions[format], find)]
         if not stale:
             done.up_to_date += 1
             return
-        file = self.sources.find(source, _doc_id(rows))
+        file = find()
         outline = self.sources.outline(file) if isinstance(file, SourceFile) else []
         document = assemble(source, rows, outline)
         figures = CutFigures(document, partial(self._page_image, file))
-        refused = False
+        results: set[_Result] = set()
         for format in stale:
             try:
-                self.folder.write(source, format, format_named(format).files(document, name, figures, self.options))
+                files = format_named(format).files(document, name, figures, self.options)
+                results.add("written" if self.folder.write(source, format, files) else "up_to_date")
             except RefusedError as error:
-                refused = True
+                results.add("refused")
                 logger.error("%s is not exported as %s: %s", source, format, error)
             else:
                 if not figures.missing:
-                    self.folder.complete(source, format, versions[format])
-        done.written += not refused
-        done.refused += refused
-        for kind in figures.missing.values():
-            done.missing_figures[kind] = done.missing_figures.get(kind, 0) + 1
+                    unseen = _UNSEEN if isinstance(file, Failure) else ""
+                    self.folder.complete(source, format, versions[format] + unseen)
+        done.add(results, figures)
+
+    def _is_up_to_date(self, source: str, format: str, version: str, find: Callable[[], SourceFile | Failure]) -> bool:
+        """Whether the document need not be written again. One that was written without its file, which may have an
+        outline, is as soon as the file is there. find: looks for it, which takes as long as to read it."""
+        if self.folder.is_up_to_date(source, format, version):
+            return True
+        return self.folder.is_up_to_date(source, format, version + _UNSEEN) and isinstance(find(), Failure)
 
     def _version(self, format: str, name: str, rows: Sequence[PageResult]) -> str:
         """A digest of all that the document's files depend on, but for the pictures."""

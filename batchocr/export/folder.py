@@ -106,20 +106,24 @@ class ExportFolder:
             os.path.lexists(self._path / path) for path in self._files_of(source, format)
         )
 
-    def write(self, source: str, format: str, files: Iterable[File]) -> None:
-        """Write the files of a document, and remove those that it had before and has no more. It is `complete` only
-        when that is said. Raises OutputError if nothing more can be written here, RefusedError if one of its files
-        cannot be put in its place.
+    def write(self, source: str, format: str, files: Iterable[File]) -> bool:
+        """Write the files of a document, and remove those that it had before and has no more; returns whether there
+        was anything to do. The document is `complete` only when that is said.
+
+        Raises OutputError if nothing more can be written here, RefusedError if one of its files cannot be put in its
+        place.
         """
         self.complete(source, format, "")
         before = self._files_of(source, format)
         written: set[str] = set()
+        is_new = False
         for file in files:
-            self._put(file, source, format)
+            is_new |= self._put(file, source, format)
             written.add(file.path)
         for path in before:
             if path not in written:
                 self._remove(path)
+        return is_new or not written.issuperset(before)
 
     def complete(self, source: str, format: str, version: str) -> None:
         """Note which version of the document has been written; empty for none."""
@@ -140,8 +144,8 @@ class ExportFolder:
             ).fetchone()
         return int(number)
 
-    def _put(self, file: File, source: str, format: str) -> None:
-        """Write a file, unless it is there already. Raises OutputError, RefusedError."""
+    def _put(self, file: File, source: str, format: str) -> bool:
+        """Write a file, unless it is there already; returns whether it was not. Raises OutputError, RefusedError."""
         path = self._path / file.path
         if (leftover := self._leftovers.pop(file.path, None)) is not None:
             with suppress(OSError):
@@ -149,7 +153,7 @@ class ExportFolder:
         with _refusing(path):
             self._make_folder(path.parent)
             self._require_free(file.path, source, format)
-            if not self._has_already(path, file):
+            if is_new := not self._has_already(path, file):
                 self._require_ours(path, file)
                 with atomic_file(path) as new:
                     new.write(file.data)
@@ -160,6 +164,7 @@ class ExportFolder:
                 "insert or replace into files values (?, ?, ?, ?, ?, ?)",
                 (file.path, source, format, status.st_size, status.st_mtime_ns, digest),
             )
+        return is_new
 
     def _make_folder(self, folder: Path) -> None:
         try:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import pymupdf
 import pytest
 from PIL import Image
 
@@ -108,10 +109,27 @@ def test_a_file_that_is_gone_still_gives_its_text(desk: Desk) -> None:
     moved = desk.path_of("a.pdf").rename(desk.path_of("elsewhere"))
     done = desk.export(rows)
     assert (done.missing_figures, done.exit_code, done.written) == ({"not_found": 1}, 3, 1)
+    assert desk.export(rows).up_to_date == 1
     assert desk.files["a.md"].startswith(b"One.\n\n**Here is a figure of page 1 that could not be cut out:**")
     moved.rename(desk.path_of("a.pdf"))
     assert desk.export(rows).exit_code == 0
     assert list(desk.files) == ["a.images/page-1-block-1.png", "a.md"]
+
+
+def test_headings_have_the_levels_of_the_outline_as_soon_as_the_file_is_there(desk: Desk) -> None:
+    titles = [block("title", text, (0.1, y, 0.9, y + 0.02)) for text, y in (("Part", 0.1), ("Sub", 0.2), ("Rest", 0.3))]
+    path = draw(desk.path_of("a.pdf"))
+    with pymupdf.open(path) as document:
+        document.set_toc([[1, "Part", 1], [2, "Sub", 1], [1, "Rest", 1]])
+        document.saveIncr()
+    rows = rows_of(path, f"{desk.name}/a.pdf", titles)
+    moved = path.rename(desk.path_of("elsewhere"))
+    assert desk.export(rows).written == 1
+    assert desk.export(rows).up_to_date == 1
+    moved.rename(path)
+    assert desk.export(rows).written == 1
+    assert desk.files["a.md"] == b"# Part\n\n## Sub\n\n# Rest\n"
+    assert desk.export(rows).up_to_date == 1
 
 
 def test_a_file_that_has_changed_or_lost_pages_gives_no_other_figure(desk: Desk) -> None:
