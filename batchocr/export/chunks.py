@@ -15,12 +15,11 @@ from batchocr.export.figures import with_captions
 from batchocr.export.formats import Figures, File, FormatOptions
 from batchocr.export.shares import shares_of
 from batchocr.export.table_cells import table_cells
-from batchocr.protocol.markdown import block_markdown
+from batchocr.protocol.markdown import HEADINGS, OWN_FENCES, block_markdown
 from batchocr.protocol.sanitize import inert_table
 
 REVISION: Final = 1
 
-_HEADINGS: Final = frozenset({"doc_title", "title", "paragraph_title"})
 _BETWEEN: Final = "\n\n"
 _NEAR: Final = 0.01
 """How far a part of a piece may reach into a block, as a share of the piece, without being in it: where the text of two
@@ -45,7 +44,7 @@ def chunks(document: AssembledDocument, max_chars: int) -> list[dict[str, Any]]:
             gathering.end_text()
         elif isinstance(part, PageEnd):
             continue
-        elif part.type in _HEADINGS:
+        elif part.type in HEADINGS:
             gathering.add_heading(part)
         else:
             gathering.add(with_captions(part))
@@ -129,7 +128,8 @@ class _Gathering:
             table = table_cells(inert_table(content))
             return iter([Part(text, 0.0, 1.0)]) if table is None else cut_table(table, self._room(), self._max_chars)
         if piece.type == "code":
-            language, code = _unfenced(content)
+            own = OWN_FENCES.fullmatch(content)
+            language, code = own.groups() if own else ("", content)
             return cut_text(code, lambda code: _code(language, code), self._room(), self._max_chars)
         return cut_text(content, partial(block_markdown, piece.type), self._room(), self._max_chars)
 
@@ -166,14 +166,6 @@ class _Gathering:
         said = json.dumps([self._document.source, pages, text])
         self._seen[said] += 1
         return hashlib.sha256(f"{said}{self._seen[said]}".encode()).hexdigest()[:32]
-
-
-def _unfenced(content: str) -> tuple[str, str]:
-    """The language and the code of what a model fenced itself."""
-    first, _, rest = content.partition("\n")
-    if first.startswith("```") and rest.endswith("```"):
-        return first.strip("` \t"), rest.removesuffix("```").rstrip("\n")
-    return "", content
 
 
 def _code(language: str, code: str) -> str:

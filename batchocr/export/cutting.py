@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from batchocr.export.table_cells import Cell, TableCells
+from batchocr.protocol.markdown import INLINE_FORMULA
 
-_INLINE_FORMULA: Final = re.compile(r"\\\(((?:(?!\\[()]).)+)\\\)", re.DOTALL)
 _LINE_END: Final = re.compile(r"\n+")
 _SENTENCE_END: Final = re.compile(r"(?<!\b[A-Z])[.!?…][)\]\"'”’»]*\s+(?=[^a-z\s])|[。！？；][」』）”’]*\s*")
 _WORD_END: Final = re.compile(r"\s+")
@@ -100,7 +100,7 @@ def _hacked(text: str, room: int) -> list[str]:
 def _runs(text: str) -> Iterator[tuple[bool, int, int]]:
     """Yield the text's formulas and what is between them: whether it is a formula, where it begins and ends."""
     last = 0
-    for formula in _INLINE_FORMULA.finditer(text):
+    for formula in INLINE_FORMULA.finditer(text):
         yield False, last, formula.start()
         yield True, formula.start(), formula.end()
         last = formula.end()

@@ -21,7 +21,7 @@ from batchocr.export.picture_files import picture_files
 from batchocr.export.shares import Share, shares_of
 from batchocr.export.table_cells import table_cells
 from batchocr.export.words import gap_in_words, list_items, with_dollars
-from batchocr.protocol.markdown import FIGURES, LEFT_OUT
+from batchocr.protocol.markdown import FIGURES, HEADINGS, LEFT_OUT, OWN_FENCES
 from batchocr.protocol.sanitize import harmless_characters, table_structure
 
 try:
@@ -48,7 +48,6 @@ except ImportError as error:
 
 REVISION: Final = 1
 
-_HEADINGS: Final = frozenset({"doc_title", "title", "paragraph_title"})
 _LABELS: Final = {
     "page_footnote": DocItemLabel.FOOTNOTE,
     "image_footnote": DocItemLabel.FOOTNOTE,
@@ -69,7 +68,6 @@ _POINTS_PER_INCH: Final = 72
 _MAX_LEVEL: Final = 100
 _ANY_TAG: Final = re.compile(r"<[^>]*>")
 _RAISED: Final = re.compile(r"</?su[bp]>")
-_OWN_FENCES: Final = re.compile(r"```([A-Za-z0-9+#_.-]*)[ \t]*\n(.*?)\n?```", re.DOTALL)
 
 
 def files(document: AssembledDocument, name: str, figures: Figures, options: FormatOptions) -> Iterator[File]:
@@ -155,7 +153,7 @@ class _Writer:
             return None
         if piece.type == "doc_title":
             item: TextItem = self.made.add_title(text=" ".join(text.split()))
-        elif piece.type in _HEADINGS:
+        elif piece.type in HEADINGS:
             item = self.made.add_heading(text=" ".join(text.split()), level=min(piece.level or 1, _MAX_LEVEL))
         elif piece.type == "equation":
             item = self.made.add_formula(text=text.removeprefix("\\[").removesuffix("\\]").strip())
@@ -187,7 +185,7 @@ class _Writer:
 
     def _add_code(self, piece: Piece) -> CodeItem:
         text = harmless_characters(piece.content or "").strip()
-        own = _OWN_FENCES.fullmatch(text)
+        own = OWN_FENCES.fullmatch(text)
         language, code = own.groups() if own else ("", text)
         return self.made.add_code(text=code, code_language=_LANGUAGES.get(language.lower()))
 

@@ -27,11 +27,10 @@ from batchocr.export.words import gap_in_words, missing_figure_in_words
 from batchocr.markup.characters import shown_characters
 from batchocr.markup.html import block_html, inline_html
 from batchocr.markup.mathml import MATHML_STYLE
-from batchocr.protocol.markdown import FIGURES
+from batchocr.protocol.markdown import FIGURES, HEADINGS
 
 REVISION: Final = 1
 
-_HEADINGS: Final = frozenset({"doc_title", "title", "paragraph_title"})
 _LOWEST_HEADING: Final = 6
 _FOOTNOTES: Final = frozenset({"page_footnote", "footnote", "image_footnote", "table_footnote"})
 _PICTURE: Final = re.compile('<span class="picture" data-bbox="([^"]*)"></span>')
@@ -58,7 +57,7 @@ def files(document: AssembledDocument, name: str, figures: Figures, options: For
 
 def document_html(document: AssembledDocument, pictures: Pictures) -> str:
     """The page. pictures: of each place with a picture, the path of its file from the page; or why there is none."""
-    headings = [part for part in document.parts if isinstance(part, Piece) and part.type in _HEADINGS and part.content]
+    headings = [part for part in document.parts if isinstance(part, Piece) and part.type in HEADINGS and part.content]
     page = _Page(document, pictures)
     parts = [page.part(part) for part in document.parts]
     source = shown_characters(document.source)

@@ -16,6 +16,7 @@ from batchocr.data import Failure
 from batchocr.export.figures import PICTURE_IN_TABLE, picture_places, pictures_in_table, with_captions
 from batchocr.export.formats import Figures, File, FormatOptions
 from batchocr.export.picture_files import picture_files
+from batchocr.export.words import gap_in_words, missing_figure_in_words
 from batchocr.protocol.markdown import FIGURES, block_markdown
 
 REVISION: Final = 1
@@ -49,9 +50,8 @@ def document_markdown(document: AssembledDocument, pictures: Pictures, options: 
 
 def gap_markdown(gap: Gap) -> str:
     """A line that says which page, or that the document, was not read or not in full, and why."""
-    what = "This document" if gap.page_index is None else f"Page {gap.page_index + 1}"
-    said = {"degraded": "was read in part", "skipped": "was skipped"}.get(gap.status, "could not be read")
-    return f"**{what} {said}:** {block_markdown('text', ' '.join(gap.reason.split()))}"
+    what, why = gap_in_words(gap)
+    return f"**{what}:** {block_markdown('text', why)}"
 
 
 def _piece_markdown(document: AssembledDocument, piece: Piece, pictures: Pictures) -> str:
@@ -65,8 +65,8 @@ def _piece_markdown(document: AssembledDocument, piece: Piece, pictures: Picture
 
 def _figure(piece: Piece, picture: str | Failure) -> str:
     if isinstance(picture, Failure):
-        why = block_markdown("text", " ".join(picture.message.split()))
-        return f"**Here is a figure of page {piece.places[0].page_index + 1} that could not be cut out:** {why}"
+        what, why = missing_figure_in_words(piece, picture)
+        return f"**{what}:** {block_markdown('text', why)}"
     return f"![{piece.type}]({quote(picture, safe='/')})"
 
 

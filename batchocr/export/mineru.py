@@ -24,14 +24,14 @@ from batchocr.export.figures import (
 )
 from batchocr.export.formats import Figures, File, FormatOptions
 from batchocr.export.markdown import Pictures, document_markdown
-from batchocr.protocol.markdown import FIGURES, INLINE_FORMULA, LEFT_OUT
+from batchocr.export.words import with_dollars
+from batchocr.protocol.markdown import FIGURES, HEADINGS, INLINE_FORMULA, LEFT_OUT
 
 REVISION: Final = 1
 
 Item = dict[str, Any]
 """An entry of a content list, as JSON."""
 
-_HEADINGS: Final = {"doc_title", "title", "paragraph_title"}
 _OF_THE_SHEET: Final = {
     "header": "page_header",
     "footer": "page_footer",
@@ -141,7 +141,7 @@ class _Item:
             return self._figure()
         if not self._content:
             return None
-        if kind in _HEADINGS:
+        if kind in HEADINGS:
             return self._heading()
         if kind in _OF_THE_SHEET:
             return _of_the_sheet(kind, self._content)
@@ -158,13 +158,13 @@ class _Item:
 
     def _text(self) -> tuple[Item, Item]:
         content = {"paragraph_content": _spans(self._content)}
-        return {"type": "text", "text": _with_dollars(self._content)}, {"type": "paragraph", "content": content}
+        return {"type": "text", "text": with_dollars(self._content)}, {"type": "paragraph", "content": content}
 
     def _heading(self) -> tuple[Item, Item]:
         text = " ".join(self._content.split())
         level = self._piece.level or 1
         return (
-            {"type": "text", "text": _with_dollars(text), "text_level": level},
+            {"type": "text", "text": with_dollars(text), "text_level": level},
             {"type": "title", "content": {"title_content": _spans(text), "level": level}},
         )
 
@@ -199,7 +199,7 @@ class _Item:
 
     def _code(self) -> tuple[Item, Item]:
         kind = self._piece.type
-        body = self._content if kind == "code" else _with_dollars(self._content)
+        body = self._content if kind == "code" else with_dollars(self._content)
         first = {"type": "code", "sub_type": kind, "code_body": body, **self._notes("code")}
         content: Item = {**self._note_spans(kind), f"{kind}_content": [{"type": "text", "content": body}]}
         if kind == "code":
@@ -212,7 +212,7 @@ class _Item:
         first = {
             "type": "list",
             "sub_type": "ref_text" if is_references else "text",
-            "list_items": [_with_dollars(line) for line in lines],
+            "list_items": [with_dollars(line) for line in lines],
         }
         content: Item = {
             "list_type": "reference_list" if is_references else "text_list",
@@ -225,15 +225,15 @@ class _Item:
     def _index(self) -> tuple[Item, Item]:
         lines = [line.strip() for line in self._content.split("\n") if line.strip()]
         items = [{"item_type": "text", "item_content": _spans(line)} for line in lines]
-        first = {"type": "index", "list_items": [_with_dollars(line) for line in lines]}
+        first = {"type": "index", "list_items": [with_dollars(line) for line in lines]}
         return first, {"type": "index", "content": {"list_type": "text_list", "list_items": items}}
 
     def _notes(self, kind: str) -> Item:
         """The captions and footnotes of the first list."""
         piece = self._piece
         return {
-            f"{kind}_caption": [_with_dollars(note.content) for note in piece.captions if note.content],
-            f"{kind}_footnote": [_with_dollars(note.content) for note in piece.footnotes if note.content],
+            f"{kind}_caption": [with_dollars(note.content) for note in piece.captions if note.content],
+            f"{kind}_footnote": [with_dollars(note.content) for note in piece.footnotes if note.content],
         }
 
     def _note_spans(self, kind: str) -> Item:
@@ -265,14 +265,9 @@ class _Item:
 def _of_the_sheet(kind: str, content: str) -> tuple[Item, Item]:
     name = _OF_THE_SHEET[kind]
     return (
-        {"type": kind, "text": _with_dollars(content)},
+        {"type": kind, "text": with_dollars(content)},
         {"type": name, "content": {f"{name}_content": _spans(content)}},
     )
-
-
-def _with_dollars(text: str) -> str:
-    """The text with its formulas between dollar signs, as MinerU has them."""
-    return INLINE_FORMULA.sub(lambda found: f"${found[1].strip()}$", text)
 
 
 def _spans(text: str) -> list[Item]:

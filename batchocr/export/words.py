@@ -7,8 +7,8 @@ from typing import Final
 
 from batchocr.assembly.document import Gap, Piece
 from batchocr.data import Failure
+from batchocr.protocol.markdown import INLINE_FORMULA
 
-_INLINE_FORMULA: Final = re.compile(r"\\\(((?:(?!\\[()]).)+)\\\)", re.DOTALL)
 _ITEM: Final = re.compile(
     r"(?P<bullet>[•●○◦▪■‣∙·–—*-])\s+|(?P<number>\(?(?:\d{1,4}|[A-Za-z]|[ivxIVX]{2,6})[.)]|\[\d{1,4}\])\s+"
 )
@@ -16,7 +16,7 @@ _ITEM: Final = re.compile(
 
 def with_dollars(text: str) -> str:
     """The text with its formulas between dollar signs, as most programs expect them."""
-    return _INLINE_FORMULA.sub(lambda formula: f"${formula[1].strip()}$", text)
+    return INLINE_FORMULA.sub(lambda formula: f"${formula[1].strip()}$", text)
 
 
 def gap_in_words(gap: Gap) -> tuple[str, str]:

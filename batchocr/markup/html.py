@@ -13,16 +13,14 @@ from typing import Final
 
 from batchocr.markup.characters import shown_characters
 from batchocr.markup.mathml import to_mathml
+from batchocr.protocol.markdown import INLINE_FORMULA, OWN_FENCES
 from batchocr.protocol.sanitize import table_structure
 
 _HEADING_LEVELS: Final = {"doc_title": 1, "title": 1, "paragraph_title": 2}
 _LISTS: Final = frozenset({"list", "ref_text", "index"})
 _NO_TABLE: Final = "<p><em>A table that could not be parsed, as the model wrote it:</em></p>"
 
-# No match crosses another opening: text with many that are never closed would take quadratic time.
-_INLINE_FORMULA: Final = re.compile(r"\\\(((?:(?!\\[()]).)+)\\\)", re.DOTALL)
 _BULLET: Final = re.compile(r"[•●○◦▪■‣∙][ \t]*")
-_OWN_FENCES: Final = re.compile(r"```[A-Za-z0-9+#_.-]*[ \t]*\n(.*?)\n?```", re.DOTALL)
 _TAG: Final = re.compile("(<[^>]*>)")
 _PICTURE: Final = re.compile('<img(?: src="#(?:bbox=)?([^"]*)")?>')
 
@@ -41,14 +39,14 @@ def block_html(type: str, content: str | None, *, level: int | None = None) -> s
     if type == "table":
         return table_html(text) if text.startswith("<table") else _NO_TABLE + _preformatted(text)
     if type == "code":
-        own = _OWN_FENCES.fullmatch(text)
-        return _preformatted(own[1] if own else text)
+        own = OWN_FENCES.fullmatch(text)
+        return _preformatted(own[2] if own else text)
     return _paragraphs(text, joined=type not in _LISTS)
 
 
 def inline_html(text: str) -> str:
     r"""The text as it may stand within a line, with `\( x \)` as a formula."""
-    parts = _INLINE_FORMULA.split(shown_characters(text))  # text and formulas alternate
+    parts = INLINE_FORMULA.split(shown_characters(text))  # text and formulas alternate
     return "".join(
         to_mathml(part, display=False) if index % 2 else escape(part, quote=False) for index, part in enumerate(parts)
     )

@@ -15,6 +15,8 @@ LEFT_OUT: Final = frozenset({"header", "footer", "page_number", "aside_text"})
 _HEADING_MARKS: Final = {"doc_title": "#", "title": "#", "paragraph_title": "##"}
 """MinerU2.5 calls every heading `title`; a single page of a document does not tell its level."""
 
+HEADINGS: Final = frozenset(_HEADING_MARKS)
+
 _LOWEST_HEADING: Final = 6
 
 FIGURES: Final = frozenset({"image", "chart"})
@@ -30,7 +32,8 @@ INLINE_FORMULA: Final = re.compile(r"\\\(((?:(?!\\[()]).)+)\\\)", re.DOTALL)
 _BULLET: Final = re.compile(r"^[•●○◦▪■‣∙][ \t]*", re.MULTILINE)
 _CHINESE: Final = re.compile(r"[\u4e00-\u9fff\u3400-\u4dbf]")
 _BACKTICKS: Final = re.compile(r"`+")
-_OWN_FENCES: Final = re.compile(r"```([A-Za-z0-9+#_.-]*)[ \t]*\n(.*?)\n?```", re.DOTALL)
+OWN_FENCES: Final = re.compile(r"```([A-Za-z0-9+#_.-]*)[ \t]*\n(.*?)\n?```", re.DOTALL)
+"""Code that a model fenced itself: its language, and the code."""
 
 
 def to_markdown(blocks: Sequence[Block]) -> str:
@@ -112,7 +115,7 @@ def _display_formula(content: str) -> str:
 
 def _code(content: str) -> str:
     """The code between fences. Those that the model wrote itself are replaced: they may end before the code does."""
-    own = _OWN_FENCES.fullmatch(content)
+    own = OWN_FENCES.fullmatch(content)
     language, code = own.groups() if own else ("", content)
     return _fenced(code, "" if language.lower() in _DRAWN else language)
 
