@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
@@ -126,7 +127,11 @@ class _Gathering:
             return iter([Part(text, 0.0, 1.0)])
         if piece.type == "table" and content.startswith("<table"):
             table = table_cells(inert_table(content))
-            return iter([Part(text, 0.0, 1.0)]) if table is None else cut_table(table, self._room(), self._max_chars)
+            if table is None:
+                return iter([Part(text, 0.0, 1.0)])
+            parts = cut_table(table, self._room(), self._max_chars)
+            # Once more: what two rows make together may act, and they were apart.
+            return (replace(part, text=inert_table(part.text)) for part in parts)
         if piece.type == "code":
             own = OWN_FENCES.fullmatch(content)
             language, code = own.groups() if own else ("", content)
