@@ -30,6 +30,7 @@ _LIMIT_BELOW: Final = re.compile(r"(\\(?:lim|max|min|sup|inf|limsup|liminf)|\\op
 _COMMAND: Final = re.compile(r"\\[A-Za-z]+")
 _OTHER_NAMES: Final = {
     r"\AA": "Å",
+    r"\arg": r"\mathrm{arg}",
     r"\copyright": "©",
     r"\dag": r"\dagger",
     r"\ddag": r"\ddagger",

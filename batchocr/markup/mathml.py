@@ -38,6 +38,7 @@ _ELEMENTS: Final = frozenset(
         *("mroot", "msub", "msup", "msubsup", "munder", "mover", "munderover", "mtable", "mtr", "mtd", "menclose"),
     }
 )
+_TOKENS: Final = frozenset({"mi", "mn", "mo", "mtext"})
 _YES_OR_NO: Final = re.compile("true|false")
 _LENGTH: Final = re.compile(r"(?:-?\d|\+?\d\d?)?(?:\.\d{1,4})?(?:em|ex|px|pt|mm|cm)|0")
 _ATTRIBUTES: Final = {
@@ -103,10 +104,12 @@ _remembered = lru_cache(maxsize=4096)(_parsed)
 
 
 def _written(element: Element, depth: int = 0) -> str:
-    """The element with what is in it. One that is not in the list is a row."""
+    """The element with what is in it. One that is not in the list is a row, and so is a letter or sign made of others:
+    HTML has no MathML within those."""
     if depth > _MAX_DEPTH:
         raise ValueError("nested too deeply")
-    tag = element.tag if element.tag in _ELEMENTS else "mrow"
+    is_row = element.tag not in _ELEMENTS or (element.tag in _TOKENS and len(element) > 0)
+    tag = "mrow" if is_row else element.tag
     attributes = "".join(
         f' {name}="{value}"'
         for name, value in element.attrib.items()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from xml.etree import ElementTree
 
 import pytest
 
@@ -41,6 +42,9 @@ def test_a_formula_that_cannot_be_parsed_is_shown_as_it_is(latex: str) -> None:
         (r"\operatorname* {a r g m a x}_{\theta} p", "argmaxθp"),
         (r"\mathrm{softmax}(\frac{QK^{T}}{\sqrt{d_k}})V \tag{1}", "softmax(QKTdk)V(1)"),
         (r"x \tag {3 . 1}", "x(3.1)"),
+        (r"\mathop { \arg \min } \limits _ { \theta } \pmb { u } ^ { \mathrm { T } }", "argminθ𝐮T"),
+        (r"\left\{ \begin{array} { l l } { a } & { { \mathrm { i f ~ } } b } \end{array} \right.", "{aifb"),
+        (r"\bigg [ \mathrm { c l i p } \big ( x \big ) \Bigg ] \textcircled { 1 }", "[clip(x)]1"),
         (r"x \tag*{*} \label{eq:1} \nonumber", "x*"),
         (r"\mathbb{RN} \mathbf{Ah1} \mathit{hi}", "ℝℕ𝐀𝐡𝟏ℎ𝑖"),
         (r"25^{\circ}\mathrm{C}, a \not= b \not\in C", "25∘C,a≠b∉C"),
@@ -55,6 +59,11 @@ def test_what_models_write_is_shown_without_commands(latex: str, text: str) -> N
 def test_limits_stand_below_in_a_displayed_formula_alone() -> None:
     assert "<munder><mo>lim</mo>" in to_mathml(r"\lim_{x} x", display=True)
     assert "<munder>" not in to_mathml(r"\lim_{x} x", display=False)
+
+
+def test_a_sign_made_of_others_is_a_row_as_html_has_no_formula_in_a_sign() -> None:
+    math = ElementTree.fromstring(to_mathml(r"\mathop{\mathrm{a b}}_x \fbox{y} \vec{z}", display=False))
+    assert [child.tag for sign in math.iter() if sign.tag in ("mi", "mn", "mo", "mtext") for child in sign] == []
 
 
 HOSTILE = [
