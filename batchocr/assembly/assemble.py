@@ -8,7 +8,7 @@ from typing import Final
 from batchocr.assembly.belonging import ATTACHED, CODE, FIGURES, TABLES
 from batchocr.assembly.document import AssembledDocument, Gap, PageEnd
 from batchocr.assembly.draft import Draft
-from batchocr.assembly.headings import set_levels
+from batchocr.assembly.headings import HEADINGS, set_levels
 from batchocr.assembly.over_pages import go_on_as_footnote, go_on_as_list, go_on_as_table, go_on_as_text
 from batchocr.assembly.pages import page_drafts
 from batchocr.data import OutlineEntry, PageResult
@@ -35,7 +35,7 @@ def assemble(
         assembly.add(row)
     if unfinished and page_count is not None:
         assembly.mark_unread(page_count)
-    set_levels([part for part in assembly.parts if isinstance(part, Draft)], rows, outline)
+    set_levels(assembly.headings, outline)
     return AssembledDocument(
         source=source,
         doc_id=next((row.doc_id for row in rows if row.doc_id is not None), None),
@@ -50,11 +50,14 @@ class _Assembly:
 
     def __init__(self) -> None:
         self.parts: list[Draft | Gap | PageEnd] = []
+        self.headings: list[tuple[Draft, PageResult]] = []
+        """Each with the row of its page."""
         self._next_page = 0
         self._text: Draft | None = None
-        """What was added last, floats aside: a paragraph or list may go on after them."""
+        """What grew last, floats aside: a paragraph or list may go on after them."""
         self._table: Draft | None = None
-        """What was added last, if it is a table."""
+        """What grew last, if it is a table."""
+        self._float_is_last = False
         self._footnote: Draft | None = None
         """The last footnote of the page before."""
 
@@ -83,6 +86,7 @@ class _Assembly:
 
     def _add_page(self, row: PageResult, page_index: int) -> None:
         page = page_drafts(page_index, row.blocks)
+        self.headings += [(draft, row) for draft in page.body if draft.type in HEADINGS]
         text, table, footnote = self._text, self._table, self._footnote
         self._footnote = None
         for draft in page.body:
@@ -91,11 +95,11 @@ class _Assembly:
                 table = None  # only the first piece of a page can be the rest of a table
             if was_table is not None and draft.type in TABLES and go_on_as_table(was_table, draft):
                 continue
-            if not is_float and self._goes_on(text, draft):
-                text = None
-                continue
-            self._append(draft)
-            text = text if is_float else None
+            if is_float or not self._goes_on(text, draft):
+                self._append(draft)
+            if not is_float:
+                self._table = text = None
+            self._float_is_last = is_float
         for draft in page.footnotes:
             if footnote is None or not go_on_as_footnote(footnote, draft):
                 self.parts.append(draft)
@@ -107,7 +111,7 @@ class _Assembly:
         has been joined to it."""
         if before is not None:
             return go_on_as_text(before, draft)
-        return self._text is not None and self.parts[-1] is self._text and go_on_as_list(self._text, draft)
+        return self._text is not None and not self._float_is_last and go_on_as_list(self._text, draft)
 
     def _append(self, draft: Draft) -> None:
         self.parts.append(draft)

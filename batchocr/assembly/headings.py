@@ -37,14 +37,11 @@ _OF_ONE_PART: Final = re.compile(
 """Headings that are seldom numbered even where their like are: of the highest level, apart from the title's."""
 
 
-def set_levels(drafts: Sequence[Draft], rows: Sequence[PageResult], outline: Sequence[OutlineEntry]) -> None:
-    """Give each heading among the drafts, which are in reading order, its level."""
-    drafts = [draft for draft in drafts if draft.type in HEADINGS]
-    row_of = {row.page_index: row for row in rows}
-    headings = [_heading(draft) for draft in drafts]
-    lines = [_line(draft, row_of[draft.places[0].page_index]) for draft in drafts]
-    levels = heading_levels(headings, letter_sizes(lines), outline)
-    for draft, level in zip(drafts, levels, strict=True):
+def set_levels(drafts: Sequence[tuple[Draft, PageResult]], outline: Sequence[OutlineEntry]) -> None:
+    """Give each heading, which is here with the row of its page, its level. They are in reading order."""
+    headings = [_heading(draft) for draft, _ in drafts]
+    sizes = letter_sizes([_line(draft, row) for draft, row in drafts])
+    for (draft, _), level in zip(drafts, heading_levels(headings, sizes, outline), strict=True):
         draft.level = level
 
 
@@ -176,7 +173,7 @@ def _line(draft: Draft, row: PageResult) -> Line:
     """The heading's box in points, or in pixels of a page that has no size in points."""
     x0, y0, x1, y1 = draft.places[0].bbox
     scale = 72 / row.dpi if row.dpi else 1.0
-    width = (x1 - x0) * (row.width or _A4[0]) * scale
-    height = (y1 - y0) * (row.height or _A4[1]) * scale
+    width = max(0.0, x1 - x0) * (row.width or _A4[0]) * scale
+    height = max(0.0, y1 - y0) * (row.height or _A4[1]) * scale
     is_turned = row.blocks[draft.places[0].block].angle in (90, 270)
     return Line("".join(draft.texts)[:_SEEN], *((height, width) if is_turned else (width, height)))
