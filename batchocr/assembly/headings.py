@@ -64,9 +64,11 @@ def heading_levels(
         level if level is not None or depth is None else max(1, top + depth - 1)
         for level, depth in zip(levels, depth_of, strict=True)
     ]
+    sizes = list(sizes)
     for at, number in enumerate(numbers[:-1]):  # "Chapter 3", and what it is called in a block of its own
         if number and not number.rest and headings[at].page_index == headings[at + 1].page_index:
             levels[at + 1] = levels[at + 1] or levels[at]
+            sizes[at] = max(sizes[at : at + 2])
     return _by_size(headings, sizes, levels, title, has_numbers=any(depth_of))
 
 
@@ -118,10 +120,9 @@ def _by_size(
 ) -> list[int]:
     """The levels with those filled in that are not known yet."""
     anchors = _size_of_levels(sizes, known, title)
-    if not anchors:
-        anchors = _size_of_clusters(
-            [size for size, level in zip(sizes, known, strict=True) if level is None], 1 if title is None else 2
-        )
+    smallest = min(anchors.values(), default=math.inf)
+    smaller = [size for size, level in zip(sizes, known, strict=True) if level is None and size * _SAME_SIZE < smallest]
+    anchors |= _size_of_clusters(smaller, 1 + max(anchors, default=int(title is not None)))
     top = min(anchors, default=1)
     levels: list[int] = []
     for heading, size, level in zip(headings, sizes, known, strict=True):
@@ -144,7 +145,7 @@ def _size_of_levels(sizes: Sequence[float], levels: Sequence[int | None], title:
 
 
 def _size_of_clusters(sizes: Sequence[float], first_level: int) -> dict[int, float]:
-    """The largest sizes as levels, from `first_level` on; sizes that differ little are one level."""
+    """Sizes as levels, the largest as `first_level`; those that differ little are one."""
     clusters: list[list[float]] = []
     for size in sorted(sizes, reverse=True):
         if clusters and size * _SAME_SIZE >= clusters[-1][0]:

@@ -14,6 +14,8 @@ _LINE_PITCH: Final = 1.2
 _TOO_WIDE: Final = 1.4
 """How much wider than its lines a text may seem, as fonts differ; a line more makes it narrower than this."""
 _MAX_LINES: Final = 10
+_DISAGREEMENT: Final = 1.3
+"""By which factor the size that the width tells may differ from the one that the height does, to be believed."""
 _USUAL_HEIGHTS: Final = (0.6, 1.5)
 """Of a box around one line, in em: from ink only to all of the font's height."""
 
@@ -54,8 +56,9 @@ def letter_sizes(lines: Sequence[Line]) -> list[float]:
     sizes = []
     for line, em, count in zip(lines, ems, counts, strict=True):
         by_height = line.height / (_LINE_PITCH * (count - 1) + line_height)
-        is_measurable = count == 1 and em >= 3
-        sizes.append((by_height * line.width / em) ** 0.5 if is_measurable else by_height)
+        by_width = line.width / em if count == 1 and em >= 3 else by_height
+        is_believable = by_height / _DISAGREEMENT <= by_width <= by_height * _DISAGREEMENT
+        sizes.append((by_height * by_width) ** 0.5 if is_believable else by_height)
     return sizes
 
 

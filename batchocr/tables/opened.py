@@ -12,6 +12,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from batchocr.assembly.assemble import assemble
+from batchocr.assembly.document import AssembledDocument
+from batchocr.config import Config
 from batchocr.data import PageResult
 from batchocr.errors import OutputError, OutputMismatchError
 from batchocr.input.globs import natural_key
@@ -19,6 +22,7 @@ from batchocr.output import jsonl, parquet, unfinished
 from batchocr.output.files import facts_path, is_beside_a_table, journal_path, table_of_journal
 from batchocr.output.schema import PAGE_SCHEMA, READABLE_VERSIONS, RunFacts, to_row
 from batchocr.output.table import TABLE_SUFFIXES, table_for
+from batchocr.pool.source_files import SourceFile, SourceFiles
 
 TableNames = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 """A table, a folder of tables, a glob, or several of these."""
@@ -67,6 +71,22 @@ class OpenedTable:
         """Yield each document's `source` and its rows. Raises OutputError."""
         for source, rows in groupby(self.rows(), key=attrgetter("source")):
             yield source, list(rows)
+
+    def documents(self, roots: Sequence[str | os.PathLike[str]] | None = None) -> Iterator[AssembledDocument]:
+        """Yield each document, put together from its rows.
+
+        roots: folders in which the documents are, for the outlines of PDFs; None for those of the table's run. A
+        document that is not there, or no longer the same, goes without. Raises OutputError, and BatchOcrError if the
+        worker process that reads outlines cannot be started.
+        """
+        if roots is None:
+            roots = list(dict.fromkeys(root for part in self.parts for root in part.facts.input_roots))
+        unfinished = any(part.is_partial for part in self.parts)
+        with SourceFiles([os.fspath(root) for root in roots], Config()) as files:
+            for source, rows in self.by_document():
+                file = files.find(source, next((row.doc_id for row in rows if row.doc_id is not None), None))
+                outline = files.outline(file) if isinstance(file, SourceFile) else []
+                yield assemble(source, rows, outline, unfinished=unfinished)
 
     def to_arrow(self) -> pa.RecordBatchReader:
         """The rows as record batches with the columns of this version. Reading raises OutputError."""

@@ -1,0 +1,30 @@
+"""The documents of a table, put together, from Python."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import batchocr
+from batchocr.assembly.document import Piece
+from batchocr.output.schema import RunFacts
+from batchocr.output.table import table_for
+from tests.support.typeset import Heading, Paragraph, typeset
+
+pytestmark = pytest.mark.slow
+
+
+def test_documents_come_with_the_levels_of_their_outlines_where_the_files_are(tmp_path: Path) -> None:
+    set = typeset([Heading("One", level=1), Paragraph("Text."), Heading("Two", level=2), Paragraph("More.")])
+    (tmp_path / "set.pdf").write_bytes(set.pdf())
+    doc_id = hashlib.sha256((tmp_path / "set.pdf").read_bytes()).hexdigest()
+    rows = [replace(row, doc_id=doc_id) for row in set.rows]
+    table = tmp_path / "t.parquet"
+    table_for(table).write(table, rows, RunFacts("0.1.0", "a model", "c" * 64, "a" * 64, {"dpi": "200"}))
+    for roots, levels in (([tmp_path], [1, 2]), ([], [1, 1])):
+        [document] = batchocr.open_table(table).documents(roots)
+        assert document.source == "set.pdf"
+        assert [part.level for part in document.parts if isinstance(part, Piece) and part.level] == levels
