@@ -7,10 +7,13 @@ stored in the journal as JSON; pixels cross in shared memory and never as JSON.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 if TYPE_CHECKING:
     from PIL import Image
+
+AT_TOKEN_LIMIT: Final = "hit the token limit"
+"""What the message of a page says of blocks that --max-new-tokens cut: under a higher limit, it is read again."""
 
 Status = Literal["ok", "degraded", "failed", "skipped"]
 FinishReason = Literal["stop", "length", "repetition"]

@@ -23,6 +23,7 @@ from batchocr.job.stop import StopSwitch
 from batchocr.job.worsened import count_worsened, warn_of_worsened
 from batchocr.output.atomic import remove_leftovers, require_writable
 from batchocr.output.files import files_of, report_path, without_files
+from batchocr.output.index import IndexedRow, is_failed_again
 from batchocr.output.journal import Entry, Journal
 from batchocr.output.schema import storable_text
 from batchocr.output.table import table_for
@@ -108,7 +109,8 @@ def _log_start(session: Session, found: Found, out: Path) -> None:
 
 
 def _drop_journal(journal: Journal, intake: Intake, report: Report, *, was_redundant: bool) -> None:
-    """Delete the journal, unless it is still needed: for failed rows, or for rows that this input does not ask for.
+    """Delete the journal, unless it is still needed: for failed rows, for rows that a lower --max-new-tokens cut and
+    that failed when they were read again, or for rows that this input does not ask for.
 
     was_redundant: whether this run read nothing, so that failed rows are in the table as they were before.
     """
@@ -119,8 +121,13 @@ def _drop_journal(journal: Journal, intake: Intake, report: Report, *, was_redun
         logger.warning(
             "%s still holds %s that earlier runs read and this table leaves out%s", journal.path, pages, advice
         )
-    elif was_redundant or not report.items.failed:
+    elif not _has_cut(journal) and (was_redundant or not report.items.failed):
         journal.remove()
+
+
+def _has_cut(journal: Journal) -> bool:
+    """Whether a page is still as a lower --max-new-tokens has left it."""
+    return any(row.cut for source in journal.sources() for row in journal.rows(source))
 
 
 def _count_current(journal: Journal, intake: Intake) -> int:
@@ -144,8 +151,12 @@ def _read(reading: Pass, journal: Journal, progress: Progress | None) -> None:
     try:
         for key, result in reading.results(tick=show):
             file = reading.intake.states[key.document]
-            with reading.storing(result):
-                journal.append(Entry(_counting_on(result, journal), file.size, file.mtime_ns))
+            earlier = journal.find(result.source, result.page_index)
+            if earlier is not None and is_failed_again(result, earlier):
+                reading.keeping(earlier)
+            else:
+                with reading.storing(result):
+                    journal.append(Entry(_counting_on(result, earlier), file.size, file.mtime_ns))
             if result.status == "failed":
                 log_failure(result)
     finally:
@@ -154,9 +165,8 @@ def _read(reading: Pass, journal: Journal, progress: Progress | None) -> None:
             progress.close()
 
 
-def _counting_on(result: PageResult, journal: Journal) -> PageResult:
+def _counting_on(result: PageResult, earlier: IndexedRow | None) -> PageResult:
     """The row with the attempts of earlier runs added, if they read the same version of the document."""
-    earlier = journal.find(result.source, result.page_index)
     if earlier is None or earlier.doc_id != result.doc_id:
         return result
     return replace(result, attempts=earlier.attempts + result.attempts)

@@ -24,6 +24,7 @@ from batchocr.job.session import Session
 from batchocr.job.stop import StopSwitch
 from batchocr.job.turns import RowKey
 from batchocr.machine import allow_open_files, num_files_to_open, peak_resident_bytes, return_freed_memory
+from batchocr.output.index import IndexedRow
 from batchocr.page_spec import parse_page_spec
 from batchocr.pool.pool import WorkerPool
 from batchocr.stats.meter import HostCounter, Ledger, Meter
@@ -202,6 +203,10 @@ class Pass:
         yield
         self._counter.add("write", time.perf_counter() - started_s)
         self._ledger.add_result(result)
+
+    def keeping(self, row: IndexedRow) -> None:
+        """Count a row that stays as an earlier run left it, as this one could not read it again."""
+        self._ledger.add_done(row.status, row.error_kind)
 
     @contextmanager
     def building_table(self) -> Iterator[None]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
 import os
 import threading
@@ -26,7 +24,7 @@ from batchocr.model.architecture import read_architecture
 from batchocr.model.checkpoint import find_checkpoint, load_model
 from batchocr.model.cost import num_parameters
 from batchocr.model.weights import fingerprint, stored_dtype
-from batchocr.output.schema import RunFacts, storable_text
+from batchocr.output.schema import RunFacts, fingerprint_of_settings, storable_text
 from batchocr.protocol.mineru import MAX_LAYOUT_TOKENS
 from batchocr.protocol.mineru import VERSION as PROTOCOL_VERSION
 from batchocr.stats.report import Setting
@@ -179,7 +177,7 @@ class Session:
             model=storable_text(self.config.model),
             model_revision=self._model_revision(),
             model_fingerprint=settings["model_fingerprint"],
-            settings_fingerprint=hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest(),
+            settings_fingerprint=fingerprint_of_settings(settings),
             settings=settings,
         )
 

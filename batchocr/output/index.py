@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-from batchocr.data import ErrorKind, Status
+from batchocr.data import ErrorKind, PageResult, Status
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,7 +14,8 @@ class IndexedRow:
     """A row of the journal without its text.
 
     size and mtime_ns: of the file when it was read; None if unknown, as in a row copied from a table.
-    offset, length: of its line in the journal, in bytes.
+    offset, length: of its line in the journal, in bytes. cut: whether a lower --max-new-tokens cut the page, so that it
+    is to be read again.
     """
 
     page_index: int | None
@@ -27,6 +28,7 @@ class IndexedRow:
     offset: int
     length: int
     error_kind: ErrorKind | None = None
+    cut: bool = False
 
 
 _QUALITY: dict[Status, int] = {"ok": 2, "degraded": 1, "failed": 0, "skipped": 0}
@@ -67,7 +69,7 @@ class RowIndex:
         position = bisect_left(rows, _rank(row.page_index), key=_row_rank)
         if position == len(rows) or rows[position].page_index != row.page_index:
             rows.insert(position, row)
-        elif not _is_failed_again(row, rows[position]):
+        elif not is_failed_again(row, rows[position]):
             self._note_best(source, row, rows[position])
             rows[position] = row
 
@@ -92,6 +94,7 @@ def _sharing(row: IndexedRow, neighbour: IndexedRow) -> IndexedRow:
     return replace(row, doc_id=neighbour.doc_id, size=neighbour.size, mtime_ns=neighbour.mtime_ns)
 
 
-def _is_failed_again(later: IndexedRow, earlier: IndexedRow) -> bool:
+def is_failed_again(later: IndexedRow | PageResult, earlier: IndexedRow) -> bool:
+    """Whether a page failed of which an earlier attempt has read something, in the same version of its file."""
     was_read = earlier.status in ("ok", "degraded")
     return later.status == "failed" and was_read and later.doc_id == earlier.doc_id

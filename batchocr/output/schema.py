@@ -5,6 +5,7 @@ Every format writes the fields of PageResult, in order, and carries the same Run
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from collections.abc import Iterator, Mapping
@@ -94,6 +95,11 @@ _AS_JSON = {"settings", "input_roots"}
 """Facts that are no text, and become JSON in a file's metadata."""
 
 
+def fingerprint_of_settings(settings: Mapping[str, str]) -> str:
+    """A SHA-256, hex, over everything that changes the text of a page."""
+    return hashlib.sha256(json.dumps(dict(settings), sort_keys=True).encode()).hexdigest()
+
+
 def encode_facts(facts: RunFacts) -> dict[str, str]:
     """The facts as file metadata: each under `batchocr.<name>`, the settings as JSON."""
     values = _FACTS.dump_python(facts)
@@ -133,9 +139,10 @@ def require_same_settings(path: Path, found: RunFacts, facts: RunFacts) -> None:
         f"{name} {there or 'not set'} there, {here or 'not set'} here"
         for name, (there, here) in different_settings(found, facts).items()
     ]
+    same = "the same or a higher --max-new-tokens" if different == ["max_new_tokens", _SUM] else "the same"
     raise OutputMismatchError(
         f"{path} belongs to other settings ({'; '.join(differences)}): "
-        "run with the same, choose another --out, or start over with --overwrite"
+        f"run with {same}, choose another --out, or start over with --overwrite"
     )
 
 

@@ -23,7 +23,7 @@ _BLANK: Final = 0.0002
 
 _LEAST_SHARE: Final = 0.02
 _LEAST_SAMPLES: Final = 6
-"""Of a box with text: in the text blocks of real pages 12 % of the samples are ink, in the number of a page some ten."""
+"""Of a box with text. In the text blocks of real pages 12 % of the samples are ink; of a page number, some ten."""
 
 _IS_INK: Final = [255 * (difference > _CONTRAST) for difference in range(256)]
 
@@ -56,7 +56,7 @@ class Ink:
         return round(_count(outside) / num_marks, 4)
 
     def fills(self, box: Box) -> bool:
-        """Whether there is as much ink in a box as in one with text: more than specks, or than its neighbours' edges."""
+        """Whether a box has as much ink as one with text: more than specks, or than the edges of its neighbours."""
         crop = self._marks.crop(self._place(box, border=0))
         return _count(crop) >= max(_LEAST_SAMPLES, _LEAST_SHARE * crop.width * crop.height)
 
