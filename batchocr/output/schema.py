@@ -135,11 +135,11 @@ def require_same_settings(path: Path, found: RunFacts, facts: RunFacts) -> None:
     """Raise OutputMismatchError, naming what differs, if the rows at `path` would not fit with this run's."""
     if found.settings_fingerprint == facts.settings_fingerprint and found.schema_version in READABLE_VERSIONS:
         return
+    different = different_settings(found, facts)
     differences = [
-        f"{name} {there or 'not set'} there, {here or 'not set'} here"
-        for name, (there, here) in different_settings(found, facts).items()
+        f"{name} {there or 'not set'} there, {here or 'not set'} here" for name, (there, here) in different.items()
     ]
-    same = "the same or a higher --max-new-tokens" if different == ["max_new_tokens", _SUM] else "the same"
+    same = "the same or a higher --max-new-tokens" if different.keys() == {"max_new_tokens"} else "the same"
     raise OutputMismatchError(
         f"{path} belongs to other settings ({'; '.join(differences)}): "
         f"run with {same}, choose another --out, or start over with --overwrite"
