@@ -152,7 +152,7 @@ def doctor(flags: options.Flags, as_json: options.AsJson = False, verbose: optio
 @app.command(short_help="Compare finished tables with the documents that were read.")
 @options.takes_options(
     *("model", "revision", "pages", "password", "null", "follow_symlinks", "shard"),
-    *("page_timeout", "max_page_error_rate"),
+    *("page_timeout", "max_page_error_rate", "max_degraded_rate"),
     model=Option(MODEL, "The model that should have written the table.", "NAME_OR_DIR", default="not compared"),
     shard=Option(INPUT, "Check only the I-th of N shares: one job's table.", "I/N", default="1/1", also=str),
     page_timeout=Option(RUN, "Time limit for hashing and opening a document.", "SECONDS"),
@@ -166,7 +166,7 @@ def verify(
 ) -> None:
     """Compare a table, or the tables of several shards, with the INPUTs. Prints a line for everything that is missing,
     stale, duplicate, surplus, wrong or failed, that cannot be checked, or was made with other settings, and exits with
-    3 if there is more than --max-page-error-rate allows."""
+    3 if there is more than --max-page-error-rate and --max-degraded-rate allow."""
     configure_logging("json" if as_json else "text", logging.WARNING if quiet else logging.INFO)
     from batchocr.cli.tables import tables_among
     from batchocr.cli.verify import Verdict, Verifier
@@ -185,7 +185,8 @@ def verify(
 
         fingerprint = fingerprint_of(find_checkpoint(config.model, config.revision))
     verifier = Verifier(tables, config)
-    verdict = Verdict(verifier, max_failed_rate=config.max_page_error_rate)
+    rates = {"max_failed_rate": config.max_page_error_rate, "max_degraded_rate": config.max_degraded_rate}
+    verdict = Verdict(verifier, **rates)
     verdict.print(verifier.findings(documents, fingerprint), "json" if as_json else "quiet" if quiet else "text")
     raise typer.Exit(verdict.exit_code)
 

@@ -82,13 +82,16 @@ class _Rows:
 class Verifier:
     """Compares tables with inputs.
 
-    Once all findings have been taken, num_items: how many rows there should be; num_empty: how many `ok` rows have no
-    text, as those of blank pages; num_uncounted: of how many documents the pages could not be counted, because they
+    Once all findings have been taken, num_items: how many rows there should be; num_read, num_degraded: how many of
+    them are of pages that were read, and only in part; num_empty: how many `ok` rows have no text, as those of blank
+    pages; num_uncounted: of how many documents the pages could not be counted, because they
     cannot be opened.
     """
 
     def __init__(self, outs: Sequence[Path], config: Config) -> None:
         self.num_items = 0
+        self.num_read = 0
+        self.num_degraded = 0
         self.num_empty = 0
         self.num_uncounted = 0
         self._config = config
@@ -158,7 +161,10 @@ class Verifier:
             row = rows.by_page.pop(page_index, None)
             if row is None:
                 yield Finding("missing", source, page_index, "has no row")
-            elif row.status == "failed":
+                continue
+            self.num_read += row.status in ("ok", "degraded")
+            self.num_degraded += row.status == "degraded"
+            if row.status == "failed":
                 yield Finding("failed", source, page_index, row.error_kind or "unknown")
         for page_index in rows.by_page:
             yield Finding("surplus", source, page_index, "has a row that should not be there")
@@ -203,12 +209,14 @@ def _wrong(source: str, rows: _Rows, now: DocumentNow) -> Iterator[Finding]:
 
 
 class Verdict:
-    """Counts findings as they are printed, and decides the exit code. max_failed_rate: of rows, without an error."""
+    """Counts findings as they are printed, and decides the exit code. max_failed_rate: of rows, without an error;
+    max_degraded_rate: of pages that were read."""
 
-    def __init__(self, verifier: Verifier, *, max_failed_rate: float) -> None:
+    def __init__(self, verifier: Verifier, *, max_failed_rate: float, max_degraded_rate: float = 1.0) -> None:
         self.counts: Counter[Problem] = Counter()
         self._verifier = verifier
         self._max_failed_rate = max_failed_rate
+        self._max_degraded_rate = max_degraded_rate
 
     def print(self, findings: Iterable[Finding], form: Form) -> None:
         """Print each finding as it is made, and what there is in all; as JSON, one object with a finding a line."""
@@ -222,7 +230,7 @@ class Verdict:
                 print_out(printable(str(finding)))
         if form == "json":
             verifier = self._verifier
-            rest = {"rows_expected": verifier.num_items, "counts": self.counts}
+            rest = {"rows_expected": verifier.num_items, "counts": self.counts, "degraded": verifier.num_degraded}
             rest |= {"ok_without_text": verifier.num_empty, "documents_not_counted": verifier.num_uncounted}
             rest |= {"exit_code": self.exit_code}
             print_out(f"\n], {json.dumps(rest)[1:]}")
@@ -231,17 +239,24 @@ class Verdict:
 
     @property
     def exit_code(self) -> ExitCode:
-        """3 if there is anything but the failed rows that are allowed."""
+        """3 if there is anything but the failed rows that are allowed, or more degraded ones than are."""
         failed = self.counts["failed"]
         wrong = self.counts.total() - failed
         too_many = is_too_many(failed, self._verifier.num_items, self._max_failed_rate)
-        return ExitCode.TOO_MANY_FAILURES if wrong or too_many else ExitCode.DONE
+        return ExitCode.TOO_MANY_FAILURES if wrong or too_many or self._too_many_degraded else ExitCode.DONE
+
+    @property
+    def _too_many_degraded(self) -> bool:
+        return is_too_many(self._verifier.num_degraded, self._verifier.num_read, self._max_degraded_rate)
 
     def summary(self) -> str:
         """One line: how many rows there should be, what was found, and what nobody can tell from outside."""
         found = ", ".join(f"{count:,} {problem}" for problem, count in self.counts.items()) or "nothing wrong"
         expected = self._verifier.num_items
         remarks = ""
+        if degraded := self._verifier.num_degraded:
+            remarks += f"; {degraded:,} degraded"
+            remarks += f", more than --max-degraded-rate {self._max_degraded_rate:g} allows" * self._too_many_degraded
         if empty := self._verifier.num_empty:
             remarks += f"; {empty:,} ok row{'s' * (empty != 1)} without any text: blank pages, or not read"
         if uncounted := self._verifier.num_uncounted:

@@ -72,7 +72,7 @@ def read_into_table(
                 journal.keep()
                 with reading.building_table():
                     facts = replace(session.facts, input_roots=tuple(map(storable_text, found.roots)))
-                    table.write(out, rows_in_order(reading.intake, journal), facts)
+                    table.write(out, reading.of_table(rows_in_order(reading.intake, journal)), facts)
         report = replace(reading.report(), worse_documents=len(worsened), worse_pages=sum(worsened.values()))
         if not (report.nothing_to_do and report_file.exists()):  # that of the run which had something to do says more
             write_report(report, report_file)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from copy import deepcopy
 from types import TracebackType
@@ -28,6 +28,7 @@ from batchocr.output.index import IndexedRow
 from batchocr.page_spec import parse_page_spec
 from batchocr.pool.pool import WorkerPool
 from batchocr.stats.meter import HostCounter, Ledger, Meter
+from batchocr.stats.quality import Quality
 from batchocr.stats.report import ExitReason, Report
 from batchocr.stats.summary import Circumstances, make_report
 from batchocr.wire.messages import Opened, Setup
@@ -203,6 +204,13 @@ class Pass:
         yield
         self._counter.add("write", time.perf_counter() - started_s)
         self._ledger.add_result(result)
+
+    def of_table(self, rows: Iterable[PageResult]) -> Iterator[PageResult]:
+        """The rows, counted as those of which the report gives the quality, also those of earlier runs."""
+        self._ledger.quality = Quality()
+        for row in rows:
+            self._ledger.quality.add(row)
+            yield row
 
     def keeping(self, row: IndexedRow) -> None:
         """Count a row that stays as an earlier run left it, as this one could not read it again."""

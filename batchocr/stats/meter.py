@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from batchocr.data import ErrorKind, PageResult, Status
+from batchocr.stats.quality import Quality
 
 Stage = Literal["open", "render", "preprocess", "vit", "prefill", "decode", "post-process", "write"]
 
@@ -117,7 +118,8 @@ class Ledger:
     """What became of the items. The first four are counted where the input is walked through, not here.
 
     skipped_files: files in folders that are no documents, by suffix. documents_not_opened: documents for which a run
-    that ended early cannot say how many items they hold.
+    that ended early cannot say how many items they hold. quality: of the pages read; once the table is being built, of
+    all its rows.
     """
 
     documents: int = 0
@@ -130,6 +132,7 @@ class Ledger:
     pages_read: int = 0
     image_tokens: int = 0
     output_tokens: int = 0
+    quality: Quality = field(default_factory=Quality)
 
     def add_result(self, result: PageResult) -> None:
         """Count an item that this run has dealt with."""
@@ -140,6 +143,7 @@ class Ledger:
             self.pages_read += 1
             self.image_tokens += result.image_tokens
             self.output_tokens += result.output_tokens
+            self.quality.add(result)
 
     def add_done(self, status: Status, error_kind: ErrorKind | None = None) -> None:
         """Count an item that an earlier run has dealt with for good."""

@@ -12,6 +12,7 @@ from batchocr.data import ErrorKind
 from batchocr.errors import ExitCode
 from batchocr.output.atomic import atomic_file
 from batchocr.stats.meter import Stage
+from batchocr.stats.quality import Distribution
 
 ExitReason = Literal["finished", "stopped", "interrupted", "failed"]
 Setting: TypeAlias = str | int | float | bool | None
@@ -91,7 +92,8 @@ class Report:
 
     skipped_files: files in the folders of the input that are no documents, by suffix. table_seconds: for building the
     table, once all rows were in the journal. bottleneck: one line, what limits the rate and the option that would
-    change that. worse_documents, worse_pages: those whose files have changed since an earlier run read them better.
+    change that. ink_outside, text_layer_agreement: over all rows of the table; if there is none, over the pages read in
+    this run. worse_documents, worse_pages: those whose files have changed since an earlier run read them better.
     """
 
     pages_per_second: float
@@ -110,6 +112,8 @@ class Report:
     work_seconds: float
     table_seconds: float
     per_page: PerPage
+    ink_outside: Distribution
+    text_layer_agreement: Distribution
     stages: Mapping[Stage, StageReport]
     embedding_queue: QueueReport
     device: DeviceReport

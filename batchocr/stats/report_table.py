@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from batchocr.input.folders import describe_skipped
 from batchocr.stats.bottleneck import LIMITS_BY_MEMORY
+from batchocr.stats.quality import Distribution
 from batchocr.stats.report import Report, Setting, StageReport
 
 _WIDTH = 100
@@ -52,6 +53,8 @@ def _summary(report: Report) -> Iterator[str]:
         "per second",
         f"{report.image_tokens_per_second:,.0f} image tokens, {report.output_tokens_per_second:,.0f} output tokens",
     )
+    if quality := _quality(report):
+        yield from _labelled("quality", quality)
     yield from _labelled("device", _device(report))
     yield from _labelled(
         "queue", f"{queue.mean_tokens:,.0f} image tokens between the stages on average, {queue.max_tokens:,} at most"
@@ -97,6 +100,22 @@ def _device(report: Report) -> str:
     if device.peak_memory_bytes is not None:
         parts.append(f"peak memory {_size(device.peak_memory_bytes)}")
     return ", ".join(parts)
+
+
+def _quality(report: Report) -> str:
+    """Both measures of it; empty if no page has one."""
+    ink, agreement = report.ink_outside, report.text_layer_agreement
+    said = []
+    if ink.pages:
+        said.append(f"ink outside of blocks {_values(ink)}, above {ink.bound:g} on {ink.num_beyond:,} of {ink.pages:,}")
+    if agreement.pages:
+        pages = f"{agreement.num_beyond:,} of {agreement.pages:,}"
+        said.append(f"agreement with the text layer {_values(agreement)}, below {agreement.bound:g} on {pages}")
+    return "; ".join(said)
+
+
+def _values(measure: Distribution) -> str:
+    return f"{measure.median:.2f} (worst tenth {measure.worst_tenth:.2f}, hundredth {measure.worst_hundredth:.2f})"
 
 
 def _flop_per_s(rate: float) -> str:

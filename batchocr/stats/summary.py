@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from batchocr.stats.bottleneck import name_bottleneck
 from batchocr.stats.meter import HOST_STAGES, STAGES, WORKER_STAGES, Ledger, Meter, Stage, StageCount, StageCounter
+from batchocr.stats.quality import distribution_of_agreement, distribution_of_ink_outside
 from batchocr.stats.report import (
     DeviceReport,
     ExitReason,
@@ -82,6 +83,8 @@ def make_report(ledger: Ledger, host: StageCounter, meter: Meter, circumstances:
             image_tokens=_ratio(ledger.image_tokens, ledger.pages_read),
             output_tokens=_ratio(ledger.output_tokens, ledger.pages_read),
         ),
+        ink_outside=distribution_of_ink_outside(ledger.quality),
+        text_layer_agreement=distribution_of_agreement(ledger.quality),
         stages={stage: _stage_report(stage, count, circumstances) for stage, count in counts.items()},
         embedding_queue=QueueReport(_ratio(meter.queue_token_sum, meter.queue_samples), meter.queue_max_tokens),
         device=_device_report(meter, circumstances),

@@ -95,6 +95,22 @@ def test_a_table_that_holds_every_page_is_right_but_for_what_failed(tmp_path: Pa
     assert verify(out, documents, "--max-page-error-rate", "0.25")[0] == 0
 
 
+def test_more_degraded_pages_than_allowed_among_those_read_are_an_exit_code(
+    tmp_path: Path, documents: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [replace(ROWS[0], status="degraded", error_message="block 0 looped"), *ROWS[1:]]
+    out = write(tmp_path / "table.parquet", rows)
+    allowed = ("--max-page-error-rate", "1", "--max-degraded-rate")
+    assert verify(out, documents, *allowed[:2])[0] == 0
+    assert verify(out, documents, *allowed, "0.34") == (
+        *(0, ["failed    b.pdf: encrypted", "4 rows expected: 1 failed; 1 degraded"]),
+    )
+    code, lines = verify(out, documents, *allowed, "0.33")
+    assert (code, lines[-1]) == (
+        *(3, "4 rows expected: 1 failed; 1 degraded, more than --max-degraded-rate 0.33 allows"),
+    )
+
+
 def drop_a_row(rows: list[PageResult], documents: Path) -> None:
     del rows[1]
 
@@ -457,6 +473,7 @@ def test_the_findings_as_json_are_one_object_with_a_finding_a_line(tmp_path: Pat
         "rows_expected": 3,
         "counts": {},
         "exit_code": 0,
+        "degraded": 0,
         "ok_without_text": 0,
         "documents_not_counted": 0,
     }

@@ -92,6 +92,7 @@ def test_what_the_lower_limit_cut_is_read_again_and_nothing_else(job: Job, tmp_p
     report = job.run(out, HIGH)
     assert (report.pages_read, report.items.already_done) == (len(CUT), NUM_PAGES - len(CUT))
     assert report.ledger_adds_up
+    assert report.ink_outside.pages == NUM_PAGES  # of the table, also those of the run before
     rows = read_rows(out)
     assert texts(rows) == texts(job.whole)
     assert [row.page_index for row in rows if row.attempts == 2] == CUT

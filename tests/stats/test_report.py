@@ -213,7 +213,14 @@ def test_json_has_its_keys_and_the_rate_at_the_top(tmp_path: Path) -> None:
         *("items", "errors", "wall_seconds", "start_up_seconds", "work_seconds", "table_seconds", "per_page", "stages"),
         *("embedding_queue", "device", "host_memory", "workers", "settings", "exit_reason", "complete"),
         *("ledger_adds_up", "bottleneck", "error", "documents_not_opened", "exit_code", "max_page_error_rate"),
-        *("skipped_files", "max_degraded_rate", "worse_documents", "worse_pages"),
+        *(
+            "skipped_files",
+            "max_degraded_rate",
+            "worse_documents",
+            "worse_pages",
+            "ink_outside",
+            "text_layer_agreement",
+        ),
     }
     assert list(report["stages"]) == list(STAGES)
     assert report["settings"] == {"device": "cuda:0", "vit_batch_size": 64}
