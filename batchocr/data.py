@@ -7,7 +7,7 @@ stored in the journal as JSON; pixels cross in shared memory and never as JSON.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -57,17 +57,22 @@ class Document:
     held: object = None
 
 
+PlacedWord: TypeAlias = tuple[float, float, str]
+"""A word of a PDF's own text: x and y of its centre, as shares of the page, and what it says."""
+
+
 @dataclass(frozen=True, slots=True)
 class Page:
     """A page with its pixels.
 
     image: RGB. dpi: as rendered, after the long side was capped; None for image files. lost: what of the page could not
-    be drawn, in words; None if nothing is known to be missing.
+    be drawn, in words; None if nothing is known to be missing. words: the page's own text; empty if it has none.
     """
 
     image: Image.Image
     dpi: float | None
     lost: str | None = None
+    words: tuple[PlacedWord, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,8 +175,8 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a protocol made of a page. degraded: why the page was not read in full; None if it was. ink_outside: as in
-    PageResult."""
+    """What a protocol made of a page. degraded: why the page was not read in full; None if it was. ink_outside,
+    text_layer_agreement: as in PageResult."""
 
     markdown: str
     blocks: tuple[Block, ...]
@@ -179,6 +184,7 @@ class Reading:
     output_tokens: int
     degraded: str | None = None
     ink_outside: float | None = None
+    text_layer_agreement: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

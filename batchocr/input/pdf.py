@@ -22,6 +22,7 @@ from batchocr.input.ink import SMALL_EDGE, inked_share
 from batchocr.input.mupdf_warnings import REFUSALS, all_warnings, forget_warnings, is_cut_off, lost_content, printable
 from batchocr.input.outline import read_outline
 from batchocr.input.page_tree import count_pages, require_meant_to_be_empty
+from batchocr.input.text_layer import words_on
 
 _POINTS_PER_INCH = 72
 _TEXT_BLOCK = 0
@@ -70,14 +71,16 @@ class PdfDocument:
             page = self._document.load_page(page_index)
             number = page.xref  # a repair while it is drawn can lose the page
             scale = self._scale(page)
-            pixmap = page.get_pixmap(matrix=pymupdf.Matrix(scale, scale), colorspace=pymupdf.csRGB, alpha=False)
+            drawn = page.get_displaylist()
+            pixmap = drawn.get_pixmap(matrix=pymupdf.Matrix(scale, scale), colorspace=pymupdf.csRGB, alpha=False)
             if not (pixmap.width and pixmap.height):
                 raise DamagedError(f"the page is too thin to be drawn: {pixmap.width} × {pixmap.height} px")
             image = Image.frombytes("RGB", (pixmap.width, pixmap.height), pixmap.samples_mv)
         lost = self._lost(number)
         if lost is not None and len(image.getcolors() or ()) == 1:
             raise DamagedError(f"nothing of the page can be drawn: {lost}")
-        return Page(image=image, dpi=scale * _POINTS_PER_INCH, lost=lost)
+        # Last, for what MuPDF may say about the text is not about what was drawn.
+        return Page(image=image, dpi=scale * _POINTS_PER_INCH, lost=lost, words=words_on(drawn))
 
     def look(self, page_index: int) -> PageSeen:
         """Return what the page is like; its text is that which MuPDF takes it to have."""

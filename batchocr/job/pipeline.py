@@ -299,6 +299,7 @@ class Pipeline:
             image_tokens=reading.image_tokens,
             output_tokens=reading.output_tokens,
             ink_outside=reading.ink_outside,
+            text_layer_agreement=reading.text_layer_agreement,
         )
         self._emit(key, result)
 

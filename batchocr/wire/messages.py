@@ -32,7 +32,7 @@ def _storable(reading: Reading) -> Reading:
         counts += [block.angle or 0, block.output_tokens or 0]
     if not all(-(2**63) <= count < 2**63 for count in counts):
         raise ValueError("a count of the reading does not fit into 64 bits")
-    if not 0 <= (reading.ink_outside or 0) <= 1:
+    if not all(0 <= (share or 0) <= 1 for share in (reading.ink_outside, reading.text_layer_agreement)):
         raise ValueError("a share of the reading is none")
     return reading
 

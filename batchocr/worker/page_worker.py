@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 
-from batchocr.data import Completion, Failure, PageSeen, Reading
+from batchocr.data import Completion, Failure, PageSeen, PlacedWord, Reading
 from batchocr.errors import ChangedError, PageError
 from batchocr.input.render import fingerprint, one_version
 from batchocr.protocol.base import PageProtocol, Reader
@@ -35,18 +35,20 @@ from batchocr.wire.messages import (
     ToWorker,
 )
 from batchocr.wire.pixels import share_round
+from batchocr.worker.agreement import agreement_of
 from batchocr.worker.documents import DocumentCache
 
 
 @dataclass(frozen=True, slots=True)
 class _PageInWork:
-    """A page that is waiting for its completions. width, height: px. lost: as in Page."""
+    """A page that is waiting for its completions. width, height: px. lost, words: as in Page."""
 
     reader: Reader
     width: int
     height: int
     dpi: float | None
     lost: str | None
+    words: tuple[PlacedWord, ...]
 
 
 @dataclass(slots=True)
@@ -141,7 +143,7 @@ class PageWorker:
                         next_step()
                     page = document.render(task.page_index)
                 width, height = page.image.size
-                in_work = _PageInWork(self._protocol.read(page), width, height, page.dpi, page.lost)
+                in_work = _PageInWork(self._protocol.read(page), width, height, page.dpi, page.lost, page.words)
                 outcome, pixels = self._advance(task.task_id, in_work, None)
             self._channel.send(outcome, pixels)
 
@@ -161,7 +163,9 @@ class PageWorker:
             while not requests:
                 requests = page.reader.send([])
         except StopIteration as end:
-            return Finished(task_id, page.width, page.height, page.dpi, _with_loss(page.lost, end.value)), None
+            reading = _with_loss(page.lost, end.value)
+            reading = replace(reading, text_layer_agreement=agreement_of(page.words, reading.blocks))
+            return Finished(task_id, page.width, page.height, page.dpi, reading), None
         self._in_work[task_id] = page
         return share_round(task_id, requests)
 

@@ -62,7 +62,11 @@ class ScriptedWorker:
             case Completions():
                 text = " ".join(answer.text for answer in message.completions)
                 del self.pages[message.task_id]
-                self._end(Finished(message.task_id, 1, 1, None, Reading(text, (), 0, 0, ink_outside=0.25)))
+                self._end(
+                    Finished(
+                        message.task_id, 1, 1, None, Reading(text, (), 0, 0, ink_outside=0.25, text_layer_agreement=0.5)
+                    )
+                )
 
     def _end(self, message: Arrived) -> None:
         self.task_ids.discard(message.task_id)
@@ -152,7 +156,7 @@ def read(
 def test_the_answers_of_a_page_reach_it_in_the_order_of_its_questions() -> None:
     rows = {key.page_index: row for key, row in read(ScriptedPool(page_count=5))}
     assert {index: row.markdown for index, row in rows.items()} == {index: f"{index}A {index}B" for index in range(5)}
-    assert {(row.status, row.ink_outside) for row in rows.values()} == {("ok", 0.25)}
+    assert {(row.status, row.ink_outside, row.text_layer_agreement) for row in rows.values()} == {("ok", 0.25, 0.5)}
 
 
 def test_pages_are_read_from_the_version_of_the_file_that_was_opened() -> None:

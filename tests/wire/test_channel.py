@@ -158,7 +158,13 @@ BLOCK = {"type": "text", "bbox": [0, 0, 1, 1], "angle": 0, "content": ""}
         {"type": "finished", "width": 1, "height": 1, "dpi": math.nan, "reading": READING},
         {"type": "finished", "width": 1, "height": 1, "dpi": 1.0, "reading": READING | {"output_tokens": 10**30}},
         {"type": "finished", "width": 1, "height": 1, "dpi": 1.0, "reading": READING | {"ink_outside": 1.1}},
-        {"type": "finished", "width": 1, "height": 1, "dpi": 1.0, "reading": READING | {"ink_outside": math.nan}},
+        {
+            "type": "finished",
+            "width": 1,
+            "height": 1,
+            "dpi": 1.0,
+            "reading": READING | {"text_layer_agreement": math.nan},
+        },
         {
             "type": "finished",
             "width": 1,

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pymupdf
 import pytest
 
-from batchocr.data import Completion, Page, Reading, Request
+from batchocr.data import Block, Completion, Page, Reading, Request
 from batchocr.input.render import open_document
 from batchocr.protocol.base import Reader
 from batchocr.wire.messages import Finished, ReadPage
@@ -34,14 +35,24 @@ class OneTask:
 
 @dataclass
 class Falling:
-    """A protocol that asks nothing, and falls short by so much."""
+    """A protocol that asks nothing, and falls short by so much. blocks: what it reads."""
 
     degraded: str | None
+    blocks: tuple[Block, ...] = ()
 
     def read(self, page: Page) -> Reader:
         requests: list[Request] = []
         answers: list[Completion] = yield requests
-        return Reading("", (), len(answers), 0, degraded=self.degraded)
+        return Reading("", self.blocks, len(answers), 0, degraded=self.degraded)
+
+
+def finished_page(path: Path, protocol: Falling) -> Finished:
+    channel = OneTask(ReadPage(1, str(path), 0))
+    documents = DocumentCache(lambda path: open_document(path, password=None, dpi=72))
+    PageWorker(channel, protocol, documents).run()  # type: ignore[arg-type]
+    finished = channel.sent[-1]
+    assert isinstance(finished, Finished)
+    return finished
 
 
 LOST = "1 of the page's images is corrupt; MuPDF says: premature end of file in jpeg"
@@ -61,9 +72,15 @@ def test_a_reading_is_degraded_by_its_page_and_by_its_model(
 ) -> None:
     path = tmp_path / "a.pdf"
     path.write_bytes(scan(DCT, data))
-    channel = OneTask(ReadPage(1, str(path), 0))
-    documents = DocumentCache(lambda path: open_document(path, password=None, dpi=72))
-    PageWorker(channel, Falling(short), documents).run()  # type: ignore[arg-type]
-    finished = channel.sent[-1]
-    assert isinstance(finished, Finished)
-    assert finished.reading.degraded == said
+    assert finished_page(path, Falling(short)).reading.degraded == said
+
+
+@pytest.mark.parametrize(("read", "agreement"), [("A sentence of some words", 1.0), ("A sentence of same birds", 0.85)])
+def test_a_reading_says_how_far_it_agrees_with_the_text_that_the_page_has_of_its_own(
+    tmp_path: Path, read: str, agreement: float
+) -> None:
+    with pymupdf.open() as document:
+        document.new_page(width=300, height=200).insert_text((20, 50), "A sentence of some words")
+        document.save(tmp_path / "a.pdf")
+    block = Block("text", (0.0, 0.0, 1.0, 1.0), 0, read)
+    assert finished_page(tmp_path / "a.pdf", Falling(None, (block,))).reading.text_layer_agreement == agreement

@@ -1,0 +1,28 @@
+"""The text that a PDF's page has of its own, visible or, as behind a scan, not."""
+
+from __future__ import annotations
+
+import pymupdf
+
+from batchocr.data import PlacedWord
+from batchocr.input.mupdf_warnings import REFUSALS
+
+_MAX_LETTERS = 100_000
+"""More is no page that anybody reads, and would take long to compare: a dense page of a newspaper has 25,000."""
+
+
+def words_on(drawn: pymupdf.DisplayList) -> tuple[PlacedWord, ...]:
+    """The words of a page, line by line in the file's order, without those that lie outside of it; none if they cannot
+    be had. drawn: what the page was drawn from, so that it is not interpreted again. Takes 1.2 ms on average."""
+    try:
+        found = pymupdf.TextPage(drawn.get_textpage(pymupdf.TEXT_MEDIABOX_CLIP)).extractWORDS()
+        x0, y0, x1, y1 = drawn.rect
+    except (MemoryError, *REFUSALS):
+        return ()
+    if sum(len(word[4]) for word in found) > _MAX_LETTERS:
+        return ()
+    width, height = 2 * (x1 - x0), 2 * (y1 - y0)
+    return tuple(
+        ((left + right - 2 * x0) / width, (top + bottom - 2 * y0) / height, text)
+        for left, top, right, bottom, text, *_ in found
+    )

@@ -1,0 +1,69 @@
+"""How far what was read agrees with the text that the PDF has of its own."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Sequence
+from typing import Final
+
+from rapidfuzz.distance import Levenshtein
+
+from batchocr.data import Block, PlacedWord
+
+_OTHER_THAN_TEXT: Final = {"table", "equation", "image", "chart", "code", "algorithm", "formula_number"}
+"""Types whose content is not the letters that are seen, or not in their order."""
+
+_FORMULA: Final = r"\("
+"""Begins a formula in text: it is LaTeX here, and glyphs there."""
+
+_LEAST_LETTERS: Final = 20
+"""Fewer, such as the number of a page, say nothing about it."""
+
+_MOST_WORK: Final = 2_000_000
+"""Words times blocks. More would take a second; a dense page of a newspaper has 200,000."""
+
+_NOT_COMPARED: Final = re.compile(r"[\s\u00ad\u2010-\u2015\u2212-]+")
+"""Spaces, which nobody sets alike, and hyphens, which the model drops at the ends of lines."""
+
+
+def agreement_of(words: Sequence[PlacedWord], blocks: Sequence[Block]) -> float | None:
+    """The share of letters that are the same in blocks of text and in the words whose centres lie in them, by edit
+    distance, from 0 to 1. Blocks without words, or with formulas, do not count; None if nothing is left to compare."""
+    texts = [block for block in blocks if _is_text(block)]
+    if len(words) * len(texts) > _MOST_WORK:
+        return None
+    num_letters, distance = 0, 0
+    for block, said in _words_in(words, texts):
+        layer, read = _letters(said), _letters(block.content or "")
+        if layer:
+            num_letters += max(len(layer), len(read))
+            distance += Levenshtein.distance(layer, read)
+    return round(1 - distance / num_letters, 4) if num_letters >= _LEAST_LETTERS else None
+
+
+def _is_text(block: Block) -> bool:
+    return block.content is not None and block.type not in _OTHER_THAN_TEXT and _FORMULA not in block.content
+
+
+def _words_in(words: Sequence[PlacedWord], blocks: Sequence[Block]) -> list[tuple[Block, str]]:
+    """Each block with its words. A word belongs to the block of the one before, if it lies there too, else to the first
+    in which it lies."""
+    found: list[list[str]] = [[] for _ in blocks]
+    here = None
+    for x, y, text in words:
+        if here is None or not _lies_in(blocks[here], x, y):
+            here = next((index for index, block in enumerate(blocks) if _lies_in(block, x, y)), None)
+        if here is not None:
+            found[here].append(text)
+    return [(block, "".join(said)) for block, said in zip(blocks, found, strict=True)]
+
+
+def _lies_in(block: Block, x: float, y: float) -> bool:
+    x0, y0, x1, y1 = block.bbox
+    return x0 <= x <= x1 and y0 <= y <= y1
+
+
+def _letters(text: str) -> str:
+    """The text as it is compared: ligatures and wide letters as usual ones, without spaces and hyphens."""
+    return _NOT_COMPARED.sub("", unicodedata.normalize("NFKC", text))
