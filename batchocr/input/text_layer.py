@@ -17,7 +17,7 @@ def words_on(drawn: pymupdf.DisplayList) -> tuple[PlacedWord, ...]:
     try:
         found = pymupdf.TextPage(drawn.get_textpage(pymupdf.TEXT_MEDIABOX_CLIP)).extractWORDS()
         x0, y0, x1, y1 = drawn.rect
-    except (MemoryError, *REFUSALS):
+    except (MemoryError, SystemError, *REFUSALS):  # SystemError: PyMuPDF goes on when Python's memory is at its end
         return ()
     if sum(len(word[4]) for word in found) > _MAX_LETTERS:
         return ()
