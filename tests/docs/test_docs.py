@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import tomllib
 from collections.abc import Callable
@@ -16,7 +15,6 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from PIL import Image
 
 from batchocr import Block, PageResult
 from batchocr.config import Config, load_recipe
@@ -96,14 +94,6 @@ def test_the_sql_finds_what_it_says(write: Callable[[list[PageResult]], None]) -
     pages = ["One ![image](#page-1-block-1)\n", "*Page 2 could not be read: timeout*", "![chart](#page-3-block-12)\n"]
     lost = "*This document could not be read: damaged*"
     assert documents == [("a.pdf", lost), ("b.pdf", "\n\n".join(pages)), ("d.png", "")]
-
-
-def test_a_figure_can_be_cut_out_of_its_page(write: Callable[[list[PageResult]], None]) -> None:
-    write([PageResult("article.pdf", 0, "ok", blocks=(*[block("text", "")] * 9, block("image", None)))])
-    os.symlink(ROOT / "sample_data", "sample_data")
-    exec(code_in("README.md", "python")[1], {})
-    with Image.open("figure.png") as image:
-        assert image.size == (821, 450)
 
 
 def test_what_made_a_table_can_be_read(
