@@ -59,8 +59,9 @@ def took(command: list[str]) -> Took:
             peak_kb = max([peak_kb, *(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))])
         time.sleep(_LOOK_INTERVAL_S)
     _, status, usage = ended
-    if status:
-        raise SystemExit(f"the export ended with {os.waitstatus_to_exitcode(status)}")
+    running.returncode = os.waitstatus_to_exitcode(status)  # or Popen would wait for it
+    if running.returncode:
+        raise SystemExit(f"the export ended with {running.returncode}")
     return Took(time.perf_counter() - started_s, usage.ru_utime + usage.ru_stime, peak_kb / 1000)
 
 
