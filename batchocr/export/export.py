@@ -109,7 +109,7 @@ class Export:
             return
         file = find()
         outline = self.sources.outline(file) if isinstance(file, SourceFile) else []
-        document = assemble(source, rows, outline)
+        document = assemble(source, rows, outline, unfinished=self.table.is_partial)
         figures = CutFigures(document, partial(self._page_image, file))
         results: set[_Result] = set()
         for format in stale:
@@ -135,6 +135,7 @@ class Export:
     def _version(self, format: str, name: str, rows: Sequence[PageResult]) -> str:
         """A digest of all that the document's files depend on, but for the pictures."""
         made_by = [_REVISION, format, format_named(format).REVISION, name, *astuple(self.options)]
+        made_by += ["partial"] if self.table.is_partial else []
         digest = hashlib.sha256(repr(made_by).encode())
         for row in rows:
             digest.update(to_json(row))

@@ -22,7 +22,8 @@ def with_dollars(text: str) -> str:
 def gap_in_words(gap: Gap) -> tuple[str, str]:
     """Which page, or that the document, was not read or not in full; and why."""
     what = "This document" if gap.page_index is None else f"Page {gap.page_index + 1}"
-    said = {"degraded": "was read in part", "skipped": "was skipped"}.get(gap.status, "could not be read")
+    skipped = "was skipped" if gap.page_index is None else "is missing"
+    said = {"degraded": "was read in part", "skipped": skipped}.get(gap.status, "could not be read")
     return f"{what} {said}", " ".join(gap.reason.split())
 
 

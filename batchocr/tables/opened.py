@@ -59,6 +59,11 @@ class OpenedTable:
         self.parts = tuple(parts)
         self.facts = parts[0].facts
 
+    @property
+    def is_partial(self) -> bool:
+        """Whether there may be more to come, as the rows of a part are those of a run that is unfinished."""
+        return any(part.is_partial for part in self.parts)
+
     def rows(self) -> Iterator[PageResult]:
         """Yield the rows, in the tables' order. Raises OutputError if one cannot be read or is damaged."""
         return chain.from_iterable(part.rows() for part in self.parts)
@@ -81,12 +86,11 @@ class OpenedTable:
         """
         if roots is None:
             roots = list(dict.fromkeys(root for part in self.parts for root in part.facts.input_roots))
-        unfinished = any(part.is_partial for part in self.parts)
         with SourceFiles([os.fspath(root) for root in roots], Config()) as files:
             for source, rows in self.by_document():
                 file = files.find(source, next((row.doc_id for row in rows if row.doc_id is not None), None))
                 outline = files.outline(file) if isinstance(file, SourceFile) else []
-                yield assemble(source, rows, outline, unfinished=unfinished)
+                yield assemble(source, rows, outline, unfinished=self.is_partial)
 
     def to_arrow(self) -> pa.RecordBatchReader:
         """The rows as record batches with the columns of this version. Reading raises OutputError."""
