@@ -16,7 +16,7 @@ sample: $(INSTALLED)
 	$(BIN)/batchocr export results.parquet --password batchocr --to markdown --format md
 	$(BIN)/batchocr view results.parquet --password batchocr --out review.html
 	@echo; echo "The first document, in markdown/article.md:"; echo
-	@head -n 9 markdown/article.md
+	@head -n 7 markdown/article.md
 	@echo; echo "All of it, its figures beside it: markdown/    To look through the pages: review.html"
 
 # What a change needs while it is being made: under a minute.
