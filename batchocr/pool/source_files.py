@@ -31,6 +31,9 @@ from batchocr.wire.messages import (
 )
 
 _WORKER_BYTES = 4 * 2**30
+_NOT_ITS_PIXELS = Failure("crashed", "the worker process said something else than what the page looks like")
+"""Only a worker that a hostile document has taken over does so."""
+
 _ESCAPED = re.compile(r"\\ud(c[89a-f][0-9a-f])")
 
 
@@ -91,12 +94,14 @@ class SourceFiles:
         asked = self._ask(ReadPage(0, file.path, row.page_index, file.size, file.mtime_ns))
         if isinstance(asked, Failure):
             return asked
-        assert isinstance(asked, Asked)
+        if not (isinstance(asked, Asked) and len(asked.requests) == 1):
+            return _NOT_ITS_PIXELS
         pixels = asked.requests[0].pixels
         ended = self._ask(Completions(0, (failed_completion("nobody reads it"),)))
         if isinstance(ended, Failure):
             return ended
-        assert isinstance(ended, Finished)
+        if not isinstance(ended, Finished):
+            return _NOT_ITS_PIXELS
         if (pixels.width, pixels.height) != (row.width, row.height):
             return Failure("changed", f"the page is now drawn with {pixels.width} × {pixels.height} px")
         return Image.frombytes("RGB", (pixels.width, pixels.height), bytes(pixels.data))

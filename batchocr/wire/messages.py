@@ -47,6 +47,14 @@ def _plausible(pages: tuple[PageSeen | None, ...]) -> tuple[PageSeen | None, ...
     return pages
 
 
+def _leading(entries: tuple[OutlineEntry, ...]) -> tuple[OutlineEntry, ...]:
+    """Raises ValueError for entries that lead nowhere."""
+    for entry in entries:
+        if not (0 < entry.level < 2**31 and 0 <= entry.page_index < 2**63 and 0 <= (entry.y or 0) <= 1):
+            raise ValueError("an entry of the outline leads nowhere")
+    return entries
+
+
 @dataclass(frozen=True, slots=True)
 class Setup:
     """How this worker opens, renders and reads; sent once, first. memory_bytes: how much memory it may hold. protocol:
@@ -145,7 +153,7 @@ class Opened:
 @dataclass(frozen=True, slots=True)
 class Outline:
     task_id: int
-    entries: tuple[OutlineEntry, ...]
+    entries: Annotated[tuple[OutlineEntry, ...], AfterValidator(_leading)]
     type: Literal["outline"] = "outline"
 
 

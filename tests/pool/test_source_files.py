@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pymupdf
@@ -14,7 +15,10 @@ from PIL import Image, ImageDraw
 from batchocr.config import Config
 from batchocr.data import Failure, OutlineEntry, PageResult
 from batchocr.input.render import open_document
+from batchocr.pool import source_files
+from batchocr.pool.pool import WorkerPool
 from batchocr.pool.source_files import SourceFile, SourceFiles
+from tests.support import worker_entry
 from tests.support.hostile import hanging_pdf
 
 pytestmark = pytest.mark.slow
@@ -93,3 +97,15 @@ def test_a_document_that_hangs_its_worker_costs_only_its_own_pages(files: Source
     assert late.kind == "timeout"
     picture = found(files, folder, "picture.png")
     assert isinstance(files.page_image(picture, row(picture, 0, 60, 40)), Image.Image)
+
+
+@pytest.mark.parametrize("behaviour", ["ask-nothing", "read"])
+def test_a_worker_that_says_something_else_than_the_pixels_costs_the_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, behaviour: str
+) -> None:
+    monkeypatch.setattr(source_files, "WorkerPool", partial(WorkerPool, command=worker_entry.COMMAND))
+    worker_entry.draw_page(tmp_path / "page.png", behaviour)
+    with SourceFiles([str(tmp_path)], CONFIG) as files:
+        said = files.page_image(file := found(files, tmp_path, "page.png"), row(file, 0, 40, 30))
+    assert isinstance(said, Failure)
+    assert said.kind == "crashed"
