@@ -225,7 +225,6 @@ class Journal:
 
     def _raise_limit(self, limit: int, facts: RunFacts) -> None:
         """Replace the journal with one of these facts and the same rows, in which those are marked that `limit` cut."""
-        logger.info("what --max-new-tokens %d cut is read again with %s", limit, facts.settings["max_new_tokens"])
         self._file.seek(0)
         with open(self._file.fileno(), "rb", closefd=False) as lines:
             lines.readline()
@@ -289,10 +288,8 @@ def _to_line(entry: Entry) -> bytes:
 
 def _marked_if_cut(line: bytes, limit: int) -> bytes:
     """The line of a row; if a limit of so many tokens for a block has cut its page, with a mark."""
-    if b'"status":"degraded"' not in line or not is_sound(line):
-        return line
-    entry = _ENTRY.validate_json(line)
-    return _to_line(replace(entry, cut=True)) if was_cut(entry.result, limit) else line
+    entry = _parse(line) if b'"status":"degraded"' in line else None
+    return _to_line(replace(entry, cut=True)) if entry is not None and was_cut(entry.result, limit) else line
 
 
 def indexed(entry: Entry | EntryState, offset: int, length: int) -> IndexedRow:
@@ -315,8 +312,13 @@ def indexed(entry: Entry | EntryState, offset: int, length: int) -> IndexedRow:
 
 def parse_row(line: bytes) -> PageResult | None:
     """The row in a line; None if it is damaged, or no row."""
+    entry = _parse(line)
+    return None if entry is None else entry.result
+
+
+def _parse(line: bytes) -> Entry | None:
     try:
-        return _ENTRY.validate_json(line).result if is_sound(line) else None
+        return _ENTRY.validate_json(line) if is_sound(line) else None
     except ValidationError:
         return None
 

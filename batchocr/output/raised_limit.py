@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import logging
+
 from batchocr.data import AT_TOKEN_LIMIT, PageResult
 from batchocr.output.schema import READABLE_VERSIONS, RunFacts, fingerprint_of_settings
+
+logger = logging.getLogger(__name__)
 
 _SETTING = "max_new_tokens"
 
 
 def lower_limit(found: RunFacts, facts: RunFacts) -> int | None:
-    """The --max-new-tokens of the rows found, if this run's is higher and nothing else differs; else None."""
+    """The --max-new-tokens of the rows found, if this run's is higher and nothing else differs, which is logged; else
+    None."""
     there, here = found.settings.get(_SETTING, ""), facts.settings.get(_SETTING, "")
     if not (there.isdecimal() and here.isdecimal() and int(there) < int(here)):
         return None
     raised = fingerprint_of_settings({**found.settings, _SETTING: here})
     same = raised == facts.settings_fingerprint and found.schema_version in READABLE_VERSIONS
-    return int(there) if same else None
+    if not same:
+        return None
+    logger.info("what --max-new-tokens %s cut is read again with %s", there, here)
+    return int(there)
 
 
 def was_cut(result: PageResult, limit: int) -> bool:

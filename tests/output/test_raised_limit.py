@@ -87,7 +87,10 @@ def test_an_unfinished_run_keeps_every_row_and_knows_which_were_cut(out: Path) -
 
 
 @pytest.mark.parametrize("name", ["results.parquet", "results.jsonl"])
-def test_a_finished_table_goes_on_the_same_way_and_is_left_alone_until_then(tmp_path: Path, name: str) -> None:
+def test_a_finished_table_goes_on_the_same_way_and_is_left_alone_until_then(
+    tmp_path: Path, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
     out = tmp_path / name
     table = parquet if name.endswith(".parquet") else jsonl
     table.write(out, ROWS, facts(100))
@@ -96,6 +99,7 @@ def test_a_finished_table_goes_on_the_same_way_and_is_left_alone_until_then(tmp_
         assert cut_rows(journal) == CUT_AT_100
         assert [journal.read("a.pdf", result.page_index) for result in ROWS] == ROWS
         assert journal.is_redundant
+    assert "what --max-new-tokens 100 cut is read again with 200" in caplog.text
     assert (out.read_bytes(), journal_path(out).exists()) == (before, False)
     with open_journal(out, facts(100)) as journal:
         assert cut_rows(journal) == []
