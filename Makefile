@@ -13,11 +13,11 @@ sample: $(INSTALLED)
 	$(BIN)/batchocr run sample_data/documents --model sample_data/model --password batchocr \
 	    --out results.parquet --overwrite --max-page-error-rate 1
 	@echo
-	$(BIN)/batchocr export results.parquet --password batchocr --to markdown --format md
+	$(BIN)/batchocr export results.parquet --password batchocr --to texts --format md
 	$(BIN)/batchocr view results.parquet --password batchocr --out review.html
-	@echo; echo "The first document, in markdown/article.md:"; echo
-	@head -n 7 markdown/article.md
-	@echo; echo "All of it, its figures beside it: markdown/    To look through the pages: review.html"
+	@echo; echo "The first document, in texts/article.md:"; echo
+	@head -n 7 texts/article.md
+	@echo; echo "All of it, its figures beside it: texts/    To look through the pages: review.html"
 
 # What a change needs while it is being made: under a minute.
 quick: $(INSTALLED)
