@@ -1,0 +1,248 @@
+"""The commands beside `run`: their flags, and who does the work. What that needs is loaded when it is called."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from batchocr.cli import options
+from batchocr.cli.console import configure_logging, print_out, quieten_libraries
+from batchocr.config import INPUT, MODEL, RUN, Option, make_config
+from batchocr.errors import ExitCode
+from batchocr.input.sources import find_documents
+
+logger = logging.getLogger(__name__)
+
+
+@options.takes_options(
+    *("model", "revision", "pages", "dpi", "password", "null", "follow_symlinks", "shard", "workers", "page_timeout"),
+    model=Option(MODEL, "The model that would read. Only its dimensions count; nothing is loaded.", "NAME_OR_DIR"),
+    page_timeout=Option(RUN, "Time limit for hashing and opening a document, and for each page.", "SECONDS"),
+)
+def inspect(
+    inputs: options.Inputs,
+    flags: options.Flags,
+    device_kind: Annotated[
+        str,
+        typer.Option(
+            metavar="KIND",
+            show_default=False,
+            help="The device to calculate for: here, cpu, h200, h100, a100 or rtx4090. Of a GPU it is a forecast. "
+            "Default: here.",
+        ),
+    ] = "here",
+    like: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="REPORT",
+            show_default=False,
+            help="Calculate at the rate of an earlier run, from its OUT.report.json: the most exact, after a run with "
+            "--limit 20 over the same input.",
+        ),
+    ] = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Look at the INPUTs before a long run: formats and what will be skipped, pages, documents that are encrypted,
+    damaged or identical, page sizes, text layers, and how long reading would take. No model is loaded. Of long
+    documents, a sample of pages is looked at."""
+    configure_logging("json" if as_json else "text", logging.INFO)
+    from batchocr.cli.inspect import inspect_inputs
+
+    inspect_inputs(inputs, make_config(flags), device_kind=device_kind, like=like, as_json=as_json)
+
+
+@options.takes_options(
+    *("model", "revision", "pages", "password", "null", "follow_symlinks", "shard"),
+    *("page_timeout", "max_page_error_rate", "max_degraded_rate"),
+    model=Option(MODEL, "The model that should have written the table.", "NAME_OR_DIR", default="not compared"),
+    shard=Option(INPUT, "Check only the I-th of N shares: one job's table.", "I/N", default="1/1", also=str),
+    page_timeout=Option(RUN, "Time limit for hashing and opening a document.", "SECONDS"),
+)
+def verify(
+    out: options.Table,
+    inputs: options.Inputs,
+    flags: options.Flags,
+    as_json: options.AsJson = False,
+    quiet: options.QuietCheck = False,
+) -> None:
+    """Compare a table, or the tables of several shards, with the INPUTs. Prints a line for everything that is missing,
+    stale, duplicate, surplus, wrong or failed, that cannot be checked, or was made with other settings, and exits with
+    3 if there is more than --max-page-error-rate and --max-degraded-rate allow."""
+    configure_logging("json" if as_json else "text", logging.WARNING if quiet else logging.INFO)
+    from batchocr.cli.tables import tables_among
+    from batchocr.cli.verify import Verdict, Verifier
+    from batchocr.tables.opened import find_tables
+
+    options.refuse_both("--quiet", quiet, "--json", as_json)
+    config = make_config(flags)
+    tables, inputs = tables_among(find_tables(out), inputs)
+    documents = find_documents(
+        inputs, stdin=sys.stdin, null=config.null, follow_symlinks=config.follow_symlinks, shard=config.shard
+    ).documents
+    fingerprint = None
+    if "model" in flags:
+        from batchocr.model.checkpoint import find_checkpoint
+        from batchocr.model.weights import fingerprint as fingerprint_of
+
+        fingerprint = fingerprint_of(find_checkpoint(config.model, config.revision))
+    verifier = Verifier(tables, config)
+    rates = {"max_failed_rate": config.max_page_error_rate, "max_degraded_rate": config.max_degraded_rate}
+    verdict = Verdict(verifier, **rates)
+    verdict.print(verifier.findings(documents, fingerprint), "json" if as_json else "quiet" if quiet else "text")
+    raise typer.Exit(verdict.exit_code)
+
+
+@options.takes_options(
+    *("pages", "password", "page_timeout"),
+    pages=Option(INPUT, "Show these pages of each document, as in 1-10,15,r3-r1.", "PAGES", default="some of all"),
+    page_timeout=Option(RUN, "Time limit for drawing a page.", "SECONDS"),
+)
+def view(
+    table: options.SavedTable,
+    flags: options.Flags,
+    roots: options.Roots = None,
+    out: options.ReviewOut = "review.html",
+    sample: options.Sample = None,
+    sort: options.ReviewSort = "worst",
+    partial: options.Partial = False,
+    as_json: options.AsJson = False,
+) -> None:
+    """Write one HTML file to look through: pages with numbered boxes, and beside them what was read, with formulas and
+    tables drawn. It loads nothing and can be mailed. Marks that are given in it stay in the browser, and can be saved
+    as JSON Lines. Exits with 3 if pages are without their picture, as their files are missing or have changed."""
+    configure_logging("json" if as_json else "text", logging.INFO)
+    from batchocr.cli.view import as_limit, as_sort, view_table
+    from batchocr.tables.opened import open_table
+
+    config = make_config(flags)
+    limit, order = as_limit(sample, config.pages), as_sort(sort)
+    opened = open_table(table, partial=partial)
+    raise typer.Exit(
+        view_table(opened, Path(out), roots=roots or [], sort=order, limit=limit, config=config, as_json=as_json)
+    )
+
+
+@options.takes_options("password", "page_timeout")
+def export(
+    table: options.SavedTable,
+    to: Annotated[str, typer.Option("--to", metavar="DIR", show_default=False, help="The folder to write into.")],
+    flags: options.Flags,
+    formats: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            metavar="NAMES",
+            help="md: Markdown; mineru: the files of MinerU's output folder; chunks: JSON Lines for retrieval; "
+            "docling: a DoclingDocument; html: a page to read. Several are separated by commas.",
+        ),
+    ] = "md",
+    roots: options.Roots = None,
+    page_breaks: Annotated[bool, typer.Option("--page-breaks", help="Mark where pages end.")] = False,
+    max_chars: Annotated[
+        int, typer.Option("--max-chars", metavar="N", min=1, help="The longest text of a chunk.")
+    ] = 2000,
+    partial: options.Partial = False,
+    as_json: options.AsJson = False,
+    quiet: options.QuietCheck = False,
+) -> None:
+    """Write a file, or a folder, for each document of a TABLE, its pages put together: under DIR, by the path of its
+    source. Figures are cut out of the documents. Run it again to write only what is new; a file in DIR that an export
+    did not write is never replaced. Exits with 3 if a figure or a document is missing, with 6 if the table cannot be
+    read or nothing can be written."""
+    configure_logging("json" if as_json else "text", logging.WARNING if quiet else logging.INFO)
+    from batchocr.cli.export import export_table, formats_named
+    from batchocr.export.formats import FormatOptions
+    from batchocr.tables.opened import open_table
+
+    exit_code = export_table(
+        open_table(table, partial=partial),
+        Path(to),
+        formats_named(formats),
+        roots=roots,
+        options=FormatOptions(page_breaks, max_chars),
+        config=make_config(flags),
+        as_json=as_json,
+    )
+    raise typer.Exit(exit_code)
+
+
+def compare(
+    first: Annotated[str, typer.Argument(metavar="A", show_default=False, help="A table, a folder or a glob.")],
+    second: Annotated[str, typer.Argument(metavar="B", show_default=False, help="What it is compared with.")],
+    partial: options.Partial = False,
+    num_top: Annotated[
+        int, typer.Option("--top", metavar="N", help="How many of the most changed pages are listed.")
+    ] = 20,
+    max_change: Annotated[
+        float | None,
+        typer.Option(
+            metavar="F",
+            show_default=False,
+            help="Exit with 3 if a larger share of all characters, from 0 to 1, changed. Default: none.",
+        ),
+    ] = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Compare two tables page by page: their text, blocks and status; the most changed pages first. Rows are matched by
+    source and page_index, in whatever order they are. Other settings are allowed, and shown: for another model, another
+    dtype, or the same shard run twice."""
+    configure_logging("json" if as_json else "text", logging.INFO)
+    from batchocr.cli.compare import compare_tables
+
+    code = compare_tables(first, second, partial=partial, num_top=num_top, max_change=max_change, as_json=as_json)
+    raise typer.Exit(code)
+
+
+@options.takes_options(
+    *("overwrite", "null", "follow_symlinks"),
+    overwrite=Option(RUN, "Replace a table that is there already.", default="off"),
+)
+def merge(
+    parts: Annotated[
+        list[str],
+        typer.Argument(metavar="PART...", show_default=False, help="Tables, folders of tables, or globs."),
+    ],
+    out: options.Out,
+    flags: options.Flags,
+    inputs: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--input",
+            metavar="INPUT",
+            show_default=False,
+            help="An INPUT of the run: rows take the order in which its documents stand there. May be given more than "
+            "once, in the order of the run. Default: the order of a folder.",
+        ),
+    ] = None,
+) -> None:
+    """Make one table of the tables of several shards, row for row what a single run would have written; a run into it
+    continues it. Refuses parts that were made with other settings, or that have the same page twice."""
+    configure_logging("text", logging.INFO)
+    from batchocr.cli.merge import merge_tables
+
+    config = make_config(flags)
+    merge_tables(parts, Path(out), inputs or [], config)
+
+
+@options.takes_options(
+    *("model", "revision", "device", "dtype", "backend", "workers"),
+    model=Option(MODEL, "Also load this model, downloading it if need be.", "NAME_OR_DIR", default="none"),
+)
+def doctor(flags: options.Flags, as_json: options.AsJson = False, verbose: options.Verbose = False) -> None:
+    """Show what this machine offers, which kernels a run would use and how exact they are; with --model, also whether
+    that model loads and fits here, and what a run would plan. Exits with 0 if a run can work here, with 5 if the model
+    cannot be loaded, else with 2."""
+    configure_logging("json" if as_json else "text", logging.DEBUG if verbose else logging.WARNING)
+    quieten_libraries(downloads="model" not in flags or not sys.stderr.isatty())
+    config = make_config(flags)
+    from batchocr.cli.doctor import examine  # loads torch
+
+    diagnosis = examine(config, try_model="model" in flags)
+    print_out(diagnosis.to_json() if as_json else diagnosis.to_text())
+    if diagnosis.exit_code != ExitCode.DONE:
+        logger.error("a run would fail here: see the %s", "findings that are not ok" if as_json else "lines marked NO")
+    raise typer.Exit(diagnosis.exit_code)

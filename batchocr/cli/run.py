@@ -1,0 +1,114 @@
+"""`batchocr run`: flags to a Config, a report to an exit code."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from batchocr.cli import options
+from batchocr.cli.console import LogFormat, configure_logging, printable_lines, quieten_libraries, write_line
+from batchocr.cli.signals import how_to_continue, stop_on_signals
+from batchocr.config import Config, make_config
+from batchocr.errors import ExitCode
+from batchocr.job.progress import Progress, ProgressBar, ProgressLog, event
+from batchocr.job.stop import StopSwitch
+from batchocr.output.files import report_path
+from batchocr.stats.report_table import format_table
+
+if TYPE_CHECKING:
+    from batchocr.stats.report import Report
+
+logger = logging.getLogger(__name__)
+
+
+@options.takes_options()
+def run(
+    inputs: options.Inputs,
+    out: options.Out,
+    flags: options.Flags,
+    recipe: options.Recipe = None,
+    quiet: options.Quiet = False,
+    verbose: options.Verbose = False,
+    log_format_name: options.LogFormatName = "text",
+) -> None:
+    """Read every page of the INPUTs into one table, one row per page. Run it again to continue where it was stopped."""
+    log_format = options.as_log_format(log_format_name)
+    configure_logging(log_format, logging.WARNING if quiet else logging.DEBUG if verbose else logging.INFO)
+    if not verbose:
+        quieten_libraries(downloads=quiet or not sys.stderr.isatty())
+    config = make_config(flags, recipe)
+    options.refuse_contradictions(flags, config, quiet=quiet, verbose=verbose)
+    stop = StopSwitch(config.stop_after)
+    from batchocr.api import run_with  # loads torch, which --help and usage errors do not need
+
+    with stop_on_signals(stop, config):
+        finished = run_with(config, inputs, out=Path(out), stop=stop, progress=_progress(quiet, log_format))
+        if log_format == "text" and not quiet and not finished.nothing_to_do:
+            write_line(f"\n{printable_lines(format_table(finished))}\n")
+        exit_code = _conclude(finished, config, out)
+    raise typer.Exit(exit_code)
+
+
+def _progress(quiet: bool, log_format: LogFormat) -> Progress | None:
+    if quiet:
+        return None
+    return ProgressBar() if sys.stderr.isatty() and log_format == "text" else ProgressLog()
+
+
+def _conclude(report: Report, config: Config, out: str) -> int:
+    """Say where the results are and what to do next; return the exit code."""
+    report_file = config.report or report_path(Path(out))
+    code = report.exit_code
+    assert code is not None  # a run that an error ends returns no report
+    _warn_of_degraded(report)
+    ended = {"exit_code": code, "report": json.loads(report.to_json())}
+    if not report.complete:
+        items = report.items
+        begun = items.ok + items.degraded + items.failed + items.skipped > items.already_done
+        logger.info(
+            "stopped before the end; finished pages are kept: %s",
+            how_to_continue(config, begun=begun),
+            extra=event("run_stopped", **ended),
+        )
+        logger.info("the report is %s", report_file)
+        return code
+    items = report.items
+    if code == ExitCode.BUG:
+        logger.error("a bug in batchocr: not all of %s are accounted for: %s", _counted(items.found, "item"), items)
+    if report.too_many_failed:
+        logger.warning(
+            "%d of %s failed, more than --max-page-error-rate %g allows; "
+            "the columns error_kind and error_message say why",
+            items.failed,
+            _counted(items.found, "item"),
+            report.max_page_error_rate,
+        )
+    rows = "the only row is" if items.found == 1 else f"all {items.found:,} rows are"
+    why = f"nothing to do, {rows} done: " if report.nothing_to_do else ""
+    logger.info("%sthe table is %s, the report %s", why, out, report_file, extra=event("run_finished", **ended))
+    return code
+
+
+def _warn_of_degraded(report: Report) -> None:
+    """Say how many pages were read only in part, in this run and in those that it continues."""
+    items = report.items
+    if not items.degraded:
+        return
+    too_many = (
+        f", more than --max-degraded-rate {report.max_degraded_rate:g} allows" if report.too_many_degraded else ""
+    )
+    logger.warning(
+        "%d of %s came out incomplete (status degraded)%s; the column error_message says why",
+        items.degraded,
+        _counted(items.ok + items.degraded, "page"),
+        too_many,
+    )
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'s' * (number != 1)}"
