@@ -17,7 +17,7 @@ from PIL.TiffImagePlugin import TiffImageFile
 from batchocr.data import OutlineEntry, Page, PageSeen
 from batchocr.errors import DamagedError, PageOutOfMemoryError, TooLargeError, UnreadableError
 from batchocr.input.frames import TiffFile, gif_frames, tiff_directories
-from batchocr.input.ink import SMALL_EDGE, inked_share
+from batchocr.input.covered import SMALL_EDGE, covered_share
 from batchocr.input.jpeg import fault_of_jpeg
 
 MAX_EDGE = 3500
@@ -92,7 +92,7 @@ class ImageDocument:
         scale = min(1.0, self._max_edge / max(1, *image.size))
         width, height = round(image.width * scale), round(image.height * scale)
         image.draft("L", (SMALL_EDGE, SMALL_EDGE))
-        return PageSeen(width, height, 0, inked_share(as_page(image, SMALL_EDGE)))
+        return PageSeen(width, height, 0, covered_share(as_page(image, SMALL_EDGE)))
 
     def outline(self) -> list[OutlineEntry]:
         """An image has none."""

@@ -18,7 +18,7 @@ from batchocr.data import OutlineEntry, Page, PageSeen
 from batchocr.errors import DamagedError, EncryptedError, PageOutOfMemoryError, UnsupportedError
 from batchocr.input.drawn_objects import DrawnObjects
 from batchocr.input.holes import has_hole
-from batchocr.input.ink import SMALL_EDGE, inked_share
+from batchocr.input.covered import SMALL_EDGE, covered_share
 from batchocr.input.mupdf_warnings import REFUSALS, all_warnings, forget_warnings, is_cut_off, lost_content, printable
 from batchocr.input.outline import read_outline
 from batchocr.input.page_tree import count_pages, require_meant_to_be_empty
@@ -92,7 +92,7 @@ class PdfDocument:
             texts = [block for block in page.get_text("blocks") if block[6] == _TEXT_BLOCK]
             characters = sum(len("".join(block[4].split())) for block in texts)
             if not characters:
-                return PageSeen(width, height, 0, inked_share(self._small(page)))
+                return PageSeen(width, height, 0, covered_share(self._small(page)))
         area = sum((x1 - x0) * (y1 - y0) for x0, y0, x1, y1, *_ in texts)
         return PageSeen(width, height, characters, min(1.0, max(0.0, area / abs(page.rect))))
 

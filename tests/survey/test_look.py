@@ -14,7 +14,7 @@ from PIL import Image, ImageDraw
 from batchocr.config import Config
 from batchocr.data import Document, Failure
 from batchocr.errors import PageError
-from batchocr.input.ink import SMALL_EDGE, inked_share
+from batchocr.input.covered import SMALL_EDGE, covered_share
 from batchocr.input.render import open_document
 from batchocr.input.sources import find_documents
 from batchocr.survey.look import DocumentSeen, Look, spread
@@ -63,7 +63,7 @@ def test_the_ink_of_a_scan_covers_what_the_same_text_does_in_a_pdf(tmp_path: Pat
     document = open_document(str(pdf(tmp_path / "a.pdf")), password=None, dpi=200)
     page = document.render(0).image
     page.thumbnail((SMALL_EDGE, SMALL_EDGE))
-    assert inked_share(page) == pytest.approx(document.look(0).covered, abs=0.06)
+    assert covered_share(page) == pytest.approx(document.look(0).covered, abs=0.06)
 
 
 def test_a_page_that_is_only_claimed_cannot_be_looked_at(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ _GAP = 7
 """What lies within 3 px of ink belongs to it: the spaces between words and lines."""
 
 
-def inked_share(small: Image.Image) -> float:
+def covered_share(small: Image.Image) -> float:
     """The share of a page that its ink covers, the spaces between words and lines included. small: its long side is
     about SMALL_EDGE px."""
     grey = small.convert("L")
