@@ -16,8 +16,8 @@ from PIL.TiffImagePlugin import TiffImageFile
 
 from batchocr.data import OutlineEntry, Page, PageSeen
 from batchocr.errors import DamagedError, PageOutOfMemoryError, TooLargeError, UnreadableError
-from batchocr.input.frames import TiffFile, gif_frames, tiff_directories
 from batchocr.input.covered import SMALL_EDGE, covered_share
+from batchocr.input.frames import TiffFile, gif_frames, tiff_directories
 from batchocr.input.jpeg import fault_of_jpeg
 
 MAX_EDGE = 3500

@@ -16,9 +16,9 @@ from PIL import Image
 
 from batchocr.data import OutlineEntry, Page, PageSeen
 from batchocr.errors import DamagedError, EncryptedError, PageOutOfMemoryError, UnsupportedError
+from batchocr.input.covered import SMALL_EDGE, covered_share
 from batchocr.input.drawn_objects import DrawnObjects
 from batchocr.input.holes import has_hole
-from batchocr.input.covered import SMALL_EDGE, covered_share
 from batchocr.input.mupdf_warnings import REFUSALS, all_warnings, forget_warnings, is_cut_off, lost_content, printable
 from batchocr.input.outline import read_outline
 from batchocr.input.page_tree import count_pages, require_meant_to_be_empty
