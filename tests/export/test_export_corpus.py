@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -38,10 +39,10 @@ PAGE: list[Block] = [
 """What is said to have been read of every first page."""
 
 
-def check(folder: Path, to: Path) -> int:
-    """Export the first page of every document in the folder that has one; returns how many there are."""
+def check(folder: Path, to: Path, *, each: int = 1) -> int:
+    """Export the first page of each document, or one of several, in the folder that has one; returns how many."""
     rows = []
-    for path in sorted(folder.iterdir()):
+    for path in sorted(folder.iterdir())[::each]:
         try:
             rows += rows_of(path, path.name, PAGE)
         except Exception:  # noqa: BLE001 (encrypted or damaged: what becomes of it is not asked here)
@@ -79,4 +80,6 @@ def test_the_sample_documents_are_exported_with_their_own_pixels(tmp_path: Path)
 
 
 def test_real_documents_are_exported_with_their_own_pixels(tmp_path: Path, corpus: Path) -> None:
-    assert check(corpus / "real", tmp_path) >= 20
+    """One of four; all of them with BATCHOCR_FULL."""
+    each = 1 if os.environ.get("BATCHOCR_FULL") else 4
+    assert check(corpus / "real", tmp_path, each=each) >= 20 // each
