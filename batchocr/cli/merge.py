@@ -16,7 +16,7 @@ from batchocr.output.atomic import remove_leftovers, require_writable
 from batchocr.output.files import files_of, report_path
 from batchocr.output.schema import storable_text
 from batchocr.output.table import table_for
-from batchocr.tables.merge import merged_facts, merged_rows, require_free
+from batchocr.tables.merge import merged_facts, merged_rows, require_finished, require_free
 from batchocr.tables.opened import open_table
 
 logger = logging.getLogger(__name__)
@@ -25,6 +25,7 @@ logger = logging.getLogger(__name__)
 def merge_tables(tables: Sequence[str], out: Path, inputs: Sequence[str], config: Config) -> None:
     """Write the rows of the tables, and what made them, to `out`. inputs: whose order the rows take; if there is none,
     that of a folder. Raises OutputError, OutputMismatchError, UsageError, NoInputError."""
+    require_finished(tables)
     parts = open_table(tables).parts
     require_free(out, parts, overwrite=config.overwrite)
     require_writable(out)

@@ -15,7 +15,7 @@ from batchocr.input.globs import PathKey, path_key
 from batchocr.output.files import journal_path
 from batchocr.output.schema import SCHEMA_VERSION, RunFacts
 from batchocr.output.table import table_for
-from batchocr.tables.opened import Part
+from batchocr.tables.opened import Part, find_tables
 
 logger = logging.getLogger(__name__)
 
@@ -46,11 +46,16 @@ def require_free(out: Path, parts: Sequence[Part], *, overwrite: bool) -> None:
         raise OutputError(f"{out} exists already: choose another --out, or replace it with --overwrite")
 
 
+def require_finished(tables: Sequence[str]) -> None:
+    """Raises OutputMismatchError if there is only the journal of a part, which a folder or a glob would leave out
+    unseen. One beside its table is no obstacle: pages that failed may be tried again. Raises OutputError."""
+    for path in (path for name in tables for path in find_tables(name, partial=True)):
+        if not path.exists():
+            raise OutputMismatchError(f"the run into {path} is unfinished: finish it before it is merged")
+
+
 def merged_facts(parts: Sequence[Part]) -> RunFacts:
-    """What the merged rows depend on, in the columns of this version. Raises OutputMismatchError."""
-    for part in parts:
-        if part.is_partial:
-            raise OutputMismatchError(f"the run into {part.path} is unfinished: finish it before it is merged")
+    """What the merged rows depend on, in the columns of this version."""
     roots = dict.fromkeys(root for part in parts for root in part.facts.input_roots)
     return replace(parts[0].facts, schema_version=SCHEMA_VERSION, input_roots=tuple(roots))
 

@@ -147,6 +147,18 @@ def test_nothing_is_overwritten_unasked(tmp_path: Path) -> None:
         merge(parts, out, overwrite=True)
 
 
+@pytest.mark.parametrize("name", ["", "/part-*.jsonl", "/part-2.jsonl"])
+def test_a_part_of_which_there_is_only_the_journal_is_not_left_out_unseen(tmp_path: Path, name: str) -> None:
+    (folder := tmp_path / "parts").mkdir()
+    write(folder / "part-1.jsonl", ["a.pdf"])
+    journal_path(folder / "part-2.jsonl").touch()
+    with pytest.raises(OutputMismatchError, match=r"part-2\.jsonl is unfinished"):
+        merge([f"{folder}{name}"], out := tmp_path / "all.jsonl")
+    assert not out.exists()
+    write(folder / "part-2.jsonl", ["b.pdf"])  # its journal stays while pages that failed may be tried again
+    assert merge([f"{folder}{name}"], out)
+
+
 def test_a_damaged_part_leaves_no_table(tmp_path: Path) -> None:
     parts = [write(tmp_path / "1.jsonl", ["a.pdf"]), write(tmp_path / "2.parquet", ["b.pdf"])]
     data = bytearray(Path(parts[1]).read_bytes())
