@@ -388,7 +388,10 @@ const KEYS = {
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || ui.help.open) return;
   if (event.target.matches("input, select, textarea")) {
-    if (event.key === "Escape") event.target.blur();
+    if (event.key === "Escape") {
+      event.preventDefault();  // it would empty the search and leave the list as it was
+      event.target.blur();
+    }
     return;
   }
   const act = Object.hasOwn(KEYS, event.key) ? KEYS[event.key] : null;

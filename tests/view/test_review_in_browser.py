@@ -241,6 +241,8 @@ def test_filters_leave_the_pages_that_were_asked_for(page: Page) -> None:
     expect(page.locator("#list li")).to_have_count(1)
     assert page.locator(".card.match .number").all_inner_texts() == ["1"]
     page.locator("#text-filter").fill("nowhere")
+    page.keyboard.press("Escape")  # leaves the field, and what is in it
+    assert page.locator("#text-filter").input_value() == "nowhere"
     expect(page.locator("#list li")).to_have_count(0)
     assert (shown(page), page.locator("#place").inner_text()) == ("No page matches the filters", "0 / 0")
     for key in "jknpgbrzhd":
