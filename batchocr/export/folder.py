@@ -28,11 +28,16 @@ _TABLES: Final = (
     "create table if not exists files "
     "(path text primary key, source text, format text, size integer, mtime_ns integer, sha256 blob) without rowid",
     "create index if not exists files_by_document on files (source, format)",
+    "create table if not exists coming (path text primary key, source text, format text, sha256 blob) without rowid",
+    "create index if not exists coming_by_document on coming (source, format)",
     "create table if not exists runs (run integer primary key, finished integer)",
 )
 
+_SETTINGS: Final = ("locking_mode = exclusive", "journal_mode = wal", "synchronous = normal")
+"""Nobody else may write; and to note a file is quick, and survives a kill."""
+
 _COMMIT_INTERVAL_S: Final = 1.0
-"""What was written since and not recorded is known again by its content."""
+"""Files are noted as `coming` before they are written; whatever else was not recorded is found out again."""
 
 _NO_ROOM: Final = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO}
 """What ends an export; all else concerns one document."""
@@ -64,7 +69,9 @@ class ExportFolder:
             raise OutputError(f"{path / RECORD_NAME} is not an ordinary file: move it away, or choose another --to")
         with self._recording():
             self._record = sqlite3.connect(path / RECORD_NAME, timeout=0, isolation_level=None)
-            self._record.execute("begin immediate")  # and so after every commit: nobody else may write
+            for setting in _SETTINGS:
+                self._record.execute(f"pragma {setting}")
+            self._record.execute("begin immediate")
             for statement in _TABLES:
                 self._record.execute(statement)
             was_killed = self._record.execute("select count(*) from runs where not finished").fetchone() != (0,)
@@ -147,6 +154,7 @@ class ExportFolder:
     def _put(self, file: File, source: str, format: str) -> bool:
         """Write a file, unless it is there already; returns whether it was not. Raises OutputError, RefusedError."""
         path = self._path / file.path
+        digest = hashlib.sha256(file.data).digest()
         if (leftover := self._leftovers.pop(file.path, None)) is not None:
             with suppress(OSError):
                 leftover.unlink()
@@ -155,16 +163,26 @@ class ExportFolder:
             self._require_free(file.path, source, format)
             if is_new := not self._has_already(path, file):
                 self._require_ours(path, file)
+                self._announce(file, source, format, digest)
                 with atomic_file(path) as new:
                     new.write(file.data)
             status = os.stat(path)
-        digest = hashlib.sha256(file.data).digest()
         with self._recording():
             self._record.execute(
                 "insert or replace into files values (?, ?, ?, ?, ?, ?)",
                 (file.path, source, format, status.st_size, status.st_mtime_ns, digest),
             )
+            self._record.execute("delete from coming where path = ?", (file.path,))
         return is_new
+
+    def _announce(self, file: File, source: str, format: str, digest: bytes) -> None:
+        """Note what is about to be in the file's place, so that it is ours even if we are killed before we record it.
+        What is there now stays known until then."""
+        with self._recording():
+            self._record.execute(
+                "insert or replace into coming values (?, ?, ?, ?)", (file.path, source, format, digest)
+            )
+            self._commit()
 
     def _make_folder(self, folder: Path) -> None:
         try:
@@ -205,16 +223,17 @@ class ExportFolder:
         """Whether there is an ordinary file as an export has left it."""
         with self._recording():
             found = self._record.execute("select size, mtime_ns, sha256 from files where path = ?", (path,)).fetchone()
-        if found is None:
-            return False
-        known = _Written(*found)
+            coming = self._record.execute("select sha256 from coming where path = ?", (path,)).fetchone()
+        known = _Written(*found) if found else None
+        digests = [known.sha256] if known else []
+        digests += coming or ()
         with suppress(OSError):
             status = os.lstat(self._path / path)
-            if not stat.S_ISREG(status.st_mode) or status.st_size != known.size:
+            if not digests or not stat.S_ISREG(status.st_mode):
                 return False
-            if status.st_mtime_ns == known.mtime_ns:
+            if known and (known.size, known.mtime_ns) == (status.st_size, status.st_mtime_ns):
                 return True
-            return hashlib.sha256((self._path / path).read_bytes()).digest() == known.sha256
+            return hashlib.sha256((self._path / path).read_bytes()).digest() in digests
         return False
 
     def _remove(self, path: str) -> None:
@@ -225,10 +244,15 @@ class ExportFolder:
                 (self._path / path).parent.rmdir()
         with self._recording():
             self._record.execute("delete from files where path = ?", (path,))
+            self._record.execute("delete from coming where path = ?", (path,))
 
     def _files_of(self, source: str, format: str) -> list[str]:
         with self._recording():
-            rows = self._record.execute("select path from files where source = ? and format = ?", (source, format))
+            rows = self._record.execute(
+                "select path from files where source = ?1 and format = ?2 "
+                "union select path from coming where source = ?1 and format = ?2",
+                (source, format),
+            )
             return [path for (path,) in rows]
 
     def _commit(self) -> None:

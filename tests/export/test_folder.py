@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 
 from batchocr.errors import OutputError
 from batchocr.export.folder import RECORD_NAME, ExportFolder, RefusedError
 from batchocr.export.formats import File
+from batchocr.output.atomic import atomic_file
 from batchocr.output.files import temporary_path
 
 
@@ -175,6 +178,39 @@ def test_what_a_killed_export_left_is_taken_over_and_cleared_away(tmp_path: Path
     assert list(files_in(tmp_path).values()) == [b"1", b"theirs"]
     write(tmp_path, ("a.md", b"2"))
     assert files_in(tmp_path)["a.md"] == b"2"
+
+
+def test_files_that_were_being_written_at_a_kill_are_ours_whatever_comes_next(tmp_path: Path) -> None:
+    write(tmp_path / "out", ("a.md", b"1"), ("b.md", b"1"))
+
+    def files() -> Iterator[File]:
+        yield File("a.md", b"2")
+        yield File("a.images/1.png", b"2")
+        shutil.copytree(tmp_path / "out", tmp_path / "killed")  # just what a kill would leave
+        yield File("b.md", b"2")
+
+    with ExportFolder(tmp_path / "out") as folder:
+        folder.begin("a.pdf", "md")
+        folder.write("a.pdf", "md", files())
+    write(tmp_path / "killed", ("a.md", b"3"), ("b.md", b"3"), version="3")
+    assert files_in(tmp_path / "killed") == {"a.md": b"3", "b.md": b"3"}
+
+
+def test_a_file_that_was_never_written_because_of_a_kill_leaves_the_one_before_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "out", ("a.md", b"1"))
+
+    def killed(path: Path) -> AbstractContextManager[BinaryIO]:
+        shutil.copytree(tmp_path / "out", tmp_path / "killed")
+        return atomic_file(path)
+
+    with monkeypatch.context() as patched:
+        patched.setattr("batchocr.export.folder.atomic_file", killed)
+        write(tmp_path / "out", ("a.md", b"2"))
+    assert files_in(tmp_path / "killed") == {"a.md": b"1"}
+    write(tmp_path / "killed", ("a.md", b"3"))
+    assert files_in(tmp_path / "killed") == {"a.md": b"3"}
 
 
 def test_two_exports_cannot_write_to_one_folder(tmp_path: Path) -> None:
