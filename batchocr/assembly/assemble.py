@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from batchocr.assembly.belonging import ATTACHED, CODE, FIGURES, TABLES
@@ -38,11 +39,17 @@ def assemble(
     set_levels(assembly.headings, outline)
     return AssembledDocument(
         source=source,
-        doc_id=next((row.doc_id for row in rows if row.doc_id is not None), None),
+        doc_id=version_read(rows),
         page_count=page_count,
         rows=tuple(rows),
         parts=tuple(part.piece() if isinstance(part, Draft) else part for part in assembly.parts),
     )
+
+
+def version_read(rows: Iterable[PageResult]) -> str | None:
+    """The `doc_id` of the file that the rows are of; that of most of them, if it changed while it was read."""
+    versions = Counter(row.doc_id for row in rows if row.doc_id is not None)
+    return max(versions, key=versions.__getitem__, default=None)
 
 
 class _Assembly:

@@ -60,8 +60,7 @@ def export_table(
     for name in formats:
         format_named(name)  # one that lacks its libraries says so before anything is written
     names, num_rows = _names_in(table)
-    if roots is None:
-        roots = list(dict.fromkeys(root for part in table.parts for root in part.facts.input_roots))
+    roots = table.input_roots if roots is None else roots
     config = replace(config, dpi=int(table.facts.settings.get("dpi", config.dpi)))
     bar = tqdm(total=num_rows, unit=" pages", file=sys.stderr, leave=False, disable=as_json or not sys.stderr.isatty())
     with clear_up_on_signals(), bar, ExportFolder(to) as folder, SourceFiles(roots, config) as sources:
@@ -87,7 +86,7 @@ def _tell(done: Exported, to: Path, formats: Sequence[str]) -> None:
             for kind, number in done.missing_figures.items()
         ]
         logger.warning(
-            "%s could not be cut out, and a mark is in their place: %s",
+            "%s could not be cut out, with a mark in place of each: %s",
             _counted(sum(done.missing_figures.values()), "figure"),
             ", ".join(reasons),
         )

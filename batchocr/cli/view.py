@@ -62,7 +62,7 @@ def view_table(
     choice = choose(table.rows(), sort, limit, parse_page_spec(config.pages) if config.pages else None)
     if not choice.rows:
         raise UsageError("the table has none of these pages" if config.pages else "the table has no rows")
-    roots = roots or list(dict.fromkeys(root for part in table.parts for root in part.facts.input_roots))
+    roots = roots or table.input_roots
     config = replace(config, dpi=int(table.facts.settings.get("dpi", config.dpi)))
     bar = tqdm(
         total=len(choice.rows), unit=" pages", file=sys.stderr, leave=False, disable=as_json or not sys.stderr.isatty()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, astuple, dataclass, field
 from functools import cache, partial
@@ -13,7 +12,7 @@ from typing import Final, Literal
 
 from PIL import Image
 
-from batchocr.assembly.assemble import assemble
+from batchocr.assembly.assemble import assemble, version_read
 from batchocr.data import ErrorKind, Failure, PageResult
 from batchocr.errors import ExitCode
 from batchocr.export.figures import CutFigures
@@ -102,7 +101,7 @@ class Export:
             logger.error("%s has rows in two places of the table: only the first are exported", source)
             return
         versions = {format: self._version(format, name, rows) for format in self.formats}
-        find = cache(partial(self.sources.find, source, _doc_id(rows)))
+        find = cache(partial(self.sources.find, source, version_read(rows)))
         stale = [format for format in self.formats if not self._is_up_to_date(source, format, versions[format], find)]
         if not stale:
             done.up_to_date += 1
@@ -148,9 +147,3 @@ class Export:
         if row.doc_id != file.doc_id:
             return Failure("changed", f"{row.source} has changed since this page was read")
         return self.sources.page_image(file, row)
-
-
-def _doc_id(rows: Sequence[PageResult]) -> str | None:
-    """The version of the file that the rows are of; most of them, if it changed while it was read."""
-    versions = Counter(row.doc_id for row in rows if row.doc_id is not None)
-    return max(versions, key=versions.__getitem__, default=None)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from batchocr.assembly.assemble import assemble
+from batchocr.assembly.assemble import assemble, version_read
 from batchocr.assembly.document import AssembledDocument
 from batchocr.config import Config
 from batchocr.data import PageResult
@@ -64,6 +64,11 @@ class OpenedTable:
         """Whether there may be more to come, as the rows of a part are those of a run that is unfinished."""
         return any(part.is_partial for part in self.parts)
 
+    @property
+    def input_roots(self) -> list[str]:
+        """Where the runs of all parts looked for documents, each once."""
+        return list(dict.fromkeys(root for part in self.parts for root in part.facts.input_roots))
+
     def rows(self) -> Iterator[PageResult]:
         """Yield the rows, in the tables' order. Raises OutputError if one cannot be read or is damaged."""
         return chain.from_iterable(part.rows() for part in self.parts)
@@ -84,11 +89,10 @@ class OpenedTable:
         document that is not there, or no longer the same, goes without. Raises OutputError, and BatchOcrError if the
         worker process that reads outlines cannot be started.
         """
-        if roots is None:
-            roots = list(dict.fromkeys(root for part in self.parts for root in part.facts.input_roots))
+        roots = self.input_roots if roots is None else roots
         with SourceFiles([os.fspath(root) for root in roots], Config()) as files:
             for source, rows in self.by_document():
-                file = files.find(source, next((row.doc_id for row in rows if row.doc_id is not None), None))
+                file = files.find(source, version_read(rows))
                 outline = files.outline(file) if isinstance(file, SourceFile) else []
                 yield assemble(source, rows, outline, unfinished=self.is_partial)
 

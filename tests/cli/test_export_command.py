@@ -76,7 +76,7 @@ def test_figures_without_a_file_are_counted_and_the_exit_code_is_3(
     table = write_table(tmp_path / "t.jsonl", rows)
     code, _, said = run(table, "--to", "out")
     assert code == 3
-    assert "1 figure could not be cut out, and a mark is in their place: 1 not_found (say with --input" in said
+    assert "1 figure could not be cut out, with a mark in place of each: 1 not_found (say with --input" in said
     assert run(table, "--to", "out", "--input", "in/a.pdf")[0] == 0
 
 

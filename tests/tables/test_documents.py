@@ -12,6 +12,7 @@ import batchocr
 from batchocr.assembly.document import Piece
 from batchocr.output.schema import RunFacts
 from batchocr.output.table import table_for
+from tests.support.documents import text_row, write_table
 from tests.support.typeset import Heading, Paragraph, typeset
 
 pytestmark = pytest.mark.slow
@@ -28,3 +29,11 @@ def test_documents_come_with_the_levels_of_their_outlines_where_the_files_are(tm
         [document] = batchocr.open_table(table).documents(roots)
         assert document.source == "set.pdf"
         assert [part.level for part in document.parts if isinstance(part, Piece) and part.level] == levels
+
+
+def test_a_file_that_changed_while_it_was_read_is_the_version_of_most_rows(tmp_path: Path) -> None:
+    table = tmp_path / "t.parquet"
+    rows = [text_row("a.pdf", page, doc_id=version * 64) for page, version in enumerate("1221222")]
+    write_table(table, rows)
+    [document] = batchocr.open_table(table).documents([])
+    assert document.doc_id == "2" * 64
