@@ -37,4 +37,6 @@ def merge_tables(tables: Sequence[str], out: Path, inputs: Sequence[str], config
     rows = tqdm(merged_rows(parts, places), desc="merging", unit=" rows", disable=None, leave=False)
     with clear_up_on_signals():
         table_for(out).write(out, rows, merged_facts(parts))
+        if config.overwrite:
+            report_path(out).unlink(missing_ok=True)  # of the run whose table was replaced
     logger.info("the table, of %d part%s, is %s", len(parts), "s" * (len(parts) != 1), out)

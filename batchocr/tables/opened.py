@@ -191,4 +191,7 @@ def _why_not_ours(path: Path) -> str:
             f"{path} has no {facts_path(path).name} beside it: put that back, or run again if a run was killed as it "
             "wrote them"
         )
-    return f"{path} is not a table of this version of batchocr: use the batchocr that wrote it"
+    return (
+        f"{path} is not a table of this version of batchocr, or is damaged: restore it, or use the batchocr that "
+        "wrote it"
+    )

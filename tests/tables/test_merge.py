@@ -20,7 +20,7 @@ from batchocr.config import Config
 from batchocr.data import Block, PageResult
 from batchocr.errors import OutputError, OutputMismatchError
 from batchocr.input.sources import find_documents, in_shard
-from batchocr.output.files import facts_path, journal_path
+from batchocr.output.files import facts_path, journal_path, report_path
 from batchocr.output.schema import SCHEMA_VERSION, RunFacts
 from batchocr.output.table import table_for
 from tests.support.running import draw_pdf, make_quick_model, read_rows
@@ -139,7 +139,9 @@ def test_nothing_is_overwritten_unasked(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match="--overwrite"):
         merge(parts, out)
     assert out.read_text() == "somebody's"
+    report_path(out).write_text("of another run")
     assert len(merge(parts, out, overwrite=True)) == 4
+    assert not report_path(out).exists()
     with pytest.raises(OutputError, match="one of the parts"):
         merge(parts, tmp_path / "2.jsonl", overwrite=True)
     journal_path(out).write_text("")
