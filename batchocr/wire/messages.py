@@ -102,7 +102,7 @@ class ReadOutline:
 
 @dataclass(frozen=True, slots=True)
 class LookAtPages:
-    """What these pages are like, without drawing them."""
+    """What these pages are like: their size, and how much there is to read. None is drawn at full size."""
 
     task_id: int
     path: str
