@@ -38,6 +38,7 @@ DEFAULT_MODEL = "opendatalab/MinerU2.5-Pro-2605-1.2B"
 PASSWORD_VARIABLE = "BATCHOCR_PASSWORD"
 
 _DURATION = re.compile("(?:([0-9]+)h)?(?:([0-9]+)m)?(?:([0-9]+)s)?")
+_DEVICE = re.compile("cpu|cuda(:[0-9]{1,3})?")
 _SHARD = re.compile("([0-9]+)/([0-9]+)")
 _SIZE = re.compile("([0-9]+)([MG])")
 _UNITS = {"M": 2**20, "G": 2**30}
@@ -126,10 +127,27 @@ def _enough_for_a_worker(size: int) -> int:
     return size
 
 
+def _checked_device(device: str) -> str:
+    names = device.split(",")
+    if device != "auto" and not all(_DEVICE.fullmatch(name) for name in names):
+        raise ValueError("write it as auto, cpu, cuda:0, or several as cuda:0,cuda:1")
+    gpus = [name for name in names if name != "cpu"]
+    if 0 < len(gpus) < len(names):
+        raise ValueError("GPUs or CPUs, not both in one run")
+    if len(gpus) > 1 and len({_gpu_index(name) for name in gpus}) < len(gpus):
+        raise ValueError("each GPU once: two engines on one would only divide it")
+    return device
+
+
+def _gpu_index(name: str) -> int:
+    return int(name.partition(":")[2] or 0)
+
+
 Count = Annotated[int, Field(gt=0, lt=1 << 63)]
 Seconds = Annotated[float, Field(gt=0)]
 Rate = Annotated[float, Field(ge=0, le=1)]
 PathText = Annotated[str, BeforeValidator(_as_text)]
+DeviceText = Annotated[str, AfterValidator(_checked_device)]
 PageSpecText = Annotated[str, AfterValidator(_checked_pages)]
 Duration = Annotated[Seconds, BeforeValidator(_as_seconds)]
 Shard = Annotated[tuple[int, int], BeforeValidator(_as_shard), AfterValidator(_checked_shard)]
@@ -205,7 +223,15 @@ class Config:
         Option(MODEL, "A model on Hugging Face, or a folder that holds one.", "NAME_OR_DIR", also=os.PathLike[str]),
     ] = DEFAULT_MODEL
     revision: Annotated[str | None, Option(MODEL, "Its branch, tag or commit on Hugging Face.", "TEXT")] = None
-    device: Annotated[str, Option(MODEL, "cpu, or a GPU such as cuda:0.", "NAME")] = "auto"
+    device: Annotated[
+        DeviceText,
+        Option(
+            MODEL,
+            "Where to run: cuda:0 one GPU, cuda:0,cuda:1 several, each with an engine of its own, cpu the CPU; auto "
+            "takes all GPUs, or the CPU.",
+            "NAMES",
+        ),
+    ] = "auto"
     dtype: Annotated[
         DType,
         Option(

@@ -72,7 +72,8 @@ class Options(CallOptions, total=False):
     """Its branch, tag or commit on Hugging Face."""
 
     device: str
-    """cpu, or a GPU such as cuda:0. Default: auto."""
+    """Where to run: cuda:0 one GPU, cuda:0,cuda:1 several, each with an engine of its own, cpu the CPU; auto takes all
+    GPUs, or the CPU. Default: auto."""
 
     dtype: Literal["auto", "float32", "bfloat16"]
     """float32, bfloat16 or auto: bfloat16 on a GPU, and on a CPU that is faster in it if the model is stored in it.

@@ -12,7 +12,8 @@ from batchocr.data import Completion, Request
 from batchocr.model.architecture import Architecture
 from batchocr.model.checkpoint import Model
 from batchocr.model.cost import decode_flop, prefill_flop, vision_flop
-from batchocr.stats.meter import DEVICE_STAGES, Meter
+from batchocr.stats.meter import Meter
+from batchocr.wire.counts import DEVICE_STAGES
 from benchmarks.record import Value
 from benchmarks.trace import Noise, Trace
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import gc
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
 import batchocr  # noqa: F401 (ahead of torch: it tells OpenMP's threads how to wait)
+from batchocr.pool import child, engine_process
+from tests.support.engine_thread import EngineThread
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -31,6 +34,20 @@ def pytest_collection_finish() -> None:
 def pytest_unconfigure() -> None:
     """Let libraries that count their objects at the end find them gone."""
     gc.unfreeze()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _engine_threads() -> Iterator[None]:
+    """Runs in this process have their engines on threads; those in others, and with `engine_processes`, do not."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(engine_process, "Child", EngineThread)
+        yield
+
+
+@pytest.fixture
+def engine_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Engines are processes, as in a run outside of tests."""
+    monkeypatch.setattr(engine_process, "Child", child.Child)
 
 
 @pytest.fixture(scope="session")

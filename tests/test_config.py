@@ -103,7 +103,7 @@ def test_every_option_is_declared_once_with_its_help() -> None:
         assert option.help.endswith("."), name
 
 
-TEXTS = {"stop_after": "3h55m", "shard": "2/8", "worker_memory": "4G", "pages": "1-3,r1"}
+TEXTS = {"device": "cuda:0,cuda:1", "stop_after": "3h55m", "shard": "2/8", "worker_memory": "4G", "pages": "1-3,r1"}
 NUMBERS = {"worker_memory": 2**30}
 
 

@@ -48,6 +48,11 @@ def select_device(name: str) -> torch.device:
     return device
 
 
+def all_devices() -> tuple[str, ...]:
+    """What `auto` stands for here: every GPU, or the CPU."""
+    return tuple(f"cuda:{index}" for index in range(torch.cuda.device_count())) or ("cpu",)
+
+
 def select_backend(name: BackendName, device: torch.device) -> BackendName:
     """The backend of this name, `auto` resolved for the device. Raises UsageError if it does not run there."""
     if name == "auto":

@@ -85,8 +85,8 @@ def verify(
     ).documents
     fingerprint = None
     if "model" in flags:
-        from batchocr.model.checkpoint import find_checkpoint
-        from batchocr.model.weights import fingerprint as fingerprint_of
+        from batchocr.model.checkpoint_files import find_checkpoint
+        from batchocr.model.checkpoint_files import fingerprint as fingerprint_of
 
         fingerprint = fingerprint_of(find_checkpoint(config.model, config.revision))
     verifier = Verifier(tables, config)

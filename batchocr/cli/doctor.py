@@ -16,20 +16,21 @@ from PIL import Image
 
 from batchocr import backend
 from batchocr.backend.base import Ops
-from batchocr.backend.dtype import bfloat16_remark, select_dtype
+from batchocr.backend.dtype import bfloat16_speedup, select_dtype
 from batchocr.backend.trial import Choice
 from batchocr.cli.console import printable
 from batchocr.cli.finding import Finding
 from batchocr.cli.model_check import Plan, Tried, try_out
 from batchocr.config import Config
 from batchocr.data import Pixels, Request, Sampling
+from batchocr.engine.dtype import bfloat16_remark
 from batchocr.errors import BatchOcrError, ExitCode
 from batchocr.input.in_memory import hold
 from batchocr.job.session import num_workers, require_usable, worker_memory_bytes
-from batchocr.machine import usable_cores, usable_memory_bytes
+from batchocr.machine import multiplies_bfloat16, usable_cores, usable_memory_bytes
 from batchocr.pool.pool import WorkerPool
 from batchocr.wire.messages import Opened, Setup
-from batchocr.wire.pixels import map_round, share_round
+from batchocr.wire.pixels import SharedRound, share_round
 
 _GIB = 1 << 30
 _KERNEL_LIBRARIES = {"triton": "triton", "sgl_kernel": "sglang-kernel"}
@@ -79,8 +80,8 @@ def examine(config: Config, *, try_model: bool = False) -> Diagnosis:
     require_usable(config)
     device = backend.select_device(config.device)
     name = backend.select_backend(config.backend, device)
-    tried = try_out(config) if try_model else Tried([], select_dtype(config.dtype, device))
-    dtype = tried.dtype
+    tried = try_out(config) if try_model else Tried([], None)
+    dtype = select_dtype(tried.dtype or config.dtype, device)
     ops = backend.make_ops(name, device, dtype)
     findings = [
         Finding("batchocr", f"{version('batchocr')}, Python {platform.python_version()}, {platform.system()}"),
@@ -98,7 +99,7 @@ def examine(config: Config, *, try_model: bool = False) -> Diagnosis:
 
 
 def _bfloat16(device: torch.device) -> str:
-    return bfloat16_remark() if device.type == "cpu" else ""
+    return bfloat16_remark(bfloat16_speedup()) if device.type == "cpu" and multiplies_bfloat16() else ""
 
 
 def _choices(ops: Ops, dtype: torch.dtype) -> Sequence[Choice]:
@@ -151,7 +152,7 @@ def _shared_memory() -> Finding:
     """Send a dense page's pixels the way a worker does."""
     page = Pixels(2200, 1700, os.urandom(2200 * 1700 * 3))
     try:
-        [received] = map_round(*share_round(0, [Request(page, "", Sampling(1))]))
+        [received] = SharedRound(*share_round(0, [Request(page, "", Sampling(1))])).requests()
     except BatchOcrError as error:
         return Finding("shared memory", str(error), False)
     intact = bytes(received.pixels.data) == bytes(page.data)

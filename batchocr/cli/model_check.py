@@ -6,14 +6,11 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-import torch
-
-from batchocr import backend
-from batchocr.backend.dtype import select_dtype
 from batchocr.cli.finding import Finding
-from batchocr.config import Config
+from batchocr.config import Config, DType
+from batchocr.engine.dtype import VALUE_BYTES
 from batchocr.engine.limits import MemoryNeed, memory_need
-from batchocr.errors import EngineError, ExitCode, ModelError, UsageError
+from batchocr.errors import EngineError, ModelError, UsageError
 from batchocr.job.session import Session
 from batchocr.model.architecture import Architecture
 from batchocr.model.cost import num_parameters
@@ -34,10 +31,10 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """dtype: what a run would use. plan: None if there can be none."""
+    """dtype: what a run would use. plan, dtype: None if there can be none."""
 
     findings: Sequence[Finding]
-    dtype: torch.dtype
+    dtype: DType | None
     plan: Plan | None = None
 
 
@@ -46,13 +43,11 @@ def try_out(config: Config) -> Tried:
     try:
         session = Session(config)
     except ModelError as error:
-        return _failed(config, "model", error)
+        return _failed("model", error)
     except UsageError as error:  # the device was looked at before: it has too little memory
-        return _failed(config, "memory", error)
-    need = memory_need(session.limits, session.architecture, session.dtype.itemsize)
-    usable = backend.memory_bytes(session.device)
-    if session.device.type == "cuda":
-        usable = int(usable * config.memory_fraction)
+        return _failed("memory", error)
+    need = memory_need(session.limits, session.architecture, VALUE_BYTES[session.dtype])
+    usable = int(session.memory_bytes * config.memory_fraction) if session.on_gpu else session.memory_bytes
     plan = Plan(session.settings(), session.workers, asdict(need), usable)
     fits = need.total <= usable
     findings = [
@@ -65,9 +60,8 @@ def try_out(config: Config) -> Tried:
     return Tried(findings, session.dtype, plan)
 
 
-def _failed(config: Config, name: str, error: ModelError | UsageError) -> Tried:
-    dtype = select_dtype(config.dtype, backend.select_device(config.device))
-    return Tried([Finding(name, str(error), False, error.exit_code)], dtype)
+def _failed(name: str, error: ModelError | UsageError) -> Tried:
+    return Tried([Finding(name, str(error), False, error.exit_code)], None)
 
 
 def _loading(session: Session) -> Iterator[Finding]:
@@ -76,8 +70,6 @@ def _loading(session: Session) -> Iterator[Finding]:
         session.load()
     except (ModelError, UsageError, EngineError) as error:
         yield Finding("loading", str(error), False, error.exit_code)
-    except (MemoryError, RuntimeError) as error:  # what torch raises where the host has too little
-        yield Finding("loading", f"{type(error).__name__}: {error}".splitlines()[0], False, ExitCode.BUG)
     else:
         yield Finding("loading", f"the weights were loaded in {time.perf_counter() - started_s:.1f} s", True)
     finally:

@@ -20,10 +20,11 @@ from batchocr.engine.kv_cache import KVCache
 from batchocr.engine.limits import max_output_tokens
 from batchocr.engine.sampler import Sampler, sampling_hints
 from batchocr.engine.scheduler import Scheduler
-from batchocr.engine.sequence import Sequence
+from batchocr.engine.sequence import Announce, Sequence
 from batchocr.model.checkpoint import Model
 from batchocr.model.cost import decode_flop, prefill_flop
-from batchocr.stats.meter import Meter, Stage
+from batchocr.stats.meter import Meter
+from batchocr.wire.counts import Stage
 
 logger = logging.getLogger(__name__)
 
@@ -66,6 +67,7 @@ class DecodeStage:
         model: Model,
         queue: EmbeddingQueue,
         clock: DeviceClock,
+        announce: Announce,
         *,
         batch_size: int,
         prefill_max_tokens: int,
@@ -75,6 +77,7 @@ class DecodeStage:
         self._model = model
         self._device = model.device
         self._clock = clock
+        self._announce = announce
         self._batch_size = batch_size
         language = model.architecture.language
         num_kv_blocks = -(-num_kv_tokens // model.ops.kv_block_size)
@@ -144,6 +147,8 @@ class DecodeStage:
 
     def _prefill(self, batch: list[Sequence]) -> _Launched:
         lengths = [sequence.num_tokens for sequence in batch]
+        flop = prefill_flop(self._model.architecture.language, lengths)
+        self._announce(batch, flop)
         positions = self._device.upload(torch.cat([sequence.all_positions() for sequence in batch], dim=1))
         slots = self._device.upload(torch.cat([self._slots(sequence) for sequence in batch]))
         segments = Segments.of(lengths, self._device.upload)
@@ -155,7 +160,6 @@ class DecodeStage:
         self._rows.begin(batch, index, tokens)
         mean_tokens = len(x) / len(batch)
         limit = max(len(batch), min(self._batch_size, self.scheduler.prefill_max_tokens // mean_tokens))
-        flop = prefill_flop(self._model.architecture.language, segments.lengths)
         return self._launch(_Work("prefill", batch, limit, flop, begun), tokens, logprobs)
 
     def _embedded(self, batch: list[Sequence]) -> Tensor:
@@ -177,6 +181,7 @@ class DecodeStage:
         self._rows.extend(batch)
         rows, lengths = _rows_of(batch), [sequence.num_tokens for sequence in batch]
         flop = decode_flop(self._model.architecture.language, lengths)
+        self._announce(batch, flop)
         begun = self._device.mark()  # the host's time before this must not count as the device's
         chosen = self._graphs.replay(rows)
         if chosen is None:

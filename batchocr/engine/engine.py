@@ -1,4 +1,4 @@
-"""The engine: requests in, completions out, one step at a time. One thread owns it and everything on the device."""
+"""The engine: requests in, completions out, one step at a time. It owns everything on the device."""
 
 from __future__ import annotations
 
@@ -8,29 +8,33 @@ from batchocr.backend.device import DeviceClock
 from batchocr.data import Completion, Request, failed_completion
 from batchocr.engine.decode_stage import DecodeStage
 from batchocr.engine.embedding_queue import EmbeddingQueue
-from batchocr.engine.limits import EngineLimits
-from batchocr.engine.sequence import Sequence
+from batchocr.engine.sequence import Announce, Sequence, announce_nothing
 from batchocr.engine.vision_stage import VisionStage
 from batchocr.model.checkpoint import Model
 from batchocr.model.rope import mrope_positions
 from batchocr.stats.meter import Meter
+from batchocr.wire.engine_messages import EngineLimits
 
 
 class Engine:
-    """Two stages joined by a queue of embeddings that never leave the device."""
+    """Two stages joined by a queue of embeddings that never leave the device.
 
-    def __init__(self, model: Model, limits: EngineLimits) -> None:
+    announce: called before every batch, and before every decode step.
+    """
+
+    def __init__(self, model: Model, limits: EngineLimits, announce: Announce = announce_nothing) -> None:
         self._model = model
         self._queue = EmbeddingQueue(limits.embedding_queue_tokens)
         clock = DeviceClock(model.device)
         self._vision = VisionStage(
-            model, self._queue, clock, batch_size=limits.vit_batch_size, max_patches=limits.vit_max_patches
+            model, self._queue, clock, announce, batch_size=limits.vit_batch_size, max_patches=limits.vit_max_patches
         )
         with torch.inference_mode(), model.device.main():
             self._decode = DecodeStage(
                 model,
                 self._queue,
                 clock,
+                announce,
                 batch_size=limits.llm_batch_size,
                 prefill_max_tokens=limits.prefill_max_tokens,
                 num_kv_tokens=limits.num_kv_tokens,

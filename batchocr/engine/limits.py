@@ -10,6 +10,7 @@ from batchocr.config import Config, flag_of
 from batchocr.errors import UsageError
 from batchocr.model.architecture import Architecture
 from batchocr.model.cost import num_parameters
+from batchocr.wire.engine_messages import EngineLimits
 
 _BATCH_SIZES = (
     "vit_batch_size",
@@ -22,19 +23,6 @@ _PROMPT_TEXT_TOKENS = 256
 _KV_TOKENS_PER_SEQUENCE = 4096
 _GIB = 1 << 30
 _LOWERED_TO_FIT = "--vit-max-patches, --prefill-max-tokens, --llm-batch-size"
-
-
-@dataclass(frozen=True, slots=True)
-class EngineLimits:
-    """Upper limits of the two stages, of the queue between them, and of the KV cache. max_new_tokens: of any answer."""
-
-    vit_batch_size: int
-    vit_max_patches: int
-    embedding_queue_tokens: int
-    llm_batch_size: int
-    prefill_max_tokens: int
-    max_new_tokens: int
-    num_kv_tokens: int
 
 
 @dataclass(frozen=True, slots=True)

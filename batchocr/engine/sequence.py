@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
@@ -99,3 +101,11 @@ class Sequence:
             mean_probability=sum(probabilities) / len(probabilities),
             min_logprob=min(self.logprobs),
         )
+
+
+Announce: TypeAlias = Callable[[list[Sequence], float], None]
+"""Told what is about to be begun: the sequences of a batch, and how many operations it takes."""
+
+
+def announce_nothing(batch: list[Sequence], flop: float) -> None:
+    """For those who do not watch over an engine."""

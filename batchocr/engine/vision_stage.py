@@ -12,7 +12,7 @@ import torch
 
 from batchocr.backend.device import DeviceClock, Mark
 from batchocr.engine.embedding_queue import EmbeddingQueue
-from batchocr.engine.sequence import Sequence
+from batchocr.engine.sequence import Announce, Sequence
 from batchocr.model.checkpoint import Model
 from batchocr.model.cost import vision_flop
 from batchocr.stats.meter import Meter
@@ -37,12 +37,20 @@ class VisionStage:
     """Owns the sequences whose images are not yet encoded, later page rounds first."""
 
     def __init__(
-        self, model: Model, queue: EmbeddingQueue, clock: DeviceClock, *, batch_size: int, max_patches: int
+        self,
+        model: Model,
+        queue: EmbeddingQueue,
+        clock: DeviceClock,
+        announce: Announce,
+        *,
+        batch_size: int,
+        max_patches: int,
     ) -> None:
         self._model = model
         self._device = model.device
         self._queue = queue
         self._clock = clock
+        self._announce = announce
         self._batch_size = batch_size
         self._max_patches = max_patches
         self._waiting: list[tuple[int, int, Sequence]] = []
@@ -78,6 +86,7 @@ class VisionStage:
         sequences = self._next_batch()
         if not sequences:
             return False
+        self._announce(sequences, self._flop(sequences))
         try:
             with self._device.beside():
                 self._launched.append(self._encode(sequences))
@@ -123,9 +132,11 @@ class VisionStage:
         begun_s, preprocessed_s, encoded_s = map(self._clock.at, (batch.begun, batch.preprocessed, batch.encoded))
         meter.add_on_device("preprocess", begun_s, preprocessed_s, items=images, limit=limit)
         meter.add_on_device("vit", preprocessed_s, encoded_s, items=images, limit=limit)
-        patches = [sequence.num_patches for sequence in batch.sequences]
-        meter.patches += sum(patches)
-        meter.model_flop += vision_flop(self._model.architecture.vision, patches)
+        meter.patches += sum(sequence.num_patches for sequence in batch.sequences)
+        meter.model_flop += self._flop(batch.sequences)
+
+    def _flop(self, batch: list[Sequence]) -> float:
+        return vision_flop(self._model.architecture.vision, [sequence.num_patches for sequence in batch])
 
     def _fillable(self, batch: list[Sequence]) -> float:
         """How many images of this mean size a batch could have held, in full, under the tighter of the two limits."""

@@ -101,7 +101,7 @@ class _ReadAhead:
             raise self._error
 
     def close(self) -> None:
-        """End the thread, the workers and the engine's thread, whatever they are doing."""
+        """End the thread and the workers, whatever they are doing."""
         if self._reading.is_of_parent:
             return
         self._left.set()

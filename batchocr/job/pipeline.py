@@ -1,7 +1,6 @@
-"""The run's loop: takes documents to workers, their questions to the engine, and rows to the caller.
+"""The run's loop: takes documents to workers, their questions to engines, and rows to the caller.
 
-It runs on the caller's thread and only routes: the workers do the work on pages, the engine's thread the work on the
-device.
+It runs on the caller's thread and only routes: the workers do the work on pages, the engines the work on the devices.
 """
 
 from __future__ import annotations
@@ -10,10 +9,9 @@ import logging
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
-from batchocr.data import Completion, Failure, PageResult
-from batchocr.engine.thread import EngineThread
+from batchocr.data import Failure, PageResult
 from batchocr.errors import BatchOcrError
 from batchocr.job.attempts import Attempts
 from batchocr.job.intake import Intake
@@ -21,6 +19,7 @@ from batchocr.job.progress import event
 from batchocr.job.shares import Shares
 from batchocr.job.stop import StopSwitch
 from batchocr.job.turns import RowKey
+from batchocr.pool.engines import Engines
 from batchocr.pool.pool import WorkerPool
 from batchocr.pool.worker import Arrived, Asked, Loss, Worker
 from batchocr.stats.meter import HostCounter
@@ -41,13 +40,12 @@ _BEGUN_AT_ONCE = 100
 class _Task:
     """What a worker was asked to do: open a document, or read a page.
 
-    round: its last. answers: the completions of that round as they come in, None for each that is missing.
+    round: its last.
     """
 
     key: RowKey
     worker: Worker
     round: int = 0
-    answers: list[Completion | None] = field(default_factory=list)
 
     @property
     def opening(self) -> bool:
@@ -55,13 +53,13 @@ class _Task:
 
 
 class Pipeline:
-    """Reads what an intake hands out. Owns the tasks that the workers hold and the requests that the engine holds."""
+    """Reads what an intake hands out. Owns the tasks that the workers hold."""
 
     def __init__(
         self,
         intake: Intake,
         pool: WorkerPool,
-        engine: EngineThread,
+        engines: Engines,
         counter: HostCounter,
         *,
         pages_in_flight: int,
@@ -71,12 +69,11 @@ class Pipeline:
         """reopen: documents that the intake has handed out, and that are to be opened first."""
         self._intake = intake
         self._pool = pool
-        self._engine = engine
+        self._engines = engines
         self._counter = counter
         self._pages_in_flight = pages_in_flight
         self._page_timeout_s = page_timeout_s
         self._tasks: dict[int, _Task] = {}
-        self._requests: dict[int, tuple[int, int]] = {}
         self._attempts = Attempts()
         self._shares = Shares(intake, pool, pages_in_flight=pages_in_flight, page_timeout_s=page_timeout_s)
         self._finished: deque[tuple[RowKey, PageResult]] = deque()
@@ -88,7 +85,7 @@ class Pipeline:
         """Read everything; yields rows as they are finished. On a stop, finishes what is in flight and ends; whatever
         takes longer than the grace period is left for the next run.
 
-        tick: called at least about twice a second, for progress. Raises EngineError if the engine breaks, BatchOcrError
+        tick: called at least about twice a second, for progress. Raises EngineError if no engine is left, BatchOcrError
         if no worker can be started.
         """
         while True:
@@ -99,11 +96,11 @@ class Pipeline:
             # Documents that are still being opened are of no use any more.
             if len(self._tasks) == self._num_opening and (stop.reason is not None or self._intake.exhausted):
                 return
-            for _, message in self._pool.wait(0 if more else _TICK_S):
+            for _, message in self._pool.wait(0 if more else _TICK_S, beside=self._engines.channels):
                 self._handle(message)
             # No row is yielded in between: while the caller takes its time, workers would seem to be late.
             try:
-                self._take_completions()
+                self._take_answers()
                 for loss in self._pool.replace_lost(self._page_timeout_s):
                     self._take_back(loss)
                 self._pool.renew_worn()
@@ -216,24 +213,16 @@ class Pipeline:
         )
 
     def _ask(self, message: Asked) -> None:
-        task = self._tasks[message.task_id]
-        task.round, task.answers = message.requests[0].round, [None] * len(message.requests)
-        for position, request in enumerate(message.requests):
-            self._last_id += 1
-            self._requests[self._last_id] = (message.task_id, position)
-            self._engine.submit(self._last_id, request)
+        self._tasks[message.task_id].round = message.round.message.round
+        self._engines.ask(message.task_id, message.round)
 
-    def _take_completions(self) -> None:
-        for request_id, completion in self._engine.finished():
-            task_id, position = self._requests.pop(request_id)
+    def _take_answers(self) -> None:
+        for task_id, completions in self._engines.take_answers():
             task = self._tasks.get(task_id)
             if task is None:  # its worker has been lost in the meantime
                 continue
-            task.answers[position] = completion
-            self._counter.blocks += task.round > 0  # the first round asks about the page
-            answers = tuple(answer for answer in task.answers if answer is not None)
-            if len(answers) == len(task.answers):
-                task.worker.send(Completions(task_id, answers))
+            self._counter.blocks += len(completions) if task.round > 0 else 0  # the first round asks about the page
+            task.worker.send(Completions(task_id, completions))
 
     def _take_back(self, loss: Loss) -> None:
         """Begin a lost worker's tasks again. The one it was working on is begun only once more, or a few times if the

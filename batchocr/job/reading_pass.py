@@ -11,10 +11,8 @@ from copy import deepcopy
 from types import TracebackType
 from typing import Self
 
-from batchocr import backend
 from batchocr.config import Config
 from batchocr.data import PageResult
-from batchocr.engine.thread import EngineThread
 from batchocr.errors import UsageError
 from batchocr.input.sources import Found
 from batchocr.job.intake import FinishedRows, Intake
@@ -26,8 +24,9 @@ from batchocr.job.turns import RowKey
 from batchocr.machine import allow_open_files, num_files_to_open, peak_resident_bytes, return_freed_memory
 from batchocr.output.index import IndexedRow
 from batchocr.page_spec import parse_page_spec
+from batchocr.pool.engines import Engines, EngineUse
 from batchocr.pool.pool import WorkerPool
-from batchocr.stats.meter import HostCounter, Ledger, Meter
+from batchocr.stats.meter import HostCounter, Ledger
 from batchocr.stats.quality import Quality
 from batchocr.stats.report import ExitReason, Report
 from batchocr.stats.summary import Circumstances, make_report
@@ -46,7 +45,7 @@ logger = logging.getLogger(__name__)
 
 
 class Pass:
-    """One pass over the documents found: its counts, and inside its `with` block its workers and its engine's thread.
+    """One pass over the documents found: its counts, and inside its `with` block its workers and the session's engines.
 
     config: that of the session, or one that differs in what a call may choose. finished: rows that need not be read
     again; if it is soon clear that they are all rows, the model is not loaded, and `has_work` is False. announce:
@@ -68,7 +67,8 @@ class Pass:
     ) -> None:
         self._pid = os.getpid()
         self._announce = announce
-        self._engine: EngineThread | None = None
+        self._engines: Engines | None = None
+        self._engine_uses: list[EngineUse] = []
         self._reopen: list[int] = []
         self._session = session
         self._config = config
@@ -81,7 +81,6 @@ class Pass:
         self._table_s = 0.0
         self._pool: WorkerPool | None = None
         self._closing = ExitStack()
-        self._engine_meter = Meter()
         self._counter = HostCounter()
         self._ledger = Ledger(documents=len(found.documents), skipped_files=found.skipped)
         self._trimmed_s = time.monotonic()
@@ -104,9 +103,7 @@ class Pass:
             self._pool = undo.enter_context(WorkerPool(self._session.workers, setup))
             if not self._is_all_done(self._pool):
                 self._announce()
-                engine = undo.enter_context(self._session.lend_engine())
-                self._engine = EngineThread(engine, self._engine_meter, self._pool.wake)
-                undo.callback(self._close_engine, self._engine)
+                self._engines = undo.enter_context(self._session.lend_engines())
             self._closing = undo.pop_all()
         self._work_started_s = time.perf_counter()
         self._had_no_time = self._stop.reason == "stop_after"
@@ -116,7 +113,7 @@ class Pass:
     @property
     def has_work(self) -> bool:
         """Whether there may be a row to read; if not, the pass has no engine."""
-        return self._engine is not None
+        return self._engines is not None
 
     def _is_all_done(self, pool: WorkerPool) -> bool:
         """Whether earlier runs have dealt with every row, as far as that turns out quickly, one document after the
@@ -150,31 +147,24 @@ class Pass:
         self.close()
 
     def close(self) -> None:
-        """End the engine's thread and the workers, whatever they are doing. A fork leaves them to its parent."""
+        """End the workers, whatever they are doing, and give the engines back. A fork leaves them to its parent."""
         if self.is_of_parent:
             return
         if self._work_ended_s is None:
             self._work_ended_s = time.perf_counter()
+            if self._engines is not None:
+                self._engine_uses = self._engines.uses()
         self._stop.enter("finishing")
         self._closing.close()
 
-    def _close_engine(self, engine: EngineThread) -> None:
-        """End the engine's thread; an engine that is broken, or still at work for whatever reason, is abandoned."""
-        reusable = False
-        try:
-            reusable = engine.close(patient=not self._stop.grace_is_over)
-        finally:
-            if not reusable:
-                self._session.abandon_engine()
-
     @property
     def is_of_parent(self) -> bool:
-        """Whether this is a copy in a fork: the threads are not there, and the workers are its parent's."""
+        """Whether this is a copy in a fork: the workers and engines are its parent's."""
         return os.getpid() != self._pid
 
     def results(self, tick: Callable[[], None]) -> Iterator[tuple[RowKey, PageResult]]:
         """Rows as they are finished; see Pipeline.results."""
-        assert self._pool is not None and self._engine is not None
+        assert self._pool is not None and self._engines is not None
 
         def tick_and_trim() -> None:
             tick()
@@ -183,7 +173,7 @@ class Pass:
         pipeline = Pipeline(
             self.intake,
             self._pool,
-            self._engine,
+            self._engines,
             self._counter,
             pages_in_flight=self._session.pages_in_flight,
             page_timeout_s=self._config.page_timeout,
@@ -277,8 +267,7 @@ class Pass:
         return "interrupted" if self._stop.reason == "interrupted" else "stopped"
 
     def report(self, error: str | None = None) -> Report:
-        """The throughput report of what was read, once the pass has been closed: until then, the engine's counts belong
-        to its thread.
+        """The throughput report of what was read, once the pass has been closed.
 
         error: what ended the run, even before there was a worker; None if nothing went wrong.
         """
@@ -287,7 +276,7 @@ class Pass:
         return make_report(
             self._whole_ledger(),
             self._counter,
-            self._engine_meter,
+            self._engine_uses,
             Circumstances(
                 exit_reason=self._exit_reason(error),
                 error=error,
@@ -296,14 +285,12 @@ class Pass:
                 table_s=self._table_s,
                 workers=self._session.workers,
                 pages_in_flight=self._session.pages_in_flight,
-                on_gpu=self._session.device.type == "cuda",
+                on_gpu=self._session.on_gpu,
                 settings=self._session.settings(),
                 max_page_error_rate=self._config.max_page_error_rate,
                 max_degraded_rate=self._config.max_degraded_rate,
                 peak_main_bytes=peak_resident_bytes(),
                 peak_worker_bytes=self._pool.peak_worker_bytes if self._pool else None,
-                device_flop_per_s=backend.peak_flop_per_s(self._session.device, self._session.dtype),
-                peak_device_bytes=backend.peak_device_bytes(self._session.device) or None,
             ),
         )
 

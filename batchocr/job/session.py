@@ -5,29 +5,26 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
-from typing import ClassVar
 
-import torch
-
-from batchocr import backend
-from batchocr.backend.dtype import StoredWeights, choose_dtype
 from batchocr.config import LEAST_WORKER_BYTES, Config, DType, flag_of
-from batchocr.engine.engine import Engine
+from batchocr.engine.dtype import VALUE_BYTES, StoredWeights, choose_dtype
 from batchocr.engine.limits import engine_limits
 from batchocr.errors import UsageError
 from batchocr.machine import usable_cores, usable_memory_bytes
 from batchocr.model.architecture import read_architecture
-from batchocr.model.checkpoint import find_checkpoint, load_model
+from batchocr.model.checkpoint_files import find_checkpoint, fingerprint, stored_dtype
 from batchocr.model.cost import num_parameters
-from batchocr.model.weights import fingerprint, stored_dtype
 from batchocr.output.schema import RunFacts, fingerprint_of_settings, storable_text
+from batchocr.pool.child import ENGINE_COMMAND
+from batchocr.pool.engines import Engines
 from batchocr.protocol.mineru import MAX_LAYOUT_TOKENS
 from batchocr.protocol.mineru import VERSION as PROTOCOL_VERSION
 from batchocr.stats.report import Setting
+from batchocr.wire.engine_messages import DeviceFound, EngineLimits, LoadModel
 
 logger = logging.getLogger(__name__)
 
@@ -35,119 +32,119 @@ _GIB = 1 << 30
 _PAGE_BYTES = 40 << 20
 """A page in flight, on the host: its own pixels, and at most twice the same for the questions asked about it."""
 
+_MOST_WORKERS = 16
 _LEAST_SHARE_BYTES = 512 << 20
 _MOST_WORKER_BYTES = 4 << 30
 """The largest image that is decoded at all takes 2.3 GB."""
 
 
 class Session:
-    """A checkpoint on a device. It is found, or downloaded, and checked at once; `load` reads the weights.
+    """A model, and engines for it on the devices. The model is found, or downloaded, and checked at once; `load` reads
+    the weights.
 
-    begun_in: the data type of the rows that its output already has; None if there are none.
-
-    Raises ModelError if the checkpoint is missing or invalid, UsageError if the device cannot be used, and in a fork of
-    a process that has read.
+    begun_in: the data type of the rows that its output already has; None if there are none. engine_command: to start an
+    engine process with. Raises ModelError if the checkpoint is missing or invalid, UsageError if a device cannot be
+    used, EngineError if no engine starts.
     """
 
-    _working_pid: ClassVar[int | None] = None
-    """The process in which an engine was made. A fork of it has no copy of torch's threads: the first operation there
-    would wait for them for ever."""
-
-    def __init__(self, config: Config, *, begun_in: DType | None = None) -> None:
+    def __init__(
+        self, config: Config, *, begun_in: DType | None = None, engine_command: Sequence[str] = ENGINE_COMMAND
+    ) -> None:
         self._closed = False
         self._pid = os.getpid()
-        self.require_open()
         require_usable(config)
         self.config = config
-        self.device = backend.select_device(config.device)
-        self.backend = backend.select_backend(config.backend, self.device)
-        self._folder = find_checkpoint(config.model, config.revision)
-        self.architecture = read_architecture(self._folder)
-        weights = StoredWeights(stored_dtype(self._folder), num_parameters(self.architecture))
-        chosen = choose_dtype(config.dtype, self.device, self.backend, weights, begun_in=begun_in)
-        self.dtype, self.dtype_remark = chosen.dtype, chosen.remark
-        self.limits = engine_limits(
-            config,
-            self.architecture,
-            on_gpu=self.device.type == "cuda",
-            memory_bytes=backend.memory_bytes(self.device),
-            value_bytes=self.dtype.itemsize,
-            layout_tokens=MAX_LAYOUT_TOKENS,
+        self._engines = Engines(
+            config.device, config.backend, try_bfloat16=config.dtype == "auto", command=engine_command
         )
-        self.workers = num_workers(config)
-        self.worker_memory_bytes = worker_memory_bytes(config)
-        self.pages_in_flight = config.pages_in_flight or default_pages_in_flight(
-            self.workers, self.limits.llm_batch_size, on_gpu=self.device.type == "cuda"
-        )
-        self.facts = self._facts()
+        self._lent = threading.Lock()
+        self._limits: dict[str, EngineLimits] = {}
         self._kernels = ""
-        self._engine: Engine | None = None
-        self._engine_free = threading.Lock()
+        found = self._engines.open()
+        try:
+            self._folder = find_checkpoint(config.model, config.revision)
+            self.architecture = read_architecture(self._folder)
+            weights = StoredWeights(stored_dtype(self._folder), num_parameters(self.architecture))
+            chosen = choose_dtype(config.dtype, found, weights, begun_in=begun_in)
+            self.dtype, self.dtype_remark = chosen.dtype, chosen.remark
+            self.backend, self.on_gpu = found.backend, found.device != "cpu"
+            self.devices = self._engines.devices
+            self.memory_bytes = self._memory(found)
+            self.limits = self._limits_on(found)
+            self.facts = self._facts()
+        except BaseException:
+            self._engines.close()
+            raise
+        self.workers = num_workers(config, len(self.devices))
+        self.worker_memory_bytes = worker_memory_bytes(config, len(self.devices))
+        self.pages_in_flight = config.pages_in_flight or default_pages_in_flight(
+            self.workers, self.limits.llm_batch_size, len(self.devices), on_gpu=self.on_gpu
+        )
 
     def require_open(self) -> None:
         """Raises UsageError after `close`, and in a fork."""
         if self._closed:
             raise UsageError("this Ocr is closed: make another one")
-        if os.getpid() != self._pid or Session._working_pid not in (None, os.getpid()):
-            raise UsageError(
-                "this process was forked from one that has used batchocr, and a fork lacks the threads and the device "
-                "that reading needs: use batchocr in one of the two, or the start method 'spawn' or 'forkserver'"
-            )
+        if os.getpid() != self._pid:
+            raise UsageError("this Ocr is of the process that this one was forked from: make another one here")
 
-    def load(self) -> Engine:
-        """The engine; its weights are read on the first call. Raises UsageError if the GPU has no room for it, after
-        `close`, and in a fork."""
+    def load(self) -> None:
+        """Have the engines read the weights, unless they have. Raises UsageError if a device has no room for them,
+        after `close`, and in a fork; EngineError if no engine starts."""
         self.require_open()
-        if self._engine is None:
+        if not self._engines.are_loaded:
             if self.dtype_remark:
                 logger.info("%s", self.dtype_remark)
-            backend.release_memory(self.device)  # what an engine may have held that was abandoned
-            try:
-                self._engine = self._make_engine()
-            except torch.OutOfMemoryError as error:
-                raise UsageError(
-                    "the model and its KV cache do not fit into the GPU's memory: lower --memory-fraction or "
-                    "--llm-batch-size, or see what else uses the GPU"
-                ) from error
-        return self._engine
-
-    def _make_engine(self) -> Engine:
-        Session._working_pid = os.getpid()
-        device = backend.open_device(self.device)
-        ops = backend.make_ops(self.backend, self.device, self.dtype)
-        self._kernels = backend.kernels_in_use(ops)
-        vision_ops = backend.vision_ops(ops, self.config.vit_dtype)
-        model = load_model(self._folder, device=device, dtype=self.dtype, ops=ops, vision_ops=vision_ops)
-        return Engine(model, self.limits)
+            self._engines.load(self._plan)
+            self._kernels = self._engines.uses()[0].kernels
 
     @contextmanager
-    def lend_engine(self) -> Iterator[Engine]:
-        """The engine, for one pass at a time. Raises UsageError while another pass has it."""
-        if not self._engine_free.acquire(blocking=False):
+    def lend_engines(self) -> Iterator[Engines]:
+        """The engines, for one pass at a time. Raises UsageError while another pass has them."""
+        if not self._lent.acquire(blocking=False):
             raise UsageError("this Ocr is already reading: finish or close that loop first, or make another Ocr")
         try:
-            yield self.load()
+            self.load()
+            yield self._engines
         finally:
-            self._engine_free.release()
+            if os.getpid() == self._pid:
+                self._engines.forget()
+            self._lent.release()
 
     def close(self) -> None:
-        """Release the engine and its memory, for good. A fork leaves them to its parent."""
+        """End the engines, for good. A fork leaves them to its parent."""
         self._closed = True
-        if self._engine is not None and os.getpid() == self._pid:
-            self._engine = None
-            backend.release_memory(self.device)
+        if os.getpid() == self._pid:
+            self._engines.close()
 
-    def abandon_engine(self) -> None:
-        """Never use the engine again, and leave its memory alone: freeing it might wait for a GPU that hangs."""
-        self._engine = None
+    def _plan(self, found: DeviceFound) -> LoadModel:
+        """What to load on a device. Raises UsageError if it has too little memory."""
+        return LoadModel(str(self._folder), self.dtype, self.config.vit_dtype, self._limits_on(found))
+
+    def _limits_on(self, found: DeviceFound) -> EngineLimits:
+        """Those for a device, whatever becomes of its memory later. Raises UsageError if it has too little."""
+        if found.device not in self._limits:
+            self._limits[found.device] = engine_limits(
+                self.config,
+                self.architecture,
+                on_gpu=self.on_gpu,
+                memory_bytes=self._memory(found),
+                value_bytes=VALUE_BYTES[self.dtype],
+                layout_tokens=MAX_LAYOUT_TOKENS,
+            )
+        return self._limits[found.device]
+
+    def _memory(self, found: DeviceFound) -> int:
+        """What an engine may have of the device's memory."""
+        return found.memory_bytes if found.device != "cpu" else found.memory_bytes // len(self._engines.devices)
 
     def settings(self) -> dict[str, Setting]:
         """The settings in use, for the report."""
         return {
-            "device": str(self.device),
+            "device": ",".join(self.devices),
             "backend": self.backend,
             **({"kernels": self._kernels} if self._kernels else {}),
-            "dtype": str(self.dtype).removeprefix("torch."),
+            "dtype": self.dtype,
             "model": storable_text(self.config.model),
             "vit_dtype": self.config.vit_dtype,
             "dpi": self.config.dpi,
@@ -166,7 +163,7 @@ class Session:
         settings = {
             "model_fingerprint": fingerprint(self._folder),
             "protocol": PROTOCOL_VERSION,
-            "dtype": str(self.dtype).removeprefix("torch."),
+            "dtype": self.dtype,
             "vit_dtype": self.config.vit_dtype,
             "dpi": str(self.config.dpi),
             "max_new_tokens": str(self.config.max_new_tokens),
@@ -188,10 +185,13 @@ class Session:
 
 
 def require_usable(config: Config) -> None:
-    """Refuse what cannot work on this machine, whatever is to be read. Raises UsageError."""
-    name = backend.select_backend(config.backend, backend.select_device(config.device))
-    if config.vit_dtype == "fp8":
-        backend.require_fp8(name, config.dtype)
+    """Refuse what cannot work on this machine, whatever is to be read and whatever GPUs there are. Raises
+    UsageError."""
+    on_cpu = "auto" not in config.device and "cuda" not in config.device
+    if on_cpu and config.backend == "cuda":
+        raise UsageError("--backend cuda needs an NVIDIA GPU (--device cuda); reference runs on CPUs and GPUs")
+    if config.vit_dtype == "fp8" and (on_cpu or config.backend not in ("auto", "cuda") or config.dtype == "float32"):
+        raise UsageError("--vit-dtype fp8 needs an NVIDIA GPU, --backend cuda and --dtype bfloat16")
     memory = usable_memory_bytes()
     has = f"this process may use {memory / _GIB:.1f} GiB of memory"
     if config.worker_memory is not None and config.worker_memory > memory:
@@ -204,27 +204,28 @@ def require_usable(config: Config) -> None:
             )
 
 
-def num_workers(config: Config) -> int:
-    """The number of worker processes: what the user set, or half the cores, as the engine and the main thread need
-    theirs, but no more than half the memory is enough for."""
+def num_workers(config: Config, num_engines: int = 1) -> int:
+    """The number of worker processes: what the user set, or half the cores, as the engines and the run itself need
+    theirs, but no more than half the memory is enough for, and no more than 16 for each engine."""
     affordable = usable_memory_bytes() // 2 // _LEAST_SHARE_BYTES
-    return config.workers or max(1, min(16, usable_cores() // 2, affordable))
+    return config.workers or max(1, min(_MOST_WORKERS * num_engines, usable_cores() // 2, affordable))
 
 
-def default_pages_in_flight(workers: int, llm_batch_size: int, *, on_gpu: bool) -> int:
-    """Enough to fill the decode batch with some pages' blocks while others are rendered and laid out, in at most a
-    quarter of the host's memory.
+def default_pages_in_flight(workers: int, llm_batch_size: int, num_engines: int = 1, *, on_gpu: bool) -> int:
+    """Enough to fill each engine's decode batch with some pages' blocks while others are rendered and laid out, in at
+    most a quarter of the host's memory.
 
     On a CPU, where a page takes seconds however many there are, just that: pages begun together are finished together,
     so with more the first rows would come later, and the rate is that of the ViT (benchmarks/first_row.py).
     """
-    useful = 2 * workers + max(12, llm_batch_size // 4) if on_gpu else workers + max(3, llm_batch_size // 8)
+    in_engines = num_engines * (max(12, llm_batch_size // 4) if on_gpu else max(3, llm_batch_size // 8))
+    useful = in_engines + (2 * workers if on_gpu else workers)
     affordable = usable_memory_bytes() // 4 // _PAGE_BYTES
     return max(2, min(useful, affordable))
 
 
-def worker_memory_bytes(config: Config) -> int:
+def worker_memory_bytes(config: Config, num_engines: int = 1) -> int:
     """The memory a worker may hold: what the user set, or its share of half the memory, so that all workers together
     leave room for others."""
-    share = usable_memory_bytes() // 2 // num_workers(config)
+    share = usable_memory_bytes() // 2 // num_workers(config, num_engines)
     return config.worker_memory or min(_MOST_WORKER_BYTES, max(_LEAST_SHARE_BYTES, share))

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import errno
 import logging
-import select
-import socket
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Sequence
 from types import TracebackType
+from typing import Any
 
 from batchocr.errors import BatchOcrError
 from batchocr.machine import peak_resident_bytes
 from batchocr.pool.child import WORKER_COMMAND
 from batchocr.pool.worker import Arrived, Loss, Worker
 from batchocr.running_clock import RunningClock
+from batchocr.wire.channel import Channel, wait_for
 from batchocr.wire.messages import Began, Completions, Ended, Failed, OpenDocument, Opened, Setup, Task
 
 logger = logging.getLogger(__name__)
@@ -35,8 +34,7 @@ _MAX_STILLBORN = 3
 
 
 class WorkerPool:
-    """A constant number of workers, or fewer while the machine lacks something for more. Belongs to one thread, except
-    for `wake`.
+    """A constant number of workers, or fewer while the machine lacks something for more. Belongs to one thread.
 
     The run's loop: `wait` for what they say, `replace_lost`, `renew_worn`, give them work with `Worker.send`. workers:
     those to give new work to. Others may still be finishing what they hold. peak_worker_bytes: the most memory that any
@@ -55,9 +53,6 @@ class WorkerPool:
         self._short_since_s: float | None = None
         self._tried_s = 0.0
         self._retired: list[Worker] = []
-        self._woken, self._waker = socket.socketpair()
-        self._woken.setblocking(False)
-        self._waker.setblocking(False)
         try:
             self._fill_places()
             if not self.workers:
@@ -92,22 +87,11 @@ class WorkerPool:
                 if not isinstance(answer, Began | Ended):
                     return answer
 
-    def wake(self) -> None:
-        """Make `wait` return. Callable from any thread; has no effect after `close`."""
-        with suppress(OSError):  # enough wake-ups are waiting already, or nobody waits any more
-            self._waker.send(b"\0")
-
-    def wait(self, timeout_s: float) -> list[tuple[Worker, Arrived]]:
-        """What the workers have said, as soon as there is something; empty on `wake` and after `timeout_s`."""
-        poll = select.poll()
-        poll.register(self._woken, select.POLLIN)
+    def wait(self, timeout_s: float, beside: Iterable[Channel[Any, Any]] = ()) -> list[tuple[Worker, Arrived]]:
+        """What the workers have said, as soon as there is something; empty after `timeout_s`, and if there is something
+        in one of the channels `beside`."""
         workers = self.workers + self._retired
-        for worker in workers:
-            if not worker.channel.closed:
-                poll.register(worker.channel, select.POLLIN | (select.POLLOUT if worker.channel.wants_write else 0))
-        ready = {descriptor for descriptor, _ in poll.poll(timeout_s * 1000)}
-        with suppress(BlockingIOError):
-            self._woken.recv(4096)
+        ready = wait_for((*(worker.channel for worker in workers), *beside), timeout_s)
         heard = [worker for worker in workers if worker.channel.fileno() in ready]
         arrived = [(worker, message) for worker in heard for message in worker.receive()]
         if arrived:
@@ -167,8 +151,6 @@ class WorkerPool:
         """End all workers, whatever they are doing."""
         for worker in self.workers + self._retired:
             self._end(worker)
-        self._woken.close()
-        self._waker.close()
 
     def _end(self, worker: Worker) -> None:
         """End a worker, and note its memory, which cannot be read afterwards, nor if it died by itself."""

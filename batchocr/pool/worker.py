@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from batchocr.data import Failure, Request
+from batchocr.data import Failure
 from batchocr.pool.child import Child
 from batchocr.running_clock import RunningClock
 from batchocr.wire.channel import ChannelError, run_end
@@ -30,7 +30,9 @@ from batchocr.wire.messages import (
     Setup,
     Task,
 )
-from batchocr.wire.pixels import map_round
+from batchocr.wire.pixels import SharedRound
+
+_ONE_CORE = {"OMP_NUM_THREADS": "1"}
 
 _START_S = 60.0
 """How long a worker that has work but has not begun any may be silent: it may still be starting."""
@@ -42,10 +44,10 @@ own goes on while the whole job is suspended."""
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A Round with its pixels: what the engine has to answer, for Completions in the same order."""
+    """What an engine has to answer, for Completions in the same order."""
 
     task_id: int
-    requests: tuple[Request, ...]
+    round: SharedRound
 
 
 Arrived: TypeAlias = Began | Ended | Opened | Outline | PagesSeen | Asked | Finished | Failed
@@ -82,7 +84,7 @@ class Worker:
         self.channel = run_end(ours)
         try:
             with its:
-                self._child = Child(command, its)
+                self._child = Child(command, its, environment=_ONE_CORE)
         except OSError:
             self.channel.close()
             raise
@@ -166,7 +168,7 @@ class Worker:
         del self._owes[message.task_id]
         if isinstance(message, Round):
             assert descriptor is not None
-            return Asked(message.task_id, map_round(message, descriptor))
+            return Asked(message.task_id, SharedRound(message, descriptor))
         self.task_ids.discard(message.task_id)
         return message
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from batchocr.stats.meter import DEVICE_STAGES, WORKER_STAGES, Stage
+from batchocr.stats.meter import WORKER_STAGES
 from batchocr.stats.report import Report
+from batchocr.wire.counts import DEVICE_STAGES, Stage
 
 _SIZE_OPTIONS: Final[dict[Stage, str]] = {
     "vit": "--vit-batch-size or --vit-max-patches",

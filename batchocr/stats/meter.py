@@ -1,7 +1,6 @@
 """Counters of a run in progress: the work of each stage, and what became of each item.
 
-The thread that runs the pipeline counts the stages of the host, the engine's thread those of the device, so counting
-needs no lock.
+The run counts the stages of the host, each engine those of its device.
 """
 
 from __future__ import annotations
@@ -10,29 +9,16 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import get_args
 
 from batchocr.data import ErrorKind, PageResult, Status
 from batchocr.stats.quality import Quality
-
-Stage = Literal["open", "render", "preprocess", "vit", "prefill", "decode", "post-process", "write"]
+from batchocr.wire.counts import DEVICE_STAGES, EngineCounts, Stage, StageCount
 
 STAGES: tuple[Stage, ...] = get_args(Stage)
 WORKER_STAGES: tuple[Stage, ...] = ("open", "render", "post-process")
 HOST_STAGES: tuple[Stage, ...] = (*WORKER_STAGES, "write")
-DEVICE_STAGES: tuple[Stage, ...] = ("preprocess", "vit", "prefill", "decode")
-
 _WINDOW = 4096
-
-
-@dataclass(slots=True)
-class StageCount:
-    """What a stage has done. limit_sum: how many items its batches could have held; 0 if they have no limit."""
-
-    busy_s: float = 0.0
-    batches: int = 0
-    items: int = 0
-    limit_sum: float = 0.0
 
 
 class StageCounter:
@@ -87,7 +73,7 @@ class BusyTime:
 
 
 class Meter(StageCounter):
-    """Counts the work of the engine and its device."""
+    """Counts the work of an engine and its device."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -111,6 +97,22 @@ class Meter(StageCounter):
         self.queue_samples += 1
         self.queue_token_sum += tokens
         self.queue_max_tokens = max(self.queue_max_tokens, tokens)
+
+    def counts(self, *, peak_device_bytes: int = 0) -> EngineCounts:
+        """All that has been counted so far."""
+        return EngineCounts(
+            stages={stage: self.stages[stage] for stage in DEVICE_STAGES},
+            patches=self.patches,
+            model_flop=self.model_flop,
+            busy_s=self.device_busy.total_s,
+            starved_s=self.starved_s,
+            batches_halved=dict(self.batches_halved),
+            preemptions=self.preemptions,
+            queue_samples=self.queue_samples,
+            queue_token_sum=self.queue_token_sum,
+            queue_max_tokens=self.queue_max_tokens,
+            peak_device_bytes=peak_device_bytes,
+        )
 
 
 @dataclass(slots=True)

@@ -11,8 +11,8 @@ from typing import Literal, TypeAlias
 from batchocr.data import ErrorKind
 from batchocr.errors import ExitCode
 from batchocr.output.atomic import atomic_file
-from batchocr.stats.meter import Stage
 from batchocr.stats.quality import Distribution
+from batchocr.wire.counts import Stage
 
 ExitReason = Literal["finished", "stopped", "interrupted", "failed"]
 Setting: TypeAlias = str | int | float | bool | None
@@ -56,9 +56,9 @@ class PerPage:
 
 @dataclass(frozen=True, slots=True)
 class DeviceReport:
-    """idle: not busy with any stage. starved: while no page had a request. batches_halved: by stage, how often a batch
-    did not fit into memory and was tried again at half its size. preemptions: how often a sequence had to be
-    prefilled again because the KV cache was full.
+    """All devices together; shares are means. idle: not busy with any stage. starved: while no page had a request.
+    batches_halved: by stage, how often a batch did not fit into memory and was tried again at half its size.
+    preemptions: how often a sequence had to be prefilled again because the KV cache was full.
     """
 
     idle_seconds: float
@@ -73,6 +73,22 @@ class DeviceReport:
 
 
 @dataclass(frozen=True, slots=True)
+class EngineReport:
+    """One device, and the engines that were there. lost: how many of them. peak_memory_bytes: of the GPU, None on a
+    CPU. peak_host_bytes: main memory of the largest engine."""
+
+    device: str
+    kernels: str
+    lost: int
+    idle_share: float
+    starved_share: float
+    model_flop_per_second: float
+    share_of_peak_flop: float | None
+    peak_memory_bytes: int | None
+    peak_host_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class QueueReport:
     mean_tokens: float
     max_tokens: int
@@ -80,10 +96,11 @@ class QueueReport:
 
 @dataclass(frozen=True, slots=True)
 class HostMemory:
-    """Peak resident memory of the main process, and of the worker that used the most."""
+    """Peak resident memory of the main process, and of the worker and the engine that used the most."""
 
     peak_main_bytes: int | None
     peak_worker_bytes: int | None
+    peak_engine_bytes: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +134,7 @@ class Report:
     stages: Mapping[Stage, StageReport]
     embedding_queue: QueueReport
     device: DeviceReport
+    engines: tuple[EngineReport, ...]
     host_memory: HostMemory
     workers: int
     settings: Mapping[str, Setting]

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from batchocr.input.folders import describe_skipped
 from batchocr.stats.bottleneck import LIMITS_BY_MEMORY
 from batchocr.stats.quality import Distribution
-from batchocr.stats.report import Report, Setting, StageReport
+from batchocr.stats.report import EngineReport, Report, Setting, StageReport
 
 _WIDTH = 100
 _LABEL_WIDTH = 12
@@ -56,6 +56,9 @@ def _summary(report: Report) -> Iterator[str]:
     if quality := _quality(report):
         yield from _labelled("quality", quality)
     yield from _labelled("device", _device(report))
+    if len(report.engines) > 1 or any(engine.lost for engine in report.engines):
+        for engine in report.engines:
+            yield from _labelled("", _engine(engine))
     yield from _labelled(
         "queue", f"{queue.mean_tokens:,.0f} image tokens between the stages on average, {queue.max_tokens:,} at most"
     )
@@ -102,6 +105,18 @@ def _device(report: Report) -> str:
     return ", ".join(parts)
 
 
+def _engine(engine: EngineReport) -> str:
+    parts = [f"{engine.device}: idle {engine.idle_share:.0%}", f"{engine.starved_share:.0%} waiting for pages"]
+    if engine.model_flop_per_second:
+        of_peak = "" if engine.share_of_peak_flop is None else f" ({engine.share_of_peak_flop:.0%} of its peak)"
+        parts.append(f"{_flop_per_s(engine.model_flop_per_second)}{of_peak}")
+    if engine.peak_memory_bytes is not None:
+        parts.append(f"peak memory {_size(engine.peak_memory_bytes)}")
+    if engine.lost:
+        parts.append(f"{engine.lost} engine{'s' * (engine.lost != 1)} lost")
+    return ", ".join(parts)
+
+
 def _quality(report: Report) -> str:
     """Both measures of it; empty if no page has one."""
     ink, agreement = report.ink_outside, report.text_layer_agreement
@@ -124,8 +139,9 @@ def _flop_per_s(rate: float) -> str:
 
 def _host(report: Report) -> str:
     memory = report.host_memory
-    main, worker = _size(memory.peak_main_bytes), _size(memory.peak_worker_bytes)
-    return f"peak memory {main} in the main process, {worker} in the largest worker (of {report.workers})"
+    main, worker, engine = map(_size, (memory.peak_main_bytes, memory.peak_worker_bytes, memory.peak_engine_bytes))
+    largest = f"{worker} in the largest worker (of {report.workers}), {engine} in the largest engine"
+    return f"peak memory {main} in the main process, {largest}"
 
 
 def _stages(report: Report) -> Iterator[str]:

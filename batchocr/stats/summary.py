@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from batchocr.pool.engines import EngineUse
 from batchocr.stats.bottleneck import name_bottleneck
-from batchocr.stats.meter import HOST_STAGES, STAGES, WORKER_STAGES, Ledger, Meter, Stage, StageCount, StageCounter
+from batchocr.stats.meter import HOST_STAGES, STAGES, WORKER_STAGES, Ledger, StageCounter
 from batchocr.stats.quality import distribution_of_agreement, distribution_of_ink_outside
 from batchocr.stats.report import (
     DeviceReport,
+    EngineReport,
     ExitReason,
     HostMemory,
     Items,
@@ -19,6 +21,7 @@ from batchocr.stats.report import (
     Setting,
     StageReport,
 )
+from batchocr.wire.counts import DEVICE_STAGES, Stage, StageCount, sum_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +29,8 @@ class Circumstances:
     """What the run knows and its counters do not.
 
     pages_in_flight: how many there could be. error: what ended a run that failed. table_s: the time it took to build
-    the table, after the work. device_flop_per_s: the device's peak, None if unknown. settings: the device, model,
-    backend, dtype and batch sizes in use. max_page_error_rate, max_degraded_rate: the shares of failed items and of
-    degraded pages that are allowed.
+    the table, after the work. settings: the devices, model, backend, dtype and batch sizes in use. max_page_error_rate,
+    max_degraded_rate: the shares of failed items and of degraded pages that are allowed.
     """
 
     exit_reason: ExitReason
@@ -44,13 +46,17 @@ class Circumstances:
     max_degraded_rate: float = 1.0
     peak_main_bytes: int | None = None
     peak_worker_bytes: int | None = None
-    peak_device_bytes: int | None = None
-    device_flop_per_s: float | None = None
 
 
-def make_report(ledger: Ledger, host: StageCounter, meter: Meter, circumstances: Circumstances) -> Report:
-    """The report of a run that has ended. host: what the pipeline's thread counted; meter: what the engine's did."""
-    counts = {stage: (host if stage in HOST_STAGES else meter).stages[stage] for stage in STAGES}
+def make_report(
+    ledger: Ledger, host: StageCounter, engines: Sequence[EngineUse], circumstances: Circumstances
+) -> Report:
+    """The report of a run that has ended. host: what the run itself counted; engines: what they did, none of them if
+    there was nothing to do."""
+    done = sum_of(engine.counts for engine in engines)
+    counts = {stage: host.stages[stage] if stage in HOST_STAGES else done.stages[stage] for stage in STAGES}
+    processes: dict[Stage, int] = dict.fromkeys(DEVICE_STAGES, max(1, len(engines)))
+    processes |= dict.fromkeys(WORKER_STAGES, circumstances.workers)
     work_s = circumstances.work_s
     status = ledger.by_status
     report = Report(
@@ -79,16 +85,21 @@ def make_report(ledger: Ledger, host: StageCounter, meter: Meter, circumstances:
         work_seconds=work_s,
         table_seconds=circumstances.table_s,
         per_page=PerPage(
-            patches=_ratio(meter.patches, ledger.pages_read),
+            patches=_ratio(done.patches, ledger.pages_read),
             image_tokens=_ratio(ledger.image_tokens, ledger.pages_read),
             output_tokens=_ratio(ledger.output_tokens, ledger.pages_read),
         ),
         ink_outside=distribution_of_ink_outside(ledger.quality),
         text_layer_agreement=distribution_of_agreement(ledger.quality),
-        stages={stage: _stage_report(stage, count, circumstances) for stage, count in counts.items()},
-        embedding_queue=QueueReport(_ratio(meter.queue_token_sum, meter.queue_samples), meter.queue_max_tokens),
-        device=_device_report(meter, circumstances),
-        host_memory=HostMemory(circumstances.peak_main_bytes, circumstances.peak_worker_bytes),
+        stages={stage: _stage_report(count, work_s * processes.get(stage, 1)) for stage, count in counts.items()},
+        embedding_queue=QueueReport(_ratio(done.queue_token_sum, done.queue_samples), done.queue_max_tokens),
+        device=_device_report(engines, work_s),
+        engines=tuple(_engine_report(engine, work_s) for engine in engines),
+        host_memory=HostMemory(
+            circumstances.peak_main_bytes,
+            circumstances.peak_worker_bytes,
+            max((engine.peak_bytes or 0 for engine in engines), default=0) or None,
+        ),
         workers=circumstances.workers,
         settings=dict(circumstances.settings),
         max_page_error_rate=circumstances.max_page_error_rate,
@@ -98,11 +109,11 @@ def make_report(ledger: Ledger, host: StageCounter, meter: Meter, circumstances:
     return replace(report, bottleneck=bottleneck)
 
 
-def _stage_report(stage: Stage, count: StageCount, circumstances: Circumstances) -> StageReport:
-    processes = circumstances.workers if stage in WORKER_STAGES else 1
+def _stage_report(count: StageCount, available_s: float) -> StageReport:
+    """available_s: how long all processes together could have been busy with the stage."""
     return StageReport(
         busy_seconds=count.busy_s,
-        busy_share=_ratio(count.busy_s, circumstances.work_s * processes),
+        busy_share=_ratio(count.busy_s, available_s),
         batches=count.batches,
         mean_fill=count.items / count.limit_sum if count.limit_sum else None,
         items=count.items,
@@ -110,21 +121,42 @@ def _stage_report(stage: Stage, count: StageCount, circumstances: Circumstances)
     )
 
 
-def _device_report(meter: Meter, circumstances: Circumstances) -> DeviceReport:
-    idle_s = max(0.0, circumstances.work_s - meter.device_busy.total_s)
-    # The engine's thread waits for its first request before the work begins, and for its end behind the last.
-    starved_s = min(meter.starved_s, idle_s)
-    flop_per_s, peak = _ratio(meter.model_flop, circumstances.work_s), circumstances.device_flop_per_s
+def _device_report(engines: Sequence[EngineUse], work_s: float) -> DeviceReport:
+    """All devices together; if there is none, one that was idle."""
+    done = sum_of(engine.counts for engine in engines)
+    several = [_engine_report(engine, work_s) for engine in engines or [EngineUse("")]]
+    idle_share = sum(engine.idle_share for engine in several) / len(several)
+    starved_share = sum(engine.starved_share for engine in several) / len(several)
+    peaks = [engine.peak_flop_per_s for engine in engines]
+    flop_per_s, peak = _ratio(done.model_flop, work_s), None if None in peaks else sum(filter(None, peaks))
     return DeviceReport(
-        idle_seconds=idle_s,
-        idle_share=_ratio(idle_s, circumstances.work_s),
-        starved_seconds=starved_s,
-        starved_share=_ratio(starved_s, circumstances.work_s),
-        peak_memory_bytes=circumstances.peak_device_bytes,
+        idle_seconds=idle_share * work_s,
+        idle_share=idle_share,
+        starved_seconds=starved_share * work_s,
+        starved_share=starved_share,
+        peak_memory_bytes=done.peak_device_bytes or None,
         model_flop_per_second=flop_per_s,
-        batches_halved=dict(meter.batches_halved),
-        preemptions=meter.preemptions,
+        batches_halved=done.batches_halved,
+        preemptions=done.preemptions,
+        share_of_peak_flop=_ratio(flop_per_s, peak) if peak else None,
+    )
+
+
+def _engine_report(engine: EngineUse, work_s: float) -> EngineReport:
+    counts = engine.counts
+    idle_s = max(0.0, work_s - counts.busy_s)
+    flop_per_s, peak = _ratio(counts.model_flop, work_s), engine.peak_flop_per_s
+    return EngineReport(
+        device=engine.device,
+        kernels=engine.kernels,
+        lost=engine.num_lost,
+        idle_share=_ratio(idle_s, work_s),
+        # An engine waits for its first request before the work begins.
+        starved_share=_ratio(min(counts.starved_s, idle_s), work_s),
+        model_flop_per_second=flop_per_s,
         share_of_peak_flop=None if peak is None else _ratio(flop_per_s, peak),
+        peak_memory_bytes=counts.peak_device_bytes or None,
+        peak_host_bytes=engine.peak_bytes,
     )
 
 

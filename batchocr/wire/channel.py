@@ -1,7 +1,8 @@
-"""Messages, some with a file descriptor, between the run and a worker process, over a Unix stream socket.
+"""Messages, some with a file descriptor, between the run and another process of it, over a Unix stream socket.
 
-A frame is the length of its text, whether a descriptor belongs to it, and the text: one message of `messages.py` as
-JSON. Never pickle: a worker that a hostile document has taken over must not be able to run code in the run's process.
+A frame is the length of its text, whether a descriptor belongs to it, and the text: one message of `messages.py` or
+`engine_messages.py` as JSON. Never pickle: a worker that a hostile document has taken over must not be able to run code
+in the run's process.
 """
 
 from __future__ import annotations
@@ -13,13 +14,14 @@ import select
 import socket
 import struct
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Annotated, Generic, TypeVar
+from typing import Annotated, Any, Generic, TypeVar
 
 from pydantic import Field, TypeAdapter, ValidationError
 
 from batchocr.errors import BatchOcrError
+from batchocr.wire.engine_messages import FromEngine, ToEngine
 from batchocr.wire.messages import FromWorker, ToWorker
 
 Sent = TypeVar("Sent")
@@ -27,6 +29,8 @@ Received = TypeVar("Received")
 
 _TO_WORKER: TypeAdapter[ToWorker] = TypeAdapter(Annotated[ToWorker, Field(discriminator="type")])
 _FROM_WORKER: TypeAdapter[FromWorker] = TypeAdapter(Annotated[FromWorker, Field(discriminator="type")])
+_TO_ENGINE: TypeAdapter[ToEngine] = TypeAdapter(Annotated[ToEngine, Field(discriminator="type")])
+_FROM_ENGINE: TypeAdapter[FromEngine] = TypeAdapter(Annotated[FromEngine, Field(discriminator="type")])
 
 MAX_FRAME_BYTES = 256 * 2**20
 _HEADER = struct.Struct("<IB")
@@ -72,6 +76,11 @@ class Channel(Generic[Sent, Received]):
         """Whether something is waiting to be sent; call `flush` when the socket can be written."""
         return bool(self._outgoing)
 
+    @property
+    def events(self) -> int:
+        """What to poll the socket for."""
+        return select.POLLIN | (select.POLLOUT if self.wants_write else 0)
+
     def fileno(self) -> int:
         return self._socket.fileno()
 
@@ -112,10 +121,15 @@ class Channel(Generic[Sent, Received]):
             raise ChannelError(f"a message cannot be sent: {error.strerror}") from error
 
     def wait(self) -> None:
-        """Return when something has arrived, or the other side is gone."""
-        poll = select.poll()
-        poll.register(self._socket, select.POLLIN)
-        poll.poll()
+        """Return when something has arrived, or the other side is gone; sends meanwhile what is waiting."""
+        while True:
+            poll = select.poll()
+            poll.register(self._socket, self.events)
+            [(_, events)] = poll.poll()
+            if events & select.POLLOUT:
+                self.flush()
+            if events & ~select.POLLOUT:
+                return
 
     def receive(self) -> Iterator[tuple[Received, int | None]]:
         """The messages that have arrived, each with its descriptor, which the caller has to close.
@@ -185,8 +199,19 @@ class Channel(Generic[Sent, Received]):
             _close(self._outgoing.popleft().descriptor)
 
 
+def wait_for(channels: Iterable[Channel[Any, Any]], timeout_s: float) -> set[int]:
+    """Return when one of them has something to read, or can send what is waiting: the file numbers of those that do;
+    none after the timeout."""
+    poll = select.poll()
+    for channel in channels:
+        if not channel.closed:
+            poll.register(channel, channel.events)
+    return {descriptor for descriptor, _ in poll.poll(timeout_s * 1000)}
+
+
 def run_end(sock: socket.socket) -> Channel[ToWorker, FromWorker]:
-    """The run's end of a channel. It never blocks: a worker may have stopped reading, or be blocked itself."""
+    """The run's end of a channel to a worker. It never blocks: a worker may have stopped reading, or be blocked
+    itself."""
     sock.setblocking(False)
     return Channel(sock, _TO_WORKER, _FROM_WORKER)
 
@@ -195,6 +220,18 @@ def worker_end(sock: socket.socket) -> Channel[FromWorker, ToWorker]:
     """The worker's end of a channel. It blocks until the run has taken what is sent."""
     sock.setblocking(True)
     return Channel(sock, _FROM_WORKER, _TO_WORKER)
+
+
+def run_end_to_engine(sock: socket.socket) -> Channel[ToEngine, FromEngine]:
+    """The run's end of a channel to an engine. It never blocks."""
+    sock.setblocking(False)
+    return Channel(sock, _TO_ENGINE, _FROM_ENGINE)
+
+
+def engine_end(sock: socket.socket) -> Channel[FromEngine, ToEngine]:
+    """The engine's end of a channel. It never blocks: the run may take its time, and the device is not to wait."""
+    sock.setblocking(False)
+    return Channel(sock, _FROM_ENGINE, _TO_ENGINE)
 
 
 def _rights(descriptor: int) -> tuple[int, int, array.array[int]]:

@@ -1,4 +1,5 @@
-"""The pixels of a round of questions, from a worker to the run, as one anonymous piece of shared memory.
+"""The pixels of a round of questions, from a worker by way of the run to an engine, as one anonymous piece of shared
+memory.
 
 It has no name and lives only in descriptors and mappings: whichever process is killed, nothing is left behind. It is
 written with `write` and never through a mapping, so that a lack of room is an error and not a SIGBUS.
@@ -49,21 +50,47 @@ def share_round(task_id: int, requests: Sequence[Request]) -> tuple[Round, int]:
     return Round(task_id, requests[0].round, tuple(questions)), descriptor
 
 
-def map_round(message: Round, descriptor: int) -> tuple[Request, ...]:
-    """Return the round's requests. Their pixels are in the shared memory, which lives as long as any of them does.
+class SharedRound:
+    """A round that has arrived, with the memory that holds its pixels: to be passed on, or to be read.
 
-    Closes the descriptor. Raises ChannelError if it is not what `share_round` makes.
+    The descriptor is closed when this is dropped, and the memory freed once nobody has it mapped either.
     """
-    try:
-        memory = _memory_of(descriptor)
-    except OSError as error:
-        raise ChannelError(f"a round's pixels cannot be read: {error.strerror}") from error
-    finally:
-        os.close(descriptor)
-    return tuple(_request(message, question, memory) for question in message.questions)
+
+    def __init__(self, message: Round, descriptor: int) -> None:
+        """Owns the descriptor. Raises ChannelError if it is not what `share_round` makes for this message."""
+        self.message = message
+        self._descriptor = descriptor
+        try:
+            self._num_bytes = _sealed_bytes(descriptor)
+        except OSError as error:
+            raise ChannelError(f"a round's pixels cannot be read: {error.strerror}") from error
+        for question in message.questions:
+            inside = 0 <= question.offset <= self._num_bytes - _num_bytes(question)
+            if not (inside and question.height > 0 and question.width > 0):
+                raise ChannelError(f"the pixels of a question do not lie in the {self._num_bytes} bytes that came")
+
+    def __del__(self) -> None:
+        os.close(self._descriptor)
+
+    def duplicate(self) -> int:
+        """Another descriptor of the memory, to be sent. Raises ChannelError if no more can be open."""
+        try:
+            return os.dup(self._descriptor)
+        except OSError as error:
+            raise ChannelError(f"a round's pixels cannot be passed on: {error.strerror}") from error
+
+    def requests(self) -> tuple[Request, ...]:
+        """The questions with their pixels, which are in the shared memory. Raises ChannelError."""
+        # Private, because Linux before 6.7 refuses a shared mapping of a file sealed against writing; this also lets it
+        # be writable, as torch wants buffers to be, though nobody writes to it.
+        try:
+            memory = memoryview(mmap.mmap(self._descriptor, self._num_bytes, access=mmap.ACCESS_COPY))
+        except OSError as error:
+            raise ChannelError(f"a round's pixels cannot be read: {error.strerror}") from error
+        return tuple(_request(self.message, question, memory) for question in self.message.questions)
 
 
-def _num_bytes(pixels: Pixels) -> int:
+def _num_bytes(pixels: Pixels | Question) -> int:
     return pixels.height * pixels.width * _CHANNELS
 
 
@@ -85,20 +112,15 @@ def _question(request: Request, offset: int) -> Question:
 
 
 def _request(message: Round, question: Question, memory: memoryview) -> Request:
-    size = question.height * question.width * _CHANNELS
-    inside = 0 <= question.offset <= len(memory) - size
-    if not (inside and question.height > 0 and question.width > 0):
-        raise ChannelError(f"the pixels of a question do not lie in the {len(memory)} bytes that were shared")
-    pixels = Pixels(question.height, question.width, memory[question.offset : question.offset + size])
+    end = question.offset + _num_bytes(question)
+    pixels = Pixels(question.height, question.width, memory[question.offset : end])
     return Request(pixels, question.prompt, question.sampling, question.resize_to, message.round)
 
 
-def _memory_of(descriptor: int) -> memoryview:
-    """What is in the file. Raises OSError, ChannelError."""
+def _sealed_bytes(descriptor: int) -> int:
+    """The size of the file. Raises OSError, ChannelError."""
     seals = fcntl.fcntl(descriptor, fcntl.F_GET_SEALS)  # first, so that what is learnt after it stays true
     size = os.fstat(descriptor).st_size
     if seals & _SEALS != _SEALS or not 0 < size <= MAX_ROUND_BYTES:
         raise ChannelError(f"what came for a round's pixels is not sealed, or holds {size} bytes")
-    # Private, because Linux before 6.7 refuses a shared mapping of a file sealed against writing; this also lets it be
-    # writable, as torch wants buffers to be, though nobody writes to it.
-    return memoryview(mmap.mmap(descriptor, size, access=mmap.ACCESS_COPY))
+    return size

@@ -23,7 +23,7 @@ import pytest
 
 from batchocr.cli.main import _run_app
 from batchocr.data import PageResult
-from batchocr.model.weights import fingerprint
+from batchocr.model.checkpoint_files import fingerprint
 from batchocr.output.files import facts_path
 from batchocr.output.schema import RunFacts
 from batchocr.output.table import table_for

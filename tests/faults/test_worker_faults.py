@@ -29,6 +29,7 @@ from batchocr.pool.child import WORKER_COMMAND
 from batchocr.pool.pool import WorkerPool
 from batchocr.stats.meter import HostCounter
 from batchocr.wire.messages import Setup
+from batchocr.wire.pixels import SharedRound
 from tests.support import worker_entry
 from tests.support.running import draw_pdf
 from tests.support.worker_entry import POINTS, Fault, write_script
@@ -59,17 +60,18 @@ def nothing_left() -> Iterator[None]:
 
 
 class AnsweringEngine:
-    """Takes the place of the engine's thread. Its answers depend on the pixels it is asked about."""
+    """Takes the place of the engines. Its answers depend on the pixels it is asked about."""
 
-    def __init__(self, workers: WorkerPool) -> None:
-        self._workers = workers
-        self._answers: list[tuple[int, Completion]] = []
+    channels = ()
 
-    def submit(self, request_id: int, request: Request) -> None:
-        self._answers.append((request_id, Completion(answer(request), "stop", 1, 1, 0.5, -1.0)))
-        self._workers.wake()
+    def __init__(self) -> None:
+        self._answers: list[tuple[int, tuple[Completion, ...]]] = []
 
-    def finished(self) -> list[tuple[int, Completion]]:
+    def ask(self, key: int, round: SharedRound) -> None:
+        answers = (Completion(answer(request), "stop", 1, 1, 0.5, -1.0) for request in round.requests())
+        self._answers.append((key, tuple(answers)))
+
+    def take_answers(self) -> list[tuple[int, tuple[Completion, ...]]]:
         answers, self._answers = self._answers, []
         return answers
 
@@ -101,7 +103,7 @@ def read(
         pipeline = Pipeline(
             Intake(documents, parse_page_spec(pages) if pages else None, None, limit=limit),
             running,
-            AnsweringEngine(running),
+            AnsweringEngine(),
             HostCounter(),
             pages_in_flight=pages_in_flight,
             page_timeout_s=page_timeout_s,

@@ -6,13 +6,13 @@ import os
 from pathlib import Path
 
 import pytest
-import torch
 
 import batchocr
-from batchocr.backend import dtype as dtypes
+from batchocr.engine import dtype as dtypes
+from batchocr.engine import start
 from batchocr.errors import OutputMismatchError
 from batchocr.job import session as sessions
-from batchocr.model.weights import stored_dtype
+from batchocr.model.checkpoint_files import stored_dtype
 from batchocr.output.earlier import dtype_of_rows
 from tests.support.running import QUICK_MODEL, draw_pdf, journal, make_quick_model
 
@@ -21,10 +21,11 @@ pytestmark = pytest.mark.slow
 
 def set_cpu(monkeypatch: pytest.MonkeyPatch, speedup: float | None) -> None:
     """Pretend that the quick model is a large one stored in bfloat16, on a CPU with, or without, fast units."""
-    monkeypatch.setattr(dtypes, "multiplies_bfloat16", lambda: speedup is not None)
-    monkeypatch.setattr(dtypes, "bfloat16_speedup", lambda: speedup)
+    for asks in (dtypes, start):
+        monkeypatch.setattr(asks, "multiplies_bfloat16", lambda: speedup is not None)
+    monkeypatch.setattr(start, "bfloat16_speedup", lambda: speedup)
     monkeypatch.setattr(dtypes, "_LARGE_MODEL", 0)
-    monkeypatch.setattr(sessions, "stored_dtype", lambda folder: torch.bfloat16)
+    monkeypatch.setattr(sessions, "stored_dtype", lambda folder: "bfloat16")
 
 
 @pytest.fixture
@@ -84,5 +85,5 @@ def test_what_is_no_output_has_no_dtype(tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_says_in_which_dtype_most_of_it_is_stored(sample_data: Path) -> None:
-    assert stored_dtype(QUICK_MODEL) == torch.float32
-    assert stored_dtype(sample_data / "model") == torch.bfloat16
+    assert stored_dtype(QUICK_MODEL) == "float32"
+    assert stored_dtype(sample_data / "model") == "bfloat16"

@@ -19,7 +19,8 @@ from batchocr.job.turns import RowKey
 from batchocr.pool.child import _killing
 from batchocr.pool.worker import Arrived, Asked, Loss
 from batchocr.stats.meter import HostCounter
-from batchocr.wire.messages import Began, Completions, Failed, Finished, OpenDocument, Opened, ReadPage
+from batchocr.wire.messages import Began, Completions, Failed, Finished, OpenDocument, Opened, Question, ReadPage
+from batchocr.wire.pixels import SharedRound, share_round
 
 Message = OpenDocument | ReadPage | Completions
 Rows = Iterator[tuple[RowKey, PageResult]]
@@ -58,7 +59,7 @@ class ScriptedWorker:
                     self.dying = message.task_id
                 elif message.page_index not in self._pool.never_answered:
                     questions = tuple(question(f"{message.page_index}{part}") for part in "ab")
-                    self._pool.say(self, Asked(message.task_id, questions))
+                    self._pool.say(self, Asked(message.task_id, SharedRound(*share_round(message.task_id, questions))))
             case Completions():
                 text = " ".join(answer.text for answer in message.completions)
                 del self.pages[message.task_id]
@@ -98,7 +99,7 @@ class ScriptedPool:
     def say(self, worker: ScriptedWorker, message: Arrived) -> None:
         self._said.append((worker, message))
 
-    def wait(self, timeout_s: float) -> list[tuple[ScriptedWorker, Arrived]]:
+    def wait(self, timeout_s: float, beside: object) -> list[tuple[ScriptedWorker, Arrived]]:
         said, self._said = self._said, []
         return said
 
@@ -121,17 +122,22 @@ class ScriptedPool:
 
 
 class EchoingEngine:
-    """Answers each question with its prompt in capitals, the newest question first."""
+    """Answers each question with its prompt in capitals, the newest round first."""
+
+    channels = ()
 
     def __init__(self) -> None:
-        self._asked: list[tuple[int, Request]] = []
+        self._asked: list[tuple[int, SharedRound]] = []
 
-    def submit(self, request_id: int, request: Request) -> None:
-        self._asked.append((request_id, request))
+    def ask(self, key: int, round: SharedRound) -> None:
+        self._asked.append((key, round))
 
-    def finished(self) -> list[tuple[int, Completion]]:
+    def take_answers(self) -> list[tuple[int, tuple[Completion, ...]]]:
         asked, self._asked = self._asked, []
-        return [(number, Completion(one.prompt.upper(), "stop", 1, 1, 1.0, 0.0)) for number, one in reversed(asked)]
+        return [(key, tuple(map(self._answer, round.message.questions))) for key, round in reversed(asked)]
+
+    def _answer(self, question: Question) -> Completion:
+        return Completion(question.prompt.upper(), "stop", 1, 1, 1.0, 0.0)
 
 
 def question(prompt: str) -> Request:
@@ -233,7 +239,7 @@ def test_a_worker_that_claims_more_pages_than_the_file_has_bytes_costs_one_row(t
 def test_a_kill_by_the_system_for_want_of_memory_is_not_held_against_the_page_that_was_there(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    out_of_memory = _killing(3, 4)
+    out_of_memory = _killing("worker", 3, 4)
     assert (out_of_memory.failure.kind, out_of_memory.killed) == ("out_of_memory", True)
     pool = ScriptedPool(page_count=4, deaths={1: 4})
     replace_lost = pool.replace_lost

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -430,7 +430,9 @@ def test_a_run_can_be_stopped_while_it_goes_past_documents_that_have_not_changed
     folder, out, stop = tmp_path / "documents", tmp_path / "table.parquet", StopSwitch()
     folder.mkdir()
     config = Config(model=str(job.model), workers=1)
-    with Journal.open(out, Session(config).facts, resume=True, overwrite=False) as journal:
+    with closing(Session(config)) as session:
+        facts = session.facts
+    with Journal.open(out, facts, resume=True, overwrite=False) as journal:
         for number in range(1000):
             (folder / f"{number:04}.pdf").write_bytes(b"unchanged")
             file = (folder / f"{number:04}.pdf").stat()

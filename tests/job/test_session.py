@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -13,10 +14,16 @@ import batchocr
 from batchocr import UsageError
 from batchocr.config import Config, make_config
 from batchocr.job.session import Session, default_pages_in_flight, require_usable
-from batchocr.output.schema import facts_from_json, facts_to_json
+from batchocr.output.schema import RunFacts, facts_from_json, facts_to_json
+from batchocr.stats.report import Setting
 from tests.support.running import QUICK_MODEL
 
 COMMIT = "c" * 40
+
+
+def facts_and_settings(config: Config) -> tuple[RunFacts, dict[str, Setting]]:
+    with closing(Session(config)) as session:
+        return session.facts, session.settings()
 
 
 def test_the_commit_of_a_model_from_the_hub_is_a_fact_and_a_local_folder_has_none(
@@ -24,9 +31,9 @@ def test_the_commit_of_a_model_from_the_hub_is_a_fact_and_a_local_folder_has_non
 ) -> None:
     folder = tmp_path / "models--acme--reader" / "snapshots" / COMMIT
     shutil.copytree(QUICK_MODEL, folder)
-    local = Session(Config(model=str(folder))).facts
+    local = facts_and_settings(Config(model=str(folder)))[0]
     monkeypatch.setattr("batchocr.job.session.find_checkpoint", lambda name, revision: folder)
-    hub = Session(Config(model="acme/reader")).facts
+    hub = facts_and_settings(Config(model="acme/reader"))[0]
     assert (hub.model, hub.model_revision, local.model_revision) == ("acme/reader", COMMIT, "")
     assert hub.settings_fingerprint == local.settings_fingerprint
 
@@ -34,10 +41,10 @@ def test_the_commit_of_a_model_from_the_hub_is_a_fact_and_a_local_folder_has_non
 def test_a_model_in_a_folder_whose_name_is_no_text_has_facts_and_settings_that_can_be_written(tmp_path: Path) -> None:
     folder = os.fsdecode(os.fsencode(tmp_path) + b"/mod\xe9l")
     shutil.copytree(QUICK_MODEL, folder)
-    session = Session(Config(model=folder, device="cpu"))
-    facts = facts_from_json(facts_to_json(session.facts))
-    assert facts is not None
-    assert facts.model == session.settings()["model"] == f"{tmp_path}/mod\\udce9l"
+    facts, settings = facts_and_settings(Config(model=folder, device="cpu"))
+    read_back = facts_from_json(facts_to_json(facts))
+    assert read_back is not None
+    assert read_back.model == settings["model"] == f"{tmp_path}/mod\\udce9l"
 
 
 MEMORY = 8 << 30
@@ -96,6 +103,13 @@ def test_a_cpu_has_few_pages_in_flight_so_that_the_first_are_soon_finished_and_a
 
 
 def test_a_session_on_a_cpu_has_these_pages_in_flight_unless_told_otherwise() -> None:
-    session = Session(Config(model=str(QUICK_MODEL), device="cpu", workers=2))
-    assert session.pages_in_flight == 5
-    assert Session(Config(model=str(QUICK_MODEL), device="cpu", pages_in_flight=14)).pages_in_flight == 14
+    model = str(QUICK_MODEL)
+    in_flight = [
+        facts_and_settings(Config(model=model, **options))[1]["pages_in_flight"]
+        for options in (
+            {"device": "cpu", "workers": 2},
+            {"device": "cpu,cpu", "workers": 2},
+            {"device": "cpu", "pages_in_flight": 14},
+        )
+    ]
+    assert in_flight == [5, 8, 14]

@@ -22,15 +22,19 @@ from batchocr.backend.device import HostDevice
 from batchocr.backend.reference import ReferenceOps
 from batchocr.config import Config
 from batchocr.data import Completion, Pixels, Request, Sampling
+from batchocr.engine.dtype import VALUE_BYTES
 from batchocr.engine.engine import Engine
+from batchocr.engine.limits import engine_limits
+from batchocr.engine.start import find_device, load_engine
 from batchocr.errors import ModelError
-from batchocr.job.session import Session
 from batchocr.model.architecture import Architecture, read_architecture
-from batchocr.model.checkpoint import find_checkpoint, load_model
+from batchocr.model.checkpoint import load_model
+from batchocr.model.checkpoint_files import find_checkpoint, fingerprint, stored_dtype, weight_files
 from batchocr.model.language import LanguageModel
 from batchocr.model.prompt import PromptFormat
-from batchocr.model.weights import WeightReader, fingerprint, weight_files
+from batchocr.model.weights import WeightReader
 from batchocr.stats.meter import Meter
+from batchocr.wire.engine_messages import LoadModel, UseDevice
 from tests.support.checkpoints import SHAPES, Shape, make_checkpoint, oracle
 
 Damage: TypeAlias = Callable[[Path], object]
@@ -51,7 +55,17 @@ def folder(sound: Path, tmp_path: Path) -> Path:
 
 def load(model: Path | str) -> Engine:
     """The checkpoint as a run loads it."""
-    return Session(Config(model=str(model), device="cpu", max_new_tokens=64)).load()
+    folder = find_checkpoint(str(model), None)
+    found = find_device(UseDevice("cpu", "auto"))
+    limits = engine_limits(
+        Config(max_new_tokens=64),
+        read_architecture(folder),
+        on_gpu=False,
+        memory_bytes=found.memory_bytes,
+        value_bytes=VALUE_BYTES["float32"],
+    )
+    stored_dtype(folder)
+    return load_engine(found, LoadModel(str(folder), "float32", "auto", limits))[0]
 
 
 def change_json(path: Path, change: Callable[[dict[str, Any]], object]) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from batchocr.config import load_recipe
 from batchocr.errors import ModelError, OutputError, UsageError
-from batchocr.model.checkpoint import find_checkpoint
+from batchocr.model.checkpoint_files import find_checkpoint
 from batchocr.output.atomic import require_writable, writing
 from batchocr.output.earlier import dtype_of_rows
 from batchocr.output.locked_file import open_locked

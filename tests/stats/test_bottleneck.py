@@ -7,9 +7,11 @@ from dataclasses import dataclass, replace
 import pytest
 
 from batchocr.data import ErrorKind
-from batchocr.stats.meter import WORKER_STAGES, Ledger, Meter, Stage
+from batchocr.pool.engines import EngineUse
+from batchocr.stats.meter import WORKER_STAGES, Ledger, Meter
 from batchocr.stats.report import Report
 from batchocr.stats.summary import Circumstances, make_report
+from batchocr.wire.counts import Stage
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,7 @@ class Run:
             pages_in_flight=self.in_flight,
             on_gpu=self.gpu,
         )
-        return make_report(ledger, meter, meter, circumstances)
+        return make_report(ledger, meter, [EngineUse("cuda:0", counts=meter.counts())], circumstances)
 
 
 SAMPLE_DOCUMENTS = Run(

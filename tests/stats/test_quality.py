@@ -28,7 +28,7 @@ def report_of(*rows: PageResult) -> Report:
     ledger = Ledger(documents=1, found=len(rows))
     for row in rows:
         ledger.add_result(row)
-    return make_report(ledger, Meter(), Meter(), Circumstances("finished", start_up_s=1.0, work_s=1.0, workers=1))
+    return make_report(ledger, Meter(), [], Circumstances("finished", start_up_s=1.0, work_s=1.0, workers=1))
 
 
 @pytest.mark.parametrize("num_pages", [1, 9, 10, 100, 1000, 12_345])

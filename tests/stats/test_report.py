@@ -13,10 +13,12 @@ from batchocr.data import PageResult
 from batchocr.errors import OutputError
 from batchocr.machine import peak_resident_bytes
 from batchocr.output.atomic import require_writable
-from batchocr.stats.meter import STAGES, Ledger, Meter, Stage, StageCounter
+from batchocr.pool.engines import EngineUse
+from batchocr.stats.meter import STAGES, Ledger, Meter, StageCounter
 from batchocr.stats.report import ExitReason, Report, write_report
 from batchocr.stats.report_table import format_table
 from batchocr.stats.summary import Circumstances, make_report
+from batchocr.wire.counts import Stage
 
 OK = PageResult("a.pdf", 0, "ok", image_tokens=4000, output_tokens=1000)
 DEGRADED = PageResult("a.pdf", 1, "degraded", image_tokens=2000, output_tokens=3000)
@@ -46,8 +48,8 @@ def busy(seconds: dict[Stage, float], *, fill: float = 0.7, starved_s: float = 0
 
 
 def report_of(counted: Ledger, meter: Meter, circumstances: Circumstances) -> Report:
-    """The report, with what one meter counted for both threads."""
-    return make_report(counted, meter, meter, circumstances)
+    """The report, with what one meter counted for the run and for its engine."""
+    return make_report(counted, meter, [EngineUse("cuda:0", counts=meter.counts())], circumstances)
 
 
 def test_rates_are_per_second_of_work_and_of_what_this_run_read() -> None:
@@ -158,7 +160,7 @@ def test_the_share_of_what_workers_do_is_of_all_workers() -> None:
     assert report_of(ledger(), meter, CIRCUMSTANCES).stages["render"].busy_share == 0.5
 
 
-def test_each_thread_counts_its_own_stages() -> None:
+def test_the_run_and_its_engine_count_their_own_stages() -> None:
     host, engine = StageCounter(), Meter()
     host.add("write", 1.0)
     engine.add("decode", 4.0, items=2, limit=4)
@@ -167,7 +169,7 @@ def test_each_thread_counts_its_own_stages() -> None:
     engine.device_busy.add(0.0, 7.0)
     engine.queue_depth(300)
     engine.queue_depth(500)
-    report = make_report(ledger(), host, engine, CIRCUMSTANCES)
+    report = make_report(ledger(), host, [EngineUse("cpu", counts=engine.counts())], CIRCUMSTANCES)
     assert (report.stages["write"].busy_seconds, report.stages["write"].items) == (1.0, 1)
     assert report.stages["decode"].mean_fill == 0.5
     assert (report.device.idle_seconds, report.device.idle_share) == (3.0, 0.3)
@@ -177,7 +179,7 @@ def test_each_thread_counts_its_own_stages() -> None:
 
 
 def test_waiting_is_a_part_of_being_idle_and_of_the_work() -> None:
-    """The engine's thread waits a little before the work begins, and behind its end."""
+    """An engine waits a little before the work begins, and behind its end."""
     meter = Meter()
     meter.starved_s += 10.1
     device = report_of(ledger(), meter, CIRCUMSTANCES).device
@@ -189,15 +191,45 @@ def test_waiting_is_a_part_of_being_idle_and_of_the_work() -> None:
 def test_model_flop_per_second_and_its_share_of_the_peak() -> None:
     meter = Meter()
     meter.model_flop += 4e15
-    device = report_of(ledger(), meter, replace(CIRCUMSTANCES, device_flop_per_s=8e14)).device
+    use = EngineUse("cuda:0", counts=meter.counts(), peak_flop_per_s=8e14)
+    device = make_report(ledger(), meter, [use], CIRCUMSTANCES).device
     assert (device.model_flop_per_second, device.share_of_peak_flop) == (4e14, 0.5)
     unknown = report_of(ledger(), meter, CIRCUMSTANCES).device
     assert (unknown.model_flop_per_second, unknown.share_of_peak_flop) == (4e14, None)
 
 
+def test_what_several_engines_did_is_said_of_each_and_in_all() -> None:
+    counts = []
+    for busy_s in (8.0, 2.0):
+        meter = Meter()
+        meter.add("vit", busy_s, items=10, limit=10)
+        meter.device_busy.add(0.0, busy_s)
+        meter.starved_s += 1.0
+        meter.model_flop += busy_s * 1e14
+        counts.append(meter.counts(peak_device_bytes=int(busy_s * 1e9)))
+    uses = [
+        EngineUse("cuda:0", "attention: fa3", counts[0], peak_bytes=3 << 30, peak_flop_per_s=1e15),
+        EngineUse("cuda:1", "attention: fa3", counts[1], num_lost=2, peak_bytes=2 << 30, peak_flop_per_s=1e15),
+    ]
+    report = make_report(ledger(), StageCounter(), uses, CIRCUMSTANCES)
+    assert [(engine.device, engine.idle_share, engine.lost) for engine in report.engines] == [
+        ("cuda:0", pytest.approx(0.2), 0),
+        ("cuda:1", pytest.approx(0.8), 2),
+    ]
+    assert (report.device.idle_share, report.device.starved_share) == (pytest.approx(0.5), pytest.approx(0.1))
+    assert report.stages["vit"].busy_share == 0.5
+    assert (report.device.model_flop_per_second, report.device.share_of_peak_flop) == (1e14, 0.05)
+    assert (report.device.peak_memory_bytes, report.host_memory.peak_engine_bytes) == (8_000_000_000, 3 << 30)
+    table = format_table(report)
+    said = " ".join(table.split())
+    assert "cuda:0: idle 20%, 10% waiting for pages, 80.00 TFLOP/s (8% of its peak), peak memory 8.00 GB" in said
+    assert "2 engines lost" in said
+    assert max(map(len, table.splitlines())) <= 100
+
+
 def test_a_run_that_did_nothing_has_a_report() -> None:
     nothing = Circumstances(exit_reason="finished", start_up_s=0.0, work_s=0.0, workers=1)
-    report = report_of(Ledger(), Meter(), nothing)
+    report = make_report(Ledger(), StageCounter(), [], nothing)
     assert report.pages_per_second == 0
     assert report.ledger_adds_up
     assert "no page was read" in format_table(report)
@@ -211,7 +243,7 @@ def test_json_has_its_keys_and_the_rate_at_the_top(tmp_path: Path) -> None:
     assert set(report) == {
         *("pages_per_second", "image_tokens_per_second", "output_tokens_per_second", "pages_read", "documents"),
         *("items", "errors", "wall_seconds", "start_up_seconds", "work_seconds", "table_seconds", "per_page", "stages"),
-        *("embedding_queue", "device", "host_memory", "workers", "settings", "exit_reason", "complete"),
+        *("embedding_queue", "device", "engines", "host_memory", "workers", "settings", "exit_reason", "complete"),
         *("ledger_adds_up", "bottleneck", "error", "documents_not_opened", "exit_code", "max_page_error_rate"),
         *(
             "skipped_files",

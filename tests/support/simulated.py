@@ -15,6 +15,7 @@ from batchocr.job.turns import RowKey
 from batchocr.pool.worker import Arrived, Asked, Loss
 from batchocr.stats.meter import HostCounter
 from batchocr.wire.messages import Began, Completions, Ended, Failed, Finished, OpenDocument, Opened, ReadPage
+from batchocr.wire.pixels import SharedRound, share_round
 
 POST_S = 0.02
 """How long a worker takes to go on with a page, which it does twice."""
@@ -105,7 +106,7 @@ class SimulatedWorker:
                 self._end(Finished(number, 1, 1, None, Reading("", (), 0, 0)))
             case _:
                 self._rounds[number] = isinstance(message, Completions)
-                self._machine.say(self, Asked(number, (QUESTION,)))
+                self._machine.say(self, Asked(number, SharedRound(*share_round(number, [QUESTION]))))
         self._begin()
 
     def _end(self, message: Arrived) -> None:
@@ -117,7 +118,9 @@ QUESTION = Request(Pixels(1, 1, b"\0\0\0"), "", Sampling(1))
 
 
 class SimulatedMachine:
-    """A pool of workers, and an engine that answers at once. now_s: its clock, which moves while the run waits."""
+    """A pool of workers, and engines that answer at once. now_s: its clock, which moves while the run waits."""
+
+    channels = ()
 
     def __init__(self, documents: dict[str, Simulated], num_workers: int, page_timeout_s: float) -> None:
         self.documents = documents
@@ -131,7 +134,7 @@ class SimulatedMachine:
     def say(self, worker: SimulatedWorker, message: Arrived) -> None:
         self._said.append((worker, message))
 
-    def wait(self, timeout_s: float) -> list[tuple[SimulatedWorker, Arrived]]:
+    def wait(self, timeout_s: float, beside: object) -> list[tuple[SimulatedWorker, Arrived]]:
         busy = [worker for worker in self.workers if worker.doing]
         if timeout_s and not self._said and not self._asked and busy:
             ends_s = min(min(worker.ends_s, worker.began_s + self._page_timeout_s) for worker in busy)
@@ -159,12 +162,12 @@ class SimulatedMachine:
     def renew_worn(self) -> None:
         pass
 
-    def submit(self, request_id: int, request: Request) -> None:
-        self._asked.append(request_id)
+    def ask(self, key: int, round: SharedRound) -> None:
+        self._asked.append(key)
 
-    def finished(self) -> list[tuple[int, Completion]]:
+    def take_answers(self) -> list[tuple[int, tuple[Completion, ...]]]:
         asked, self._asked = self._asked, []
-        return [(number, Completion("", "stop", 1, 1, 1.0, 0.0)) for number in asked]
+        return [(key, (Completion("", "stop", 1, 1, 1.0, 0.0),)) for key in asked]
 
 
 @dataclass(frozen=True)

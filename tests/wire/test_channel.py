@@ -18,7 +18,7 @@ from batchocr.errors import TooLargeError
 from batchocr.wire import pixels
 from batchocr.wire.channel import Channel, ChannelError, run_end, worker_end
 from batchocr.wire.messages import Began, Completions, Failed, FromWorker, OpenDocument, Question, Round, ToWorker
-from batchocr.wire.pixels import map_round, share_round
+from batchocr.wire.pixels import SharedRound, share_round
 
 BEGAN = Began(1, "open")
 
@@ -246,7 +246,7 @@ def ask(*sizes: tuple[int, int]) -> list[Request]:
 def test_requests_are_the_same_on_the_other_side() -> None:
     requests = ask((2, 3), (50, 70), (1, 1))
     message, descriptor = share_round(7, requests)
-    mapped = map_round(message, descriptor)
+    mapped = SharedRound(message, descriptor).requests()
     assert (message.task_id, message.round) == (7, 1)
     assert [(r.prompt, r.sampling, r.resize_to, r.round) for r in mapped] == [
         (r.prompt, r.sampling, r.resize_to, r.round) for r in requests
@@ -263,7 +263,7 @@ def test_shared_pixels_can_no_longer_be_changed_by_whoever_shared_them() -> None
         os.pwrite(descriptor, b"x", 0)
     with pytest.raises(PermissionError):
         mmap.mmap(descriptor, 12)
-    [request] = map_round(message, descriptor)
+    [request] = SharedRound(message, descriptor).requests()
     assert len(request.pixels.data) == 12
 
 
@@ -274,7 +274,7 @@ def test_pixels_outside_of_what_was_shared_are_refused(offset: int, height: int,
     _, descriptor = share_round(1, ask((2, 2)))
     question = Question(offset, height, width, "", Sampling(1), None)
     with pytest.raises(ChannelError, match="do not lie"):
-        map_round(Round(1, 0, (question,)), descriptor)
+        SharedRound(Round(1, 0, (question,)), descriptor)
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(descriptor)
 
@@ -285,7 +285,7 @@ def test_what_holds_no_pixels_is_refused() -> None:
     reading, writing = os.pipe()
     for descriptor in (reading, writing, os.open("/dev/zero", os.O_RDONLY), os.memfd_create("empty")):
         with pytest.raises(ChannelError):
-            map_round(message, descriptor)
+            SharedRound(message, descriptor)
 
 
 def test_pixels_that_could_still_be_taken_away_are_refused() -> None:
@@ -294,7 +294,7 @@ def test_pixels_that_could_still_be_taken_away_are_refused() -> None:
     unsealed = os.memfd_create("unsealed", os.MFD_ALLOW_SEALING)
     os.write(unsealed, bytes(12))
     with pytest.raises(ChannelError, match="not sealed"):
-        map_round(message, unsealed)
+        SharedRound(message, unsealed)
 
 
 def test_a_round_of_too_many_pixels_is_a_page_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -314,7 +314,7 @@ def test_thousands_of_rounds_leave_no_descriptor_and_no_memory_behind(
             [(message, descriptor)] = run.receive()
             assert isinstance(message, Round)
             assert descriptor is not None
-            assert map_round(message, descriptor)[1].pixels.data[0] == 1
+            assert SharedRound(message, descriptor).requests()[1].pixels.data[0] == 1
 
     pass_rounds(200)
     descriptors, peak_kb = open_descriptors(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

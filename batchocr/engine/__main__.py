@@ -1,0 +1,13 @@
+"""`python -m batchocr.engine FD`: a process that owns a device and answers questions about images.
+
+FD: its end of the channel. Standard input closes when the run ends. Started by `pool/child.py`.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from batchocr.engine.serve import serve
+
+if __name__ == "__main__":
+    serve(int(sys.argv[1]))

@@ -1,0 +1,209 @@
+"""An engine process from its first message to its last."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import time
+from typing import Final, Literal, TypeVar
+
+import torch
+
+from batchocr import backend
+from batchocr.backend.dtype import select_dtype
+from batchocr.data import Completion
+from batchocr.engine.sequence import Sequence
+from batchocr.engine.start import find_device, flop_per_s, load_engine
+from batchocr.errors import EngineError, ModelError, UsageError
+from batchocr.machine import return_freed_memory
+from batchocr.stats.meter import Meter
+from batchocr.wire.channel import Channel, ChannelError, engine_end
+from batchocr.wire.child_process import belong_to_the_run
+from batchocr.wire.counts import DEVICE_STAGES
+from batchocr.wire.engine_messages import (
+    Answers,
+    Broken,
+    DeviceFound,
+    Forget,
+    FromEngine,
+    LoadModel,
+    Logged,
+    Refused,
+    ToEngine,
+    UseDevice,
+    Working,
+)
+from batchocr.wire.messages import Round
+from batchocr.wire.pixels import SharedRound
+
+_OOM_SCORE = 500
+"""When memory runs out, the system kills the workers before an engine, and an engine before the run."""
+_TRIM_INTERVAL_S = 10.0
+_QUIET_S = 1.0
+"""How long an engine at work may say nothing."""
+_LEAST_MEASURED_S = 5.0
+_MAX_NOT_FINITE = 3
+"""If this many requests in a row end with values that are not finite, the device must be broken."""
+
+Expected = TypeVar("Expected", bound=ToEngine)
+_REFUSALS: Final[dict[type[Exception], Literal["usage", "model"]]] = {UsageError: "usage", ModelError: "model"}
+
+
+def serve(descriptor: int) -> None:
+    """Work for the run at the other end of the socket until the run closes it."""
+    with belong_to_the_run(descriptor, oom_score=_OOM_SCORE) as sock:
+        channel = engine_end(sock)
+        logger = logging.getLogger("batchocr")
+        logger.addHandler(_LogToRun(channel))
+        logger.setLevel(logging.INFO)
+        work(sock, channel)
+
+
+def work(sock: socket.socket, channel: Channel[FromEngine, ToEngine]) -> None:
+    """Find the device, load the model and answer rounds. What ends it is the last thing that is said."""
+    rounds = None
+    try:
+        if (use := _receive(channel, UseDevice)) is None:
+            return
+        found = find_device(use)
+        channel.send(found)
+        if (load := _receive(channel, LoadModel)) is None:
+            return
+        rounds = _Rounds(channel, found, load)
+        rounds.run()
+    except (UsageError, ModelError) as error:
+        _say_last(sock, channel, Refused(_REFUSALS[type(error)], str(error)))
+    except ChannelError:
+        raise
+    except Exception as error:  # noqa: BLE001 (boundary: the engine's step, or its start)
+        reason = str(error) if isinstance(error, EngineError) else f"{type(error).__name__}: {error}".splitlines()[0]
+        _say_last(sock, channel, Broken(reason) if rounds else Refused("engine", reason))
+
+
+def _receive(channel: Channel[FromEngine, ToEngine], kind: type[Expected]) -> Expected | None:
+    """The next message, leaving the others in the channel; None if the run is gone."""
+    while not channel.closed:
+        channel.wait()
+        for message, _ in channel.receive():
+            if not isinstance(message, kind):
+                raise ChannelError(f"{message.type!r} came out of turn")
+            return message
+    return None
+
+
+def _say_last(sock: socket.socket, channel: Channel[FromEngine, ToEngine], message: FromEngine) -> None:
+    sock.setblocking(True)
+    channel.send(message)
+
+
+class _Rounds:
+    """Answers rounds as they come, those of many pages at once."""
+
+    def __init__(self, channel: Channel[FromEngine, ToEngine], found: DeviceFound, load: LoadModel) -> None:
+        self._channel = channel
+        self._device = torch.device(found.device)
+        self._engine, ready = load_engine(found, load, self._announce)
+        self._flop_per_s = flop_per_s(self._device, select_dtype(load.dtype, self._device))
+        self._meter = Meter()
+        self._answers: dict[int, list[Completion | None]] = {}
+        self._requests: dict[int, tuple[int, int]] = {}
+        self._last_id = 0
+        self._begun: set[int] = set()
+        self._num_not_finite = 0
+        self._said_s = self._trimmed_s = time.monotonic()
+        channel.send(ready)
+
+    def run(self) -> None:
+        """Work until the channel closes. Raises ChannelError if the run breaks the protocol, and what a step raises."""
+        while self._take_messages():
+            for request_id, completion in self._engine.step(self._meter):
+                self._require_finite(completion)
+                self._take(request_id, completion)
+            self._trim_memory()
+
+    def _take_messages(self) -> bool:
+        """Take what has arrived, waiting if there is nothing to do. Returns False when the run is gone."""
+        while True:
+            self._channel.flush()
+            for message, descriptor in self._channel.receive():
+                match message:
+                    case Round() if descriptor is not None:
+                        self._begin(SharedRound(message, descriptor))
+                    case Forget():
+                        self._forget()
+                    case _:
+                        raise ChannelError(f"{message.type!r} came out of turn")
+            if self._channel.closed:
+                return False
+            if self._engine.has_work:
+                return True
+            started_s = time.perf_counter()
+            self._channel.wait()
+            self._meter.starved_s += time.perf_counter() - started_s
+
+    def _begin(self, round: SharedRound) -> None:
+        number, requests = round.message.task_id, round.requests()
+        self._answers[number] = [None] * len(requests)
+        for position, request in enumerate(requests):
+            self._last_id += 1
+            self._requests[self._last_id] = (number, position)
+            refused = self._engine.submit(self._last_id, request)
+            if refused is not None:
+                self._take(self._last_id, refused)
+
+    def _forget(self) -> None:
+        self._engine.clear()
+        self._meter = Meter()
+        self._answers.clear()
+        self._requests.clear()
+        self._begun.clear()
+
+    def _take(self, request_id: int, completion: Completion) -> None:
+        """Note an answer, and send those of its round if it was the last."""
+        number, position = self._requests.pop(request_id)
+        answers = self._answers[number]
+        answers[position] = completion
+        completions = tuple(answer for answer in answers if answer is not None)
+        if len(completions) == len(answers):
+            del self._answers[number]
+            self._begun.discard(number)
+            counts = self._meter.counts(peak_device_bytes=backend.peak_device_bytes(self._device))
+            self._channel.send(Answers(number, completions, counts))
+
+    def _announce(self, batch: list[Sequence], flop: float) -> None:
+        """Tell the run what is about to be done, if it is something new, may take long, or has not been said for
+        long."""
+        begun = {self._requests[sequence.request_id][0] for sequence in batch} - self._begun
+        seconds, now_s = flop / self._rate(), time.monotonic()
+        if begun or seconds > _QUIET_S or now_s - self._said_s > _QUIET_S:
+            self._channel.send(Working(seconds, tuple(begun)))
+            self._begun |= begun
+            self._said_s = now_s
+
+    def _rate(self) -> float:
+        """Operations per second, as measured in this engine's work once there was some."""
+        busy_s = sum(self._meter.stages[stage].busy_s for stage in DEVICE_STAGES)
+        return self._meter.model_flop / busy_s if busy_s > _LEAST_MEASURED_S else self._flop_per_s
+
+    def _require_finite(self, completion: Completion) -> None:
+        """Raises EngineError if the device computes nothing but nonsense."""
+        self._num_not_finite = self._num_not_finite + 1 if completion.error else 0
+        if self._num_not_finite >= _MAX_NOT_FINITE:
+            raise EngineError(f"{_MAX_NOT_FINITE} requests in a row failed: {completion.error}")
+
+    def _trim_memory(self) -> None:
+        now_s = time.monotonic()
+        if now_s - self._trimmed_s > _TRIM_INTERVAL_S:
+            return_freed_memory()
+            self._trimmed_s = now_s
+
+
+class _LogToRun(logging.Handler):
+    """Sends the log's lines to the run, whose log it is."""
+
+    def __init__(self, channel: Channel[FromEngine, ToEngine]) -> None:
+        super().__init__()
+        self._channel = channel
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._channel.send(Logged(record.levelno, record.getMessage()))

@@ -1,0 +1,132 @@
+"""The messages between the run (`pool/engines.py`) and an engine process (`engine/__main__.py`).
+
+The run sends UseDevice and LoadModel once each, and hears DeviceFound and Ready, or Refused, which is the engine's last
+word. Then each Round, with the descriptor that came from a worker, is answered with Answers. An engine that is about to
+work says so from time to time, and one that breaks says what happened before it ends.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal, TypeAlias
+
+from pydantic import Field
+
+from batchocr.config import BackendName, DType, VitDType
+from batchocr.data import Completion
+from batchocr.wire.counts import EngineCounts
+from batchocr.wire.messages import Round, Seconds
+
+
+@dataclass(frozen=True, slots=True)
+class EngineLimits:
+    """Upper limits of the two stages, of the queue between them, and of the KV cache. max_new_tokens: of any answer."""
+
+    vit_batch_size: int
+    vit_max_patches: int
+    embedding_queue_tokens: int
+    llm_batch_size: int
+    prefill_max_tokens: int
+    max_new_tokens: int
+    num_kv_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class UseDevice:
+    """What the engine runs on. device: auto, cpu or a GPU. num_sharing: how many engines divide the CPU's cores.
+    try_bfloat16: whether to find out how much faster the CPU is in bfloat16."""
+
+    device: str
+    backend: BackendName
+    num_sharing: int = 1
+    try_bfloat16: bool = False
+    type: Literal["use device"] = "use device"
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceFound:
+    """The device can be used. device: its full name. alike: all that `auto` stands for here, this one among them.
+    memory_bytes: what is free on it, or, of a CPU, what this process may use. bfloat16_speedup: None if not tried."""
+
+    device: str
+    alike: tuple[str, ...]
+    backend: BackendName
+    memory_bytes: int
+    bfloat16_speedup: float | None = None
+    type: Literal["device found"] = "device found"
+
+
+@dataclass(frozen=True, slots=True)
+class LoadModel:
+    folder: str
+    dtype: DType
+    vit_dtype: VitDType
+    limits: EngineLimits
+    type: Literal["load model"] = "load model"
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """kernels: what was chosen for each operation; empty if there was no choice. peak_flop_per_s: of the device, from
+    its data sheet; None if unknown."""
+
+    kernels: str
+    peak_flop_per_s: float | None
+    type: Literal["ready"] = "ready"
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The engine cannot start, and ends. error: UsageError, ModelError or EngineError."""
+
+    error: Literal["usage", "model", "engine"]
+    message: str
+    type: Literal["refused"] = "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """Drop all rounds, which nobody waits for any more, and count from zero."""
+
+    type: Literal["forget"] = "forget"
+
+
+@dataclass(frozen=True, slots=True)
+class Working:
+    """The engine is about to do something that takes this long, as far as it can tell. begun: the rounds that it has
+    begun with since it last said so."""
+
+    seconds: Seconds
+    begun: tuple[int, ...]
+    type: Literal["working"] = "working"
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """All answers to a round, in the order of its questions. counts: all that the engine has done so far."""
+
+    task_id: int
+    completions: Annotated[tuple[Completion, ...], Field(min_length=1)]
+    counts: EngineCounts
+    type: Literal["answers"] = "answers"
+
+
+@dataclass(frozen=True, slots=True)
+class Logged:
+    """A line for the run's log. level: as in `logging`."""
+
+    level: int
+    message: str
+    type: Literal["logged"] = "logged"
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """The engine ends, because a step failed."""
+
+    message: str
+    type: Literal["broken"] = "broken"
+
+
+ToEngine: TypeAlias = UseDevice | LoadModel | Round | Forget
+FromEngine: TypeAlias = DeviceFound | Ready | Refused | Working | Answers | Logged | Broken

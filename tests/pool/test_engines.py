@@ -1,0 +1,243 @@
+"""Engines that break, hang or lie: their rounds are answered by others, and one that breaks two is answered with an
+error."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from weakref import WeakKeyDictionary
+
+import pytest
+import torch
+
+from batchocr.config import Config
+from batchocr.data import Completion, Pixels, Request, Sampling
+from batchocr.engine.engine import Engine
+from batchocr.engine.limits import engine_limits
+from batchocr.errors import EngineError, ModelError, UsageError
+from batchocr.model.architecture import read_architecture
+from batchocr.pool import engine_process
+from batchocr.pool.engines import Engines
+from batchocr.stats.meter import Meter
+from batchocr.wire.channel import wait_for
+from batchocr.wire.engine_messages import DeviceFound, LoadModel
+from batchocr.wire.pixels import SharedRound, share_round
+from tests.support.checkpoints import make_checkpoint
+
+SIZES = [(56, 56), (56, 112), (84, 84), (112, 56), (56, 84)]
+DEADLINE_S = 60.0
+
+Answers = dict[int, tuple[Completion, ...]]
+Answered = list[tuple[int, Completion]]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_checkpoint(tmp_path_factory.mktemp("checkpoint"))
+
+
+@pytest.fixture
+def make(folder: Path) -> Iterator[Callable[[str], Engines]]:
+    """Engines for these devices that have loaded the model; ended with the test."""
+    made = []
+
+    def load(device: str) -> Engines:
+        made.append(engines := Engines(device, "reference"))
+        engines.open()
+        engines.load(lambda found: plan(folder, found))
+        return engines
+
+    yield load
+    for engines in made:
+        engines.close()
+
+
+def plan(folder: Path, found: DeviceFound) -> LoadModel:
+    config = Config(vit_batch_size=3, vit_max_patches=3000, llm_batch_size=4, max_new_tokens=12)
+    architecture = read_architecture(folder)
+    limits = engine_limits(config, architecture, on_gpu=False, memory_bytes=1 << 30, value_bytes=4)
+    return LoadModel(str(folder), "float32", "auto", limits)
+
+
+def request(number: int) -> Request:
+    height, width = SIZES[number]
+    noise = torch.randint(0, 256, (height * width * 3,), generator=torch.manual_seed(number))
+    return Request(Pixels(height, width, bytes(noise.tolist())), "\nText Recognition:", Sampling(12))
+
+
+def round_of(*numbers: int) -> SharedRound:
+    return SharedRound(*share_round(0, [request(number) for number in numbers]))
+
+
+def take_all(engines: Engines, number: int) -> Answers:
+    """The answers to this many rounds."""
+    answers: Answers = {}
+    deadline_s = time.monotonic() + DEADLINE_S
+    while len(answers) < number:
+        assert time.monotonic() < deadline_s
+        for key, completions in engines.take_answers():
+            assert key not in answers, "a round was answered twice"
+            answers[key] = completions
+        wait_for(engines.channels, 0.05 if len(answers) < number else 0)
+    return answers
+
+
+def ask(engines: Engines, rounds: Sequence[Sequence[int]]) -> Answers:
+    """What the engines answer to these rounds, each of some of the requests."""
+    for key, numbers in enumerate(rounds):
+        engines.ask(key, round_of(*numbers))
+    return take_all(engines, len(rounds))
+
+
+def texts(answers: Answers) -> dict[int, list[str]]:
+    return {key: [completion.text for completion in completions] for key, completions in answers.items()}
+
+
+def break_on(monkeypatch: pytest.MonkeyPatch, *bad: int) -> list[int]:
+    """Make an engine break at the first step in which it has one of these requests; returns those of each."""
+    submit, step = Engine.submit, Engine.step
+    has: WeakKeyDictionary[Engine, set[int]] = WeakKeyDictionary()
+    broken: list[int] = []
+
+    def note(engine: Engine, request_id: int, asked: Request) -> Completion | None:
+        size = (asked.pixels.height, asked.pixels.width)
+        has.setdefault(engine, set()).add(SIZES.index(size))
+        return submit(engine, request_id, asked)
+
+    def step_or_break(engine: Engine, meter: Meter) -> Answered:
+        if found := has.get(engine, set()) & set(bad):
+            engine._vision._announce([sequence for *_, sequence in engine._vision._waiting], 1.0)
+            broken.append(min(found))
+            raise RuntimeError("an illegal memory access was encountered\nand more lines")
+        return step(engine, meter)
+
+    monkeypatch.setattr(Engine, "submit", note)
+    monkeypatch.setattr(Engine, "step", step_or_break)
+    return broken
+
+
+ONE_BY_ONE = [(0,), (1,), (2,), (3,), (4,)]
+
+
+@pytest.mark.parametrize("device", ["cpu", "cpu,cpu"])
+def test_a_request_that_breaks_two_engines_fails_alone(
+    device: str, make: Callable[[str], Engines], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engines = make(device)
+    expected = texts(ask(engines, [(0, 1), (2, 3), (4,)]))
+    engines.forget()
+    broken = break_on(monkeypatch, 2)
+    answers = ask(engines, [(0, 1), (2, 3), (4,)])
+    [failed] = [answer for completions in answers.values() for answer in completions if answer.error]
+    assert failed is answers[1][0]
+    assert failed.error == "the engine failed on it: RuntimeError: an illegal memory access was encountered"
+    assert broken == [2, 2]
+    answers[1] = answers[1][1:]
+    expected[1] = expected[1][1:]
+    assert texts(answers) == expected
+    assert sum(use.num_lost for use in engines.uses()) == 2
+
+
+def test_engines_that_break_on_everything_end_with_the_reason(
+    make: Callable[[str], Engines], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engines = make("cpu")
+    break_on(monkeypatch, *range(5))
+    with pytest.raises(EngineError, match="the engine on cpu failed: RuntimeError: an illegal memory access"):
+        ask(engines, ONE_BY_ONE)
+    assert not engines.are_loaded
+
+
+def test_faults_between_good_requests_do_not_add_up(
+    make: Callable[[str], Engines], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engines = make("cpu")
+    break_on(monkeypatch, 0, 1, 3)
+    answers = ask(engines, ONE_BY_ONE)
+    assert {key for key, [completion] in answers.items() if completion.error} == {0, 1, 3}
+
+
+def test_the_rounds_of_an_engine_that_is_killed_are_answered_by_another_and_nobody_is_to_blame(
+    make: Callable[[str], Engines], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engines = make("cpu,cpu")
+    expected = texts(ask(engines, ONE_BY_ONE))
+    engines.forget()
+    step, killed = Engine.step, threading.Event()
+
+    def kill_one(engine: Engine, meter: Meter) -> Answered:
+        if not killed.is_set():
+            killed.set()
+            engines._places[0].process.channel.close()
+            time.sleep(0.05)
+        return step(engine, meter)
+
+    monkeypatch.setattr(Engine, "step", kill_one)
+    assert texts(ask(engines, ONE_BY_ONE)) == expected
+    assert [use.num_lost for use in engines.uses()] == [1, 0]
+
+
+def test_an_engine_that_hangs_is_replaced_once_its_step_takes_much_longer_than_it_should(
+    make: Callable[[str], Engines], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engines = make("cpu")
+    expected = texts(ask(engines, ONE_BY_ONE))
+    step, hangs, let_go = Engine.step, threading.Lock(), threading.Event()
+
+    def hang_once(engine: Engine, meter: Meter) -> Answered:
+        if hangs.acquire(blocking=False):
+            let_go.wait(DEADLINE_S)
+        return step(engine, meter)
+
+    monkeypatch.setattr(Engine, "step", hang_once)
+    monkeypatch.setattr(engine_process, "_STEP_S", 0.2)
+    monkeypatch.setattr("tests.support.engine_thread._JOIN_S", 0.0)
+    threading.Timer(1.0, let_go.set).start()
+    assert texts(ask(engines, ONE_BY_ONE)) == expected
+    assert [use.num_lost for use in engines.uses()] == [1]
+
+
+def test_what_was_asked_before_is_forgotten(make: Callable[[str], Engines]) -> None:
+    engines = make("cpu,cpu")
+    expected = texts(ask(engines, [(4,)]))
+    for key in range(4):
+        engines.ask(key + 10, round_of(key))
+    engines.forget()
+    engines.ask(0, round_of(4))
+    assert texts(take_all(engines, 1)) == expected
+    assert sum(use.counts.patches for use in engines.uses()) == 4 * 6
+
+
+def test_work_is_shared_by_its_size(make: Callable[[str], Engines]) -> None:
+    engines = make("cpu,cpu")
+    ask(engines, ONE_BY_ONE * 2)
+    patches = [use.counts.patches for use in engines.uses()]
+    assert min(patches) > 0.3 * sum(patches)
+
+
+def test_a_device_that_cannot_be_used_is_refused_at_once() -> None:
+    with pytest.raises(UsageError, match="--device cuda:0 cannot be used here"):
+        Engines("cuda:0", "auto").open()
+
+
+def test_a_run_goes_on_without_an_engine_that_cannot_load(
+    folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    engines, places = Engines("cpu,cpu", "reference"), iter([folder, tmp_path])
+    engines.open()
+    try:
+        engines.load(lambda found: replace(plan(folder, found), folder=str(next(places))))
+        assert texts(ask(engines, [(0,)]))
+        assert "going on without cpu" in caplog.text
+    finally:
+        engines.close()
+
+
+def test_what_the_last_engine_was_refused_with_is_raised(folder: Path, tmp_path: Path) -> None:
+    engines = Engines("cpu,cpu", "reference")
+    engines.open()
+    with pytest.raises(ModelError, match="holds no"):
+        engines.load(lambda found: LoadModel(str(tmp_path), "float32", "auto", plan(folder, found).limits))
