@@ -26,7 +26,12 @@ _BETWEEN: Final = re.compile(r"[@!<>]\s*\{[^{}]*\}|[^lcr|]")
 _MAX_COLUMNS: Final = 200
 _UPRIGHT: Final = re.compile(r"\\(?:mathrm|rm)\s*\{\s*([A-Za-z])\s*\}")
 _NOT: Final = re.compile(r"\\not\s*(=|\\in(?![A-Za-z]))")
-_LIMIT_BELOW: Final = re.compile(r"(\\(?:lim|max|min|sup|inf|limsup|liminf)|\\operatorname\*\s*\{[^{}]*\})\s*(?=_)")
+_WITH_LIMITS: Final = re.compile(
+    r"(\\(?:(?:arg)?max|(?:arg)?min|sup|inf|lim|limsup|liminf|det|gcd|Pr)(?=\s*_)"
+    r"|\\operatorname\*\s*\{[^{}]*\}(?=\s*_)|\\mathop\s*\{(?:[^{}]|\{[^{}]*\})*\}(?=\s*_)"
+    r"|\\(?:sum|prod|coprod|big(?:cap|cup|sqcup|uplus|vee|wedge|odot|oplus|otimes))(?=\s*[_^]))"
+)
+"""What has its limits above and below in a displayed formula: latex2mathml knows it of sums that are in no braces."""
 _COMMAND: Final = re.compile(r"\\[A-Za-z]+")
 _OTHER_NAMES: Final = {
     r"\AA": "Å",
@@ -61,7 +66,7 @@ def understood(latex: str, *, display: bool) -> str:
     latex = _END_OF_COLUMNS.sub(r"\\end{array}", _COLUMNS.sub(_plain_columns, latex))
     latex = _NOT.sub(lambda match: r"\neq " if match[1] == "=" else r"\notin ", _UPRIGHT.sub(r"\\text{\1}", latex))
     if display:
-        latex = _LIMIT_BELOW.sub(r"\1\\limits", latex)
+        latex = _WITH_LIMITS.sub(r"\1\\limits", latex)
     latex = _COMMAND.sub(lambda command: _OTHER_NAMES.get(command[0], command[0]), latex)
     return latex + "".join(rf"\qquad\text{{{tag}}}" for tag in tags)
 

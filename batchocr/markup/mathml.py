@@ -39,6 +39,8 @@ _ELEMENTS: Final = frozenset(
     }
 )
 _TOKENS: Final = frozenset({"mi", "mn", "mo", "mtext"})
+_LARGE: Final = frozenset("⨀⨁⨄⨆")
+"""Signs that grow in a displayed formula, and that latex2mathml takes for letters."""
 _YES_OR_NO: Final = re.compile("true|false")
 _LENGTH: Final = re.compile(r"(?:-?\d|\+?\d\d?)?(?:\.\d{1,4})?(?:em|ex|px|pt|mm|cm)|0")
 _ATTRIBUTES: Final = {
@@ -70,7 +72,10 @@ _ATTRIBUTES: Final = {
 sheet heeds."""
 
 MATHML_STYLE: Final = """\
-math { font-size: 1.05em; }
+math {
+  font-family: "STIX Two Math", "Cambria Math", "Latin Modern Math", "Libertinus Math", "DejaVu Math TeX Gyre", math;
+  font-size: 1.05em;
+}
 math[display="block"] { margin: 0.6em 0; }
 mtd[columnalign="left"] { text-align: -webkit-left; text-align: left; justify-items: start; }
 mtd[columnalign="right"] { text-align: -webkit-right; text-align: right; justify-items: end; }
@@ -109,12 +114,13 @@ def _written(element: Element, depth: int = 0) -> str:
     if depth > _MAX_DEPTH:
         raise ValueError("nested too deeply")
     is_row = element.tag not in _ELEMENTS or (element.tag in _TOKENS and len(element) > 0)
-    tag = "mrow" if is_row else element.tag
+    text = unescape(element.text or "")
+    tag = "mrow" if is_row else "mo" if text in _LARGE else element.tag
     attributes = "".join(
         f' {name}="{value}"'
         for name, value in element.attrib.items()
         if name in _ATTRIBUTES and _ATTRIBUTES[name].fullmatch(value)
     )
-    text = escape(styled(unescape(element.text or ""), element.get("mathvariant", "normal")), quote=False)
+    shown = escape(styled(text, element.get("mathvariant", "normal")), quote=False)
     inside = "".join([_written(child, depth + 1) for child in element])
-    return f"<{tag}{attributes}>{text}{inside}</{tag}>"
+    return f"<{tag}{attributes}>{shown}{inside}</{tag}>"

@@ -61,6 +61,24 @@ def test_limits_stand_below_in_a_displayed_formula_alone() -> None:
     assert "<munder>" not in to_mathml(r"\lim_{x} x", display=False)
 
 
+@pytest.mark.parametrize("sign", [r"\sum", r"\prod", r"\bigcup", r"\bigoplus", r"\mathop { \sum }"])
+@pytest.mark.parametrize("around", ["%s", r"\left( %s \right)", r"\begin{array}{r l} { a } & { = %s } \end{array}"])
+def test_limits_of_large_signs_stand_above_and_below_in_a_displayed_formula(sign: str, around: str) -> None:
+    formula = around % (sign + " _ { i = 1 } ^ { n } x")
+    assert "<munderover>" in to_mathml(formula, display=True)
+    assert "<msubsup>" in to_mathml(formula, display=False)
+
+
+def test_limits_stand_at_the_side_where_the_formula_says_so() -> None:
+    assert "<msubsup>" in to_mathml(r"{ \sum \nolimits _ { i } ^ { n } x }", display=True)
+    assert "<msub>" in to_mathml(r"\int _ { 0 } f", display=True)
+
+
+@pytest.mark.parametrize("sign", [r"\bigoplus", r"\bigsqcup", r"\biguplus", r"\bigodot", r"\bigcap"])
+def test_a_sign_that_grows_is_an_operator(sign: str) -> None:
+    assert "<mo>" in to_mathml(sign, display=True)
+
+
 def test_a_sign_made_of_others_is_a_row_as_html_has_no_formula_in_a_sign() -> None:
     math = ElementTree.fromstring(to_mathml(r"\mathop{\mathrm{a b}}_x \fbox{y} \vec{z}", display=False))
     assert [child.tag for sign in math.iter() if sign.tag in ("mi", "mn", "mo", "mtext") for child in sign] == []
@@ -99,7 +117,7 @@ def test_no_space_is_so_wide_that_it_covers_other_text() -> None:
     [
         *("{", r"\frac{", r"\sqrt", "x^{", r"\left(", r"\begin{array}{c}", "[", "(", "x'", r"\tag{", r"\text{", "&"),
         *(r"\color{a}{", r"\hat", r"\\", "x", r"\not", r"\begin{", r"\begin{array}{", r"{a\over ", "_", r"\foo "),
-        r"\operatorname{",
+        *(r"\operatorname{", r"\mathop{", r"\mathop{{}", r"\sum_"),
     ],
 )
 def test_no_formula_takes_long_or_ends_the_process(piece: str) -> None:
