@@ -86,6 +86,11 @@ def test_no_request_leaves_the_page_and_its_style_is_the_only_one() -> None:
     assert not re.findall(r"url\(|@import|<script|https?:", page)
 
 
+def test_formulas_are_set_in_a_font_for_them() -> None:
+    page = document_html(document_of(piece("equation", "x")), {})
+    assert re.search(r"^math \{[^}]*font-family: [^;}]*, math;", page, re.MULTILINE)
+
+
 def test_whatever_a_model_writes_the_page_is_valid_and_nothing_in_it_acts() -> None:
     dice = random.Random(18)
     parts = [piece(block.type, block.content, captions=[block.content or ""]) for block in map(any_block, [dice] * 200)]
