@@ -20,7 +20,7 @@ from batchocr.input.covered import SMALL_EDGE, covered_share
 from batchocr.input.drawn_objects import DrawnObjects
 from batchocr.input.holes import has_hole
 from batchocr.input.mupdf_warnings import REFUSALS, all_warnings, forget_warnings, is_cut_off, lost_content, printable
-from batchocr.input.outline import read_outline
+from batchocr.input.outline import PdfFile, read_outline
 from batchocr.input.page_tree import count_pages, require_meant_to_be_empty
 from batchocr.input.text_layer import words_on
 
@@ -162,8 +162,8 @@ def _load(path: str) -> pymupdf.Document:
     except UnicodeEncodeError:
         # MuPDF takes only names in UTF-8. A descriptor's name is ASCII, whatever bytes the file's own name has.
         with open(path, "rb") as file:
-            return pymupdf.open(f"/dev/fd/{file.fileno()}", filetype="pdf")
-    return pymupdf.open(path, filetype="pdf")
+            return PdfFile(f"/dev/fd/{file.fileno()}", filetype="pdf")
+    return PdfFile(path, filetype="pdf")
 
 
 def _unlock(document: pymupdf.Document, password: str | None) -> None:
