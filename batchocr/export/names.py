@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 MAX_NAME_BYTES: Final = 150
@@ -17,6 +17,17 @@ _MAX_PATH_BYTES: Final = 1000
 _UNSAFE: Final = re.compile(r'[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff<>:"|?*\\]')
 """Control characters, what reorders letters, lone surrogates, and what other systems, or URLs, allow in no name."""
 
+_RESERVED: Final = re.compile(
+    r"(?:con|prn|aux|nul|conin\$|conout\$|(?:com|lpt)[0-9\u00b9\u00b2\u00b3]) *(?:\.|$)", re.IGNORECASE
+)
+"""What Windows takes for a device, whatever its suffix."""
+
+_FILES: Final = (".md", ".html", ".chunks.jsonl", ".docling.json")
+"""What formats add to a document's name. It makes a file, so that no folder can have that name."""
+
+_BEFORE_IMAGES: Final = (".html", ".docling")
+"""What formats add before `.images`: a document with that at the end of its name would have its pictures there too."""
+
 _DIGEST_LETTERS: Final = 12
 
 
@@ -24,35 +35,47 @@ class Names:
     """The names of a table's documents. They depend on which sources there are, but not on their order.
 
     A document loses its suffix: `a/b.pdf` is `a/b`. Those that would then have the same name, be it but for capitals,
-    keep it, as `a/b.pdf` and `a/b.png`; and if even these are not different, have letters added that are.
+    keep it, as `a/b.pdf` and `a/b.png`, and so does one whose files would be in the way of others: `a.pdf`, whose page
+    is `a.html`, beside `a.html.pdf` or `a.html/b.pdf`. If even that does not help, they have letters added that do.
     """
 
     def __init__(self, sources: Iterable[str]) -> None:
         """sources: in any order, each as often as it likes."""
         known: set[int] = set()
         once: set[int] = set()
+        self._folders: set[int] = set()
         self._taken: set[int] = set()
         """The names that more than one document could have."""
         for source in sources:
             if hash(source) in known:
                 continue
             known.add(hash(source))
-            wished = {_key(name) for name in _candidates(source)}
+            names = _candidates(source)
+            wished = set(map(_key, names))
+            self._folders |= {_key(names[0][: slash.start()]) for slash in re.finditer("/", names[0])}
             self._taken |= wished & once
             once |= wished
         self._wished = once
 
     def name_of(self, source: str) -> str:
         """The document's path below the folder of the export, separated by `/`."""
-        for name in _candidates(source):
-            if _key(name) not in self._taken and not self._is_in_folder_of_other(name):
+        names = _candidates(source)
+        for name in names:
+            is_taken = _key(name) in self._taken or self._is_in_folder_of_other(name)
+            if not is_taken and not self._is_in_the_way(name, names):
                 return name
-        return _with_digest(_candidates(source)[-1], source)
+        return _with_digest(names[-1], source)
 
     def _is_in_folder_of_other(self, name: str) -> bool:
         """Whether it is `a/b/b` beside an `a/b`, of which some format makes `a/b/b.md`."""
         folder, _, last = name.rpartition("/")
         return folder.rpartition("/")[2].casefold() == last.casefold() and _key(folder) in self._wished
+
+    def _is_in_the_way(self, name: str, own: Sequence[str]) -> bool:
+        """Whether files of this name have that of a folder of others. own: the names that the document could have."""
+        files = {_key(name + suffix) for suffix in _FILES}
+        others = (files | {_key(name + suffix) for suffix in _BEFORE_IMAGES}) - set(map(_key, own))
+        return not self._wished.isdisjoint(others) or not self._folders.isdisjoint(files)
 
 
 def _candidates(source: str) -> list[str]:
@@ -60,7 +83,7 @@ def _candidates(source: str) -> list[str]:
     parts = [_safe(part) for part in source.split("/") if part not in ("", ".", "..")] or ["document"]
     whole = _short_enough("/".join(parts), source)
     folder, slash, last = whole.rpartition("/")
-    stem = re.sub(r"(?<=.)\.[A-Za-z][A-Za-z0-9]{0,4}$", "", last)
+    stem = re.sub(r"(?<=.)\.[A-Za-z][A-Za-z0-9]{0,4}$", "", last).rstrip(". ")
     return list(dict.fromkeys([folder + slash + stem, whole]))
 
 
@@ -69,6 +92,7 @@ def _safe(part: str) -> str:
     safe = _UNSAFE.sub("_", part).strip(" ")
     safe = f"_{safe[1:]}" if safe.startswith(".") else safe  # hidden, or a file that something else reads
     safe = safe.rstrip(". ") or "_"
+    safe = f"_{safe}" if _RESERVED.match(safe) else safe
     return safe if len(safe.encode()) <= MAX_NAME_BYTES else _with_digest(_cut(safe, MAX_NAME_BYTES), part)
 
 
