@@ -118,19 +118,23 @@ def _by_size(
     *,
     has_numbers: bool,
 ) -> list[int]:
-    """The levels with those filled in that are not known yet."""
+    """The levels with those filled in that are not known yet, each at most one below that of the heading above it."""
     anchors = _size_of_levels(sizes, known, title)
     smallest = min(anchors.values(), default=math.inf)
     smaller = [size for size, level in zip(sizes, known, strict=True) if level is None and size * _SAME_SIZE < smallest]
     anchors |= _size_of_clusters(smaller, 1 + max(anchors, default=int(title is not None)))
     top = min(anchors, default=1)
     levels: list[int] = []
+    above: list[tuple[int, int]] = []  # what the next heading may stand below: the level of the size, and the one given
     for heading, size, level in zip(headings, sizes, known, strict=True):
+        of_size = level if level is not None else _nearest_level(size, anchors)
+        if level is None and has_numbers and _OF_ONE_PART.fullmatch(heading.text.strip()):
+            of_size = top if size * _SAME_SIZE >= anchors[top] else of_size
+        while above and above[-1][0] >= of_size:
+            above.pop()
         if level is None:
-            level = _nearest_level(size, anchors)
-            if has_numbers and _OF_ONE_PART.fullmatch(heading.text.strip()) and size * _SAME_SIZE >= anchors[top]:
-                level = top
-            level = min(level, levels[-1] + 1 if levels and has_numbers else _LOWEST)
+            level = min(of_size, 1 + above[-1][1] if above else _LOWEST)
+        above.append((of_size, level))
         levels.append(level)
     return levels
 

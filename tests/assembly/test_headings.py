@@ -63,6 +63,16 @@ def test_without_an_outline_numbers_tell_and_without_numbers_sizes_do() -> None:
         assert set_levels(headings) == [level for _, level in headings]
 
 
+@pytest.mark.parametrize("left_out", ["", "1 "])
+def test_no_size_skips_a_level_and_headings_of_one_size_in_a_row_stand_side_by_side(left_out: str) -> None:
+    names = ["A report", "Note", "Aside", "1 Chapter", "Part", "Detail", "Remark", "Hint", "1 Next", "Tip"]
+    headings = [Title(name.removeprefix(left_out), at, 0.1) for at, name in enumerate(names)]
+    sizes = [20.0, 8.0, 8.0, 16.0, 12.0, 10.0, 8.0, 8.0, 16.0, 8.0]
+    assert heading_levels(headings, sizes) == [1, 2, 2, 2, 3, 4, 5, 5, 2, 3]
+    outline = [OutlineEntry(4, "Note", 1), OutlineEntry(4, "Tip", 9)]
+    assert [heading_levels(headings, sizes, outline)[at] for at in (0, 1, 9)] == [1, 4, 4]
+
+
 def test_an_outline_is_matched_although_words_are_misread_or_left_out() -> None:
     titles = [
         Title("2.l Meth0ds and materials", 0, 0.1),
