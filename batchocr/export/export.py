@@ -109,7 +109,7 @@ class Export:
         file = find()
         outline = self.sources.outline(file) if isinstance(file, SourceFile) else []
         document = assemble(source, rows, outline, unfinished=self.table.is_partial)
-        figures = CutFigures(document, partial(self._page_image, file))
+        figures = CutFigures(document, partial(self._page_image, file), self.folder.picture)
         results: set[_Result] = set()
         for format in stale:
             try:

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import io
+import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+from PIL import Image
 
 from batchocr.assembly.document import AssembledDocument, Piece, Place
 from batchocr.data import ErrorKind, Failure, PageResult
-from batchocr.export.formats import Figures
+from batchocr.export.formats import Encoding, Figures, Picture
 from batchocr.protocol.markdown import FIGURES
-
-if TYPE_CHECKING:
-    from PIL import Image
 
 PICTURE_IN_TABLE: Final = re.compile(r'<img src="(#bbox=(?:[0-9.e-]{1,30},){3}[0-9.e-]{1,30})"[^<>]*>')
 """How a table refers to a picture within it, with the name of that: see `protocol/mineru`."""
@@ -31,26 +31,49 @@ _NO_AREA: Final = Failure("damaged", "its box has no area")
 class CutFigures:
     """Figures of a document whose pages are drawn by `page_image`. Of a page, no more than the last one is held.
 
-    missing: why places could not be cut, as there is no page to cut them from.
+    Where there is no page to cut from, a picture is the one that an earlier export has cut. missing: why places could
+    not be cut, and were not before.
     """
 
-    def __init__(self, document: AssembledDocument, page_image: Callable[[PageResult], Image.Image | Failure]) -> None:
+    def __init__(
+        self,
+        document: AssembledDocument,
+        page_image: Callable[[PageResult], Image.Image | Failure],
+        earlier: Callable[[str], bytes | None] = lambda _shows: None,
+    ) -> None:
+        """earlier: gives the content of the file that shows what is asked for, if there is one."""
         self._rows = {row.page_index: row for row in document.rows}
         self._page_image = page_image
+        self._earlier = earlier
         self._last: tuple[int, Image.Image | Failure] | None = None
         self.missing: dict[Place, ErrorKind] = {}
 
-    def crop(self, place: Place) -> Image.Image | Failure:
+    def picture(self, place: Place, encoding: Encoding) -> Picture | Failure:
         """As in `Figures`."""
-        if self._last is None or self._last[0] != place.page_index:
-            self._last = None  # never two pages at once
-            self._last = (place.page_index, self._page_image(self._rows[place.page_index]))
-        page = self._last[1]
-        if isinstance(page, Failure):
+        shows = self._shows(place, encoding)
+        page = self._page(place.page_index)
+        if not isinstance(page, Failure):
+            left, top, right, bottom = pixel_box(place.bbox, page.width, page.height)
+            if left >= right or top >= bottom:
+                return _NO_AREA
+            return Picture(encoded(page.crop((left, top, right, bottom)), encoding), shows)
+        data = self._earlier(shows)
+        if data is None and encoding == "jpeg" and (png := self._earlier(self._shows(place, "png"))) is not None:
+            data = encoded(Image.open(io.BytesIO(png)), encoding)
+        if data is None:
             self.missing[place] = page.kind
             return page
-        left, top, right, bottom = pixel_box(place.bbox, page.width, page.height)
-        return page.crop((left, top, right, bottom)) if left < right and top < bottom else _NO_AREA
+        return Picture(data, shows)
+
+    def _page(self, page_index: int) -> Image.Image | Failure:
+        if self._last is None or self._last[0] != page_index:
+            self._last = None  # never two pages at once
+            self._last = (page_index, self._page_image(self._rows[page_index]))
+        return self._last[1]
+
+    def _shows(self, place: Place, encoding: Encoding) -> str:
+        row = self._rows[place.page_index]
+        return json.dumps([row.doc_id, place.page_index, row.width, row.height, *place.bbox, encoding])
 
 
 def pixel_box(bbox: tuple[float, float, float, float], width: int, height: int) -> tuple[int, int, int, int]:
@@ -110,26 +133,20 @@ def _is_within(box: tuple[float, float, float, float], around: tuple[float, floa
     return x0 - _NEAR <= box[0] <= box[2] <= x1 + _NEAR and y0 - _NEAR <= box[1] <= box[3] <= y1 + _NEAR
 
 
-def cut(places: Iterator[Place], figures: Figures) -> Iterator[tuple[Place, Image.Image | Failure]]:
+def cut(places: Iterator[Place], figures: Figures, encoding: Encoding) -> Iterator[tuple[Place, Picture | Failure]]:
     """Yield each place once, with its picture or why there is none."""
     seen: set[Place] = set()
     for place in places:
         if place not in seen:
             seen.add(place)
-            yield place, figures.crop(place)
+            yield place, figures.picture(place, encoding)
 
 
-def as_png(image: Image.Image) -> bytes:
-    """The picture without loss. Level 3 takes a third of the time of the default, for files a tenth larger."""
-    return _encoded(image, "PNG", compress_level=3)
-
-
-def as_jpeg(image: Image.Image) -> bytes:
-    """The picture with hardly any loss, as the formats want it that know JPEG alone."""
-    return _encoded(image, "JPEG", quality=95, subsampling=0)
-
-
-def _encoded(image: Image.Image, format: str, **options: int) -> bytes:
+def encoded(image: Image.Image, encoding: Encoding) -> bytes:
+    """The picture without loss as PNG; with hardly any as JPEG, for the formats that know that alone."""
     file = io.BytesIO()
-    image.save(file, format, **options)
+    if encoding == "png":
+        image.save(file, "PNG", compress_level=3)  # takes a third of the time of the default, for files a tenth larger
+    else:
+        image.save(file, "JPEG", quality=95, subsampling=0)
     return file.getvalue()

@@ -30,6 +30,8 @@ _TABLES: Final = (
     "create index if not exists files_by_document on files (source, format)",
     "create table if not exists coming (path text primary key, source text, format text, sha256 blob) without rowid",
     "create index if not exists coming_by_document on coming (source, format)",
+    "create table if not exists pictures (path text primary key, shows text) without rowid",
+    "create index if not exists pictures_by_shows on pictures (shows)",
     "create table if not exists runs (run integer primary key, finished integer)",
 )
 
@@ -141,6 +143,19 @@ class ExportFolder:
             if time.monotonic() - self._committed_s > _COMMIT_INTERVAL_S:
                 self._commit()
 
+    def picture(self, shows: str) -> bytes | None:
+        """The content of a picture that an export has written, if its file is still there as it was written."""
+        with self._recording():
+            found = self._record.execute(
+                "select path, sha256 from pictures join files using (path) where shows = ?", (shows,)
+            ).fetchall()
+        for path, digest in found:
+            with suppress(OSError):
+                data: bytes = (self._path / path).read_bytes() if self._is_unchanged(path) else b""
+                if _digest(data) == digest:
+                    return data
+        return None
+
     def num_vanished(self, formats: Sequence[str]) -> int:
         """Of how many documents that are no longer in the table there are files in these formats."""
         marks = ", ".join("?" * len(formats))
@@ -154,7 +169,7 @@ class ExportFolder:
     def _put(self, file: File, source: str, format: str) -> bool:
         """Write a file, unless it is there already; returns whether it was not. Raises OutputError, RefusedError."""
         path = self._path / file.path
-        digest = hashlib.sha256(file.data).digest()
+        digest = _digest(file.data)
         if (leftover := self._leftovers.pop(file.path, None)) is not None:
             with suppress(OSError):
                 leftover.unlink()
@@ -172,6 +187,8 @@ class ExportFolder:
                 "insert or replace into files values (?, ?, ?, ?, ?, ?)",
                 (file.path, source, format, status.st_size, status.st_mtime_ns, digest),
             )
+            if file.shows:
+                self._record.execute("insert or replace into pictures values (?, ?)", (file.path, file.shows))
             self._record.execute("delete from coming where path = ?", (file.path,))
         return is_new
 
@@ -233,7 +250,7 @@ class ExportFolder:
                 return False
             if known and (known.size, known.mtime_ns) == (status.st_size, status.st_mtime_ns):
                 return True
-            return hashlib.sha256((self._path / path).read_bytes()).digest() in digests
+            return _digest((self._path / path).read_bytes()) in digests
         return False
 
     def _remove(self, path: str) -> None:
@@ -243,8 +260,8 @@ class ExportFolder:
                 (self._path / path).unlink()
                 (self._path / path).parent.rmdir()
         with self._recording():
-            self._record.execute("delete from files where path = ?", (path,))
-            self._record.execute("delete from coming where path = ?", (path,))
+            for table in ("files", "pictures", "coming"):
+                self._record.execute(f"delete from {table} where path = ?", (path,))
 
     def _files_of(self, source: str, format: str) -> list[str]:
         with self._recording():
@@ -274,6 +291,10 @@ class ExportFolder:
             raise OutputError(f"cannot keep the record {path} of what was exported: {error}") from error
         except sqlite3.DatabaseError as error:
             raise OutputError(f"{path} is damaged or not ours: move it away, or choose another --to") from error
+
+
+def _digest(data: bytes) -> bytes:
+    return hashlib.sha256(data).digest()
 
 
 @contextmanager

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Final, Protocol, cast
+from typing import TYPE_CHECKING, Final, Literal, Protocol, cast
 
 from batchocr.data import Failure
 
 if TYPE_CHECKING:
-    from PIL import Image
-
     from batchocr.assembly.document import AssembledDocument, Place
 
 _MODULES: Final = {
@@ -35,16 +33,32 @@ class FormatOptions:
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A file to be written. path: below the folder of the export, separated by `/`."""
+    """A file to be written.
+
+    path: below the folder of the export, separated by `/`. shows: as in Picture, if it is one.
+    """
 
     path: str
     data: bytes
+    shows: str = ""
+
+
+Encoding = Literal["png", "jpeg"]
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A picture as the content of a file. shows: the same for the same box of the same page of the same version of a
+    document, in the same encoding."""
+
+    data: bytes
+    shows: str
 
 
 class Figures(Protocol):
     """The pictures of one document."""
 
-    def crop(self, place: Place) -> Image.Image | Failure:
+    def picture(self, place: Place, encoding: Encoding) -> Picture | Failure:
         """The place cut out of its page, RGB, in px of the row's size; or why it cannot be had, for a mark in its
         place. Cheapest in the order of pages."""
         ...

@@ -16,7 +16,6 @@ from batchocr.assembly.document import AssembledDocument, PageEnd, Piece, Place
 from batchocr.data import Block, Failure
 from batchocr.export.figures import (
     PICTURE_IN_TABLE,
-    as_jpeg,
     cut,
     picture_places,
     pictures_in_table,
@@ -53,13 +52,12 @@ def files(document: AssembledDocument, name: str, figures: Figures, options: For
     """As in `Format`: everything in a folder of the document's name."""
     stem = f"{name}/{name.rpartition('/')[2]}"
     pictures: dict[Place, str | Failure] = {}
-    for place, picture in cut(_places(document), figures):
+    for place, picture in cut(_places(document), figures, "jpeg"):
         if isinstance(picture, Failure):
             pictures[place] = picture
             continue
-        data = as_jpeg(picture)
-        pictures[place] = f"images/{hashlib.sha256(data).hexdigest()}.jpg"
-        yield File(f"{name}/{pictures[place]}", data)
+        pictures[place] = f"images/{hashlib.sha256(picture.data).hexdigest()}.jpg"
+        yield File(f"{name}/{pictures[place]}", picture.data, picture.shows)
     flat, paged = _content_lists(document, pictures)
     yield _json(f"{stem}_content_list.json", flat)
     yield _json(f"{stem}_content_list_v2.json", paged)

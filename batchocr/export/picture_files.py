@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from batchocr.assembly.document import Place
 from batchocr.data import Failure
-from batchocr.export.figures import as_png, cut
+from batchocr.export.figures import cut
 from batchocr.export.formats import Figures, File
 
 
@@ -19,7 +19,7 @@ def picture_files(
     Sets in `pictures` the path of each from the text beside the folder, or why there is none.
     """
     numbers: Counter[str] = Counter()
-    for place, picture in cut(places, figures):
+    for place, picture in cut(places, figures, "png"):
         if isinstance(picture, Failure):
             pictures[place] = picture
             continue
@@ -28,4 +28,4 @@ def picture_files(
         last = f"{block}-{numbers[block]}" if numbers[block] > 1 else block
         path = f"{folder}/{last}.png"
         pictures[place] = path[folder.rfind("/") + 1 :]
-        yield File(path, as_png(picture))
+        yield File(path, picture.data, picture.shows)

@@ -116,6 +116,41 @@ def test_a_file_that_is_gone_still_gives_its_text(desk: Desk) -> None:
     assert list(desk.files) == ["a.images/page-1-block-1.png", "a.md"]
 
 
+def test_figures_that_an_earlier_export_cut_stay_while_their_file_is_away(desk: Desk) -> None:
+    rows = desk.read("a.pdf", [block("text", "One."), FIGURE])
+    desk.export(rows)
+    before = desk.files
+    moved = desk.path_of("a.pdf").rename(desk.path_of("elsewhere"))
+    done = desk.export(rows, "md", options=FormatOptions(page_breaks=True))
+    assert (done.written, done.missing_figures, done.exit_code) == (1, {}, 0)
+    picture = "a.images/page-1-block-1.png"
+    assert desk.files[picture] == before[picture]
+    assert desk.files["a.md"] == before["a.md"] + b"\n*End of page 1*\n"
+    assert desk.export(rows, "html", "mineru").missing_figures == {}
+    [jpeg] = (data for path, data in desk.files.items() if path.endswith(".jpg"))
+    assert desk.files["a.html.images/page-1-block-1.png"] == before[picture]
+    desk.export(rows, "mineru", options=FormatOptions(page_breaks=True))
+    assert [data for path, data in desk.files.items() if path.endswith(".jpg")] == [jpeg]
+
+    moved.rename(desk.path_of("a.pdf"))
+    assert desk.export(rows, "md", "html", "mineru").written == 1
+    assert [data for path, data in desk.files.items() if path.endswith(".jpg")] == [jpeg]
+    assert desk.files[picture] == before[picture]
+
+
+def test_only_a_figure_of_the_same_box_and_version_stays_if_nobody_changed_it(desk: Desk) -> None:
+    other = block("image", None, (0.2, 0.6, 0.6, 0.8))
+    rows = desk.read("a.pdf", [FIGURE, other], [FIGURE], [FIGURE])
+    desk.export(rows)
+    desk.path_of("a.pdf").unlink()
+    with (desk.to / desk.name / "a.images/page-2-block-0.png").open("ab") as file:
+        file.write(b"mine")
+    larger = replace(other, bbox=(0.2, 0.6, 0.6, 0.81))
+    rows = [replace(rows[0], blocks=(FIGURE, larger)), rows[1], replace(rows[2], doc_id="0" * 64)]
+    assert desk.export(rows).missing_figures == {"not_found": 3}
+    assert list(desk.files) == ["a.images/page-1-block-0.png", "a.images/page-2-block-0.png", "a.md"]
+
+
 def test_headings_have_the_levels_of_the_outline_as_soon_as_the_file_is_there(desk: Desk) -> None:
     titles = [block("title", text, (0.1, y, 0.9, y + 0.02)) for text, y in (("Part", 0.1), ("Sub", 0.2), ("Rest", 0.3))]
     path = draw(desk.path_of("a.pdf"))

@@ -12,6 +12,8 @@ from PIL import Image
 
 from batchocr.assembly.document import AssembledDocument, Gap, PageEnd, Piece, Place
 from batchocr.data import Block, Failure, PageResult
+from batchocr.export.figures import encoded
+from batchocr.export.formats import Encoding, Picture
 from batchocr.input.render import open_document
 from batchocr.output.schema import RunFacts
 from batchocr.output.table import table_for
@@ -103,7 +105,8 @@ class SolidFigures:
     def __init__(self, *missing: int) -> None:
         self._missing = missing
 
-    def crop(self, place: Place) -> Image.Image | Failure:
+    def picture(self, place: Place, encoding: Encoding) -> Picture | Failure:
         if place.page_index in self._missing:
             return Failure("not_found", "a/b.pdf is not there")
-        return Image.new("RGB", (8, 6), (place.page_index, place.block, round(1000 * place.bbox[1]) % 256))
+        colour = (place.page_index, place.block, round(1000 * place.bbox[1]) % 256)
+        return Picture(encoded(Image.new("RGB", (8, 6), colour), encoding), f"{place} {encoding}")

@@ -8,6 +8,8 @@ from PIL import Image
 
 from batchocr.assembly.document import AssembledDocument, Gap, PageEnd, Piece, Place
 from batchocr.data import Block, Failure, PageResult
+from batchocr.export.figures import encoded
+from batchocr.export.formats import Encoding, Picture
 
 BBOX = (0.1, 0.2, 0.9, 0.4)
 
@@ -69,5 +71,6 @@ class ColouredFigures:
     def __init__(self, failure: Failure | None = None) -> None:
         self._failure = failure
 
-    def crop(self, place: Place) -> Image.Image | Failure:
-        return self._failure or Image.new("RGB", (80, 60), (40, 80, 160))
+    def picture(self, place: Place, encoding: Encoding) -> Picture | Failure:
+        image = Image.new("RGB", (80, 60), (40, 80, 160))
+        return self._failure or Picture(encoded(image, encoding), f"{place} {encoding}")
