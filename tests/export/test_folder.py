@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
-import sqlite3
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, closing
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
@@ -155,29 +154,41 @@ def test_an_export_that_was_interrupted_leaves_no_half_file(tmp_path: Path) -> N
     assert not is_up_to_date(tmp_path)
 
 
-def kill(to: Path, *, before_recording: bool) -> None:
-    """Leave the folder as a kill does: the end not noted, a file half written, the last second not recorded."""
-    with closing(sqlite3.connect(to / RECORD_NAME)) as record, record:
-        if before_recording:
-            record.execute("delete from files")
-            record.execute("delete from documents")
-        record.execute("update runs set finished = 0")
-    temporary_path(to / "a.md").write_bytes(b"ha")
-    temporary_path(to / "z.md").write_bytes(b"theirs")
+def killed_at_work(out: Path, monkeypatch: pytest.MonkeyPatch, *, in_place: bool) -> Path:
+    """A copy of the folder as a kill leaves it while 2 is written to `a.md`: just before the file is in its place, or
+    just after."""
+    killed = out.with_name("killed")
+
+    @contextmanager
+    def interrupted(path: Path) -> Iterator[BinaryIO]:
+        with atomic_file(path) as new:
+            yield new
+            if not in_place:
+                shutil.copytree(out, killed)
+        if in_place:
+            shutil.copytree(out, killed)
+
+    with monkeypatch.context() as patched:
+        patched.setattr("batchocr.export.folder.atomic_file", interrupted)
+        write(out, ("a.md", b"2"))
+    return killed
 
 
-@pytest.mark.parametrize("before_recording", [True, False])
-def test_what_a_killed_export_left_is_taken_over_and_cleared_away(tmp_path: Path, before_recording: bool) -> None:
-    write(tmp_path, ("a.md", b"1"))
-    inode = (tmp_path / "a.md").stat().st_ino
-    kill(tmp_path, before_recording=before_recording)
-    with ExportFolder(tmp_path) as folder:
-        assert folder.begin("a.pdf", "md")
-        folder.write("a.pdf", "md", [File("a.md", b"1")])
-    assert (tmp_path / "a.md").stat().st_ino == inode
-    assert list(files_in(tmp_path).values()) == [b"1", b"theirs"]
-    write(tmp_path, ("a.md", b"2"))
-    assert files_in(tmp_path)["a.md"] == b"2"
+@pytest.mark.parametrize("next_time", [b"2", b"3"])
+@pytest.mark.parametrize("in_place", [True, False])
+def test_what_a_killed_export_left_is_taken_over_and_cleared_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_place: bool, next_time: bytes
+) -> None:
+    write(tmp_path / "out", ("a.md", b"1"))
+    killed = killed_at_work(tmp_path / "out", monkeypatch, in_place=in_place)
+    assert len(files_in(killed)) == (1 if in_place else 2)
+    assert files_in(killed)["a.md"] == (b"2" if in_place else b"1")
+    temporary_path(killed / "z.md").write_bytes(b"theirs")
+    inode = (killed / "a.md").stat().st_ino
+    write(killed, ("a.md", next_time))
+    assert list(files_in(killed).values()) == [next_time, b"theirs"]
+    if in_place and next_time == b"2":
+        assert (killed / "a.md").stat().st_ino == inode
 
 
 def test_files_that_were_being_written_at_a_kill_are_ours_whatever_comes_next(tmp_path: Path) -> None:
@@ -194,23 +205,6 @@ def test_files_that_were_being_written_at_a_kill_are_ours_whatever_comes_next(tm
         folder.write("a.pdf", "md", files())
     write(tmp_path / "killed", ("a.md", b"3"), ("b.md", b"3"), version="3")
     assert files_in(tmp_path / "killed") == {"a.md": b"3", "b.md": b"3"}
-
-
-def test_a_file_that_was_never_written_because_of_a_kill_leaves_the_one_before_ours(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write(tmp_path / "out", ("a.md", b"1"))
-
-    def killed(path: Path) -> AbstractContextManager[BinaryIO]:
-        shutil.copytree(tmp_path / "out", tmp_path / "killed")
-        return atomic_file(path)
-
-    with monkeypatch.context() as patched:
-        patched.setattr("batchocr.export.folder.atomic_file", killed)
-        write(tmp_path / "out", ("a.md", b"2"))
-    assert files_in(tmp_path / "killed") == {"a.md": b"1"}
-    write(tmp_path / "killed", ("a.md", b"3"))
-    assert files_in(tmp_path / "killed") == {"a.md": b"3"}
 
 
 def test_two_exports_cannot_write_to_one_folder(tmp_path: Path) -> None:
