@@ -29,6 +29,8 @@ class PdfFile(pymupdf.Document):  # type: ignore[misc]  # PyMuPDF has no types
 def read_outline(document: pymupdf.Document) -> list[OutlineEntry]:
     """The entries that lead to a page, in order, of the first 20,000; those more than 100 levels deep are left out.
     Raises what MuPDF raises."""
+    if not document.pdf_catalog():  # is no object of its own: it cannot be cut
+        return []
     _cut(document)
     loaded = pymupdf.mupdf.fz_load_outline(document.this)
     return [

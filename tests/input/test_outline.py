@@ -70,6 +70,13 @@ def test_a_document_whose_outline_is_nested_without_end_is_read_with_the_first_l
     document.close()
 
 
+def test_a_catalogue_that_is_no_object_has_no_outline() -> None:
+    with book(*(b"/Dest [3 0 R /Fit] /First %d 0 R" % number for number in range(6, 120_006))) as nested:
+        data = nested.stream.replace(b"/Root 1 0 R", b"/Root <</Type /Catalog /Pages 2 0 R /Outlines 4 0 R>>")
+    with PdfFile("pdf", data) as document:
+        assert (document.page_count, read_outline(document)) == (1, [])
+
+
 def test_of_too_many_entries_the_first_are_read() -> None:
     with book(*(b"/Dest [3 0 R /Fit] /Next %d 0 R" % number for number in range(6, 20_016))) as document:
         assert len(read_outline(document)) == 20_000
