@@ -107,7 +107,8 @@ class EngineProcess:
         self.asked.clear()
         self.begun.clear()
         self.counts = EngineCounts()
-        self._send(Forget(), within_s=0.0)
+        if self.ready is not None:
+            self._send(Forget(), within_s=0.0)
 
     def receive(self) -> list[Answers]:
         """The answers that have come since the last call; also sends what is waiting. One that breaks the protocol is

@@ -16,7 +16,7 @@ from typing import Final
 
 from batchocr.config import BackendName
 from batchocr.data import Completion, failed_completion
-from batchocr.errors import BatchOcrError, EngineError
+from batchocr.errors import BatchOcrError, EngineError, ModelError
 from batchocr.machine import peak_resident_bytes
 from batchocr.pool.child import ENGINE_COMMAND
 from batchocr.pool.engine_process import EngineLoss, EngineProcess
@@ -187,7 +187,8 @@ class Engines:
 
     def load(self, plan: Plan) -> None:
         """Start the engines of the other devices, and wait until all have loaded what is planned for them. Some may be
-        given up, with a warning. Raises what the last of them refused with, or EngineError, if none is left."""
+        given up, with a warning; if none is left, raises what the last refused with, or EngineError. Raises
+        ModelError."""
         if not self._places:  # all that there were have been lost
             self.open()
         self._plan = plan
@@ -319,6 +320,8 @@ class Engines:
         for number, sent in reversed(place.take_back_all()):
             self._ask_again(sent, loss, is_begun=number in process.begun)
         self._last_error = loss.refusal or EngineError(f"the engine on {place.device} failed: {loss.message}")
+        if isinstance(loss.refusal, ModelError):  # as it would be on every other device
+            raise loss.refusal
         is_refused = loss.refusal is not None and place.num_lost == 1
         if is_refused or place.num_fruitless >= _MAX_FRUITLESS:
             self._give_up(place, loss)

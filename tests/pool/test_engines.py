@@ -26,6 +26,7 @@ from batchocr.wire.channel import wait_for
 from batchocr.wire.engine_messages import DeviceFound, LoadModel
 from batchocr.wire.pixels import SharedRound, share_round
 from tests.support.checkpoints import make_checkpoint
+from tests.support.running import eventually
 
 SIZES = [(56, 56), (56, 112), (84, 84), (112, 56), (56, 84)]
 DEADLINE_S = 60.0
@@ -195,9 +196,11 @@ def test_an_engine_that_hangs_is_replaced_once_its_step_takes_much_longer_than_i
     monkeypatch.setattr(Engine, "step", hang_once)
     monkeypatch.setattr(engine_process, "_STEP_S", 0.2)
     monkeypatch.setattr("tests.support.engine_thread._JOIN_S", 0.0)
-    threading.Timer(1.0, let_go.set).start()
     assert texts(ask(engines, ONE_BY_ONE)) == expected
     assert [use.num_lost for use in engines.uses()] == [1]
+    let_go.set()
+    engines.close()
+    eventually(lambda: not [thread for thread in threading.enumerate() if thread.name == "batchocr-engine"])
 
 
 def test_what_was_asked_before_is_forgotten(make: Callable[[str], Engines]) -> None:
@@ -223,21 +226,42 @@ def test_a_device_that_cannot_be_used_is_refused_at_once() -> None:
         Engines("cuda:0", "auto").open()
 
 
-def test_a_run_goes_on_without_an_engine_that_cannot_load(
-    folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    engines, places = Engines("cpu,cpu", "reference"), iter([folder, tmp_path])
+def test_a_run_goes_on_without_a_device_that_has_no_room(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    engines, rooms = Engines("cpu,cpu", "reference"), iter([True, False])
+
+    def plan_if_there_is_room(found: DeviceFound) -> LoadModel:
+        if next(rooms):
+            return plan(folder, found)
+        raise UsageError("it does not fit")
+
     engines.open()
     try:
-        engines.load(lambda found: replace(plan(folder, found), folder=str(next(places))))
+        engines.load(plan_if_there_is_room)
         assert texts(ask(engines, [(0,)]))
-        assert "going on without cpu" in caplog.text
+        assert "going on without cpu: it does not fit" in caplog.text
     finally:
         engines.close()
 
 
-def test_what_the_last_engine_was_refused_with_is_raised(folder: Path, tmp_path: Path) -> None:
+def test_a_model_that_cannot_be_loaded_is_an_error_however_many_engines_there_are(folder: Path, tmp_path: Path) -> None:
     engines = Engines("cpu,cpu", "reference")
     engines.open()
     with pytest.raises(ModelError, match="holds no"):
-        engines.load(lambda found: LoadModel(str(tmp_path), "float32", "auto", plan(folder, found).limits))
+        engines.load(lambda found: replace(plan(folder, found), folder=str(tmp_path)))
+    assert engines.channels == []
+
+
+def test_rounds_that_are_forgotten_while_an_engine_is_replaced_leave_it_well(
+    make: Callable[[str], Engines], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engines = make("cpu")
+    expected = texts(ask(engines, [(4,)]))
+    with monkeypatch.context() as broken:
+        break_on(broken, 0)
+        engines.ask(0, round_of(0))
+        while engines.uses()[0].num_lost == 0:
+            assert engines.take_answers() == []
+    engines.forget()
+    engines.ask(0, round_of(4))
+    assert texts(take_all(engines, 1)) == expected
+    assert engines.uses()[0].num_lost == 0
