@@ -148,7 +148,7 @@ class DecodeStage:
     def _prefill(self, batch: list[Sequence]) -> _Launched:
         lengths = [sequence.num_tokens for sequence in batch]
         flop = prefill_flop(self._model.architecture.language, lengths)
-        self._announce(batch, flop)
+        self._announce(flop, [])
         positions = self._device.upload(torch.cat([sequence.all_positions() for sequence in batch], dim=1))
         slots = self._device.upload(torch.cat([self._slots(sequence) for sequence in batch]))
         segments = Segments.of(lengths, self._device.upload)
@@ -181,7 +181,7 @@ class DecodeStage:
         self._rows.extend(batch)
         rows, lengths = _rows_of(batch), [sequence.num_tokens for sequence in batch]
         flop = decode_flop(self._model.architecture.language, lengths)
-        self._announce(batch, flop)
+        self._announce(flop, [])
         begun = self._device.mark()  # the host's time before this must not count as the device's
         chosen = self._graphs.replay(rows)
         if chosen is None:

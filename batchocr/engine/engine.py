@@ -19,7 +19,7 @@ from batchocr.wire.engine_messages import EngineLimits
 class Engine:
     """Two stages joined by a queue of embeddings that never leave the device.
 
-    announce: called before every batch, and before every decode step.
+    announce: called before every batch of the ViT, every prefill and every decode step.
     """
 
     def __init__(self, model: Model, limits: EngineLimits, announce: Announce = announce_nothing) -> None:

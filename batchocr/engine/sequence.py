@@ -103,9 +103,9 @@ class Sequence:
         )
 
 
-Announce: TypeAlias = Callable[[list[Sequence], float], None]
-"""Told what is about to be begun: the sequences of a batch, and how many operations it takes."""
+Announce: TypeAlias = Callable[[float, list[int]], None]
+"""Told what comes next: how many floating-point operations it takes, and which requests are begun with it."""
 
 
-def announce_nothing(batch: list[Sequence], flop: float) -> None:
+def announce_nothing(flop: float, begun: list[int]) -> None:
     """For those who do not watch over an engine."""

@@ -12,7 +12,6 @@ import torch
 from batchocr import backend
 from batchocr.backend.dtype import select_dtype
 from batchocr.data import Completion
-from batchocr.engine.sequence import Sequence
 from batchocr.engine.start import find_device, flop_per_s, load_engine
 from batchocr.errors import EngineError, ModelError, UsageError
 from batchocr.machine import return_freed_memory
@@ -170,10 +169,9 @@ class _Rounds:
             counts = self._meter.counts(peak_device_bytes=backend.peak_device_bytes(self._device))
             self._channel.send(Answers(number, completions, counts))
 
-    def _announce(self, batch: list[Sequence], flop: float) -> None:
-        """Tell the run what is about to be done, if it is something new, may take long, or has not been said for
-        long."""
-        begun = {self._requests[sequence.request_id][0] for sequence in batch} - self._begun
+    def _announce(self, flop: float, begun_requests: list[int]) -> None:
+        """Tell the run what comes next, if it is something new, may take long, or nothing has been said for long."""
+        begun = {self._requests[request_id][0] for request_id in begun_requests} - self._begun
         seconds, now_s = flop / self._rate(), time.monotonic()
         if begun or seconds > _QUIET_S or now_s - self._said_s > _QUIET_S:
             self._channel.send(Working(seconds, tuple(begun)))

@@ -86,7 +86,7 @@ class VisionStage:
         sequences = self._next_batch()
         if not sequences:
             return False
-        self._announce(sequences, self._flop(sequences))
+        self._announce(self._flop(sequences), [sequence.request_id for sequence in sequences])
         try:
             with self._device.beside():
                 self._launched.append(self._encode(sequences))

@@ -110,7 +110,7 @@ def break_on(monkeypatch: pytest.MonkeyPatch, *bad: int) -> list[int]:
 
     def step_or_break(engine: Engine, meter: Meter) -> Answered:
         if found := has.get(engine, set()) & set(bad):
-            engine._vision._announce([sequence for *_, sequence in engine._vision._waiting], 1.0)
+            engine._vision._announce(1.0, [sequence.request_id for *_, sequence in engine._vision._waiting])
             broken.append(min(found))
             raise RuntimeError("an illegal memory access was encountered\nand more lines")
         return step(engine, meter)
