@@ -27,6 +27,7 @@ from batchocr.job import session
 from batchocr.pool.child import Child
 from batchocr.pool.pool import WorkerPool
 from batchocr.pool.worker import Arrived, Asked, Loss
+from batchocr.wire.channel import run_end_to_engine
 from batchocr.wire.messages import Began, Completions, Ended, Failed, Finished, OpenDocument, Opened, ReadPage, Setup
 from batchocr.worker.documents import DocumentCache
 from tests.support import worker_entry
@@ -109,7 +110,7 @@ def test_a_worker_needs_no_temporary_folder(monkeypatch: pytest.MonkeyPatch, tmp
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
     ours, its = socket.socketpair()
     with ours, its:
-        child = Child((sys.executable, "-c", "raise SystemExit('last words')"), its)
+        child = Child((sys.executable, "-c", "raise SystemExit('last words')"), its, environment={})
         assert "it said: last words" in child.death().failure.message
         child.kill()
 
@@ -268,16 +269,15 @@ def test_a_page_that_waits_for_the_engine_is_never_overdue(pool: WorkerPool, tmp
     assert pool.replace_lost(timeout_s=0.0) == []
 
 
-def test_one_that_is_woken_waits_no_longer(pool: WorkerPool) -> None:
-    pool.wake()
-    started = time.monotonic()
-    assert pool.wait(DEADLINE_S) == []
-    assert time.monotonic() - started < DEADLINE_S / 2
-
-
-def test_waking_one_that_is_closed_does_nothing(pool: WorkerPool) -> None:
-    pool.close()
-    pool.wake()
+def test_it_waits_no_longer_once_something_has_come_in_a_channel_beside(pool: WorkerPool) -> None:
+    ours, its = socket.socketpair()
+    with its:
+        beside = run_end_to_engine(ours)
+        its.send(b"x")
+        started = time.monotonic()
+        assert pool.wait(DEADLINE_S, beside=[beside]) == []
+        assert time.monotonic() - started < DEADLINE_S / 2
+        beside.close()
 
 
 def test_the_memory_of_the_largest_worker_is_known_once_they_have_ended(tmp_path: Path) -> None:

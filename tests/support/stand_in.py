@@ -8,7 +8,7 @@ import sys
 STAND_IN = """
 import signal, sys, time, types
 from batchocr import errors
-from batchocr.stats.meter import Ledger, Meter, StageCounter
+from batchocr.stats.meter import Ledger, StageCounter
 from batchocr.job.progress import RunProgress
 from batchocr.stats.summary import Circumstances, make_report
 
@@ -19,7 +19,7 @@ def report(
     ledger.by_status.update({"ok": 10 - failed - degraded, "failed": failed, "degraded": degraded})
     rates = {"max_page_error_rate": allowed, "max_degraded_rate": degraded_allowed}
     ended = Circumstances(reason, start_up_s=1.0, work_s=1.0, workers=1, **rates)
-    return make_report(ledger, StageCounter(), Meter(), ended)
+    return make_report(ledger, StageCounter(), [], ended)
 
 def wait_for_stop(stop):
     stop.enter("reading")
