@@ -3,7 +3,7 @@ opening it may take for ever, or end the process."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from batchocr.config import Config
 from batchocr.data import Document
@@ -31,7 +31,8 @@ class Examiner:
     def __init__(self, config: Config) -> None:
         """Start the worker, which loads while the tables are read. Raises BatchOcrError."""
         self._timeout_s = config.page_timeout
-        self._pool = WorkerPool(1, Setup.of(config, _WORKER_BYTES))
+        # Nothing is read: without the protocol that would, a worker starts sooner.
+        self._pool = WorkerPool(1, replace(Setup.of(config, _WORKER_BYTES), protocol="pixels"))
 
     def look_at(self, document: Document) -> DocumentNow:
         """The document as it is now. Raises BatchOcrError if no worker can be started."""
