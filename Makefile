@@ -2,8 +2,9 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
-# A file's tests share what they set up, in one process.
-PYTEST := $(BIN)/pytest -q -n 2 --dist loadfile --no-loadscope-reorder
+# A file's tests share what they set up, in one process. Each of the two has one thread for torch: more take a seventh
+# more of all cores' time.
+PYTEST := OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/pytest -q -n 2 --dist loadfile --no-loadscope-reorder
 INSTALLED := .venv/installed
 
 .PHONY: options quick sample test
