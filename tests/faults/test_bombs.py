@@ -23,7 +23,7 @@ from tests.support.running import draw_pdf, make_quick_model, read_rows, run_com
 
 pytestmark = pytest.mark.slow
 
-PAGE_TIMEOUT_S = 2
+PAGE_TIMEOUT_S = 1.5
 WORKER_MEMORY = 1 << 30
 
 
@@ -118,7 +118,7 @@ def bombs() -> dict[str, bytes]:
         "annotations": many_annotations(5_000),
         "arrays in arrays": one_page(b"[" * 2_000_000),
         "deep field": deep_form_field(20_000),
-        "deep tree": deep_page_tree(20_000),
+        "deep tree": deep_page_tree(10_000),
         "forms in forms": one_page(b"/F Do", *forms_in_forms(5_000, b"/F Do"), resources=first_form),
         "forms without end": one_page(b"/F Do", *forms_in_forms(30, b"/F Do " * 10), resources=first_form),
         "giant": one_page(b"0 0 m 10 10 l S", box=b"0 0 1e30 1e30"),
@@ -163,10 +163,11 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> Ended:
     draw_pdf(folder / "in" / "sound.pdf", "read me")
     for name, content in bombs().items():
         (folder / "in" / f"{name}.pdf").write_bytes(content)
-    options = ("--model", model, "--workers", "1", "--max-new-tokens", "64", "--page-timeout", str(PAGE_TIMEOUT_S))
+    reading = ("--model", model, "--dpi", "72", "--max-new-tokens", "64")
+    limits = ("--workers", "1", "--worker-memory", f"{WORKER_MEMORY >> 30}G", "--page-timeout", str(PAGE_TIMEOUT_S))
     out = folder / "table.jsonl"
     started_s = time.monotonic()
-    run_command(folder / "in", "--out", out, "--worker-memory", f"{WORKER_MEMORY >> 30}G", *options)
+    run_command(folder / "in", "--out", out, *reading, *limits)
     seconds = time.monotonic() - started_s
     return Ended(read_rows(out), seconds, json.loads(Path(f"{out}.report.json").read_text()))
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 
+from batchocr.errors import OutputError
 from batchocr.output.files import leftovers_of
 from tests.support.jobs import Job, make_job, started, wait_for_rows
-from tests.support.running import journal, num_rows, read_rows, run_command, texts
+from tests.support.running import journal, num_rows, read_rows, texts
 from tests.support.small_disk import BLOCK_BYTES, SmallDisk, small_disk
 
 pytestmark = pytest.mark.slow
@@ -33,11 +35,12 @@ def disk(tmp_path: Path) -> Iterator[SmallDisk]:
         yield disk
 
 
-def require_refused(job: Job, out: Path, *flags: str | Path, path: Path) -> None:
-    """Run the command, and require it to say that the disk is full."""
-    done = run_command(*job.arguments(out, *flags))
-    assert done.returncode == 6, done.stderr
-    assert f"error: cannot write {path}: the disk is full; free some space and run again to continue" in done.stderr
+def require_refused(job: Job, out: Path, *, path: Path, **options: object) -> None:
+    """Run the job, and require it to say that the disk is full."""
+    said = f"cannot write {path}: the disk is full; free some space and run again to continue"
+    with pytest.raises(OutputError, match=re.escape(said)) as refused:
+        job.run(out, **options)
+    assert refused.value.exit_code == 6
 
 
 def test_a_disk_that_is_full_while_rows_are_written_costs_only_the_rows_without_room(job: Job, disk: SmallDisk) -> None:
@@ -74,7 +77,7 @@ def test_a_disk_that_is_full_while_the_report_is_written_leaves_the_table(
 ) -> None:
     out, report = tmp_path / "table.parquet", disk.folder / "report.json"
     disk.fill(leave_blocks=0)
-    require_refused(job, out, "--report", report, path=report)
+    require_refused(job, out, path=report, report=report)
     assert texts(read_rows(out)) == texts(job.rows)
     disk.free()
     assert job.run(out, report=report).pages_read == 0
