@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -11,9 +12,11 @@ from batchocr.data import PageResult
 from batchocr.errors import OutputError, OutputMismatchError
 from batchocr.output.checksums import has_checksum, is_sound
 from batchocr.output.files import journal_path
-from batchocr.output.raised_limit import lower_limit, was_cut
+from batchocr.output.raised_limit import lower_limit, said_of, was_cut
 from batchocr.output.schema import MAX_FACTS_BYTES, RunFacts, facts_from_json, require_same_settings
 from batchocr.output.table import table_for
+
+logger = logging.getLogger(__name__)
 
 _HEADER_START = b'{"batchocr_version":'
 
@@ -61,6 +64,8 @@ def rows_of_table(out: Path, facts: RunFacts) -> Iterable[tuple[PageResult, bool
     limit = lower_limit(found, facts)
     if limit is None:
         require_same_settings(out, found, facts)
+    else:
+        logger.info("%s", said_of(limit, facts))
     return ((row, limit is not None and was_cut(row, limit)) for row in table.read_rows(out))
 
 

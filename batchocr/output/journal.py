@@ -30,7 +30,7 @@ from batchocr.output.earlier import facts_of_header, rows_of_table
 from batchocr.output.files import journal_path
 from batchocr.output.index import IndexedRow, RowIndex
 from batchocr.output.locked_file import lies_at, open_locked
-from batchocr.output.raised_limit import lower_limit, was_cut
+from batchocr.output.raised_limit import lower_limit, said_of, was_cut
 from batchocr.output.schema import (
     MAX_FACTS_BYTES,
     RunFacts,
@@ -120,6 +120,7 @@ class Journal:
                     "continue it, or start over with --overwrite"
                 )
             elif (limit := lower_limit(found, facts)) is not None:
+                logger.info("%s", said_of(limit, facts))
                 journal._raise_limit(limit, facts)
             else:
                 require_same_settings(path, found, facts)

@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-import logging
-
 from batchocr.data import AT_TOKEN_LIMIT, PageResult
 from batchocr.output.schema import READABLE_VERSIONS, RunFacts, fingerprint_of_settings
-
-logger = logging.getLogger(__name__)
 
 _SETTING = "max_new_tokens"
 
 
 def lower_limit(found: RunFacts, facts: RunFacts) -> int | None:
-    """The --max-new-tokens of the rows found, if this run's is higher and nothing else differs, which is logged; else
-    None."""
+    """The --max-new-tokens of the rows found, if this run's is higher and nothing else differs; else None."""
     there, here = found.settings.get(_SETTING, ""), facts.settings.get(_SETTING, "")
     if not (there.isdecimal() and here.isdecimal() and int(there) < int(here)):
         return None
     raised = fingerprint_of_settings({**found.settings, _SETTING: here})
     same = raised == facts.settings_fingerprint and found.schema_version in READABLE_VERSIONS
-    if not same:
-        return None
-    logger.info("what --max-new-tokens %s cut is read again with %s", there, here)
-    return int(there)
+    return int(there) if same else None
+
+
+def said_of(limit: int, facts: RunFacts) -> str:
+    """What to tell the user of a run with these facts, which goes on from rows with this lower limit."""
+    return f"what --max-new-tokens {limit} cut is read again with {facts.settings[_SETTING]}"
 
 
 def was_cut(result: PageResult, limit: int) -> bool:

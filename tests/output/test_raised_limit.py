@@ -16,7 +16,7 @@ from batchocr.errors import OutputError, OutputMismatchError
 from batchocr.output import jsonl, parquet
 from batchocr.output.files import journal_path
 from batchocr.output.journal import Entry, Journal
-from batchocr.output.raised_limit import was_cut
+from batchocr.output.raised_limit import lower_limit, was_cut
 from batchocr.output.schema import SCHEMA_VERSION, RunFacts, fingerprint_of_settings
 
 
@@ -103,6 +103,15 @@ def test_a_finished_table_goes_on_the_same_way_and_is_left_alone_until_then(
     assert (out.read_bytes(), journal_path(out).exists()) == (before, False)
     with open_journal(out, facts(100)) as journal:
         assert cut_rows(journal) == []
+
+
+def test_only_what_goes_on_says_so_and_not_the_question(out: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "batchocr")
+    write_journal(out, ROWS, facts(100))
+    assert lower_limit(facts(100), facts(200)) == 100
+    assert caplog.text == ""
+    open_journal(out, facts(200)).close()
+    assert caplog.text.count("what --max-new-tokens 100 cut is read again with 200") == 1
 
 
 def test_a_page_that_was_read_again_is_not_cut_any_more_and_one_that_failed_again_is(out: Path) -> None:
