@@ -35,11 +35,11 @@ def run_command(log_format: LogFormat) -> NoReturn:
     it is parsed."""
     configure_logging(log_format, logging.INFO)
     with json_stderr() if log_format == "json" else nullcontext():
-        exit_code = _run_app(log_format)
+        exit_code = run_app(log_format)
     leave(exit_code)
 
 
-def _run_app(log_format: LogFormat) -> int:
+def run_app(log_format: LogFormat) -> int:
     """Run the command; returns its exit code. Typer shows a usage error in a box, which is no JSON."""
     try:
         ended = app(prog_name="batchocr", standalone_mode=log_format == "text")

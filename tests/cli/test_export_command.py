@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from batchocr.cli.main import _run_app
+from batchocr.cli.main import run_app
 from batchocr.data import PageResult
 from batchocr.export.folder import RECORD_NAME
 from batchocr.output.journal import Entry, Journal
@@ -39,7 +39,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_
     def run(*arguments: str | Path) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["batchocr", "export", *map(str, arguments)])
         capfd.readouterr()
-        code = _run_app("json")
+        code = run_app("json")
         return code, *capfd.readouterr()
 
     yield run

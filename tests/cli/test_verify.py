@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 import pymupdf
 import pytest
 
-from batchocr.cli.main import _run_app
+from batchocr.cli.main import run_app
 from batchocr.data import PageResult
 from batchocr.model.checkpoint_files import fingerprint
 from batchocr.output.files import facts_path
@@ -80,7 +80,7 @@ def verify(out: Path | str, documents: Path | str, *options: str) -> tuple[int, 
     try:
         with pytest.MonkeyPatch.context() as patch, redirect_stdout(io.StringIO()) as shown:
             patch.setattr(sys, "argv", arguments)
-            code = _run_app("text")
+            code = run_app("text")
     finally:
         root.handlers = handlers
         root.setLevel(levels[0])

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import pytest
 
 from batchocr.cli import view as command
-from batchocr.cli.main import _run_app
+from batchocr.cli.main import run_app
 from batchocr.config import Config
 from batchocr.output.files import leftovers_of
 from batchocr.output.journal import Entry, Journal
@@ -53,7 +53,7 @@ def view(*arguments: str | Path) -> tuple[int, str]:
     try:
         with pytest.MonkeyPatch.context() as patch, redirect_stdout(io.StringIO()) as shown:
             patch.setattr(sys, "argv", ["batchocr", "view", *map(str, arguments)])
-            code = _run_app("text")
+            code = run_app("text")
     finally:
         root.handlers = handlers
         root.setLevel(levels[0])

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import batchocr
-from batchocr.cli.main import _run_app
+from batchocr.cli.main import run_app as run_command_line
 from batchocr.cli.merge import merge_tables
 from batchocr.config import Config
 from batchocr.data import Block, PageResult
@@ -183,7 +183,7 @@ def run_app(monkeypatch: pytest.MonkeyPatch, *arguments: str | Path) -> int:
     """The command in this process, which takes a fraction of the time of a new one; its exit code."""
     monkeypatch.setattr(sys, "argv", ["batchocr", *map(str, arguments)])
     with preserved_logging():
-        return _run_app("text")
+        return run_command_line("text")
 
 
 @contextmanager
