@@ -110,6 +110,18 @@ def test_long_texts_and_many_blocks_take_seconds_at_most() -> None:
     assert time.process_time() - started < 10
 
 
+def test_of_a_long_text_without_spaces_only_what_changed_counts() -> None:
+    dice = random.Random(5)
+    characters = [chr(dice.randrange(0x4E00, 0x9FFF)) for _ in range(150_000)]
+    other = characters.copy()
+    for place in range(0, len(other), 1_500):
+        other[place : place + 1] = "在此"
+    change = page_change(page("a", markdown="".join(characters)), page("a", markdown="".join(other)))
+    assert 0.001 < change.share < 0.02
+    loops = page_change(page("a", markdown="a" * 150_000), page("a", markdown="a" * 120_000))
+    assert loops.share == pytest.approx(0.2)
+
+
 def test_totals_and_the_most_changed_pages_first() -> None:
     first = [page("a", 0), page("a", 1), page("a", 2, "x" * 9), page("b", 0, "only here"), page("c", 0)]
     second = [page("a", 2, "x" * 8 + "y"), replace(page("a", 0), status="degraded"), page("a", 1), page("c", 0, "")]
@@ -158,3 +170,13 @@ def test_what_is_printed_for_people(tables: tuple[str, str], capsys: pytest.Capt
 def test_a_limit_that_is_no_share_is_refused(tables: tuple[str, str]) -> None:
     with pytest.raises(UsageError, match="from 0 to 1"):
         compare_tables(*tables, partial=False, num_top=20, max_change=5, as_json=False)
+
+
+def test_two_tables_without_a_row_are_alike_and_said_to_be_empty(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """A share of the documents may have none."""
+    empty = [write(tmp_path / name, []) for name in ("1.parquet", "2.jsonl")]
+    assert compare_tables(*empty, partial=False, num_top=20, max_change=0.0, as_json=False) == 0
+    assert capsys.readouterr().out.startswith("rows      0 in both, 0 differ\n")
+    assert "neither table has a row" in caplog.text
