@@ -36,6 +36,8 @@ def compare_tables(
     too_much = max_change is not None and found.change > max_change
     exit_code = ExitCode.TOO_MANY_FAILURES if too_much else ExitCode.DONE
     print_out(_as_json(found, settings, exit_code) if as_json else "\n".join(_as_text(found, settings)))
+    if not found.rows + found.only_first + found.only_second:
+        logger.warning("neither table has a row: there was nothing to compare")
     if too_much:
         logger.warning("%s of the characters changed, more than --max-change %g allows", _percent(found), max_change)
     return exit_code
