@@ -26,6 +26,7 @@ from batchocr.survey.model_shape import architecture_at_hand
 from batchocr.survey.page_work import MINERU
 from batchocr.survey.survey import Survey
 
+_NOTHING_TO_READ = "there is no page that could be read"
 _SIZES_SHOWN = 3
 _Counted = TypeVar("_Counted", str, ErrorKind, tuple[int, int])
 _PROBLEMS_SHOWN = 10
@@ -50,8 +51,11 @@ def inspect_inputs(
         total = len(found.documents)
         for seen in tqdm(look.documents(), total=total, desc="inspecting", unit=" files", disable=None, leave=False):
             survey.take(seen)
-    estimate = _estimate(survey, device_kind, like, config.workers or max(1, usable_cores() // 2))
-    remark = "" if model else f"{config.model} is not on this machine: MinerU2.5's dimensions are assumed"
+    if survey.readable_pages:
+        estimate = _estimate(survey, device_kind, like, config.workers or max(1, usable_cores() // 2))
+        remark = "" if model else f"{config.model} is not on this machine: MinerU2.5's dimensions are assumed"
+    else:
+        estimate, remark = None, _NOTHING_TO_READ
     print_out(_as_json(survey, estimate, remark) if as_json else "\n".join(_as_text(survey, estimate, remark)))
 
 
@@ -80,8 +84,11 @@ def _as_text(survey: Survey, estimate: Estimate | None, remark: str) -> list[str
         lines += [f"            {survey.unreadable:,} of {survey.measured:,} that were looked at cannot be read"]
     if survey.represented:
         lines += _measured(survey)
-    lines += [f"time        {_time(estimate)}"]
-    lines += [f"            {remark}"] if remark else []
+    if survey.readable_pages:
+        lines += [f"time        {_time(estimate)}"]
+        lines += [f"            {remark}"] if remark else []
+    else:
+        lines += [f"time        none: {remark}"]
     shown = survey.named[:_PROBLEMS_SHOWN]
     lines += [""] * bool(shown) + [f"{kind:11} {source}: {message}" for source, kind, message in shown]
     if (rest := survey.problems.total() - len(shown)) > 0:

@@ -13,6 +13,7 @@ from batchocr.cli.inspect import inspect_inputs
 from batchocr.config import Config
 from batchocr.errors import NoInputError, UsageError
 from tests.conftest import ROOT
+from tests.support.running import draw_pdf
 
 pytestmark = pytest.mark.slow
 
@@ -46,6 +47,20 @@ def test_as_json_and_without_loading_torch(tmp_path: Path) -> None:
     assert said.read_text() == "0 False"
     assert (printed["documents"], printed["pages"], printed["problems"]) == (6, 7, {"encrypted": 1, "damaged": 1})
     assert printed["estimate"]["device"] == "this CPU"
+
+
+@pytest.mark.parametrize("content", [b"no document", None], ids=["damaged", "no such page"])
+def test_where_nothing_can_be_read_no_time_is_given(
+    tmp_path: Path, content: bytes | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, config = tmp_path / "a.pdf", Config(model=MODEL, pages="7")
+    path.write_bytes(content) if content else draw_pdf(path, "one page")
+    inspect_inputs([str(path)], config, device_kind="h200", like=None, as_json=False)
+    [line] = [line for line in capsys.readouterr().out.splitlines() if line.startswith("time")]
+    assert line == "time        none: there is no page that could be read"
+    inspect_inputs([str(path)], config, device_kind="h200", like=None, as_json=True)
+    printed = json.loads(capsys.readouterr().out)
+    assert (printed["estimate"], printed["remark"]) == (None, "there is no page that could be read")
 
 
 def test_wrong_usage_is_refused_before_the_work(tmp_path: Path) -> None:
