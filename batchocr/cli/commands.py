@@ -206,7 +206,7 @@ def merge(
         list[str],
         typer.Argument(metavar="PART...", show_default=False, help="Tables, folders of tables, or globs."),
     ],
-    out: options.Out,
+    out: options.MergedOut,
     flags: options.Flags,
     inputs: Annotated[
         list[str] | None,

@@ -22,6 +22,8 @@ Flags = Mapping[str, Any]
 
 Command = Callable[..., None]
 _LOGGING = "Logging"
+_OTHERS = "Options"
+"""Where flags stand that are of no other panel."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +178,7 @@ Partial = Annotated[
     ),
 ]
 ReviewOut = Annotated[
-    str, _typer_option("--out", "-o", option=Option(INPUT, "The HTML file to write.", "PATH"), default="review.html")
+    str, _typer_option("--out", "-o", option=Option(_OTHERS, "The HTML file to write.", "PATH"), default="review.html")
 ]
 Sample = Annotated[
     str | None,
@@ -190,9 +192,9 @@ ReviewSort = Annotated[
         default="worst",
     ),
 ]
-Out = Annotated[
-    str, _typer_option("--out", "-o", option=Option(INPUT, "The table to write: NAME.parquet or NAME.jsonl.", "PATH"))
-]
+_TABLE_TO_WRITE = "The table to write: NAME.parquet or NAME.jsonl."
+Out = Annotated[str, _typer_option("--out", "-o", option=Option(INPUT, _TABLE_TO_WRITE, "PATH"))]
+MergedOut = Annotated[str, _typer_option("--out", "-o", option=Option(_OTHERS, _TABLE_TO_WRITE, "PATH"))]
 Recipe = Annotated[str | None, _typer_option("--recipe", option=RECIPE)]
 Quiet = Annotated[
     bool,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from batchocr.cli.main import app
 from batchocr.cli.options import Flags, takes_options
 from batchocr.cli.signals import LONGEST_ENDING_S
 from batchocr.config import Config, make_config
@@ -52,6 +54,15 @@ def test_the_help_names_every_option_unbroken(width: str, monkeypatch: pytest.Mo
         assert f"--{field.name.replace('_', '-')} " in shown
         assert (f"--no-{field.name.replace('_', '-')} " in shown) == isinstance(field.default, bool)
     assert max(len(line) for line in shown.splitlines()) <= int(width)
+
+
+@pytest.mark.parametrize("name", ["merge", "view", "export"])
+def test_what_is_written_does_not_stand_below_what_is_read(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+    lines = CliRunner().invoke(app, [name, "--help"]).output.splitlines()
+    [place] = [number for number, line in enumerate(lines) if re.match(r"│[ *]*--(out|to) ", line)]
+    above = [line for line in lines[:place] if line.startswith("╭")]
+    assert above[-1].startswith("╭─ Options ─")
 
 
 @pytest.mark.slow
