@@ -60,8 +60,8 @@ def view_table(
     require_replaceable(out)
     require_writable(out)
     choice = choose(table.rows(), sort, limit, parse_page_spec(config.pages) if config.pages else None)
-    if not choice.rows:
-        raise UsageError("the table has none of these pages" if config.pages else "the table has no rows")
+    if choice.statuses and not choice.rows:
+        raise UsageError("the table has none of these pages")
     roots = roots or table.input_roots
     config = replace(config, dpi=int(table.facts.settings.get("dpi", config.dpi)))
     bar = tqdm(
@@ -80,11 +80,12 @@ def view_table(
 def _tell(out: Path, choice: Choice, written: Written, *, as_json: bool) -> None:
     num_rows = sum(choice.statuses.values())
     if as_json:
-        told = {"path": str(out), "size_bytes": written.size_bytes, "pages": written.pages, "rows": num_rows}
-        print_out(
-            json.dumps(told | {"pages_asked_for": choice.num_wanted, "without_picture": written.missing}, indent=2)
-        )
+        told = {"path": str(out), "size_bytes": written.size_bytes, "pages": written.pages}
+        told |= {"documents_without_pages": written.documents, "rows": num_rows, "rows_asked_for": choice.num_wanted}
+        print_out(json.dumps(told | {"without_picture": written.missing}, indent=2))
         return
+    if not num_rows:
+        logger.warning("the table has no row: there is nothing to look at")
     if written.missing:
         logger.warning(
             "%d of %d pages have no picture, because their files are missing or have changed, or cannot be drawn: "
@@ -92,6 +93,9 @@ def _tell(out: Path, choice: Choice, written: Written, *, as_json: bool) -> None
             written.missing,
             written.pages,
         )
-    which = f", {_WHICH[choice.sort]} of {choice.num_wanted:,}" if written.pages < choice.num_wanted else ""
-    plural = "s" * (written.pages != 1)
-    print_out(printable(f"{out}: {written.pages:,} page{plural}{which}, {written.size_bytes / 1e6:.1f} MB"))
+    what = f"{written.pages:,} page{'s' * (written.pages != 1)}"
+    if written.documents:
+        what += f" and {written.documents:,} document{'s' * (written.documents != 1)} without one"
+    if len(choice.rows) < choice.num_wanted:
+        what += f", {_WHICH[choice.sort]} of {choice.num_wanted:,} rows"
+    print_out(printable(f"{out}: {what}, {written.size_bytes / 1e6:.1f} MB"))

@@ -156,11 +156,17 @@ function filter() {
     (text === "" || textOf(page).includes(text)));
   listed.sort(ORDERS[ui.sort.value]);
   ui.list.replaceChildren(...listed.map((page) => page.item));
-  ui.listed.textContent = listed.length === pages.length
-    ? `${counted(pages.length, "page")}.` : `${listed.length} of ${counted(pages.length, "page")}.`;
+  ui.listed.textContent = (listed.length === pages.length ? "" : `${listed.length} of `) + `${inAll()}.`;
   if (!listed.includes(shown)) show(listed[0] ?? null);
   else showPlace();
   showMatches();
+}
+
+/** How many pages are in the file, and how many documents of which there is none. */
+function inAll() {
+  const number = pages.filter((page) => page.page !== null).length;
+  const said = number < pages.length ? ` and ${counted(pages.length - number, "document")} without one` : "";
+  return counted(number, "page") + said;
 }
 
 /** All text of a page, for the search: its name, its message and what was read. */
@@ -214,7 +220,7 @@ function show(page) {
 }
 
 function showHead(page, data) {
-  ui["page-title"].replaceChildren(...(page ? [make("bdi", {}, page.source)] : ["No page matches the filters"]));
+  ui["page-title"].replaceChildren(...(page ? [make("bdi", {}, page.source)] : [pages.length ? "No page matches the filters" : "The table has no row"]));
   const facts = page ? [pageName(page) + (page.pages > 1 && page.page !== null ? ` of ${page.pages}` : "")] : [];
   if (page && page.status !== "ok") facts.push(page.status);
   if (page && page.quality !== null) facts.push(`quality ${percent(page.quality)}`);

@@ -37,9 +37,11 @@ _HEAD_BYTES = 1024
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """missing: how many pages that were read have no picture."""
+    """documents: how many rows are shown that are of a document as a whole, because it has no page that could be read.
+    missing: how many pages that were read have no picture."""
 
     pages: int
+    documents: int
     missing: int
     size_bytes: int
 
@@ -86,7 +88,8 @@ def write_review(
         for part in parts:
             file.write(part.encode("utf-8", "backslashreplace"))
         size_bytes = file.tell()
-    return Written(len(choice.rows), pages.missing, size_bytes)
+    num_pages = sum(chosen.row.page_index is not None for chosen in choice.rows)
+    return Written(num_pages, len(choice.rows) - num_pages, pages.missing, size_bytes)
 
 
 class _Pages:

@@ -76,12 +76,12 @@ def test_pages_are_drawn_as_they_were_read(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("no_worker")
 def test_it_says_where_the_file_is_and_how_much_is_in_it(tmp_path: Path) -> None:
-    table = saved(tmp_path, [*(row(f"{number}.pdf", 0) for number in range(8)), failed("f.pdf")])
+    table = saved(tmp_path, [*(row(f"{number}.pdf", 0) for number in range(8)), *map(failed, ("f.pdf", "g.pdf"))])
     out = tmp_path / "review.html"
     code, said = view(
         table.parts[0].path, "-o", out, "--sample", "3", "--sort", "random", "--input", "a", "--input", "b"
     )
-    assert (code, said) == (0, f"{out}: 3 pages, taken at random of 9, {out.stat().st_size / 1e6:.1f} MB\n")
+    assert (code, said) == (0, f"{out}: 3 pages, taken at random of 10 rows, {out.stat().st_size / 1e6:.1f} MB\n")
     [(roots, config)] = Files.made
     assert (roots, config.dpi) == (["a", "b"], 200)
     code, said = view(table.parts[0].path, "-o", out, "--json")
@@ -90,12 +90,31 @@ def test_it_says_where_the_file_is_and_how_much_is_in_it(tmp_path: Path) -> None
         {
             "path": str(out),
             "size_bytes": out.stat().st_size,
-            "pages": 9,
-            "rows": 9,
-            "pages_asked_for": 9,
+            "pages": 8,
+            "documents_without_pages": 2,
+            "rows": 10,
+            "rows_asked_for": 10,
             "without_picture": 0,
         },
     )
+
+
+@pytest.mark.usefixtures("no_worker")
+def test_a_document_without_pages_is_not_counted_among_them(tmp_path: Path) -> None:
+    table = saved(tmp_path, [row("a.pdf", 0), failed("f.pdf")])
+    code, said = view(table.parts[0].path, "-o", tmp_path / "review.html")
+    assert (code, said) == (0, f"{tmp_path}/review.html: 1 page and 1 document without one, 0.0 MB\n")
+
+
+@pytest.mark.usefixtures("no_worker")
+@pytest.mark.parametrize("options", [(), ("--pages", "1")], ids=["all", "some"])
+def test_of_a_table_without_a_row_there_is_a_page_that_says_so(
+    tmp_path: Path, options: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A share of the documents may have none."""
+    code, said = view(saved(tmp_path, []).parts[0].path, "-o", tmp_path / "review.html", *options)
+    assert (code, said) == (0, f"{tmp_path}/review.html: 0 pages, 0.0 MB\n")
+    assert "the table has no row" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("no_worker")
@@ -104,7 +123,7 @@ def test_pages_without_their_picture_are_told_and_exit_with_3(
 ) -> None:
     table = saved(tmp_path, [row("gone.pdf", 0), row("here.pdf", 0), failed("broken.pdf")])
     assert view(table.parts[0].path, "-o", tmp_path / "review.html")[0] == 3
-    assert "1 of 3 pages have no picture" in capsys.readouterr().err
+    assert "1 of 2 pages have no picture" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("no_worker")

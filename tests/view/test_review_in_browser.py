@@ -59,7 +59,7 @@ def review(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]
     with SourceFiles([str(folder)], Config(dpi=DPI)) as files:
         path, written = reviewed(folder, rows, files, sort="worst")
-    assert (written.pages, written.missing) == (4, 1)
+    assert (written.pages, written.documents, written.missing) == (3, 1, 1)
     return path
 
 
@@ -245,6 +245,7 @@ def test_filters_leave_the_pages_that_were_asked_for(page: Page) -> None:
     assert page.locator("#text-filter").input_value() == "nowhere"
     expect(page.locator("#list li")).to_have_count(0)
     assert (shown(page), page.locator("#place").inner_text()) == ("No page matches the filters", "0 / 0")
+    assert page.locator("#listed").inner_text() == "0 of 3 pages and 1 document without one."
     for key in "jknpgbrzhd":
         page.locator("#desk").press(key)
     page.locator("#text-filter").fill("")
@@ -404,3 +405,11 @@ def test_even_markup_that_was_not_sanitised_could_not_act(open_review: Any) -> N
         asked = [request for request in watched.requests if "evil.example" in request]
         assert {failures[request] for request in asked} <= {"csp"}
         assert len(watched.problems) >= 5  # what the policy refused
+
+
+def test_without_a_row_the_page_says_so(browser: Browser, tmp_path: Path) -> None:
+    path, _ = reviewed(tmp_path, [])
+    with opened(browser, path) as watched:
+        assert shown(watched.page) == "The table has no row"
+        assert watched.page.locator("#listed").inner_text() == "0 pages."
+        assert watched.problems == []
