@@ -12,6 +12,7 @@ from pathlib import Path
 from batchocr.data import PageResult
 from batchocr.errors import OutputError, OutputMismatchError
 from batchocr.input.globs import PathKey, path_key
+from batchocr.output.atomic import reading
 from batchocr.output.files import journal_path
 from batchocr.output.schema import SCHEMA_VERSION, RunFacts
 from batchocr.output.table import table_for
@@ -48,10 +49,19 @@ def require_free(out: Path, parts: Sequence[Part], *, overwrite: bool) -> None:
 
 def require_finished(tables: Sequence[str]) -> None:
     """Raises OutputMismatchError if there is only the journal of a part, which a folder or a glob would leave out
-    unseen. One beside its table is no obstacle: pages that failed may be tried again. Raises OutputError."""
+    unseen. One beside its table is no obstacle: pages that failed may be tried again. If it is newer than the table,
+    a later run has not come to its end, which is logged. Raises OutputError."""
     for path in (path for name in tables for path in find_tables(name, partial=True)):
         if not path.exists():
             raise OutputMismatchError(f"the run into {path} is unfinished: finish it before it is merged")
+        journal = journal_path(path)
+        with reading(path):
+            if journal.exists() and journal.stat().st_mtime_ns > path.stat().st_mtime_ns:
+                logger.warning(
+                    "%s is newer than its table: what an unfinished run has read since is left out; finish it and "
+                    "merge again to have it",
+                    journal,
+                )
 
 
 def merged_facts(parts: Sequence[Part]) -> RunFacts:

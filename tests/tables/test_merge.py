@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import random
 import sys
 from collections.abc import Iterator, Sequence
@@ -169,6 +170,17 @@ def test_a_damaged_part_leaves_no_table(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match="damaged"):
         merge(parts, tmp_path / "all.jsonl")
     assert not (tmp_path / "all.jsonl").exists() and not facts_path(tmp_path / "all.jsonl").exists()
+
+
+def test_a_journal_that_is_newer_than_its_table_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    parts = [write(tmp_path / f"{name}.jsonl", [f"{name}.pdf"]) for name in "abc"]
+    for part, seconds in zip(parts, (-1, 1), strict=False):
+        changed_s = Path(part).stat().st_mtime + seconds
+        journal_path(Path(part)).touch()
+        os.utime(journal_path(Path(part)), (changed_s, changed_s))
+    assert len(merge(parts, tmp_path / "all.parquet")) == 6
+    [said] = [record.message for record in caplog.records if "is newer than its table" in record.message]
+    assert said.startswith(f"{journal_path(Path(parts[1]))} is newer")
 
 
 def test_parts_with_older_columns_become_a_table_of_this_version(tmp_path: Path) -> None:
