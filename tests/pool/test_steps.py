@@ -22,7 +22,7 @@ class ChildInThisProcess:
 
     channel: Channel[FromWorker, ToWorker]
 
-    def __init__(self, command: object, sock: socket.socket) -> None:
+    def __init__(self, command: object, sock: socket.socket, *, environment: object) -> None:
         ChildInThisProcess.channel = worker_end(sock.dup())
 
     def trim_output(self) -> None:
