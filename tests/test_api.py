@@ -213,6 +213,16 @@ def test_an_engine_that_breaks_ends_the_run_with_its_error_and_the_next_one_read
     assert [row.status for row in ocr.process(letters[0])] == ["ok"]
 
 
+def test_an_ocr_that_is_closed_while_a_loop_is_open_lets_it_end(model: Path, letters: list[Path]) -> None:
+    before = our_threads()
+    ocr = Ocr(model=model, dpi=72, workers=1, max_new_tokens=8)
+    pages = ocr.process(letters)
+    next(pages)
+    ocr.close()
+    assert len(list(pages)) == len(letters) - 1
+    assert our_threads() == before
+
+
 def test_one_model_reads_for_one_loop_at_a_time(ocr: Ocr, letters: list[Path], tmp_path: Path) -> None:
     pages = ocr.process(letters)
     next(pages)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-from contextlib import suppress
-
 import torch
 
 from batchocr.backend.base import Ops
@@ -28,9 +25,9 @@ _DEVICE_TYPES = ("cpu", "cuda")
 
 
 def select_device(name: str) -> torch.device:
-    """The device of this name; `auto` takes the first GPU, else the CPU. Raises UsageError if it cannot be used."""
+    """The device of this name; `auto` takes the first of `all_devices`. Raises UsageError if it cannot be used."""
     if name == "auto":
-        name = "cuda:0" if torch.cuda.is_available() else "cpu"
+        name = all_devices()[0]
     try:
         device = torch.device(name)
         if device.type not in _DEVICE_TYPES:
@@ -117,14 +114,6 @@ def memory_bytes(device: torch.device) -> int:
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
     return usable_memory_bytes()
-
-
-def release_memory(device: torch.device) -> None:
-    """Free what is no longer used; on a GPU, also give it back to the driver, so that `memory_bytes` counts it."""
-    gc.collect()  # the parts of an engine refer to each other
-    if device.type == "cuda":
-        with suppress(RuntimeError):  # a GPU that a kernel broke refuses everything
-            torch.cuda.empty_cache()
 
 
 def peak_device_bytes(device: torch.device) -> int:

@@ -66,8 +66,6 @@ class CudaDevice:
 
     @contextmanager
     def main(self) -> Iterator[None]:
-        # A new thread is on the first GPU, and would come back to it after each use of a stream.
-        torch.cuda.set_device(self.torch_device)
         self._main.wait_stream(torch.cuda.current_stream(self.torch_device))
         with torch.cuda.stream(self._main):
             yield
@@ -92,7 +90,7 @@ class CudaDevice:
                 function()
         torch.cuda.synchronize()
         graph = torch.cuda.CUDAGraph()
-        # Another engine's thread may use the GPU meanwhile.
+        # Whatever other threads of this process may do meanwhile.
         with torch.cuda.graph(graph, pool=pool, stream=self._main, capture_error_mode="thread_local"):
             result = function()
 

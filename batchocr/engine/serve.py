@@ -11,9 +11,9 @@ import torch
 
 from batchocr import backend
 from batchocr.backend.dtype import select_dtype
-from batchocr.data import Completion
+from batchocr.data import Completion, Pixels, Request, Sampling, failed_completion
 from batchocr.engine.start import find_device, flop_per_s, load_engine
-from batchocr.errors import EngineError, ModelError, UsageError
+from batchocr.errors import BatchOcrError, EngineError, ModelError, UsageError
 from batchocr.machine import return_freed_memory
 from batchocr.stats.meter import Meter
 from batchocr.wire.channel import Channel, ChannelError, engine_end
@@ -41,6 +41,7 @@ _TRIM_INTERVAL_S = 10.0
 _QUIET_S = 1.0
 """How long an engine at work may say nothing."""
 _LEAST_MEASURED_S = 5.0
+_WARM_UP_PX, _WARM_UP_TOKENS = 112, 4
 _MAX_NOT_FINITE = 3
 """If this many requests in a row end with values that are not finite, the device must be broken."""
 
@@ -70,13 +71,13 @@ def work(sock: socket.socket, channel: Channel[FromEngine, ToEngine]) -> None:
             return
         rounds = _Rounds(channel, found, load)
         rounds.run()
-    except (UsageError, ModelError) as error:
-        _say_last(sock, channel, Refused(_REFUSALS[type(error)], str(error)))
     except ChannelError:
         raise
     except Exception as error:  # noqa: BLE001 (boundary: the engine's step, or its start)
-        reason = str(error) if isinstance(error, EngineError) else f"{type(error).__name__}: {error}".splitlines()[0]
-        _say_last(sock, channel, Broken(reason) if rounds else Refused("engine", reason))
+        ours = isinstance(error, BatchOcrError)
+        reason = str(error) if ours else f"{type(error).__name__}: {error}".splitlines()[0]
+        refused = Refused(_REFUSALS.get(type(error), "engine"), reason)
+        _say_last(sock, channel, Broken(reason) if rounds else refused)
 
 
 def _receive(channel: Channel[FromEngine, ToEngine], kind: type[Expected]) -> Expected | None:
@@ -109,8 +110,23 @@ class _Rounds:
         self._last_id = 0
         self._begun: set[int] = set()
         self._num_not_finite = 0
+        self._is_warm = False
         self._said_s = self._trimmed_s = time.monotonic()
+        self._warm_up()
         channel.send(ready)
+
+    def _warm_up(self) -> None:
+        """Answer a question about a blank image. It tells whether the device works, before any page is blamed for it,
+        and compiles what is compiled when it is first used. Raises EngineError, and what a step raises."""
+        blank = Pixels(_WARM_UP_PX, _WARM_UP_PX, memoryview(bytearray([255] * 3 * _WARM_UP_PX**2)))
+        refused = self._engine.submit(0, Request(blank, "\nText Recognition:", Sampling(_WARM_UP_TOKENS)))
+        answers = [] if refused is None else [(0, refused)]
+        while not answers:
+            answers = self._engine.step(Meter())
+        [(_, completion)] = answers
+        if completion.error:
+            raise EngineError(f"it cannot answer a question about a blank image: {completion.error}")
+        self._is_warm = True
 
     def run(self) -> None:
         """Work until the channel closes. Raises ChannelError if the run breaks the protocol, and what a step raises."""
@@ -146,7 +162,10 @@ class _Rounds:
         for position, request in enumerate(requests):
             self._last_id += 1
             self._requests[self._last_id] = (number, position)
-            refused = self._engine.submit(self._last_id, request)
+            try:
+                refused = self._engine.submit(self._last_id, request)
+            except Exception as error:  # noqa: BLE001 (boundary: nothing of it is on the device yet)
+                refused = failed_completion(f"{type(error).__name__}: {error}".splitlines()[0])
             if refused is not None:
                 self._take(self._last_id, refused)
 
@@ -171,6 +190,8 @@ class _Rounds:
 
     def _announce(self, flop: float, begun_requests: list[int]) -> None:
         """Tell the run what comes next, if it is something new, may take long, or nothing has been said for long."""
+        if not self._is_warm:
+            return
         begun = {self._requests[request_id][0] for request_id in begun_requests} - self._begun
         seconds, now_s = flop / self._rate(), time.monotonic()
         if begun or seconds > _QUIET_S or now_s - self._said_s > _QUIET_S:

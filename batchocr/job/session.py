@@ -89,13 +89,13 @@ class Session:
             raise UsageError("this Ocr is of the process that this one was forked from: make another one here")
 
     def load(self) -> None:
-        """Have the engines read the weights, unless they have. Raises UsageError if a device has no room for them,
-        after `close`, and in a fork; EngineError if no engine starts."""
+        """Have the engines read the weights, unless they have. Raises UsageError if the devices have no room for them,
+        after `close`, and in a fork; ModelError; EngineError if no engine starts."""
         self.require_open()
         if not self._engines.are_loaded:
             if self.dtype_remark:
                 logger.info("%s", self.dtype_remark)
-            self._engines.load(self._plan)
+            self._engines.load(self._plan, most_rounds=-(-self.pages_in_flight // len(self.devices)))
             self._kernels = self._engines.uses()[0].kernels
 
     @contextmanager
@@ -105,17 +105,21 @@ class Session:
             raise UsageError("this Ocr is already reading: finish or close that loop first, or make another Ocr")
         try:
             self.load()
+            self._engines.forget()  # what they have waited since the last pass
             yield self._engines
         finally:
             if os.getpid() == self._pid:
                 self._engines.forget()
+                if self._closed:
+                    self._engines.close()
             self._lent.release()
 
     def close(self) -> None:
-        """End the engines, for good. A fork leaves them to its parent."""
+        """End the engines, for good; if a pass has them, once it has ended. A fork leaves them to its parent."""
         self._closed = True
-        if os.getpid() == self._pid:
+        if os.getpid() == self._pid and self._lent.acquire(blocking=False):
             self._engines.close()
+            self._lent.release()
 
     def _plan(self, found: DeviceFound) -> LoadModel:
         """What to load on a device. Raises UsageError if it has too little memory."""

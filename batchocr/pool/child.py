@@ -142,7 +142,7 @@ def _killing(name: str, oom_kills_before: int | None, oom_kills: int | None) -> 
         message = f"the {name} process was killed (SIGKILL), but not by the system for lack of memory"
         return Death(Failure("crashed", message), killed=True)
     likely = f"the {name} process was killed, most likely by the system for lack of memory"
-    return Death(Failure("out_of_memory", f"{likely}: try fewer --workers, or a lower --worker-memory"), killed=True)
+    return Death(Failure("out_of_memory", f"{likely}: try fewer --workers or --pages-in-flight"), killed=True)
 
 
 def _finding_batchocr(environment: Mapping[str, str]) -> Mapping[str, str]:

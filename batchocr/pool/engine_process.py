@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import socket
 from collections.abc import Sequence
 from contextlib import suppress
@@ -118,6 +119,7 @@ class EngineProcess:
             self.channel.flush()
             for message, descriptor in self.channel.receive():
                 if descriptor is not None:
+                    os.close(descriptor)
                     raise ChannelError("it sent a descriptor")
                 answers += self._follow(message)
         except ChannelError as error:
@@ -180,7 +182,8 @@ class EngineProcess:
             raise ChannelError(f"it gave {len(answers.completions)} answers to {num_questions} questions")
         self.begun.discard(answers.task_id)
         self.counts = answers.counts
-        self._due_s = self._clock.now() + _STEP_S if self.asked else 0.0
+        # Another batch may be under way, for which it has announced more.
+        self._due_s = max(self._due_s, self._clock.now() + _STEP_S) if self.asked else 0.0
         return [answers]
 
     def _give_up(self, reason: str) -> None:

@@ -1,42 +1,35 @@
 """The engines of a session: started, given the rounds of pages, watched, replaced. Knows nothing of pages or rows.
 
-A round goes to the engine with the least to do. If an engine is lost, another takes its place, and what it had not
-answered is asked again. Rounds that it had begun with may be to blame, unless somebody killed it: their questions are
-asked one by one, each of an engine that does nothing else; one that takes that engine down as well is answered with an
-error.
+A round goes to the engine with the least to do. `rounds` says what is asked again when an engine is lost.
 """
 
 from __future__ import annotations
 
 import logging
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Final
 
 from batchocr.config import BackendName
-from batchocr.data import Completion, failed_completion
-from batchocr.errors import BatchOcrError, EngineError, ModelError
+from batchocr.data import Completion
+from batchocr.errors import EngineError, ModelError, UsageError
 from batchocr.machine import peak_resident_bytes
 from batchocr.pool.child import ENGINE_COMMAND
 from batchocr.pool.engine_process import EngineLoss, EngineProcess
+from batchocr.pool.rounds import Group, Part, Rounds
 from batchocr.running_clock import RunningClock
 from batchocr.wire.channel import Channel, wait_for
 from batchocr.wire.counts import EngineCounts, sum_of
-from batchocr.wire.engine_messages import DeviceFound, FromEngine, LoadModel, Ready, ToEngine, UseDevice
+from batchocr.wire.engine_messages import DeviceFound, FromEngine, LoadModel, ToEngine, UseDevice
 from batchocr.wire.pixels import SharedRound
 
 logger = logging.getLogger(__name__)
 
 _LOOK_INTERVAL_S = 0.5
-_MAX_FRUITLESS = 6
-"""If this many engines in a row are lost on a device before they have answered anything, it gets no more. One bad
-request may cost two."""
-_MAX_KILLS = 5
-"""How many engines that somebody kills a round may be asked of."""
-_QUESTION_WORK: Final = 100
-"""What a question takes besides its image, in image tokens."""
-_PIXELS_PER_TOKEN: Final = 28 * 28
+_MAX_STILLBORN = 6
+"""If this many engines in a row are lost on a device before they are ready, it gets no more."""
+_MAX_FRUITLESS = 12
+"""If this many in a row are lost before they have answered anything well, neither."""
 
 Plan = Callable[[DeviceFound], LoadModel]
 """What to load on a device. Raises UsageError if it has no room for it."""
@@ -55,84 +48,55 @@ class EngineUse:
     peak_flop_per_s: float | None = None
 
 
-@dataclass(slots=True, eq=False)
-class _Asked:
-    """A round that is not answered yet. key: what the caller calls it. work: how much it takes, roughly, in tokens.
-    suspect: whether an engine was lost that had begun with it. kills: engines with it that somebody killed."""
-
-    key: int
-    round: SharedRound
-    work: float
-    answers: list[Completion | None]
-    suspect: bool = False
-    kills: int = 0
-
-    def to_ask(self) -> tuple[int, ...]:
-        """The questions to ask next, by their position: all that are open, or the first, if one may be dangerous."""
-        unanswered = tuple(position for position, answer in enumerate(self.answers) if answer is None)
-        return unanswered[:1] if self.suspect else unanswered
-
-
-@dataclass(slots=True, eq=False)
-class _Sent:
-    """What an engine was asked, and has not answered: some questions of a round."""
-
-    asked: _Asked
-    positions: tuple[int, ...]
-
-
 class _Place:
-    """A device, and the engine that is there now. work: what that has to do, in tokens."""
+    """A device, and the engine that is there now. work: what that has to do, in tokens. sent: what it was asked, and
+    has not answered. group: the suspects that it has, if any, and then nothing else."""
 
     def __init__(self, device: str, process: EngineProcess) -> None:
         self.device = device
         self.process = process
+        self.sent: dict[int, Part] = {}
         self.work = 0.0
-        self._sent: dict[int, _Sent] = {}
-        self.ready: Ready | None = None
+        self.group: Group | None = None
+        self.kernels = ""
+        self.peak_flop_per_s: float | None = None
         self.num_lost = 0
+        self.num_stillborn = 0
         self.num_fruitless = 0
         self.counts_of_lost = EngineCounts()
         self.peak_bytes: int | None = None
 
     @property
-    def can_work(self) -> bool:
+    def is_ready(self) -> bool:
         return self.process.ready is not None
 
-    @property
-    def is_idle(self) -> bool:
-        return self.can_work and not self._sent
+    def send(self, number: int, part: Part) -> None:
+        self.sent[number] = part
+        self.work += part.work
+        self.process.ask(number, part.round, part.positions)
 
-    @property
-    def is_alone_with_a_suspect(self) -> bool:
-        return len(self._sent) == 1 and all(sent.asked.suspect for sent in self._sent.values())
-
-    def send(self, number: int, asked: _Asked) -> None:
-        self._sent[number] = sent = _Sent(asked, asked.to_ask())
-        self.work += asked.work
-        self.process.ask(number, asked.round, sent.positions)
-
-    def take_back(self, number: int) -> _Sent:
+    def take_back(self, number: int) -> Part:
         """What was sent under this number, and is answered or lost."""
-        sent = self._sent.pop(number)
-        self.work -= sent.asked.work
-        return sent
+        part = self.sent.pop(number)
+        self.work -= part.work
+        if not self.sent:
+            self.group = None
+        return part
 
-    def take_back_all(self) -> list[tuple[int, _Sent]]:
-        return [(number, self.take_back(number)) for number in list(self._sent)]
-
-    def note_memory(self) -> None:
-        peak_bytes = peak_resident_bytes(self.process.pid)
-        self.peak_bytes = max(peak_bytes or 0, self.peak_bytes or 0) or None
+    def note_facts(self) -> None:
+        """What a report needs that is known only while the process is there."""
+        self.peak_bytes = max(peak_resident_bytes(self.process.pid) or 0, self.peak_bytes or 0) or None
+        if (ready := self.process.ready) is not None:
+            self.kernels, self.peak_flop_per_s = ready.kernels, ready.peak_flop_per_s
 
     def use(self) -> EngineUse:
         return EngineUse(
             device=self.device,
-            kernels=self.ready.kernels if self.ready else "",
+            kernels=self.kernels,
             counts=sum_of([self.counts_of_lost, self.process.counts]),
             num_lost=self.num_lost,
             peak_bytes=self.peak_bytes,
-            peak_flop_per_s=self.ready.peak_flop_per_s if self.ready else None,
+            peak_flop_per_s=self.peak_flop_per_s,
         )
 
 
@@ -157,64 +121,71 @@ class Engines:
         self._command = command
         self._clock = RunningClock()
         self._plan: Plan | None = None
+        self._most_rounds = 0
+        self._is_starting = False
         self._places: list[_Place] = []
         self._given_up: list[EngineUse] = []
-        self._last_error: BatchOcrError = EngineError("there is no engine")
-        self._waiting: deque[_Asked] = deque()
-        self._suspects: deque[_Asked] = deque()
-        self._done: list[tuple[int, tuple[Completion, ...]]] = []
+        self._rounds = Rounds()
+        self._num_tried = 0
         self._last_number = 0
 
     # Starting and ending
 
     def open(self) -> DeviceFound:
-        """Start the engine of the first device, and wait until it has found that. Raises UsageError if it cannot be
-        used, EngineError."""
-        self._places, self._plan = [self._start(self._names[0])], None
-        try:
-            while self._places[0].process.found is None:
-                self._wait()
-                self._hear()
-                self._tend()
-        except BaseException:
-            self.close()
-            raise
-        found = self._places[0].process.found
+        """Start an engine on the first device that can be used, and wait until it has found that. Raises UsageError if
+        none can be used, EngineError."""
+        self._plan = None
+        with self._starting():
+            found = self._find_first()
         if self._names == ("auto",):
             self._names = found.alike
+            self._num_tried = found.alike.index(found.device) + 1
         self._places[0].device = found.device
         return found
 
-    def load(self, plan: Plan) -> None:
-        """Start the engines of the other devices, and wait until all have loaded what is planned for them. Some may be
-        given up, with a warning; if none is left, raises what the last refused with, or EngineError. Raises
-        ModelError."""
+    def _find_first(self) -> DeviceFound:
+        for number, name in enumerate(self._names, start=1):
+            self._num_tried = number
+            try:
+                self._add(name)
+                while (found := self._places[0].process.found) is None:
+                    self._look()
+            except UsageError as error:
+                if number == len(self._names):
+                    raise
+                logger.warning("going on without %s: %s", name, error)
+            else:
+                return found
+        raise AssertionError("there is no device without a name")
+
+    def load(self, plan: Plan, *, most_rounds: int) -> None:
+        """Start the engines of the other devices, and wait until all have loaded what is planned for them. Devices may
+        be given up, with a warning; if none is left, raises what the last one refused with, or EngineError.
+
+        most_rounds: how many an engine has at once; others wait for the next that has fewer. Raises ModelError.
+        """
         if not self._places:  # all that there were have been lost
             self.open()
-        self._plan = plan
-        try:
-            self._places += [self._start(name) for name in self._names[1:]]
-            while not all(place.can_work for place in self._places):
-                self._tend()
-                self._wait()
-                self._hear()
-        except BaseException:
-            self.close()
-            raise
+        self._plan, self._most_rounds = plan, most_rounds
+        with self._starting():
+            for name in self._names[self._num_tried :]:
+                self._add(name)
+            while not all(place.is_ready for place in self._places):
+                self._look()
 
     def close(self) -> None:
         """End all engines, whatever they are doing."""
-        for place in self._places:
-            place.process.close()
-        self._places = []
-        self._drop_rounds()
+        while self._places:
+            self._places.pop().process.close()
+        self._rounds.drop()
 
     def forget(self) -> None:
         """Drop all rounds, and count from zero."""
-        self._drop_rounds()
+        self._rounds.drop()
         self._given_up = []
         for place in self._places:
-            place.take_back_all()
+            for number in list(place.sent):
+                place.take_back(number)
             place.num_lost, place.counts_of_lost = 0, EngineCounts()
             place.process.forget()
 
@@ -236,126 +207,156 @@ class Engines:
     def uses(self) -> list[EngineUse]:
         """What became of each device since the last `forget`."""
         for place in self._places:
-            place.note_memory()
+            place.note_facts()
         return [*(place.use() for place in self._places), *self._given_up]
 
     # Asking and answering
 
     def ask(self, key: int, round: SharedRound) -> None:
         """Have a round answered. key: what it comes back under, with all its answers. Never blocks."""
-        work = sum(_work(*(each.resize_to or (each.height, each.width))) for each in round.message.questions)
-        self._waiting.append(_Asked(key, round, work, [None] * len(round.message.questions)))
+        self._rounds.add(key, round)
         self._assign()
 
     def take_answers(self) -> list[tuple[int, tuple[Completion, ...]]]:
         """The rounds that have been answered since the last call. Replaces engines that are lost; raises EngineError if
         there is none any more."""
+        if not self._places:
+            raise EngineError("there is no engine any more")
         self._hear()
         self._tend()
         self._assign()
-        done, self._done = self._done, []
-        return done
+        return self._rounds.take_done()
 
     def _hear(self) -> None:
         for place in self._places:
             for answers in place.process.receive():
                 if any(completion.error is None for completion in answers.completions):
                     place.num_fruitless = 0
-                self._take(place.take_back(answers.task_id), answers.completions)
-
-    def _take(self, sent: _Sent, completions: Sequence[Completion]) -> None:
-        asked = sent.asked
-        for position, completion in zip(sent.positions, completions, strict=True):
-            asked.answers[position] = completion
-        answers = tuple(answer for answer in asked.answers if answer is not None)
-        if len(answers) == len(asked.answers):
-            self._done.append((asked.key, answers))
-        else:
-            self._suspects.appendleft(asked)
+                self._rounds.answer(place.take_back(answers.task_id), answers.completions)
 
     def _assign(self) -> None:
-        """Give out what is waiting. Suspects first, each to an engine that has nothing else."""
-        able = [place for place in self._places if place.can_work]
-        for place in able:
-            if self._suspects and place.is_idle:
-                self._send(place, self._suspects.popleft())
-        able = [place for place in able if not place.is_alone_with_a_suspect]
-        if self._suspects and able and len(able) == len(self._places):
-            able.remove(min(able, key=_work_of))  # until it has nothing else
-        while self._waiting and able:
-            self._send(min(able, key=_work_of), self._waiting.popleft())
+        """Give out what is waiting: suspects to engines that have nothing else, the rest to those with the least."""
+        rounds = self._rounds
+        for place in self._places:
+            if place.is_ready and not place.sent and rounds.suspects:
+                self._assign_suspects(place)
+        able = [place for place in self._places if place.is_ready and place.group is None]
+        if rounds.suspects and len(able) == len(self._places):
+            # One of them gets no more until it has nothing else.
+            able.remove(min(able, key=lambda place: (not self._may_have(place, rounds.suspects[0]), place.work)))
+        while rounds.waiting and (able := [place for place in able if len(place.sent) < self._most_rounds]):
+            self._send(min(able, key=lambda place: place.work), rounds.waiting.popleft())
 
-    def _send(self, place: _Place, asked: _Asked) -> None:
+    def _assign_suspects(self, place: _Place) -> None:
+        """Give an idle engine a group of suspects. If those before it answered nothing well, it first gets a round that
+        is above suspicion, if there is one: it may be the device's fault."""
+        rounds = self._rounds
+        if place.num_fruitless and rounds.waiting:
+            self._send(place, rounds.waiting.popleft())
+            return
+        group = next((group for group in rounds.suspects if self._may_have(place, group)), None)
+        if group is not None:
+            rounds.suspects.remove(group)
+            for part in group.parts:
+                self._send(place, part)
+            place.group = group
+
+    def _may_have(self, place: _Place, group: Group) -> bool:
+        """Suspects are tried on another device, where there is one."""
+        return group.lost_on is not place or len(self._places) == 1
+
+    def _send(self, place: _Place, part: Part) -> None:
         self._last_number += 1
-        place.send(self._last_number, asked)
+        place.send(self._last_number, part)
 
     # Watching and replacing
 
-    def _wait(self) -> None:
+    @contextmanager
+    def _starting(self) -> Iterator[None]:
+        """Inside, a refusal gives a device up at once, and that of the last device is raised as it is."""
+        self._is_starting = True
+        try:
+            yield
+        except BaseException:
+            self.close()
+            raise
+        finally:
+            self._is_starting = False
+
+    def _look(self) -> None:
         wait_for(self.channels, _LOOK_INTERVAL_S)
+        self._hear()
+        self._tend()
+
+    def _add(self, device: str) -> None:
+        """Start an engine on a device. Raises EngineError if that is impossible, and it was the only one."""
+        try:
+            self._places.append(_Place(device, self._start_process(device)))
+        except EngineError as error:
+            if not self._places:
+                raise
+            logger.warning("going on without %s: %s", device, error)
 
     def _tend(self) -> None:
         """Let engines that have found their device load, and replace those that are lost. Raises BatchOcrError."""
         for place in list(self._places):
             process = place.process
-            if self._plan is not None and process.found is not None and not process.is_loading:
+            loss = process.loss()
+            if loss is None and self._plan is not None and process.found is not None and not process.is_loading:
                 try:
                     process.load(self._plan(process.found))
-                except BatchOcrError as error:
-                    self._lose(place, EngineLoss(str(error), refusal=error))
-                    continue
-            place.ready = process.ready or place.ready
-            if (loss := process.loss()) is not None:
+                except UsageError as error:
+                    loss = EngineLoss(str(error), refusal=error)
+            if loss is not None:
                 self._lose(place, loss)
 
     def _lose(self, place: _Place, loss: EngineLoss) -> None:
+        """Replace an engine, or give its device up, and see to it that its rounds are asked again. Raises
+        BatchOcrError."""
         process = place.process
-        place.note_memory()
+        place.note_facts()
+        index = self._places.index(place)
+        del self._places[index]
         process.close()
         place.num_lost += 1
-        place.num_fruitless += 1
+        if process.ready is None:
+            place.num_stillborn += 1
+        else:
+            place.num_stillborn = 0
+            place.num_fruitless += not loss.killed
         place.counts_of_lost = sum_of([place.counts_of_lost, process.counts])
         process.counts = EngineCounts()
-        # The first come first again.
-        for number, sent in reversed(place.take_back_all()):
-            self._ask_again(sent, loss, is_begun=number in process.begun)
-        self._last_error = loss.refusal or EngineError(f"the engine on {place.device} failed: {loss.message}")
-        if isinstance(loss.refusal, ModelError):  # as it would be on every other device
-            raise loss.refusal
-        is_refused = loss.refusal is not None and place.num_lost == 1
-        if is_refused or place.num_fruitless >= _MAX_FRUITLESS:
+        self._take_back(place, loss)
+        is_refused = self._is_starting and loss.refusal is not None
+        is_hopeless = place.num_stillborn >= _MAX_STILLBORN or place.num_fruitless >= _MAX_FRUITLESS
+        if is_refused or is_hopeless:
             self._give_up(place, loss)
-        else:
-            logger.warning("the engine on %s was lost, and is replaced: %s", place.device, loss.message)
-            self._restart(place)
-
-    def _restart(self, place: _Place) -> None:
+            return
+        logger.warning("the engine on %s was lost, and is replaced: %s", place.device, loss.message)
         try:
             place.process = self._start_process(place.device)
         except EngineError as error:
             self._give_up(place, EngineLoss(str(error)))
+        else:
+            self._places.insert(index, place)
+
+    def _take_back(self, place: _Place, loss: EngineLoss) -> None:
+        group = place.group
+        begun: list[Part] = []
+        others: list[Part] = []
+        for number in sorted(place.sent):
+            (begun if number in place.process.begun else others).append(place.take_back(number))
+        self._rounds.lose(begun, others, group, on=place, killed=loss.killed, why=loss.message)
 
     def _give_up(self, place: _Place, loss: EngineLoss) -> None:
-        self._places.remove(place)
+        """Go on without a device. Raises BatchOcrError if it was the last, or if it refused a model, as all would."""
         self._given_up.append(place.use())
-        if not self._places:
-            raise self._last_error
+        if self._is_starting and loss.refusal is not None:
+            if not self._places or isinstance(loss.refusal, ModelError):
+                raise loss.refusal
+        elif not self._places:
+            raise EngineError(f"the engine on {place.device} failed: {loss.message}")
         logger.warning("going on without %s: %s", place.device, loss.message)
-
-    def _ask_again(self, sent: _Sent, loss: EngineLoss, *, is_begun: bool) -> None:
-        """Put a round in front, to be asked again; if it is to blame for too much, answer it with an error."""
-        asked = sent.asked
-        asked.kills += loss.killed and is_begun
-        is_culprit = is_begun and asked.suspect and not loss.killed
-        if is_culprit or asked.kills >= _MAX_KILLS:
-            error = f"the engine failed on it: {loss.message}"
-            self._take(sent, [failed_completion(error)] * len(sent.positions))
-            return
-        asked.suspect = asked.suspect or (is_begun and not loss.killed)
-        (self._suspects if asked.suspect else self._waiting).appendleft(asked)
-
-    def _start(self, device: str) -> _Place:
-        return _Place(device, self._start_process(device))
 
     def _start_process(self, device: str) -> EngineProcess:
         """Raises EngineError."""
@@ -364,17 +365,3 @@ class Engines:
             return EngineProcess(use, self._command, self._clock)
         except OSError as error:
             raise EngineError(f"an engine process cannot be started: {error.strerror or error}") from error
-
-    def _drop_rounds(self) -> None:
-        self._waiting.clear()
-        self._suspects.clear()
-        self._done.clear()
-
-
-def _work_of(place: _Place) -> float:
-    return place.work
-
-
-def _work(height: int, width: int) -> float:
-    """How much a question takes, roughly: text grows with the area that it covers."""
-    return _QUESTION_WORK + height * width / _PIXELS_PER_TOKEN

@@ -22,6 +22,10 @@ Number = Annotated[int, Field(ge=0, lt=2**63)]
 Time = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 _MAX_PIXELS = 1 << 20
 _MAX_CHARACTERS = 1 << 40
+_MAX_RESIZED_PX = 1 << 26
+_MAX_PENALTY = 10.0
+_MAX_PROMPT = 10_000
+_MAX_QUESTIONS = 10_000
 Seconds = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
 
 
@@ -167,6 +171,21 @@ class PagesSeen:
     type: Literal["pages seen"] = "pages seen"
 
 
+def _answerable(questions: tuple[Question, ...]) -> tuple[Question, ...]:
+    """Raises ValueError for questions that no page has: an engine answers those of many pages at once, and one that is
+    beyond measure would be the end of it."""
+    for question in questions:
+        sampling, (height, width) = question.sampling, question.resize_to or (1, 1)
+        penalties = (sampling.presence_penalty, sampling.frequency_penalty, sampling.repetition_penalty)
+        if not (min(height, width) > 0 and height * width <= _MAX_RESIZED_PX):
+            raise ValueError(f"an image is not resized to {width} × {height} px")
+        if not (all(0 <= penalty <= _MAX_PENALTY for penalty in penalties) and sampling.repetition_penalty > 0):
+            raise ValueError("a penalty is out of bounds")
+        if not (0 < sampling.max_new_tokens < 2**63 and 0 <= sampling.no_repeat_ngram_size < 2**31):
+            raise ValueError("a number of tokens is out of bounds")
+    return questions
+
+
 @dataclass(frozen=True, slots=True)
 class Question:
     """A Request without its pixels, which are at `offset` in the round's shared memory."""
@@ -174,7 +193,7 @@ class Question:
     offset: int
     height: int
     width: int
-    prompt: str
+    prompt: Annotated[str, Field(max_length=_MAX_PROMPT)]
     sampling: Sampling
     resize_to: tuple[int, int] | None
 
@@ -185,7 +204,9 @@ class Round:
 
     task_id: int
     round: int
-    questions: Annotated[tuple[Question, ...], Field(min_length=1)]
+    questions: Annotated[
+        tuple[Question, ...], Field(min_length=1, max_length=_MAX_QUESTIONS), AfterValidator(_answerable)
+    ]
     type: Literal["round"] = "round"
 
 

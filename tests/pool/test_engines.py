@@ -3,6 +3,7 @@ error."""
 
 from __future__ import annotations
 
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -14,18 +15,20 @@ import pytest
 import torch
 
 from batchocr.config import Config
-from batchocr.data import Completion, Pixels, Request, Sampling
+from batchocr.data import Completion, Failure, Pixels, Request, Sampling
 from batchocr.engine.engine import Engine
 from batchocr.engine.limits import engine_limits
 from batchocr.errors import EngineError, ModelError, UsageError
 from batchocr.model.architecture import read_architecture
 from batchocr.pool import engine_process
+from batchocr.pool.child import Death
 from batchocr.pool.engines import Engines
 from batchocr.stats.meter import Meter
 from batchocr.wire.channel import wait_for
 from batchocr.wire.engine_messages import DeviceFound, LoadModel
 from batchocr.wire.pixels import SharedRound, share_round
 from tests.support.checkpoints import make_checkpoint
+from tests.support.engine_thread import EngineThread
 from tests.support.running import eventually
 
 SIZES = [(56, 56), (56, 112), (84, 84), (112, 56), (56, 84)]
@@ -48,7 +51,7 @@ def make(folder: Path) -> Iterator[Callable[[str], Engines]]:
     def load(device: str) -> Engines:
         made.append(engines := Engines(device, "reference"))
         engines.open()
-        engines.load(lambda found: plan(folder, found))
+        engines.load(lambda found: plan(folder, found), most_rounds=100)
         return engines
 
     yield load
@@ -105,7 +108,8 @@ def break_on(monkeypatch: pytest.MonkeyPatch, *bad: int) -> list[int]:
 
     def note(engine: Engine, request_id: int, asked: Request) -> Completion | None:
         size = (asked.pixels.height, asked.pixels.width)
-        has.setdefault(engine, set()).add(SIZES.index(size))
+        if size in SIZES:
+            has.setdefault(engine, set()).add(SIZES.index(size))
         return submit(engine, request_id, asked)
 
     def step_or_break(engine: Engine, meter: Meter) -> Answered:
@@ -135,18 +139,21 @@ def test_a_request_that_breaks_two_engines_fails_alone(
     [failed] = [answer for completions in answers.values() for answer in completions if answer.error]
     assert failed is answers[1][0]
     assert failed.error == "the engine failed on it: RuntimeError: an illegal memory access was encountered"
-    assert broken == [2, 2]
+    assert set(broken) == {2} and 2 <= len(broken) <= 5
     answers[1] = answers[1][1:]
     expected[1] = expected[1][1:]
     assert texts(answers) == expected
-    assert sum(use.num_lost for use in engines.uses()) == 2
+    assert sum(use.num_lost for use in engines.uses()) == len(broken)
 
 
-def test_engines_that_break_on_everything_end_with_the_reason(
+def test_a_device_that_breaks_on_everything_is_given_up_and_no_question_blamed(
     make: Callable[[str], Engines], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def break_down(engine: Engine, meter: Meter) -> Answered:
+        raise RuntimeError("an illegal memory access was encountered\nand more lines")
+
     engines = make("cpu")
-    break_on(monkeypatch, *range(5))
+    monkeypatch.setattr(Engine, "step", break_down)
     with pytest.raises(EngineError, match="the engine on cpu failed: RuntimeError: an illegal memory access"):
         ask(engines, ONE_BY_ONE)
     assert not engines.are_loaded
@@ -221,6 +228,77 @@ def test_work_is_shared_by_its_size(make: Callable[[str], Engines]) -> None:
     assert min(patches) > 0.3 * sum(patches)
 
 
+def test_one_bad_page_of_many_questions_costs_few_engines_and_no_other_page(
+    make: Callable[[str], Engines], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engines = make("cpu")
+    expected = texts(ask(engines, [(1, 3), (4,), (1, 4, 3)]))
+    engines.forget()
+    broken = break_on(monkeypatch, 0, 2)
+    answers = ask(engines, [(1, 3), (4,), (1, 4, 3), (0, 2) * 4])
+    assert all(completion.error for completion in answers.pop(3))
+    assert texts(answers) == expected
+    assert len(broken) <= 8
+
+
+def test_a_round_whose_engines_are_killed_again_and_again_is_to_blame_and_no_other(
+    make: Callable[[str], Engines], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engines = make("cpu")
+    broken = break_on(monkeypatch, 2)
+    killed = Death(Failure("crashed", "the engine process was killed (SIGKILL)"), killed=True)
+    monkeypatch.setattr(EngineThread, "death", lambda _: killed)
+    monkeypatch.setattr("batchocr.engine.serve._say_last", lambda *_: None)
+    answers = ask(engines, [*ONE_BY_ONE, *ONE_BY_ONE[3:]])
+    assert {key for key, [completion] in answers.items() if completion.error} == {2}
+    assert 5 <= len(broken) <= 7
+
+
+def test_a_model_that_is_gone_when_an_engine_is_replaced_costs_only_that_engine(folder: Path, tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(folder, tmp_path / "model"))
+    engines = Engines("cpu,cpu", "reference")
+    planned = plan(copy, engines.open())
+    engines.load(lambda found: planned, most_rounds=100)
+    shutil.rmtree(copy)
+    try:
+        engines._places[0].process.channel.close()
+        answers = ask(engines, ONE_BY_ONE)
+        assert not any(completion.error for [completion] in answers.values())
+        assert len(engines.channels) == 1
+    finally:
+        engines.close()
+
+
+def test_engines_that_have_all_been_lost_are_an_error_and_not_silence(make: Callable[[str], Engines]) -> None:
+    engines = make("cpu")
+    engines.ask(0, round_of(0))
+    engines.close()
+    with pytest.raises(EngineError, match="there is no engine any more"):
+        engines.take_answers()
+
+
+def test_an_engine_has_no_more_rounds_than_it_may(make: Callable[[str], Engines]) -> None:
+    engines = make("cpu")
+    engines.load(lambda found: plan(Path(), found), most_rounds=2)
+    for key, numbers in enumerate(ONE_BY_ONE):
+        engines.ask(key, round_of(*numbers))
+    assert len(engines._places[0].sent) == 2
+    assert len(take_all(engines, 5)) == 5
+
+
+@pytest.mark.parametrize("prompt", ["<|image_pad|>", "<|vision_start|>" * 99])
+def test_a_question_that_no_model_understands_is_answered_with_an_error(
+    prompt: str, make: Callable[[str], Engines]
+) -> None:
+    engines = make("cpu")
+    odd = replace(request(0), prompt=prompt)
+    engines.ask(0, SharedRound(*share_round(0, [odd, request(1)])))
+    odd_answer, answer = take_all(engines, 1)[0]
+    assert answer.error is None
+    assert odd_answer.error or odd_answer.text is not None
+    assert engines.uses()[0].num_lost == 0
+
+
 def test_a_device_that_cannot_be_used_is_refused_at_once() -> None:
     with pytest.raises(UsageError, match="--device cuda:0 cannot be used here"):
         Engines("cuda:0", "auto").open()
@@ -236,7 +314,7 @@ def test_a_run_goes_on_without_a_device_that_has_no_room(folder: Path, caplog: p
 
     engines.open()
     try:
-        engines.load(plan_if_there_is_room)
+        engines.load(plan_if_there_is_room, most_rounds=100)
         assert texts(ask(engines, [(0,)]))
         assert "going on without cpu: it does not fit" in caplog.text
     finally:
@@ -247,7 +325,7 @@ def test_a_model_that_cannot_be_loaded_is_an_error_however_many_engines_there_ar
     engines = Engines("cpu,cpu", "reference")
     engines.open()
     with pytest.raises(ModelError, match="holds no"):
-        engines.load(lambda found: replace(plan(folder, found), folder=str(tmp_path)))
+        engines.load(lambda found: replace(plan(folder, found), folder=str(tmp_path)), most_rounds=100)
     assert engines.channels == []
 
 

@@ -12,6 +12,8 @@ import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
+from transformers import AutoTokenizer  # noqa: F401 (not by two threads at once)
+
 from batchocr.data import Failure
 from batchocr.engine.serve import work
 from batchocr.pool.child import Death
