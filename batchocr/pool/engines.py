@@ -138,8 +138,8 @@ class Engines:
         with self._starting():
             found = self._find_first()
         if self._names == ("auto",):
-            self._names = found.alike
-            self._num_tried = found.alike.index(found.device) + 1
+            # The first may be one that cannot be used; `load` tries it again, and says so.
+            self._names = (found.device, *(name for name in found.alike if name != found.device))
         self._places[0].device = found.device
         return found
 
