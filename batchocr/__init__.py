@@ -8,7 +8,6 @@ The names below are loaded when they are first used, so that `import batchocr` a
 
 from __future__ import annotations
 
-import os
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -76,14 +75,6 @@ _MODULES = {
     "process": "batchocr.api",
     "run": "batchocr.api",
 }
-
-
-# By default, torch's threads busy-wait for each other on the cores that render pages: on two cores this makes a run
-# take half as long again. Torch reads this when it is loaded, which is later.
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-# oneDNN caches what it compiles for each batch size, 1,024 of them by default: hundreds of megabytes that a run takes
-# thousands of pages to fill. With 256 it is just as fast.
-os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "256")
 
 
 def __getattr__(name: str) -> object:

@@ -13,4 +13,4 @@ count faults. What they share:
     record        the table, the JSON and facts about the machine; `timing` measures times
 """
 
-import batchocr  # noqa: F401 (ahead of torch: it tells OpenMP's threads how to wait)
+import batchocr.engine.before_torch  # noqa: F401

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-import batchocr  # noqa: F401 (ahead of torch: it tells OpenMP's threads how to wait)
+import batchocr.engine.before_torch  # noqa: F401
 from batchocr.pool import child, engine_process
 from tests.support.engine_thread import EngineThread
 

@@ -246,7 +246,9 @@ def handlers() -> dict[int, object]:
 
 
 SCRIPT = """
-import sys
+import os, sys
+
+before = dict(os.environ)
 import batchocr
 
 pages = batchocr.process(["letters"], model=sys.argv[1], dpi=72, workers=2)
@@ -254,6 +256,8 @@ for page in pages:
     print(page.source, page.status, flush=True)
     if sys.argv[2] == "half" and page.source == "letter1.pdf":
         break
+assert os.environ == before, "the caller's environment was changed"
+assert "torch" not in sys.modules, "torch was loaded"
 """
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -31,6 +32,14 @@ def test_the_help_loads_nothing_heavy() -> None:
         loaded = loaded_after(f"sys.argv[1:] = {arguments!r}; {command}")
         assert "batchocr.cli.main" in loaded
         assert not loaded & HEAVY
+
+
+def test_an_engine_tells_torch_how_to_wait_before_it_loads_it() -> None:
+    code = "import sys; sys.modules['torch'] = None; import batchocr.engine.__main__"
+    probe = f"import os\ntry:\n    {code}\nexcept ImportError:\n    print(os.environ['OMP_WAIT_POLICY'])"
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "ONEDNN_"))}
+    done = subprocess.run([sys.executable, "-c", probe], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == "passive\n"
 
 
 def test_every_public_name_is_there() -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 
+import batchocr.engine.before_torch  # noqa: F401
 from batchocr.engine.serve import serve
 
 if __name__ == "__main__":
