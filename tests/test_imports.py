@@ -34,6 +34,10 @@ def test_the_help_loads_nothing_heavy() -> None:
         assert not loaded & HEAVY
 
 
+def test_the_doctor_leaves_torch_to_engines() -> None:
+    assert "torch" not in loaded_after("import batchocr.cli.doctor")
+
+
 def test_an_engine_tells_torch_how_to_wait_before_it_loads_it() -> None:
     code = "import sys; sys.modules['torch'] = None; import batchocr.engine.__main__"
     probe = f"import os\ntry:\n    {code}\nexcept ImportError:\n    print(os.environ['OMP_WAIT_POLICY'])"

@@ -116,6 +116,14 @@ def memory_bytes(device: torch.device) -> int:
     return usable_memory_bytes()
 
 
+def describe(device: torch.device) -> tuple[str, int]:
+    """The name of a GPU with its compute capability, empty for a CPU; and all the memory that it has, in bytes."""
+    if device.type != "cuda":
+        return "", usable_memory_bytes()
+    properties = torch.cuda.get_device_properties(device)
+    return f"{properties.name}, sm_{properties.major}{properties.minor}", properties.total_memory
+
+
 def peak_device_bytes(device: torch.device) -> int:
     """The most memory this process held on a GPU; 0 on a CPU."""
     return int(torch.cuda.max_memory_allocated(device)) if device.type == "cuda" else 0

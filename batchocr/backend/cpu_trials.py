@@ -15,7 +15,8 @@ from torch import Tensor
 from batchocr.backend.base import Activation, Affine, Mlp, Ops, PagedContext, ResizePlan
 from batchocr.backend.cpu import CpuOps
 from batchocr.backend.reference import ReferenceOps
-from batchocr.backend.trial import Choice, relative_error
+from batchocr.backend.trial import relative_error
+from batchocr.wire.engine_messages import Choice
 
 _ROWS, _WIDTH, _INNER = 256, 896, 1792
 _TIMED_RUNS = 7

@@ -24,8 +24,8 @@ from batchocr.backend.base import (
     SamplingHints,
     Segments,
 )
-from batchocr.backend.trial import Choice
 from batchocr.errors import UsageError
+from batchocr.wire.engine_messages import Choice
 
 BiasActivation = Callable[[Tensor, Tensor], Tensor]
 """(product, bias) → activation(product + bias), possibly in place."""

@@ -24,8 +24,9 @@ from batchocr.backend.cuda import (
 )
 from batchocr.backend.fp8 import Fp8Linear, fits_fp8
 from batchocr.backend.reference import ReferenceOps, activate
-from batchocr.backend.trial import Candidate, Choice, Trial, choose
+from batchocr.backend.trial import Candidate, Trial, choose
 from batchocr.errors import EngineError, UsageError
+from batchocr.wire.engine_messages import Choice
 
 logger = logging.getLogger(__name__)
 

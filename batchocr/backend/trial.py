@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import torch
 from torch import Tensor
+
+from batchocr.wire.engine_messages import Choice
 
 logger = logging.getLogger(__name__)
 
@@ -41,36 +43,6 @@ class Trial(Generic[Operation]):
     run: Callable[[Operation], Outputs]
     max_error: float
     needed_for: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """What was chosen for an operation, and why the others were not.
-
-    error: relative to the reference. seconds: for one run on the small case; 0 if nothing was compared. rejected: what
-    cannot be used here, and why. others: the seconds of what could have been taken as well, the reference among them.
-    remark: why none of those was, if one is faster.
-    """
-
-    operation: str
-    taken: str
-    error: float = 0.0
-    seconds: float = 0.0
-    rejected: dict[str, str] = field(default_factory=dict)
-    others: dict[str, float] = field(default_factory=dict)
-    remark: str = ""
-
-    def reasons(self) -> dict[str, str]:
-        """Why each of the others was not taken, in words."""
-        times = {
-            name: f"{1e6 * seconds:.0f} µs" + (f", but {self.remark}" if seconds < self.seconds else "")
-            for name, seconds in self.others.items()
-        }
-        return self.rejected | times
-
-    def __str__(self) -> str:
-        reasons = "".join(f"; not {name}: {reason}" for name, reason in self.reasons().items())
-        return f"{self.operation}: {self.taken} (error {self.error:.1e}, {1e6 * self.seconds:.0f} µs){reasons}"
 
 
 def choose(trial: Trial[Operation], timer: Callable[[Callable[[], object]], float]) -> tuple[Operation, Choice]:

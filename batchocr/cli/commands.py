@@ -233,16 +233,17 @@ def merge(
     model=Option(MODEL, "Also load this model, downloading it if need be.", "NAME_OR_DIR", default="none"),
 )
 def doctor(flags: options.Flags, as_json: options.AsJson = False, verbose: options.Verbose = False) -> None:
-    """Show what this machine offers, which kernels a run would use and how exact they are; with --model, also whether
-    that model loads and fits here, and what a run would plan. Exits with 0 if a run can work here, with 5 if the model
-    cannot be loaded, else with 2."""
+    """Show what this machine and each of its devices offer, which kernels a run would use and how exact they are; with
+    --model, also whether that model loads and fits here, and what a run would plan. Exits with 0 if all of it works,
+    with 5 if the model cannot be loaded, else with 2."""
     configure_logging("json" if as_json else "text", logging.DEBUG if verbose else logging.WARNING)
     quieten_libraries(downloads="model" not in flags or not sys.stderr.isatty())
     config = make_config(flags)
-    from batchocr.cli.doctor import examine  # loads torch
+    from batchocr.cli.doctor import examine
 
     diagnosis = examine(config, try_model="model" in flags)
     print_out(diagnosis.to_json() if as_json else diagnosis.to_text())
     if diagnosis.exit_code != ExitCode.DONE:
-        logger.error("a run would fail here: see the %s", "findings that are not ok" if as_json else "lines marked NO")
+        where = "findings that are not ok" if as_json else "lines marked NO"
+        logger.error("not all works here that a run would use: see the %s", where)
     raise typer.Exit(diagnosis.exit_code)

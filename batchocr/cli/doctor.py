@@ -1,24 +1,19 @@
-"""What this machine offers for a run: `batchocr doctor`."""
+"""What this machine offers for a run: `batchocr doctor`. Loads no torch: engine processes look at the devices."""
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import platform
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 
-import torch
 from PIL import Image
 
-from batchocr import backend
-from batchocr.backend.base import Ops
-from batchocr.backend.dtype import bfloat16_speedup, select_dtype
-from batchocr.backend.trial import Choice
 from batchocr.cli.console import printable
+from batchocr.cli.device_check import Devices, check_devices
 from batchocr.cli.finding import Finding
 from batchocr.cli.model_check import Plan, Tried, try_out
 from batchocr.config import Config
@@ -27,15 +22,31 @@ from batchocr.engine.dtype import bfloat16_remark
 from batchocr.errors import BatchOcrError, ExitCode
 from batchocr.input.in_memory import hold
 from batchocr.job.session import num_workers, require_usable, worker_memory_bytes
-from batchocr.machine import multiplies_bfloat16, usable_cores, usable_memory_bytes
+from batchocr.machine import usable_cores, usable_memory_bytes
 from batchocr.pool.pool import WorkerPool
+from batchocr.wire.engine_messages import Choice, DeviceFound
 from batchocr.wire.messages import Opened, Setup
 from batchocr.wire.pixels import SharedRound, share_round
 
 _GIB = 1 << 30
-_KERNEL_LIBRARIES = {"triton": "triton", "sgl_kernel": "sglang-kernel"}
 _WORKER_DEADLINE_S = 30.0
+_NO_GPU = "none that torch can use; the CPU does the work: expect minutes per page with a real model"
 _NVIDIA_DRIVER = Path("/proc/driver/nvidia/version")
+
+
+@dataclass(frozen=True, slots=True)
+class Operations:
+    """What was chosen for each operation on devices of one kind. kind: empty for a CPU."""
+
+    kind: str
+    devices: Sequence[str]
+    choices: Sequence[Choice]
+
+    def to_lines(self) -> Iterator[str]:
+        yield f"{'operation':17} taken              error against reference        time"
+        for choice in self.choices:
+            yield f"{choice.operation:17} {choice.taken:18} {choice.error:23.1e} {1e6 * choice.seconds:8.0f} µs"
+            yield from (f"{'':17} not {name}: {reason}" for name, reason in choice.reasons().items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +54,12 @@ class Diagnosis:
     """plan: what a run with the model would do; None if none was tried."""
 
     findings: Sequence[Finding]
-    choices: Sequence[Choice]
+    operations: Sequence[Operations]
     plan: Plan | None = None
 
     @property
     def exit_code(self) -> ExitCode:
-        """0 if a run can work here."""
+        """0 if everything works that a run would use."""
         failing = (finding.exit_code for finding in self.findings if finding.ok is False)
         return next(failing, ExitCode.DONE)
 
@@ -58,16 +69,17 @@ class Diagnosis:
         lines = [
             f"{finding.name:{width}}  {signs[finding.ok]:2}  {printable(finding.value)}" for finding in self.findings
         ]
-        lines += ["", "operation         taken              error against reference        time"]
-        for choice in self.choices:
-            lines.append(f"{choice.operation:17} {choice.taken:18} {choice.error:23.1e} {1e6 * choice.seconds:8.0f} µs")
-            lines += [f"{'':17} not {name}: {reason}" for name, reason in choice.reasons().items()]
+        for each in self.operations:
+            on = [f"On {', '.join(each.devices)} ({printable(each.kind)}):"] if len(self.operations) > 1 else []
+            lines += ["", *on, *each.to_lines()]
         return "\n".join(lines)
 
     def to_json(self) -> str:
         """One object; times in seconds, memory in bytes."""
         findings = [{"name": found.name, "value": found.value, "ok": found.ok} for found in self.findings]
-        operations = [asdict(choice) for choice in self.choices]
+        operations = [
+            {"devices": each.devices, **asdict(choice)} for each in self.operations for choice in each.choices
+        ]
         plan = asdict(self.plan) if self.plan else None
         return json.dumps(
             {"findings": findings, "operations": operations, "plan": plan, "exit_code": self.exit_code}, indent=2
@@ -75,77 +87,69 @@ class Diagnosis:
 
 
 def examine(config: Config, *, try_model: bool = False) -> Diagnosis:
-    """Check everything a run needs but documents, the model only if `try_model`. Raises UsageError if the device cannot
-    be used."""
+    """Check everything a run needs but documents, the model only if `try_model`. Raises UsageError if no device can be
+    used, EngineError if no engine process can be started."""
     require_usable(config)
-    device = backend.select_device(config.device)
-    name = backend.select_backend(config.backend, device)
     tried = try_out(config) if try_model else Tried([], None)
-    dtype = select_dtype(tried.dtype or config.dtype, device)
-    ops = backend.make_ops(name, device, dtype)
+    devices = check_devices(config, tried.dtype or config.dtype, try_bfloat16=not try_model)
+    engines = _engines(config, devices.found)
     findings = [
         Finding("batchocr", f"{version('batchocr')}, Python {platform.python_version()}, {platform.system()}"),
         Finding("host", f"{usable_cores()} cores, {usable_memory_bytes() / _GIB:.1f} GiB of memory, for this process"),
-        Finding("torch", f"{torch.__version__}, built {_cuda_build()}"),
-        _gpu(device),
-        *(_library(module, package) for module, package in _KERNEL_LIBRARIES.items()),
-        Finding("runs on", f"{device}, {str(dtype).removeprefix('torch.')}, backend {name}", True),
-        *([Finding("bfloat16", remark)] if not try_model and (remark := _bfloat16(device)) else []),
+        *_libraries(devices.found),
+        *_gpus(devices),
+        *_runs_on(devices.found, engines),
         *tried.findings,
         _shared_memory(),
-        _workers(config),
+        _workers(config, max(1, len(engines))),
     ]
-    return Diagnosis(findings, _choices(ops, dtype), tried.plan)
+    return Diagnosis(findings, _operations(devices.found), tried.plan)
 
 
-def _bfloat16(device: torch.device) -> str:
-    return bfloat16_remark(bfloat16_speedup()) if device.type == "cpu" and multiplies_bfloat16() else ""
+def _engines(config: Config, found: Sequence[DeviceFound]) -> list[str]:
+    """The device of each engine that a run would have."""
+    usable = [each.device for each in found]
+    return config.device.split(",") if usable == ["cpu"] and config.device != "auto" else usable
 
 
-def _choices(ops: Ops, dtype: torch.dtype) -> Sequence[Choice]:
-    match ops.name:
-        case "cuda":
-            from batchocr.backend.cuda import CudaOps
-
-            assert isinstance(ops, CudaOps)
-            return ops.choices
-        case "cpu":
-            from batchocr.backend.cpu_trials import measure_all
-
-            return measure_all(dtype)
-        case _:
-            return [Choice("all", "reference")]
+def _libraries(found: Sequence[DeviceFound]) -> Iterator[Finding]:
+    said = next((each.kernels.libraries for each in found if each.kernels), {}) or {"torch": version("torch")}
+    for name, value in said.items():
+        yield Finding(name, value)
 
 
-def _cuda_build() -> str:
-    return f"for CUDA {torch.version.cuda}" if torch.version.cuda else "without CUDA"
+def _gpus(devices: Devices) -> Iterator[Finding]:
+    """A line for each GPU of the run, or why it has none."""
+    if _NVIDIA_DRIVER.exists():
+        yield Finding("NVIDIA driver", _NVIDIA_DRIVER.read_text().splitlines()[0])
+    for each in devices.found:
+        if each.device == "cpu":
+            gpus = [name for name in each.alike if name != "cpu"]
+            yield Finding("NVIDIA GPU", f"not used: {', '.join(gpus)}" if gpus else _NO_GPU)
+        else:
+            free, total = each.memory_bytes / _GIB, each.total_bytes / _GIB
+            yield Finding(each.device, f"{each.name}, {free:.1f} of {total:.1f} GiB free", True)
+    for device, reason in devices.unusable.items():
+        yield Finding(device, reason, False)
 
 
-def _gpu(device: torch.device) -> Finding:
-    if not torch.cuda.is_available():
-        why = "torch was built without CUDA" if torch.version.cuda is None else "no driver, or no device, was found"
-        return Finding("NVIDIA GPU", f"none ({why}); the CPU does the work: expect minutes per page with a real model")
-    number = device.index or 0
-    properties = torch.cuda.get_device_properties(number)
-    free, total = (size / _GIB for size in torch.cuda.mem_get_info(number))
-    driver = _NVIDIA_DRIVER.read_text().splitlines()[0] if _NVIDIA_DRIVER.exists() else "unknown driver"
-    return Finding(
-        "NVIDIA GPU",
-        f"{properties.name}, sm_{properties.major}{properties.minor}, {free:.1f} of {total:.1f} GiB free, {driver}",
-        True,
-    )
+def _runs_on(found: Sequence[DeviceFound], engines: Sequence[str]) -> Iterator[Finding]:
+    where = f"{engines[0]}," if len(engines) == 1 else f"{len(engines)} engines, on {' and '.join(engines)};"
+    for number, each in enumerate(found):
+        if each.kernels is not None and number == 0:
+            yield Finding("runs on", f"{where} {each.kernels.dtype}, backend {each.backend}", True)
+        if each.kernels is not None and each.kernels.error:
+            yield Finding(f"kernels on {each.device}", each.kernels.error, False)
+        if remark := bfloat16_remark(each.bfloat16_speedup):
+            yield Finding("bfloat16", remark)
 
 
-def _library(module: str, package: str) -> Finding:
-    try:
-        importlib.import_module(module)
-        return Finding(module, version(package))
-    except PackageNotFoundError:
-        return Finding(module, "found")
-    except Exception as error:  # noqa: BLE001 (boundary: a backend's trial run; wheels fail at import in many ways)
-        if isinstance(error, ModuleNotFoundError) and error.name == module:
-            return Finding(module, "not installed (for NVIDIA GPUs: pip install '.[cuda]' in a clone of batchocr)")
-        return Finding(module, f"not usable: {error}".splitlines()[0][:150])
+def _operations(found: Sequence[DeviceFound]) -> list[Operations]:
+    return [
+        Operations(each.name, [other.device for other in found if other.name == each.name], each.kernels.choices)
+        for each in found
+        if each.kernels is not None and each.kernels.choices
+    ]
 
 
 def _shared_memory() -> Finding:
@@ -159,14 +163,14 @@ def _shared_memory() -> Finding:
     return Finding("shared memory", "a page of 11 MB crosses it" if intact else "a page is damaged on its way", intact)
 
 
-def _workers(config: Config) -> Finding:
+def _workers(config: Config, num_engines: int) -> Finding:
     """Have a worker open an image."""
     try:
         picture = hold("picture", Image.new("RGB", (28, 28)))
-        with WorkerPool(1, Setup.of(config, worker_memory_bytes(config))) as pool:
+        with WorkerPool(1, Setup.of(config, worker_memory_bytes(config, num_engines))) as pool:
             found = pool.open_alone(picture.path, _WORKER_DEADLINE_S)
     except BatchOcrError as error:
         return Finding("workers", str(error), False)
     if isinstance(found, Opened):
-        return Finding("workers", f"{num_workers(config)}; one was started and opened a picture", True)
+        return Finding("workers", f"{num_workers(config, num_engines)}; one was started and opened a picture", True)
     return Finding("workers", " ".join(f"one was started and failed: {found.failure.message}".split()), False)

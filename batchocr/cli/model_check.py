@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass
 
 from batchocr.cli.finding import Finding
@@ -21,9 +22,11 @@ _GIB = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a run would do. usable_bytes: the device's memory for the model and its batches."""
+    """What a run would do. engines: how many. needed_bytes, usable_bytes: of the first device's memory, for the model
+    and its batches."""
 
     settings: Mapping[str, Setting]
+    engines: int
     workers: int
     needed_bytes: Mapping[str, int]
     usable_bytes: int
@@ -46,16 +49,22 @@ def try_out(config: Config) -> Tried:
         return _failed("model", error)
     except UsageError as error:  # the device was looked at before: it has too little memory
         return _failed("memory", error)
+    with closing(session):
+        return _try_out(session)
+
+
+def _try_out(session: Session) -> Tried:
+    config, num_engines = session.config, len(session.devices)
     need = memory_need(session.limits, session.architecture, VALUE_BYTES[session.dtype])
     usable = int(session.memory_bytes * config.memory_fraction) if session.on_gpu else session.memory_bytes
-    plan = Plan(session.settings(), session.workers, asdict(need), usable)
+    plan = Plan(session.settings(), num_engines, session.workers, asdict(need), usable)
     fits = need.total <= usable
     findings = [
         Finding("model", f"{config.model}, {_described(session.architecture)}", True),
         *([Finding("dtype", session.dtype_remark)] if session.dtype_remark else []),
-        Finding("memory", _memory(need, usable), fits),
+        Finding("memory", _memory(need, usable, num_engines), fits),
         Finding("plan", _plan(session)),
-        *(_loading(session) if fits else ()),
+        *([_loading(session)] if fits else ()),
     ]
     return Tried(findings, session.dtype, plan)
 
@@ -64,16 +73,16 @@ def _failed(name: str, error: ModelError | UsageError) -> Tried:
     return Tried([Finding(name, str(error), False, error.exit_code)], None)
 
 
-def _loading(session: Session) -> Iterator[Finding]:
+def _loading(session: Session) -> Finding:
     started_s = time.perf_counter()
     try:
-        session.load()
+        with session.lend_engines() as engines:
+            given_up = {use.device: use.given_up for use in engines.uses() if use.given_up}
     except (ModelError, UsageError, EngineError) as error:
-        yield Finding("loading", str(error), False, error.exit_code)
-    else:
-        yield Finding("loading", f"the weights were loaded in {time.perf_counter() - started_s:.1f} s", True)
-    finally:
-        session.close()
+        return Finding("loading", str(error), False, error.exit_code)
+    loaded = f"the weights were loaded in {time.perf_counter() - started_s:.1f} s"
+    missing = "".join(f"; not on {device}: {reason}" for device, reason in given_up.items())
+    return Finding("loading", loaded + missing, not given_up)
 
 
 def _described(architecture: Architecture) -> str:
@@ -85,12 +94,13 @@ def _described(architecture: Architecture) -> str:
     )
 
 
-def _memory(need: MemoryNeed, usable: int) -> str:
+def _memory(need: MemoryNeed, usable: int, num_engines: int) -> str:
+    by_each = " by each engine" if num_engines > 1 else ""
     parts = f"weights {_gib(need.weights)}, KV cache {_gib(need.kv_cache)}, full batches {_gib(need.batches)}"
     if need.total <= usable:
-        return f"{_gib(need.total)} of {_gib(usable)} GiB needed at most: {parts}"
+        return f"{_gib(need.total)} of {_gib(usable)} GiB needed at most{by_each}: {parts}"
     return (
-        f"{_gib(need.total)} GiB needed at most and {_gib(usable)} there: {parts}; lower --llm-batch-size, "
+        f"{_gib(need.total)} GiB needed at most{by_each} and {_gib(usable)} there: {parts}; lower --llm-batch-size, "
         "--vit-max-patches and --max-new-tokens, or use a larger machine"
     )
 
@@ -100,9 +110,15 @@ def _gib(num_bytes: int) -> str:
 
 
 def _plan(session: Session) -> str:
-    limits = session.limits
+    limits, num_engines = session.limits, len(session.devices)
+    where = "the engine" if num_engines == 1 else "each engine"
     return (
-        f"up to {limits.vit_batch_size} images or {limits.vit_max_patches:,} patches in a ViT batch, "
-        f"{limits.llm_batch_size} sequences decoded at once, {limits.prefill_max_tokens:,} tokens in a prefill, "
-        f"{limits.embedding_queue_tokens:,} image tokens and {session.pages_in_flight} pages in flight"
+        f"{_counted(num_engines, 'engine')}, {_counted(session.workers, 'worker')}, "
+        f"{session.pages_in_flight} pages in flight; in {where} up to {limits.vit_batch_size} images or "
+        f"{limits.vit_max_patches:,} patches in a ViT batch, {limits.embedding_queue_tokens:,} image tokens waiting, "
+        f"{limits.prefill_max_tokens:,} tokens in a prefill, {limits.llm_batch_size} sequences decoded at once"
     )
+
+
+def _counted(number: int, name: str) -> str:
+    return f"{number} {name}{'s' * (number != 1)}"

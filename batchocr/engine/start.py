@@ -10,6 +10,7 @@ import torch
 from batchocr import backend
 from batchocr.backend.dtype import bfloat16_speedup, select_dtype
 from batchocr.engine.engine import Engine
+from batchocr.engine.kernel_trials import try_kernels
 from batchocr.engine.sequence import Announce, announce_nothing
 from batchocr.errors import UsageError
 from batchocr.machine import multiplies_bfloat16
@@ -28,7 +29,17 @@ def find_device(use: UseDevice) -> DeviceFound:
         torch.set_num_threads(max(1, torch.get_num_threads() // use.num_sharing))
         if use.try_bfloat16 and name == "cpu" and multiplies_bfloat16():
             speedup = bfloat16_speedup()
-    return DeviceFound(str(device), backend.all_devices(), name, backend.memory_bytes(device), speedup)
+    gpu_name, total_bytes = backend.describe(device)
+    return DeviceFound(
+        device=str(device),
+        alike=backend.all_devices(),
+        backend=name,
+        memory_bytes=backend.memory_bytes(device),
+        bfloat16_speedup=speedup,
+        name=gpu_name,
+        total_bytes=total_bytes,
+        kernels=try_kernels(device, name, use.try_kernels) if use.try_kernels else None,
+    )
 
 
 def load_engine(found: DeviceFound, message: LoadModel, announce: Announce = announce_nothing) -> tuple[Engine, Ready]:

@@ -82,7 +82,7 @@ class EngineProcess:
         self.counts = EngineCounts()
         self._lost: EngineLoss | None = None
         self._due_s = 0.0
-        self._send(use, within_s=_FIND_S)
+        self._send(use, within_s=_FIND_S if use.try_kernels is None else _LOAD_S)
 
     @property
     def pid(self) -> int:

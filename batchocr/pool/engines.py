@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from batchocr.config import BackendName
 from batchocr.data import Completion
@@ -38,7 +38,8 @@ Plan = Callable[[DeviceFound], LoadModel]
 @dataclass(frozen=True, slots=True)
 class EngineUse:
     """What became of a device. device: its name; several may be called cpu. counts: of all engines that were there.
-    num_lost: how many were lost. peak_bytes: the most host memory that any held. peak_flop_per_s: None if unknown."""
+    num_lost: how many were lost. peak_bytes: the most host memory that any held. peak_flop_per_s: None if unknown.
+    given_up: why there is none any more; empty if there is."""
 
     device: str
     kernels: str = ""
@@ -46,6 +47,7 @@ class EngineUse:
     num_lost: int = 0
     peak_bytes: int | None = None
     peak_flop_per_s: float | None = None
+    given_up: str = ""
 
 
 class _Place:
@@ -350,7 +352,7 @@ class Engines:
 
     def _give_up(self, place: _Place, loss: EngineLoss) -> None:
         """Go on without a device. Raises BatchOcrError if it was the last, or if it refused a model, as all would."""
-        self._given_up.append(place.use())
+        self._given_up.append(replace(place.use(), given_up=loss.message))
         if self._is_starting and loss.refusal is not None:
             if not self._places or isinstance(loss.refusal, ModelError):
                 raise loss.refusal

@@ -7,7 +7,7 @@ work says so from time to time, and one that breaks says what happened before it
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field
@@ -34,25 +34,72 @@ class EngineLimits:
 @dataclass(frozen=True, slots=True)
 class UseDevice:
     """What the engine runs on. device: auto, cpu or a GPU. num_sharing: how many engines divide the CPU's cores.
-    try_bfloat16: whether to find out how much faster the CPU is in bfloat16."""
+    try_bfloat16: whether to find out how much faster the CPU is in bfloat16. try_kernels: for `batchocr doctor`, the
+    dtype to try them in; None to leave that until a model is loaded."""
 
     device: str
     backend: BackendName
     num_sharing: int = 1
     try_bfloat16: bool = False
+    try_kernels: DType | None = None
     type: Literal["use device"] = "use device"
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What was chosen for an operation, and why the others were not.
+
+    error: relative to the reference. seconds: for one run on the small case; 0 if nothing was compared. rejected: what
+    cannot be used here, and why. others: the seconds of what could have been taken as well, the reference among them.
+    remark: why none of those was, if one is faster.
+    """
+
+    operation: str
+    taken: str
+    error: float = 0.0
+    seconds: float = 0.0
+    rejected: dict[str, str] = field(default_factory=dict)
+    others: dict[str, float] = field(default_factory=dict)
+    remark: str = ""
+
+    def reasons(self) -> dict[str, str]:
+        """Why each of the others was not taken, in words."""
+        times = {
+            name: f"{1e6 * seconds:.0f} µs" + (f", but {self.remark}" if seconds < self.seconds else "")
+            for name, seconds in self.others.items()
+        }
+        return self.rejected | times
+
+    def __str__(self) -> str:
+        reasons = "".join(f"; not {name}: {reason}" for name, reason in self.reasons().items())
+        return f"{self.operation}: {self.taken} (error {self.error:.1e}, {1e6 * self.seconds:.0f} µs){reasons}"
+
+
+@dataclass(frozen=True, slots=True)
+class KernelsTried:
+    """What a run with this dtype would compute with. choices: for each operation. libraries: of each that brings
+    kernels, its version, or why there is none. error: why there are no choices; empty if there are."""
+
+    dtype: DType
+    choices: tuple[Choice, ...] = ()
+    libraries: dict[str, str] = field(default_factory=dict)
+    error: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceFound:
     """The device can be used. device: its full name. alike: all that `auto` stands for here, this one among them.
-    memory_bytes: what is free on it, or, of a CPU, what this process may use. bfloat16_speedup: None if not tried."""
+    memory_bytes: what is free on it, or, of a CPU, what this process may use. bfloat16_speedup, kernels: None if not
+    tried. name: of a GPU, with its compute capability; empty for a CPU. total_bytes: of its memory."""
 
     device: str
     alike: tuple[str, ...]
     backend: BackendName
     memory_bytes: int
     bfloat16_speedup: float | None = None
+    name: str = ""
+    total_bytes: int = 0
+    kernels: KernelsTried | None = None
     type: Literal["device found"] = "device found"
 
 

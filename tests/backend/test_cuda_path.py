@@ -22,7 +22,6 @@ from batchocr.backend.cuda import CudaOps, Kernels, PlainLinear
 from batchocr.backend.device import Mark
 from batchocr.backend.fp8 import Fp8Linear, fits_fp8
 from batchocr.backend.kernels import activation, norm, paged_attention, quantize, rotary, sampling
-from batchocr.backend.trial import Choice
 from batchocr.data import Pixels, Request, Sampling
 from batchocr.engine.engine import Engine
 from batchocr.engine.limits import EngineLimits
@@ -33,6 +32,7 @@ from batchocr.model.prompt import PromptTokens
 from batchocr.model.vision import VisionModel
 from batchocr.model.weights import WeightReader
 from batchocr.stats.meter import Meter
+from batchocr.wire.engine_messages import Choice
 from tests.support.late_device import LateDevice, LateMark
 from tests.support.mineru_shape import MINERU
 

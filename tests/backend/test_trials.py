@@ -16,8 +16,9 @@ from batchocr.backend.base import PagedContext, Segments
 from batchocr.backend.cuda_trials import CudaTrials, try_all
 from batchocr.backend.kernels import activation, norm, paged_attention, rotary, sampling, vocabulary_piece
 from batchocr.backend.reference import ReferenceOps
-from batchocr.backend.trial import Candidate, Choice, Trial, choose, relative_error
+from batchocr.backend.trial import Candidate, Trial, choose, relative_error
 from batchocr.errors import EngineError, UsageError
+from batchocr.wire.engine_messages import Choice
 from tests.support.kernel_compilation import kernel_device
 
 pytestmark = pytest.mark.slow

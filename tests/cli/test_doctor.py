@@ -9,23 +9,28 @@ import resource
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 
 from batchocr import backend
 from batchocr.backend import select_device
-from batchocr.backend.trial import Choice
-from batchocr.cli.doctor import Diagnosis, _library, examine
+from batchocr.cli.doctor import Diagnosis, Operations, examine
 from batchocr.cli.finding import Finding
 from batchocr.cli.model_check import try_out
 from batchocr.config import Config
-from batchocr.errors import UsageError
+from batchocr.engine.kernel_trials import _library
+from batchocr.engine.start import load_engine
+from batchocr.errors import EngineError, UsageError
 from batchocr.input.in_memory import hold
 from batchocr.pool.pool import WorkerPool
+from batchocr.wire.engine_messages import Choice
 from tests.support.running import QUICK_MODEL, raising
 
 pytestmark = pytest.mark.slow
@@ -58,7 +63,7 @@ def test_a_machine_without_a_gpu_can_run_and_is_told_with_what() -> None:
     done = doctor("--workers", "3")
     assert (done.returncode, done.stderr) == (0, "")
     found = findings(done.stdout)
-    assert re.match(r"none \(.+\); the CPU does the work", found["NVIDIA GPU"])
+    assert found["NVIDIA GPU"].startswith("none that torch can use; the CPU does the work")
     assert found["runs on"] == "ok  cpu, float32, backend cpu"
     assert found["shared memory"] == "ok  a page of 11 MB crosses it"
     assert found["workers"] == "ok  3; one was started and opened a picture"
@@ -104,8 +109,8 @@ def test_a_library_that_is_not_installed_is_told_from_one_that_is_broken(
     (tmp_path / "broken_library.py").write_text("import no_such_part")
     monkeypatch.syspath_prepend(tmp_path)
     missing, broken = _library("no_such_library", "no-such-library"), _library("broken_library", "broken-library")
-    assert missing.value == "not installed (for NVIDIA GPUs: pip install '.[cuda]' in a clone of batchocr)"
-    assert broken.value == "not usable: No module named 'no_such_part'"
+    assert missing == "not installed (for NVIDIA GPUs: pip install '.[cuda]' in a clone of batchocr)"
+    assert broken == "not usable: No module named 'no_such_part'"
 
 
 def limit_files() -> None:
@@ -120,7 +125,7 @@ def test_what_would_fail_a_run_is_marked_and_fails_the_command() -> None:
     assert found["shared memory"].startswith("NO  no room for 10 MiB of pixels")
     assert found["workers"].startswith("ok  ")
     assert found["runs on"] == "ok  cpu, float32, backend reference"
-    assert done.stderr == "batchocr: error: a run would fail here: see the lines marked NO\n"
+    assert done.stderr == "batchocr: error: not all works here that a run would use: see the lines marked NO\n"
 
 
 @pytest.mark.parametrize(
@@ -161,7 +166,8 @@ def test_no_finding_can_move_the_cursor() -> None:
 
 def test_a_candidate_that_was_not_taken_is_listed_with_its_reason() -> None:
     choice = Choice("rms_norm", "triton", 1.5e-3, 2e-5, {"sgl_kernel": "ImportError: libcuda.so.1"})
-    shown = Diagnosis([Finding("host", "8 cores", None), Finding("workers", "none", False)], [choice]).to_text()
+    findings = [Finding("host", "8 cores", None), Finding("workers", "none", False)]
+    shown = Diagnosis(findings, [Operations("", ["cpu"], [choice])]).to_text()
     assert shown.splitlines() == [
         "host         8 cores",
         "workers  NO  none",
@@ -200,10 +206,10 @@ def test_a_model_that_cannot_be_loaded_is_a_finding_with_the_exit_code_of_the_ru
     with (tmp_path / "model" / "model.safetensors").open("r+b") as file:
         file.truncate(100_000)
     for model, said in ((tmp_path / "model", "is damaged or cut short"), (tmp_path / "none", "neither a folder nor")):
-        done = doctor("--model", str(model), "--backend", "reference")
-        assert done.returncode == 5
-        assert [line for line in done.stdout.splitlines() if said in line and " NO " in line]
-        assert "a run would fail here" in done.stderr
+        diagnosis = examine(Config(model=str(model), device="cpu", backend="reference"), try_model=True)
+        assert diagnosis.exit_code == 5
+        [failed] = [finding for finding in diagnosis.findings if finding.ok is False]
+        assert said in failed.value
 
 
 def test_a_model_that_does_not_fit_is_not_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -213,6 +219,123 @@ def test_a_model_that_does_not_fit_is_not_loaded(monkeypatch: pytest.MonkeyPatch
     assert said["memory"].ok is False
     assert "GiB needed at most and 0.0 there" in said["memory"].value
     assert "loading" not in said
+
+
+# Several devices, none of which is there
+
+H200, A100 = "NVIDIA H200", "NVIDIA A100"
+
+
+@dataclass
+class Gpus:
+    """What this machine is said to have. tried: the devices that kernels were tried on."""
+
+    names: Sequence[str]
+    unusable: Collection[int] = ()
+    breaking: Mapping[int, Exception] = field(default_factory=dict)
+    tried: list[str] = field(default_factory=list)
+
+    def empty(self, size: int, device: torch.device) -> None:
+        if device.index in self.unusable:
+            raise RuntimeError("CUDA error: uncorrectable ECC error encountered. Some advice")
+
+    def properties(self, device: torch.device) -> SimpleNamespace:
+        major = {H200: 9, A100: 8}[self.names[device.index]]
+        return SimpleNamespace(name=self.names[device.index], major=major, minor=0, total_memory=80 << 30)
+
+    def make_ops(self, name: str, device: torch.device, dtype: torch.dtype) -> SimpleNamespace:
+        self.tried.append(str(device))
+        if device.index in self.breaking:
+            raise self.breaking[device.index]
+        return SimpleNamespace(name="reference")
+
+
+@pytest.fixture
+def gpus(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Gpus]:
+    def have(*names: str, **others: Any) -> Gpus:
+        have = Gpus(names, **others)
+        for name, value in {
+            "backend.make_ops": have.make_ops,
+            "backend.torch.empty": have.empty,
+            "backend.torch.version.cuda": "13.0",
+            "backend.torch.cuda.is_available": lambda: True,
+            "backend.torch.cuda.device_count": lambda: len(names),
+            "backend.torch.cuda.set_device": lambda device: None,
+            "backend.torch.cuda.get_device_properties": have.properties,
+            "backend.torch.cuda.mem_get_info": lambda device: (60 << 30, 80 << 30),
+        }.items():
+            monkeypatch.setattr(f"batchocr.{name}", value)
+        return have
+
+    return have
+
+
+def said_of(diagnosis: Diagnosis, *names: str) -> list[tuple[str, str, bool | None]]:
+    return [(found.name, found.value, found.ok) for found in diagnosis.findings if found.name.startswith(names)]
+
+
+def test_every_gpu_is_shown_and_the_kernels_of_each_kind(gpus: Callable[..., Gpus]) -> None:
+    there = gpus(H200, H200, A100, H200, unusable=[3])
+    diagnosis = examine(Config(backend="reference", workers=2))
+    assert said_of(diagnosis, "cuda", "NVIDIA GPU", "runs", "kernels") == [
+        ("cuda:0", "NVIDIA H200, sm_90, 60.0 of 80.0 GiB free", True),
+        ("cuda:1", "NVIDIA H200, sm_90, 60.0 of 80.0 GiB free", True),
+        ("cuda:2", "NVIDIA A100, sm_80, 60.0 of 80.0 GiB free", True),
+        ("cuda:3", "--device cuda:3 cannot be used here: CUDA error: uncorrectable ECC error encountered", False),
+        ("runs on", "3 engines, on cuda:0 and cuda:1 and cuda:2; bfloat16, backend reference", True),
+    ]
+    assert diagnosis.exit_code == 2
+    assert there.tried == ["cuda:0", "cuda:2"]
+    kinds = [line for line in diagnosis.to_text().splitlines() if line.startswith("On ")]
+    assert kinds == ["On cuda:0, cuda:1 (NVIDIA H200, sm_90):", "On cuda:2 (NVIDIA A100, sm_80):"]
+    operations = json.loads(diagnosis.to_json())["operations"]
+    assert [each["devices"] for each in operations] == [["cuda:0", "cuda:1"], ["cuda:2"]]
+
+
+@pytest.mark.parametrize("error", [RuntimeError("an illegal address"), EngineError("an illegal address")])
+def test_kernels_that_break_a_gpu_do_not_spoil_the_others(gpus: Callable[..., Gpus], error: Exception) -> None:
+    there = gpus(H200, A100, breaking={0: error})
+    diagnosis = examine(Config(device="cuda:0,cuda:1", backend="reference", workers=2))
+    [broken] = said_of(diagnosis, "kernels")
+    assert broken[0::2] == ("kernels on cuda:0", False)
+    assert broken[1].endswith("an illegal address")
+    assert [name for name, _, ok in said_of(diagnosis, "cuda", "runs") if ok] == ["cuda:0", "cuda:1", "runs on"]
+    assert there.tried == ["cuda:0", "cuda:1"]
+    assert [each.devices for each in diagnosis.operations] == [["cuda:1"]]
+
+
+def test_devices_none_of_which_can_be_used_are_refused(gpus: Callable[..., Gpus]) -> None:
+    gpus(H200, H200, unusable=[0, 1])
+    with pytest.raises(UsageError, match="--device cuda:0 cannot be used here: CUDA error"):
+        examine(Config(device="cuda:0,cuda:1", backend="reference"))
+
+
+def test_the_cpu_is_shown_once_however_many_engines_it_has(gpus: Callable[..., Gpus]) -> None:
+    gpus(H200, H200)
+    diagnosis = examine(Config(device="cpu,cpu", backend="reference", workers=2))
+    assert said_of(diagnosis, "NVIDIA GPU", "runs") == [
+        ("NVIDIA GPU", "not used: cuda:0, cuda:1", None),
+        ("runs on", "2 engines, on cpu and cpu; float32, backend reference", True),
+    ]
+    assert [each.devices for each in diagnosis.operations] == [["cpu"]]
+
+
+def test_a_device_that_cannot_load_the_model_is_named_and_the_plan_counts_engines(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    refused = iter([False, True])
+
+    def load(*arguments: Any) -> Any:
+        if next(refused):
+            raise UsageError("there is no room")
+        return load_engine(*arguments)
+
+    monkeypatch.setattr("batchocr.engine.serve.load_engine", load)
+    tried = try_out(Config(model=str(QUICK_MODEL), device="cpu,cpu", workers=3, pages_in_flight=9))
+    said = {finding.name: finding for finding in tried.findings}
+    assert said["plan"].value.startswith("2 engines, 3 workers, 9 pages in flight; in each engine up to 8 images")
+    assert said["loading"].ok is False
+    assert said["loading"].value.endswith(" s; not on cpu: there is no room")
 
 
 def test_without_a_model_none_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
