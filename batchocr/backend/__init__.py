@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import torch
 
 from batchocr.backend.base import Ops
@@ -25,9 +27,18 @@ _DEVICE_TYPES = ("cpu", "cuda")
 
 
 def select_device(name: str) -> torch.device:
-    """The device of this name; `auto` takes the first of `all_devices`. Raises UsageError if it cannot be used."""
-    if name == "auto":
-        name = all_devices()[0]
+    """The device of this name; `auto` takes the first GPU that can be used, or the CPU if there is none at all. Raises
+    UsageError if it cannot be used."""
+    if name != "auto":
+        return _device(name)
+    *others, last = all_devices()
+    for each in others:
+        with suppress(UsageError):
+            return _device(each)
+    return _device(last)
+
+
+def _device(name: str) -> torch.device:
     try:
         device = torch.device(name)
         if device.type not in _DEVICE_TYPES:

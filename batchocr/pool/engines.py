@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
 from batchocr.config import BackendName
@@ -128,7 +128,6 @@ class Engines:
         self._places: list[_Place] = []
         self._given_up: list[EngineUse] = []
         self._rounds = Rounds()
-        self._num_tried = 0
         self._last_number = 0
 
     # Starting and ending
@@ -136,29 +135,24 @@ class Engines:
     def open(self) -> DeviceFound:
         """Start an engine on the first device that can be used, and wait until it has found that. Raises UsageError if
         none can be used, EngineError."""
-        self._plan = None
-        with self._starting():
-            found = self._find_first()
-        if self._names == ("auto",):
-            # The first may be one that cannot be used; `load` tries it again, and says so.
-            self._names = (found.device, *(name for name in found.alike if name != found.device))
-        self._places[0].device = found.device
-        return found
+        *others, last = self._names
+        for name in others:
+            with suppress(UsageError):  # `load` tries it again, and warns of it
+                return self._open(name)
+        return self._open(last)
 
-    def _find_first(self) -> DeviceFound:
-        for number, name in enumerate(self._names, start=1):
-            self._num_tried = number
-            try:
-                self._add(name)
-                while (found := self._places[0].process.found) is None:
-                    self._look()
-            except UsageError as error:
-                if number == len(self._names):
-                    raise
-                logger.warning("going on without %s: %s", name, error)
-            else:
-                return found
-        raise AssertionError("there is no device without a name")
+    def _open(self, name: str) -> DeviceFound:
+        self._plan, self._given_up = None, []
+        with self._starting():
+            self._add(name)
+            while (found := self._places[0].process.found) is None:
+                self._look()
+        self._places[0].device = found.device
+        opened, names = (found.device, found.alike) if name == "auto" else (name, self._names)
+        others = list(names)
+        others.remove(opened)
+        self._names = (opened, *others)
+        return found
 
     def load(self, plan: Plan, *, most_rounds: int) -> None:
         """Start the engines of the other devices, and wait until all have loaded what is planned for them. Devices may
@@ -170,7 +164,7 @@ class Engines:
             self.open()
         self._plan, self._most_rounds = plan, most_rounds
         with self._starting():
-            for name in self._names[self._num_tried :]:
+            for name in self._names[1:]:
                 self._add(name)
             while not all(place.is_ready for place in self._places):
                 self._look()

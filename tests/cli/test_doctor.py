@@ -258,7 +258,6 @@ def gpus(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Gpus]:
             "backend.make_ops": have.make_ops,
             "backend.torch.empty": have.empty,
             "backend.torch.version.cuda": "13.0",
-            "backend.torch.cuda.is_available": lambda: True,
             "backend.torch.cuda.device_count": lambda: len(names),
             "backend.torch.cuda.set_device": lambda device: None,
             "backend.torch.cuda.get_device_properties": have.properties,
@@ -302,6 +301,12 @@ def test_kernels_that_break_a_gpu_do_not_spoil_the_others(gpus: Callable[..., Gp
     assert [name for name, _, ok in said_of(diagnosis, "cuda", "runs") if ok] == ["cuda:0", "cuda:1", "runs on"]
     assert there.tried == ["cuda:0", "cuda:1"]
     assert [each.devices for each in diagnosis.operations] == [["cuda:1"]]
+
+
+def test_auto_passes_over_a_gpu_that_cannot_be_used(gpus: Callable[..., Gpus]) -> None:
+    gpus(H200, H200, unusable=[0])
+    diagnosis = examine(Config(backend="reference", workers=2))
+    assert [(name, ok) for name, _, ok in said_of(diagnosis, "cuda")] == [("cuda:1", True), ("cuda:0", False)]
 
 
 def test_devices_none_of_which_can_be_used_are_refused(gpus: Callable[..., Gpus]) -> None:

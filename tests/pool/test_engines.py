@@ -304,6 +304,20 @@ def test_a_device_that_cannot_be_used_is_refused_at_once() -> None:
         Engines("cuda:0", "auto").open()
 
 
+def test_a_run_goes_on_without_a_device_that_cannot_be_used_even_if_it_is_the_first(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    engines = Engines("cuda:0,cpu", "reference")
+    assert engines.open().device == "cpu"
+    try:
+        engines.load(lambda found: plan(folder, found))
+        assert texts(ask(engines, [(0,)]))
+        assert "going on without cuda:0: --device cuda:0 cannot be used here" in caplog.text
+        assert [use.device for use in engines.uses()] == ["cpu", "cuda:0"]
+    finally:
+        engines.close()
+
+
 def test_a_run_goes_on_without_a_device_that_has_no_room(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     engines, rooms = Engines("cpu,cpu", "reference"), iter([True, False])
 
