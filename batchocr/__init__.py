@@ -4,6 +4,7 @@
         print(page.source, page.page_index, page.markdown)
 
 The names below are loaded when they are first used, so that `import batchocr` alone costs next to nothing.
+None of them loads torch: models are in processes of their own.
 """
 
 from __future__ import annotations

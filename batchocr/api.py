@@ -39,8 +39,11 @@ ShowProgress = Callable[[RunProgress], object]
 class Ocr:
     """A loaded model. Its options are those of the command line, with underscores for dashes, and `recipe`.
 
+    The model is in engine processes, one for each device. They end with `close`, and with this process however it ends.
+    A fork of this process leaves them alone and may make an Ocr of its own.
+
     CallOptions, such as `pages`, `password`, `overwrite` and `limit`, can be chosen anew for each call; the others are
-    fixed. Serves one loop or one run at a time. Raises UsageError, ModelError.
+    fixed. Serves one loop or one run at a time. Raises UsageError, ModelError, EngineError.
     """
 
     def __init__(self, **options: Unpack[Options]) -> None:
@@ -74,7 +77,7 @@ class Ocr:
             )
 
     def close(self) -> None:
-        """Release the model and its memory, once a loop that is still open has ended. Every call after this raises
+        """End the engines, which hold the model, once a loop that is still open has ended. Every call after this raises
         UsageError."""
         self._session.close()
 
@@ -133,7 +136,8 @@ def run(
     the same call later continues. That is so in the main thread, unless the program handles SIGINT itself.
 
     Raises UsageError, NoInputError, ModelError, OutputError, OutputMismatchError, EngineError; failures of single pages
-    are in the table and counted in the report, whose `exit_code` is that of the command.
+    are in the table and counted in the report, whose `exit_code` is that of the command. An engine that fails is
+    replaced; EngineError means that none is left.
     """
     config = _config(options)
     switch = StopSwitch(config.stop_after, stop)
