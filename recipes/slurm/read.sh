@@ -9,6 +9,7 @@
 #SBATCH --ntasks=1
 #SBATCH --cpus-per-task=8
 #SBATCH --mem=32G
+# With GPUs also --gpus-per-task=4, or as many as a machine has: a run takes all that its job may use.
 #SBATCH --time=04:00:00
 #SBATCH --output=batchocr-%a.log
 #SBATCH --open-mode=append

@@ -179,6 +179,26 @@ def test_cron_verifies_nothing_after_a_night_that_was_too_short(machine: Machine
     assert (machine.root / "calls").read_text() == "run\n"
 
 
+# Several GPUs
+
+
+@pytest.mark.slow
+def test_a_machine_of_gpus_reads_in_one_run_and_then_verifies(machine: Machine, model: None) -> None:
+    (machine.root / "read.sh").write_text(machine.prepared("gpus/read.sh"))
+    assert "nothing wrong" in machine.succeed(["bash", "-u", "read.sh"])
+    assert machine.tables() == ["results.parquet"]
+
+
+@pytest.mark.parametrize("code", [*(code for code in ExitCode if code), 137])
+def test_a_machine_of_gpus_begins_again_what_another_start_can_help(machine: Machine, code: int) -> None:
+    machine.install("batchocr", f'echo "$1" >> calls; [ -e once ] && exit 0; touch once; exit {code:d}')
+    machine.install("sleep", ":")
+    (machine.root / "read.sh").write_text(machine.prepared("gpus/read.sh"))
+    is_helped = code in MAY_BE_TEMPORARY or code == 137
+    assert machine.run(["bash", "-u", "read.sh"]).returncode == (0 if is_helped else code)
+    assert (machine.root / "calls").read_text().split() == (["run", "run", "verify"] if is_helped else ["run"])
+
+
 # Slurm
 
 

@@ -1,0 +1,23 @@
+#!/bin/bash
+# Reads /data/in on every GPU of this machine, in one run, and compares the table with the input. Look at the machine
+# first: `batchocr doctor --model /models/mineru` names each GPU, and loads the model on all of them.
+#
+#   nohup bash read.sh &
+#
+# A GPU that fails or hangs costs the run a restart of its engine, and one that cannot be used is left out. What ends a
+# run all the same, such as a kill, or that no GPU is left, is followed by another one, which continues.
+#
+# To leave some GPUs to others, name those to take: --device cuda:0,cuda:1. Several machines divide the documents with
+# --shard, one run on each, as in ../slurm and ../kubernetes.
+
+for _ in 1 2 3 4 5 6; do
+    /opt/batchocr/bin/batchocr run /data/in --model /models/mineru --device auto --out /data/out/results.parquet
+    code=$?
+    case $code in
+        0) exec /opt/batchocr/bin/batchocr verify /data/out/results.parquet /data/in ;;
+        75 | 130) exit "$code" ;;                # somebody stopped it
+        1 | 5 | 6 | 137) sleep 60 ;;             # may be temporary; 137: it was killed
+        *) exit "$code" ;;
+    esac
+done
+exit "$code"
