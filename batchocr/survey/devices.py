@@ -55,7 +55,7 @@ def measured_cpu_rate() -> float:
 
 
 def device_here(folder: Path = _NVIDIA) -> DeviceKind | None:
-    """The kind of the device that a run would take: the first NVIDIA GPU, else the CPU. None for a GPU of another kind.
+    """The kind of the first device that a run would take: an NVIDIA GPU, else the CPU. None for a GPU of another kind.
     folder: where NVIDIA's driver says what there is."""
     for information in sorted(folder.glob("*/information")):
         name = information.read_text(errors="replace").upper()
