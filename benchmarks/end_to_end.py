@@ -15,27 +15,24 @@ import argparse
 import shutil
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
 
 from batchocr.api import find_inputs
-from batchocr.config import Config
-from batchocr.data import Completion, Request
+from batchocr.config import Config, for_call
 from batchocr.engine.engine import Engine
-from batchocr.engine.limits import EngineLimits
 from batchocr.job.output_job import read_into_table
 from batchocr.job.session import Session
 from batchocr.job.stop import StopSwitch
-from batchocr.model.checkpoint import Model
 from batchocr.stats.meter import Meter
 from batchocr.stats.report import Report
 from batchocr.stats.report_table import format_table
+from benchmarks.foreseen import engine_command, write_foreseen
 from benchmarks.loading import load, note_kernels
 from benchmarks.options import add_engine_options, engine_options, peak_tflops
 from benchmarks.record import ROOT, Record, benchmark_parser
 from benchmarks.replay import replay
-from benchmarks.text_layer import Answer, PageAnswers, pixels_key, read_answers
+from benchmarks.text_layer import PageAnswers, read_answers
 from benchmarks.trace import Trace
 from benchmarks.true_shape import checkpoint
 
@@ -43,54 +40,12 @@ READABLE = ("article.pdf", "two-columns.pdf", "scanned-letter.png", "fax.tiff")
 _WARM_UP_PAGES = 8
 
 
-class ForcedEngine(Engine):
-    """Answers a request whose pixels it knows with the text set for it, after as many tokens as that text takes.
-
-    num_unknown: requests that it did not know and passed on unchanged.
-    """
-
-    def __init__(self, model: Model, limits: EngineLimits, answers: Mapping[bytes, Answer]) -> None:
-        super().__init__(model, limits)
-        self._answers = answers
-        self._texts: dict[int, str] = {}
-        self.num_unknown = 0
-
-    def submit(self, request_id: int, request: Request) -> Completion | None:
-        answer = self._answers.get(pixels_key(request.pixels))
-        if answer is None:
-            self.num_unknown += 1
-            return super().submit(request_id, request)
-        self._texts[request_id] = answer.text
-        sampling = replace(request.sampling, max_new_tokens=answer.ask.output_tokens, loop_check="never")
-        return super().submit(request_id, replace(request, sampling=sampling))
-
-    def step(self, meter: Meter) -> list[tuple[int, Completion]]:
-        return [
-            (request_id, replace(completion, text=self._texts.pop(request_id, ""), finish_reason="stop"))
-            for request_id, completion in super().step(meter)
-        ]
-
-
-class ForcedSession(Session):
-    """The product's session with a forced engine."""
-
-    def __init__(self, config: Config, answers: Mapping[bytes, Answer]) -> None:
-        super().__init__(config)
-        self.model = load(Path(config.model), config.device, config.dtype, config.vit_dtype)
-        self.forced = ForcedEngine(self.model, self.limits, answers)
-
-    def load(self) -> Engine:
-        return self.forced
-
-
-def run(session: Session, inputs: Sequence[str]) -> Report:
+def run(session: Session, inputs: Sequence[str], *, limit: int | None = None) -> Report:
     """Do what `batchocr run` does once its model is loaded, and discard the table."""
+    config = for_call(session.config, {"limit": limit})
     with tempfile.TemporaryDirectory() as folder:
-        found = find_inputs(session.config, inputs)
-        out = Path(folder) / "results.parquet"
-        return read_into_table(
-            session, session.config, found, out, StopSwitch(None), None, started_s=time.perf_counter()
-        )
+        found, out = find_inputs(config, inputs), Path(folder) / "results.parquet"
+        return read_into_table(session, config, found, out, StopSwitch(None), None, started_s=time.perf_counter())
 
 
 def copied(inputs: Sequence[str], copies: int, folder: Path) -> list[str]:
@@ -102,27 +57,22 @@ def copied(inputs: Sequence[str], copies: int, folder: Path) -> list[str]:
 
 
 def measure(given: argparse.Namespace, folder: Path, inputs: list[str], record: Record) -> None:
-    """Measure the whole run, then the engine alone."""
+    """Measure the whole run, then the engine alone, which is here in the benchmark's process."""
     pages: list[PageAnswers] = list(read_answers(given.documents))
-    answers = {answer.key: answer for page in pages for answer in (page.layout, *page.blocks)}
     options = {name: value for name, value in engine_options(given).items() if value is not None}
     config = Config(
         model=str(folder), device=given.device, workers=given.workers, pages_in_flight=given.pages_in_flight, **options
     )
-    session = ForcedSession(config, answers)
-    note_kernels(record, session.model)
+    report, session = measure_run(config, inputs, pages)
+    model = load(Path(config.model), config.device, config.dtype, config.vit_dtype)
+    note_kernels(record, model)
+    engine = Engine(model, session.limits)
     trace = Trace("the run's own requests", tuple(page.asks for page in pages))
-    few = trace.repeated(min(len(pages), _WARM_UP_PAGES))
-    replay(session.forced, session.model, few, pages_in_flight=session.pages_in_flight, meter=Meter())
-    session.forced.num_unknown = 0
-    report = run(session, inputs)
-    if session.forced.num_unknown or report.items.ok != report.items.found:
-        raise RuntimeError(f"{session.forced.num_unknown} requests were not foreseen; {report.items}, {report.errors}")
-    trace = trace.repeated(report.pages_read)
-    alone = replay(session.forced, session.model, trace, pages_in_flight=session.pages_in_flight, meter=Meter())
-    peak = peak_tflops(record.device.type)
+    few, all_pages = (trace.repeated(number) for number in (min(len(pages), _WARM_UP_PAGES), report.pages_read))
+    replay(engine, model, few, pages_in_flight=session.pages_in_flight, meter=Meter())
+    alone = replay(engine, model, all_pages, pages_in_flight=session.pages_in_flight, meter=Meter())
     record.add({"what": "batchocr run", "pages/s": report.pages_per_second, "pages": report.pages_read})
-    record.add({"what": "engine alone"} | alone.rates(session.model.architecture, peak))
+    record.add({"what": "engine alone"} | alone.rates(model.architecture, peak_tflops(record.device.type)))
     record.note("bottleneck", report.bottleneck)
     record.note("device_idle_share", report.device.idle_share)
     record.note("workers", report.workers)
@@ -130,6 +80,22 @@ def measure(given: argparse.Namespace, folder: Path, inputs: list[str], record: 
     record.figure("engine_pages_per_second", alone.pages_per_second)
     record.figure("share_of_engine", report.pages_per_second / alone.pages_per_second)
     print(format_table(report))
+
+
+def measure_run(config: Config, inputs: Sequence[str], pages: Sequence[PageAnswers]) -> tuple[Report, Session]:
+    """The report of a whole run, with the answers of these pages, and the session it was made with, which is closed."""
+    with tempfile.TemporaryDirectory() as folder:
+        answers = Path(folder) / "answers.json"
+        write_foreseen(answers, {key: answer for page in pages for key, answer in page.foreseen.items()})
+        session = Session(config, engine_command=engine_command("forced_engine", answers))
+        try:
+            run(session, inputs, limit=_WARM_UP_PAGES)
+            report = run(session, inputs)
+        finally:
+            session.close()
+    if report.items.ok != report.items.found:
+        raise RuntimeError(f"not every request was foreseen: {report.items}, {report.errors}")
+    return report, session
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -6,7 +6,6 @@ The product's own protocol cuts the blocks, so the requests are those of a run. 
 
 from __future__ import annotations
 
-import hashlib
 import re
 import sys
 from collections.abc import Iterator, Sequence
@@ -14,11 +13,12 @@ from dataclasses import dataclass
 
 import pymupdf
 
-from batchocr.data import Completion, Document, Page, Pixels
+from batchocr.data import Completion, Document, Page
 from batchocr.errors import PageError
 from batchocr.input.render import open_document
 from batchocr.input.sources import find_documents
 from batchocr.protocol.mineru import MinerUProtocol
+from benchmarks.foreseen import Foreseen, pixels_key
 from benchmarks.trace import LAYOUT_SIZE, Ask, Kind, TracePage
 
 DPI = 200
@@ -57,6 +57,10 @@ class PageAnswers:
     def asks(self) -> TracePage:
         return TracePage(self.layout.ask, tuple(answer.ask for answer in self.blocks))
 
+    @property
+    def foreseen(self) -> dict[bytes, Foreseen]:
+        return {answer.key: Foreseen(answer.text, answer.ask.output_tokens) for answer in (self.layout, *self.blocks)}
+
 
 def read_answers(inputs: Sequence[str]) -> Iterator[PageAnswers]:
     """Read all pages that can be rendered. A page without text counts as eight bands of text."""
@@ -71,13 +75,6 @@ def read_answers(inputs: Sequence[str]) -> Iterator[PageAnswers]:
             opened.close()
         except PageError as error:
             print(f"{document.source}: {error}", file=sys.stderr)
-
-
-def pixels_key(pixels: Pixels) -> bytes:
-    """A hash of the size and a few thousand bytes, cheap enough to compute while the engine runs."""
-    view = memoryview(pixels.data).cast("B")
-    step = max(1, len(view) // 4096)
-    return hashlib.blake2b(b"%d %d " % (pixels.height, pixels.width) + bytes(view[::step]), digest_size=16).digest()
 
 
 def _answers(protocol: MinerUProtocol, page: Page, blocks: list[TextBlock]) -> PageAnswers:

@@ -13,13 +13,16 @@ import pytest
 import torch
 
 from batchocr.model.architecture import read_architecture
+from batchocr.pool import engine_process
+from batchocr.pool.child import Child
 from batchocr.stats.meter import Meter
 from benchmarks import damage, export, gpu_check, journal
+from benchmarks.foreseen import pixels_key
 from benchmarks.gpu_check import Part, Results, run_command, run_part
 from benchmarks.loading import load, make_engine
 from benchmarks.ops_cases import CASES
 from benchmarks.replay import Work, model_flop, replay
-from benchmarks.text_layer import pixels_key, read_answers
+from benchmarks.text_layer import read_answers
 from benchmarks.timing import covered_share
 from benchmarks.trace import LAYOUT_SIZE, Noise, Trace, TracePage, dense_trace, read_trace, write_trace
 from benchmarks.true_shape import SMOKE_SHAPE, TRUE_SHAPE, write_checkpoint
@@ -41,7 +44,9 @@ FIGURES = (
 def checked(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The results that `gpu_check --smoke` writes."""
     out = tmp_path_factory.mktemp("checked") / "gpu_check.json"
-    gpu_check.main(["--smoke", "--device", "cpu", "--out", str(out)])
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(engine_process, "Child", Child)  # benchmarks have engine processes of their own
+        gpu_check.main(["--smoke", "--device", "cpu", "--out", str(out)])
     values: dict[str, Any] = json.loads(out.read_text())
     return values
 
