@@ -28,12 +28,13 @@ MAX_PIXELS = 150_000
 
 @dataclass(frozen=True)
 class Sample:
-    """pages: rows in the journal. main, worker: resident bytes of the main process and of the largest worker. shared:
-    bytes of shared memory in all processes. descriptors: open files in all processes. processes: the command and its
-    children."""
+    """pages: rows in the journal. main, engine, worker: resident bytes of the main process, of the engine and of the
+    largest worker. shared: bytes of shared memory in all processes. descriptors: open files in all processes.
+    processes: the command and its children."""
 
     pages: int
     main: int
+    engine: int
     worker: int
     shared: int
     descriptors: int
@@ -62,16 +63,23 @@ def rows_in(journal: Path) -> int:
 
 def look_at(process: psutil.Process, pages: int) -> Sample:
     """Take a sample. Raises NoSuchProcess if a process ends meanwhile."""
-    workers = process.children(recursive=True)
-    family = [process, *workers]
+    children = process.children(recursive=True)
+    engines = [child for child in children if is_engine(child)]
+    family = [process, *children]
     return Sample(
         pages=pages,
         main=process.memory_info().rss,
-        worker=max((worker.memory_info().rss for worker in workers), default=0),
+        engine=max((engine.memory_info().rss for engine in engines), default=0),
+        worker=max((child.memory_info().rss for child in children if child not in engines), default=0),
         shared=sum(shared_bytes(member.pid) for member in family),
         descriptors=sum(member.num_fds() for member in family),
         processes=len(family),
     )
+
+
+def is_engine(process: psutil.Process) -> bool:
+    """Whether it is an engine of a run, and no worker. Raises NoSuchProcess if it has ended."""
+    return "batchocr.engine" in process.cmdline()
 
 
 def shared_bytes(pid: int) -> int:
@@ -111,7 +119,7 @@ def growth(samples: list[Sample]) -> dict[str, float]:
         return float(sum(values[-tenth:]) - sum(values[:tenth])) / tenth
 
     figures: dict[str, float] = {}
-    for name in ("main", "worker", "shared", "descriptors", "processes"):
+    for name in ("main", "engine", "worker", "shared", "descriptors", "processes"):
         unit, suffix = (1, "") if name in ("descriptors", "processes") else (1e6, "_mb")
         figures[f"{name}_growth{suffix}"] = round(grown(name) / unit, 2)
         figures[f"{name}_peak{suffix}"] = round(max(getattr(sample, name) for sample in samples) / unit, 1)
@@ -130,8 +138,9 @@ def main() -> None:
         samples = watch(command, out.with_name(out.name + ".journal"))
     for sample in samples[:: max(1, len(samples) // 20)]:
         print(
-            f"{sample.pages:6} pages  main {sample.main / 1e6:7.1f} MB  worker {sample.worker / 1e6:7.1f} MB  "
-            f"shared {sample.shared / 1e6:7.1f} MB  {sample.descriptors} descriptors  {sample.processes} processes"
+            f"{sample.pages:6} pages  main {sample.main / 1e6:7.1f} MB  engine {sample.engine / 1e6:7.1f} MB  "
+            f"worker {sample.worker / 1e6:7.1f} MB  shared {sample.shared / 1e6:7.1f} MB  "
+            f"{sample.descriptors} descriptors  {sample.processes} processes"
         )
     print(json.dumps({"pages": arguments.pages} | growth(samples)))
 
