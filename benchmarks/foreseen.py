@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from batchocr.data import Pixels
+from batchocr.data import Completion, Pixels
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +19,11 @@ class Foreseen:
 
     text: str
     output_tokens: int
+
+    @property
+    def completion(self) -> Completion:
+        """As long as a model's."""
+        return Completion(self.text, "stop", 345, self.output_tokens, 0.98765432, -1.2345678)
 
 
 def pixels_key(pixels: Pixels) -> bytes:

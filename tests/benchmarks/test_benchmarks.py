@@ -16,7 +16,7 @@ from batchocr.model.architecture import read_architecture
 from batchocr.pool import engine_process
 from batchocr.pool.child import Child
 from batchocr.stats.meter import Meter
-from benchmarks import damage, export, gpu_check, journal
+from benchmarks import damage, export, gpu_check, journal, routing
 from benchmarks.foreseen import pixels_key
 from benchmarks.gpu_check import Part, Results, run_command, run_part
 from benchmarks.loading import load, make_engine
@@ -188,6 +188,15 @@ def test_the_export_benchmark_measures_a_whole_export(tmp_path: Path) -> None:
     export.main(["--smoke", "--out", str(tmp_path / "export.json")])
     figures = json.loads((tmp_path / "export.json").read_text())["figures"]
     assert figures["all_new.pages_per_second_a_core"] > 0 < figures["nothing_new.peak_mb"]
+
+
+def test_the_routing_benchmark_counts_the_main_process_alone(tmp_path: Path) -> None:
+    routing.main(["--smoke", "--out", str(tmp_path / "routing.json")])
+    found = json.loads((tmp_path / "routing.json").read_text())
+    [row] = found["rows"]
+    assert row["engines"] == 2
+    assert 30 < row["pages"] <= 36
+    assert 0 < found["figures"]["main_process_ms_a_page_2"] < 1000 / row["pages/s measured"]
 
 
 def test_no_damage_to_the_sample_documents_goes_unsaid(tmp_path: Path) -> None:

@@ -1,0 +1,64 @@
+"""`python -m benchmarks.replaying_worker RECORDING FD`: a worker process that plays recorded pages.
+
+Its messages are those of a real one, but it renders nothing and its pixels are few. RECORDING: the pages' file
+(`recorded.py`), which every document repeats. FD: as of `batchocr.worker`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from PIL import Image
+
+from batchocr.data import OutlineEntry, Page, PageSeen
+from batchocr.protocol.base import Reader
+from batchocr.worker import serve
+from benchmarks.recorded import Recording, read_recording
+
+PAGES_EACH = 10
+
+
+class ReplayedDocument:
+    """A document of recorded pages."""
+
+    format = "PDF"
+    page_count = PAGES_EACH
+
+    def approach(self, page_index: int) -> Iterator[None]:
+        return iter(())
+
+    def outline(self) -> list[OutlineEntry]:
+        return []
+
+    def look(self, page_index: int) -> PageSeen:
+        raise NotImplementedError
+
+    def render(self, page_index: int) -> Page:
+        image = Image.new("RGB", (8, 8))
+        image.info["number"] = page_index
+        return Page(image, 200.0)
+
+    def close(self) -> None:
+        pass
+
+
+class ReplayedProtocol:
+    """Asks what was asked when the pages were recorded, and returns what was read."""
+
+    def __init__(self, recording: Recording) -> None:
+        self._recording = recording
+
+    def read(self, page: Page) -> Reader:
+        number = page.image.info["number"] % len(self._recording)
+        recorded = self._recording[number]
+        for round in range(len(recorded.rounds)):
+            yield recorded.requests(number, round)
+        return recorded.reading
+
+
+if __name__ == "__main__":
+    recording = read_recording(Path(sys.argv[1]))
+    serve.open_document = lambda path, *, password, dpi: ReplayedDocument()
+    serve.serve(int(sys.argv[2]), lambda setup: ReplayedProtocol(recording))
