@@ -43,7 +43,8 @@ _QUIET_S = 1.0
 _LEAST_MEASURED_S = 5.0
 _WARM_UP_PX, _WARM_UP_TOKENS = 112, 4
 _MAX_NOT_FINITE = 3
-"""If this many requests in a row end with values that are not finite, the device must be broken."""
+"""If this many requests in a row end with values that are not finite, or fewer and there is nothing else to do, the
+device may be broken."""
 
 Expected = TypeVar("Expected", bound=ToEngine)
 _REFUSALS: Final[dict[type[Exception], Literal["usage", "model"]]] = {UsageError: "usage", ModelError: "model"}
@@ -109,8 +110,8 @@ class _Rounds:
         self._requests: dict[int, tuple[int, int]] = {}
         self._last_id = 0
         self._begun: set[int] = set()
-        self._num_not_finite = 0
         self._is_warm = False
+        self._doubtful: list[tuple[int, Completion]] = []
         self._said_s = self._trimmed_s = time.monotonic()
         self._warm_up()
         channel.send(ready)
@@ -132,8 +133,8 @@ class _Rounds:
         """Work until the channel closes. Raises ChannelError if the run breaks the protocol, and what a step raises."""
         while self._take_messages():
             for request_id, completion in self._engine.step(self._meter):
-                self._require_finite(completion)
-                self._take(request_id, completion)
+                self._sift(request_id, completion)
+            self._require_sound()
             self._trim_memory()
 
     def _take_messages(self) -> bool:
@@ -175,6 +176,7 @@ class _Rounds:
         self._answers.clear()
         self._requests.clear()
         self._begun.clear()
+        self._doubtful.clear()
 
     def _take(self, request_id: int, completion: Completion) -> None:
         """Note an answer, and send those of its round if it was the last."""
@@ -204,11 +206,18 @@ class _Rounds:
         busy_s = sum(self._meter.stages[stage].busy_s for stage in DEVICE_STAGES)
         return self._meter.model_flop / busy_s if busy_s > _LEAST_MEASURED_S else self._flop_per_s
 
-    def _require_finite(self, completion: Completion) -> None:
-        """Raises EngineError if the device computes nothing but nonsense."""
-        self._num_not_finite = self._num_not_finite + 1 if completion.error else 0
-        if self._num_not_finite >= _MAX_NOT_FINITE:
-            raise EngineError(f"{_MAX_NOT_FINITE} requests in a row failed: {completion.error}")
+    def _sift(self, request_id: int, completion: Completion) -> None:
+        """Keep back values that are not finite until others show that it is the request, and not the device."""
+        self._doubtful.append((request_id, completion))
+        if completion.error is None:
+            for answered in self._doubtful:
+                self._take(*answered)
+            self._doubtful.clear()
+
+    def _require_sound(self) -> None:
+        """Raises EngineError if the device may compute nothing but nonsense: its requests are for another engine."""
+        if len(self._doubtful) >= _MAX_NOT_FINITE or (self._doubtful and not self._engine.has_work):
+            raise EngineError(f"the device may be broken: {self._doubtful[-1][1].error}")
 
     def _trim_memory(self) -> None:
         now_s = time.monotonic()

@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary
 
 import pytest
 import torch
+from torch import Tensor
 
 from batchocr.config import Config
 from batchocr.data import Completion, Failure, Pixels, Request, Sampling
@@ -20,6 +21,8 @@ from batchocr.engine.engine import Engine
 from batchocr.engine.limits import engine_limits
 from batchocr.errors import EngineError, ModelError, UsageError
 from batchocr.model.architecture import read_architecture
+from batchocr.model.preprocess import PatchGrid
+from batchocr.model.vision import VisionModel
 from batchocr.pool import engine_process
 from batchocr.pool.child import Death
 from batchocr.pool.engines import Engines
@@ -201,7 +204,7 @@ def test_an_engine_that_hangs_is_replaced_once_its_step_takes_much_longer_than_i
         return step(engine, meter)
 
     monkeypatch.setattr(Engine, "step", hang_once)
-    monkeypatch.setattr(engine_process, "_STEP_S", 0.2)
+    monkeypatch.setattr(engine_process, "_STEP_S", 1.0)
     monkeypatch.setattr("tests.support.engine_thread._JOIN_S", 0.0)
     assert texts(ask(engines, ONE_BY_ONE)) == expected
     assert [use.num_lost for use in engines.uses()] == [1]
@@ -357,3 +360,46 @@ def test_rounds_that_are_forgotten_while_an_engine_is_replaced_leave_it_well(
     engines.ask(0, round_of(4))
     assert texts(take_all(engines, 1)) == expected
     assert engines.uses()[0].num_lost == 0
+
+
+def spoil(monkeypatch: pytest.MonkeyPatch, *sizes: tuple[int, int], most_engines: int) -> None:
+    """Make the values of images of these sizes not finite, in so many engines at most."""
+    encode, spoilt = VisionModel.encode, set[VisionModel]()
+
+    def encode_or_spoil(self: VisionModel, patches: Tensor, grids: Sequence[PatchGrid]) -> Tensor:
+        embeddings = encode(self, patches, grids)
+        for grid, part in zip(grids, embeddings.split([rows * columns // 4 for rows, columns in grids]), strict=True):
+            if (grid[0] * 14, grid[1] * 14) in sizes and (self in spoilt or len(spoilt) < most_engines):
+                spoilt.add(self)
+                part.fill_(torch.nan)
+        return embeddings
+
+    monkeypatch.setattr(VisionModel, "encode", encode_or_spoil)
+
+
+@pytest.mark.parametrize("rounds", [ONE_BY_ONE, ONE_BY_ONE[:1]])
+def test_a_device_that_computes_nonsense_costs_no_answer(
+    rounds: Sequence[Sequence[int]], make: Callable[[str], Engines], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engines = make("cpu")
+    expected = texts(ask(engines, rounds))
+    engines.forget()
+    spoil(monkeypatch, *SIZES, most_engines=1)
+    answers = ask(engines, rounds)
+    assert not any(completion.error for [completion] in answers.values())
+    assert texts(answers) == expected
+    assert [use.num_lost for use in engines.uses()] == [1]
+
+
+def test_a_request_whose_values_are_never_finite_fails_alone(
+    make: Callable[[str], Engines], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engines = make("cpu")
+    expected = texts(ask(engines, ONE_BY_ONE))
+    engines.forget()
+    spoil(monkeypatch, SIZES[2], most_engines=9)
+    answers = ask(engines, ONE_BY_ONE)
+    [failed] = answers.pop(2)
+    assert "values that are not finite" in (failed.error or "")
+    assert texts(answers) == {key: text for key, text in expected.items() if key != 2}
+    assert sum(use.num_lost for use in engines.uses()) in (0, 2)  # none, if another was answered meanwhile
