@@ -17,10 +17,15 @@ NUM_PAGES = 24
 _MOST_FAULTS = 6
 """In one job: its last run is left alone."""
 _DEADLINE_S = 180.0
-_LATEST_S = 3.0
-"""After the first worker is there, or after the last fault."""
-_TO_MAIN = (signal.SIGKILL, signal.SIGTERM, signal.SIGABRT)
-_TO_WORKERS = (signal.SIGKILL, signal.SIGSEGV)
+_LATEST_S = 5.0
+"""After the first process is there, or after the last fault."""
+_DEVICES = ("cpu", "cpu,cpu")
+_SIGNALS = {
+    "run": (signal.SIGKILL, signal.SIGTERM, signal.SIGABRT),
+    "worker": (signal.SIGKILL, signal.SIGSEGV),
+    "engine": (signal.SIGKILL,),
+}
+"""An engine that crashes twice over the same request fails it; one that somebody kills does not."""
 _EXIT_CODES = (0, 75, -signal.SIGKILL, -signal.SIGABRT, -signal.SIGTERM)
 """Finished, stopped, and killed by us: SIGTERM before the run has begun is not caught yet."""
 
@@ -28,34 +33,43 @@ _EXIT_CODES = (0, 75, -signal.SIGKILL, -signal.SIGABRT, -signal.SIGTERM)
 def attack(dice: random.Random, count: int, tally: Tally, folder: Path | None) -> None:
     """count: faults in all. folder: unused."""
     from tests.support.jobs import make_job, started
-    from tests.support.running import eventually, read_rows, texts, workers_of
+    from tests.support.running import engines_of, eventually, is_alive, read_rows, texts, workers_of
 
-    def alive(run: subprocess.Popen[str]) -> list[psutil.Process]:
-        """Its workers; none if one of them is just being replaced."""
+    seen: set[psutil.Process] = set()
+    finders = {"run": lambda run: [run], "worker": workers_of, "engine": engines_of}
+
+    def alive(run: subprocess.Popen[str], kind: str) -> list[psutil.Process]:
+        """Its processes of this kind; none if it has ended."""
         try:
-            return workers_of(psutil.Process(run.pid))
+            found = finders[kind](psutil.Process(run.pid))
         except psutil.Error:
             return []
+        seen.update(found)
+        return found
 
     def run_once(out: Path, num_faults: int) -> int:
         """Start or continue the run, and disturb it so often at most. Returns how often."""
         num_done = 0
-        with started(job, out) as process:
-            eventually(lambda: process.poll() is not None or alive(process))
+        with started(job, out, "--device", dice.choice(_DEVICES)) as process:
+            eventually(lambda: process.poll() is not None or alive(process, "engine"))
             while num_done < num_faults and not _ends_within(process, dice.uniform(0, _LATEST_S)):
-                workers = alive(process) if dice.random() < 0.5 else []
-                target, number = (
-                    (dice.choice(workers), dice.choice(_TO_WORKERS)) if workers else (process, dice.choice(_TO_MAIN))
-                )
-                tally.add(f"{'worker' if workers else 'run'} ended by {number.name}")
+                kind = dice.choice(list(_SIGNALS))
+                if not (targets := alive(process, kind)):
+                    continue
+                number = dice.choice(_SIGNALS[kind])
+                tally.add(f"{kind} ended by {number.name}")
                 with suppress(psutil.NoSuchProcess):
-                    target.send_signal(number)
+                    dice.choice(targets).send_signal(number)
                 num_done += 1
-                if not workers:
+                if kind == "run":
                     break
             said = process.communicate(timeout=_DEADLINE_S)[1]
             if process.returncode not in _EXIT_CODES:
                 tally.fault(f"exit code {process.returncode}", said.encode(), ".txt")
+        try:
+            eventually(lambda: not any(map(is_alive, seen)))
+        except AssertionError:
+            tally.fault("a process that outlived its run", said.encode(), ".txt")
         return num_done
 
     with tempfile.TemporaryDirectory() as temporary, make_job(Path(temporary), NUM_PAGES) as job:

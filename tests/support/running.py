@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
@@ -88,8 +89,29 @@ def eventually(look: Callable[[], T]) -> T:
 
 def workers_of(process: psutil.Process | None = None) -> list[psutil.Process]:
     """The worker processes of this process, or of another."""
-    children = (process or psutil.Process()).children(recursive=True)
-    return [child for child in children if "batchocr.worker" in child.cmdline()]
+    return _children_of(process, "batchocr.worker")
+
+
+def engines_of(process: psutil.Process | None = None) -> list[psutil.Process]:
+    """The engine processes of this process, or of another."""
+    return _children_of(process, "batchocr.engine")
+
+
+def _children_of(process: psutil.Process | None, module: str) -> list[psutil.Process]:
+    found = []
+    for child in (process or psutil.Process()).children(recursive=True):
+        with suppress(psutil.NoSuchProcess):  # it has just ended
+            if module in child.cmdline():
+                found.append(child)
+    return found
+
+
+def is_alive(process: psutil.Process) -> bool:
+    """Whether it has not ended; one that only waits for its parent to notice has."""
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def journal(out: Path) -> Path:
