@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
+import json
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,9 +17,11 @@ from batchocr.api import run_with
 from batchocr.config import make_config
 from batchocr.data import Completion, PageResult
 from batchocr.engine.engine import Engine
+from batchocr.errors import EngineError
 from batchocr.job.stop import StopSwitch
+from batchocr.output.files import report_path
 from batchocr.stats.meter import Meter
-from tests.support.running import draw_pdf, environment, make_quick_model, read_rows, texts
+from tests.support.running import draw_pdf, make_quick_model, num_rows, read_rows, texts
 
 pytestmark = pytest.mark.slow
 
@@ -42,8 +42,8 @@ def document(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return draw_pdf(tmp_path_factory.mktemp("input") / "a.pdf", *(f"Page {number}." for number in range(NUM_PAGES)))
 
 
-def rows_of_a_run(document: Path, model: Path, out: Path) -> list[PageResult]:
-    report = batchocr.run(document, out=out, model=model)
+def rows_of_a_run(document: Path, model: Path, out: Path, **options: bool) -> list[PageResult]:
+    report = batchocr.run(document, out=out, model=model, **options)
     assert report.ledger_adds_up
     rows = read_rows(out)
     assert [row.page_index for row in rows] == list(range(NUM_PAGES))
@@ -123,12 +123,11 @@ def test_a_run_that_is_stopped_does_not_wait_for_ever_for_what_is_in_flight(
         return answered
 
     monkeypatch.setattr("batchocr.job.stop.GRACE_S", 0.5)
-    monkeypatch.setattr("batchocr.engine.thread._IMPATIENCE_S", 0.5)
+    monkeypatch.setattr("tests.support.engine_thread._JOIN_S", 0.5)
     with monkeypatch.context() as tampered:
         tamper_with_steps(tampered, answer_no_more)
         try:
             report = run_with(config, str(document), out=out, stop=stop, progress=None)
-            assert at_a_step is any(thread.name == "batchocr-engine" for thread in threading.enumerate())
         finally:
             let_go.set()
     assert report.exit_reason == "stopped"
@@ -138,41 +137,26 @@ def test_a_run_that_is_stopped_does_not_wait_for_ever_for_what_is_in_flight(
     rows_of_a_run(document, model, out)
 
 
-HANGS = """
-import sys, threading
-from batchocr.engine import thread
-from batchocr.engine.engine import Engine
+def test_a_run_whose_engines_all_fail_ends_with_their_error_and_the_next_goes_on(
+    document: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, num_answered = tmp_path / "out.parquet", 0
 
-step, finished = Engine.step, []
+    def fail_later(_: int, answered: Answered) -> Answered:
+        nonlocal num_answered
+        num_answered += len(answered)
+        if num_answered > 8:
+            raise RuntimeError("the device is gone")
+        return answered
 
-def hang(engine, meter):
-    if len(finished) > 3:
-        thread._STALL_S = 1.0
-        threading.Event().wait()
-    answered = step(engine, meter)
-    finished.extend(answered)
-    return answered
-
-Engine.step = hang
-from batchocr.cli.start import main
-main()
-"""
-
-
-def test_a_run_whose_engine_hangs_ends_and_the_next_goes_on(document: Path, model: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out.parquet"
-    arguments = ["run", str(document), "--out", str(out), "--model", str(model), "--pages-in-flight", "1"]
-    hung = subprocess.run(
-        [sys.executable, "-c", HANGS, *arguments],
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert hung.returncode == 1
-    assert "has been at one step" in hung.stderr
-    assert "Traceback" not in hung.stderr
+    with monkeypatch.context() as tampered:
+        tamper_with_steps(tampered, fail_later)
+        with pytest.raises(EngineError, match="the engine on cpu failed: RuntimeError: the device is gone"):
+            batchocr.run(document, out=out, model=model, device="cpu", pages_in_flight=2)
+    report = json.loads(report_path(out).read_text())
+    assert report["exit_reason"] == "failed"
+    assert "the device is gone" in report["error"]
+    assert 0 < num_rows(out) < NUM_PAGES
     assert not out.exists()
-    assert os.path.getsize(tmp_path / "out.parquet.journal") > 0
-    rows_of_a_run(document, model, out)
+    rows = rows_of_a_run(document, model, out, retry_failed=True)
+    assert all(row.status == "ok" or "the device is gone" in (row.error_message or "") for row in rows)

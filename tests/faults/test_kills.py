@@ -1,18 +1,21 @@
 """The command killed and stopped again and again, at seeded random moments: nothing lost, nothing done twice.
 
-BATCHOCR_FULL=1 interrupts a job of 60 pages 20 times with each signal. Without it, none is interrupted by Ctrl-C here:
-`tests/cli/test_command_runs.py` has one that is.
+BATCHOCR_FULL=1 interrupts a job of 60 pages 20 times with each signal, and kills 20 of its engines and workers. Without
+it, none is interrupted by Ctrl-C here: `tests/cli/test_command_runs.py` has one that is.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 import shutil
 import signal
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from batchocr.errors import OutputError
@@ -25,7 +28,16 @@ from tests.support.jobs import (
     started,
     wait_for_rows,
 )
-from tests.support.running import eventually, journal, num_rows, read_rows, texts
+from tests.support.running import (
+    engines_of,
+    eventually,
+    is_alive,
+    journal,
+    num_rows,
+    read_rows,
+    texts,
+    workers_of,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -33,6 +45,7 @@ NUM_PAGES = 60 if FULL else 12
 EXIT_CODES = {signal.SIGKILL: -9, signal.SIGTERM: 75, signal.SIGINT: 130}
 EXIT_REASONS = {signal.SIGTERM: "stopped", signal.SIGINT: "interrupted"}
 NUM_INTERRUPTIONS = dict.fromkeys(EXIT_CODES, 20) if FULL else {signal.SIGKILL: 2, signal.SIGTERM: 1}
+NUM_KILLS = 20 if FULL else 3
 
 
 @pytest.fixture(scope="module")
@@ -78,6 +91,30 @@ def test_a_run_interrupted_at_random_moments_ends_with_the_table_of_one_that_was
     assert (report.items.ok, report.items.found, report.complete) == (NUM_PAGES, NUM_PAGES, True)
     lost = len(moments) * PAGES_IN_FLIGHT if number == signal.SIGKILL else 0
     assert NUM_PAGES <= begun.count() <= NUM_PAGES + lost
+
+
+def test_engines_and_workers_killed_at_random_moments_change_no_row(job: Job, tmp_path: Path) -> None:
+    out, dice = tmp_path / "table.parquet", random.Random(NUM_PAGES)
+    killed: list[psutil.Process] = []
+    lost: Counter[str] = Counter()
+    with started(job, out, "--device", "cpu,cpu") as process:
+        run = psutil.Process(process.pid)
+        find = {"engine": engines_of, "worker": workers_of}
+        moments = sorted(dice.sample(range(NUM_PAGES - 2 * PAGES_IN_FLIGHT), NUM_KILLS))
+        for moment, kind in zip(moments, itertools.cycle(find)):
+            eventually(lambda moment=moment: process.poll() is not None or num_rows(out) > moment)
+            killed.append(dice.choice(eventually(lambda kind=kind: find[kind](run))))
+            killed[-1].kill()
+            lost[kind] += 1
+        left = run.children()
+        said = process.communicate(timeout=120)[1]
+    assert process.returncode == 0, said
+    assert texts(read_rows(out)) == texts(job.rows)
+    report = json.loads(Path(f"{out}.report.json").read_text())
+    assert (report["items"]["ok"], report["ledger_adds_up"]) == (NUM_PAGES, True)
+    assert sum(engine["lost"] for engine in report["engines"]) == lost["engine"]
+    assert left
+    eventually(lambda: not any(is_alive(process) for process in [*killed, *left]))
 
 
 def require_honest_report(out: Path, exit_reason: str) -> None:
