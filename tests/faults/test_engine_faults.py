@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -59,12 +60,12 @@ def document(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def read(
-    document: Path, model: Path, out: Path, *, device: str = "cpu", command: tuple[str, ...] = ENGINE_COMMAND
+    documents: Path, model: Path, out: Path, *, command: tuple[str, ...] = ENGINE_COMMAND, **options: object
 ) -> tuple[Report, list[PageResult]]:
-    """Have engines that are started with this command read a document."""
-    options = {"model": str(model), "device": device, "dtype": "float32", "dpi": 72, "workers": 1}
-    config = make_config(options | {"pages_in_flight": PAGES_IN_FLIGHT})
-    found = find_documents([str(document)])
+    """Have engines that are started with this command read documents."""
+    usual = {"dtype": "float32", "dpi": 72, "workers": 1, "device": "cpu", "pages_in_flight": PAGES_IN_FLIGHT}
+    config = make_config({"model": str(model), **usual, **options})
+    found = find_documents([str(documents)])
     with closing(Session(config, engine_command=command)) as session:
         report = read_into_table(session, config, found, out, StopSwitch(), None, started_s=0.0)
     assert report.ledger_adds_up
@@ -108,3 +109,16 @@ def test_engines_that_fail_one_after_the_other_at_every_point_change_no_row(
     assert texts(rows) == texts(quiet)
     assert {row.attempts for row in rows} == {1}, "a page was rendered again, through no fault of a worker"
     assert max(times_asked(tmp_path / "engines").values()) == 2
+
+
+def test_two_engines_read_what_one_reads(model: Path, sample_data: Path, tmp_path: Path) -> None:
+    for number in range(4):
+        draw_pdf(tmp_path / f"{number}.pdf", *(f"Page {page} of document {number}" for page in range(number + 1)))
+    for name in ("article.pdf", "scanned-letter.png", "two-columns.pdf"):
+        shutil.copy(sample_data / "documents" / name, tmp_path)
+    one, alone = read(tmp_path, model, tmp_path / "one.parquet", device="cpu")
+    two, shared = read(tmp_path, model, tmp_path / "two.parquet", device="cpu,cpu", pages_in_flight=6)
+    assert texts(shared) == texts(alone)
+    assert one.items.ok == two.items.ok == 14
+    assert [len(report.engines) for report in (one, two)] == [1, 2]
+    assert all(engine.model_flop_per_second for engine in two.engines), "an engine had nothing to do"
