@@ -171,13 +171,33 @@ def test_reading_goes_on_while_the_caller_handles_a_page(model: Path, letters: l
 
 def test_leaving_the_loop_ends_the_workers_and_the_engine(model: Path, letters: list[Path]) -> None:
     before, threads = psutil.Process().children(), our_threads()
-    for page in batchocr.process(letters, model=model, dpi=72, workers=2):
+    for page in batchocr.process(letters, model=model, dpi=72, workers=2, pages_in_flight=1):  # not all by now
         assert len(workers_of()) == 2
         assert len(our_threads() - threads) == 2
         assert page.page_index == 0
         break
     assert set(psutil.Process().children()) <= set(before)
     assert our_threads() == threads
+
+
+def test_ctrl_c_while_a_loop_is_being_left_waits_for_what_reads_ahead(
+    ocr: Ocr, letters: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pages, join, threads = ocr.process(letters), threading.Thread.join, our_threads()
+    next(pages)
+
+    def interrupt_once(thread: threading.Thread, timeout: float | None = None) -> None:
+        if thread.name == "batchocr-run":
+            monkeypatch.setattr(threading.Thread, "join", join)
+            raise KeyboardInterrupt
+        join(thread, timeout)
+
+    monkeypatch.setattr(threading.Thread, "join", interrupt_once)
+    with pytest.raises(KeyboardInterrupt):
+        pages.close()  # type: ignore[attr-defined]
+    assert our_threads() == threads
+    assert workers_of() == []
+    assert len(list(ocr.process(letters))) == len(letters)
 
 
 def test_an_error_in_the_loop_ends_the_workers_too(ocr: Ocr, letters: list[Path]) -> None:

@@ -105,8 +105,11 @@ class _ReadAhead:
         if self._reading.is_of_parent:
             return
         self._left.set()
-        self._thread.join()
-        self._reading.close()
+        try:
+            self._thread.join()
+        finally:  # however often Ctrl-C is pressed meanwhile: it may still be at work with what is closed next
+            self._thread.join()
+            self._reading.close()
 
     def _run(self) -> None:
         try:
