@@ -101,9 +101,10 @@ def test_engines_and_workers_killed_at_random_moments_change_no_row(job: Job, tm
         run = psutil.Process(process.pid)
         find = {"engine": engines_of, "worker": workers_of}
         moments = sorted(dice.sample(range(NUM_PAGES - 2 * PAGES_IN_FLIGHT), NUM_KILLS))
-        for moment, kind in zip(moments, itertools.cycle(find)):
+        for moment, kind in zip(moments, itertools.cycle(find), strict=False):
             eventually(lambda moment=moment: process.poll() is not None or num_rows(out) > moment)
-            killed.append(dice.choice(eventually(lambda kind=kind: find[kind](run))))
+            living = eventually(lambda kind=kind: [each for each in find[kind](run) if each not in killed])
+            killed.append(dice.choice(living))
             killed[-1].kill()
             lost[kind] += 1
         left = run.children()
