@@ -176,9 +176,9 @@ class Engines:
         self._rounds.drop()
 
     def forget(self) -> None:
-        """Drop all rounds, and count from zero."""
+        """Drop all rounds, and count from zero. Devices that were given up stay so."""
         self._rounds.drop()
-        self._given_up = []
+        self._given_up = [replace(use, counts=EngineCounts(), num_lost=0) for use in self._given_up]
         for place in self._places:
             for number in list(place.sent):
                 place.take_back(number)
@@ -201,7 +201,7 @@ class Engines:
         return [place.process.channel for place in self._places]
 
     def uses(self) -> list[EngineUse]:
-        """What became of each device since the last `forget`."""
+        """What became of each device: whether there is an engine, and what was done since the last `forget`."""
         for place in self._places:
             place.note_facts()
         return [*(place.use() for place in self._places), *self._given_up]

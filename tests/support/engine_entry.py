@@ -106,6 +106,8 @@ def _serve(folder: Path, descriptor: int) -> None:
 
     def note(engine: Engine, request_id: int, request: Request) -> Completion | None:
         nonlocal num_pages
+        if request_id == 0:  # about a blank image, before the engine is ready
+            return submit(engine, request_id, request)
         num_pages += request.round == 0
         with open(folder / "questions", "ab", buffering=0) as file:
             file.write(f"{zlib.crc32(request.pixels.data):08x} {request.prompt!r}\n".encode())
