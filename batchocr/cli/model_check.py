@@ -76,13 +76,12 @@ def _failed(name: str, error: ModelError | UsageError) -> Tried:
 def _loading(session: Session) -> Finding:
     started_s = time.perf_counter()
     try:
-        with session.lend_engines() as engines:
-            given_up = {use.device: use.given_up for use in engines.uses() if use.given_up}
+        session.load()
     except (ModelError, UsageError, EngineError) as error:
         return Finding("loading", str(error), False, error.exit_code)
     loaded = f"the weights were loaded in {time.perf_counter() - started_s:.1f} s"
-    missing = "".join(f"; not on {device}: {reason}" for device, reason in given_up.items())
-    return Finding("loading", loaded + missing, not given_up)
+    missing = "".join(f"; not on {device}: {reason}" for device, reason in session.not_loaded.items())
+    return Finding("loading", loaded + missing, not session.not_loaded)
 
 
 def _described(architecture: Architecture) -> str:

@@ -40,7 +40,7 @@ _MOST_WORKER_BYTES = 4 << 30
 
 class Session:
     """A model, and engines for it on the devices. The model is found, or downloaded, and checked at once; `load` reads
-    the weights.
+    the weights. not_loaded: the devices on which that failed, and why.
 
     begun_in: the data type of the rows that its output already has; None if there are none. engine_command: to start an
     engine process with. Raises ModelError if the checkpoint is missing or invalid, UsageError if a device cannot be
@@ -60,6 +60,7 @@ class Session:
         self._lent = threading.Lock()
         self._limits: dict[str, EngineLimits] = {}
         self._kernels = ""
+        self.not_loaded: dict[str, str] = {}
         found = self._engines.open()
         try:
             self._folder = find_checkpoint(config.model, config.revision)
@@ -96,7 +97,9 @@ class Session:
             if self.dtype_remark:
                 logger.info("%s", self.dtype_remark)
             self._engines.load(self._plan, most_rounds=-(-self.pages_in_flight // len(self.devices)))
-            self._kernels = self._engines.uses()[0].kernels
+            uses = self._engines.uses()
+            self._kernels = uses[0].kernels
+            self.not_loaded = {use.device: use.given_up for use in uses if use.given_up}
 
     @contextmanager
     def lend_engines(self) -> Iterator[Engines]:

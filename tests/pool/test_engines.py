@@ -313,7 +313,7 @@ def test_a_run_goes_on_without_a_device_that_cannot_be_used_even_if_it_is_the_fi
     engines = Engines("cuda:0,cpu", "reference")
     assert engines.open().device == "cpu"
     try:
-        engines.load(lambda found: plan(folder, found))
+        engines.load(lambda found: plan(folder, found), most_rounds=9)
         assert texts(ask(engines, [(0,)]))
         assert "going on without cuda:0: --device cuda:0 cannot be used here" in caplog.text
         assert [use.device for use in engines.uses()] == ["cpu", "cuda:0"]
