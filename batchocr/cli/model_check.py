@@ -54,17 +54,19 @@ def try_out(config: Config) -> Tried:
 
 
 def _try_out(session: Session) -> Tried:
-    config, num_engines = session.config, len(session.devices)
+    config = session.config
     need = memory_need(session.limits, session.architecture, VALUE_BYTES[session.dtype])
     usable = int(session.memory_bytes * config.memory_fraction) if session.on_gpu else session.memory_bytes
-    plan = Plan(session.settings(), num_engines, session.workers, asdict(need), usable)
     fits = need.total <= usable
+    loading = [_loading(session)] if fits else []
+    num_engines = len(session.devices) - len(session.not_loaded)
+    plan = Plan(session.settings(), num_engines, session.workers, asdict(need), usable)
     findings = [
         Finding("model", f"{config.model}, {_described(session.architecture)}", True),
         *([Finding("dtype", session.dtype_remark)] if session.dtype_remark else []),
         Finding("memory", _memory(need, usable, num_engines), fits),
-        Finding("plan", _plan(session)),
-        *([_loading(session)] if fits else ()),
+        Finding("plan", _plan(session, num_engines)),
+        *loading,
     ]
     return Tried(findings, session.dtype, plan)
 
@@ -108,8 +110,8 @@ def _gib(num_bytes: int) -> str:
     return f"{num_bytes / _GIB:.1f}"
 
 
-def _plan(session: Session) -> str:
-    limits, num_engines = session.limits, len(session.devices)
+def _plan(session: Session, num_engines: int) -> str:
+    limits = session.limits
     where = "the engine" if num_engines == 1 else "each engine"
     return (
         f"{_counted(num_engines, 'engine')}, {_counted(session.workers, 'worker')}, "

@@ -326,7 +326,7 @@ def test_the_cpu_is_shown_once_however_many_engines_it_has(gpus: Callable[..., G
 def test_a_device_that_cannot_load_the_model_is_named_and_the_plan_counts_engines(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    refused = iter([False, True])
+    refused = iter([False, True, False])
 
     def load(*arguments: Any) -> Any:
         if next(refused):
@@ -334,7 +334,7 @@ def test_a_device_that_cannot_load_the_model_is_named_and_the_plan_counts_engine
         return load_engine(*arguments)
 
     monkeypatch.setattr("batchocr.engine.serve.load_engine", load)
-    tried = try_out(Config(model=str(QUICK_MODEL), device="cpu,cpu", workers=3, pages_in_flight=9))
+    tried = try_out(Config(model=str(QUICK_MODEL), device="cpu,cpu,cpu", workers=3, pages_in_flight=9))
     said = {finding.name: finding for finding in tried.findings}
     assert said["plan"].value.startswith("2 engines, 3 workers, 9 pages in flight; in each engine up to 8 images")
     assert said["loading"].ok is False
