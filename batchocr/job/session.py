@@ -107,8 +107,9 @@ class Session:
         if not self._lent.acquire(blocking=False):
             raise UsageError("this Ocr is already reading: finish or close that loop first, or make another Ocr")
         try:
+            if self._engines.are_loaded:
+                self._engines.forget()  # that they have waited since the last pass
             self.load()
-            self._engines.forget()  # what they have waited since the last pass
             yield self._engines
         finally:
             if os.getpid() == self._pid:
