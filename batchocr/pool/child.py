@@ -100,9 +100,9 @@ class Child:
     def kill(self) -> None:
         """End it at once. It holds nothing that it would have to clean up."""
         self._process.kill()
+        self.leave()
         with suppress(subprocess.TimeoutExpired):  # stuck in the kernel, as when a file server is gone
             self._process.wait(_DEATH_S)
-        self.leave()
 
     def leave(self) -> None:
         """Close what holds the process and its output, which go on."""

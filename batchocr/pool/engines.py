@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
 from batchocr.config import BackendName
@@ -171,8 +171,9 @@ class Engines:
 
     def close(self) -> None:
         """End all engines, whatever they are doing."""
-        while self._places:
-            self._places.pop().process.close()
+        with ExitStack() as closing:  # all of them, though Ctrl-C be pressed meanwhile
+            while self._places:
+                closing.callback(self._places.pop().process.close)
         self._rounds.drop()
 
     def forget(self) -> None:

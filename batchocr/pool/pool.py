@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 from types import TracebackType
 from typing import Any
 
@@ -149,8 +150,9 @@ class WorkerPool:
 
     def close(self) -> None:
         """End all workers, whatever they are doing."""
-        for worker in self.workers + self._retired:
-            self._end(worker)
+        with ExitStack() as closing:  # all of them, though Ctrl-C be pressed meanwhile
+            for worker in self.workers + self._retired:
+                closing.callback(self._end, worker)
 
     def _end(self, worker: Worker) -> None:
         """End a worker, and note its memory, which cannot be read afterwards, nor if it died by itself."""

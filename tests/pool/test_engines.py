@@ -213,6 +213,22 @@ def test_an_engine_that_hangs_is_replaced_once_its_step_takes_much_longer_than_i
     eventually(lambda: not [thread for thread in threading.enumerate() if thread.name == "batchocr-engine"])
 
 
+def test_ctrl_c_while_engines_are_being_ended_leaves_none(
+    make: Callable[[str], Engines], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engines, kill, killed = make("cpu,cpu"), EngineThread.kill, []
+
+    def kill_and_be_interrupted(child: EngineThread) -> None:
+        kill(child)
+        killed.append(child)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(EngineThread, "kill", kill_and_be_interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        engines.close()
+    assert (len(killed), engines.channels) == (2, [])
+
+
 def test_what_was_asked_before_is_forgotten(make: Callable[[str], Engines]) -> None:
     engines = make("cpu,cpu")
     expected = texts(ask(engines, [(4,)]))

@@ -289,6 +289,16 @@ def test_the_memory_of_the_largest_worker_is_known_once_they_have_ended(tmp_path
     assert pool.peak_worker_bytes is not None and 10e6 < pool.peak_worker_bytes < 10e9
 
 
+def test_ctrl_c_while_workers_are_being_ended_leaves_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = WorkerPool(2, SETUP, worker_entry.COMMAND)
+    pids = [worker.pid for worker in pool.workers]
+    with monkeypatch.context() as interrupted, pytest.raises(KeyboardInterrupt):
+        interrupted.setattr(subprocess.Popen, "wait", raising(KeyboardInterrupt()))
+        pool.close()
+    assert all(map(has_ended, pids))
+    pool.close()
+
+
 def test_workers_that_cannot_start_end_the_run_with_their_reason() -> None:
     command = (sys.executable, "-c", "import no_such_module")
     with WorkerPool(1, SETUP, command) as pool, pytest.raises(BatchOcrError, match="no_such_module"):
