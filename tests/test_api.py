@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -21,8 +22,10 @@ import torch
 
 import batchocr
 from batchocr import Ocr, PageResult
+from batchocr.data import Completion
 from batchocr.errors import EngineError, ModelError, NoInputError, OutputMismatchError, UsageError
 from batchocr.output.files import report_path
+from batchocr.pool.engines import Engines
 from tests.support.running import (
     draw_pdf,
     environment,
@@ -183,18 +186,22 @@ def test_leaving_the_loop_ends_the_workers_and_the_engine(model: Path, letters: 
 def test_ctrl_c_while_a_loop_is_being_left_waits_for_what_reads_ahead(
     ocr: Ocr, letters: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pages, join, threads = ocr.process(letters), threading.Thread.join, our_threads()
+    pages, threads, take = ocr.process(letters), our_threads(), Engines.take_answers
     next(pages)
 
-    def interrupt_once(thread: threading.Thread, timeout: float | None = None) -> None:
-        if thread.name == "batchocr-run":
-            monkeypatch.setattr(threading.Thread, "join", join)
-            raise KeyboardInterrupt
-        join(thread, timeout)
+    def take_slowly(engines: Engines) -> list[tuple[int, tuple[Completion, ...]]]:
+        time.sleep(0.5)
+        return take(engines)
 
-    monkeypatch.setattr(threading.Thread, "join", interrupt_once)
-    with pytest.raises(KeyboardInterrupt):
-        pages.close()  # type: ignore[attr-defined]
+    monkeypatch.setattr(Engines, "take_answers", take_slowly)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    threading.Timer(0.2, signal.pthread_kill, [threading.main_thread().ident, signal.SIGINT]).start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            pages.close()  # type: ignore[attr-defined]
+    finally:
+        signal.signal(signal.SIGINT, before)
+        monkeypatch.setattr(Engines, "take_answers", take)
     assert our_threads() == threads
     assert workers_of() == []
     assert len(list(ocr.process(letters))) == len(letters)

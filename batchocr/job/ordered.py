@@ -85,6 +85,8 @@ class _ReadAhead:
         self._rows: _Rows = Queue(max_rows)
         self._reading = reading
         self._left = threading.Event()
+        # CPython 3.11 and 3.12 take a thread for ended once Ctrl-C has interrupted a `join`.
+        self._ended = threading.Event()
         self._error: Exception | None = None
         self._thread = threading.Thread(target=self._run, name="batchocr-run", daemon=True)
         self._thread.start()
@@ -106,8 +108,9 @@ class _ReadAhead:
             return
         self._left.set()
         try:
-            self._thread.join()
+            self._ended.wait()
         finally:  # however often Ctrl-C is pressed meanwhile: it may still be at work with what is closed next
+            self._ended.wait()
             self._thread.join()
             self._reading.close()
 
@@ -119,6 +122,8 @@ class _ReadAhead:
             return
         except Exception as error:  # noqa: BLE001 (carried to the caller's thread)
             self._error = error
+        finally:
+            self._ended.set()
         self._put(None)
 
     def _put(self, row: PageResult | None) -> None:
