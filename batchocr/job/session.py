@@ -226,10 +226,14 @@ def default_pages_in_flight(workers: int, llm_batch_size: int, num_engines: int 
     On a CPU, where a page takes seconds however many there are, just that: pages begun together are finished together,
     so with more the first rows would come later, and the rate is that of the ViT (benchmarks/first_row.py).
     """
+    useful = useful_pages_in_flight(workers, llm_batch_size, num_engines, on_gpu=on_gpu)
+    return max(2, min(useful, usable_memory_bytes() // 4 // _PAGE_BYTES))
+
+
+def useful_pages_in_flight(workers: int, llm_batch_size: int, num_engines: int = 1, *, on_gpu: bool) -> int:
+    """What `default_pages_in_flight` is where the host's memory is no limit."""
     in_engines = num_engines * (max(12, llm_batch_size // 4) if on_gpu else max(3, llm_batch_size // 8))
-    useful = in_engines + (2 * workers if on_gpu else workers)
-    affordable = usable_memory_bytes() // 4 // _PAGE_BYTES
-    return max(2, min(useful, affordable))
+    return in_engines + (2 * workers if on_gpu else workers)
 
 
 def worker_memory_bytes(config: Config, num_engines: int = 1) -> int:
