@@ -21,6 +21,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
+from batchocr.model.architecture import Architecture, read_architecture
 from benchmarks.record import QUICK_MODEL
 
 WEIGHT_STD = 0.02
@@ -68,6 +69,15 @@ SMOKE_SHAPE = ModelShape(
 )
 
 
+def architecture_of(shape: ModelShape) -> Architecture:
+    """What a checkpoint of this shape says of itself."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "config.json").write_text(json.dumps({"model_type": "qwen2_vl", **_config(shape)}))
+        _write_limits(folder, shape)
+        return read_architecture(folder)
+
+
 @contextmanager
 def checkpoint(folder: Path | None, *, smoke: bool) -> Iterator[Path]:
     """A checkpoint to measure with: in the given folder, written if it is empty, or in a temporary one."""
@@ -86,8 +96,7 @@ def write_checkpoint(folder: Path, shape: ModelShape, seed: int = 0) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     for name in _COPIED:
         shutil.copy(QUICK_MODEL / name, folder / name)
-    limits = json.loads((QUICK_MODEL / "preprocessor_config.json").read_text())
-    (folder / "preprocessor_config.json").write_text(json.dumps(limits | {"max_pixels": shape.max_pixels}))
+    _write_limits(folder, shape)
     config = Qwen2VLConfig(**_config(shape), architectures=["Qwen2VLForConditionalGeneration"])
     with torch.device("meta"):
         empty = Qwen2VLForConditionalGeneration(config).state_dict()
@@ -96,6 +105,11 @@ def write_checkpoint(folder: Path, shape: ModelShape, seed: int = 0) -> Path:
     (folder / "generation_config.json").write_text(json.dumps(end))
     config.save_pretrained(folder)
     return folder
+
+
+def _write_limits(folder: Path, shape: ModelShape) -> None:
+    limits = json.loads((QUICK_MODEL / "preprocessor_config.json").read_text())
+    (folder / "preprocessor_config.json").write_text(json.dumps(limits | {"max_pixels": shape.max_pixels}))
 
 
 def _config(shape: ModelShape) -> dict[str, object]:

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 import torch
 
-from batchocr.model.architecture import read_architecture
 from batchocr.pool import engine_process
 from batchocr.pool.child import Child
 from batchocr.stats.meter import Meter
@@ -25,7 +24,7 @@ from benchmarks.replay import Work, model_flop, replay
 from benchmarks.text_layer import read_answers
 from benchmarks.timing import covered_share
 from benchmarks.trace import LAYOUT_SIZE, Noise, Trace, TracePage, dense_trace, read_trace, write_trace
-from benchmarks.true_shape import SMOKE_SHAPE, TRUE_SHAPE, write_checkpoint
+from benchmarks.true_shape import SMOKE_SHAPE, TRUE_SHAPE, architecture_of, write_checkpoint
 from benchmarks.variants import CoupledEngine
 from tests.conftest import ROOT
 
@@ -107,21 +106,12 @@ def test_the_dense_page_is_the_one_of_the_design() -> None:
     assert sizes == {(17_900, 1480, 14)}
 
 
-def test_a_dense_page_takes_the_36_8_tflop_that_were_counted_by_hand(tmp_path: Path) -> None:
-    config = write_checkpoint(tmp_path, SMOKE_SHAPE) / "config.json"
-    values = json.loads(config.read_text())
-    vision, text = values["vision_config"], values["text_config"]
-    vision |= {"depth": TRUE_SHAPE.vision_depth, "embed_dim": TRUE_SHAPE.vision_width, "num_heads": 16}
-    vision |= {"hidden_size": TRUE_SHAPE.width}
-    text |= {"num_hidden_layers": TRUE_SHAPE.layers, "hidden_size": TRUE_SHAPE.width, "num_attention_heads": 14}
-    text |= {"num_key_value_heads": 2, "intermediate_size": TRUE_SHAPE.mlp_width, "vocab_size": TRUE_SHAPE.vocab_size}
-    text["rope_parameters"]["mrope_section"] = TRUE_SHAPE.mrope_section
-    config.write_text(json.dumps(values))
+def test_a_dense_page_takes_the_36_8_tflop_that_were_counted_by_hand() -> None:
     work = []
     for ask in dense_trace(1).pages[0].asks:
         patches = (ask.resize_to or ask.height) // 14 * ((ask.resize_to or ask.width) // 14)
         work.append(Work(patches, patches // 4, patches // 4 + 30, ask.output_tokens))
-    assert model_flop(read_architecture(tmp_path), work) == pytest.approx(36.8e12, rel=0.02)
+    assert model_flop(architecture_of(TRUE_SHAPE), work) == pytest.approx(36.8e12, rel=0.02)
 
 
 def test_a_trace_survives_its_file(tmp_path: Path) -> None:
