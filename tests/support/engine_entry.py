@@ -108,7 +108,7 @@ def _serve(folder: Path, descriptor: int) -> None:
         nonlocal num_pages
         if request_id == 0:  # about a blank image, before the engine is ready
             return submit(engine, request_id, request)
-        num_pages += request.round == 0
+        num_pages += request.round == 0 and request_id > 0  # 0 is not of a page: it tries the engine
         with open(folder / "questions", "ab", buffering=0) as file:
             file.write(f"{zlib.crc32(request.pixels.data):08x} {request.prompt!r}\n".encode())
         return submit(engine, request_id, request)
