@@ -96,7 +96,7 @@ class Session:
         if not self._engines.are_loaded:
             if self.dtype_remark:
                 logger.info("%s", self.dtype_remark)
-            self._engines.load(self._plan, most_rounds=-(-self.pages_in_flight // len(self.devices)))
+            self._engines.load(self._plan, most_rounds=self.pages_in_flight)
             uses = self._engines.uses()
             self._kernels = uses[0].kernels
             self.not_loaded = {use.device: use.given_up for use in uses if use.given_up}
@@ -114,9 +114,9 @@ class Session:
         finally:
             if os.getpid() == self._pid:
                 self._engines.forget()
-                if self._closed:
-                    self._engines.close()
             self._lent.release()
+            if self._closed:  # meanwhile
+                self.close()
 
     def close(self) -> None:
         """End the engines, for good; if a pass has them, once it has ended. A fork leaves them to its parent."""

@@ -158,7 +158,8 @@ class Engines:
         """Start the engines of the other devices, and wait until all have loaded what is planned for them. Devices may
         be given up, with a warning; if none is left, raises what the last one refused with, or EngineError.
 
-        most_rounds: how many an engine has at once; others wait for the next that has fewer. Raises ModelError.
+        most_rounds: how many all together have at once, and each its share; others wait for the next that has fewer.
+        Raises ModelError.
         """
         if not self._places:  # all that there were have been lost
             self.open()
@@ -241,7 +242,8 @@ class Engines:
         if rounds.suspects and len(able) == len(self._places):
             # One of them gets no more until it has nothing else.
             able.remove(min(able, key=lambda place: (not self._may_have(place, rounds.suspects[0]), place.work)))
-        while rounds.waiting and (able := [place for place in able if len(place.sent) < self._most_rounds]):
+        share = -(-self._most_rounds // max(1, len(self._places)))
+        while rounds.waiting and (able := [place for place in able if len(place.sent) < share]):
             self._send(min(able, key=lambda place: place.work), rounds.waiting.popleft())
 
     def _assign_suspects(self, place: _Place) -> None:
