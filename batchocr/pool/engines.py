@@ -172,6 +172,8 @@ class Engines:
 
     def close(self) -> None:
         """End all engines, whatever they are doing."""
+        for place in self._places:  # they end at once, if they can, and together
+            place.process.channel.close()
         with ExitStack() as closing:  # all of them, though Ctrl-C be pressed meanwhile
             while self._places:
                 closing.callback(self._places.pop().process.close)
@@ -261,8 +263,8 @@ class Engines:
             place.group = group
 
     def _may_have(self, place: _Place, group: Group) -> bool:
-        """Suspects are tried on another device, where there is one."""
-        return group.lost_on is not place or len(self._places) == 1
+        """Suspects are tried on another device, where one is ready."""
+        return group.lost_on is not place or not any(other.is_ready for other in self._places if other is not place)
 
     def _send(self, place: _Place, part: Part) -> None:
         self._last_number += 1

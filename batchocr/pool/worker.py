@@ -18,8 +18,8 @@ from batchocr.wire.messages import (
     Ended,
     Failed,
     Finished,
-    FromWorker,
     LookAtPages,
+    OfTask,
     OpenDocument,
     Opened,
     Outline,
@@ -28,6 +28,7 @@ from batchocr.wire.messages import (
     ReadPage,
     Round,
     Setup,
+    Started,
     Task,
 )
 from batchocr.wire.pixels import SharedRound
@@ -124,7 +125,12 @@ class Worker:
         try:
             self.channel.flush()
             for message, descriptor in self.channel.receive():
-                arrived.append(self._follow(message, descriptor))
+                if isinstance(message, Started):
+                    self.has_spoken = True
+                    if descriptor is not None:
+                        os.close(descriptor)
+                else:
+                    arrived.append(self._follow(message, descriptor))
         except ChannelError as error:
             self._give_up(error)
         self._child.trim_output()
@@ -151,7 +157,7 @@ class Worker:
         self.channel.close()
         self._child.kill()
 
-    def _follow(self, message: FromWorker, descriptor: int | None) -> Arrived:
+    def _follow(self, message: OfTask, descriptor: int | None) -> Arrived:
         """Record a message, and add a round's pixels to it. Raises ChannelError if it is out of turn."""
         if not self._is_due(message) or isinstance(message, Round) is (descriptor is None):
             if descriptor is not None:
@@ -172,7 +178,7 @@ class Worker:
         self.task_ids.discard(message.task_id)
         return message
 
-    def _is_due(self, message: FromWorker) -> bool:
+    def _is_due(self, message: OfTask) -> bool:
         asked = self._owes.get(message.task_id)
         if isinstance(message, Opened):
             return isinstance(asked, OpenDocument)

@@ -2,7 +2,7 @@
 
 A task is one document to open, whose outline to read or whose pages to look at, or one page to read; the run chooses
 its number. The run sends Setup once, then OpenDocument, ReadOutline, LookAtPages, ReadPage and Completions; the rest
-come back. Every task ends with exactly one Opened, Outline, PagesSeen, Finished or Failed.
+come back, Started first. Every task ends with exactly one Opened, Outline, PagesSeen, Finished or Failed.
 """
 
 from __future__ import annotations
@@ -124,6 +124,13 @@ class Completions:
 
 
 @dataclass(frozen=True, slots=True)
+class Started:
+    """The worker can be given something to do. Its first word, of no task."""
+
+    type: Literal["started"] = "started"
+
+
+@dataclass(frozen=True, slots=True)
 class Began:
     """The worker is about to do something that may hang."""
 
@@ -230,4 +237,5 @@ class Failed:
 
 Task: TypeAlias = OpenDocument | ReadOutline | LookAtPages | ReadPage
 ToWorker: TypeAlias = Setup | Task | Completions
-FromWorker: TypeAlias = Began | Ended | Opened | Outline | PagesSeen | Round | Finished | Failed
+OfTask: TypeAlias = Began | Ended | Opened | Outline | PagesSeen | Round | Finished | Failed
+FromWorker: TypeAlias = Started | OfTask

@@ -31,6 +31,7 @@ from batchocr.wire.messages import (
     ReadOutline,
     ReadPage,
     Round,
+    Started,
     Task,
     ToWorker,
 )
@@ -76,6 +77,7 @@ class PageWorker:
 
     def run(self) -> None:
         """Work until the channel closes. Raises ChannelError if the run breaks the protocol."""
+        self._channel.send(Started())
         while self._take_messages():
             if self._answered:
                 self._go_on(self._answered.popleft())

@@ -31,7 +31,7 @@ from batchocr.wire.channel import run_end_to_engine
 from batchocr.wire.messages import Began, Completions, Ended, Failed, Finished, OpenDocument, Opened, ReadPage, Setup
 from batchocr.worker.documents import DocumentCache
 from tests.support import worker_entry
-from tests.support.running import raising
+from tests.support.running import eventually, raising
 from tests.support.worker_entry import GROWING, draw_page, write_script
 
 pytestmark = pytest.mark.slow
@@ -297,6 +297,15 @@ def test_ctrl_c_while_workers_are_being_ended_leaves_none(monkeypatch: pytest.Mo
         pool.close()
     assert all(map(has_ended, pids))
     pool.close()
+
+
+def test_workers_that_crash_before_they_have_work_could_start_all_the_same(pool: WorkerPool) -> None:
+    for _ in range(4):
+        [worker] = pool.workers
+        eventually(lambda worker=worker: pool.wait(0.1) == [] and worker.has_spoken)
+        os.kill(worker.pid, signal.SIGABRT)
+        [loss] = eventually(lambda: pool.wait(0.1) or pool.replace_lost(DEADLINE_S))
+        assert loss.worker is worker
 
 
 def test_workers_that_cannot_start_end_the_run_with_their_reason() -> None:
