@@ -479,9 +479,10 @@ MORE_THAN_ARE_READ = 40
 """Documents of a run that is interrupted when it has read two: those that it reads until the signal comes, and more."""
 
 INTERRUPTED = """
-import sys
+import signal, sys
 import batchocr
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # these tests may run where it is ignored
 batchocr.run("letters", out="table.jsonl", model=sys.argv[1], dpi=72, workers=1, pages_in_flight=4)
 """
 

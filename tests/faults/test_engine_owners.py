@@ -131,6 +131,7 @@ NOTEBOOK = '''
 from batchocr.job import interrupt
 
 interrupt.SAME_KEYSTROKE_S = 0.0
+signal.signal(signal.SIGINT, signal.default_int_handler)  # these tests may run where it is ignored
 sys.modules["__main__"].__dict__.pop("__file__")
 cells = ["""
 def press_ctrl_c(*_):  # as a terminal does: every process of the job gets it

@@ -406,7 +406,7 @@ def test_a_run_that_fails_leaves_a_report_that_says_so_and_a_later_one_goes_on(
     report = json.loads(Path(f"{out}.report.json").read_text())
     assert (report["exit_reason"], report["complete"], report["ledger_adds_up"]) == ("failed", False, True)
     assert said in report["error"]
-    assert report["items"]["already_done"] in (0, killed.num_rows)
+    assert report["items"]["already_done"] <= killed.num_rows
     assert job.run(out).items.ok == NUM_PAGES
 
 
