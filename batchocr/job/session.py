@@ -112,9 +112,11 @@ class Session:
             self.load()
             yield self._engines
         finally:
-            if os.getpid() == self._pid:
-                self._engines.forget()
-            self._lent.release()
+            try:
+                if os.getpid() == self._pid:
+                    self._engines.forget()
+            finally:
+                self._lent.release()
             if self._closed:  # meanwhile
                 self.close()
 

@@ -29,7 +29,10 @@ _LOOK_INTERVAL_S = 0.5
 _MAX_STILLBORN = 6
 """If this many engines in a row are lost on a device before they are ready, it gets no more."""
 _MAX_FRUITLESS = 12
-"""If this many in a row are lost before they have answered anything well, neither."""
+_MAX_CULPRITS = 10
+_MAX_KILLED = 30
+"""Nor if this many in a row are lost, or so many questions found to be to blame, or so many engines killed, before
+anything has been answered well. A question that is found makes up for the engines that it has cost."""
 
 Plan = Callable[[DeviceFound], LoadModel]
 """What to load on a device. Raises UsageError if it has no room for it."""
@@ -64,13 +67,22 @@ class _Place:
         self.peak_flop_per_s: float | None = None
         self.num_lost = 0
         self.num_stillborn = 0
-        self.num_fruitless = 0
+        self.num_fruitless = self.num_culprits = self.num_killed = 0
         self.counts_of_lost = EngineCounts()
         self.peak_bytes: int | None = None
 
     @property
     def is_ready(self) -> bool:
         return self.process.ready is not None
+
+    @property
+    def is_hopeless(self) -> bool:
+        return (
+            self.num_stillborn >= _MAX_STILLBORN
+            or self.num_fruitless >= _MAX_FRUITLESS
+            or self.num_culprits >= _MAX_CULPRITS
+            or self.num_killed >= _MAX_KILLED
+        )
 
     def send(self, number: int, part: Part) -> None:
         self.sent[number] = part
@@ -231,7 +243,7 @@ class Engines:
         for place in self._places:
             for answers in place.process.receive():
                 if any(completion.error is None for completion in answers.completions):
-                    place.num_fruitless = 0
+                    place.num_fruitless = place.num_culprits = place.num_killed = 0
                 self._rounds.answer(place.take_back(answers.task_id), answers.completions)
 
     def _assign(self) -> None:
@@ -241,7 +253,7 @@ class Engines:
             if place.is_ready and not place.sent and rounds.suspects:
                 self._assign_suspects(place)
         able = [place for place in self._places if place.is_ready and place.group is None]
-        if rounds.suspects and len(able) == len(self._places):
+        if rounds.suspects and able and len(able) == len(self._places):
             # One of them gets no more until it has nothing else.
             able.remove(min(able, key=lambda place: (not self._may_have(place, rounds.suspects[0]), place.work)))
         share = -(-self._most_rounds // max(1, len(self._places)))
@@ -249,10 +261,11 @@ class Engines:
             self._send(min(able, key=lambda place: place.work), rounds.waiting.popleft())
 
     def _assign_suspects(self, place: _Place) -> None:
-        """Give an idle engine a group of suspects. If those before it answered nothing well, it first gets a round that
-        is above suspicion, if there is one: it may be the device's fault."""
+        """Give an idle engine a group of suspects. If the one before it answered nothing well, it first gets a round
+        that is above suspicion, if there is one: it may be the device's fault. But only every other time: they may be
+        dangerous as well."""
         rounds = self._rounds
-        if place.num_fruitless and rounds.waiting:
+        if place.num_fruitless % 2 and rounds.waiting:
             self._send(place, rounds.waiting.popleft())
             return
         group = next((group for group in rounds.suspects if self._may_have(place, group)), None)
@@ -263,8 +276,10 @@ class Engines:
             place.group = group
 
     def _may_have(self, place: _Place, group: Group) -> bool:
-        """Suspects are tried on another device, where one is ready."""
-        return group.lost_on is not place or not any(other.is_ready for other in self._places if other is not place)
+        """Suspects are tried on another device, where one is ready that answers well, and never on one that does not
+        where another does."""
+        is_sound = any(other.is_ready and not other.num_fruitless for other in self._places if other is not place)
+        return not (is_sound and (place.num_fruitless or group.lost_on is place))
 
     def _send(self, place: _Place, part: Part) -> None:
         self._last_number += 1
@@ -296,6 +311,7 @@ class Engines:
         except EngineError as error:
             if not self._places:
                 raise
+            self._given_up.append(EngineUse(device, given_up=str(error)))
             logger.warning("going on without %s: %s", device, error)
 
     def _tend(self) -> None:
@@ -314,6 +330,13 @@ class Engines:
     def _lose(self, place: _Place, loss: EngineLoss) -> None:
         """Replace an engine, or give its device up, and see to it that its rounds are asked again. Raises
         BatchOcrError."""
+        try:
+            self._replace(place, loss)
+        except BaseException:  # a Ctrl-C too: the next pass opens all again
+            self.close()
+            raise
+
+    def _replace(self, place: _Place, loss: EngineLoss) -> None:
         process = place.process
         place.note_facts()
         index = self._places.index(place)
@@ -325,12 +348,14 @@ class Engines:
         else:
             place.num_stillborn = 0
             place.num_fruitless += not loss.killed
+            place.num_killed += loss.killed
         place.counts_of_lost = sum_of([place.counts_of_lost, process.counts])
         process.counts = EngineCounts()
-        self._take_back(place, loss)
+        if self._take_back(place, loss):
+            place.num_fruitless = 0
+            place.num_culprits += 1
         is_refused = self._is_starting and loss.refusal is not None
-        is_hopeless = place.num_stillborn >= _MAX_STILLBORN or place.num_fruitless >= _MAX_FRUITLESS
-        if is_refused or is_hopeless:
+        if is_refused or place.is_hopeless:
             self._give_up(place, loss)
             return
         logger.warning("the engine on %s was lost, and is replaced: %s", place.device, loss.message)
@@ -341,13 +366,14 @@ class Engines:
         else:
             self._places.insert(index, place)
 
-    def _take_back(self, place: _Place, loss: EngineLoss) -> None:
+    def _take_back(self, place: _Place, loss: EngineLoss) -> bool:
+        """Returns whether a question was found to be to blame."""
         group = place.group
         begun: list[Part] = []
         others: list[Part] = []
         for number in sorted(place.sent):
             (begun if number in place.process.begun else others).append(place.take_back(number))
-        self._rounds.lose(begun, others, group, on=place, killed=loss.killed, why=loss.message)
+        return self._rounds.lose(begun, others, group, on=place, killed=loss.killed, why=loss.message)
 
     def _give_up(self, place: _Place, loss: EngineLoss) -> None:
         """Go on without a device. Raises BatchOcrError if it was the last, or if it refused a model, as all would."""

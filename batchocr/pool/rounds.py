@@ -115,37 +115,44 @@ class Rounds:
 
     def lose(
         self, begun: Sequence[Part], others: Sequence[Part], group: Group | None, *, on: object, killed: bool, why: str
-    ) -> None:
-        """Queue what an engine had that was lost. begun: what it had begun with. group: the suspects that it had, if
-        any. on: the device. killed: by somebody, or by the system. why: in words."""
+    ) -> bool:
+        """Queue what an engine had that was lost; returns whether a question was found to be to blame.
+
+        begun: what it had begun with, as far as it has said so. group: the suspects that it had, if any. on: the
+        device. killed: by somebody, or by the system. why: in words.
+        """
+        if not begun:
+            begun, others = others, ()
         for part in begun:
             part.asked.kills += killed
         if group is not None:
-            self._divide(Group(list(begun), on), killed=killed, why=why)
             self.suspects.extend(Group([part], on) for part in others)
-            return
+            return self._divide(Group(list(begun), on), killed=killed, why=why)
         suspects = [part for part in begun if not killed or part.asked.kills >= _KILLS_TO_SUSPECT]
         if suspects:
             self.suspects.append(Group(suspects, on))
         # They were asked before those that are waiting.
         self.waiting.extendleft(reversed([part for part in (*begun, *others) if part not in suspects]))
+        return False
 
-    def _divide(self, group: Group, *, killed: bool, why: str) -> None:
-        """Queue what a group is divided into that has cost an engine, behind others; or end what was alone."""
+    def _divide(self, group: Group, *, killed: bool, why: str) -> bool:
+        """Queue what a group is divided into that has cost an engine, behind others; or end what was alone. Returns
+        whether that was so."""
         if not group.parts:
-            return
+            return False
         if not group.is_single:
             self.suspects.extend(group.divided())
-            return
+            return False
         [part] = group.parts
         if killed and part.asked.kills < _MAX_KILLS:
             self.suspects.append(group)
-            return
+            return False
         part.asked.culprits += 1
         error = failed_completion(f"the engine failed on it: {why}")
         self.answer(part, [error])
         if part.asked.culprits >= _MAX_CULPRITS:
             self._fail_suspects_of(part.asked, error)
+        return True
 
     def _fail_suspects_of(self, asked: _Asked, error: Completion) -> None:
         """Answer the questions of a round that are still to be asked; those that are being asked may be well."""

@@ -25,7 +25,8 @@ _MAX_CHARACTERS = 1 << 40
 _MAX_RESIZED_PX = 1 << 26
 _MAX_PENALTY = 10.0
 _MAX_PROMPT = 10_000
-_MAX_QUESTIONS = 10_000
+_MAX_QUESTIONS = 2000
+_MAX_PROMPTS = 1_000_000
 Seconds = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
 
 
@@ -190,6 +191,8 @@ def _answerable(questions: tuple[Question, ...]) -> tuple[Question, ...]:
             raise ValueError("a penalty is out of bounds")
         if not (0 < sampling.max_new_tokens < 2**63 and 0 <= sampling.no_repeat_ngram_size < 2**31):
             raise ValueError("a number of tokens is out of bounds")
+    if sum(len(question.prompt) for question in questions) > _MAX_PROMPTS:
+        raise ValueError("the prompts are too long together")
     return questions
 
 
