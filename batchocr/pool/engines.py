@@ -28,11 +28,14 @@ logger = logging.getLogger(__name__)
 _LOOK_INTERVAL_S = 0.5
 _MAX_STILLBORN = 6
 """If this many engines in a row are lost on a device before they are ready, it gets no more."""
-_MAX_FRUITLESS = 12
-_MAX_CULPRITS = 10
+_MAX_FRUITLESS = 24
+_MAX_CULPRITS = 40
+_MAX_CULPRITS_AT_FIRST = 3
 _MAX_KILLED = 30
-"""Nor if this many in a row are lost, or so many questions found to be to blame, or so many engines killed, before
-anything has been answered well. A question that is found makes up for the engines that it has cost."""
+"""Nor if this many in a row are lost, or so many questions found to be to blame (fewer as long as nothing at all has
+been answered well), or so many engines killed, without a good answer in between. A question that is found makes up for
+the engines that it has cost."""
+_FRUITLESS_OF_TRUST = 4
 
 Plan = Callable[[DeviceFound], LoadModel]
 """What to load on a device. Raises UsageError if it has no room for it."""
@@ -68,6 +71,7 @@ class _Place:
         self.num_lost = 0
         self.num_stillborn = 0
         self.num_fruitless = self.num_culprits = self.num_killed = 0
+        self.has_answered = False
         self.counts_of_lost = EngineCounts()
         self.peak_bytes: int | None = None
 
@@ -76,11 +80,16 @@ class _Place:
         return self.process.ready is not None
 
     @property
+    def is_trusted(self) -> bool:
+        """Whether a question may be blamed for what happens here: it has answered others well, and not too long ago."""
+        return self.has_answered and self.num_fruitless < _FRUITLESS_OF_TRUST
+
+    @property
     def is_hopeless(self) -> bool:
         return (
             self.num_stillborn >= _MAX_STILLBORN
             or self.num_fruitless >= _MAX_FRUITLESS
-            or self.num_culprits >= _MAX_CULPRITS
+            or self.num_culprits >= (_MAX_CULPRITS if self.has_answered else _MAX_CULPRITS_AT_FIRST)
             or self.num_killed >= _MAX_KILLED
         )
 
@@ -243,6 +252,7 @@ class Engines:
         for place in self._places:
             for answers in place.process.receive():
                 if any(completion.error is None for completion in answers.completions):
+                    place.has_answered = True
                     place.num_fruitless = place.num_culprits = place.num_killed = 0
                 self._rounds.answer(place.take_back(answers.task_id), answers.completions)
 
@@ -276,10 +286,12 @@ class Engines:
             place.group = group
 
     def _may_have(self, place: _Place, group: Group) -> bool:
-        """Suspects are tried on another device, where one is ready that answers well, and never on one that does not
-        where another does."""
-        is_sound = any(other.is_ready and not other.num_fruitless for other in self._places if other is not place)
-        return not (is_sound and (place.num_fruitless or group.lost_on is place))
+        """Suspects are tried on a device that is trusted, if there is one, and on another one than before, if that is
+        ready."""
+        others = [other for other in self._places if other is not place and other.is_trusted]
+        if not place.is_trusted:
+            return not others
+        return group.lost_on is not place or not any(other.is_ready for other in others)
 
     def _send(self, place: _Place, part: Part) -> None:
         self._last_number += 1
@@ -339,6 +351,7 @@ class Engines:
     def _replace(self, place: _Place, loss: EngineLoss) -> None:
         process = place.process
         place.note_facts()
+        may_blame = place.is_trusted or not any(other.is_trusted for other in self._places)
         index = self._places.index(place)
         del self._places[index]
         process.close()
@@ -351,7 +364,7 @@ class Engines:
             place.num_killed += loss.killed
         place.counts_of_lost = sum_of([place.counts_of_lost, process.counts])
         process.counts = EngineCounts()
-        if self._take_back(place, loss):
+        if self._take_back(place, loss, may_blame=may_blame):
             place.num_fruitless = 0
             place.num_culprits += 1
         is_refused = self._is_starting and loss.refusal is not None
@@ -366,14 +379,16 @@ class Engines:
         else:
             self._places.insert(index, place)
 
-    def _take_back(self, place: _Place, loss: EngineLoss) -> bool:
+    def _take_back(self, place: _Place, loss: EngineLoss, *, may_blame: bool) -> bool:
         """Returns whether a question was found to be to blame."""
         group = place.group
         begun: list[Part] = []
         others: list[Part] = []
         for number in sorted(place.sent):
             (begun if number in place.process.begun else others).append(place.take_back(number))
-        return self._rounds.lose(begun, others, group, on=place, killed=loss.killed, why=loss.message)
+        return self._rounds.lose(
+            begun, others, group, on=place, killed=loss.killed, may_blame=may_blame, why=loss.message
+        )
 
     def _give_up(self, place: _Place, loss: EngineLoss) -> None:
         """Go on without a device. Raises BatchOcrError if it was the last, or if it refused a model, as all would."""

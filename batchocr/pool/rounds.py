@@ -114,12 +114,21 @@ class Rounds:
             self._done.append((asked.key, answers))
 
     def lose(
-        self, begun: Sequence[Part], others: Sequence[Part], group: Group | None, *, on: object, killed: bool, why: str
+        self,
+        begun: Sequence[Part],
+        others: Sequence[Part],
+        group: Group | None,
+        *,
+        on: object,
+        killed: bool,
+        may_blame: bool,
+        why: str,
     ) -> bool:
         """Queue what an engine had that was lost; returns whether a question was found to be to blame.
 
         begun: what it had begun with, as far as it has said so. group: the suspects that it had, if any. on: the
-        device. killed: by somebody, or by the system. why: in words.
+        device. killed: by somebody, or by the system. may_blame: whether it is hardly the device's fault. why: in
+        words.
         """
         if not begun:
             begun, others = others, ()
@@ -127,7 +136,7 @@ class Rounds:
             part.asked.kills += killed
         if group is not None:
             self.suspects.extend(Group([part], on) for part in others)
-            return self._divide(Group(list(begun), on), killed=killed, why=why)
+            return self._divide(Group(list(begun), on), killed=killed, may_blame=may_blame, why=why)
         suspects = [part for part in begun if not killed or part.asked.kills >= _KILLS_TO_SUSPECT]
         if suspects:
             self.suspects.append(Group(suspects, on))
@@ -135,7 +144,7 @@ class Rounds:
         self.waiting.extendleft(reversed([part for part in (*begun, *others) if part not in suspects]))
         return False
 
-    def _divide(self, group: Group, *, killed: bool, why: str) -> bool:
+    def _divide(self, group: Group, *, killed: bool, may_blame: bool, why: str) -> bool:
         """Queue what a group is divided into that has cost an engine, behind others; or end what was alone. Returns
         whether that was so."""
         if not group.parts:
@@ -144,7 +153,7 @@ class Rounds:
             self.suspects.extend(group.divided())
             return False
         [part] = group.parts
-        if killed and part.asked.kills < _MAX_KILLS:
+        if not may_blame or (killed and part.asked.kills < _MAX_KILLS):
             self.suspects.append(group)
             return False
         part.asked.culprits += 1
