@@ -26,7 +26,7 @@ class OneTask:
     sent: list[object] = field(default_factory=list)
 
     def receive(self) -> list[tuple[ReadPage, None]]:
-        self.closed = bool(self.sent)
+        self.closed = any(isinstance(message, Finished) for message in self.sent)
         return [] if self.closed else [(self.task, None)]
 
     def send(self, message: object, descriptor: int | None = None) -> None:
