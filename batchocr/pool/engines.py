@@ -36,6 +36,7 @@ _MAX_KILLED = 30
 been answered well), or so many engines killed, without a good answer in between. A question that is found makes up for
 the engines that it has cost."""
 _FRUITLESS_OF_TRUST = 4
+"""A device that has lost so many in a row is not trusted: no question is blamed for it while another device is."""
 
 Plan = Callable[[DeviceFound], LoadModel]
 """What to load on a device. Raises UsageError if it has no room for it."""
@@ -58,7 +59,8 @@ class EngineUse:
 
 class _Place:
     """A device, and the engine that is there now. work: what that has to do, in tokens. sent: what it was asked, and
-    has not answered. group: the suspects that it has, if any, and then nothing else."""
+    has not answered. group: the suspects that it has, if any, and then nothing else. num_lost: engines since the last
+    `forget`; the other numbers, of which the limits above speak, are of what came in a row."""
 
     def __init__(self, device: str, process: EngineProcess) -> None:
         self.device = device
