@@ -35,6 +35,8 @@ from triton.compiler import CompiledKernel
 from triton.runtime import JITFunction
 from triton.runtime.interpreter import InterpretedFunction, InterpreterBuilder, TensorHandle, _patch_lang
 
+from batchocr.backend.kernels.launch import Kernel
+
 ARCHITECTURES = (80, 86, 89, 90, 100)
 
 
@@ -77,6 +79,8 @@ def kernel_device(*modules: ModuleType) -> Iterator[torch.device]:
                 for name, function in list(vars(module).items()):
                     if isinstance(function, JITFunction):
                         patch.setattr(module, name, InterpretedFunction(function.fn))
+                    elif isinstance(function, Kernel):
+                        patch.setattr(function, "function", InterpretedFunction(function.function.fn))
             patch.setattr(InterpreterBuilder, "create_dot", _dot)
             yield torch.device("cpu")
     finally:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-import torch
+import functools
+
 import triton
 import triton.language as tl
 from torch import Tensor
+
+from batchocr.backend.kernels.launch import Constants, kernel, operator
 
 # A tile of 4,096 values is 32 per thread: four 16-byte loads in flight, and its part of the bias loaded once.
 _ROWS = 4
@@ -13,7 +16,7 @@ _COLUMNS = 1024
 _WARPS = 4
 
 
-@torch.library.custom_op("batchocr::quick_gelu_bias_", mutates_args=("x",))
+@operator(mutates_args=("x",), fake=lambda x, bias: None)
 def quick_gelu_bias_(x: Tensor, bias: Tensor) -> None:
     """Set x to y · sigmoid(1.702 y) with y = x + bias.
 
@@ -22,7 +25,7 @@ def quick_gelu_bias_(x: Tensor, bias: Tensor) -> None:
     _launch_gelu(x, bias, quick=True)
 
 
-@torch.library.custom_op("batchocr::gelu_bias_", mutates_args=("x",))
+@operator(mutates_args=("x",), fake=lambda x, bias: None)
 def gelu_bias_(x: Tensor, bias: Tensor) -> None:
     """Set x to gelu(x + bias), the exact GELU (erf).
 
@@ -31,7 +34,7 @@ def gelu_bias_(x: Tensor, bias: Tensor) -> None:
     _launch_gelu(x, bias, quick=False)
 
 
-@torch.library.custom_op("batchocr::silu_mul", mutates_args=())
+@operator(mutates_args=(), fake=lambda gate_up: _half(gate_up))
 def silu_mul(gate_up: Tensor) -> Tensor:
     """Return silu(gate) · up as [rows, width].
 
@@ -40,42 +43,40 @@ def silu_mul(gate_up: Tensor) -> Tensor:
     """
     assert gate_up.is_contiguous()
     rows, width = gate_up.shape[0], gate_up.shape[1] // 2
-    out = gate_up.new_empty(rows, width)
-    _silu_mul_kernel[_grid(rows, width)](
-        gate_up, out, rows, WIDTH=width, ROWS=_ROWS, COLUMNS=_COLUMNS, num_warps=_WARPS, enable_fp_fusion=True
+    out = _half(gate_up)
+    _silu_mul_kernel.launch(
+        _grid(rows, width),
+        (gate_up, out),
+        (rows,),
+        (),
+        _constants(WIDTH=width),
     )
     return out
 
 
-@quick_gelu_bias_.register_fake
-@gelu_bias_.register_fake
-def _(x: Tensor, bias: Tensor) -> None:
-    return None
-
-
-@silu_mul.register_fake
-def _(gate_up: Tensor) -> Tensor:
+def _half(gate_up: Tensor) -> Tensor:
     return gate_up.new_empty(gate_up.shape[0], gate_up.shape[1] // 2)
 
 
 def _launch_gelu(x: Tensor, bias: Tensor, *, quick: bool) -> None:
     assert x.is_contiguous()
     rows, width = x.shape
-    _gelu_bias_kernel[_grid(rows, width)](
-        x,
-        bias,
-        rows,
-        WIDTH=width,
-        QUICK=quick,
-        ROWS=_ROWS,
-        COLUMNS=_COLUMNS,
-        num_warps=_WARPS,
-        enable_fp_fusion=True,
+    _gelu_bias_kernel.launch(
+        _grid(rows, width),
+        (x, bias),
+        (rows,),
+        (),
+        _constants(WIDTH=width, QUICK=quick),
     )
 
 
-def _grid(rows: int, width: int) -> tuple[int]:
-    return (triton.cdiv(rows, _ROWS) * triton.cdiv(width, _COLUMNS),)
+@functools.cache
+def _constants(**constants: int) -> Constants:
+    return Constants(**constants, ROWS=_ROWS, COLUMNS=_COLUMNS, num_warps=_WARPS, enable_fp_fusion=True)
+
+
+def _grid(rows: int, width: int) -> tuple[int, int, int]:
+    return -(-rows // _ROWS) * -(-width // _COLUMNS), 1, 1
 
 
 @triton.jit
@@ -88,7 +89,7 @@ def _tile(num_rows, WIDTH: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constex
     return rows, columns, (rows < num_rows) & (columns < WIDTH)
 
 
-@triton.jit(do_not_specialize=["num_rows"])
+@kernel(numbers=["num_rows"])
 def _gelu_bias_kernel(
     x, bias, num_rows, WIDTH: tl.constexpr, QUICK: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr
 ):
@@ -103,7 +104,7 @@ def _gelu_bias_kernel(
     tl.store(at, y, mask=exists)
 
 
-@triton.jit(do_not_specialize=["num_rows"])
+@kernel(numbers=["num_rows"])
 def _silu_mul_kernel(gate_up, out, num_rows, WIDTH: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     rows, columns, exists = _tile(num_rows, WIDTH, ROWS, COLUMNS)
     at = gate_up + rows * (2 * WIDTH) + columns

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import functools
+
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
+from batchocr.backend.kernels.launch import Constants, kernel, operator
+
 # Two 16-byte loads of bfloat16: enough in flight, and one or two warps fewer to wait for when a row is summed.
 _VALUES_A_THREAD = 16
 
 
-@torch.library.custom_op("batchocr::rms_norm", mutates_args=())
+@operator(mutates_args=(), fake=lambda x, weight, eps: torch.empty_like(x))
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     """Return x / sqrt(mean(x²) + eps) · weight, rounded once, as torch does.
 
@@ -19,47 +23,35 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     between the sum and its use: there are many rows, and after a multiprocessor's first the weight is in the L1 cache.
     """
     out = torch.empty_like(x)
-    width, block, warps = _geometry(x)
-    _rms_norm_kernel[(x.shape[0],)](
-        x, weight, out, eps, WIDTH=width, BLOCK=block, num_warps=warps, enable_fp_fusion=True
-    )
+    assert x.is_contiguous()
+    rows, width = x.shape
+    _rms_norm_kernel.launch((rows, 1, 1), (x, weight, out), (eps,), (), _constants(width))
     return out
 
 
-@torch.library.custom_op("batchocr::layer_norm", mutates_args=())
+@operator(mutates_args=(), fake=lambda x, weight, bias, eps: torch.empty_like(x))
 def layer_norm(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
     """Return (x - mean(x)) / sqrt(var(x) + eps) · weight + bias.
 
     x: contiguous [rows, width ≤ 8192]. weight, bias: [width]. Moves x twice. One program per row, as in `rms_norm`.
     """
     out = torch.empty_like(x)
-    width, block, warps = _geometry(x)
-    _layer_norm_kernel[(x.shape[0],)](
-        x, weight, bias, out, eps, WIDTH=width, BLOCK=block, num_warps=warps, enable_fp_fusion=True
-    )
+    assert x.is_contiguous()
+    rows, width = x.shape
+    _layer_norm_kernel.launch((rows, 1, 1), (x, weight, bias, out), (eps,), (), _constants(width))
     return out
 
 
-@rms_norm.register_fake
-def _(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    return torch.empty_like(x)
-
-
-@layer_norm.register_fake
-def _(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
-    return torch.empty_like(x)
-
-
-def _geometry(x: Tensor) -> tuple[int, int, int]:
-    """A row's width, the power of two that holds it, and the warps that share it."""
-    assert x.is_contiguous() and x.dim() == 2
-    width = x.shape[1]
+@functools.cache
+def _constants(width: int) -> Constants:
+    """A power of two holds a row."""
     assert width <= 8192
     block = triton.next_power_of_2(width)
-    return width, block, max(1, block // (32 * _VALUES_A_THREAD))
+    warps = max(1, block // (32 * _VALUES_A_THREAD))
+    return Constants(WIDTH=width, BLOCK=block, num_warps=warps, enable_fp_fusion=True)
 
 
-@triton.jit
+@kernel(numbers=["eps"])
 def _rms_norm_kernel(x, weight, out, eps, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
     columns = tl.arange(0, BLOCK)
     exists = columns < WIDTH
@@ -70,7 +62,7 @@ def _rms_norm_kernel(x, weight, out, eps, WIDTH: tl.constexpr, BLOCK: tl.constex
     tl.store(out + row + columns, values * scale * weights, mask=exists)
 
 
-@triton.jit
+@kernel(numbers=["eps"])
 def _layer_norm_kernel(x, weight, bias, out, eps, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
     columns = tl.arange(0, BLOCK)
     exists = columns < WIDTH

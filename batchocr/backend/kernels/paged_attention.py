@@ -5,12 +5,15 @@ Source: Dao et al., Flash-Decoding for long-context inference (2023).
 
 from __future__ import annotations
 
+import functools
 import math
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+
+from batchocr.backend.kernels.launch import Constants, kernel, operator
 
 # A tile's keys and values are 16 KiB at a head_dim of 64. The compiler gives half of the five stages to the block
 # lookup, so two tiles are held: one loads while the other is processed (with three stages, none does). Six such
@@ -25,7 +28,7 @@ _SMALLEST_DOT = 16
 """What `tl.dot` needs of each dimension; later Tritons take less for float32."""
 
 
-@torch.library.custom_op("batchocr::paged_attention", mutates_args=())
+@operator(mutates_args=(), fake=lambda q, cache, block_tables, lengths: q.new_empty(q.shape))
 def paged_attention(q: Tensor, cache: Tensor, block_tables: Tensor, lengths: Tensor) -> Tensor:
     """Attend from one new token per sequence to all its cached ones. Returns [sequences, heads, head_dim], contiguous.
 
@@ -44,6 +47,23 @@ def paged_attention(q: Tensor, cache: Tensor, block_tables: Tensor, lengths: Ten
     out = q.new_empty(q.shape)
     part_out = q.new_empty((sequences, heads, parts, head_dim), dtype=torch.float32)
     part_weight = q.new_empty((sequences, heads, parts), dtype=torch.float32)
+    attend, combine = _constants(head_dim, block_size, heads, kv_heads)
+    _attend_kernel.launch(
+        (sequences, kv_heads, parts),
+        (q, cache, block_tables, lengths, out, part_out, part_weight),
+        (head_dim**-0.5 * math.log2(math.e), block_tables.stride(0)),
+        (q.stride(0), cache.stride(0)),
+        attend,
+    )
+    if parts > 1:
+        _combine_kernel.launch((sequences, heads, 1), (part_out, part_weight, lengths, out), (parts,), (), combine)
+    return out
+
+
+@functools.cache
+def _constants(head_dim: int, block_size: int, heads: int, kv_heads: int) -> tuple[Constants, Constants]:
+    """Those of the two launches."""
+    group = heads // kv_heads
     shared = {
         "HEAD_DIM": head_dim,
         "DIM_BLOCK": max(_SMALLEST_DOT, triton.next_power_of_2(head_dim)),
@@ -52,35 +72,15 @@ def paged_attention(q: Tensor, cache: Tensor, block_tables: Tensor, lengths: Ten
         "num_warps": _WARPS,
         "enable_fp_fusion": True,
     }
-    _attend_kernel[(sequences, kv_heads, parts)](
-        q,
-        cache,
-        block_tables,
-        lengths,
-        out,
-        part_out,
-        part_weight,
-        head_dim**-0.5 * math.log2(math.e),
-        q.stride(0),
-        block_tables.stride(0),
-        cache.stride(0),
+    attend = Constants(
         BLOCK_SIZE=block_size,
         KV_HEADS=kv_heads,
-        GROUP=heads // kv_heads,
-        GROUP_BLOCK=max(16, triton.next_power_of_2(heads // kv_heads)),
+        GROUP=group,
+        GROUP_BLOCK=max(_SMALLEST_DOT, triton.next_power_of_2(group)),
         num_stages=_STAGES,
         **shared,
     )
-    if parts > 1:
-        _combine_kernel[(sequences, heads)](
-            part_out, part_weight, lengths, out, parts, PARTS_BLOCK=_MOST_PARTS, **shared
-        )
-    return out
-
-
-@paged_attention.register_fake
-def _(q: Tensor, cache: Tensor, block_tables: Tensor, lengths: Tensor) -> Tensor:
-    return q.new_empty(q.shape)
+    return attend, Constants(PARTS_BLOCK=_MOST_PARTS, **shared)
 
 
 def _num_parts(whole_programs: int, most_tokens: int) -> int:
@@ -121,7 +121,7 @@ def _load_tile(
     return tl.load(keys, mask=mask, other=0.0), tl.load(keys + values_offset, mask=mask, other=0.0)
 
 
-@triton.jit(do_not_specialize=["table_stride"])
+@kernel(numbers=["scale", "table_stride"])
 def _attend_kernel(
     q,
     cache,
@@ -131,8 +131,8 @@ def _attend_kernel(
     part_out,
     part_weight,
     scale,
-    q_stride,
     table_stride,
+    q_stride,
     values_offset,
     BLOCK_SIZE: tl.constexpr,
     KV_HEADS: tl.constexpr,
@@ -190,7 +190,7 @@ def _attend_kernel(
         tl.store(part_weight + rows, largest + tl.log2(total), mask=group < GROUP)
 
 
-@triton.jit(do_not_specialize=["parts"])
+@kernel(numbers=["parts"])
 def _combine_kernel(
     part_out,
     part_weight,

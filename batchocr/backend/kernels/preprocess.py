@@ -16,6 +16,7 @@ from torch import Tensor
 
 from batchocr.backend.base import ResizePlan
 from batchocr.backend.bicubic import PRECISION_BITS
+from batchocr.backend.kernels.launch import operator
 from batchocr.backend.kernels.resize_plan import CHANNELS, BatchPlan, plan_batch
 
 # Eight values for each of 128 threads, so that many loads are in flight.
@@ -40,7 +41,18 @@ def patches(
     return result
 
 
-@torch.library.custom_op("batchocr::patches", mutates_args=())
+def _fake_patches(
+    images: Sequence[Tensor],
+    sides: Sequence[int],
+    plan_lengths: Sequence[int],
+    patch_size: int,
+    merge_size: int,
+    device: torch.device,
+) -> Tensor:
+    return _empty_patches(images, _plans(sides, plan_lengths), patch_size, device)
+
+
+@operator(mutates_args=(), fake=_fake_patches)
 def _patches(
     images: Sequence[Tensor],
     sides: Sequence[int],
@@ -73,18 +85,6 @@ def _patches(
         )
         source = scratch
     return out
-
-
-@_patches.register_fake
-def _(
-    images: Sequence[Tensor],
-    sides: Sequence[int],
-    plan_lengths: Sequence[int],
-    patch_size: int,
-    merge_size: int,
-    device: torch.device,
-) -> Tensor:
-    return _empty_patches(images, _plans(sides, plan_lengths), patch_size, device)
 
 
 def _plans(sides: Sequence[int], plan_lengths: Sequence[int]) -> list[ResizePlan]:

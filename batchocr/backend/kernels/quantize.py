@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import functools
+
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
+from batchocr.backend.kernels.launch import Constants, kernel, operator
+
 _VALUES_A_THREAD = 16
 
 
-@torch.library.custom_op("batchocr::quantize_rows", mutates_args=())
+def _empty_rows(x: Tensor) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(x, dtype=torch.float8_e4m3fn), x.new_empty((x.shape[0], 1), dtype=torch.float32)
+
+
+@operator(mutates_args=(), fake=_empty_rows)
 def quantize_rows(x: Tensor) -> tuple[Tensor, Tensor]:
     """Return x / scale as float8_e4m3fn [rows, width], and each row's scale, float32 [rows, 1], which maps its largest
     magnitude to 448.
@@ -18,29 +26,24 @@ def quantize_rows(x: Tensor) -> tuple[Tensor, Tensor]:
     x: contiguous [rows, width ≤ 8192]. Reads x once and writes half as much. One program per row, which stays in
     registers between its maximum and its use.
     """
-    assert x.is_contiguous() and x.shape[1] <= 8192
+    assert x.is_contiguous()
     rows, width = x.shape
-    out = torch.empty_like(x, dtype=torch.float8_e4m3fn)
-    scale = x.new_empty((rows, 1), dtype=torch.float32)
-    block = triton.next_power_of_2(width)
-    _quantize_kernel[(rows,)](
-        x,
-        out,
-        scale,
-        WIDTH=width,
-        BLOCK=block,
-        num_warps=max(1, block // (32 * _VALUES_A_THREAD)),
-        enable_fp_fusion=True,
-    )
+    out, scale = _empty_rows(x)
+    _quantize_kernel.launch((rows, 1, 1), (x, out, scale), (), (), _constants(width))
     return out, scale
 
 
-@quantize_rows.register_fake
-def _(x: Tensor) -> tuple[Tensor, Tensor]:
-    return torch.empty_like(x, dtype=torch.float8_e4m3fn), x.new_empty((x.shape[0], 1), dtype=torch.float32)
+@functools.cache
+def _constants(width: int) -> Constants:
+    """A power of two holds a row."""
+    assert width <= 8192
+    block = triton.next_power_of_2(width)
+    return Constants(
+        WIDTH=width, BLOCK=block, num_warps=max(1, block // (32 * _VALUES_A_THREAD)), enable_fp_fusion=True
+    )
 
 
-@triton.jit
+@kernel()
 def _quantize_kernel(x, out, scale, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
     columns = tl.arange(0, BLOCK)
     exists = columns < WIDTH

@@ -6,16 +6,20 @@ where they are, and attention kernels take them as strided views.
 
 from __future__ import annotations
 
+import functools
+
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
+from batchocr.backend.kernels.launch import Constants, kernel, operator
+
 # A 16-byte vector of bfloat16 from each half of a head.
 _PAIRS_A_THREAD = 8
 
 
-@torch.library.custom_op("batchocr::rotary_", mutates_args=("q", "k"))
+@operator(mutates_args=("q", "k"), fake=lambda *tensors: None)
 def rotary_(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> None:
     """Rotate q and k in place, pairing the two halves of every head.
 
@@ -24,24 +28,16 @@ def rotary_(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> None:
     """
     tokens, heads, head_dim = q.shape
     assert k.shape == q.shape
-    half, warps = _geometry(heads, head_dim)
-    _rotary_kernel[(tokens,)](
-        q,
-        k,
-        _angles(cos),
-        _angles(sin),
-        _token_stride(q),
-        _token_stride(k),
-        HEADS=heads,
-        HALF=head_dim // 2,
-        HEADS_BLOCK=triton.next_power_of_2(heads),
-        HALF_BLOCK=half,
-        num_warps=warps,
-        enable_fp_fusion=True,
+    _rotary_kernel.launch(
+        (tokens, 1, 1),
+        (q, k, _angles(cos), _angles(sin)),
+        (),
+        (_token_stride(q, head_dim), _token_stride(k, head_dim)),
+        _constants(heads, None, head_dim),
     )
 
 
-@torch.library.custom_op("batchocr::rotary_store_", mutates_args=("q", "k", "cache"))
+@operator(mutates_args=("q", "k", "cache"), fake=lambda *tensors: None)
 def rotary_store_(q: Tensor, k: Tensor, v: Tensor, cos: Tensor, sin: Tensor, cache: Tensor, slots: Tensor) -> None:
     """Rotate q and k in place, and write each token's rotated key and its value into its slot of the cache.
 
@@ -50,51 +46,35 @@ def rotary_store_(q: Tensor, k: Tensor, v: Tensor, cos: Tensor, sin: Tensor, cac
     block · block_size + offset. Moves q twice, k three times and v twice. One program per token.
     """
     tokens, heads, head_dim = q.shape
-    kv_heads = k.shape[1]
-    assert k.shape == v.shape and cache.shape[3:] == k.shape[1:] and cache[0].is_contiguous()
-    half, warps = _geometry(heads, head_dim)
-    _rotary_store_kernel[(tokens,)](
-        q,
-        k,
-        v,
-        _angles(cos),
-        _angles(sin),
-        cache,
-        slots,
-        _token_stride(q),
-        _token_stride(k),
-        _token_stride(v),
-        cache.stride(0),
-        HEADS=heads,
-        KV_HEADS=kv_heads,
-        HALF=head_dim // 2,
-        HEADS_BLOCK=triton.next_power_of_2(heads),
-        KV_HEADS_BLOCK=triton.next_power_of_2(kv_heads),
-        HALF_BLOCK=half,
-        num_warps=warps,
-        enable_fp_fusion=True,
+    block_size, kv_heads, cache_dim = cache.shape[2:]
+    values, *inside = cache.stride()
+    assert inside == [block_size * kv_heads * head_dim, kv_heads * head_dim, head_dim, 1]
+    assert k.shape == v.shape == (tokens, kv_heads, cache_dim)
+    _rotary_store_kernel.launch(
+        (tokens, 1, 1),
+        (q, k, v, _angles(cos), _angles(sin), cache, slots),
+        (),
+        (_token_stride(q, head_dim), _token_stride(k, head_dim), _token_stride(v, head_dim), values),
+        _constants(heads, kv_heads, head_dim),
     )
 
 
-@rotary_.register_fake
-def _(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> None:
-    return None
+@functools.cache
+def _constants(heads: int, kv_heads: int | None, head_dim: int) -> Constants:
+    """Powers of two hold the heads and half a head; a token's heads are shared by the warps."""
+    heads_block, half_block = triton.next_power_of_2(heads), triton.next_power_of_2(head_dim // 2)
+    blocks = {"HEADS_BLOCK": heads_block, "HALF_BLOCK": half_block}
+    counts = {"HEADS": heads, "HALF": head_dim // 2}
+    if kv_heads is not None:
+        counts["KV_HEADS"], blocks["KV_HEADS_BLOCK"] = kv_heads, triton.next_power_of_2(kv_heads)
+    warps = max(1, heads_block * half_block // (32 * _PAIRS_A_THREAD))
+    return Constants(**counts, **blocks, num_warps=warps, enable_fp_fusion=True)
 
 
-@rotary_store_.register_fake
-def _(q: Tensor, k: Tensor, v: Tensor, cos: Tensor, sin: Tensor, cache: Tensor, slots: Tensor) -> None:
-    return None
-
-
-def _geometry(heads: int, head_dim: int) -> tuple[int, int]:
-    """The power of two that holds half a head, and the number of warps that share a token's heads."""
-    half = triton.next_power_of_2(head_dim // 2)
-    return half, max(1, triton.next_power_of_2(heads) * half // (32 * _PAIRS_A_THREAD))
-
-
-def _token_stride(x: Tensor) -> int:
-    assert x.stride()[1:] == (x.shape[2], 1)
-    return x.stride(0)
+def _token_stride(x: Tensor, head_dim: int) -> int:
+    stride, *heads = x.stride()
+    assert heads == [head_dim, 1]
+    return stride
 
 
 def _angles(x: Tensor) -> Tensor:
@@ -129,7 +109,7 @@ def _load_angles(cos, sin, token, HALF: tl.constexpr, HALF_BLOCK: tl.constexpr):
     return tl.load(cos + at, mask=columns < HALF, other=0.0), tl.load(sin + at, mask=columns < HALF, other=0.0)
 
 
-@triton.jit
+@kernel()
 def _rotary_kernel(
     q,
     k,
@@ -149,7 +129,7 @@ def _rotary_kernel(
     _turn(k + token * k_stride + places, exists, cosines, sines, HALF)
 
 
-@triton.jit
+@kernel()
 def _rotary_store_kernel(
     q,
     k,

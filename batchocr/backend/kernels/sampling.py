@@ -12,6 +12,7 @@ import triton.language as tl
 from torch import Tensor
 
 from batchocr.backend.base import SamplerRows
+from batchocr.backend.kernels.launch import operator
 from batchocr.backend.kernels.vocabulary_piece import (
     best_of_rest,
     better,
@@ -57,7 +58,11 @@ def sample(logits: Tensor, index: Tensor, rows: SamplerRows) -> tuple[Tensor, Te
     return tokens, logprobs
 
 
-@torch.library.custom_op("batchocr::sample", mutates_args=("logits", "counts", "history", "suffix", "length"))
+def _empty_choices(logits: Tensor, index: Tensor, *rows: Tensor) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(index), logits.new_empty(logits.shape[0], dtype=torch.float32)
+
+
+@operator(mutates_args=("logits", "counts", "history", "suffix", "length"), fake=_empty_choices)
 def _sample(
     logits: Tensor,
     index: Tensor,
@@ -103,8 +108,7 @@ def _sample(
         # Fused, the penalties would round differently from the reference, and equal scores are common in bfloat16.
         enable_fp_fusion=False,
     )
-    tokens = torch.empty_like(index)
-    logprobs = logits.new_empty(sequences, dtype=torch.float32)
+    tokens, logprobs = _empty_choices(logits, index)
     _remember_kernel[(sequences,)](
         scores,
         choices,
@@ -125,11 +129,6 @@ def _sample(
         enable_fp_fusion=True,
     )
     return tokens, logprobs
-
-
-@_sample.register_fake
-def _(logits: Tensor, index: Tensor, *rows: Tensor) -> tuple[Tensor, Tensor]:
-    return torch.empty_like(index), logits.new_empty(logits.shape[0], dtype=torch.float32)
 
 
 @triton.jit
