@@ -11,6 +11,7 @@ those that the public function passes on. `benchmarks/kernel_resources.py` print
 
 from __future__ import annotations
 
+import itertools
 import re
 import subprocess
 from collections.abc import Callable, Iterator
@@ -39,6 +40,11 @@ from batchocr.backend.kernels.launch import Kernel
 
 ARCHITECTURES = (80, 86, 89, 90, 100)
 
+_ACCESS = re.compile(r"\b(?:ld|st)\.global(?:\.(?!v\d)[a-z_:0-9]+)*?(?:\.v(\d))?\.[bsuf](\d+)\b")
+_COPY = re.compile(r"\bcp\.async\.c[ag]\.shared\.global [^,]+, [^,]+, (\w+)")
+_TENSOR_CORE = re.compile(r"\b(?:mma\.sync|wgmma\.mma_async|tcgen05\.mma)\b")
+_device_numbers = itertools.count(1000)
+
 
 @dataclass(frozen=True, slots=True)
 class Launch:
@@ -54,7 +60,11 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class KernelResources:
-    """What a compiled kernel uses. registers: per thread. shared_bytes: per program. spilled_bytes: thread stack."""
+    """What a compiled kernel uses. registers: per thread. shared_bytes: per program. spilled_bytes: thread stack.
+
+    wide_accesses, narrow_accesses: instructions that move 16 bytes or more, and fewer, between a thread and the GPU's
+    memory. tensor_core_products: instructions.
+    """
 
     kernel: str
     architecture: int
@@ -62,6 +72,9 @@ class KernelResources:
     registers: int
     shared_bytes: int
     spilled_bytes: int
+    wide_accesses: int
+    narrow_accesses: int
+    tensor_core_products: int
 
 
 @contextmanager
@@ -118,6 +131,33 @@ def compiled(launch: Launch, architecture: int) -> list[CompiledKernel]:
     return kernels
 
 
+@contextmanager
+def pretended_gpu(run: Callable[..., None], stream: Callable[[], int] = lambda: 0) -> Iterator[int]:
+    """An sm_90 that takes launches and does nothing: each goes to `run(x, y, z, stream, kernel, metadata, …)`.
+
+    run gets what Triton's launcher would, but for the kernel, which is the CompiledKernel. Yields the device's number.
+    """
+    device = next(_device_numbers)
+    loaded: list[CompiledKernel] = []
+
+    def load(kernel: CompiledKernel) -> None:
+        if kernel.module is None:
+            kernel.module, kernel.function, kernel._run = device, kernel, run
+            loaded.append(kernel)
+
+    driver = SimpleNamespace(
+        get_current_target=lambda: GPUTarget("cuda", 90, 32),
+        get_current_device=lambda: device,
+        get_current_stream=lambda device: stream(),
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(triton.runtime.driver, "_active", driver)
+        patch.setattr(CompiledKernel, "_init_handles", load)
+        yield device
+    for kernel in loaded:  # or it would unload itself from a GPU
+        kernel.module = kernel.function = kernel._run = None
+
+
 def resources(launch: Launch, architecture: int) -> list[KernelResources]:
     """Compile what a call would launch, and read from the machine code what each kernel uses."""
     return [_resources(kernel, architecture) for kernel in compiled(launch, architecture)]
@@ -130,6 +170,7 @@ def _resources(kernel: CompiledKernel, architecture: int) -> KernelResources:
         dump = subprocess.run(
             [knobs.nvidia.cuobjdump.path, "--dump-resource-usage", cubin], check=True, capture_output=True, text=True
         )
+    sizes = _access_bytes(kernel.asm["ptx"])
     usage = dict(re.findall(r"\b(REG|STACK):(\d+)", dump.stdout))
     return KernelResources(
         kernel=kernel.metadata.name,
@@ -138,4 +179,13 @@ def _resources(kernel: CompiledKernel, architecture: int) -> KernelResources:
         registers=int(usage["REG"]),
         shared_bytes=kernel.metadata.shared,
         spilled_bytes=int(usage["STACK"]),
+        wide_accesses=sum(size >= 16 for size in sizes),
+        narrow_accesses=sum(size < 16 for size in sizes),
+        tensor_core_products=len(_TENSOR_CORE.findall(kernel.asm["ptx"])),
     )
+
+
+def _access_bytes(ptx: str) -> list[int]:
+    """The size of each load and store of global memory, copies to shared memory among them."""
+    direct = [int(count or 1) * int(bits) // 8 for count, bits in _ACCESS.findall(ptx)]
+    return direct + [int(size, 0) for size in _COPY.findall(ptx)]
