@@ -19,7 +19,7 @@ from torch.overrides import TorchFunctionMode
 
 from batchocr.backend.base import Affine, Linear, PagedContext, ResizePlan, SamplerRows, SamplingHints, Segments
 from batchocr.backend.cuda import CudaOps, Kernels, PlainLinear
-from batchocr.backend.device import Mark
+from batchocr.backend.device import Device, Mark
 from batchocr.backend.fp8 import Fp8Linear, fits_fp8
 from batchocr.backend.kernels import activation, norm, paged_attention, quantize, rotary, sampling
 from batchocr.data import Pixels, Request, Sampling
@@ -103,8 +103,9 @@ def store(tensor: Tensor, key: Any, value: Any) -> None:
         if not isinstance(value, Tensor):
             value = tensor.new_full((), value)
         tensor.index_put_((last,), value)
+    elif isinstance(value, Tensor):
+        part(tensor, key).zero_().add_(value)
     else:
-        assert not isinstance(value, Tensor)
         part(tensor, key).fill_(value)
 
 
@@ -118,7 +119,7 @@ class ShapelyWeights(WeightReader):
         return name != "lm_head.weight"  # tied, as in MinerU2.5
 
     def take(self, name: str, shape: Sequence[int]) -> Tensor:
-        return torch.empty(tuple(shape), dtype=torch.bfloat16, device=CUDA)
+        return torch.zeros(tuple(shape), dtype=torch.bfloat16, device=CUDA)
 
 
 class MadeUp:
@@ -224,22 +225,30 @@ KERNELS = Kernels(
 
 @contextmanager
 def fake_engine(kernels: Kernels = KERNELS) -> Iterator[tuple[Engine, FakeCudaDevice]]:
-    choices = [Choice("paged_attention", "triton"), Choice("sample", "triton")]
     with FakeTensorMode(allow_non_fake_inputs=True), Indexing() as indexing:
-        ops, vision_ops = CudaOps(KERNELS, choices, None), CudaOps(kernels, choices, None)
-        device, weights = FakeCudaDevice(), ShapelyWeights()
-        model = Model(
-            architecture=ARCHITECTURE,
-            preprocessor=Preprocessor(ARCHITECTURE.vision, ARCHITECTURE.images, ops),
-            vision=VisionModel(ARCHITECTURE.vision, ARCHITECTURE.images, weights, vision_ops, device),
-            language=LanguageModel(ARCHITECTURE.language, weights, ops, CUDA),
-            prompts=Prompts(),  # type: ignore[arg-type]
-            ops=ops,
-            device=device,
-        )
-        engine = Engine(model, LIMITS)
+        device = FakeCudaDevice()
+        engine = build_engine(device, LIMITS, kernels=KERNELS, vision_kernels=kernels)
         indexing.model_is_loaded = True
         yield engine, device
+
+
+def build_engine(
+    device: Device, limits: EngineLimits, *, kernels: Kernels, vision_kernels: Kernels, graphs: bool = True
+) -> Engine:
+    """To be called under FakeTensorMode and Indexing. graphs: whether decode steps are captured."""
+    choices = [Choice("paged_attention", "triton"), Choice("sample", "triton" if graphs else "reference")]
+    ops, vision_ops = CudaOps(kernels, choices, None), CudaOps(vision_kernels, choices, None)
+    weights = ShapelyWeights()
+    model = Model(
+        architecture=ARCHITECTURE,
+        preprocessor=Preprocessor(ARCHITECTURE.vision, ARCHITECTURE.images, ops),
+        vision=VisionModel(ARCHITECTURE.vision, ARCHITECTURE.images, weights, vision_ops, device),
+        language=LanguageModel(ARCHITECTURE.language, weights, ops, CUDA),
+        prompts=Prompts(),  # type: ignore[arg-type]
+        ops=ops,
+        device=device,
+    )
+    return Engine(model, limits)
 
 
 def submit_pages(engine: Engine) -> int:
