@@ -296,9 +296,9 @@ def _site(wait: str) -> str | None:
     """Which function of the project asks for a wait; None if none does. A mark asks on behalf of its caller."""
     frame: FrameType | None = sys._getframe(2)
     while frame is not None:
-        function = frame.f_code.co_qualname
-        if frame.f_globals.get("__name__", "").startswith("batchocr.") and not function.startswith("CudaMark."):
-            return f"{function}: {wait}"
+        module, function = frame.f_globals["__name__"], frame.f_code.co_qualname
+        if not (module.startswith("tests.support.") or function.startswith("CudaMark.")):
+            return f"{function}: {wait}" if module.startswith("batchocr.") else None
         frame = frame.f_back
     return None
 
