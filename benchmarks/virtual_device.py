@@ -18,6 +18,7 @@ from typing import Any, Literal, TypeAlias
 import torch
 from torch import Tensor
 
+from batchocr.backend.cuda_device import CudaDevice
 from batchocr.backend.device import Mark, Result
 
 Work = Literal["preprocess", "vit", "prefill", "decode"]
@@ -206,7 +207,8 @@ class VirtualDevice:
     """
 
     torch_device = torch.device("cpu")
-    max_unread = 1
+    max_unread = CudaDevice.max_unread
+    vit_slice_flop = CudaDevice.vit_slice_flop
 
     def __init__(self, clock: VirtualClock, step: Callable[[int, int], tuple[float, Kernels]]) -> None:
         self.clock = clock

@@ -37,13 +37,13 @@ WHAT_IT_IS = "A forecast: calculated, not measured. No GPU was used."
 ARCHITECTURE = architecture_of(TRUE_SHAPE)
 
 _WORKERS = 8
-"""Of a machine with 16 cores; 80 pages are in flight then."""
-_PAGES = 200
+"""Of a machine with 16 cores; 208 pages are in flight then."""
+_PAGES = 400
 _IMAGES = 1000
 _BFLOAT16_BYTES = 2
 _NOISE_BYTES = 1 << 24
-_PATCHES, _DECODED = 17_900, 1_480 - 15
-"""Of a dense page. A prefill chooses the first token of each of its 15 answers."""
+_PATCHES, _SEQUENCES, _DECODED = 17_900, 15, 1_480 - 15
+"""Of a dense page. A prefill chooses the first token of each of its answers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class Run:
         """Forget what was counted so far, as the run was not yet in steady state."""
         self.meter = Meter()
         self.virtual.count_anew()
-        self._first_page, self._begun_s = self.num_finished, self.virtual.clock.now_s
+        self._begun_s = self.virtual.clock.now_s
 
     @property
     def num_finished(self) -> int:
@@ -99,10 +99,15 @@ class Run:
 
     @property
     def progress(self) -> float:
-        """Dense pages as far as they came: a third each for patches encoded, tokens decoded, and pages finished. Pages
-        finish in waves, so that the last alone would depend on when one looks."""
-        decoded, finished = self.meter.stages["decode"].items, self.num_finished - self._first_page
-        return (self.meter.patches / _PATCHES + decoded / _DECODED + finished) / 3
+        """Dense pages, as far as each stage came with them, weighted by the stage's time: pages finish in waves, and
+        one stage may be ahead of another when one looks."""
+        stages, done_s = self.meter.stages, self.virtual.clock.done_s
+        pages = {
+            "vit": self.meter.patches / _PATCHES,
+            "prefill": stages["prefill"].items / _SEQUENCES,
+            "decode": stages["decode"].items / _DECODED,
+        }
+        return sum(done_s[stage] * number for stage, number in pages.items()) / sum(done_s[stage] for stage in pages)
 
     def until(self, num_finished: int) -> None:
         """Step until so many pages are finished."""
@@ -152,7 +157,7 @@ def forecast_pages(
 ) -> Forecast:
     """Of this many dense pages, behind others that bring the engine into its steady state."""
     in_flight = useful_pages_in_flight(_WORKERS, limits.llm_batch_size, on_gpu=True)
-    first = in_flight // 2
+    first = in_flight
     virtual = virtual_engine(speed, ARCHITECTURE, limits, contention)
     run = Run(virtual, dense_trace(first + num_pages + in_flight), in_flight)
     run.until(first)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,10 +55,12 @@ class VirtualVision:
         self._device = device
         self._costs = costs
 
-    def encode(self, patches: Tensor, grids: Sequence[PatchGrid]) -> Tensor:
+    def layers(self, patches: Tensor, grids: Sequence[PatchGrid]) -> Generator[None, None, Tensor]:
         counts = [rows * columns for rows, columns in grids]
         shape = self._costs.architecture.vision
-        for _ in range(shape.depth):
+        for number in range(shape.depth):
+            if number:
+                yield
             self._device.clock.work(self._costs.vision.vit_layer_host_s)
             self._device.launch(self._costs.vision_layer(counts))
         return torch.empty(sum(counts) // shape.merge_size**2, 1)

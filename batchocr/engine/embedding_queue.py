@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 
 from batchocr.engine.sequence import Sequence
 
@@ -20,6 +21,9 @@ class EmbeddingQueue:
 
     def __len__(self) -> int:
         return len(self._waiting)
+
+    def __iter__(self) -> Iterator[Sequence]:
+        return iter(self._waiting)
 
     def has_room(self, num_tokens: int) -> bool:
         return self.num_tokens + num_tokens <= self._max_tokens

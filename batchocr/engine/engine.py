@@ -61,7 +61,7 @@ class Engine:
         Returns the requests that ended: (request_id, completion).
         """
         with self._model.device.main():
-            self._vision.run(meter, wait=not self._decode.has_work)
+            self._vision.run(meter, alone=not self._decode.has_work)
             meter.queue_depth(self._queue.num_tokens)
             return self._decode.run(meter)
 

@@ -41,10 +41,10 @@ _CPU = _Defaults(0, 8, 8_192, 16_384, 16, 4_096)
 
 # Calculated from the memory that a patch and a token take (see _bytes_beside_kv); not yet measured on a GPU.
 _GPUS = (
-    _Defaults(60 * _GIB, 64, 65_536, 65_536, 256, 16_384),
-    _Defaults(20 * _GIB, 32, 32_768, 32_768, 128, 16_384),
-    _Defaults(12 * _GIB, 16, 16_384, 16_384, 64, 8_192),
-    _Defaults(0, 8, 8_192, 8_192, 32, 4_096),
+    _Defaults(60 * _GIB, 512, 32_768, 65_536, 512, 16_384),
+    _Defaults(20 * _GIB, 512, 32_768, 32_768, 256, 16_384),
+    _Defaults(12 * _GIB, 256, 16_384, 16_384, 128, 8_192),
+    _Defaults(0, 128, 8_192, 8_192, 32, 4_096),
 )
 
 

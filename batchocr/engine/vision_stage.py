@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import heapq
 import logging
+import math
 from collections import deque
+from collections.abc import Generator
 from dataclasses import dataclass
 from itertools import count
 
 import torch
+from torch import Tensor
 
 from batchocr.backend.device import DeviceClock, Mark
 from batchocr.engine.embedding_queue import EmbeddingQueue
@@ -20,21 +23,36 @@ from batchocr.stats.meter import Meter
 logger = logging.getLogger(__name__)
 
 _MAX_LAUNCHED = 2
-"""Batches on the device at once: the second is queued there, so that no gap opens after the first."""
+"""Slices on the device at once: the second is queued there, so that no gap opens after the first."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Batch:
-    """A batch on its way through the ViT, with the marks around its two parts."""
+    """A batch on its way through the ViT. layers: see `VisionModel.layers`."""
 
     sequences: list[Sequence]
+    flop: float
     begun: Mark
     preprocessed: Mark
-    encoded: Mark
+    layers: Generator[None, None, Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class _Slice:
+    """Some layers of a batch, with the marks around them. is_last: whether none are left."""
+
+    batch: _Batch
+    is_last: bool
+    begun: Mark
+    ended: Mark
 
 
 class VisionStage:
-    """Owns the sequences whose images are not yet encoded, later page rounds first."""
+    """Owns the sequences whose images are not yet encoded, later page rounds first.
+
+    Batches are launched in slices of a few layers, one at each step, if the device has decoding keep pace with the ViT;
+    else each as one slice.
+    """
 
     def __init__(
         self,
@@ -54,64 +72,89 @@ class VisionStage:
         self._batch_size = batch_size
         self._max_patches = max_patches
         self._waiting: list[tuple[int, int, Sequence]] = []
-        self._launched: deque[_Batch] = deque()
+        self._batch: _Batch | None = None
+        self._launched: deque[_Slice] = deque()
         self._arrivals = count()
 
     def __len__(self) -> int:
-        return len(self._waiting) + len(self._launched)
+        return len(self._waiting) + len(self._launched) + (self._batch is not None)
 
     def add(self, sequence: Sequence, *, page_round: int) -> None:
         heapq.heappush(self._waiting, (-page_round, next(self._arrivals), sequence))
 
-    def run(self, meter: Meter, *, wait: bool) -> None:
-        """Launch batches while images wait and the queue has room, and hand on those that are encoded.
+    def run(self, meter: Meter, *, alone: bool) -> None:
+        """Launch slices while images wait and the queue has room, and hand on the images that are encoded.
 
-        wait: whether there is no other work meanwhile, so that the oldest batch on the device is worth waiting for.
+        alone: whether there is no other work meanwhile, so that the oldest slice on the device is worth waiting for.
         """
+        self._take_done(meter)
+        if len(self._launched) == _MAX_LAUNCHED and math.isfinite(self._device.vit_slice_flop):
+            self._launched[0].ended.wait()
+            self._take_done(meter)
         while len(self._launched) < _MAX_LAUNCHED and self._launch(meter):
             pass
-        if self._launched and wait:
-            self._launched[0].encoded.wait()
-        while self._launched and self._launched[0].encoded.is_done():
-            self._hand_on(self._launched.popleft(), meter)
+        if self._launched and alone:
+            self._launched[0].ended.wait()
+        self._take_done(meter)
 
     def clear(self) -> None:
-        """Forget all waiting sequences, and wait for the batches on the device."""
+        """Forget all waiting sequences, and wait for the work on the device."""
         self._waiting.clear()
+        self._batch = None
         while self._launched:
-            self._launched.popleft().encoded.wait()
+            self._launched.popleft().ended.wait()
 
     def _launch(self, meter: Meter) -> bool:
-        """Start the next batch. Returns False if there is none, or if it does not fit in device memory."""
-        sequences = self._next_batch()
+        """Launch the next slice. Returns False if there is none, or if its batch does not fit in device memory."""
+        batch = self._batch
+        sequences = batch.sequences if batch else self._next_batch()
         if not sequences:
             return False
-        self._announce(self._flop(sequences), [sequence.request_id for sequence in sequences])
         try:
             with self._device.beside():
-                self._launched.append(self._encode(sequences))
+                batch = batch or self._begin(sequences)
+                done = self._launch_layers(batch)
         except torch.OutOfMemoryError:
+            self._batch = None
             if len(sequences) == 1:
                 raise
             self._shrink(sequences, meter)
             return False
-        for sequence in sequences:
-            self._queue.reserve(sequence)
+        self._launched.append(done)
+        self._batch = None if done.is_last else batch
+        if done.is_last:
+            for sequence in sequences:
+                self._queue.reserve(sequence)
         return True
 
-    def _encode(self, sequences: list[Sequence]) -> _Batch:
+    def _begin(self, sequences: list[Sequence]) -> _Batch:
+        """Upload the images and cut them into patches."""
+        flop = vision_flop(self._model.architecture.vision, [sequence.num_patches for sequence in sequences])
+        self._announce(flop, [sequence.request_id for sequence in sequences])
         begun = self._device.mark()
         images = [(sequence.pixels, sequence.resize_to) for sequence in sequences]
         patches = self._model.preprocessor.patches(images)
-        preprocessed = self._device.mark()
-        embeddings = self._model.vision.encode(patches, [sequence.grid for sequence in sequences])
-        sizes = [sequence.prompt.num_image_tokens for sequence in sequences]
+        layers = self._model.vision.layers(patches, [sequence.grid for sequence in sequences])
+        return _Batch(sequences, flop, begun, self._device.mark(), layers)
+
+    def _launch_layers(self, batch: _Batch) -> _Slice:
+        num_slices = max(1, round(batch.flop / self._device.vit_slice_flop))
+        begun = self._device.mark()
+        try:
+            for _ in range(math.ceil(self._model.architecture.vision.depth / num_slices)):
+                next(batch.layers)
+        except StopIteration as end:
+            return _Slice(batch, True, begun, self._keep(batch.sequences, end.value))
+        return _Slice(batch, False, begun, self._device.mark())
+
+    def _keep(self, sequences: list[Sequence], embeddings: Tensor) -> Mark:
+        """Give each sequence its embeddings."""
         # Copies, because views would keep the whole batch's memory until its last sequence ends.
-        parts = [part.clone() for part in torch.split(embeddings, sizes)]
+        parts = [part.clone() for part in torch.split(embeddings, [each.prompt.num_image_tokens for each in sequences])]
         encoded = self._device.mark()
         for sequence, part in zip(sequences, parts, strict=True):
             sequence.embeddings, sequence.encoded = part, encoded
-        return _Batch(sequences, begun, preprocessed, encoded)
+        return encoded
 
     def _shrink(self, sequences: list[Sequence], meter: Meter) -> None:
         """Requeue a batch that did not fit in device memory; later ones have at most half its patches."""
@@ -125,18 +168,26 @@ class VisionStage:
             self._max_patches,
         )
 
-    def _hand_on(self, batch: _Batch, meter: Meter) -> None:
+    def _take_done(self, meter: Meter) -> None:
+        """Count the slices that are done, and hand on the images of each batch that ended."""
+        while self._launched and self._launched[0].ended.is_done():
+            done = self._launched.popleft()
+            begun_s, ended_s = self._clock.at(done.begun), self._clock.at(done.ended)
+            if done.is_last:
+                self._hand_on(done.batch, begun_s, ended_s, meter)
+            else:
+                meter.add_on_device("vit", begun_s, ended_s, items=0, limit=0.0, batches=0)
+
+    def _hand_on(self, batch: _Batch, begun_s: float, encoded_s: float, meter: Meter) -> None:
+        """begun_s, encoded_s: of its last slice."""
+        images, limit = len(batch.sequences), self._fillable(batch.sequences)
+        patches_s = self._clock.at(batch.begun), self._clock.at(batch.preprocessed)
+        meter.add_on_device("preprocess", *patches_s, items=images, limit=limit)
+        meter.add_on_device("vit", begun_s, encoded_s, items=images, limit=limit)
+        meter.patches += sum(sequence.num_patches for sequence in batch.sequences)
+        meter.model_flop += batch.flop
         for sequence in batch.sequences:
             self._queue.put(sequence)
-        images, limit = len(batch.sequences), self._fillable(batch.sequences)
-        begun_s, preprocessed_s, encoded_s = map(self._clock.at, (batch.begun, batch.preprocessed, batch.encoded))
-        meter.add_on_device("preprocess", begun_s, preprocessed_s, items=images, limit=limit)
-        meter.add_on_device("vit", preprocessed_s, encoded_s, items=images, limit=limit)
-        meter.patches += sum(sequence.num_patches for sequence in batch.sequences)
-        meter.model_flop += self._flop(batch.sequences)
-
-    def _flop(self, batch: list[Sequence]) -> float:
-        return vision_flop(self._model.architecture.vision, [sequence.num_patches for sequence in batch])
 
     def _fillable(self, batch: list[Sequence]) -> float:
         """How many images of this mean size a batch could have held, in full, under the tighter of the two limits."""

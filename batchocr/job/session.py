@@ -234,7 +234,7 @@ def default_pages_in_flight(workers: int, llm_batch_size: int, num_engines: int 
 
 def useful_pages_in_flight(workers: int, llm_batch_size: int, num_engines: int = 1, *, on_gpu: bool) -> int:
     """What `default_pages_in_flight` is where the host's memory is no limit."""
-    in_engines = num_engines * (max(12, llm_batch_size // 4) if on_gpu else max(3, llm_batch_size // 8))
+    in_engines = num_engines * (max(12, 3 * llm_batch_size // 8) if on_gpu else max(3, llm_batch_size // 8))
     return in_engines + (2 * workers if on_gpu else workers)
 
 

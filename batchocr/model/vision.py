@@ -5,7 +5,7 @@ Source: Qwen2-VL (arXiv 2409.12191); transformers' `modeling_qwen2_vl` for names
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -76,10 +76,22 @@ class VisionModel:
         patches: uint8 [patches, 3 · patch_size²], images in the order of grids. Returns [patches / merge_size²,
         out_width] in the model's dtype.
         """
+        layers = self.layers(patches, grids)
+        while True:
+            try:
+                next(layers)
+            except StopIteration as end:
+                embeddings: Tensor = end.value
+                return embeddings
+
+    def layers(self, patches: Tensor, grids: Sequence[PatchGrid]) -> Generator[None, None, Tensor]:
+        """`encode` with a pause between layers, so that other work may be launched there."""
         segments = Segments.of([rows * columns for rows, columns in grids], self._device.upload)
         cos, sin = self._rotary_tables(grids)
         x = self._embed(patches.to(self._dtype))
-        for layer in self._layers:
+        for number, layer in enumerate(self._layers):
+            if number:
+                yield
             x = self._attend(layer, x, cos, sin, segments)
             x = layer.mlp(self._norm(x, layer.norm2), residual=x)
         return self._merge(self._norm(x, self._merge_norm).view(-1, self._merged_width))

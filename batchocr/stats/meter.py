@@ -87,9 +87,11 @@ class Meter(StageCounter):
         self.queue_token_sum = 0
         self.queue_max_tokens = 0
 
-    def add_on_device(self, stage: Stage, begin_s: float, end_s: float, *, items: int, limit: float) -> None:
-        """Count a batch that kept the device busy from begin_s to end_s, on the device's clock."""
-        self.add(stage, end_s - begin_s, items=items, limit=limit)
+    def add_on_device(
+        self, stage: Stage, begin_s: float, end_s: float, *, items: int, limit: float, batches: int = 1
+    ) -> None:
+        """Count work that kept the device busy from begin_s to end_s, on the device's clock."""
+        self.add(stage, end_s - begin_s, items=items, batches=batches, limit=limit)
         self.device_busy.add(begin_s, end_s)
 
     def queue_depth(self, tokens: int) -> None:

@@ -78,7 +78,7 @@ def ms_a_page(speed: Speed) -> float:
 
 def test_the_shape_and_the_limits_are_those_of_a_run() -> None:
     assert (ARCHITECTURE.vision, ARCHITECTURE.language) == (MINERU.vision, MINERU.language)
-    assert [limits_on(gpu).llm_batch_size for gpu in VIRTUAL_GPUS.values()] == [256, 256, 256, 128]
+    assert [limits_on(gpu).llm_batch_size for gpu in VIRTUAL_GPUS.values()] == [512, 512, 512, 256]
 
 
 def test_there_is_a_figure_for_each_gpu_in_each_model_of_contention(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import pairwise
@@ -145,10 +146,61 @@ def test_a_step_is_launched_before_the_last_is_read_and_no_earlier(model: Model,
     assert device.most_unread == device.max_unread == 1
 
 
+@pytest.fixture
+def sliced(device: WatchedDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One layer of the ViT a slice; the model has two."""
+    monkeypatch.setattr(device, "vit_slice_flop", 1.0, raising=False)
+
+
+@pytest.mark.usefixtures("sliced")
+def test_slices_of_the_vit_change_no_token(model: Model, expected: Answers) -> None:
+    meter = Meter()
+    assert run(Engine(model, LIMITS), meter) == expected
+    vit = meter.stages["vit"]
+    assert (vit.items, vit.batches) == (NUM_REQUESTS, meter.stages["preprocess"].batches)
+
+
+@pytest.mark.usefixtures("sliced")
+def test_there_is_one_decode_step_to_each_slice_of_the_vit(model: Model, device: WatchedDevice) -> None:
+    run(Engine(model, LIMITS))
+    launches = [event for event in device.events if event in ("beside", "replay")]
+    both = launches[launches.index("replay") : -launches[::-1].index("beside")]
+    assert both.count("beside") >= 4
+    assert "beside beside" not in " ".join(both)
+    assert launches.count("beside") == 2 * 4  # two layers of four batches
+
+
+@pytest.mark.usefixtures("sliced")
+def test_a_slice_that_does_not_fit_the_memory_loses_nothing(
+    model: Model, device: WatchedDevice, expected: Answers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layers = model.vision.layers
+
+    def too_large_in_the_second(patches: Tensor, grids: list[PatchGrid]) -> Generator[None, None, Tensor]:
+        steps = layers(patches, grids)
+        yield next(steps)
+        if len(grids) > 2:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return (yield from steps)
+
+    monkeypatch.setattr(model.vision, "layers", too_large_in_the_second)
+    meter = Meter()
+    assert run(Engine(model, LIMITS), meter) == expected
+    assert meter.batches_halved["vit"] >= 1
+    assert meter.stages["vit"].items == NUM_REQUESTS
+
+
+@pytest.mark.parametrize("slice_flop", [math.inf, 1.0])
 @pytest.mark.parametrize("steps", [1, 3, 8])
 def test_a_cleared_engine_has_nothing_under_way_and_starts_anew(
-    model: Model, device: WatchedDevice, expected: Answers, steps: int
+    model: Model,
+    device: WatchedDevice,
+    expected: Answers,
+    steps: int,
+    slice_flop: float,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(device, "vit_slice_flop", slice_flop, raising=False)
     # The queue is so short that room still held for forgotten requests would be missed.
     engine = Engine(model, replace(LIMITS, embedding_queue_tokens=40))
     submit_all(engine)
@@ -181,8 +233,8 @@ def test_a_vit_batch_that_does_not_fit_the_memory_is_halved_and_nothing_is_lost(
     model: Model, expected: Answers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     largest = max(rows * columns for rows, columns in grids(model))
-    scarce = ScarceMemory(model.vision.encode, 2 * largest)
-    monkeypatch.setattr(model.vision, "encode", scarce)
+    scarce = ScarceMemory(model.vision.layers, 2 * largest)
+    monkeypatch.setattr(model.vision, "layers", scarce)
     meter = Meter()
 
     # The limit on patches is far above what a batch holds: halving it alone would retry the same batch.
@@ -219,7 +271,7 @@ def test_a_prefill_that_does_not_fit_the_memory_is_halved_and_nothing_is_lost(
 def test_one_image_or_prompt_that_does_not_fit_the_memory_is_an_error(
     model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for part, name in ((model.vision, "encode"), (model.language, "prefill")):
+    for part, name in ((model.vision, "layers"), (model.language, "prefill")):
         with monkeypatch.context() as patching, pytest.raises(torch.OutOfMemoryError):
             patching.setattr(part, name, ScarceMemory(getattr(part, name), 1))
             run(Engine(model, LIMITS))

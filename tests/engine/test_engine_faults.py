@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from typing import Any
 
 import pytest
@@ -58,18 +58,18 @@ def answers(model: Model, numbers: Sequence[int]) -> dict[int, Completion]:
 
 def spoil(monkeypatch: pytest.MonkeyPatch, model: Model, numbers: Sequence[int], how: Any) -> None:
     """Make the vision model go wrong on the images of these requests."""
-    encode = type(model.vision).encode
+    layers = type(model.vision).layers
     bad = [(SIZES[number][0] // 14, SIZES[number][1] // 14) for number in numbers]
 
-    def encode_or_fail(self: Any, patches: Tensor, grids: Sequence[PatchGrid]) -> Tensor:
-        embeddings: Tensor = encode(self, patches, grids)
+    def layers_or_nonsense(self: Any, patches: Tensor, grids: Sequence[PatchGrid]) -> Generator[None, None, Tensor]:
+        embeddings = yield from layers(self, patches, grids)
         ends = torch.tensor([rows * columns // 4 for rows, columns in grids]).cumsum(0).tolist()
         for grid, end in zip(grids, ends, strict=True):
             if grid in bad:
                 how(embeddings[end - grid[0] * grid[1] // 4 : end])
         return embeddings
 
-    monkeypatch.setattr(type(model.vision), "encode", encode_or_fail)
+    monkeypatch.setattr(type(model.vision), "layers", layers_or_nonsense)
 
 
 def test_values_that_are_not_finite_fail_the_request_that_has_them(

@@ -6,7 +6,7 @@ from __future__ import annotations
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from weakref import WeakKeyDictionary
@@ -380,17 +380,19 @@ def test_rounds_that_are_forgotten_while_an_engine_is_replaced_leave_it_well(
 
 def spoil(monkeypatch: pytest.MonkeyPatch, *sizes: tuple[int, int], most_engines: int) -> None:
     """Make the values of images of these sizes not finite, in so many engines at most."""
-    encode, spoilt = VisionModel.encode, set[VisionModel]()
+    layers, spoilt = VisionModel.layers, set[VisionModel]()
 
-    def encode_or_spoil(self: VisionModel, patches: Tensor, grids: Sequence[PatchGrid]) -> Tensor:
-        embeddings = encode(self, patches, grids)
+    def layers_or_nonsense(
+        self: VisionModel, patches: Tensor, grids: Sequence[PatchGrid]
+    ) -> Generator[None, None, Tensor]:
+        embeddings = yield from layers(self, patches, grids)
         for grid, part in zip(grids, embeddings.split([rows * columns // 4 for rows, columns in grids]), strict=True):
             if (grid[0] * 14, grid[1] * 14) in sizes and (self in spoilt or len(spoilt) < most_engines):
                 spoilt.add(self)
                 part.fill_(torch.nan)
         return embeddings
 
-    monkeypatch.setattr(VisionModel, "encode", encode_or_spoil)
+    monkeypatch.setattr(VisionModel, "layers", layers_or_nonsense)
 
 
 @pytest.mark.parametrize("rounds", [ONE_BY_ONE, ONE_BY_ONE[:1]])

@@ -124,7 +124,7 @@ def _serve(folder: Path, descriptor: int) -> None:
             fail_at("answers")
 
     Engine.submit = note  # type: ignore[method-assign]
-    _before(VisionModel, "encode", lambda *_: fail_at("encoding"))
+    _before(VisionModel, "layers", lambda *_: fail_at("encoding"))
     _before(Channel, "send", fail_before_saying)
     if point == "loading":
         _before(serve, "load_engine", lambda *_: misbehave(behaviour, descriptor))
