@@ -52,14 +52,13 @@ class DecodeRows:
     def extend(self, batch: Collection[Sequence]) -> None:
         """Upload the KV blocks that these sequences were given since the last upload."""
         changes = []
+        known_blocks = self._known_blocks
         for sequence in batch:
-            assert sequence.row is not None
-            known = self._known_blocks[sequence.row]
-            changes += [
-                (sequence.row, column, sequence.block_table[column])
-                for column in range(known, len(sequence.block_table))
-            ]
-            self._known_blocks[sequence.row] = len(sequence.block_table)
+            row, table = sequence.row, sequence.block_table
+            assert row is not None
+            if len(table) > known_blocks[row]:
+                changes += [(row, column, table[column]) for column in range(known_blocks[row], len(table))]
+                known_blocks[row] = len(table)
         if changes:
             rows, columns, blocks = self._device.upload(torch.tensor(changes).t())
             self._block_tables.index_put_((rows, columns), blocks.int())

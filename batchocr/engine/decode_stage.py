@@ -121,7 +121,7 @@ class DecodeStage:
         if admitted:
             self._try_prefill(admitted, meter)
             finished += self._read(meter, keep=self._device.max_unread)
-        decoding = self.scheduler.make_room(lambda sequence: not self._is_full(sequence), meter)
+        decoding = self.scheduler.make_room(Sequence.can_go_on, meter)
         if decoding:
             self._launched.append(self._decode(decoding))
         return finished + self._read(meter, keep=len(self._launched) if decoding else 0)
@@ -131,11 +131,6 @@ class DecodeStage:
         while self._launched:
             self._launched.popleft().done.wait()
         self.scheduler.clear()
-
-    def _is_full(self, sequence: Sequence) -> bool:
-        """Whether there is no room for another token, counting those not yet read."""
-        max_positions = self._model.architecture.language.max_positions
-        return sequence.num_outputs >= sequence.sampling.max_new_tokens or sequence.num_tokens >= max_positions
 
     def _try_prefill(self, batch: list[Sequence], meter: Meter) -> None:
         """Prefill the batch. If it does not fit in device memory, requeue it and halve the size of later batches."""
@@ -203,7 +198,7 @@ class DecodeStage:
         """A decode step that needs nothing from the host, so that a graph can replay it."""
         tokens, logprobs = self._sampler.sample(self._logits(index, None), index, sampling_hints((), 0))
         self._rows.advance(index, tokens)
-        return tokens, logprobs
+        return tokens.double(), logprobs.double()  # as they are read back: converted later, they would be two launches
 
     def _logits(self, index: Tensor, host_lengths: list[int] | None) -> Tensor:
         tokens, positions, slots, context = self._rows.next_inputs(index, host_lengths)
@@ -260,7 +255,7 @@ class DecodeStage:
             return "stop"
         sequence.output_ids.append(token)
         outputs, loop_check = sequence.output_ids, sequence.sampling.loop_check
-        if self._is_full(sequence) and not sequence.num_unread:
+        if len(outputs) >= sequence.sampling.max_new_tokens:
             return "repetition" if loop_check == "at_limit" and goes_in_circles(outputs) else "length"
         if loop_check == "at_once" and len(outputs) % _LOOP_CHECK_EVERY == 0 and goes_in_circles(outputs):
             return "repetition"

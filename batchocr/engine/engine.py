@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 
 from batchocr.backend.device import DeviceClock
@@ -92,6 +94,6 @@ class Engine:
             position_shift=max(merged_h, merged_w) - merged_h * merged_w,
             grid=grid,
             resize_to=request.resize_to,
-            sampling=request.sampling,
+            sampling=replace(request.sampling, max_new_tokens=longest - len(prompt.token_ids)),
             pixels=pixels,
         )

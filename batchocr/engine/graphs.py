@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 import torch
@@ -16,12 +16,13 @@ Chosen = tuple[Tensor, Tensor]
 """Tokens and log-probabilities of a step, [sequences] each."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Graph:
-    """index: the rows to decode, written before each replay."""
+    """index: the rows to decode, padded, on the device. rows: those that were written there last, without padding."""
 
     index: Tensor
     replay: Callable[[], Chosen]
+    rows: list[int] = field(default_factory=list)
 
 
 class DecodeGraphs:
@@ -49,8 +50,10 @@ class DecodeGraphs:
         if not self._graphs:
             return None
         graph = self._graphs[self._sizes[bisect_left(self._sizes, len(rows))]]
-        padding = [self._spare_row] * (len(graph.index) - len(rows))
-        graph.index.copy_(self._device.upload(torch.tensor(rows + padding)))
+        if rows != graph.rows:
+            padding = [self._spare_row] * (len(graph.index) - len(rows))
+            graph.index.copy_(self._device.upload(torch.tensor(rows + padding)))
+            graph.rows = rows
         tokens, logprobs = graph.replay()
         return tokens[: len(rows)], logprobs[: len(rows)]
 

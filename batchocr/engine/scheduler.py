@@ -89,10 +89,14 @@ class Scheduler:
         Returns the sequences that decode in this step: those that can go on and got a slot.
         """
         ready: list[Sequence] = []
+        block_size = self._cache.block_size
         pending = deque(filter(can_go_on, self.running))
         while pending:
             sequence = pending.popleft()
-            while not self._cache.grow(sequence.block_table, sequence.num_tokens):
+            # Nearly all are within a block, and need not ask for one.
+            while sequence.num_tokens > len(sequence.block_table) * block_size and not self._cache.grow(
+                sequence.block_table, sequence.num_tokens
+            ):
                 youngest = pending.pop() if pending else sequence
                 self.preempt(youngest)
                 meter.preemptions += 1

@@ -24,8 +24,9 @@ class Sequence:
     """A request's state: owned by the vision stage first, then by the decode stage.
 
     positions: int64 [3, prompt] on the host. position_shift: position minus index of a token after the image; never
-    above 0, because an image takes up no more positions than it has tokens. embeddings: [image tokens, width] on the
-    device, valid once `encoded` is done; kept until the end in case the sequence is preempted and prefilled again.
+    above 0, because an image takes up no more positions than it has tokens. sampling: allows no more new tokens than
+    the model has positions for. embeddings: [image tokens, width] on the device, valid once `encoded` is done; kept
+    until the end in case the sequence is preempted and prefilled again.
     row: on the device, while it decodes. num_unread: generated tokens that the host has not yet read. looped: the
     result of the first attempt, if this is the second.
     """
@@ -60,7 +61,11 @@ class Sequence:
     @property
     def num_tokens(self) -> int:
         """Tokens of the prompt and of the output so far."""
-        return len(self.prompt.token_ids) + self.num_outputs
+        return len(self.prompt.token_ids) + len(self.output_ids) + self.num_unread
+
+    def can_go_on(self) -> bool:
+        """Whether it may have another token, counting those not yet read."""
+        return len(self.output_ids) + self.num_unread < self.sampling.max_new_tokens
 
     def all_positions(self) -> Tensor:
         """Positions of the prompt and of the output read so far: int64 [3, tokens] on the host."""

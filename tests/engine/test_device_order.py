@@ -123,6 +123,17 @@ def test_answers_are_those_of_a_device_that_does_everything_at_once(model: Model
     assert len(set(expected.values())) > NUM_REQUESTS / 2
 
 
+def test_an_answer_ends_where_the_model_has_no_more_positions(model: Model) -> None:
+    model.prompts.stop_token_ids = frozenset()
+    images = [rows * columns // 4 for rows, columns in grids(model)]
+    prompts = [len(model.prompts.encode("\nText Recognition:", tokens).token_ids) for tokens in images]
+    language = replace(model.architecture.language, max_positions=max(prompts) + 7)
+    few_positions = replace(model, architecture=replace(model.architecture, language=language))
+    lengths = {number: length for number, (_, length) in run(Engine(few_positions, LIMITS)).items()}
+    assert lengths == {number: min(20, 7 + max(prompts) - prompt) for number, prompt in enumerate(prompts)}
+    assert 7 < lengths[prompts.index(sorted(set(prompts))[-2])] < 20
+
+
 def test_an_image_is_admitted_once_it_is_encoded(model: Model, device: WatchedDevice) -> None:
     run(Engine(model, LIMITS))
     assert device.events.count("take over") == NUM_REQUESTS
