@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
+from batchocr.backend.base import SamplerRows, SamplingHints
 from batchocr.backend.device import HostDevice
 from batchocr.backend.reference import ReferenceOps
 from batchocr.data import Sampling
@@ -88,6 +93,57 @@ def test_a_sequence_put_back_goes_on_as_if_nothing_had_happened(sampling: Sampli
         tokens, _ = sampler.sample(logits.clone(), torch.tensor([row]), sampling_hints([sampling], step + 1))
         assert tokens.tolist() == [reference_choice(logits[0].tolist(), sampling, (0, 1), output)]
         output += tokens.tolist()
+
+
+def test_a_row_that_was_given_back_before_it_was_used_begins_for_the_next_sequence_alone() -> None:
+    sampler = new_sampler(num_rows=2)
+    sampler.release(sampler.bind(SETTINGS[2], (0, 1), [2, 2, 3]))
+    rows = [sampler.bind(SETTINGS[3], (5,), [4]), sampler.bind(SETTINGS[0], (0, 1), [])]
+    logits = torch.tensor([[3.0, 2.9, 2.8, 2.7, 3.5, 3.6, 0.1]]).repeat(2, 1)
+    expected = [reference_choice(logits[0].tolist(), SETTINGS[3], (5,), [4]), 5]
+    tokens, _ = sampler.sample(logits, torch.tensor(rows), sampling_hints(SETTINGS, 2))
+    assert tokens.tolist() == expected
+
+
+class WorkOnDevice(TorchDispatchMode):
+    """Counts what is launched on the meta device: uploads and operations, but no views."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, operation: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = operation(*args, **(kwargs or {}))
+        values = tree_leaves((args, result))
+        is_there = any(isinstance(value, Tensor) and value.is_meta for value in values)
+        self.count += is_there and not operation.is_view
+        return result
+
+
+class ChooseNothing(ReferenceOps):
+    """Leaves only what the sampler itself does."""
+
+    def sample(self, logits: Tensor, index: Tensor, rows: SamplerRows, hints: SamplingHints) -> tuple[Tensor, Tensor]:
+        return index, index
+
+
+@pytest.mark.parametrize(
+    ("sampling", "output", "most"),
+    [(SETTINGS[1], [], 6), (SETTINGS[2], [], 10), (SETTINGS[1], [3, 1, 3], 12)],
+    ids=["as MinerU", "prompts counted", "put back"],
+)
+def test_as_much_is_launched_for_eight_sequences_that_begin_as_for_one(
+    sampling: Sampling, output: list[int], most: int
+) -> None:
+    meta = torch.device("meta")
+    sampler = Sampler(ChooseNothing(meta), HostDevice(meta), num_rows=9, vocab_size=VOCABULARY, max_new_tokens=STEPS)
+    launches = []
+    for num_sequences in (1, 8):
+        with WorkOnDevice() as work:
+            rows = [sampler.bind(sampling, (0, 1), output) for _ in range(num_sequences)]
+            sampler.sample(torch.empty(0), torch.tensor(rows), sampling_hints([sampling], 1))
+        launches.append(work.count)
+    assert launches == [most, most]
 
 
 @given(st.lists(st.integers(0, 2), max_size=30))
