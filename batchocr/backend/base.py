@@ -115,7 +115,10 @@ class Linear(Protocol):
     """A linear layer prepared for a device."""
 
     def __call__(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
-        """x · weightᵀ + bias, plus the residual if one is given. x: [rows, in]. Returns [rows, out]."""
+        """x · weightᵀ + bias, plus the residual if one is given. x: [rows, in]. Returns [rows, out].
+
+        residual: [rows, out], contiguous. May be overwritten, by the result too: the caller must not use it again.
+        """
         ...
 
 
@@ -123,7 +126,10 @@ class Mlp(Protocol):
     """Two linear layers with an activation between them, prepared for a device."""
 
     def __call__(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
-        """outer(activation(inner(x))), plus the residual if one is given. x: [rows, in]. Returns [rows, out]."""
+        """outer(activation(inner(x))), plus the residual if one is given. x: [rows, in]. Returns [rows, out].
+
+        residual: [rows, out], contiguous. May be overwritten, as by `Linear`.
+        """
         ...
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-import torch
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -26,6 +25,9 @@ from batchocr.backend.base import (
 )
 from batchocr.errors import UsageError
 from batchocr.wire.engine_messages import Choice
+
+_ALIGNED_VALUES = 8
+"""Values of bfloat16 in 16 bytes."""
 
 BiasActivation = Callable[[Tensor, Tensor], Tensor]
 """(product, bias) → activation(product + bias), possibly in place."""
@@ -124,19 +126,26 @@ class CudaOps:
         return self._kernels.sample(logits, index, rows, hints)
 
 
-@dataclass(frozen=True, slots=True)
 class PlainLinear:
-    """cuBLAS. Without a bias, the residual is added inside the product."""
+    """cuBLAS. Without a bias, the product is added to the residual where it lies; `torch.addmm` would copy it first.
 
-    layer: Affine
+    A weight whose rows are not whole multiples of 16 bytes (588 values in the patch projection) is padded with zeros,
+    because cuBLAS has only slow kernels for others; so is each input, in a pass over it.
+    """
+
+    def __init__(self, layer: Affine) -> None:
+        self._padding = -layer.weight.shape[1] % _ALIGNED_VALUES
+        self._weight = F.pad(layer.weight, (0, self._padding)) if self._padding else layer.weight
+        self._bias = layer.bias
 
     def __call__(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
-        weight, bias = self.layer.weight, self.layer.bias
+        if self._padding:
+            x = F.pad(x, (0, self._padding))
         if residual is None:
-            return F.linear(x, weight, bias)
-        if bias is None:
-            return torch.addmm(residual, x, weight.t())
-        return F.linear(x, weight, bias).add_(residual)
+            return F.linear(x, self._weight, self._bias)
+        if self._bias is None:
+            return residual.addmm_(x, self._weight.t())
+        return F.linear(x, self._weight, self._bias).add_(residual)
 
 
 @dataclass(frozen=True, slots=True)

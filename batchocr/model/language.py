@@ -100,8 +100,8 @@ class LanguageModel:
     def prefill(self, x: Tensor, positions: Tensor, slots: Tensor, segments: Segments, cache: Tensor) -> Tensor:
         """Run a packed batch of whole prompts and fill their cache.
 
-        x: [tokens, width]. positions: int64 [3, tokens]. slots: int64 [tokens]. Returns logits [prompts, vocabulary]
-        of each prompt's last token.
+        x: [tokens, width], may be overwritten. positions: int64 [3, tokens]. slots: int64 [tokens]. Returns logits
+        [prompts, vocabulary] of each prompt's last token.
         """
 
         def attend(q: Tensor, k: Tensor, v: Tensor, layer_cache: Tensor) -> Tensor:
