@@ -57,6 +57,24 @@ def test_the_norms_are_those_of_the_reference(device: torch.device, dtype: torch
 
 
 @DTYPES
+@pytest.mark.parametrize(("rows", "width"), [(5, 896), (3, 1280), (1, 40), (2, 8192)])
+def test_a_sum_and_its_norm_are_those_of_the_reference(
+    device: torch.device, dtype: torch.dtype, rows: int, width: int
+) -> None:
+    product, residual = torch.randn(rows, width, dtype=dtype), 2 * torch.randn(rows, width, dtype=dtype) + 1
+    weight, bias = torch.randn(width, dtype=dtype), torch.randn(width, dtype=dtype)
+    total = product + residual
+
+    normed = norm.add_layer_norm_(residual, product, weight, bias, 1e-6)
+
+    torch.testing.assert_close(residual, total)
+    expected = F.layer_norm(total.float(), (width,), weight.float(), bias.float(), 1e-6)
+    torch.testing.assert_close(normed, expected.to(dtype))
+    # Fusing changes nothing: the norm is of the sum as it was rounded.
+    assert torch.equal(normed, norm.layer_norm(residual, weight, bias, 1e-6))
+
+
+@DTYPES
 @pytest.mark.parametrize(("tokens", "heads", "head_dim"), [(7, 16, 80), (1, 2, 8), (5, 3, 48)])
 def test_heads_are_turned_where_they_lie_in_the_product(
     device: torch.device, dtype: torch.dtype, tokens: int, heads: int, head_dim: int
@@ -185,6 +203,7 @@ def test_the_operators_are_declared_as_they_behave(device: torch.device) -> None
         (activation.silu_mul, (torch.randn(2, 8),)),
         (norm.rms_norm, (torch.randn(2, 8), torch.randn(8), 1e-6)),
         (norm.layer_norm, (torch.randn(2, 8), torch.randn(8), torch.randn(8), 1e-6)),
+        (norm.add_layer_norm_, (torch.randn(2, 8), torch.randn(2, 8), torch.randn(8), torch.randn(8), 1e-6)),
         (rotary.rotary_, (k, v, cos, sin)),
         (rotary.rotary_store_, (q, k, v, cos, sin, cache, torch.arange(2))),
         (paged_attention.paged_attention, (q, cache, context.block_tables, context.lengths)),
@@ -222,6 +241,10 @@ def launches(rows: int) -> tuple[Launch, ...]:
         Launch("silu_mul", lambda: activation.silu_mul(bfloat16(rows, 2 * 4864))),
         Launch("rms_norm", lambda: norm.rms_norm(bfloat16(rows, 896), bfloat16(896), 1e-6)),
         Launch("layer_norm", lambda: norm.layer_norm(bfloat16(rows, 1280), vision, vision, 1e-6)),
+        Launch(
+            "add_layer_norm_",
+            lambda: norm.add_layer_norm_(bfloat16(rows, 1280), bfloat16(rows, 1280), vision, vision, 1e-6),
+        ),
         Launch("rotary_", lambda: turn_heads_of_vision(rows)),
         Launch("rotary_store_", lambda: store_heads_of_language(rows)),
         Launch("paged_attention", lambda: attend_in_decode(rows)),

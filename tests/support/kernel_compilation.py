@@ -95,6 +95,7 @@ def kernel_device(*modules: ModuleType) -> Iterator[torch.device]:
                     elif isinstance(function, Kernel):
                         patch.setattr(function, "function", InterpretedFunction(function.function.fn))
             patch.setattr(InterpreterBuilder, "create_dot", _dot)
+            patch.setattr(InterpreterBuilder, "create_fp_trunc", _truncated)
             yield torch.device("cpu")
     finally:
         language.restore()
@@ -107,6 +108,19 @@ def _dot(
     if a.dtype == tl.bfloat16:
         a, b = self.create_fp_ext(a, tl.float32), self.create_fp_ext(b, tl.float32)
     return dot(self, a, b, *rest)
+
+
+def _truncated(
+    self: InterpreterBuilder,
+    values: TensorHandle,
+    dtype: tl.dtype,
+    truncated: Any = InterpreterBuilder.create_fp_trunc,
+) -> TensorHandle:
+    """Round float32 to the nearest bfloat16, as the GPU does. The interpreter would drop the bits behind it."""
+    if (values.dtype.scalar, dtype.scalar) != (tl.float32, tl.bfloat16):
+        return truncated(self, values, dtype)
+    rounded = torch.from_numpy(values.data).to(torch.bfloat16)
+    return TensorHandle(rounded.view(torch.int16).numpy().view(np.uint16), tl.bfloat16)
 
 
 def compiled(launch: Launch, architecture: int) -> list[CompiledKernel]:

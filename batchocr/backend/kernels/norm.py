@@ -25,7 +25,7 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     out = torch.empty_like(x)
     assert x.is_contiguous()
     rows, width = x.shape
-    _rms_norm_kernel.launch((rows, 1, 1), (x, weight, out), (eps,), (), _constants(width))
+    _rms_norm_kernel.launch((rows, 1, 1), (x, weight, out), (eps,), (), row_constants(width))
     return out
 
 
@@ -38,13 +38,28 @@ def layer_norm(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
     out = torch.empty_like(x)
     assert x.is_contiguous()
     rows, width = x.shape
-    _layer_norm_kernel.launch((rows, 1, 1), (x, weight, bias, out), (eps,), (), _constants(width))
+    _layer_norm_kernel.launch((rows, 1, 1), (x, weight, bias, out), (eps,), (), row_constants(width))
+    return out
+
+
+@operator(mutates_args=("residual",), fake=lambda residual, product, weight, bias, eps: torch.empty_like(residual))
+def add_layer_norm_(residual: Tensor, product: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
+    """Add the product to the residual, and return the sum's LayerNorm, as `layer_norm` computes it.
+
+    residual, product: contiguous [rows, width ≤ 8192]. weight, bias: [width]. Reads both and writes two: 4 widths a
+    row, where the sum and `layer_norm` apart move 5. One program per row, as in `rms_norm`.
+    """
+    assert residual.is_contiguous() and product.is_contiguous() and product.shape == residual.shape
+    out = torch.empty_like(residual)
+    rows, width = residual.shape
+    tensors = (residual, product, weight, bias, out)
+    _add_layer_norm_kernel.launch((rows, 1, 1), tensors, (eps,), (), row_constants(width))
     return out
 
 
 @functools.cache
-def _constants(width: int) -> Constants:
-    """A power of two holds a row."""
+def row_constants(width: int) -> Constants:
+    """Of a program per row: a power of two holds it."""
     assert width <= 8192
     block = triton.next_power_of_2(width)
     warps = max(1, block // (32 * _VALUES_A_THREAD))
@@ -65,11 +80,38 @@ def _rms_norm_kernel(x, weight, out, eps, WIDTH: tl.constexpr, BLOCK: tl.constex
 @kernel(numbers=["eps"])
 def _layer_norm_kernel(x, weight, bias, out, eps, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
     columns = tl.arange(0, BLOCK)
-    exists = columns < WIDTH
     row = tl.program_id(0).to(tl.int64) * WIDTH
-    values = tl.load(x + row + columns, mask=exists, other=0.0).to(tl.float32)
+    values = tl.load(x + row + columns, mask=columns < WIDTH, other=0.0).to(tl.float32)
+    tl.store(out + row + columns, normed_row(values, weight, bias, eps, WIDTH, BLOCK), mask=columns < WIDTH)
+
+
+@kernel(numbers=["eps"])
+def _add_layer_norm_kernel(residual, product, weight, bias, out, eps, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
+    columns = tl.arange(0, BLOCK)
+    row = tl.program_id(0).to(tl.int64) * WIDTH
+    values = add_row(residual + row, product + row, WIDTH, BLOCK)
+    tl.store(out + row + columns, normed_row(values, weight, bias, eps, WIDTH, BLOCK), mask=columns < WIDTH)
+
+
+@triton.jit
+def add_row(residual, product, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
+    """Add the product's row to the residual's. Returns the sum as it was stored, float32 [BLOCK], zeros behind it."""
+    columns = tl.arange(0, BLOCK)
+    exists = columns < WIDTH
+    total = tl.load(residual + columns, mask=exists, other=0.0).to(tl.float32)
+    total += tl.load(product + columns, mask=exists, other=0.0).to(tl.float32)
+    stored = total.to(residual.dtype.element_ty)
+    tl.store(residual + columns, stored, mask=exists)
+    return stored.to(tl.float32)
+
+
+@triton.jit
+def normed_row(values, weight, bias, eps, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
+    """The LayerNorm of a row, float32 [BLOCK] with zeros behind the width."""
+    columns = tl.arange(0, BLOCK)
+    exists = columns < WIDTH
     centred = tl.where(exists, values - tl.sum(values, axis=0) / WIDTH, 0.0)
     scale = tl.rsqrt(tl.sum(centred * centred, axis=0) / WIDTH + eps)
     weights = tl.load(weight + columns, mask=exists, other=0.0).to(tl.float32)
     biases = tl.load(bias + columns, mask=exists, other=0.0).to(tl.float32)
-    tl.store(out + row + columns, centred * scale * weights + biases, mask=exists)
+    return centred * scale * weights + biases
