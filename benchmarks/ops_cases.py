@@ -58,6 +58,25 @@ def norms(bench: Bench, rows: int, width: int) -> Case:
     )
 
 
+def then_layer_norm(bench: Bench, rows: int, width: int, out: int, fp8: bool = False) -> Case:
+    """A layer, the norm of its sum with a residual, and the layer that takes that."""
+    width, out = bench.columns(width, out)
+    layer, following = bench.layer(out, width, bias=True), bench.layer(width, out, bias=True)
+    norm = Affine(1 + bench.random(out) / 4, bench.random(out) / 4)
+    x, residual = bench.random(bench.rows(rows), width), 1 + 2 * bench.random(bench.rows(rows), out)
+
+    def run(ops: Ops, copy: Copy) -> tuple[Tensor, ...]:
+        make = backend.vision_ops(ops, "fp8") if fp8 and ops is bench.ops else ops
+        first, last = make.linear(_copied(layer, copy)), make.linear(_copied(following, copy))
+        copied = _copied(norm, copy)
+        total, rows = make.then_layer_norm(first, copy(x), copy(residual), norm=copied, eps=_EPS, following=last)
+        _, normed = make.then_layer_norm(first, copy(x), copy(residual), norm=copied, eps=_EPS, following=None)
+        assert isinstance(normed, Tensor)
+        return total, last(rows), normed
+
+    return run
+
+
 def linear(bench: Bench, rows: int, width: int, out: int, fp8: bool = False) -> Case:
     width, out = bench.columns(width, out)
     biased = bench.layer(out, width, bias=True)
@@ -71,7 +90,7 @@ def linear(bench: Bench, rows: int, width: int, out: int, fp8: bool = False) -> 
     return run
 
 
-def mlp(bench: Bench, rows: int, activation: Activation, width: int, inner: int, out: int) -> Case:
+def mlp(bench: Bench, rows: int, activation: Activation, width: int, inner: int, out: int, fp8: bool = False) -> Case:
     width, inner, out = bench.columns(width, inner, out)
     gated = activation == "silu_mul"
     first = bench.layer(2 * inner if gated else inner, width, bias=not gated)
@@ -79,7 +98,8 @@ def mlp(bench: Bench, rows: int, activation: Activation, width: int, inner: int,
     x, residual = bench.random(bench.rows(rows), width), bench.random(bench.rows(rows), out)
 
     def run(ops: Ops, copy: Copy) -> tuple[Tensor, ...]:
-        layers = ops.mlp(_copied(first, copy), _copied(second, copy), activation)
+        make = backend.vision_ops(ops, "fp8") if fp8 and ops is bench.ops else ops
+        layers = make.mlp(_copied(first, copy), _copied(second, copy), activation)
         return layers(copy(x)), layers(copy(x), residual=copy(residual))
 
     return run
@@ -168,6 +188,7 @@ def patches(bench: Bench, height: int, width: int, *sizes: tuple[int, int]) -> C
 
 CASES: dict[str, tuple[Callable[..., Case], list[tuple[Any, ...]]]] = {
     "norms": (norms, [(1, 896), (7, 1280), (65_536, 1280), (16_384, 896), (3, 24), (2, 1000)]),
+    "then_layer_norm": (then_layer_norm, [(1, 1280, 1280), (17, 5120, 1280), (65_536, 1280, 1280), (3, 40, 24)]),
     "linear": (linear, [(1, 896, 1152), (17, 896, 896), (5476, 588, 1280), (5476, 1280, 3840), (256, 896, 151_936)]),
     "mlp": (
         mlp,
@@ -200,5 +221,14 @@ CASES: dict[str, tuple[Callable[..., Case], list[tuple[Any, ...]]]] = {
         ],
     ),
     "fp8_linear": (linear, [(17, 1280, 3840, True), (5476, 5120, 1280, True), (5476, 588, 1280, True)]),
+    "fp8_then_layer_norm": (then_layer_norm, [(17, 1280, 1280, True), (5476, 5120, 1280, True), (7, 40, 24, True)]),
+    "fp8_mlp": (
+        mlp,
+        [
+            (17, "quick_gelu", 1280, 5120, 1280, True),
+            (5476, "quick_gelu", 1280, 5120, 1280, True),
+            (1369, "gelu", 5120, 5120, 896, True),
+        ],
+    ),
 }
 """For each check, the function that makes a case, and the sizes of its cases."""

@@ -27,6 +27,21 @@ class Affine:
 
 
 @dataclass(frozen=True, slots=True)
+class QuantizedRows:
+    """Rows that a backend's operation has quantised for its next linear layer: values · scales.
+
+    values: float8_e4m3fn [rows, width]. scales: float32 [rows, 1].
+    """
+
+    values: Tensor
+    scales: Tensor
+
+
+Rows = Tensor | QuantizedRows
+"""What goes into a linear layer, [rows, width]. Quantised only where a backend made it so for that very layer."""
+
+
+@dataclass(frozen=True, slots=True)
 class Segments:
     """Where one sequence ends and the next begins in a packed batch.
 
@@ -114,7 +129,7 @@ class SamplingHints:
 class Linear(Protocol):
     """A linear layer prepared for a device."""
 
-    def __call__(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
+    def __call__(self, x: Rows, residual: Tensor | None = None) -> Tensor:
         """x · weightᵀ + bias, plus the residual if one is given. x: [rows, in]. Returns [rows, out].
 
         residual: [rows, out], contiguous. May be overwritten, by the result too: the caller must not use it again.
@@ -125,7 +140,7 @@ class Linear(Protocol):
 class Mlp(Protocol):
     """Two linear layers with an activation between them, prepared for a device."""
 
-    def __call__(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
+    def __call__(self, x: Rows, residual: Tensor | None = None) -> Tensor:
         """outer(activation(inner(x))), plus the residual if one is given. x: [rows, in]. Returns [rows, out].
 
         residual: [rows, out], contiguous. May be overwritten, as by `Linear`.
@@ -189,6 +204,24 @@ class Ops(Protocol):
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor: ...
 
     def layer_norm(self, x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor: ...
+
+    def then_layer_norm(
+        self,
+        layer: Linear | Mlp,
+        x: Rows,
+        residual: Tensor,
+        *,
+        norm: Affine,
+        eps: float,
+        following: Linear | Mlp | None,
+    ) -> tuple[Tensor, Rows]:
+        """layer(x) + residual, and its LayerNorm.
+
+        residual: may be overwritten, as by `Linear`. norm: weight and bias, each [out]. following: the layer that takes
+        the normed rows and nothing else does; None if something other than a layer of these operations takes them,
+        as a tensor.
+        """
+        ...
 
     def sample(self, logits: Tensor, index: Tensor, rows: SamplerRows, hints: SamplingHints) -> tuple[Tensor, Tensor]:
         """Choose each sequence's next token greedily after penalties, and record it in its row.

@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from batchocr.backend.base import Activation, Affine, Linear, Mlp, PagedContext, ResizePlan
+from batchocr.backend.base import Activation, Affine, Linear, Mlp, PagedContext, ResizePlan, Rows
 from batchocr.backend.cpu_cores import Cores
 from batchocr.backend.cpu_paged import Places, attend
 from batchocr.backend.reference import ReferenceOps
@@ -92,7 +92,8 @@ class _Packed:
         self._cores = cores
         self._post_op = post_op
 
-    def __call__(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
+    def __call__(self, x: Rows, residual: Tensor | None = None) -> Tensor:
+        assert isinstance(x, Tensor)
         if residual is not None:
             return self._with(residual, "add", x)
         algorithm = "none" if self._post_op == "gelu" else ""
@@ -117,7 +118,7 @@ class _Mlp:
     inner: _Packed
     outer: _Packed
 
-    def __call__(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
+    def __call__(self, x: Rows, residual: Tensor | None = None) -> Tensor:
         return self.outer(self.inner(x), residual)
 
 
@@ -127,7 +128,8 @@ class _GatedMlp:
     up: _Packed
     down: _Packed
 
-    def __call__(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
+    def __call__(self, x: Rows, residual: Tensor | None = None) -> Tensor:
+        assert isinstance(x, Tensor)
         return self.down(self.up.times(x, self.gate(x)), residual)
 
 

@@ -10,9 +10,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from batchocr.backend import fp8
 from batchocr.backend.attention_kernels import ATTENTION, PAGED_ATTENTION, Attention, PagedAttention
 from batchocr.backend.base import Affine, Linear, PagedContext, ResizePlan, SamplerRows, SamplingHints, Segments
 from batchocr.backend.cuda import (
+    AddLayerNorm,
     BiasActivation,
     CudaOps,
     Kernels,
@@ -22,7 +24,7 @@ from batchocr.backend.cuda import (
     RotaryStore,
     Sample,
 )
-from batchocr.backend.fp8 import Fp8Linear, fits_fp8
+from batchocr.backend.fp8 import AddLayerNormQuantize, Fp8Kernels, Fp8Linear, GeluBiasQuantize, QuantizeRows
 from batchocr.backend.reference import ReferenceOps, activate
 from batchocr.backend.trial import Candidate, Trial, choose
 from batchocr.errors import EngineError, UsageError
@@ -41,6 +43,8 @@ _LLM_SPLIT = [_LLM_HEADS, _LLM_KV_HEADS, _LLM_KV_HEADS]
 _VOCABULARY = 151_936
 _GRAPHS = "decoding in a CUDA graph"
 _ROWS = 4000
+_FP8_STEP = 0.08
+"""Relative to the largest value: one step of fp8 there. A value between two may be rounded to either."""
 _TABLE_COLUMNS = 512
 """What a run's block tables have, for sequences of 32,768 tokens: kernels divide their work by this, however few blocks
 are in use."""
@@ -55,7 +59,7 @@ def try_all(device: torch.device, dtype: torch.dtype, timer: Timer) -> CudaOps:
     trials = CudaTrials(device, dtype, timer)
     try:
         kernels = trials.kernels()
-        fp8 = trials.fp8_linear() if dtype == torch.bfloat16 else None
+        fp8_kernels = trials.fp8() if dtype == torch.bfloat16 else None
     except torch.OutOfMemoryError as error:
         raise UsageError("the GPU's memory is full before the model is loaded: see what else uses it") from error
     except RuntimeError as error:
@@ -64,7 +68,7 @@ def try_all(device: torch.device, dtype: torch.dtype, timer: Timer) -> CudaOps:
             f"plain PyTorch failed on {device} ({str(error).splitlines()[0]}); a kernel tried before may have "
             f"broken it for this process: run with --backend reference. The last one tried: {last}"
         ) from error
-    ops = CudaOps(kernels, trials.choices, fp8)
+    ops = CudaOps(kernels, trials.choices, fp8_kernels)
     if not ops.capturable:
         logger.warning("no fast paged attention or sampling works on this GPU: decoding is slow; see `batchocr doctor`")
     return ops
@@ -84,15 +88,15 @@ class CudaTrials:
         self._max_error = 1e-4 if dtype == torch.float32 else 2e-2
 
     def kernels(self) -> Kernels:
-        """The choice for every operation but fp8 products."""
+        """The choice for every operation but those in fp8."""
         return Kernels(
-            linear=PlainLinear,
             attention=self.attention(),
             paged_attention=self.paged_attention(),
             rotary=self.rotary(),
             rotary_store=self.rotary_store(),
             rms_norm=self.rms_norm(),
             layer_norm=self.layer_norm(),
+            add_layer_norm=self.add_layer_norm(),
             quick_gelu=self.bias_activation("quick_gelu"),
             gelu=self.bias_activation("gelu"),
             silu_mul=self.silu_mul(),
@@ -202,6 +206,33 @@ class CudaTrials:
             "layer_norm", candidates, self._reference.layer_norm, lambda norm: (norm(x, weight, bias, _EPS),)
         )
 
+    def add_layer_norm(self) -> AddLayerNorm:
+        def load() -> AddLayerNorm:
+            from batchocr.backend.kernels.norm import add_layer_norm_
+
+            def add(
+                residual: Tensor, product: Tensor, weight: Tensor, bias: Tensor, eps: float
+            ) -> tuple[Tensor, Tensor]:
+                normed = add_layer_norm_(residual, product, weight, bias, eps)
+                return residual, normed
+
+            return add
+
+        def reference(
+            residual: Tensor, product: Tensor, weight: Tensor, bias: Tensor, eps: float
+        ) -> tuple[Tensor, Tensor]:
+            total = product.add_(residual)
+            return total, self._reference.layer_norm(total, weight, bias, eps)
+
+        x, residual, weight, bias = self._norm_case()
+        candidates = [Candidate("triton", load)]
+        return self._choose(
+            "add_layer_norm",
+            candidates,
+            reference,
+            lambda add: add(residual.clone(), x.clone(), weight, bias, _EPS),
+        )
+
     def bias_activation(self, name: str) -> BiasActivation:
         def load() -> BiasActivation:
             from batchocr.backend.kernels import activation
@@ -277,26 +308,73 @@ class CudaTrials:
             max_error=0.0,
         )
 
-    def fp8_linear(self) -> Callable[[Affine], Linear] | None:
-        """Makes a linear layer in fp8; None if the GPU cannot run it."""
+    def fp8(self) -> Fp8Kernels | None:
+        """What linear layers in fp8 need; None if the GPU cannot run them."""
+        quantize = self.quantize_rows()
+        if quantize is None:
+            return None
+        return Fp8Kernels(quantize, self.add_layer_norm_quantize(), self.gelu_bias_quantize())
 
-        def load() -> Callable[[Affine], Linear]:
+    def quantize_rows(self) -> QuantizeRows | None:
+        """Quantises the rows that go into a linear layer in fp8; None if the GPU has no such layers."""
+
+        def load() -> QuantizeRows | None:
             from batchocr.backend.kernels.quantize import quantize_rows
 
-            return lambda layer: Fp8Linear(layer, quantize_rows) if fits_fp8(layer) else PlainLinear(layer)
+            return quantize_rows
 
         x = self._random(_ROWS, _VIT_WIDTH)
         layer = Affine(self._random(_VIT_MLP, _VIT_WIDTH), self._random(_VIT_MLP))
-        chosen = self._choose(
+
+        def run(quantize: QuantizeRows | None) -> tuple[Tensor, ...]:
+            linear: Linear = PlainLinear(layer) if quantize is None else Fp8Linear(layer, quantize)
+            return (linear(x),)
+
+        return self._choose(
             "fp8 linear",
             [Candidate("triton and torch", load)],
-            PlainLinear,
-            lambda linear: (linear(layer)(x),),
+            None,
+            run,
             # Three mantissa bits in both operands: errors of a few per cent, averaged over 1,280 values.
             max_error=0.05,
             needed_for="--vit-dtype fp8",
         )
-        return None if chosen is PlainLinear else chosen
+
+    def add_layer_norm_quantize(self) -> AddLayerNormQuantize:
+        def load() -> AddLayerNormQuantize:
+            from batchocr.backend.kernels.quantize import add_layer_norm_quantize_
+
+            return add_layer_norm_quantize_
+
+        x, residual, weight, bias = self._norm_case()
+
+        def run(add: AddLayerNormQuantize) -> tuple[Tensor, ...]:
+            total = residual.clone()
+            values, scales = add(total, x, weight, bias, _EPS)
+            return total, values.float() * scales
+
+        candidates = [Candidate("triton", load)]
+        return self._choose("fp8 add_layer_norm", candidates, fp8.add_layer_norm_quantize_, run, max_error=_FP8_STEP)
+
+    def gelu_bias_quantize(self) -> GeluBiasQuantize:
+        def load() -> GeluBiasQuantize:
+            from batchocr.backend.kernels.quantize import gelu_bias_quantize
+
+            return gelu_bias_quantize
+
+        x, bias = self._random(_ROWS, _VIT_MLP), self._random(_VIT_MLP)
+
+        def run(gelu: GeluBiasQuantize) -> tuple[Tensor, ...]:
+            quantized = [gelu(x.clone(), bias, quick) for quick in (True, False)]
+            return tuple(values.float() * scales for values, scales in quantized)
+
+        candidates = [Candidate("triton", load)]
+        return self._choose("fp8 gelu", candidates, fp8.gelu_bias_quantize, run, max_error=_FP8_STEP)
+
+    def _norm_case(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Rows of a product, those of a residual, and a norm's weight and bias, at the ViT's width."""
+        x, residual = self._random(_ROWS, _VIT_WIDTH), self._random(_ROWS, _VIT_WIDTH)
+        return x, residual, self._random(_VIT_WIDTH), self._random(_VIT_WIDTH)
 
     def _choose(
         self,

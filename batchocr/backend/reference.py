@@ -16,6 +16,7 @@ from batchocr.backend.base import (
     Mlp,
     PagedContext,
     ResizePlan,
+    Rows,
     SamplerRows,
     SamplingHints,
     Segments,
@@ -97,6 +98,20 @@ class ReferenceOps:
     def layer_norm(self, x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
         return F.layer_norm(x, (x.shape[-1],), weight, bias, eps)
 
+    def then_layer_norm(
+        self,
+        layer: Linear | Mlp,
+        x: Rows,
+        residual: Tensor,
+        *,
+        norm: Affine,
+        eps: float,
+        following: Linear | Mlp | None,
+    ) -> tuple[Tensor, Rows]:
+        assert norm.bias is not None
+        total = layer(x, residual)
+        return total, self.layer_norm(total, norm.weight, norm.bias, eps)
+
     def sample(self, logits: Tensor, index: Tensor, rows: SamplerRows, hints: SamplingHints) -> tuple[Tensor, Tensor]:
         return greedy_after_penalties(logits.float(), index, rows, hints)
 
@@ -105,7 +120,8 @@ class ReferenceOps:
 class _Linear:
     layer: Affine
 
-    def __call__(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
+    def __call__(self, x: Rows, residual: Tensor | None = None) -> Tensor:
+        assert isinstance(x, Tensor)
         product = F.linear(x, self.layer.weight, self.layer.bias)
         return product if residual is None else product.add_(residual)
 
@@ -116,7 +132,7 @@ class _Mlp:
     outer: Linear
     activation: Activation
 
-    def __call__(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
+    def __call__(self, x: Rows, residual: Tensor | None = None) -> Tensor:
         return self.outer(activate(self.inner(x), self.activation), residual)
 
 

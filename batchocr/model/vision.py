@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from batchocr.backend.base import Affine, Linear, Mlp, Ops, Segments
+from batchocr.backend.base import Affine, Linear, Mlp, Ops, Rows, Segments
 from batchocr.backend.device import Device
 from batchocr.model.architecture import ImageLimits, VisionShape
 from batchocr.model.preprocess import PatchGrid
@@ -61,7 +61,10 @@ class VisionModel:
         self._dtype = frames.dtype
         self._embed = ops.linear(patch_projection(frames, limits))
         self._layers = [_Layer.read(weights, index, shape, ops) for index in range(shape.depth)]
-        self._merge_norm = weights.take_affine("visual.merger.ln_q", shape.width)
+        merge_norm = weights.take_affine("visual.merger.ln_q", shape.width)
+        # The norm behind each layer's MLP, and the linear layer behind that; the merger folds rows before its own.
+        behind: list[tuple[Affine, Linear | None]] = [(layer.norm1, layer.qkv) for layer in self._layers[1:]]
+        self._behind = [*behind, (merge_norm, None)]
         self._merged_width = shape.width * shape.merge_size**2
         self._merge = ops.mlp(
             weights.take_affine("visual.merger.mlp.0", self._merged_width, self._merged_width),
@@ -89,23 +92,28 @@ class VisionModel:
         segments = Segments.of([rows * columns for rows, columns in grids], self._device.upload)
         cos, sin = self._rotary_tables(grids)
         x = self._embed(patches.to(self._dtype))
-        for number, layer in enumerate(self._layers):
+        norm = self._layers[0].norm1
+        assert norm.bias is not None
+        normed: Rows = self._ops.layer_norm(x, norm.weight, norm.bias, _NORM_EPS)
+        for number, (layer, (norm, following)) in enumerate(zip(self._layers, self._behind, strict=True)):
             if number:
                 yield
-            x = self._attend(layer, x, cos, sin, segments)
-            x = layer.mlp(self._norm(x, layer.norm2), residual=x)
-        return self._merge(self._norm(x, self._merge_norm).view(-1, self._merged_width))
+            attended = self._attend(layer, normed, cos, sin, segments)
+            x, normed = self._then_norm(layer.proj, attended, x, layer.norm2, layer.mlp)
+            x, normed = self._then_norm(layer.mlp, normed, x, norm, following)
+        assert isinstance(normed, Tensor)
+        return self._merge(normed.view(-1, self._merged_width))
 
-    def _attend(self, layer: _Layer, x: Tensor, cos: Tensor, sin: Tensor, segments: Segments) -> Tensor:
-        qkv = layer.qkv(self._norm(x, layer.norm1))
-        q, k, v = qkv.view(x.shape[0], 3, self.shape.num_heads, self.shape.head_dim).unbind(1)
+    def _attend(self, layer: _Layer, normed: Rows, cos: Tensor, sin: Tensor, segments: Segments) -> Tensor:
+        qkv = layer.qkv(normed)
+        q, k, v = qkv.view(len(qkv), 3, self.shape.num_heads, self.shape.head_dim).unbind(1)
         q, k = self._ops.rotary(q, k, cos, sin)
-        attended = self._ops.attention(q, k, v, segments, causal=False)
-        return layer.proj(attended.flatten(1), residual=x)
+        return self._ops.attention(q, k, v, segments, causal=False).flatten(1)
 
-    def _norm(self, x: Tensor, norm: Affine) -> Tensor:
-        assert norm.bias is not None
-        return self._ops.layer_norm(x, norm.weight, norm.bias, _NORM_EPS)
+    def _then_norm(
+        self, layer: Linear | Mlp, x: Rows, residual: Tensor, norm: Affine, following: Linear | Mlp | None
+    ) -> tuple[Tensor, Rows]:
+        return self._ops.then_layer_norm(layer, x, residual, norm=norm, eps=_NORM_EPS, following=following)
 
     def _rotary_tables(self, grids: Sequence[PatchGrid]) -> tuple[Tensor, Tensor]:
         """Cos and sin, each [patches, head_dim / 2]. Half the frequencies rotate with the row, half with the column."""

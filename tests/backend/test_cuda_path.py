@@ -17,10 +17,10 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensor, FakeTensorMode
 from torch.overrides import TorchFunctionMode
 
-from batchocr.backend.base import Affine, Linear, PagedContext, ResizePlan, SamplerRows, SamplingHints, Segments
-from batchocr.backend.cuda import CudaOps, Kernels, PlainLinear
+from batchocr.backend.base import PagedContext, ResizePlan, SamplerRows, SamplingHints, Segments
+from batchocr.backend.cuda import CudaOps, Kernels
 from batchocr.backend.device import Device, Mark
-from batchocr.backend.fp8 import Fp8Linear, fits_fp8
+from batchocr.backend.fp8 import Fp8Kernels
 from batchocr.backend.kernels import activation, norm, paged_attention, quantize, rotary, sampling
 from batchocr.data import Pixels, Request, Sampling
 from batchocr.engine.engine import Engine
@@ -168,7 +168,7 @@ def attention(q: Tensor, k: Tensor, v: Tensor, segments: Segments, causal: bool)
     assert segments.cu_seqlens.dtype == torch.int32 and segments.cu_seqlens.device == CUDA
     assert {x.dtype for x in (q, k, v)} == {torch.bfloat16}
     assert all(x.stride(-1) == 1 for x in (q, k, v))
-    return torch.empty_like(q, memory_format=torch.contiguous_format)
+    return torch.zeros_like(q, memory_format=torch.contiguous_format)  # one launch, as in a library
 
 
 def attend_pages(q: Tensor, cache: Tensor, context: PagedContext) -> Tensor:
@@ -187,6 +187,11 @@ def turn_and_store(
     assert slots.dtype == torch.int64
     rotary.rotary_store_(q, k, v, cos, sin, cache, slots)
     return q, k
+
+
+def add_then_norm(residual: Tensor, product: Tensor, weight: Tensor, bias: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    normed = norm.add_layer_norm_(residual, product, weight, bias, eps)
+    return residual, normed
 
 
 def in_place(kernel: Callable[[Tensor, Tensor], None]) -> Callable[[Tensor, Tensor], Tensor]:
@@ -208,13 +213,13 @@ def cut(images: Sequence[Tensor], plans: Sequence[ResizePlan], patch_size: int, 
 
 
 KERNELS = Kernels(
-    linear=PlainLinear,
     attention=attention,
     paged_attention=attend_pages,
     rotary=turn,
     rotary_store=turn_and_store,
     rms_norm=norm.rms_norm,
     layer_norm=norm.layer_norm,
+    add_layer_norm=add_then_norm,
     quick_gelu=in_place(activation.quick_gelu_bias_),
     gelu=in_place(activation.gelu_bias_),
     silu_mul=activation.silu_mul,
@@ -222,22 +227,26 @@ KERNELS = Kernels(
     patches=cut,
 )
 
+FP8 = Fp8Kernels(quantize.quantize_rows, quantize.add_layer_norm_quantize_, quantize.gelu_bias_quantize)
+
 
 @contextmanager
-def fake_engine(kernels: Kernels = KERNELS) -> Iterator[tuple[Engine, FakeCudaDevice]]:
+def fake_engine(kernels: Kernels = KERNELS, fp8: Fp8Kernels | None = None) -> Iterator[tuple[Engine, FakeCudaDevice]]:
     with FakeTensorMode(allow_non_fake_inputs=True), Indexing() as indexing:
         device = FakeCudaDevice()
-        engine = build_engine(device, LIMITS, kernels=KERNELS, vision_kernels=kernels)
+        engine = build_engine(device, LIMITS, kernels=kernels, fp8=fp8)
         indexing.model_is_loaded = True
         yield engine, device
 
 
 def build_engine(
-    device: Device, limits: EngineLimits, *, kernels: Kernels, vision_kernels: Kernels, graphs: bool = True
+    device: Device, limits: EngineLimits, *, kernels: Kernels, fp8: Fp8Kernels | None = None, graphs: bool = True
 ) -> Engine:
-    """To be called under FakeTensorMode and Indexing. graphs: whether decode steps are captured."""
+    """To be called under FakeTensorMode and Indexing. fp8: for the vision model; graphs: whether decode steps are
+    captured."""
     choices = [Choice("paged_attention", "triton"), Choice("sample", "triton" if graphs else "reference")]
-    ops, vision_ops = CudaOps(kernels, choices, None), CudaOps(vision_kernels, choices, None)
+    ops = CudaOps(kernels, choices, fp8)
+    vision_ops = ops if fp8 is None else ops.with_fp8()
     weights = ShapelyWeights()
     model = Model(
         architecture=ARCHITECTURE,
@@ -283,14 +292,15 @@ def test_fp8_takes_the_vision_models_matrices() -> None:
         quantized.append(tuple(x.shape))
         return quantize.quantize_rows(x)
 
-    def linear(layer: Affine) -> Linear:
-        return Fp8Linear(layer, quantize_rows) if fits_fp8(layer) else PlainLinear(layer)
-
-    kernels = replace(KERNELS, linear=linear)
-    with fake_engine(kernels) as (engine, _):
+    with fake_engine(fp8=replace(FP8, quantize_rows=quantize_rows)) as (engine, _):
         number = submit_pages(engine)
         assert run(engine) == set(range(number))
-    assert {width for _, width in quantized} >= {1280, 5120}
+    # A norm and an activation hand on what is quantised: only attention's result, the first norm's and the merger's
+    # folded rows are left.
+    depth = ARCHITECTURE.vision.depth
+    widths = [width for _, width in quantized]
+    assert len(widths) % (depth + 2) == 0
+    assert widths[: depth + 2] == [1280] * (depth + 1) + [5120]
 
 
 def test_a_value_read_in_a_step_would_be_noticed() -> None:

@@ -12,7 +12,8 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
 
-from batchocr.backend import fp8
+from batchocr.backend import cuda_trials, fp8
+from batchocr.backend.cuda_trials import CudaTrials
 from batchocr.backend.kernels import norm, quantize
 from tests.support.kernel_compilation import Launch, compiled, kernel_device, resources
 
@@ -96,6 +97,19 @@ def test_an_activation_is_quantized_as_plain_torch_does(
     x, bias = 3 * torch.randn(rows, width, dtype=dtype), torch.randn(width, dtype=dtype)
     x[0] = -bias  # a row of zeros
     assert_as_quantized(quantize.gelu_bias_quantize(x, bias, quick), fp8.gelu_bias_quantize(x, bias, quick))
+
+
+def test_the_kernels_are_right_on_the_cases_they_are_tried_on(
+    device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cuda_trials, "_ROWS", 16)
+    trials = CudaTrials(device, torch.bfloat16, lambda call: 1.0)
+    assert trials.fp8() is not None
+    assert {choice.operation: choice.taken for choice in trials.choices} == {
+        "fp8 linear": "triton and torch",
+        "fp8 add_layer_norm": "triton",
+        "fp8 gelu": "triton",
+    }
 
 
 def assert_as_quantized(quantized: tuple[Tensor, Tensor], expected: tuple[Tensor, Tensor]) -> None:

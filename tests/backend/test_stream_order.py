@@ -169,7 +169,7 @@ def submitted(gpu: StreamSanitizer, device: Device, *, graphs: bool = True) -> E
     kernels = replace(KERNELS, attention=gpu.kernel("attention", attention), patches=gpu.kernel("patches", cut))
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(CudaOps, "kv_block_size", 4)  # so small that sequences grow by some
-        engine = build_engine(device, LIMITS, kernels=kernels, vision_kernels=kernels, graphs=graphs)
+        engine = build_engine(device, LIMITS, kernels=kernels, graphs=graphs)
     submit(engine)
     return engine
 
