@@ -46,7 +46,7 @@ Sample = Callable[[Tensor, Tensor, SamplerRows, SamplingHints], tuple[Tensor, Te
 
 @dataclass(frozen=True, slots=True)
 class Kernels:
-    """What was chosen for each operation; the signatures are those of `Ops`, without keyword arguments."""
+    """What was chosen for each operation; if not said above, signatures are those of `Ops`, all by position."""
 
     attention: Attention
     paged_attention: PagedAttention
