@@ -20,26 +20,24 @@ _GIB: Final = 1 << 30
 _BFLOAT16: Final = 2
 
 # Of the ViT. Launches were counted by torch's dispatcher, views left out.
-_VIT_LAYER_KERNELS = 12
-"""Two norms, rotary, attention, four products, the activation, and biases and residuals beside two of the products."""
+_VIT_LAYER_KERNELS = 9
+"""Two norms with the sum before them, rotary, attention, four products, the activation."""
 _VIT_LONG_KERNELS = 5
 """Of these: the products and attention. They fill every SM, and last as long as the batch is large."""
-_VIT_PASSES = 22
-"""Times that a layer reads or writes a patch's width outside of products and attention: norms 4, rotary 4, the
-activation 8, two residuals 6."""
+_VIT_PASSES = 20
+"""Times that a layer reads or writes a patch's width outside of products and attention: sums and norms 8, rotary 4, the
+activation 8."""
 
 # Of the language model, by the same count.
-_PREFILL_LAYER_KERNELS = 12
+_PREFILL_LAYER_KERNELS = 9
 _PREFILL_LAYER_BYTES = 1.1e6 / 24
 """Of a token outside of products and attention: norms and residuals 8 widths, rotary 3, silu · up 16, in bfloat16."""
 _PREFILL_EFFICIENCY = 0.78
 """Of the rate of the ViT's products: K is 896, not 1280, so a product spends more on its beginning and end."""
-_BIND_KERNELS = 8
-"""Of a sequence that begins: its row in the sampler is set field by field (`Sampler.bind`)."""
-_PREFILL_KERNELS = 22
-"""Of a prefill, besides: uploads, embeddings, the first tokens and where they are kept."""
-_STEP_KERNELS = 324
-"""Of a decode step: 316 nodes in its graph; the copies and casts around it."""
+_PREFILL_KERNELS = 28
+"""Of a prefill, besides: uploads, embeddings, the sampler's rows, the first tokens and where they are kept."""
+_STEP_KERNELS = 276
+"""Of a decode step: the nodes in its graph, ten a layer; the copies around it."""
 _STEP_EFFICIENCY = 0.6
 """Of the same rate in products of 64 to 512 rows: few tiles, so the last wave is seldom full."""
 _KV_EFFICIENCY = 0.65
@@ -79,17 +77,17 @@ class Speed:
     node_s: float = 1.75e-6
     # A wave of a short kernel's blocks has to end.
     opening_s: float = 7e-6
-    # Launches through a driver that does nothing, on one core of an AMD EPYC: norms 25–34 µs, rotary 43–48,
-    # rotary_store 67–74, activations 30; attention about 50 and a product 8 by published measurements.
-    vit_layer_host_s: float = 0.26e-3
-    prefill_layer_host_s: float = 0.24e-3
+    # Launches through a driver that does nothing, on one core of an AMD EPYC: our kernels 7 to 11 µs each; attention
+    # about 50 and a product 8 by published measurements.
+    vit_layer_host_s: float = 0.12e-3
+    prefill_layer_host_s: float = 0.12e-3
     vit_host_s: float = 1.5e-3
     prefill_host_s: float = 0.7e-3
-    # The engine over a device that does nothing: 0.20 ms at 64 rows, 0.65–0.85 at 256, on the same core. 0.2 more for
-    # launching a graph and the copies of a step.
+    # The engine over a device that does nothing: 0.06 ms at 64 rows, 0.2 at 256, nearly twice that on a slower core.
+    # 0.2 more for launching a graph and the copies of a step.
     step_host_s: float = 0.22e-3
-    row_host_s: float = 2.9e-6
-    begin_host_s: float = 0.1e-3
+    row_host_s: float = 1.3e-6
+    begin_host_s: float = 0.06e-3
 
     def times(self, factor: float) -> Speed:
         """Everything so many times as fast."""
@@ -167,10 +165,9 @@ class Costs:
         seconds = products_s + sum(lengths) * _PREFILL_LAYER_BYTES / speed.memory
         return Kernels("prefill", max(seconds, _PREFILL_LAYER_KERNELS * speed.kernel_s), _PREFILL_LAYER_KERNELS)
 
-    def begin(self, num_sequences: int) -> Kernels:
+    def begin(self) -> Kernels:
         """Of what a prefill needs besides its layers."""
-        num = _PREFILL_KERNELS + _BIND_KERNELS * num_sequences
-        return Kernels("prefill", num * self.prefill.kernel_s, num, share=_STEP_SHARE)
+        return Kernels("prefill", _PREFILL_KERNELS * self.prefill.kernel_s, _PREFILL_KERNELS, share=_STEP_SHARE)
 
     def decode_step(self, num_rows: int, num_tokens: int) -> Kernels:
         """num_rows: of the graph, its padding included. num_tokens: in the KV cache, of all its rows."""

@@ -88,7 +88,7 @@ class VirtualLanguage:
         lengths, speed = segments.lengths, self._costs.prefill
         self.prefills.append((len(lengths), len(x)))
         self._device.clock.work(speed.prefill_host_s + len(lengths) * speed.begin_host_s)
-        self._device.launch(self._costs.begin(len(lengths)))
+        self._device.launch(self._costs.begin())
         for _ in range(self._costs.architecture.language.num_layers):
             self._device.clock.work(speed.prefill_layer_host_s)
             self._device.launch(self._costs.prefill_layer(lengths))

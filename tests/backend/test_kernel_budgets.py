@@ -39,6 +39,7 @@ BUDGETS = {
     # Two accesses for each of x, the result and what is learnt.
     "_rms_norm_kernel": Budget(wide=6),
     "_layer_norm_kernel": Budget(wide=8),
+    "_add_layer_norm_kernel": Budget(wide=12),
     "_rotary_kernel": Budget(wide=12),
     # The slot, and two kv heads of 64 over 64 threads: one pair of each for a thread, neighbours side by side.
     "_rotary_store_kernel": Budget(wide=8, narrow=13),
@@ -47,6 +48,8 @@ BUDGETS = {
     "_combine_kernel": Budget(wide=4, narrow=7),
     # A scale is one number for a row.
     "_quantize_kernel": Budget(wide=3, narrow=1),
+    "_add_layer_norm_quantize_kernel": Budget(wide=11, narrow=1),
+    "_gelu_bias_quantize_kernel": Budget(wide=5, narrow=1),
     # Two passes over the logits; what they gather token by token is little.
     "_choose_kernel": Budget(wide=8, narrow=44),
     "_remember_kernel": Budget(wide=0, narrow=25),
