@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol, Self, TypeVar
 
@@ -16,6 +16,10 @@ import torch
 from torch import Tensor
 
 Result = TypeVar("Result")
+
+
+class CaptureError(Exception):
+    """Work cannot be captured as a graph. The device is as it was before, and can do the same work without one."""
 
 
 class Mark(Protocol):
@@ -66,9 +70,12 @@ class Device(Protocol):
         """Make the current stream wait for a value made on another one, and keep the value's memory for it."""
         ...
 
-    def capture(self, functions: Sequence[Callable[[], Result]]) -> list[Callable[[], Result]]:
-        """The functions as graphs to replay: the same work on the same buffers, which the graphs share, so that no two
-        may run at once. Empty if the device has no graphs."""
+    def capture(self, functions: Sequence[Callable[[], Result]]) -> Iterable[Callable[[], Result]]:
+        """The functions as graphs to replay, captured one by one: the same work on the same buffers, which the graphs
+        share, so that no two may run at once. Empty if the device has no graphs.
+
+        Raises CaptureError at the first that cannot be captured; EngineError if that has broken the device.
+        """
         ...
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -10,7 +11,9 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from batchocr.backend.device import Device
+from batchocr.backend.device import CaptureError, Device
+
+logger = logging.getLogger(__name__)
 
 Chosen = tuple[Tensor, Tensor]
 """Tokens and log-probabilities of a step, [sequences] each."""
@@ -39,11 +42,25 @@ class DecodeGraphs:
         self._graphs: dict[int, _Graph] = {}
 
     def capture(self) -> None:
-        """Capture every size, the largest first, so that the smaller ones share its memory."""
+        """Capture every size, the largest first, so that the smaller ones share its memory. If one cannot be captured,
+        go on with those before it, or without graphs. Raises EngineError if that has broken the device."""
         on = self._device.torch_device
         indices = [torch.full((size,), self._spare_row, device=on) for size in reversed(self._sizes)]
         replays = self._device.capture([partial(self._step, index) for index in indices])
-        self._graphs = {len(index): _Graph(index, replay) for index, replay in zip(indices, replays, strict=False)}
+        try:
+            for index, replay in zip(indices, replays, strict=False):
+                self._graphs[len(index)] = _Graph(index, replay)
+        except CaptureError as error:
+            captured = ", ".join(map(str, sorted(self._graphs)))
+            logger.warning(
+                "a decode step for %d sequences cannot be captured as a graph (%s); going on %s: decoding is slower. "
+                "If memory was short, lower --memory-fraction; else leave out its kernels one by one (BATCHOCR_REJECT "
+                "in docs/gpus.md)",
+                self._sizes[-1 - len(self._graphs)],
+                error,
+                f"with those for {captured}" if captured else "without graphs",
+            )
+        self._sizes = sorted(self._graphs)
 
     def replay(self, rows: list[int]) -> Chosen | None:
         """Decode these rows. Returns None if nothing was captured."""

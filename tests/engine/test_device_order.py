@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import pairwise
@@ -13,12 +13,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from batchocr.backend.device import Device, HostDevice, Mark
+from batchocr.backend.device import CaptureError, Device, HostDevice, Mark, Result
 from batchocr.backend.reference import ReferenceOps
 from batchocr.data import Pixels, Request, Sampling
 from batchocr.engine.engine import Engine
 from batchocr.engine.graphs import DecodeGraphs, graph_sizes
 from batchocr.engine.limits import EngineLimits
+from batchocr.errors import EngineError
 from batchocr.model.checkpoint import Model, load_model
 from batchocr.model.preprocess import PatchGrid
 from batchocr.stats.meter import Meter
@@ -329,6 +330,63 @@ def test_a_replay_is_padded_with_the_spare_row_to_the_next_size() -> None:
         assert logprobs.tolist() == [-row for row in rows]
         size = next(size for size in graph_sizes(20) if size >= count)
         assert seen[-1] == rows + [20] * (size - count)
+
+
+class FailingDevice(LateDevice):
+    """Captures so many graphs and no more; if it is broken then, nothing else works either."""
+
+    def __init__(self, graphs: int, *, broken: bool = False) -> None:
+        super().__init__()
+        self._left = graphs
+        self._broken = broken
+
+    def capture(self, functions: Sequence[Callable[[], Result]]) -> Iterator[Callable[[], Result]]:
+        for function in functions:
+            if not self._left:
+                raise EngineError("nothing works any more") if self._broken else CaptureError("not while capturing")
+            self._left -= 1
+            yield self._capture(function)
+
+
+@pytest.mark.parametrize(
+    ("graphs", "said"),
+    [
+        (0, "for 4 sequences cannot be captured as a graph (not while capturing); going on without graphs"),
+        (2, "for 1 sequences cannot be captured as a graph (not while capturing); going on with those for 2, 4"),
+    ],
+    ids=["the first", "the third"],
+)
+def test_a_graph_that_cannot_be_captured_costs_no_answer(
+    checkpoint: Path, expected: Answers, graphs: int, said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    device = FailingDevice(graphs)
+    limits = replace(LIMITS, llm_batch_size=4)
+    assert run(Engine(load(checkpoint, device, CapturableOps(CPU)), limits)) == expected
+    [warning] = caplog.messages
+    assert said in warning and "BATCHOCR_REJECT" in warning
+    assert ("replay" in device.events) is bool(graphs)
+
+
+def test_fewer_rows_than_any_graph_has_are_padded_to_the_smallest_that_was_captured() -> None:
+    seen: list[int] = []
+
+    def step(index: Tensor) -> tuple[Tensor, Tensor]:
+        seen.append(len(index))
+        return 10 * index, -index.double()
+
+    graphs = DecodeGraphs(FailingDevice(2), step, max_rows=20, spare_row=20)
+    graphs.capture()
+    seen.clear()
+    for count in (1, 8, 16, 17, 20):
+        replayed = graphs.replay(list(range(count)))
+        assert replayed is not None
+        assert replayed[0].tolist() == [10 * row for row in range(count)]
+    assert seen == [16, 16, 16, 20, 20]
+
+
+def test_a_capture_that_breaks_the_device_ends_the_engine(checkpoint: Path) -> None:
+    with pytest.raises(EngineError, match="nothing works any more"):
+        Engine(load(checkpoint, FailingDevice(1, broken=True), CapturableOps(CPU)), LIMITS)
 
 
 def test_decode_steps_are_replayed(model: Model, device: WatchedDevice) -> None:
