@@ -1,9 +1,13 @@
-"""The candidates for the operations on an NVIDIA GPU, and the small cases on which they are compared."""
+"""The candidates for the operations on an NVIDIA GPU, and the cases on which they are compared.
+
+Attention and sampling are tried at the sizes of a run, since which candidate is the fastest depends on them.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TypeVar
 
 import torch
@@ -26,13 +30,14 @@ from batchocr.backend.cuda import (
 )
 from batchocr.backend.fp8 import AddLayerNormQuantize, Fp8Kernels, Fp8Linear, GeluBiasQuantize, QuantizeRows
 from batchocr.backend.reference import ReferenceOps, activate
-from batchocr.backend.trial import Candidate, Trial, choose
+from batchocr.backend.trial import REJECT, Candidate, Trial, choose, unknown_operations
 from batchocr.errors import EngineError, UsageError
 from batchocr.wire.engine_messages import Choice
 
 logger = logging.getLogger(__name__)
 
 Operation = TypeVar("Operation")
+Size = TypeVar("Size")
 Timer = Callable[[Callable[[], object]], float]
 
 _EPS = 1e-6
@@ -48,13 +53,21 @@ _FP8_STEP = 0.08
 _TABLE_COLUMNS = 512
 """What a run's block tables have, for sequences of 32,768 tokens: kernels divide their work by this, however few blocks
 are in use."""
+_BLOCKS = [216, 1512, 864, 432, 2808, 216, 432, 432, 648, 432, 216, 3672, 432, 112]
+# Of each, what is tried first, and what is tried on a GPU that has no room for it.
+_PATCHES = ([5476, *_BLOCKS], [1369, 300, 76, 4])
+"""Of each image in a ViT batch: a dense page's, its layout first."""
+_DECODED_ROWS = ([128, 256], [16])
+"""Sequences in the decode steps whose times are added up."""
+_SAMPLED_ROWS = (256, 16)
+_FP8_LINEAR, _FP8_NORM, _FP8_GELU = _FP8 = ("fp8 linear", "fp8 add_layer_norm", "fp8 gelu")
 
 
 def try_all(device: torch.device, dtype: torch.dtype, timer: Timer) -> CudaOps:
     """The operations for this device and dtype, each the fastest candidate that agrees with the reference.
 
     Raises EngineError if plain PyTorch itself fails, as it does once a kernel has broken the GPU for this process;
-    UsageError if the GPU has no room for the trials.
+    UsageError if the GPU has no room for the trials, or if BATCHOCR_REJECT names an operation that there is not.
     """
     trials = CudaTrials(device, dtype, timer)
     try:
@@ -68,6 +81,9 @@ def try_all(device: torch.device, dtype: torch.dtype, timer: Timer) -> CudaOps:
             f"plain PyTorch failed on {device} ({str(error).splitlines()[0]}); a kernel tried before may have "
             f"broken it for this process: run with --backend reference. The last one tried: {last}"
         ) from error
+    operations = list(dict.fromkeys([*(choice.operation for choice in trials.choices), *_FP8]))
+    if unknown := unknown_operations(operations):
+        raise UsageError(f"{REJECT}: no operation {', '.join(unknown)}; there is {', '.join(operations)}")
     ops = CudaOps(kernels, trials.choices, fp8_kernels)
     if not ops.capturable:
         logger.warning("no fast paged attention or sampling works on this GPU: decoding is slow; see `batchocr doctor`")
@@ -105,36 +121,46 @@ class CudaTrials:
         )
 
     def attention(self) -> Attention:
-        lengths = [1369, 300, 76, 4]
-        segments = Segments.of(lengths, lambda ends: ends.to(self._device))
-        tokens = sum(lengths)
-        vision = self._random(tokens, 3 * _VIT_HEADS, _VIT_HEAD_DIM).chunk(3, dim=1)
-        language = self._random(tokens, sum(_LLM_SPLIT), _LLM_HEAD_DIM).split(_LLM_SPLIT, dim=1)
+        return _at_the_largest(self._attention, _PATCHES)
+
+    def _attention(self, patches: list[int]) -> Attention:
+        prompts = [number // 4 + 30 for number in patches]
+        images, texts = (Segments.of(lengths, lambda ends: ends.to(self._device)) for lengths in (patches, prompts))
+        vision = self._random(sum(patches), 3 * _VIT_HEADS, _VIT_HEAD_DIM).chunk(3, dim=1)
+        language = self._random(sum(prompts), sum(_LLM_SPLIT), _LLM_HEAD_DIM).split(_LLM_SPLIT, dim=1)
 
         def reference(q: Tensor, k: Tensor, v: Tensor, segments: Segments, causal: bool) -> Tensor:
             return self._reference.attention(q, k, v, segments, causal=causal)
 
         def run(attend: Attention) -> tuple[Tensor, ...]:
             (vision_q, vision_k, vision_v), (q, k, v) = vision, language
-            return attend(vision_q, vision_k, vision_v, segments, False), attend(q, k, v, segments, True)
+            return attend(vision_q, vision_k, vision_v, images, False), attend(q, k, v, texts, True)
 
         return self._choose("attention", ATTENTION, reference, run)
 
     def paged_attention(self) -> PagedAttention:
-        block_size, most_blocks = CudaOps.kv_block_size, 24
-        lengths = [1400, 1, 64, 65, 300] + [700] * 11
-        blocks = torch.arange(1, len(lengths) * most_blocks + 1, dtype=torch.int32, device=self._device)
-        tables = F.pad(blocks.view(-1, most_blocks), (0, _TABLE_COLUMNS - most_blocks))
-        context = PagedContext(tables, torch.tensor(lengths, dtype=torch.int32, device=self._device))
-        q = self._random(len(lengths), _LLM_HEADS, _LLM_HEAD_DIM)
-        cache = self._random(2, len(lengths) * most_blocks + 1, block_size, _LLM_KV_HEADS, _LLM_HEAD_DIM)
+        return _at_the_largest(self._paged_attention, _DECODED_ROWS)
+
+    def _paged_attention(self, sizes: list[int]) -> PagedAttention:
+        steps = [self._decode_step(_decoded_lengths(rows)) for rows in sizes]
         return self._choose(
             "paged_attention",
             PAGED_ATTENTION,
             self._reference.paged_attention,
-            lambda attend: (attend(q, cache, context),),
+            lambda attend: tuple(attend(*step) for step in steps),
             needed_for=_GRAPHS,
         )
+
+    def _decode_step(self, lengths: list[int]) -> tuple[Tensor, Tensor, PagedContext]:
+        """Queries, a layer's cache, and where in it sequences of these lengths are, their blocks scattered."""
+        block_size = CudaOps.kv_block_size
+        needed = [-(-length // block_size) for length in lengths]
+        scattered = 1 + torch.randperm(sum(needed), generator=self._generator, device=self._device, dtype=torch.int32)
+        tables = [F.pad(blocks, (0, _TABLE_COLUMNS - len(blocks))) for blocks in scattered.split(needed)]
+        q = self._random(len(lengths), _LLM_HEADS, _LLM_HEAD_DIM)
+        cache = self._random(2, 1 + sum(needed), block_size, _LLM_KV_HEADS, _LLM_HEAD_DIM)
+        lengths_there = torch.tensor(lengths, dtype=torch.int32, device=self._device)
+        return q, cache, PagedContext(torch.stack(tables), lengths_there)
 
     def rotary(self) -> Rotary:
         def load() -> Rotary:
@@ -267,23 +293,26 @@ class CudaTrials:
         return self._choose("silu_mul", candidates, lambda x: activate(x, "silu_mul"), lambda op: (op(gate_up),))
 
     def sample(self) -> Sample:
+        return _at_the_largest(self._sample, _SAMPLED_ROWS)
+
+    def _sample(self, count: int) -> Sample:
         def load() -> Sample:
             from batchocr.backend.kernels.sampling import sample
 
             return lambda logits, index, rows, hints: sample(logits, index, rows)
 
         # float32, so that no two scores are equal and the choice is unique; in the run's own type, one stands out.
-        logits = self._random(16, _VOCABULARY, dtype=torch.float32)
-        rounded = self._random(16, _VOCABULARY)
+        logits = self._random(count, _VOCABULARY, dtype=torch.float32)
+        rounded = self._random(count, _VOCABULARY)
         rounded.diagonal().fill_(8.0)
-        index = torch.arange(16, device=self._device)
+        index = torch.arange(count, device=self._device)
         hints = SamplingHints(repetition=True, counts=True, ngram=True, longest=64)
 
         def run(sample: Sample) -> tuple[Tensor, ...]:
-            rows = _sampler_rows(17, self._device)
+            rows = _sampler_rows(count + 1, self._device)
             steps = [sample(logits.clone(), index, rows, hints) for _ in range(3)]
-            steps.append(sample(rounded.clone(), index, _sampler_rows(17, self._device), hints))
-            return (*(value for step in steps for value in step), rows.length[:16])
+            steps.append(sample(rounded.clone(), index, _sampler_rows(count + 1, self._device), hints))
+            return (*(value for step in steps for value in step), rows.length[:count])
 
         candidates = [Candidate("triton", load)]
         return self._choose("sample", candidates, self._reference.sample, run, max_error=1e-5, needed_for=_GRAPHS)
@@ -331,7 +360,7 @@ class CudaTrials:
             return (linear(x),)
 
         return self._choose(
-            "fp8 linear",
+            _FP8_LINEAR,
             [Candidate("triton and torch", load)],
             None,
             run,
@@ -354,7 +383,7 @@ class CudaTrials:
             return total, values.float() * scales
 
         candidates = [Candidate("triton", load)]
-        return self._choose("fp8 add_layer_norm", candidates, fp8.add_layer_norm_quantize_, run, max_error=_FP8_STEP)
+        return self._choose(_FP8_NORM, candidates, fp8.add_layer_norm_quantize_, run, max_error=_FP8_STEP)
 
     def gelu_bias_quantize(self) -> GeluBiasQuantize:
         def load() -> GeluBiasQuantize:
@@ -369,7 +398,7 @@ class CudaTrials:
             return tuple(values.float() * scales for values, scales in quantized)
 
         candidates = [Candidate("triton", load)]
-        return self._choose("fp8 gelu", candidates, fp8.gelu_bias_quantize, run, max_error=_FP8_STEP)
+        return self._choose(_FP8_GELU, candidates, fp8.gelu_bias_quantize, run, max_error=_FP8_STEP)
 
     def _norm_case(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Rows of a product, those of a residual, and a norm's weight and bias, at the ViT's width."""
@@ -392,6 +421,21 @@ class CudaTrials:
 
     def _random(self, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
         return torch.randn(shape, generator=self._generator, device=self._device, dtype=dtype or self._dtype)
+
+
+def _at_the_largest(try_at: Callable[[Size], Operation], sizes: Sequence[Size]) -> Operation:
+    """What is chosen at the first of these sizes that the GPU has room for."""
+    for size in sizes[:-1]:
+        with suppress(torch.OutOfMemoryError):
+            return try_at(size)
+    return try_at(sizes[-1])
+
+
+def _decoded_lengths(rows: int) -> list[int]:
+    """Tokens of sequences that are decoded together: blocks', one in eight a layout's or a table's, and a few at the
+    edges of KV blocks."""
+    lengths = [1400 + 2600 * row // rows if row % 8 == 0 else 200 + 37 * row % 700 for row in range(rows)]
+    return [4000, 1, 64, 65, *lengths[4:]]
 
 
 def _sampler_rows(num_rows: int, device: torch.device) -> SamplerRows:

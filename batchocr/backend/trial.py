@@ -1,15 +1,25 @@
-"""Chooses among implementations of an operation: the fastest correct one, tried where it will run."""
+"""Chooses among implementations of an operation: the fastest correct one, tried where it will run.
+
+Two environment variables are for a GPU on which a candidate does harm. `BATCHOCR_REJECT=op:candidate,op:candidate`
+names those that are not to be tried; upper and lower case, spaces, `-` and `_` make no difference. With
+`BATCHOCR_TRYING=FILE` the candidate that is being tried is written into this file, so that it is known if it ends the
+process.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+import os
+import re
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Generic, TypeVar
 
 import torch
 from torch import Tensor
 
+from batchocr.errors import EngineError, UsageError
 from batchocr.wire.engine_messages import Choice
 
 logger = logging.getLogger(__name__)
@@ -17,6 +27,7 @@ logger = logging.getLogger(__name__)
 Operation = TypeVar("Operation")
 Outputs = tuple[Tensor, ...]
 
+REJECT, TRYING = "BATCHOCR_REJECT", "BATCHOCR_TRYING"
 _TIMED_RUNS = 5
 
 
@@ -48,8 +59,10 @@ class Trial(Generic[Operation]):
 def choose(trial: Trial[Operation], timer: Callable[[Callable[[], object]], float]) -> tuple[Operation, Choice]:
     """Try every candidate. Returns the fastest correct one, or the reference if there is none or if it is faster.
 
-    timer: returns the seconds that a call takes on the device.
+    timer: returns the seconds that a call takes on the device. Raises EngineError if a candidate has broken the device
+    for this process; UsageError if BATCHOCR_REJECT names a candidate that there is not.
     """
+    unwanted = _rejected(trial)
     expected = trial.run(trial.reference)
 
     def seconds_of(operation: Operation) -> float:
@@ -58,6 +71,10 @@ def choose(trial: Trial[Operation], timer: Callable[[Callable[[], object]], floa
     right: dict[str, tuple[float, float, Operation]] = {}
     rejected: dict[str, str] = {}
     for candidate in trial.candidates:
+        if candidate.name in unwanted:
+            rejected[candidate.name] = f"rejected by {REJECT}"
+            continue
+        _say_trying(f"{trial.operation}:{candidate.name}")
         try:
             operation = candidate.load()
             error = relative_error(trial.run(operation), expected)
@@ -66,9 +83,64 @@ def choose(trial: Trial[Operation], timer: Callable[[Callable[[], object]], floa
             right[candidate.name] = seconds_of(operation), error, operation
         except Exception as failure:  # noqa: BLE001 (boundary: a backend's trial run)
             rejected[candidate.name] = f"{type(failure).__name__}: {failure}".splitlines()[0][:200]
+            if isinstance(failure, RuntimeError):
+                _require_sound(trial, f"{trial.operation}:{candidate.name}", rejected[candidate.name])
+    _say_trying("")
     best, choice = _fastest(trial, right, rejected, seconds_of)
     logger.info("%s", choice)
     return best, choice
+
+
+def unknown_operations(known: Iterable[str]) -> list[str]:
+    """The operations that BATCHOCR_REJECT names and that are not among these."""
+    names = {_plain(name) for name in known}
+    return [operation for operation, _ in _unwanted() if _plain(operation) not in names]
+
+
+def _unwanted() -> list[tuple[str, str]]:
+    """Operation and candidate of each entry of BATCHOCR_REJECT. Raises UsageError if one is not of that form."""
+    entries = [entry.strip() for entry in os.environ.get(REJECT, "").split(",") if entry.strip()]
+    for entry in entries:
+        if not all(part.strip() for part in entry.partition(":")):
+            raise UsageError(f"{REJECT}: {entry!r} is not of the form operation:candidate")
+    return [(operation, candidate) for operation, _, candidate in (entry.partition(":") for entry in entries)]
+
+
+def _rejected(trial: Trial[Operation]) -> set[str]:
+    """The names of the candidates for this operation that are not to be tried."""
+    names = {_plain(candidate.name): candidate.name for candidate in trial.candidates}
+    found = set()
+    for operation, candidate in _unwanted():
+        if _plain(operation) == _plain(trial.operation):
+            if _plain(candidate) not in names:
+                known = ", ".join(names.values())
+                raise UsageError(f"{REJECT}: no candidate {candidate!r} for {trial.operation}; there is {known}")
+            found.add(names[_plain(candidate)])
+    return found
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[\s_-]", "", name).lower()
+
+
+def _say_trying(what: str) -> None:
+    """Write into the file that BATCHOCR_TRYING names, if it does, what is tried now; empty if nothing is."""
+    path = os.environ.get(TRYING)
+    if path:
+        Path(path).write_text(what, encoding="utf-8")
+
+
+def _require_sound(trial: Trial[Operation], tried: str, failure: str) -> None:
+    """Raises EngineError if the device can no longer do what it did before; OutOfMemoryError if it lacks the room."""
+    try:
+        outputs = trial.run(trial.reference)
+        relative_error(outputs, outputs)
+    except torch.OutOfMemoryError:
+        raise
+    except RuntimeError as error:
+        raise EngineError(
+            f"{tried} has broken the device for this process ({failure}): leave it out with {REJECT}={tried!r}"
+        ) from error
 
 
 def _fastest(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import pytest
 import torch
@@ -178,8 +179,12 @@ def small_cases(monkeypatch: pytest.MonkeyPatch) -> None:
     """Few rows: how long a candidate takes does not matter here."""
     monkeypatch.setattr(cuda_trials, "_ROWS", 16)
     monkeypatch.setattr(cuda_trials, "_VOCABULARY", 3000)
+    monkeypatch.setattr(cuda_trials, "_PATCHES", ([1369, 300, 76, 4],))
+    monkeypatch.setattr(cuda_trials, "_DECODED_ROWS", ([16],))
+    monkeypatch.setattr(cuda_trials, "_SAMPLED_ROWS", (16,))
 
 
+@pytest.mark.usefixtures("small_cases")
 @pytest.mark.parametrize(
     ("failure", "error", "said"),
     [
@@ -201,6 +206,95 @@ def test_a_gpu_on_which_plain_pytorch_fails_ends_the_trials_with_a_sentence(
     with pytest.raises(error, match=said) as caught:
         try_all(CPU, torch.float32, Timer())
     assert len(str(caught.value).splitlines()) == 1
+
+
+def test_a_candidate_that_is_rejected_by_name_is_not_tried_however_it_is_spelt(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BATCHOCR_REJECT", "other:fast, Double : fast-KERNEL_3,")
+    candidates = [Candidate("fast_kernel 3", missing), candidate("slow", right)]
+    taken, choice = choose_double(candidates, Timer(1e-3, 2e-3))
+    assert taken is right
+    assert choice.rejected == {"fast_kernel 3": "rejected by BATCHOCR_REJECT"}
+
+
+@pytest.mark.parametrize(
+    ("reject", "said"),
+    [
+        ("double:quick", "no candidate 'quick' for double; there is slow, fast FA3"),
+        ("double", "'double' is not of the form operation:candidate"),
+        ("double:", "'double:' is not of the form operation:candidate"),
+    ],
+)
+def test_a_rejection_that_cannot_be_meant_is_an_error_that_says_what_there_is(
+    reject: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BATCHOCR_REJECT", reject)
+    with pytest.raises(UsageError, match=said):
+        choose_double([candidate("slow", right), candidate("fast FA3", right)], Timer())
+
+
+@pytest.mark.usefixtures("small_cases")
+def test_a_rejected_operation_that_there_is_not_is_an_error_that_lists_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BATCHOCR_REJECT", "fp8 linear:triton,attentoin:triton")
+    with pytest.raises(UsageError, match=r"no operation attentoin; there is attention, .*fp8 linear"):
+        try_all(CPU, torch.float32, Timer())
+
+
+def test_a_candidate_that_breaks_the_device_ends_the_trials_and_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    is_broken = False
+    seen = []
+
+    def working(x: Tensor) -> Tensor:
+        if is_broken:
+            raise RuntimeError("CUDA error: an illegal memory access was encountered\nCompile with")
+        seen.append((tmp_path / "trying").read_text())
+        return 2 * x
+
+    def break_device(x: Tensor) -> Tensor:
+        nonlocal is_broken
+        is_broken = True
+        return working(x)
+
+    (tmp_path / "trying").write_text("")
+    monkeypatch.setenv("BATCHOCR_TRYING", str(tmp_path / "trying"))
+    x = torch.arange(1.0, 9.0)
+    candidates = [candidate("good", working), candidate("bad 3", break_device), candidate("after", working)]
+    trial = Trial("double", candidates, working, lambda double: (double(x),), 1e-3)
+    with pytest.raises(EngineError, match=r"^double:bad 3 has broken .*illegal.*BATCHOCR_REJECT='double:bad 3'"):
+        choose(trial, Timer(1e-3))
+    assert set(seen) == {"", "double:good"}
+    assert (tmp_path / "trying").read_text() == "double:bad 3"
+
+    is_broken = False
+    monkeypatch.setenv("BATCHOCR_REJECT", "double:bad 3")
+    taken, choice = choose(trial, Timer(3e-3, 1e-3, 2e-3))
+    assert (taken, choice.taken, (tmp_path / "trying").read_text()) == (working, "after", "")
+
+
+def test_a_trial_for_which_there_is_no_room_is_made_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
+    def attention(ops: ReferenceOps, q: Tensor, *_: object, **__: object) -> Tensor:
+        if len(q) > 70:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return q
+
+    monkeypatch.setattr(ReferenceOps, "attention", attention)
+    monkeypatch.setattr(cuda_trials, "_PATCHES", ([64, 32], [36, 40]))
+    with pytest.raises(torch.OutOfMemoryError):
+        CudaTrials(CPU, torch.float32, Timer()).attention()
+    monkeypatch.setattr(cuda_trials, "_PATCHES", ([64, 32], [8, 4]))
+    trials = CudaTrials(CPU, torch.float32, Timer())
+    trials.attention()
+    assert [choice.operation for choice in trials.choices] == ["attention"]
+
+
+def test_attention_is_tried_on_a_dense_page_and_decoding_on_128_and_256_sequences() -> None:
+    page, few = cuda_trials._PATCHES
+    assert sum(page) == 17_900 and page[0] == 5476 and sum(few) < 2000
+    assert cuda_trials._DECODED_ROWS[0] == [128, 256]
+    lengths = cuda_trials._decoded_lengths(256)
+    assert (len(lengths), min(lengths), max(lengths)) == (256, 1, 4000)
+    assert 700 < sum(lengths) / 256 < 1000
 
 
 @pytest.mark.usefixtures("small_cases")
@@ -297,6 +391,7 @@ def test_attention_that_looks_at_wrong_tokens_is_noticed_in_bfloat16(
         return ReferenceOps(CPU).paged_attention(q, cache, seen)
 
     monkeypatch.setattr(cuda_trials, "PAGED_ATTENTION", [Candidate("mistaken", lambda: attend)])
+    monkeypatch.setattr(cuda_trials, "_DECODED_ROWS", ([16],))
     trials = CudaTrials(CPU, torch.bfloat16, Timer())
     trials.paged_attention()
     [choice] = trials.choices
