@@ -12,6 +12,7 @@ import resource
 import signal
 import sys
 from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Literal
 
@@ -22,6 +23,14 @@ _ROOT = Path("/")
 _MOUNT = "sys/fs/cgroup"
 _BFLOAT16_UNITS = {"amx_bf16", "avx512_bf16"}
 _malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # not in every libc
+
+
+def own_version() -> str:
+    """The version of batchocr that is installed; "unknown" where it runs from a checkout."""
+    try:
+        return version("batchocr")
+    except PackageNotFoundError:
+        return "unknown"
 
 
 def usable_cores(root: Path = _ROOT) -> int:

@@ -22,7 +22,7 @@ from batchocr.engine.dtype import bfloat16_remark
 from batchocr.errors import BatchOcrError, ExitCode
 from batchocr.input.in_memory import hold
 from batchocr.job.session import num_workers, require_usable, worker_memory_bytes
-from batchocr.machine import usable_cores, usable_memory_bytes
+from batchocr.machine import own_version, usable_cores, usable_memory_bytes
 from batchocr.pool.pool import WorkerPool
 from batchocr.wire.engine_messages import Choice, DeviceFound
 from batchocr.wire.messages import Opened, Setup
@@ -94,7 +94,7 @@ def examine(config: Config, *, try_model: bool = False) -> Diagnosis:
     devices = check_devices(config, tried.dtype or config.dtype, try_bfloat16=not try_model)
     engines = _engines(config, devices.found)
     findings = [
-        Finding("batchocr", f"{version('batchocr')}, Python {platform.python_version()}, {platform.system()}"),
+        Finding("batchocr", f"{own_version()}, Python {platform.python_version()}, {platform.system()}"),
         Finding("host", f"{usable_cores()} cores, {usable_memory_bytes() / _GIB:.1f} GiB of memory, for this process"),
         *_libraries(devices.found),
         *_gpus(devices),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from contextlib import nullcontext
-from importlib.metadata import version
 from typing import Annotated, NoReturn, cast
 
 import typer
@@ -16,6 +15,7 @@ from batchocr.cli.run import run
 from batchocr.cli.signals import leave
 from batchocr.errors import BatchOcrError, ExitCode
 from batchocr.job.progress import event
+from batchocr.machine import own_version
 
 logger = logging.getLogger(__name__)
 
@@ -69,7 +69,7 @@ def run_app(log_format: LogFormat) -> int:
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        print_out(f"batchocr {version('batchocr')}")
+        print_out(f"batchocr {own_version()}")
         raise typer.Exit
 
 

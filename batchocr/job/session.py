@@ -7,14 +7,13 @@ import os
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from importlib.metadata import version
 from pathlib import Path
 
 from batchocr.config import LEAST_WORKER_BYTES, Config, DType, flag_of
 from batchocr.engine.dtype import VALUE_BYTES, StoredWeights, choose_dtype
 from batchocr.engine.limits import engine_limits
 from batchocr.errors import UsageError
-from batchocr.machine import usable_cores, usable_memory_bytes
+from batchocr.machine import own_version, usable_cores, usable_memory_bytes
 from batchocr.model.architecture import read_architecture
 from batchocr.model.checkpoint_files import find_checkpoint, fingerprint, stored_dtype
 from batchocr.model.cost import num_parameters
@@ -180,7 +179,7 @@ class Session:
             "penalties": str(self.config.penalties).lower(),
         }
         return RunFacts(
-            batchocr_version=version("batchocr"),
+            batchocr_version=own_version(),
             model=storable_text(self.config.model),
             model_revision=self._model_revision(),
             model_fingerprint=settings["model_fingerprint"],
