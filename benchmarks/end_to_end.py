@@ -109,6 +109,8 @@ def main(arguments: list[str] | None = None) -> None:
     if not given.documents:
         names = READABLE[:1] if given.smoke else READABLE
         given.documents = [str(ROOT / "sample_data" / "documents" / name) for name in names]
+    if given.smoke:
+        given.copies = 1
     record = Record("end_to_end", given)
     with checkpoint(given.checkpoint, smoke=given.smoke) as folder, tempfile.TemporaryDirectory() as copies:
         inputs = copied(given.documents, given.copies, Path(copies)) if given.copies > 1 else given.documents

@@ -2,76 +2,103 @@
 
     python -m benchmarks.gpu_check
 
-Each part runs in its own process with a deadline. If one fails or is cut off, this is recorded with what it measured by
-then, and the next one begins. benchmarks/results/gpu_check.json is rewritten after every part. Exit code 1 if a part
-failed. With --smoke, tiny versions of the parts run within this process, on a CPU too; the kernel tests are left out.
+Each part runs in its own process with a deadline, the most important first. If one fails, crashes or is cut off, this
+is recorded with what it measured by then, and the next one begins; after a candidate for an operation that ended its
+process or broke the GPU for it, the part runs again without that candidate. benchmarks/results/gpu_check.json is
+rewritten every second, so that it holds what there is after Ctrl-C too; gpu_check.trace.json.gz beside it is a trace
+for chrome://tracing. Exit code 1 if a part failed. With --smoke, tiny versions of the parts run within this process, on
+a CPU too; the kernel tests are left out.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib
-import importlib.util
 import json
+import os
+import re
+import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from batchocr import backend
+from batchocr.backend.trial import REJECT, TRYING
 from benchmarks.ops_cases import CASES
 from benchmarks.ops_check import broke_the_context
 from benchmarks.options import add_checkpoint_option
 from benchmarks.record import RESULTS, ROOT, benchmark_parser, machine_facts, write_json
-from benchmarks.true_shape import SMOKE_SHAPE, TRUE_SHAPE, write_checkpoint
 
 _TAIL_CHARACTERS = 2000
+_LOOK_EVERY_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A benchmark or a check to run. name: the prefix of its figures' names. needs_model: takes --checkpoint."""
+    """A benchmark or a check to run. name: the prefix of its figures' names. needs_model: takes --checkpoint. traced:
+    takes --chrome-trace. on_cpu: whether a CPU can run it."""
 
     name: str
     module: str
     deadline_s: float
     arguments: tuple[str, ...] = ()
     needs_model: bool = True
+    traced: bool = False
+    on_cpu: bool = True
 
 
-OPS = Part("ops", "ops_check", 120, needs_model=False)
 PARTS = (
-    Part("model", "model_check", 120),
-    Part("throughput.dense_bf16", "throughput", 120, ("--seconds", "30")),
-    Part("throughput.dense_fp8", "throughput", 90, ("--seconds", "20", "--vit-dtype", "fp8")),
-    Part("decode", "decode", 60, ("--batch-sizes", "64,256", "--steps", "40")),
-    Part("preprocess", "preprocess", 40, needs_model=False),
-    Part("small_images", "small_images", 60),
-    Part("end_to_end", "end_to_end", 90, ("--copies", "40")),
-    Part("attention", "attention", 45, needs_model=False),
-    Part("ablation", "ablation", 120, ("--pages", "120", "--pages-in-flight", "40", "--coupled", "64")),
-    Part("throughput.peers", "throughput", 120, ("--pages", "16", "--transformers", "16", "--peer-pages", "4")),
+    Part("ops", "benchmarks.ops_check", 120, ("--dtype", "bfloat16"), needs_model=False),
+    Part("model", "benchmarks.model_check", 120, ("--dtype", "bfloat16")),
+    Part("throughput.dense_bf16", "benchmarks.throughput", 120, ("--seconds", "30"), traced=True),
+    Part("decode", "benchmarks.decode", 60, ("--batch-sizes", "64,256", "--steps", "40")),
+    Part("attention", "benchmarks.attention", 45, needs_model=False),
+    Part("preprocess", "benchmarks.preprocess", 40, needs_model=False),
+    Part("small_images", "benchmarks.small_images", 60),
+    Part("ops_float32", "benchmarks.ops_check", 90, ("--dtype", "float32"), needs_model=False, on_cpu=False),
+    Part("model_float32", "benchmarks.model_check", 90, ("--dtype", "float32")),
+    Part("throughput.dense_fp8", "benchmarks.throughput", 90, ("--seconds", "20", "--vit-dtype", "fp8"), on_cpu=False),
+    Part("end_to_end", "benchmarks.end_to_end", 90, ("--copies", "40")),
+    Part("ablation", "benchmarks.ablation", 120, ("--pages", "120", "--pages-in-flight", "40", "--coupled", "64")),
+    Part(
+        "throughput.peers",
+        "benchmarks.throughput",
+        120,
+        ("--pages", "16", "--transformers", "16", "--peer-pages", "4"),
+    ),
 )
-GPU_PARTS = ("throughput.dense_fp8", "throughput.peers")
-"""Left out on a CPU: the first cannot run there, and every smoke run of throughput includes the second."""
+KERNEL_TESTS = Part("kernel_tests", "pytest", 120, needs_model=False, on_cpu=False)
 
 
 class Results:
-    """The results so far, written to the file after every part."""
+    """The results so far, in memory and in the file. rejected: candidates that ended a process, and how."""
 
-    def __init__(self, path: Path | None, facts: dict[str, Any]) -> None:
-        self._path = path
-        self.values: dict[str, Any] = {**facts, "kernels": [], "checks": {}, "figures": {}, "failed": {}, "parts": {}}
+    def __init__(self, path: Path | None, facts: Mapping[str, Any], parts: Sequence[Part] = ()) -> None:
+        self.path = path
+        self.values: dict[str, Any] = {**facts, "kernels": [], "checks": {}, "figures": {}, "failed": {}}
+        self.values |= {"rejected": {}, "not_begun": [part.name for part in parts], "parts": {}}
+        self._runs: dict[str, list[tuple[dict[str, Any], float]]] = {}
+        self._begun_s = 0.0
 
-    def take(self, part: Part, written: dict[str, Any], seconds: float, error: str | None) -> None:
-        """Add what a part has written, whether or not it finished."""
-        values = self.values
-        rows = written.get("rows", [])
-        for row in rows:
+    def begin(self, part: Part) -> None:
+        """A process of this part begins; what the part wrote in earlier ones stays."""
+        self._begun_s = time.perf_counter()
+        self._runs.setdefault(part.name, []).append(({}, 0.0))
+        with suppress(ValueError):
+            self.values["not_begun"].remove(part.name)
+        self.take(part, {}, "unfinished")
+
+    def take(self, part: Part, written: dict[str, Any], error: str | None) -> None:
+        """Take all that the part's process has written so far. error: why it ended or may end without the rest."""
+        values, runs = self.values, self._runs[part.name]
+        runs[-1] = written, time.perf_counter() - self._begun_s
+        for row in written.get("rows", []):
             if "check" in row:
                 name = " ".join(filter(None, (row["check"], row.get("dtype"))))
                 values["checks"][name] = {
@@ -81,117 +108,188 @@ class Results:
         values["kernels"] = notes.get("kernels_bfloat16") or notes.get("kernels") or values["kernels"]
         for name, figure in written.get("figures", {}).items():
             values["figures"][f"{part.name}.{name}"] = figure
-        before = values["parts"].get(part.name, {"seconds": 0.0, "rows": []})
         values["parts"][part.name] = {
-            "seconds": round(before["seconds"] + seconds, 1),
+            "seconds": round(sum(seconds for _, seconds in runs), 1),
             "notes": notes,
-            "rows": before["rows"] + rows,
+            "rows": [row for each, _ in runs for row in each.get("rows", [])],
         }
+        values["failed"].pop(part.name, None)
         if error is not None:
             values["failed"][part.name] = error
-        self.write()
+        if self.path is not None:
+            write_json(self.path, values)
 
-    def write(self) -> None:
-        if self._path is not None:
-            write_json(self._path, self.values)
+    def wrong(self) -> list[str]:
+        """The names of checks and parts that failed."""
+        return [name for name, check in self.values["checks"].items() if not check["ok"]] + [*self.values["failed"]]
 
 
-def run_part(part: Part, extra: Sequence[str], results: Results, *, smoke: bool, deadline_s: float) -> dict[str, Any]:
-    """Run a part, add what it wrote to the results, and return it."""
-    print(f"\n== {part.name}", flush=True)
-    with tempfile.TemporaryDirectory() as folder:
-        out = Path(folder) / "result.json"
-        arguments = [*extra, "--out", str(out)]
-        started = time.perf_counter()
-        if smoke:
-            error = _run_here(part, arguments)
-        else:
-            command = [sys.executable, "-m", f"benchmarks.{part.module}", *part.arguments, *arguments]
-            error = run_command(command, min(part.deadline_s, deadline_s))
-        written = json.loads(out.read_text(encoding="utf-8")) if out.exists() else {}
-        results.take(part, written, time.perf_counter() - started, error)
-    if error is not None:
-        print(f"failed: {error}", flush=True)
-    return written
+@dataclass(frozen=True, slots=True)
+class Check:
+    """How parts are run. deadline_s: of all of them, by time.perf_counter."""
+
+    results: Results
+    smoke: bool
+    deadline_s: float
+
+    @property
+    def left_s(self) -> float:
+        return self.deadline_s - time.perf_counter()
+
+    def run(self, part: Part, options: Sequence[str]) -> tuple[dict[str, Any], str | None]:
+        """Run a part, again without the candidate that ended it if one did. Returns what it wrote, and its error."""
+        while True:
+            written, error, tried = self._run_once(part, options)
+            if error is not None:
+                print(f"failed: {error}", flush=True)
+            if error is None or not tried or tried in self.results.values["rejected"] or self.left_s <= 0:
+                return written, error
+            print(f"again without {tried}", flush=True)
+            self.results.values["rejected"][tried] = error
+
+    def run_checks(self, part: Part, options: Sequence[str]) -> None:
+        """Run the checks of all operations. After one that ends its process or breaks the GPU for it, the others run in
+        a new process."""
+        left = list(CASES)
+        while left and self.left_s > 0:
+            written, error = self.run(part, [*options, "--only", ",".join(left)])
+            rows = written.get("rows", [])
+            culprit = written.get("busy_with")
+            if culprit is not None:
+                row = {"check": culprit, "dtype": part.arguments[-1], "ok": False, "reason": str(error)[:300]}
+                rows.append(row)
+                self.results.take(part, written, None)
+            elif not rows or not broke_the_context(rows[-1]):
+                return
+            left = left[left.index(rows[-1]["check"]) + 1 :]
+
+    def run_kernel_tests(self, part: Part) -> None:
+        """Run the tests of our kernels on the GPU. Compiling for other GPUs is left out."""
+        tests = sorted(str(path) for path in (ROOT / "tests" / "backend").glob("test_kernels_*.py"))
+        self.results.begin(part)
+        command = [sys.executable, "-m", part.module, "-q", "-k", "not compile", *tests]
+        self.results.take(part, {}, run_command(command, min(part.deadline_s, self.left_s)))
+
+    def _run_once(self, part: Part, options: Sequence[str]) -> tuple[dict[str, Any], str | None, str]:
+        """What the part wrote, why it failed, and the candidate that was being tried when it did."""
+        print(f"\n== {part.name}", flush=True)
+        results = self.results
+        results.begin(part)
+        error: str | None = "interrupted"
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            out, trying = folder / "result.json", folder / "trying"
+            arguments = [*part.arguments, *options, "--out", str(out)]
+            if part.traced:
+                trace = folder / "trace.json.gz" if results.path is None else results.path.with_suffix(".trace.json.gz")
+                arguments += ["--chrome-trace", str(trace)]
+            try:
+                if self.smoke:
+                    error = _run_here(part, arguments)
+                else:
+                    rejected = [os.environ.get(REJECT, ""), *results.values["rejected"]]
+                    error = run_command(
+                        [sys.executable, "-m", part.module, *arguments],
+                        min(part.deadline_s, self.left_s),
+                        {TRYING: str(trying), REJECT: ",".join(filter(None, rejected))},
+                        lambda: results.take(part, _read(out), "unfinished"),
+                    )
+            finally:
+                written = _read(out)
+                results.take(part, written, error)
+            return written, error, trying.read_text(encoding="utf-8") if trying.exists() else ""
+
+
+def _read(path: Path) -> dict[str, Any]:
+    values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    return values
 
 
 def _run_here(part: Part, arguments: list[str]) -> str | None:
     """Run the smoke version of a part. Returns why it failed, or None."""
     try:
-        importlib.import_module(f"benchmarks.{part.module}").main([*arguments, "--smoke"])
+        importlib.import_module(part.module).main([*arguments, "--smoke"])
     except SystemExit as exit_code:
         return f"exit code {exit_code.code}" if exit_code.code else None
+    except ModuleNotFoundError as error:
+        return f"needs {error.name}"
     except Exception as error:  # noqa: BLE001 (boundary: one part; the others are still worth knowing)
         return f"{type(error).__name__}: {error}"
     return None
 
 
-def run_command(command: list[str], deadline_s: float) -> str | None:
-    """Run a command with a deadline. Returns why it failed, with the end of its stderr, or None."""
+def run_command(
+    command: list[str],
+    deadline_s: float,
+    variables: Mapping[str, str] | None = None,
+    look: Callable[[], None] = lambda: None,
+) -> str | None:
+    """Run a command with a deadline, and end all its processes. Returns why it failed, with the end of its stderr, or
+    None. variables: of its environment, beside ours. look: called every second."""
+    environment = {**os.environ, **(variables or {})}
+    until_s = time.perf_counter() + deadline_s
     with tempfile.TemporaryFile("w+", errors="replace") as complaints:
+        process = subprocess.Popen(command, cwd=ROOT, env=environment, stderr=complaints, start_new_session=True)
         try:
-            code = subprocess.run(command, cwd=ROOT, stderr=complaints, timeout=max(1.0, deadline_s)).returncode
-            reason = f"exit code {code}" if code else None
-        except subprocess.TimeoutExpired:
-            reason = f"cut off after {deadline_s:.0f} s"
+            while process.poll() is None and time.perf_counter() < until_s:
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(_LOOK_EVERY_S)
+                look()
+            code = process.poll()
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
         complaints.seek(0)
-        return reason and f"{reason}; {complaints.read()[-_TAIL_CHARACTERS:]}"
+        said = complaints.read()[-_TAIL_CHARACTERS:]
+    if code is None:
+        return f"cut off after {deadline_s:.0f} s; {said}"
+    if code < 0:
+        return f"killed by {signal.Signals(-code).name}; {said}"
+    missing = re.findall(r"^ModuleNotFoundError: No module named '(\w+)", said, re.MULTILINE)
+    return f"needs {missing[-1]}; {said}" if code and missing else f"exit code {code}; {said}" if code else None
 
 
-def run_ops(given: argparse.Namespace, results: Results, deadline: float) -> None:
-    """Run the checks of all operations. After one that breaks the GPU's context, the others run in a new process."""
-    left = list(CASES)
-    while left and time.perf_counter() < deadline:
-        options = ["--device", given.device, "--only", ",".join(left)]
-        remaining = deadline - time.perf_counter()
-        written = run_part(OPS, options, results, smoke=given.smoke, deadline_s=remaining)
-        rows = written.get("rows", [])
-        if not rows or not broke_the_context(rows[-1]):
-            return
-        left = left[left.index(rows[-1]["check"]) + 1 :]
-
-
-def run_kernel_tests(results: Results, deadline_s: float) -> None:
-    """Run the tests of our kernels, on the GPU if there is one. Compiling for other GPUs is left out."""
-    if importlib.util.find_spec("pytest") is None:
-        return
-    tests = sorted(str(path) for path in (ROOT / "tests" / "backend").glob("test_kernels_*.py"))
-    command = [sys.executable, "-m", "pytest", "-q", "-k", "not compile", *tests]
-    started = time.perf_counter()
-    error = run_command(command, deadline_s)
-    results.take(Part("kernel tests", "", deadline_s), {}, time.perf_counter() - started, error)
+def run_parts(given: argparse.Namespace, parts: Sequence[Part], check: Check) -> None:
+    """Run these parts, as far as there is time."""
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = given.checkpoint or Path(temporary)  # the first part that needs it makes it
+        for part in parts:
+            options = ["--device", given.device] + (["--checkpoint", str(folder)] if part.needs_model else [])
+            if check.left_s <= 0:
+                return
+            if part is KERNEL_TESTS:
+                check.run_kernel_tests(part)
+            elif part.module == "benchmarks.ops_check":
+                check.run_checks(part, options)
+            else:
+                check.run(part, options)
 
 
 def main(arguments: list[str] | None = None) -> None:
     parser = benchmark_parser(__doc__)
     parser.add_argument("--minutes", type=float, default=9.5, help="for all of it")
-    parser.add_argument("--only", type=lambda text: text.split(","), help="parts: ops,model,decode,…")
+    names = [part.name for part in (*PARTS, KERNEL_TESTS)]
+    parser.add_argument("--only", type=lambda text: text.split(","), default=names, help=f"parts: {','.join(names)}")
     add_checkpoint_option(parser)
     given = parser.parse_args(arguments)
+    if unknown := [name for name in given.only if name not in names]:
+        parser.error(f"no part {', '.join(unknown)}: there is {', '.join(names)}")
     device = backend.select_device(given.device)
+    parts = [part for part in (*PARTS, KERNEL_TESTS) if part.name in given.only]
+    parts = [part for part in parts if part.on_cpu or (device.type == "cuda" and not given.smoke)]
     path = given.out or (None if given.smoke else RESULTS / "gpu_check.json")
-    results = Results(path, machine_facts(device))
-    deadline = time.perf_counter() + 60 * given.minutes
-    wanted = given.only or [OPS.name, *(part.name for part in PARTS), "kernel tests"]
-    if OPS.name in wanted:
-        run_ops(given, results, deadline)
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = given.checkpoint or Path(temporary)
-        if not (folder / "config.json").exists():
-            write_checkpoint(folder, SMOKE_SHAPE if given.smoke else TRUE_SHAPE)
-        for part in PARTS:
-            remaining = deadline - time.perf_counter()
-            runs_here = device.type == "cuda" or part.name not in GPU_PARTS
-            if part.name in wanted and remaining > 0 and runs_here:
-                options = ["--device", given.device] + (["--checkpoint", str(folder)] if part.needs_model else [])
-                run_part(part, options, results, smoke=given.smoke, deadline_s=remaining)
-    if "kernel tests" in wanted and not given.smoke and (remaining := deadline - time.perf_counter()) > 0:
-        run_kernel_tests(results, remaining)
+    results = Results(path, machine_facts(device), parts)
+    try:
+        run_parts(given, parts, Check(results, given.smoke, time.perf_counter() + 60 * given.minutes))
+    except KeyboardInterrupt:
+        print("\ninterrupted", flush=True)
     print(json.dumps(results.values["figures"], indent=1))
-    wrong = [name for name, check in results.values["checks"].items() if not check["ok"]]
-    if wrong or results.values["failed"]:
-        sys.exit(f"failed: {', '.join([*wrong, *results.values['failed']])}")
+    if wrong := results.wrong():
+        sys.exit(f"failed: {', '.join(wrong)}")
 
 
 if __name__ == "__main__":
+    for ending in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(ending, signal.default_int_handler)  # like Ctrl-C: what there is is written
     main()

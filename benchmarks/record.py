@@ -53,12 +53,18 @@ class Record:
         self._rows: list[Row] = []
         self._figures: dict[str, float] = {}
         self._notes: dict[str, Value | list[str]] = {}
+        self._busy_with: str | None = None
         self._facts = {"benchmark": name, "smoke": arguments.smoke, **machine_facts(self.device)}
 
     def add(self, row: Row) -> None:
         """Print and record a row of the table."""
         self._rows.append(row)
         print(self._line(row), flush=True)
+        self._write()
+
+    def busy_with(self, what: str | None) -> None:
+        """Record what is begun now, so that it is known if it ends the process."""
+        self._busy_with = what
         self._write()
 
     def figure(self, name: str, value: float) -> None:
@@ -81,7 +87,8 @@ class Record:
 
     def _write(self) -> None:
         if self._path is not None:
-            write_json(self._path, {**self._facts, "notes": self._notes, "figures": self._figures, "rows": self._rows})
+            facts = {**self._facts, "busy_with": self._busy_with, "notes": self._notes}
+            write_json(self._path, {**facts, "figures": self._figures, "rows": self._rows})
 
 
 def write_json(path: Path, values: Mapping[str, object]) -> None:

@@ -38,6 +38,8 @@ from benchmarks.true_shape import checkpoint
 from benchmarks.variants import ProfiledEngine
 
 _PROFILED_STEPS = 200
+_TRACED_STEPS = 50
+"""As many as make a trace of a few megabytes."""
 
 
 def measure_engine(given: argparse.Namespace, folder: Path, trace: Trace, record: Record) -> None:
@@ -54,6 +56,7 @@ def measure_engine(given: argparse.Namespace, folder: Path, trace: Trace, record
     run(engine, min(16, in_flight), Meter())
     warm_up = Meter()
     rate = run(engine, in_flight, warm_up).pages_per_second
+    record.figure("warm_up_pages_per_second", rate)  # in case this ends before the rest is measured
     meter = Meter()
     result = run(engine, max(in_flight, min(len(trace.pages), int(given.seconds * rate))), meter)
     record.add({"engine": "batchocr"} | result.rates(model.architecture, given.peak_tflops))
@@ -62,10 +65,15 @@ def measure_engine(given: argparse.Namespace, folder: Path, trace: Trace, record
     peak = backend.peak_device_bytes(model.device.torch_device)
     record.note("peak_device_gb", round(peak / 1e9, 2) if peak else None)
     steps = warm_up.stages["decode"].batches
-    profiled = ProfiledEngine(
-        engine, model.device.torch_device, first_step=steps // 2, num_steps=min(_PROFILED_STEPS, steps // 3)
-    )
-    run(profiled, in_flight, Meter())
+    device = model.device.torch_device
+    profiled = ProfiledEngine(engine, device, first_step=steps // 3, num_steps=min(_PROFILED_STEPS, steps // 3))
+    traced: Steps = profiled
+    if given.chrome_trace:
+        first_step, num_steps = 2 * steps // 3, min(_TRACED_STEPS, steps // 4)
+        traced = ProfiledEngine(
+            profiled, device, first_step=first_step, num_steps=num_steps, save_to=given.chrome_trace
+        )
+    run(traced, in_flight, Meter())
     busy = profiled.busy_share
     record.note("device_idle_share_profiled", None if busy is None else round(1 - busy, 3))
 
@@ -98,13 +106,14 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--seconds", type=float, default=40, help="fewer pages where they would take longer")
     parser.add_argument("--dtype", choices=get_args(DType), default="auto")
     parser.add_argument("--vit-dtype", choices=get_args(VitDType), default="auto")
+    parser.add_argument("--chrome-trace", type=Path, help="write 50 steps there, for chrome://tracing: FILE.json.gz")
     parser.add_argument("--peak-tflops", type=float, help=f"of the device; {PEAK_TFLOPS:g} on a GPU if not given")
     parser.add_argument("--transformers", type=numbers, default=[], help="batch sizes to measure it with: 4,16")
     parser.add_argument("--vllm", type=numbers, default=[], help="numbers of processes to measure it with: 1,2,4")
     parser.add_argument("--peer-pages", type=int, default=16, help="pages for transformers, which takes its time")
     given = parser.parse_args(arguments)
     if given.smoke:
-        given.transformers = [4]
+        given.transformers = given.transformers and [4]
     record = Record("throughput", given)
     given.peak_tflops = given.peak_tflops or peak_tflops(record.device.type)
     trace = given_trace(given)

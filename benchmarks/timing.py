@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from torch.autograd import DeviceType
@@ -51,11 +52,13 @@ class SpanProfile:
     Profiling slows the host down, so a device that waits for the host waits longer than it would otherwise.
     """
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, *, with_host: bool = False) -> None:
+        """with_host: profile what the host does, too."""
         self._device = device
         on_gpu = device.type == "cuda"
         self._wanted = DeviceType.CUDA if on_gpu else DeviceType.CPU
-        self._profiler = profile(activities=[ProfilerActivity.CUDA if on_gpu else ProfilerActivity.CPU])
+        activities = [ProfilerActivity.CUDA] if on_gpu else []
+        self._profiler = profile(activities=activities + [ProfilerActivity.CPU] * (with_host or not on_gpu))
 
     def start(self) -> None:
         synchronize(self._device)
@@ -73,6 +76,10 @@ class SpanProfile:
             for event in results.events()
             if event.device_type() == self._wanted
         ]
+
+    def save(self, path: Path) -> None:
+        """Write what was profiled as a Chrome trace, compressed if the file's name ends in .gz."""
+        self._profiler.export_chrome_trace(str(path))
 
 
 def spans(call: Callable[[], object], device: torch.device) -> list[Span]:

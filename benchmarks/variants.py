@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ from batchocr.engine.engine import Engine
 from batchocr.model.checkpoint import Model
 from batchocr.model.preprocess import Preprocessor
 from batchocr.stats.meter import Meter
+from benchmarks.replay import Steps
 from benchmarks.timing import SpanProfile, covered_share
 
 
@@ -129,12 +131,15 @@ class ProfiledEngine:
     """An engine that profiles some steps in the middle of its work.
 
     busy_share: the share of the time from the first to the last operation of those steps in which an operation ran;
-    None until they are over.
+    None until they are over. save_to: the file for a trace of them, of the host's calls too.
     """
 
-    def __init__(self, engine: Engine, device: torch.device, *, first_step: int, num_steps: int) -> None:
+    def __init__(
+        self, engine: Steps, device: torch.device, *, first_step: int, num_steps: int, save_to: Path | None = None
+    ) -> None:
         self._engine = engine
-        self._profile = SpanProfile(device)
+        self._profile = SpanProfile(device, with_host=save_to is not None)
+        self._save_to = save_to
         self._first, self._last = first_step, first_step + num_steps
         self._step = 0
         self.busy_share: float | None = None
@@ -153,4 +158,6 @@ class ProfiledEngine:
         self._step += 1
         if self._step == self._last:
             self.busy_share = covered_share((span.start, span.end) for span in self._profile.stop())
+            if self._save_to is not None:
+                self._profile.save(self._save_to)
         return finished

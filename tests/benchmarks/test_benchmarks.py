@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import time
@@ -17,9 +16,8 @@ from batchocr.pool.child import Child
 from batchocr.stats.meter import Meter
 from benchmarks import damage, export, gpu_check, journal, routing
 from benchmarks.foreseen import pixels_key
-from benchmarks.gpu_check import Part, Results, run_command, run_part
+from benchmarks.gpu_check import Check, Part, Results, run_command
 from benchmarks.loading import load, make_engine
-from benchmarks.ops_cases import CASES
 from benchmarks.replay import Work, model_flop, replay
 from benchmarks.text_layer import read_answers
 from benchmarks.timing import covered_share
@@ -52,7 +50,8 @@ def checked(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 def test_every_check_and_every_benchmark_passes_on_a_cpu(checked: dict[str, Any]) -> None:
     assert checked["failed"] == {}
-    assert {part.name for part in gpu_check.PARTS} - checked["parts"].keys() == set(gpu_check.GPU_PARTS)
+    assert checked["parts"].keys() == {part.name for part in gpu_check.PARTS if part.on_cpu}
+    assert checked["not_begun"] == []
     assert len(checked["checks"]) > 9
     assert all(check["ok"] for check in checked["checks"].values())
 
@@ -64,31 +63,14 @@ def test_the_figures_have_the_names_that_releases_are_compared_by(checked: dict[
 
 def test_a_part_that_fails_is_written_down_and_what_was_known_stays(tmp_path: Path) -> None:
     path = tmp_path / "results.json"
-    results = Results(path, {})
-    good = Part("good", "ops_check", 60, needs_model=False)
-    run_part(good, ["--device", "cpu", "--only", "norms"], results, smoke=True, deadline_s=60)
-    bad = Part("bad", "ops_check", 60, needs_model=False)
-    run_part(bad, ["--device", "cpu", "--only", "nonsense"], results, smoke=True, deadline_s=60)
+    check = Check(Results(path, {}), smoke=True, deadline_s=time.perf_counter() + 60)
+    for name, case in (("good", "norms"), ("bad", "nonsense")):
+        check.run(Part(name, "benchmarks.ops_check", 60, needs_model=False), ["--device", "cpu", "--only", case])
 
     values = json.loads(path.read_text())
     assert values["failed"] == {"bad": "exit code 1"}
     assert values["checks"]["norms float32"]["ok"]
     assert "KeyError" in values["checks"]["nonsense float32"]["reason"]
-
-
-def test_checks_behind_one_that_broke_the_gpu_are_made_in_a_new_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[str] = []
-
-    def break_at_attention(part: Part, options: list[str], results: Results, **_: object) -> dict[str, Any]:
-        names = options[options.index("--only") + 1].split(",")
-        until = names.index("attention") + 1 if "attention" in names else len(names)
-        made.extend(names[:until])
-        reasons = {"attention": "AcceleratorError: CUDA error: an illegal memory access was encountered"}
-        return {"rows": [{"check": name, "reason": reasons.get(name)} for name in names[:until]]}
-
-    monkeypatch.setattr(gpu_check, "run_part", break_at_attention)
-    gpu_check.run_ops(argparse.Namespace(device="cuda", smoke=False), Results(None, {}), time.perf_counter() + 60)
-    assert made == list(CASES)
 
 
 def test_a_part_is_cut_off_at_its_deadline() -> None:

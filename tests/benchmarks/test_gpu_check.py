@@ -1,0 +1,207 @@
+"""A first session on a GPU is not wasted: whatever happens to one part, the others and their figures are there."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import gpu_check, throughput
+from benchmarks.gpu_check import PARTS, Check, Part, Results, run_command
+from benchmarks.ops_cases import CASES
+from tests.conftest import ROOT
+from tests.support.failing_part import FAULT_AT
+
+pytestmark = pytest.mark.slow
+
+ONLY_WHOLE_RUNS_NEED = "pymupdf,pyarrow,mineru_vl_utils,loguru,latex2mathml,nh3,rapidfuzz,simplejpeg,sgl_kernel"
+OPTIONS = ["--device", "cpu"]
+GOOD = Part("good", "benchmarks.attention", 60, ("--smoke", "--runs", "1"), needs_model=False)
+
+
+def failing(place: str, fault: str, *, deadline_s: float = 60) -> Part:
+    return Part("bad", "tests.support.failing_part", deadline_s, (place, fault), needs_model=False)
+
+
+def checking(path: Path | None = None) -> Check:
+    return Check(Results(path, {}), smoke=False, deadline_s=time.perf_counter() + 300)
+
+
+def written(path: Path) -> dict[str, Any]:
+    values: dict[str, Any] = json.loads(path.read_text())
+    return values
+
+
+@pytest.mark.parametrize(
+    ("fault", "deadline_s", "said"),
+    [("die", 60, "killed by SIGSEGV"), ("hang", 15, "cut off after 15 s"), ("break", 60, "exit code 1")],
+)
+def test_a_candidate_that_ends_its_process_is_left_out_and_the_part_runs_again(
+    fault: str, deadline_s: float, said: str, tmp_path: Path
+) -> None:
+    check = checking(tmp_path / "results.json")
+    check.run(failing("trial", fault, deadline_s=deadline_s), OPTIONS)
+    values = written(tmp_path / "results.json")
+    assert values["failed"] == {}
+    assert values["figures"] == {"bad.before": 1.0, "bad.behind": 2.0}
+    assert values["kernels"] == [
+        "double: good (error 0.0e+00, 1000000 µs); not bad one: rejected by BATCHOCR_REJECT; not reference: 1000000 µs"
+    ]
+    [(name, error)] = values["rejected"].items()
+    assert name == "double:bad one" and error.startswith(said)
+
+
+def test_a_check_that_ends_its_process_fails_alone() -> None:
+    check = checking()
+    check.run_checks(failing("check", "die"), OPTIONS)
+    checks = check.results.values["checks"]
+    ends = {name.split()[0]: result for name, result in checks.items()}
+    assert ends.keys() == CASES.keys() - {"fp8_linear"}
+    assert [name for name, result in ends.items() if not result["ok"]] == [FAULT_AT]
+    assert ends[FAULT_AT]["reason"].startswith("killed by SIGSEGV")
+
+
+def test_after_a_check_that_breaks_the_gpu_the_others_are_made_in_a_new_process() -> None:
+    check = checking()
+    check.run_checks(failing("check", "break"), OPTIONS)
+    checks = check.results.values["checks"]
+    assert {name for name, result in checks.items() if not result["ok"]} == {f"{FAULT_AT} float32"}
+    assert len(checks) == len(CASES) - 1
+
+
+def test_a_part_that_ends_early_leaves_what_it_measured_and_the_next_one_runs(tmp_path: Path) -> None:
+    check = checking(tmp_path / "results.json")
+    check.run(failing("row", "die"), OPTIONS)
+    check.run(GOOD, OPTIONS)
+    values = written(tmp_path / "results.json")
+    assert values["failed"].keys() == {"bad"}
+    assert values["checks"] == {"first": {"ok": True}}
+    assert values["figures"] == {"bad.before": 1.0}
+    assert len(values["parts"]["good"]["rows"]) >= 5
+
+
+def test_figures_are_in_the_file_while_their_part_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+    path = tmp_path / "results.json"
+
+    def stop_once_there(results: Results, *arguments: Any) -> None:
+        take(results, *arguments)
+        seen.append(written(path)["figures"])
+        if seen[-1]:
+            raise KeyboardInterrupt
+
+    take = Results.take
+    monkeypatch.setattr(Results, "take", stop_once_there)
+    with pytest.raises(KeyboardInterrupt):
+        checking(path).run(failing("row", "hang"), OPTIONS)
+    assert seen[-1] == {"bad.before": 1.0}
+    assert written(path)["failed"] == {"bad": "interrupted"}
+
+
+def test_a_step_that_cannot_be_captured_costs_no_figure() -> None:
+    check = checking()
+    _, error = check.run(failing("capture", "die"), OPTIONS)
+    assert error is None
+    assert check.results.values["figures"]["bad.pages_per_second"] > 0
+
+
+def test_an_interrupted_command_leaves_no_process(tmp_path: Path) -> None:
+    child = "import os, pathlib, time; pathlib.Path('PIDS').write_text(f'{os.getpid()} {os.fork()}'); time.sleep(600)"
+    pids = tmp_path / "pids"
+
+    def interrupt() -> None:
+        if pids.exists() and len(pids.read_text().split()) == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_command([sys.executable, "-c", child.replace("PIDS", str(pids))], 60, look=interrupt)
+    for pid in map(int, pids.read_text().split()):
+        assert not is_running(pid)
+
+
+def is_running(pid: int) -> bool:
+    """Whether the process does anything, or will: one that has ended may wait for its parent."""
+    for _ in range(100):
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except (FileNotFoundError, ProcessLookupError):
+            return False
+        if state == "Z":
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def test_when_the_session_ends_the_file_says_what_was_not_begun(tmp_path: Path) -> None:
+    out = tmp_path / "results.json"
+    command = [sys.executable, "-m", "benchmarks.gpu_check", "--smoke", *OPTIONS, "--out", str(out)]
+    process = subprocess.Popen([*command, "--only", "attention,ops,model"], cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    while "model" in (written(out)["not_begun"] if out.exists() else ["model"]):
+        assert process.poll() is None
+        time.sleep(0.02)
+    process.send_signal(signal.SIGTERM)
+    _, complaints = process.communicate(timeout=60)
+    values = written(out)
+    assert complaints.endswith("failed: model\n") and process.returncode == 1
+    assert values["failed"] == {"model": "interrupted"}
+    assert values["checks"]["norms float32"]["ok"] and values["parts"]["ops"]["rows"]
+
+
+def test_it_runs_from_a_checkout_without_what_only_whole_runs_need(tmp_path: Path) -> None:
+    out = tmp_path / "results.json"
+    names = "ops,model,throughput.dense_bf16,decode,small_images,end_to_end,throughput.peers"
+    command = [sys.executable, "-m", "tests.support.bare_environment", ONLY_WHOLE_RUNS_NEED]
+    command += ["benchmarks.gpu_check", "--smoke", *OPTIONS, "--out", str(out), "--only", names]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 1, done.stderr
+    values = written(out)
+    assert values["failed"] == {"end_to_end": "needs simplejpeg", "throughput.peers": "needs loguru"}
+    assert all(check["ok"] for check in values["checks"].values())
+    measured = {name.rpartition(".")[0] for name in values["figures"]}
+    assert {"throughput.dense_bf16", "decode", "small_images"} <= measured
+
+
+def test_without_transformers_what_needs_no_model_is_measured(tmp_path: Path) -> None:
+    out = tmp_path / "results.json"
+    command = [
+        sys.executable,
+        "-m",
+        "tests.support.bare_environment",
+        "transformers",
+        "benchmarks.gpu_check",
+        "--smoke",
+    ]
+    subprocess.run([*command, *OPTIONS, "--out", str(out), "--only", "ops,model,decode,attention"], cwd=ROOT)
+    values = written(out)
+    assert values["failed"] == {"model": "needs transformers", "decode": "needs transformers"}
+    assert values["parts"]["ops"]["rows"] and values["parts"]["attention"]["rows"]
+
+
+def test_the_most_important_parts_come_first_and_in_the_type_of_real_runs() -> None:
+    assert [part.name for part in PARTS[:4]] == ["ops", "model", "throughput.dense_bf16", "decode"]
+    assert all("float32" not in part.arguments for part in PARTS[:4])
+    assert sum(part.deadline_s for part in PARTS[:4]) < 9.5 * 60
+    assert len({part.name for part in PARTS}) == len(PARTS)
+
+
+def test_an_unknown_part_is_an_error_that_lists_them(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        gpu_check.main(["--smoke", "--only", "ops,modell"])
+    assert "no part modell: there is ops, model, " in capsys.readouterr().err
+
+
+def test_throughput_writes_a_trace_of_steps_on_the_device(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.json.gz"
+    throughput.main(["--smoke", *OPTIONS, "--chrome-trace", str(trace), "--out", str(tmp_path / "out.json")])
+    assert os.path.getsize(trace) < 4e6
+    with gzip.open(trace, "rt") as file:
+        names = {event.get("name") for event in json.load(file)["traceEvents"]}
+    assert "aten::embedding" in names
