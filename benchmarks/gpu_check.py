@@ -285,6 +285,7 @@ def main(arguments: list[str] | None = None) -> None:
     except KeyboardInterrupt:
         print("\ninterrupted", flush=True)
     print(json.dumps(results.values["figures"], indent=1))
+    print(f"written: {path}" if path else "not written: --smoke without --out")
     if wrong := results.wrong():
         sys.exit(f"failed: {', '.join(wrong)}")
 

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -190,6 +191,14 @@ def test_the_most_important_parts_come_first_and_in_the_type_of_real_runs() -> N
     assert all("float32" not in part.arguments for part in PARTS[:4])
     assert sum(part.deadline_s for part in PARTS[:4]) < 9.5 * 60
     assert len({part.name for part in PARTS}) == len(PARTS)
+
+
+def test_the_wheels_to_carry_are_all_that_batchocr_needs_beside_what_is_there() -> None:
+    needed = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    there = ("torch", "transformers", "huggingface_hub", "safetensors")
+    lines = (ROOT / "benchmarks" / "wheels.txt").read_text().splitlines()
+    carried = {line for line in lines if not line.startswith(("#", "pytest"))}
+    assert carried == {each for each in needed if not each.startswith(there)}
 
 
 def test_an_unknown_part_is_an_error_that_lists_them(capsys: pytest.CaptureFixture[str]) -> None:
