@@ -37,6 +37,8 @@ from benchmarks.record import RESULTS, ROOT, benchmark_parser, machine_facts, wr
 
 _TAIL_CHARACTERS = 2000
 _LOOK_EVERY_S = 1.0
+_PATIENCE_S = 10.0
+"""For a process that was killed; one that waits for a GPU may never end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +57,8 @@ class Part:
 
 PARTS = (
     Part("ops", "benchmarks.ops_check", 120, ("--dtype", "bfloat16"), needs_model=False),
-    Part("model", "benchmarks.model_check", 120, ("--dtype", "bfloat16")),
-    Part("throughput.dense_bf16", "benchmarks.throughput", 120, ("--seconds", "30"), traced=True),
+    Part("model", "benchmarks.model_check", 150, ("--dtype", "bfloat16")),
+    Part("throughput.dense_bf16", "benchmarks.throughput", 180, ("--seconds", "30"), traced=True),
     Part("decode", "benchmarks.decode", 60, ("--batch-sizes", "64,256", "--steps", "40")),
     Part("attention", "benchmarks.attention", 45, needs_model=False),
     Part("preprocess", "benchmarks.preprocess", 40, needs_model=False),
@@ -94,8 +96,9 @@ class Results:
             self.values["not_begun"].remove(part.name)
         self.take(part, {}, "unfinished")
 
-    def take(self, part: Part, written: dict[str, Any], error: str | None) -> None:
-        """Take all that the part's process has written so far. error: why it ended or may end without the rest."""
+    def take(self, part: Part, written: dict[str, Any], error: str | None, stderr: str = "") -> None:
+        """Take all that the part's process has written so far. error: why it ended or may end without the rest. stderr:
+        the end of it, with warnings."""
         values, runs = self.values, self._runs[part.name]
         runs[-1] = written, time.perf_counter() - self._begun_s
         for row in written.get("rows", []):
@@ -111,6 +114,7 @@ class Results:
         values["parts"][part.name] = {
             "seconds": round(sum(seconds for _, seconds in runs), 1),
             "notes": notes,
+            "stderr": stderr,
             "rows": [row for each, _ in runs for row in each.get("rows", [])],
         }
         values["failed"].pop(part.name, None)
@@ -168,7 +172,7 @@ class Check:
         tests = sorted(str(path) for path in (ROOT / "tests" / "backend").glob("test_kernels_*.py"))
         self.results.begin(part)
         command = [sys.executable, "-m", part.module, "-q", "-k", "not compile", *tests]
-        self.results.take(part, {}, run_command(command, min(part.deadline_s, self.left_s)))
+        self.results.take(part, {}, *run_command(command, min(part.deadline_s, self.left_s)))
 
     def _run_once(self, part: Part, options: Sequence[str]) -> tuple[dict[str, Any], str | None, str]:
         """What the part wrote, why it failed, and the candidate that was being tried when it did."""
@@ -176,6 +180,7 @@ class Check:
         results = self.results
         results.begin(part)
         error: str | None = "interrupted"
+        stderr = ""
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
             out, trying = folder / "result.json", folder / "trying"
@@ -188,7 +193,7 @@ class Check:
                     error = _run_here(part, arguments)
                 else:
                     rejected = [os.environ.get(REJECT, ""), *results.values["rejected"]]
-                    error = run_command(
+                    error, stderr = run_command(
                         [sys.executable, "-m", part.module, *arguments],
                         min(part.deadline_s, self.left_s),
                         {TRYING: str(trying), REJECT: ",".join(filter(None, rejected))},
@@ -196,7 +201,7 @@ class Check:
                     )
             finally:
                 written = _read(out)
-                results.take(part, written, error)
+                results.take(part, written, error, stderr)
             return written, error, trying.read_text(encoding="utf-8") if trying.exists() else ""
 
 
@@ -223,9 +228,9 @@ def run_command(
     deadline_s: float,
     variables: Mapping[str, str] | None = None,
     look: Callable[[], None] = lambda: None,
-) -> str | None:
-    """Run a command with a deadline, and end all its processes. Returns why it failed, with the end of its stderr, or
-    None. variables: of its environment, beside ours. look: called every second."""
+) -> tuple[str | None, str]:
+    """Run a command with a deadline, and end all its processes. Returns why it failed, None if it did not, and the end
+    of its stderr. variables: of its environment, beside ours. look: called every second."""
     environment = {**os.environ, **(variables or {})}
     until_s = time.perf_counter() + deadline_s
     with tempfile.TemporaryFile("w+", errors="replace") as complaints:
@@ -239,15 +244,19 @@ def run_command(
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(_PATIENCE_S)
         complaints.seek(0)
         said = complaints.read()[-_TAIL_CHARACTERS:]
     if code is None:
-        return f"cut off after {deadline_s:.0f} s; {said}"
+        return f"cut off after {deadline_s:.0f} s", said
     if code < 0:
-        return f"killed by {signal.Signals(-code).name}; {said}"
+        return f"killed by {signal.Signals(-code).name}", said
+    if not code:
+        return None, said
     missing = re.findall(r"^ModuleNotFoundError: No module named '(\w+)", said, re.MULTILINE)
-    return f"needs {missing[-1]}; {said}" if code and missing else f"exit code {code}; {said}" if code else None
+    last = (said.splitlines() or [""])[-1]
+    return f"needs {missing[-1]}" if missing else f"exit code {code}: {last}" if last else f"exit code {code}", said
 
 
 def run_parts(given: argparse.Namespace, parts: Sequence[Part], check: Check) -> None:

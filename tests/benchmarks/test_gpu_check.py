@@ -43,7 +43,11 @@ def written(path: Path) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     ("fault", "deadline_s", "said"),
-    [("die", 60, "killed by SIGSEGV"), ("hang", 15, "cut off after 15 s"), ("break", 60, "exit code 1")],
+    [
+        ("die", 60, "killed by SIGSEGV"),
+        ("hang", 15, "cut off after 15 s"),
+        ("break", 60, "exit code 1: batchocr.errors.EngineError: double:bad one has broken"),
+    ],
 )
 def test_a_candidate_that_ends_its_process_is_left_out_and_the_part_runs_again(
     fault: str, deadline_s: float, said: str, tmp_path: Path
@@ -112,6 +116,7 @@ def test_a_step_that_cannot_be_captured_costs_no_figure() -> None:
     _, error = check.run(failing("capture", "die"), OPTIONS)
     assert error is None
     assert check.results.values["figures"]["bad.pages_per_second"] > 0
+    assert "cannot be captured as a graph" in check.results.values["parts"]["bad"]["stderr"]
 
 
 def test_an_interrupted_command_leaves_no_process(tmp_path: Path) -> None:
