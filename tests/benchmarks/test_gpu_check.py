@@ -120,7 +120,8 @@ def test_a_step_that_cannot_be_captured_costs_no_figure() -> None:
 
 
 def test_an_interrupted_command_leaves_no_process(tmp_path: Path) -> None:
-    child = "import os, pathlib, time; pathlib.Path('PIDS').write_text(f'{os.getpid()} {os.fork()}'); time.sleep(600)"
+    child = "import os, pathlib, time; child = os.fork(); own = os.getpid()\n"
+    child += "if child: pathlib.Path('PIDS').write_text(f'{own} {child}')\ntime.sleep(600)"
     pids = tmp_path / "pids"
 
     def interrupt() -> None:
