@@ -208,7 +208,7 @@ class VirtualDevice:
 
     torch_device = torch.device("cpu")
     max_unread = CudaDevice.max_unread
-    vit_slice_flop = CudaDevice.vit_slice_flop
+    vit_flop_a_row = CudaDevice.vit_flop_a_row
 
     def __init__(self, clock: VirtualClock, step: Callable[[int, int], tuple[float, Kernels]]) -> None:
         self.clock = clock

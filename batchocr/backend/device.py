@@ -42,9 +42,9 @@ class Device(Protocol):
     torch_device: torch.device
     max_unread: int
     """How many launched steps may be unread when the next is launched; 0 if a step is done when its call returns."""
-    vit_slice_flop: float
-    """What the vision stage computes to each decode step, as far as there is work for both; infinite if each batch is
-    launched as a whole, and decoding goes on beside it."""
+    vit_flop_a_row: float
+    """What the vision stage computes to each decode step while there is work for both, by the rows that the step may
+    have; infinite if neither waits for the other."""
 
     def upload(self, host: Tensor) -> Tensor:
         """The tensor on the device, without waiting for the copy. The host tensor may be freed at once."""
@@ -118,7 +118,7 @@ class HostDevice:
     """A CPU, or any device that torch drives without our streams: each step is done when its call returns."""
 
     max_unread = 0
-    vit_slice_flop = math.inf
+    vit_flop_a_row = math.inf
 
     def __init__(self, device: torch.device) -> None:
         self.torch_device = device

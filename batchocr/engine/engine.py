@@ -29,7 +29,13 @@ class Engine:
         self._queue = EmbeddingQueue(limits.embedding_queue_tokens)
         clock = DeviceClock(model.device)
         self._vision = VisionStage(
-            model, self._queue, clock, announce, batch_size=limits.vit_batch_size, max_patches=limits.vit_max_patches
+            model,
+            self._queue,
+            clock,
+            announce,
+            batch_size=limits.vit_batch_size,
+            max_patches=limits.vit_max_patches,
+            slice_flop=model.device.vit_flop_a_row * limits.llm_batch_size,
         )
         with torch.inference_mode(), model.device.main():
             self._decode = DecodeStage(

@@ -50,8 +50,9 @@ class _Slice:
 class VisionStage:
     """Owns the sequences whose images are not yet encoded, later page rounds first.
 
-    Batches are launched in slices of a few layers, one at each step, if the device has decoding keep pace with the ViT;
-    else each as one slice.
+    Batches are launched in slices of a few layers, one at each step.
+
+    slice_flop: of a slice; infinite if each batch is one, and steps need not wait for it.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class VisionStage:
         *,
         batch_size: int,
         max_patches: int,
+        slice_flop: float,
     ) -> None:
         self._model = model
         self._device = model.device
@@ -71,6 +73,7 @@ class VisionStage:
         self._announce = announce
         self._batch_size = batch_size
         self._max_patches = max_patches
+        self._slice_flop = slice_flop
         self._waiting: list[tuple[int, int, Sequence]] = []
         self._batch: _Batch | None = None
         self._launched: deque[_Slice] = deque()
@@ -88,7 +91,7 @@ class VisionStage:
         alone: whether there is no other work meanwhile, so that the oldest slice on the device is worth waiting for.
         """
         self._take_done(meter)
-        if len(self._launched) == _MAX_LAUNCHED and math.isfinite(self._device.vit_slice_flop):
+        if len(self._launched) == _MAX_LAUNCHED and math.isfinite(self._slice_flop):
             self._launched[0].ended.wait()
             self._take_done(meter)
         while len(self._launched) < _MAX_LAUNCHED and self._launch(meter):
@@ -138,7 +141,7 @@ class VisionStage:
         return _Batch(sequences, flop, begun, self._device.mark(), layers)
 
     def _launch_layers(self, batch: _Batch) -> _Slice:
-        num_slices = max(1, round(batch.flop / self._device.vit_slice_flop))
+        num_slices = max(1, round(batch.flop / self._slice_flop))
         begun = self._device.mark()
         try:
             for _ in range(math.ceil(self._model.architecture.vision.depth / num_slices)):

@@ -8,7 +8,7 @@ once, and must be missed.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any
@@ -261,17 +261,17 @@ class MarkTooEarly(CudaDevice):
 
 
 class NoWarmUp(CudaDevice):
-    def _capture(self, function: Callable[[], Result], pool: Any) -> Callable[[], Result]:
+    def capture(self, functions: Sequence[Callable[[], Result]]) -> Iterator[Callable[[], Result]]:
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(cuda_device, "_WARM_UP_RUNS", 0)
-            return super()._capture(function, pool)
+            yield from super().capture(functions)
 
 
 class WarmUpBeside(CudaDevice):
-    def _capture(self, function: Callable[[], Result], pool: Any) -> Callable[[], Result]:
+    def capture(self, functions: Sequence[Callable[[], Result]]) -> Iterator[Callable[[], Result]]:
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(self, "main", self.beside)
-            return super()._capture(function, pool)
+            yield from super().capture(functions)
 
 
 class MainIsDefault(CudaDevice):
@@ -311,7 +311,7 @@ class Mutant:
 MAIN = "CudaDevice.main: stream waits"
 TAKE_OVER = "CudaDevice.take_over: stream waits"
 KEEP = "CudaDevice.take_over: record_stream"
-CAPTURE = "CudaDevice._capture: synchronize"
+CAPTURE = "CudaDevice.capture: synchronize"
 TIMED = "device_seconds: host waits"
 CLOCK = "DeviceClock.__init__: host waits"
 READ = "DecodeStage._read: host waits"
@@ -361,7 +361,7 @@ def test_what_a_device_promises_needs_no_further_wait(promise: Program, make_dev
 class OneLayerASlice(CudaDevice):
     """The ViT here is a millionth of a real one."""
 
-    vit_slice_flop = 1.0
+    vit_flop_a_row = 1.0
 
 
 @pytest.mark.parametrize("make_device", [CudaDevice, OneLayerASlice])
