@@ -158,6 +158,10 @@ class Costs:
             gaps=_VIT_LONG_KERNELS + short_s / speed.opening_s,
         )
 
+    def vision_seconds(self, num_patches: Sequence[int]) -> float:
+        """Of all layers, alone."""
+        return self.architecture.vision.depth * self.vision_layer(num_patches).alone_s
+
     def prefill_layer(self, lengths: Sequence[int]) -> Kernels:
         """Of one layer of a prefill; the logits count as parts of all layers."""
         shape, speed = self.architecture.language, self.prefill

@@ -26,7 +26,7 @@ from batchocr.wire.engine_messages import EngineLimits
 from benchmarks.record import commit, write_json
 from benchmarks.replay import PagesInFlight
 from benchmarks.small_images import SIDE, small_image_trace
-from benchmarks.trace import Noise, Trace, dense_trace
+from benchmarks.trace import Noise, Trace, TracePage, dense_trace
 from benchmarks.true_shape import TRUE_SHAPE, architecture_of
 from benchmarks.virtual_costs import VIRTUAL_GPUS, Gpu, Speed
 from benchmarks.virtual_device import CONTENTION, ContentionName
@@ -42,8 +42,8 @@ _PAGES = 400
 _IMAGES = 1000
 _BFLOAT16_BYTES = 2
 _NOISE_BYTES = 1 << 24
-_PATCHES, _SEQUENCES, _DECODED = 17_900, 15, 1_480 - 15
-"""Of a dense page. A prefill chooses the first token of each of its answers."""
+_PREFILLED, _DECODED = 4_925, 1_480 - 15
+"""Tokens of a dense page. A prefill chooses the first one of each of its answers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +79,7 @@ class Run:
         self.virtual = virtual
         self.num_tokens = 0
         self._pages_in_flight = pages_in_flight
+        self._vit_s_a_page = virtual.costs.vision_seconds(patches(trace.pages[0]))
         self._pages = PagesInFlight(trace, self._submit, Noise(_NOISE_BYTES))
         self.count_anew()
 
@@ -101,11 +102,11 @@ class Run:
     def progress(self) -> float:
         """Dense pages, as far as each stage came with them, weighted by the stage's time: pages finish in waves, and
         one stage may be ahead of another when one looks."""
-        stages, done_s = self.meter.stages, self.virtual.clock.done_s
+        done_s = self.virtual.clock.done_s
         pages = {
-            "vit": self.meter.patches / _PATCHES,
-            "prefill": stages["prefill"].items / _SEQUENCES,
-            "decode": stages["decode"].items / _DECODED,
+            "vit": done_s["vit"] / self._vit_s_a_page,
+            "prefill": sum(tokens for _, tokens in self.virtual.prefills) / _PREFILLED,
+            "decode": self.meter.stages["decode"].items / _DECODED,
         }
         return sum(done_s[stage] * number for stage, number in pages.items()) / sum(done_s[stage] for stage in pages)
 
@@ -138,6 +139,12 @@ class Run:
         refused = self.virtual.engine.submit(request_id, request)
         if refused is not None:
             raise RuntimeError(f"the engine refused a request: {refused.error}")
+
+
+def patches(page: TracePage) -> list[int]:
+    """Of each of its images."""
+    side = ARCHITECTURE.vision.patch_size
+    return [(ask.resize_to or ask.height) // side * ((ask.resize_to or ask.width) // side) for ask in page.asks]
 
 
 def limits_on(gpu: Gpu) -> EngineLimits:

@@ -120,6 +120,7 @@ class VirtualEngine:
 
     engine: Engine
     clock: VirtualClock
+    costs: Costs
     prefills: list[tuple[int, int]]
 
     def count_anew(self) -> None:
@@ -167,4 +168,4 @@ def virtual_engine(
     prompts: Any = VirtualPrompts()
     preprocessor = Preprocessor(architecture.vision, architecture.images, ops)
     model = Model(architecture, preprocessor, vision, language, prompts, ops, device)
-    return VirtualEngine(Engine(model, limits, graph.announce), device.clock, language.prefills)
+    return VirtualEngine(Engine(model, limits, graph.announce), device.clock, costs, language.prefills)

@@ -66,11 +66,9 @@ def test_a_page_takes_as_long_on_the_gpu_as_was_inferred_from_published_rates() 
 def ms_a_page(speed: Speed) -> float:
     """The sum of a dense page's kernels, at 100 rows a decode step."""
     costs = costs_on(speed, ARCHITECTURE, divided=False)
-    counts = [
-        (ask.resize_to or ask.height) // 14 * ((ask.resize_to or ask.width) // 14)
-        for ask in dense_trace(1).pages[0].asks
-    ]
-    vit = ARCHITECTURE.vision.depth * costs.vision_layer(counts).alone_s
+    counts = virtual_gpu.patches(dense_trace(1).pages[0])
+    assert (sum(counts), sum(count // 4 + 30 for count in counts)) == (17_900, 4_925)
+    vit = costs.vision_seconds(counts)
     prefill = ARCHITECTURE.language.num_layers * costs.prefill_layer([count // 4 + 30 for count in counts]).alone_s
     steps = 1480 / 100
     return 1000 * (vit + prefill + steps * costs.decode_step(100, 100 * 800).alone_s)
