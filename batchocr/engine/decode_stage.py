@@ -108,13 +108,22 @@ class DecodeStage:
             prefill_max_tokens=prefill_max_tokens,
         )
         self._launched: deque[_Launched] = deque()
+        self._has_waited = False
 
     @property
     def has_work(self) -> bool:
         return self.scheduler.has_work or bool(self._launched)
 
-    def run(self, meter: Meter) -> Answers:
-        """Read the tokens of earlier launches, prefill what fits, and launch one decode step."""
+    def run(self, meter: Meter, *, beside_vision: bool) -> Answers:
+        """Read the tokens of earlier launches, prefill what fits, and launch one decode step.
+
+        beside_vision: whether the device has other work. Then a step with few sequences, which takes it about as long
+        as a full one, waits once, for another slice of the ViT.
+        """
+        few = len(self.scheduler.running) < self._batch_size // 4
+        self._has_waited = beside_vision and few and not self._has_waited
+        if self._has_waited:
+            return self._read(meter, keep=len(self._launched))
         # A preempted sequence cannot be prefilled again until all of its tokens have been read.
         finished = self._read(meter, keep=0 if self.scheduler.has_preempted else self._device.max_unread)
         admitted = self.scheduler.admit()

@@ -71,7 +71,7 @@ class Engine:
         with self._model.device.main():
             self._vision.run(meter, alone=not self._decode.has_work)
             meter.queue_depth(self._queue.num_tokens)
-            return self._decode.run(meter)
+            return self._decode.run(meter, beside_vision=self._vision.is_launched)
 
     def clear(self) -> None:
         """Forget every request."""

@@ -82,6 +82,11 @@ class VisionStage:
     def __len__(self) -> int:
         return len(self._waiting) + len(self._launched) + (self._batch is not None)
 
+    @property
+    def is_launched(self) -> bool:
+        """Whether the device has work of this stage."""
+        return bool(self._launched)
+
     def add(self, sequence: Sequence, *, page_round: int) -> None:
         heapq.heappush(self._waiting, (-page_round, next(self._arrivals), sequence))
 

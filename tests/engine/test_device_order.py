@@ -183,6 +183,17 @@ def test_there_is_one_decode_step_to_each_slice_of_the_vit(model: Model, device:
 
 
 @pytest.mark.usefixtures("sliced")
+def test_a_step_with_few_sequences_waits_for_another_slice(
+    model: Model, device: WatchedDevice, expected: Answers
+) -> None:
+    assert run(Engine(model, replace(LIMITS, llm_batch_size=4 * NUM_REQUESTS + 4, num_kv_tokens=60_000))) == expected
+    launches = [event for event in device.events if event in ("beside", "replay")]
+    both = launches[launches.index("replay") : -launches[::-1].index("beside")]
+    assert both.count("replay") >= 2
+    assert " ".join(both).count("replay beside beside") == both.count("replay")
+
+
+@pytest.mark.usefixtures("sliced")
 def test_a_slice_that_does_not_fit_the_memory_loses_nothing(
     model: Model, device: WatchedDevice, expected: Answers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
