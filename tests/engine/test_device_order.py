@@ -190,7 +190,7 @@ def test_a_step_with_few_sequences_waits_for_another_slice(
     launches = [event for event in device.events if event in ("beside", "replay")]
     both = launches[launches.index("replay") : -launches[::-1].index("beside")]
     assert both.count("replay") >= 2
-    assert " ".join(both).count("replay beside beside") == both.count("replay")
+    assert "replay beside replay" not in " ".join(both)
 
 
 @pytest.mark.usefixtures("sliced")
