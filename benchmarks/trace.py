@@ -15,6 +15,7 @@ import math
 import random
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Literal
 
@@ -122,8 +123,7 @@ class Noise:
     """Images of random pixels, no two alike, all cut from one buffer: no engine's speed depends on the content."""
 
     def __init__(self, num_bytes: int = _NOISE_BYTES) -> None:
-        noise = torch.randint(0, 256, (num_bytes,), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
-        self._bytes = memoryview(bytearray(noise.numpy()))
+        self._bytes = _noise(num_bytes)
         self._starts = random.Random(0)
 
     def pixels(self, height: int, width: int) -> Pixels:
@@ -148,6 +148,12 @@ class Noise:
             resize_to=None if ask.resize_to is None else (ask.resize_to, ask.resize_to),
             round=0 if ask.kind == "layout" else 1,
         )
+
+
+@cache
+def _noise(num_bytes: int) -> memoryview:
+    noise = torch.randint(0, 256, (num_bytes,), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    return memoryview(bytearray(noise.numpy()))
 
 
 def trace_named(name: str, num_pages: int) -> Trace:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import heapq
+import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -15,9 +16,13 @@ from torch import Tensor
 
 from batchocr.backend.base import ResizePlan
 from batchocr.backend.cpu import CpuOps
+from batchocr.backend.cuda_device import CudaDevice
 from batchocr.backend.device import Device, Mark
+from batchocr.backend.sm_partition import decode_share
+from batchocr.backend.trial import REJECT
 from batchocr.data import Completion, Request
 from batchocr.engine.engine import Engine
+from batchocr.errors import UsageError
 from batchocr.model.checkpoint import Model
 from batchocr.model.preprocess import Preprocessor
 from batchocr.stats.meter import Meter
@@ -35,6 +40,14 @@ class _Wrapped:
         return getattr(self._wrapped, name)
 
 
+class Paced(_Wrapped):
+    """A device on which the ViT computes so much to each decode step, by the rows that it may have."""
+
+    def __init__(self, wrapped: Device, vit_flop_a_row: float) -> None:
+        super().__init__(wrapped)
+        self.vit_flop_a_row = vit_flop_a_row
+
+
 class WithoutGraphs(_Wrapped):
     """A device that captures nothing: each kernel of a decode step is launched by the host."""
 
@@ -43,7 +56,7 @@ class WithoutGraphs(_Wrapped):
 
 
 class WithoutOverlap(_Wrapped):
-    """A device on which a ViT batch finishes before anything else begins."""
+    """A device on which each slice of a ViT batch finishes before anything else begins."""
 
     @contextmanager
     def beside(self) -> Iterator[None]:
@@ -98,6 +111,48 @@ def with_host_patches(model: Model) -> Model:
 def on_device(model: Model, device: Any) -> Model:
     """The same weights behind another device interface."""
     return replace(model, device=device)
+
+
+def with_decode_sms(model: Model) -> Model:
+    """The model on a GPU where prefill and decoding have SMs of their own: 24 of an H100's 132, and as large a share of
+    another's. Raises UsageError where they cannot be divided."""
+    device = model.device.torch_device
+    if device.type != "cuda":
+        raise UsageError("only a GPU has SMs to divide")
+    num_sms = torch.cuda.get_device_properties(device).multi_processor_count
+    return on_device(model, CudaDevice(device, decode_share(num_sms)))
+
+
+def with_candidate(model: Model, operation: str, name: str, load_again: Callable[[], Model]) -> Model:
+    """The model loaded again, with this candidate for an operation. Raises UsageError if it is the one in use, or if it
+    cannot be had."""
+    choice = next((each for each in getattr(model.ops, "choices", ()) if each.operation == operation), None)
+    if choice is None:
+        raise UsageError(f"this backend has no candidates for {operation}")
+    if choice.taken == name:
+        raise UsageError("the same as as_it_is")
+    if name not in choice.others:
+        raise UsageError(choice.rejected.get(name, "not tried"))
+    others = [choice.taken, *choice.others, *choice.rejected]
+    with _rejected(f"{operation}:{other}" for other in others if other not in (name, "reference")):
+        changed = load_again()
+    taken = next(each.taken for each in getattr(changed.ops, "choices", ()) if each.operation == operation)
+    if taken != name:
+        raise UsageError(f"slower than {taken}")
+    return changed
+
+
+@contextmanager
+def _rejected(entries: Iterable[str]) -> Iterator[None]:
+    """Inside, these are not tried, nor what the user has rejected."""
+    before = os.environ.get(REJECT)
+    os.environ[REJECT] = ",".join([*filter(None, [before]), *entries])
+    try:
+        yield
+    finally:
+        del os.environ[REJECT]
+        if before is not None:
+            os.environ[REJECT] = before
 
 
 class CoupledEngine:
