@@ -18,7 +18,6 @@ from batchocr.backend.base import ResizePlan
 from batchocr.backend.cpu import CpuOps
 from batchocr.backend.cuda_device import CudaDevice
 from batchocr.backend.device import Device, Mark
-from batchocr.backend.sm_partition import decode_share
 from batchocr.backend.trial import REJECT
 from batchocr.data import Completion, Request
 from batchocr.engine.engine import Engine
@@ -28,6 +27,9 @@ from batchocr.model.preprocess import Preprocessor
 from batchocr.stats.meter import Meter
 from benchmarks.replay import Steps
 from benchmarks.timing import SpanProfile, covered_share
+
+_SMS_A_GROUP = 8
+"""A part of a GPU has a multiple of 8 SMs on compute capability 9.0 and later, of 2 on earlier ones."""
 
 
 class _Wrapped:
@@ -113,14 +115,15 @@ def on_device(model: Model, device: Any) -> Model:
     return replace(model, device=device)
 
 
-def with_decode_sms(model: Model) -> Model:
-    """The model on a GPU where prefill and decoding have SMs of their own: 24 of an H100's 132, and as large a share of
-    another's. Raises UsageError where they cannot be divided."""
+def with_decode_sms(model: Model, of_132: int) -> Model:
+    """The model on a GPU where prefill and decoding have SMs of their own: so many of an H100's 132, and as large a
+    share of another's. Raises UsageError where they cannot be divided."""
     device = model.device.torch_device
     if device.type != "cuda":
         raise UsageError("only a GPU has SMs to divide")
     num_sms = torch.cuda.get_device_properties(device).multi_processor_count
-    return on_device(model, CudaDevice(device, decode_share(num_sms)))
+    groups = max(1, round(num_sms * of_132 / 132 / _SMS_A_GROUP))
+    return on_device(model, CudaDevice(device, groups * _SMS_A_GROUP))
 
 
 def with_candidate(model: Model, operation: str, name: str, load_again: Callable[[], Model]) -> Model:

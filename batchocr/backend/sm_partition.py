@@ -27,10 +27,6 @@ _TYPE_SM = 1
 _DEFAULT_STREAM = 1
 _NON_BLOCKING = 1
 
-_H100_DECODE_SMS, _H100_SMS = 24, 132
-_GRANULARITY = 8
-"""SMs that a part has a multiple of on compute capability 9.0 and later; 2 or 4 on earlier ones."""
-
 
 class _Resource(ctypes.Structure):
     """CUdevResource, ABI version 1: 144 bytes, of which only the driver writes any. sm_count: of type SM."""
@@ -62,11 +58,6 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuStreamDestroy_v2": (c_void_p,),
     "cuGreenCtxDestroy": (c_void_p,),
 }
-
-
-def decode_share(num_sms: int) -> int:
-    """How many of so many SMs to give to decoding: the share that 24 are of an H100's 132."""
-    return _GRANULARITY * max(1, round(num_sms * _H100_DECODE_SMS / _H100_SMS / _GRANULARITY))
 
 
 def divided_streams(device: torch.device, decode_sms: int) -> tuple[torch.cuda.Stream, torch.cuda.Stream]:

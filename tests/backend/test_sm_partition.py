@@ -18,7 +18,7 @@ import torch
 
 from batchocr.backend import sm_partition
 from batchocr.backend.cuda_device import CudaDevice
-from batchocr.backend.sm_partition import decode_share, divided_streams
+from batchocr.backend.sm_partition import divided_streams
 from batchocr.errors import UsageError
 from tests.conftest import ROOT
 
@@ -163,7 +163,3 @@ def test_the_device_decodes_on_its_own_sms_and_encodes_beside_them(
     with device.main(), device.beside():
         pass
     assert [stream.handle for stream in entered] == [FIRST_STREAM, SECOND_STREAM]
-
-
-def test_every_gpu_gives_decoding_the_same_share() -> None:
-    assert [decode_share(num_sms) for num_sms in (132, 128, 108, 20)] == [24, 24, 16, 8]

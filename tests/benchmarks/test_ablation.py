@@ -47,9 +47,11 @@ def test_how_decoding_keeps_pace_is_measured_first() -> None:
 
 @pytest.mark.slow
 def test_what_this_device_cannot_have_is_noted_and_left_out(tmp_path: Path) -> None:
-    values = measured(tmp_path, "as_it_is", "decode_on_its_own_sms", "paged_attention_triton", "80_in_flight_256_rows")
+    values = measured(
+        tmp_path, "as_it_is", "decode_on_24_of_132_sms", "paged_attention_triton", "80_in_flight_256_rows"
+    )
     assert values["figures"].keys() == {"as_it_is", "80_in_flight_256_rows"}
-    assert values["notes"]["decode_on_its_own_sms"] == "only a GPU has SMs to divide"
+    assert values["notes"]["decode_on_24_of_132_sms"] == "only a GPU has SMs to divide"
     assert "no candidates" in values["notes"]["paged_attention_triton"]
     assert all(row["rows a step"] >= 1 and row["ms a step"] > 0 for row in values["rows"])
     assert values["rows"][0]["of as_it_is"] == 1
@@ -161,10 +163,14 @@ def test_a_candidate_that_cannot_be_compared_says_why(operation: str, name: str,
         with_candidate(model_with_choice(), operation, name, lambda: pytest.fail("the model was loaded again"))
 
 
-def test_decoding_gets_its_share_of_the_gpus_sms(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("num_sms", "decode_sms"), [(132, 24), (128, 24), (108, 16), (20, 8)])
+def test_decoding_gets_the_same_share_of_every_gpus_sms(
+    num_sms: int, decode_sms: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     device = torch.device("cuda", 0)
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda of: SimpleNamespace(multi_processor_count=132))
+    properties = SimpleNamespace(multi_processor_count=num_sms)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda of: properties)
     monkeypatch.setattr(variants, "CudaDevice", lambda *arguments: arguments)
     monkeypatch.setattr(variants, "on_device", lambda model, device: device)
     model: Any = SimpleNamespace(device=SimpleNamespace(torch_device=device))
-    assert with_decode_sms(model) == (device, 24)
+    assert with_decode_sms(model, 24) == (device, decode_sms)
