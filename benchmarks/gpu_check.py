@@ -67,7 +67,7 @@ PARTS = (
     Part("model_float32", "benchmarks.model_check", 90, ("--dtype", "float32")),
     Part("throughput.dense_fp8", "benchmarks.throughput", 90, ("--seconds", "20", "--vit-dtype", "fp8"), on_cpu=False),
     Part("end_to_end", "benchmarks.end_to_end", 90, ("--copies", "40")),
-    Part("ablation", "benchmarks.ablation", 120, ("--pages", "120", "--pages-in-flight", "40", "--coupled", "64")),
+    Part("ablation", "benchmarks.ablation", 240, ("--pages", "160", "--pages-in-flight", "80", "--coupled", "64")),
     Part(
         "throughput.peers",
         "benchmarks.throughput",
