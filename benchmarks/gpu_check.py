@@ -5,8 +5,9 @@
 Each part runs in its own process with a deadline, the most important first. If one fails, crashes or is cut off, this
 is recorded with what it measured by then, and the next one begins; after a candidate for an operation that ended its
 process or broke the GPU for it, the part runs again without that candidate. benchmarks/results/gpu_check.json is
-rewritten every second, so that it holds what there is after Ctrl-C too; gpu_check.trace.json.gz beside it is a trace
-for chrome://tracing. Exit code 1 if a part failed. With --smoke, tiny versions of the parts run within this process, on
+rewritten every second, so that it holds what there is after Ctrl-C too, and continued by the next command on the same
+GPU and commit: `--only` with what is under `not_begun`. gpu_check.trace.json.gz beside it is a trace for
+chrome://tracing. Exit code 1 if a part failed. With --smoke, tiny versions of the parts run within this process, on
 a CPU too; the kernel tests are left out.
 """
 
@@ -55,17 +56,25 @@ class Part:
     on_cpu: bool = True
 
 
+IN_FLIGHT = ("--pages-in-flight", "208")
+"""As in a run on a machine with 16 cores and 60 GiB of GPU memory."""
 PARTS = (
     Part("ops", "benchmarks.ops_check", 120, ("--dtype", "bfloat16"), needs_model=False),
     Part("model", "benchmarks.model_check", 150, ("--dtype", "bfloat16")),
-    Part("throughput.dense_bf16", "benchmarks.throughput", 180, ("--seconds", "30"), traced=True),
+    Part("throughput.dense_bf16", "benchmarks.throughput", 180, ("--seconds", "30", *IN_FLIGHT), traced=True),
     Part("decode", "benchmarks.decode", 60, ("--batch-sizes", "64,256", "--steps", "40")),
     Part("attention", "benchmarks.attention", 45, needs_model=False),
     Part("preprocess", "benchmarks.preprocess", 40, needs_model=False),
     Part("small_images", "benchmarks.small_images", 60),
     Part("ops_float32", "benchmarks.ops_check", 90, ("--dtype", "float32"), needs_model=False, on_cpu=False),
     Part("model_float32", "benchmarks.model_check", 90, ("--dtype", "float32")),
-    Part("throughput.dense_fp8", "benchmarks.throughput", 90, ("--seconds", "20", "--vit-dtype", "fp8"), on_cpu=False),
+    Part(
+        "throughput.dense_fp8",
+        "benchmarks.throughput",
+        120,
+        ("--seconds", "20", "--vit-dtype", "fp8", *IN_FLIGHT),
+        on_cpu=False,
+    ),
     Part("end_to_end", "benchmarks.end_to_end", 90, ("--copies", "40")),
     Part("ablation", "benchmarks.ablation", 240, ("--pages", "160", "--pages-in-flight", "80", "--coupled", "64")),
     Part(
@@ -79,14 +88,27 @@ KERNEL_TESTS = Part("kernel_tests", "pytest", 120, needs_model=False, on_cpu=Fal
 
 
 class Results:
-    """The results so far, in memory and in the file. rejected: candidates that ended a process, and how."""
+    """The results so far, in memory and in the file. rejected: candidates that ended a process, and how.
+
+    What the file has from the same machine and commit stays, but for parts that run again; any other is renamed.
+    """
 
     def __init__(self, path: Path | None, facts: Mapping[str, Any], parts: Sequence[Part] = ()) -> None:
         self.path = path
         self.values: dict[str, Any] = {**facts, "kernels": [], "checks": {}, "figures": {}, "failed": {}}
         self.values |= {"rejected": {}, "not_begun": [part.name for part in parts], "parts": {}}
+        if path is not None and path.exists():
+            self._continue(json.loads(path.read_text(encoding="utf-8")), facts)
         self._runs: dict[str, list[tuple[dict[str, Any], float]]] = {}
         self._begun_s = 0.0
+
+    def _continue(self, earlier: dict[str, Any], facts: Mapping[str, Any]) -> None:
+        assert self.path is not None
+        if any(earlier.get(name) != value for name, value in facts.items()):
+            self.path.rename(self.path.with_suffix(f".{time.time_ns()}.json"))
+            return
+        not_begun = dict.fromkeys([*self.values["not_begun"], *earlier["not_begun"]])
+        self.values |= earlier | {"not_begun": list(not_begun)}
 
     def begin(self, part: Part) -> None:
         """A process of this part begins; what the part wrote in earlier ones stays."""
@@ -277,7 +299,7 @@ def run_parts(given: argparse.Namespace, parts: Sequence[Part], check: Check) ->
 
 def main(arguments: list[str] | None = None) -> None:
     parser = benchmark_parser(__doc__)
-    parser.add_argument("--minutes", type=float, default=9.5, help="for all of it")
+    parser.add_argument("--minutes", type=float, default=9.0, help="for all of it")
     names = [part.name for part in (*PARTS, KERNEL_TESTS)]
     parser.add_argument("--only", type=lambda text: text.split(","), default=names, help=f"parts: {','.join(names)}")
     add_checkpoint_option(parser)

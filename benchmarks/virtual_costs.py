@@ -21,7 +21,7 @@ _BFLOAT16: Final = 2
 
 # Of the ViT. Launches were counted by torch's dispatcher, views left out.
 _VIT_LAYER_KERNELS = 9
-"""Two norms with the sum before them, rotary, attention, four products, the activation."""
+"""Two norms with the sum before them, rotary, attention (one more for torch's), four products, the activation."""
 _VIT_LONG_KERNELS = 5
 """Of these: the products and attention. They fill every SM, and last as long as the batch is large."""
 _VIT_PASSES = 20
@@ -34,7 +34,7 @@ _PREFILL_LAYER_BYTES = 1.1e6 / 24
 """Of a token outside of products and attention: norms and residuals 8 widths, rotary 3, silu · up 16, in bfloat16."""
 _PREFILL_EFFICIENCY = 0.78
 """Of the rate of the ViT's products: K is 896, not 1280, so a product spends more on its beginning and end."""
-_PREFILL_KERNELS = 28
+_PREFILL_KERNELS = 38
 """Of a prefill, besides: uploads, embeddings, the sampler's rows, the first tokens and where they are kept."""
 _STEP_KERNELS = 276
 """Of a decode step: the nodes in its graph, ten a layer; the copies around it."""

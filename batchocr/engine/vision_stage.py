@@ -52,7 +52,8 @@ class VisionStage:
 
     Batches are launched in slices of a few layers, one at each step.
 
-    slice_flop: of a slice; infinite if each batch is one, and steps need not wait for it.
+    slice_flop: of a slice, in whole layers, so at least one; infinite if each batch is one slice, and steps need not
+    wait for it.
     """
 
     def __init__(

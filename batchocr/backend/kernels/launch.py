@@ -74,7 +74,10 @@ class Kernel:
         strides: tuple[int, ...],
         constants: Constants,
     ) -> None:
-        """Launch on the current stream of the current device. numbers: floats, and integers of 32 bits."""
+        """Launch on the current stream of the current device. numbers: floats, and integers of 32 bits.
+
+        Each new value of a stride compiles anew, so strides must not vary from batch to batch.
+        """
         arguments = (*tensors, *numbers, *strides)
         if not isinstance(self.function, JITFunction):  # but interpreted
             self.function[grid](*arguments, **constants.by_name)
