@@ -31,8 +31,6 @@ logger = logging.getLogger(__name__)
 _LOOP_WINDOW = 768
 _LOOP_GRAM = 8
 _LOOP_CHECK_EVERY = 64
-_PREFILL_MIN_TOKENS = 2048
-"""On a GPU, where fewer take about as long."""
 
 Answers = list[tuple[int, Completion]]
 """What requests ended with: (request_id, completion)."""
@@ -104,7 +102,6 @@ class DecodeStage:
             queue,
             self.cache,
             self._sampler,
-            prefill_min_tokens=_PREFILL_MIN_TOKENS if model.device.max_unread else 0,
             prefill_max_tokens=prefill_max_tokens,
         )
         self._launched: deque[_Launched] = deque()
@@ -123,17 +120,17 @@ class DecodeStage:
         few = len(self.scheduler.running) < self._batch_size // 4
         self._has_waited = beside_vision and few and not self._has_waited
         if self._has_waited:
-            return self._read(meter, keep=len(self._launched))
+            return self._read(meter)
         # A preempted sequence cannot be prefilled again until all of its tokens have been read.
         finished = self._read(meter, keep=0 if self.scheduler.has_preempted else self._device.max_unread)
         admitted = self.scheduler.admit()
         if admitted:
             self._try_prefill(admitted, meter)
             finished += self._read(meter, keep=self._device.max_unread)
-        decoding = self.scheduler.make_room(Sequence.can_go_on, meter)
+        decoding = self.scheduler.make_room(meter)
         if decoding:
             self._launched.append(self._decode(decoding))
-        return finished + self._read(meter, keep=len(self._launched) if decoding else 0)
+        return finished + self._read(meter, keep=None if decoding else 0)
 
     def clear(self) -> None:
         """Wait for the work on the device, then forget every request."""
@@ -219,11 +216,13 @@ class DecodeStage:
             sequence.num_unread += 1
         return _Launched(work, chosen, done)
 
-    def _read(self, meter: Meter, *, keep: int) -> Answers:
-        """Read the tokens of launched work that is done, after waiting for all but the newest `keep`. Returns the
-        requests that ended."""
+    def _read(self, meter: Meter, *, keep: int | None = None) -> Answers:
+        """Read the tokens of launched work that is done; unless keep is None, after waiting for all but the newest
+        `keep`. Returns the requests that ended."""
         finished: Answers = []
-        while len(self._launched) > keep or (self._launched and self._launched[0].done.is_done()):
+        while self._launched and (
+            (keep is not None and len(self._launched) > keep) or self._launched[0].done.is_done()
+        ):
             step = self._launched.popleft()
             work = step.work
             step.done.wait()

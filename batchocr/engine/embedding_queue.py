@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
 
 from batchocr.engine.sequence import Sequence
 
@@ -11,7 +10,7 @@ from batchocr.engine.sequence import Sequence
 class EmbeddingQueue:
     """A FIFO queue bounded in image tokens. A sequence larger than the bound may enter an empty queue.
 
-    num_tokens: image tokens of the waiting sequences and of those whose images are being encoded.
+    num_tokens: image tokens of the waiting sequences, and of those whose batch is on the device as a whole.
     """
 
     def __init__(self, max_tokens: int) -> None:
@@ -21,9 +20,6 @@ class EmbeddingQueue:
 
     def __len__(self) -> int:
         return len(self._waiting)
-
-    def __iter__(self) -> Iterator[Sequence]:
-        return iter(self._waiting)
 
     def has_room(self, num_tokens: int) -> bool:
         return self.num_tokens + num_tokens <= self._max_tokens

@@ -51,7 +51,7 @@ class Engine:
 
     @property
     def has_work(self) -> bool:
-        return len(self._vision) > 0 or self._decode.has_work
+        return self._vision.has_work or self._decode.has_work
 
     def submit(self, request_id: int, request: Request) -> Completion | None:
         """Accept a request. If it can never run, returns a completion with its `error` at once."""

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
-from itertools import chain, islice
 
 from batchocr.engine.embedding_queue import EmbeddingQueue
 from batchocr.engine.kv_cache import KVCache
@@ -12,33 +10,20 @@ from batchocr.engine.sampler import Sampler
 from batchocr.engine.sequence import Sequence
 from batchocr.stats.meter import Meter
 
-_MOST_STEPS_WAITED = 8
-
 
 class Scheduler:
     """Owns the running sequences, oldest first, and the preempted ones, which are admitted before the queue.
 
-    prefill_min_tokens: a smaller prefill waits for a few steps, as it takes a GPU as long. prefill_max_tokens: limit of
-    one batch; lowered if device memory turns out too small.
+    prefill_max_tokens: limit of one batch; lowered if device memory turns out too small.
     """
 
-    def __init__(
-        self,
-        queue: EmbeddingQueue,
-        cache: KVCache,
-        sampler: Sampler,
-        *,
-        prefill_min_tokens: int,
-        prefill_max_tokens: int,
-    ) -> None:
+    def __init__(self, queue: EmbeddingQueue, cache: KVCache, sampler: Sampler, *, prefill_max_tokens: int) -> None:
         self.running: list[Sequence] = []
         self.prefill_max_tokens = prefill_max_tokens
         self._queue = queue
         self._cache = cache
         self._sampler = sampler
         self._preempted: deque[Sequence] = deque()
-        self._prefill_min_tokens = prefill_min_tokens
-        self._steps_waited = 0
 
     @property
     def has_work(self) -> bool:
@@ -48,8 +33,6 @@ class Scheduler:
         """Admit as many waiting sequences as one prefill batch, the rows and the KV blocks allow, and allocate their
         rows and blocks. A prompt longer than the batch limit gets a batch of its own."""
         admitted: list[Sequence] = []
-        if not self._is_worth_a_prefill():
-            return admitted
         tokens = 0
         while self._sampler.num_free and (sequence := self._next_waiting()) is not None:
             tokens += sequence.num_tokens
@@ -67,30 +50,19 @@ class Scheduler:
             self.running.append(sequence)
         return admitted
 
-    def _is_worth_a_prefill(self) -> bool:
-        """Whether what would be admitted has tokens enough, or has waited long enough, or nothing else runs."""
-        tokens = 0
-        for sequence in islice(chain(self._preempted, self._queue), self._sampler.num_free):
-            tokens += sequence.num_tokens
-            if tokens >= self._prefill_min_tokens or not self.running or self._steps_waited >= _MOST_STEPS_WAITED:
-                self._steps_waited = 0
-                return True
-        self._steps_waited += tokens > 0
-        return False
-
     @property
     def has_preempted(self) -> bool:
         """Whether preempted sequences wait to be prefilled again."""
         return bool(self._preempted)
 
-    def make_room(self, can_go_on: Callable[[Sequence], bool], meter: Meter) -> list[Sequence]:
+    def make_room(self, meter: Meter) -> list[Sequence]:
         """Give running sequences a slot for their newest token; if blocks run out, preempt the youngest.
 
         Returns the sequences that decode in this step: those that can go on and got a slot.
         """
         ready: list[Sequence] = []
         block_size = self._cache.block_size
-        pending = deque(filter(can_go_on, self.running))
+        pending = deque([sequence for sequence in self.running if sequence.can_go_on])
         while pending:
             sequence = pending.popleft()
             # Nearly all are within a block, and need not ask for one.

@@ -63,6 +63,7 @@ class Sequence:
         """Tokens of the prompt and of the output so far."""
         return len(self.prompt.token_ids) + len(self.output_ids) + self.num_unread
 
+    @property
     def can_go_on(self) -> bool:
         """Whether it may have another token, counting those not yet read."""
         return len(self.output_ids) + self.num_unread < self.sampling.max_new_tokens

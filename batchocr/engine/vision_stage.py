@@ -50,7 +50,8 @@ class _Slice:
 class VisionStage:
     """Owns the sequences whose images are not yet encoded, later page rounds first.
 
-    Batches are launched in slices of a few layers, one at each step.
+    Batches are launched in slices of a few layers. Each step goes with a slice: one that it launches, or one for whose
+    end it waits; so there is one decode step to each.
 
     slice_flop: of a slice, in whole layers, so at least one; infinite if each batch is one slice, and steps need not
     wait for it.
@@ -80,8 +81,9 @@ class VisionStage:
         self._launched: deque[_Slice] = deque()
         self._arrivals = count()
 
-    def __len__(self) -> int:
-        return len(self._waiting) + len(self._launched) + (self._batch is not None)
+    @property
+    def has_work(self) -> bool:
+        return bool(self._waiting or self._launched or self._batch)
 
     @property
     def is_launched(self) -> bool:
@@ -97,12 +99,14 @@ class VisionStage:
         alone: whether there is no other work meanwhile, so that the oldest slice on the device is worth waiting for.
         """
         self._take_done(meter)
-        if len(self._launched) == _MAX_LAUNCHED and math.isfinite(self._slice_flop):
+        has_slice = is_free = math.isinf(self._slice_flop)
+        if len(self._launched) == _MAX_LAUNCHED and not is_free:
             self._launched[0].ended.wait()
             self._take_done(meter)
+            has_slice = True
         while len(self._launched) < _MAX_LAUNCHED and self._launch(meter):
-            pass
-        if self._launched and alone:
+            has_slice = True
+        if self._launched and (alone or not has_slice):
             self._launched[0].ended.wait()
         self._take_done(meter)
 

@@ -98,8 +98,10 @@ class VisionModel:
         for number, (layer, (norm, following)) in enumerate(zip(self._layers, self._behind, strict=True)):
             if number:
                 yield
-            attended = self._attend(layer, normed, cos, sin, segments)
-            x, normed = self._then_norm(layer.proj, attended, x, layer.norm2, layer.mlp)
+            # Nothing else of a layer is kept while other work is launched.
+            x, normed = self._then_norm(
+                layer.proj, self._attend(layer, normed, cos, sin, segments), x, layer.norm2, layer.mlp
+            )
             x, normed = self._then_norm(layer.mlp, normed, x, norm, following)
         assert isinstance(normed, Tensor)
         return self._merge(normed.view(-1, self._merged_width))

@@ -324,7 +324,6 @@ NOTHING_ELSE = "VisionStage.run: host waits"
 MUTANTS = [
     Mutant(weights_are_read_in_the_main_stream, "race", "aten::mul in stream 1 reading", without=(MAIN,)),
     Mutant(embeddings_are_taken_over_and_freed, "race", "aten::mul in stream 1 reading", without=(TAKE_OVER,)),
-    Mutant(pages_are_read, "race", "aten::cat in stream 1 reading", without=(TAKE_OVER,)),
     Mutant(embeddings_are_taken_over_and_freed, "memory", "freed while stream 1 may use it", without=(KEEP,)),
     Mutant(a_kernel_is_timed, "host", "asks for the time", without=(TIMED,)),
     Mutant(pages_are_read, "host", "reads what may not be copied yet", without=(READ,)),

@@ -54,6 +54,10 @@ class WatchedDevice(LateDevice):
         self._reads: list[LateMark] = []
 
     @property
+    def pending_batches(self) -> list[LateMark]:
+        return [mark for mark in self._batches if not mark.done]
+
+    @property
     def num_pending(self) -> int:
         return sum(not mark.done for mark in (*self._batches, *self._reads))
 
@@ -180,6 +184,24 @@ def test_there_is_one_decode_step_to_each_slice_of_the_vit(model: Model, device:
     assert both.count("beside") >= 4
     assert "beside beside" not in " ".join(both)
     assert launches.count("beside") == 2 * 4  # two layers of four batches
+
+
+@pytest.mark.usefixtures("sliced")
+@pytest.mark.parametrize("queue", [500, 40])
+def test_beside_the_last_slice_that_the_queue_has_room_for_decoding_is_paced_too(
+    model: Model, device: WatchedDevice, monkeypatch: pytest.MonkeyPatch, queue: int
+) -> None:
+    monkeypatch.setattr(LateMark, "is_done", lambda mark: mark.done)  # nothing is done before it is waited for
+    engine = Engine(model, replace(LIMITS, embedding_queue_tokens=queue))
+    submit_all(engine)
+    num_steps, most_steps = 0, 0
+    while engine.has_work:
+        before, slices = device.events.count("replay"), device.pending_batches
+        engine.step(Meter())
+        is_beside = bool(slices) and slices == device.pending_batches
+        num_steps = num_steps + device.events.count("replay") - before if is_beside else 0
+        most_steps = max(most_steps, num_steps)
+    assert most_steps <= 2
 
 
 @pytest.mark.usefixtures("sliced")

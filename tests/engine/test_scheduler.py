@@ -21,9 +21,7 @@ BLOCK_SIZE = 4
 class Bench:
     """A scheduler with what it schedules on: blocks of four tokens, rows, and a queue that takes everything."""
 
-    def __init__(
-        self, *, blocks: int = 100, rows: int = 10, prefill_min_tokens: int = 0, prefill_max_tokens: int = 1000
-    ) -> None:
+    def __init__(self, *, blocks: int = 100, rows: int = 10, prefill_max_tokens: int = 1000) -> None:
         cpu = torch.device("cpu")
         self.queue = EmbeddingQueue(10_000)
         self.cache = KVCache(torch.zeros(1, 2, blocks + 1, BLOCK_SIZE, 1, 2), num_lanes=rows)
@@ -32,7 +30,6 @@ class Bench:
             self.queue,
             self.cache,
             self.sampler,
-            prefill_min_tokens=prefill_min_tokens,
             prefill_max_tokens=prefill_max_tokens,
         )
         self.meter = Meter()
@@ -48,7 +45,7 @@ class Bench:
 
     def step(self) -> list[int]:
         """Give every running sequence a slot and a token; returns the numbers of those that got one."""
-        ready = self.scheduler.make_room(lambda _: True, self.meter)
+        ready = self.scheduler.make_room(self.meter)
         for one in ready:
             one.output_ids.append(1)
         return numbers(ready)
@@ -78,29 +75,6 @@ def test_a_prefill_takes_what_its_limit_allows_and_a_longer_prompt_alone() -> No
     bench = Bench(prefill_max_tokens=20)
     bench.wait(8, 8, 8, 30, 4)
     assert [bench.admit() for _ in range(4)] == [[0, 1], [2], [3], [4]]
-
-
-def test_a_small_prefill_waits_for_more_tokens_but_not_forever() -> None:
-    bench = Bench(prefill_min_tokens=20)
-    bench.wait(8)
-    assert bench.admit() == [0]  # nothing else runs
-    bench.wait(8, 8)
-    assert bench.admit() == []
-    bench.wait(4)
-    assert bench.admit() == [0, 1, 0]
-    bench.wait(8)
-    assert [bench.admit() for _ in range(10)] == [[]] * 8 + [[0], []]
-
-
-def test_a_prefill_waits_for_rows_as_well() -> None:
-    bench = Bench(rows=4, prefill_min_tokens=20)
-    first, second, third, _, *_ = bench.wait(8, 8, 8, 8, 8, 8, 8)
-    assert bench.admit() == [0, 1, 2, 3]
-    bench.scheduler.finish(first)
-    bench.scheduler.finish(second)
-    assert bench.admit() == []
-    bench.scheduler.finish(third)
-    assert bench.admit() == [4, 5, 6]
 
 
 def test_no_more_run_than_there_are_rows_and_the_next_comes_when_one_ends() -> None:
@@ -138,7 +112,8 @@ def test_a_sequence_that_cannot_go_on_keeps_its_place_and_gets_no_slot() -> None
     bench = Bench()
     full, _ = bench.wait(4, 4)
     bench.admit()
-    ready = bench.scheduler.make_room(lambda one: one is not full, bench.meter)
+    full.output_ids += [1] * full.sampling.max_new_tokens
+    ready = bench.scheduler.make_room(bench.meter)
     assert numbers(ready) == [1]
     assert numbers(bench.scheduler.running) == [0, 1]
 
