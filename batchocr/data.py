@@ -46,15 +46,18 @@ class Failure:
 class Document:
     """A file of the input, or something in the input that should have been one.
 
-    path: for the file system. source: where the file is under its INPUT, `/`-separated: the stable name in rows and in
-    the journal. problem: why the file cannot be opened, if that is already known. held: what has to live as long as
-    this, because `path` leads to it.
+    path: for the file system, or the URI of an object in a store. source: where the file is under its INPUT,
+    `/`-separated: the stable name in rows and in the journal. problem: why the file cannot be opened, if that is
+    already known. held: what has to live as long as this, because `path` leads to it. size in bytes, mtime_ns: of an
+    object, from its listing.
     """
 
     path: str
     source: str
     problem: Failure | None = None
     held: object = None
+    size: int | None = None
+    mtime_ns: int | None = None
 
 
 PlacedWord: TypeAlias = tuple[float, float, str]

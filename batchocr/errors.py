@@ -9,7 +9,7 @@ BatchOcrError              exit code
 ├── EngineError            1   the engine, or its device, failed or hangs
 └── PageError              –   becomes a row, never an exit code; each class owns its `error_kind`
     └── NotFoundError, UnreadableError, UnsupportedError, EncryptedError, DamagedError, ChangedError, TooLargeError,
-        PageOutOfMemoryError, RefusedError
+        PageTimeoutError, PageOutOfMemoryError, RefusedError
 
 A message says what, where, and what to do.
 """
@@ -100,6 +100,12 @@ class ChangedError(PageError):
 
 class TooLargeError(PageError):
     error_kind = "too_large"
+
+
+class PageTimeoutError(PageError):
+    """The document did not arrive in time; what hangs is found by the run itself."""
+
+    error_kind = "timeout"
 
 
 class PageOutOfMemoryError(PageError):

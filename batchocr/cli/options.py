@@ -147,8 +147,9 @@ Inputs = Annotated[
     typer.Argument(
         metavar="INPUT",
         show_default=False,
-        help="Files, folders (searched recursively), globs, @list.txt with one path per line, or - for paths on stdin. "
-        "In @list.txt, lines that begin with # are comments; ./#a.pdf names a file.",
+        help="Files, folders (searched recursively), globs, @list.txt with one path per line, or - for paths on stdin; "
+        "or the same in an object store, as in s3://bucket/scans/. In @list.txt, lines that begin with # are comments; "
+        "./#a.pdf names a file.",
     ),
 ]
 Table = Annotated[

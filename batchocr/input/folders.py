@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from itertools import islice
 from pathlib import PurePath
+from threading import Lock
 
 from batchocr.input.globs import Bounds, PathKey, is_folder, natural_key, path_key
 
@@ -29,19 +30,21 @@ _MAX_NAMED = 10
 
 class SkippedFiles:
     """Counts the files that were skipped because of their suffix, each folder once. Hidden files and those of a run do
-    not count."""
+    not count. Prefixes of a list are counted from several threads."""
 
     def __init__(self) -> None:
+        self._lock = Lock()
         self._folders: set[str] = set()
         self._by_kind: Counter[str] = Counter()
 
     def count(self, folder: str, names: list[str]) -> None:
         """Count the files of a folder, given with links resolved."""
-        if folder not in self._folders:
-            self._folders.add(folder)
-            for name in names:
-                if not _OF_A_RUN.search(name.lower()):
-                    self._by_kind[self._kind(name)] += 1
+        with self._lock:
+            if folder not in self._folders:
+                self._folders.add(folder)
+                for name in names:
+                    if not _OF_A_RUN.search(name.lower()):
+                        self._by_kind[self._kind(name)] += 1
 
     def by_kind(self) -> Mapping[str, int]:
         """How many there are of each suffix in lower case, most first; also of `no suffix` and `other suffixes`, which

@@ -51,10 +51,10 @@ class RenderableDocument(Protocol):
         ...
 
 
-def open_document(path: str, *, password: str | None, dpi: int) -> RenderableDocument:
+def open_document(path: str, *, password: str | None, dpi: int, name: str | None = None) -> RenderableDocument:
     """Return the document at `path`, whatever its name suggests. Raises PageError.
 
-    password, dpi: for PDFs; an image is taken as it is.
+    password, dpi: for PDFs; an image is taken as it is. name: of the object that `path` is a copy of.
     """
     with _reading(path) as file:
         head = file.read(_HEAD_BYTES)
@@ -66,7 +66,7 @@ def open_document(path: str, *, password: str | None, dpi: int) -> RenderableDoc
         return open_image(path, max_edge=MAX_EDGE)
     if b"%PDF" in head:
         return _open_pdf(path, password, dpi)
-    if path.lower().endswith(".pdf"):
+    if (name or path).lower().endswith(".pdf"):
         return _open_pdf_without_header(path, password, dpi)
     raise UnsupportedError(f"the file is neither a PDF nor an image of a known format ({FORMAT_NAMES})")
 

@@ -1,10 +1,10 @@
 """From what the user named to the documents to read.
 
-An INPUT is a file, a folder, a glob, `@list.txt` (one path per line) or `-` (paths on stdin). Only lists are opened
-here: whether a file is a document turns out when a worker opens it. Whatever is missing or cannot be read is a Document
-too, so that it becomes a row. A link that is itself an INPUT is followed; one found in a folder or by a glob is
-followed only if it stays in that folder, or in the one where the glob begins. Beside its target it counts for nothing:
-each file is read once, under its own name.
+An INPUT is a file, a folder, a glob, `@list.txt` (one path per line) or `-` (paths on stdin); or an object in a store,
+a prefix or a glob of objects, by its URI. Only lists are opened here: whether a file is a document turns out when a
+worker opens it. Whatever is missing or cannot be read is a Document too, so that it becomes a row. A link that is
+itself an INPUT is followed; one found in a folder or by a glob is followed only if it stays in that folder, or in the
+one where the glob begins. Beside its target it counts for nothing: each file is read once, under its own name.
 
 A document's `source`: if the first INPUT is a folder, what is in it is named by the path below that folder. Everything
 else is named by its path as given (an INPUT, a line of a list, a match of a glob), and for a folder the path below it.
@@ -18,18 +18,26 @@ import hashlib
 import logging
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain, count
 from pathlib import PurePath
 from typing import TextIO
 
 from batchocr.data import Document, ErrorKind, Failure
-from batchocr.errors import NoInputError, UsageError
+from batchocr.errors import NoInputError, NotFoundError, PageError, UsageError
 from batchocr.input.folders import SUFFIXES, SkippedFiles, describe_skipped, num_links, walk
 from batchocr.input.globs import WILDCARD, Bounds, natural_key, paths_matching
 from batchocr.input.lists import read_list, read_stdin
+from batchocr.input.objects import documents_below, documents_matching
+from batchocr.storage.objects import StoredObject, look_at
+from batchocr.storage.uris import is_uri, parse_uri
 
 logger = logging.getLogger(__name__)
+
+_LOOKS_AT_ONCE = 16
+"""How many objects of a list a store is asked for at the same time."""
 
 _MAX_NAMED = 10
 """How many inputs and problems an error message spells out."""
@@ -41,7 +49,7 @@ class _Candidate:
 
     real: the path with links resolved, by which a file is recognised. whole: the path as given, without dots. below:
     the path below the folder that was given or matched; `whole` if it was the file itself. is_plain: whether the folder
-    is the first INPUT. given: the Document, if it was given as one.
+    is the first INPUT. given: the Document, if it was given as one. stored: what its store says of an object.
     """
 
     path: str
@@ -51,6 +59,11 @@ class _Candidate:
     is_plain: bool = False
     problem: Failure | None = None
     given: Document | None = None
+    stored: StoredObject | None = None
+
+    def document(self, source: str) -> Document:
+        size, mtime_ns = self.stored.version if self.stored else (None, None)
+        return self.given or Document(self.path, source, self.problem, size=size, mtime_ns=mtime_ns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +115,7 @@ def find_documents(
     if all(candidate.problem and candidate.given is None for candidate in candidates):
         raise NoInputError(_nothing_found(inputs, candidates, search.skipped))
     documents = [
-        candidate.given or Document(candidate.path, source, candidate.problem)
+        candidate.document(source)
         for candidate, source in zip(candidates, _choose_names(candidates), strict=True)
         if in_shard(source, *shard)
     ]
@@ -111,6 +124,8 @@ def find_documents(
 
 def _roots(inputs: Sequence[str | Document]) -> tuple[str, ...]:
     first, here = inputs[0], os.getcwd()
+    if isinstance(first, str) and is_uri(first):
+        return str(parse_uri(first)), here
     if isinstance(first, str) and os.path.isdir(first):
         return tuple(dict.fromkeys([os.path.abspath(first), here]))
     return (here,)
@@ -129,6 +144,8 @@ def _expand(text: str | Document, search: _Search, *, is_first: bool) -> Iterato
         yield _Candidate(text.path, real, whole=name, below=name, problem=text.problem, given=text)
     elif text == "-" or text.startswith("@"):
         yield from _read_list(text, search)
+    elif is_uri(text):
+        yield from _found_in_store(text, search, is_plain=is_first)
     elif WILDCARD.search(text) and not os.path.lexists(text):
         yield from _expand_glob(text, search)
     else:
@@ -150,8 +167,47 @@ def _read_list(text: str, search: _Search) -> Iterator[_Candidate]:
     except (OSError, ValueError) as error:
         yield _failed(text, "unreadable", f"{name} cannot be read: {_because(error)}")
     else:
-        for path in paths:
-            yield from _look_at(path, search)
+        uris = [path for path in paths if is_uri(path)]
+        with ThreadPoolExecutor(_LOOKS_AT_ONCE if uris else 1) as looking:
+            looked = looking.map(partial(_found_in_store, search=search), uris)
+            for path in paths:
+                yield from next(looked) if is_uri(path) else _look_at(path, search)
+
+
+def _found_in_store(uri: str, search: _Search, *, is_plain: bool = False) -> list[_Candidate]:
+    """The object, the documents below the prefix, or what matches the glob. Raises UsageError."""
+    try:
+        if WILDCARD.search(uri) and not _is_object(uri):
+            matches = list(documents_matching(uri, search.skipped))
+            if not matches:
+                return [_failed_object(uri, "not_found", f"no object matches {_as_text(uri)}")]
+            return [_of_object(match.object) for match in matches]
+        stored = look_at(uri)
+        if stored is not None:
+            return [_of_object(stored)]
+        return [
+            _of_object(found.object, found.below, is_plain=is_plain) for found in documents_below(uri, search.skipped)
+        ]
+    except PageError as error:
+        return [_failed_object(uri, error.error_kind, str(error))]
+
+
+def _is_object(uri: str) -> bool:
+    """Whether an object has this very name, though it looks like a glob. Raises UnreadableError, UsageError."""
+    try:
+        return look_at(uri) is not None
+    except NotFoundError:
+        return False
+
+
+def _of_object(stored: StoredObject, below: str = "", *, is_plain: bool = False) -> _Candidate:
+    name = _as_text(stored.uri)
+    return _Candidate(stored.uri, stored.uri, name, _as_text(below) or name, is_plain, stored=stored)
+
+
+def _failed_object(uri: str, kind: ErrorKind, message: str) -> _Candidate:
+    name = _as_text(uri)
+    return _Candidate(uri, uri, name, name, problem=Failure(kind, message))
 
 
 def _expand_glob(pattern: str, search: _Search) -> Iterator[_Candidate]:

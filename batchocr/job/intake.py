@@ -217,12 +217,15 @@ class Intake:
 
     def _unchanged(self, index: int) -> bool:
         """Plan a document from what an earlier run learnt about it, if its file has not been touched since."""
-        state = self.states[index]
-        try:
-            file = os.stat(self.documents[index].path)
-        except OSError:
-            return False
-        state.size, state.mtime_ns = file.st_size, file.st_mtime_ns
+        state, document = self.states[index], self.documents[index]
+        if document.size is not None:
+            state.size, state.mtime_ns = document.size, document.mtime_ns
+        else:
+            try:
+                file = os.stat(document.path)
+            except OSError:
+                return False
+            state.size, state.mtime_ns = file.st_size, file.st_mtime_ns
         settled = self._settled(index)
         of_this_file = [row for row in settled if (row.size, row.mtime_ns) == (state.size, state.mtime_ns)]
         if not of_this_file:

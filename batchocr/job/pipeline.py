@@ -196,10 +196,12 @@ class Pipeline:
         """Plan the rows of a document. A worker that lies about their number costs one row."""
         key = self._end_task(message.task_id).key
         self._attempts.end(key)
+        document = self._intake.documents[key.document]
         try:
-            most_pages = os.path.getsize(self._intake.documents[key.document].path) + _MOST_CLAIMED_PAGES
+            size = os.path.getsize(document.path) if document.size is None else max(document.size, message.size)
         except OSError:  # it has just gone: its pages will say so
-            most_pages = message.size + _MOST_CLAIMED_PAGES
+            size = message.size
+        most_pages = size + _MOST_CLAIMED_PAGES
         if message.page_count > most_pages:
             claim = f"its worker process claims {message.page_count:,} pages, more than the file has bytes"
             self._intake.cannot_open(key.document, Failure("crashed", claim))

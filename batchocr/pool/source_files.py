@@ -18,6 +18,7 @@ from batchocr.config import Config
 from batchocr.data import Failure, OutlineEntry, PageResult, failed_completion
 from batchocr.pool.pool import WorkerPool
 from batchocr.pool.worker import Arrived, Asked, Loss
+from batchocr.storage.uris import is_uri
 from batchocr.wire.messages import (
     Completions,
     Failed,
@@ -113,10 +114,20 @@ class SourceFiles:
         candidates = [os.path.join(root, name) for root in self._roots for name in names if os.path.isdir(root)]
         candidates += [root for root in self._roots if os.path.basename(root) == os.path.basename(source)]
         yield from dict.fromkeys(path for path in candidates + names if os.path.isfile(path))
+        yield from _objects(self._roots, source)
 
     def _ask(self, message: OpenDocument | ReadOutline | ReadPage | Completions) -> Arrived | Failure:
         answer = self._pool.ask_alone(message, self._timeout_s)
         return answer.failure if isinstance(answer, Failed | Loss) else answer
+
+
+def _objects(roots: Sequence[str], source: str) -> Iterator[str]:
+    """The objects of stores that the source may be; whether they exist, asking for them says."""
+    if is_uri(source):
+        yield source
+        return
+    for root in filter(is_uri, roots):
+        yield root if root.endswith(f"/{source}") else f"{root.rstrip('/')}/{source}"
 
 
 def _surrogate(escaped: re.Match[str]) -> str:

@@ -63,7 +63,7 @@ def _leading(entries: tuple[OutlineEntry, ...]) -> tuple[OutlineEntry, ...]:
 @dataclass(frozen=True, slots=True)
 class Setup:
     """How this worker opens, renders and reads; sent once, first. memory_bytes: how much memory it may hold. protocol:
-    MinerU's, or one that only passes on the pixels of a page."""
+    MinerU's, or one that only passes on the pixels of a page. page_timeout_s: after which the run ends the worker."""
 
     dpi: int
     password: str | None
@@ -71,12 +71,16 @@ class Setup:
     penalties: bool
     memory_bytes: int
     protocol: Literal["mineru", "pixels"] = "mineru"
+    page_timeout_s: float = 60.0
     type: Literal["setup"] = "setup"
 
     @classmethod
     def of(cls, config: Config, memory_bytes: int) -> Self:
         """What a run's options mean for a worker."""
-        return cls(config.dpi, config.password, config.max_new_tokens, config.penalties, memory_bytes)
+        return cls(
+            *(config.dpi, config.password, config.max_new_tokens, config.penalties, memory_bytes),
+            page_timeout_s=config.page_timeout,
+        )
 
 
 @dataclass(frozen=True, slots=True)

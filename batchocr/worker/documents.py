@@ -1,28 +1,131 @@
-"""The documents that a worker has open: the last few, so that a file is opened once for all of its pages."""
+"""The documents that a worker has open: the last few, so that a file is opened once for all of its pages.
+
+An object of a store is fetched first. Its copy has no name: it is gone when the document is closed, or its process has
+ended, however that came. All pages read from it are of one version.
+"""
 
 from __future__ import annotations
 
+import tempfile
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import BinaryIO, Protocol
 
-from batchocr.input.render import RenderableDocument
+from batchocr.errors import ChangedError, UnreadableError
+from batchocr.input.render import RenderableDocument, fingerprint, one_version
+from batchocr.storage.objects import StoredObject, fetch
+from batchocr.storage.uris import is_uri
 
 _MAX_OPEN = 4
+_FETCH_SHARE = 0.8
+"""Of the page's time limit: then the fetch gives up by itself, and the worker keeps what else it holds."""
+
+
+class OpenDocument(Protocol):
+    def __call__(self, path: str, *, name: str | None = None) -> RenderableDocument: ...
+
+
+@dataclass(slots=True)
+class _Copy:
+    """A local copy of an object."""
+
+    file: BinaryIO
+    stored: StoredObject
+
+    @property
+    def path(self) -> str:
+        return f"/proc/self/fd/{self.file.fileno()}"
 
 
 class DocumentCache:
     """Opens documents on request, and closes the least recently requested one."""
 
-    def __init__(self, open_document: Callable[[str], RenderableDocument]) -> None:
+    def __init__(self, open_document: OpenDocument, page_timeout_s: float = 60.0) -> None:
         self._open_document = open_document
+        self._fetch_s = _FETCH_SHARE * page_timeout_s
         self._by_path: OrderedDict[str, RenderableDocument] = OrderedDict()
+        self._copies: OrderedDict[str, _Copy] = OrderedDict()
 
     def get(self, path: str) -> RenderableDocument:
-        """The document at `path`, open. Raises PageError."""
+        """The document at `path`, or of this URI, open. Raises PageError."""
         if path not in self._by_path:
             while len(self._by_path) >= _MAX_OPEN:
-                _, oldest = self._by_path.popitem(last=False)
-                oldest.close()
-            self._by_path[path] = self._open_document(path)
+                self._close(next(iter(self._by_path)))
+            if is_uri(path):
+                self._by_path[path] = self._open_document(self._copy_of(path).path, name=path)
+            else:
+                self._by_path[path] = self._open_document(path)
         self._by_path.move_to_end(path)
         return self._by_path[path]
+
+    def fingerprint(self, path: str) -> tuple[str, int, int]:
+        """The SHA-256 (hex) of a file, or of an object as it is now, its size in bytes and mtime in ns. Raises
+        PageError."""
+        if not is_uri(path):
+            return fingerprint(path)
+        self._close(path)
+        copy = self._copy_of(path)
+        return fingerprint(copy.path)[0], *copy.stored.version
+
+    @contextmanager
+    def one_version(self, path: str, size: int, mtime_ns: int) -> Iterator[None]:
+        """Require that what the block reads is of the version of this size and mtime. Raises ChangedError, or another
+        PageError if there is no file or object."""
+        if not is_uri(path):
+            with one_version(path, size, mtime_ns):
+                yield
+            return
+        if self._copy_of(path).stored.version != (size, mtime_ns):
+            self._close(path)
+            if self._copy_of(path).stored.version != (size, mtime_ns):
+                raise ChangedError("the object changed while it was read: run again to read it as it is now")
+        yield
+
+    def close(self) -> None:
+        """Close all documents, and delete their copies."""
+        for path in [*self._by_path, *self._copies]:
+            self._close(path)
+
+    def _copy_of(self, uri: str) -> _Copy:
+        if uri not in self._copies:
+            while len(self._copies) >= _MAX_OPEN:
+                self._close(next(iter(self._copies)))
+            file = _unnamed_file()
+            try:
+                stored = fetch(uri, file, timeout_s=self._fetch_s)
+            except OSError as error:
+                _close_unwritten(file)
+                raise _no_room(error) from error
+            except BaseException:
+                _close_unwritten(file)
+                raise
+            self._copies[uri] = _Copy(file, stored)
+        self._copies.move_to_end(uri)
+        return self._copies[uri]
+
+    def _close(self, path: str) -> None:
+        """Close the document and delete its copy, as far as there are any."""
+        if (document := self._by_path.pop(path, None)) is not None:
+            document.close()
+        if (copy := self._copies.pop(path, None)) is not None:
+            copy.file.close()
+
+
+def _unnamed_file() -> BinaryIO:
+    try:
+        return tempfile.TemporaryFile()
+    except OSError as error:
+        raise _no_room(error) from error
+
+
+def _close_unwritten(file: BinaryIO) -> None:
+    with suppress(OSError):
+        file.close()
+
+
+def _no_room(error: OSError) -> UnreadableError:
+    return UnreadableError(
+        f"there is no room for its copy in {tempfile.gettempdir()} ({error.strerror}): TMPDIR may name another folder"
+    )

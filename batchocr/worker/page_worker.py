@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 
 from batchocr.data import Completion, Failure, PageSeen, PlacedWord, Reading
 from batchocr.errors import ChangedError, PageError
-from batchocr.input.render import fingerprint, one_version
 from batchocr.protocol.base import PageProtocol, Reader
 from batchocr.wire.channel import Channel, ChannelError
 from batchocr.wire.messages import (
@@ -111,9 +110,9 @@ class PageWorker:
     def _open(self, task: OpenDocument) -> None:
         with self._boundary(task.task_id) as attempt:
             with self._during(task.task_id, "open"):
-                doc_id, size, mtime_ns = fingerprint(task.path)
+                doc_id, size, mtime_ns = self._documents.fingerprint(task.path)
                 attempt.doc_id = doc_id
-                with one_version(task.path, size, mtime_ns):
+                with self._documents.one_version(task.path, size, mtime_ns):
                     page_count = self._documents.get(task.path).page_count
             self._channel.send(Opened(task.task_id, page_count, doc_id, size, mtime_ns))
 
@@ -139,7 +138,7 @@ class PageWorker:
     def _read(self, task: ReadPage) -> None:
         with self._boundary(task.task_id):
             with self._during(task.task_id, "render") as next_step:
-                with _version_of(task):
+                with self._version_of(task):
                     document = self._documents.get(task.path)
                     for _ in document.approach(task.page_index):
                         next_step()
@@ -171,6 +170,12 @@ class PageWorker:
         self._in_work[task_id] = page
         return share_round(task_id, requests)
 
+    def _version_of(self, task: ReadPage) -> AbstractContextManager[None]:
+        """What makes sure that the block reads the version of the file that the task names."""
+        if task.size is None or task.mtime_ns is None:
+            return nullcontext()
+        return self._documents.one_version(task.path, task.size, task.mtime_ns)
+
     @contextmanager
     def _during(self, task_id: int, activity: Activity) -> Iterator[Callable[[], None]]:
         """Tell the run what is about to be done: it may never end. Yields what to call between steps of it that may
@@ -201,13 +206,6 @@ class PageWorker:
             self._in_work.pop(task_id, None)
             doc_id = None if isinstance(error, ChangedError) else attempt.doc_id
             self._channel.send(Failed(task_id, _failure(error), doc_id))
-
-
-def _version_of(task: ReadPage) -> AbstractContextManager[None]:
-    """What makes sure that the block reads the version of the file that the task names."""
-    if task.size is None or task.mtime_ns is None:
-        return nullcontext()
-    return one_version(task.path, task.size, task.mtime_ns)
 
 
 def _with_loss(lost: str | None, reading: Reading) -> Reading:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import resource
 from collections.abc import Callable
+from contextlib import closing
 from functools import partial
 
 from batchocr.input.render import open_document
@@ -25,8 +26,11 @@ def serve(descriptor: int, make_protocol: Callable[[Setup], PageProtocol]) -> No
         setup = _receive_setup(channel)
         if setup is not None:
             _limit_memory(setup.memory_bytes)
-            documents = DocumentCache(partial(open_document, password=setup.password, dpi=setup.dpi))
-            PageWorker(channel, make_protocol(setup), documents).run()
+            documents = DocumentCache(
+                partial(open_document, password=setup.password, dpi=setup.dpi), setup.page_timeout_s
+            )
+            with closing(documents):
+                PageWorker(channel, make_protocol(setup), documents).run()
 
 
 def _receive_setup(channel: Channel[FromWorker, ToWorker]) -> Setup | None:

@@ -1,0 +1,272 @@
+"""Objects in stores: looked at, listed, fetched and put, by pyarrow's file systems. That is loaded when first needed.
+
+Credentials and endpoints come from the environment. Passing faults, such as throttling and connections that break, are
+tried again by the store's own client, which waits longer each time; here errors only get a reason that a user can act
+on. No message repeats what a store says in full, as it may quote a signature.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+from batchocr.errors import ChangedError, NotFoundError, OutputError, PageTimeoutError, UnreadableError, UsageError
+from batchocr.storage.uris import CREDENTIALS, Uri, parse_uri
+
+if TYPE_CHECKING:
+    from pyarrow.fs import FileInfo, FileSystem, NativeFile
+
+_CONNECT_S = 5
+_SILENCE_S = 10
+"""How long a store may send nothing before the request is tried again."""
+_ATTEMPTS = 5
+_RETRY_S = 30
+_CHUNK_BYTES = 8 * 2**20
+_CHUNK_WAITS_S = (0.2, 1.0, 3.0, 0.0)
+_PIECE_BYTES = 64 * 2**20
+_NS = 10**9
+_CHANGED = "the object changed while it was fetched: run again to read it as it is now"
+
+_DENIED = re.compile(r"ACCESS_DENIED|ACCESS_KEY|SIGNATURE|TOKEN|CREDENTIAL|HTTP status 40[13]|Permission", re.I)
+_NO_OBJECT = re.compile(r"NO_SUCH_KEY|RESOURCE_NOT_FOUND|HTTP status 404")
+_NO_BUCKET = re.compile(r"NO_SUCH_BUCKET|BucketNotFound|ContainerNotFound", re.I)
+_BUSY = re.compile(r"SLOW_DOWN|THROTTL|HTTP status (429|500|503)|ServerBusy", re.I)
+_UNREACHABLE = re.compile(r"NETWORK_CONNECTION|curlCode|resolve host|Connection refused|Failed to connect", re.I)
+_ELSEWHERE = re.compile(r"PermanentRedirect|HTTP status 301|AuthorizationHeaderMalformed|AUTHORIZATION_HEADER", re.I)
+_AWS_CODE = re.compile(r"AWS Error ([A-Z_]+(?: \(HTTP status \d+\))?)")
+
+
+@dataclass(frozen=True, slots=True)
+class StoredObject:
+    """An object as its store describes it. mtime_ns: in whole seconds, as listings and single answers of some stores
+    differ in the rest; 0 if the store has none."""
+
+    uri: str
+    size: int
+    mtime_ns: int
+
+    @property
+    def version(self) -> tuple[int, int]:
+        return self.size, self.mtime_ns
+
+
+def look_at(text: str) -> StoredObject | None:
+    """The object of this name; None if it is a prefix of others. Raises NotFoundError, UnreadableError, UsageError."""
+    uri = parse_uri(text)
+    if not uri.key or uri.key.endswith("/"):
+        return None
+    with _reasons(uri):
+        from pyarrow.fs import FileType
+
+        system, base = _opened(uri)
+        info = system.get_file_info(_path(base, uri.key))
+        if info.type == FileType.Directory:
+            return None
+        if info.type != FileType.File:
+            with suppress(OSError):  # it may be that buckets must not be looked at
+                if system.get_file_info(base).type == FileType.NotFound:
+                    raise NotFoundError(f"there is no bucket {uri.authority}")
+            raise NotFoundError(f"there is no object {uri}")
+        return _described(info, str(uri))
+
+
+def list_below(text: str) -> list[StoredObject]:
+    """All objects whose names begin with the prefix and a slash. Raises NotFoundError if there is no such prefix,
+    UnreadableError, UsageError."""
+    uri = parse_uri(text)
+    with _reasons(uri):
+        from pyarrow.fs import FileSelector, FileType
+
+        system, base = _opened(uri)
+        infos = system.get_file_info(FileSelector(_path(base, uri.key).rstrip("/"), recursive=True))
+        root, num_base = str(Uri(uri.scheme, uri.authority, "")), len(base.rstrip("/")) + 1
+        return [_described(info, root + info.path[num_base:]) for info in infos if info.type == FileType.File]
+
+
+def fetch(text: str, file: BinaryIO, *, timeout_s: float) -> StoredObject:
+    """Write the object into the file, and return what was written. It is one version of the object.
+
+    Raises NotFoundError, UnreadableError, ChangedError, PageTimeoutError, UsageError; OSError of the file.
+    """
+    deadline_s = time.monotonic() + timeout_s
+    before = _require_object(text)
+    uri = parse_uri(text)
+    with _reasons(uri):
+        system, base = _opened(uri)
+        stream = system.open_input_file(_path(base, uri.key))
+    with stream:
+        num_bytes = 0
+        while num_bytes < before.size:
+            data = _read_chunk(stream, num_bytes, uri, before)
+            if not data:
+                break
+            if time.monotonic() > deadline_s:
+                raise PageTimeoutError(
+                    f"it could not be fetched within {timeout_s:g} s, most of --page-timeout: "
+                    f"{num_bytes:,} of {before.size:,} bytes had come"
+                )
+            num_bytes += file.write(data)
+    file.flush()
+    if num_bytes != before.size or _require_object(text) != before:
+        raise ChangedError(_CHANGED)
+    return before
+
+
+def _read_chunk(stream: NativeFile, offset: int, uri: Uri, before: StoredObject) -> bytes:
+    """The next bytes. An answer that is longer than what was asked for, as an error's may be for the last bytes of an
+    object, is an error of its own to the client, which does not try again."""
+    for wait_s in _CHUNK_WAITS_S:
+        try:
+            with _reasons(uri):
+                data: bytes = stream.read_at(_CHUNK_BYTES, offset)
+                return data
+        except UnreadableError:
+            time.sleep(wait_s)
+            if _require_object(before.uri) != before:
+                raise ChangedError(_CHANGED) from None
+            if wait_s == _CHUNK_WAITS_S[-1]:
+                raise
+    raise AssertionError
+
+
+def _require_object(text: str) -> StoredObject:
+    found = look_at(text)
+    if found is None:
+        raise UnreadableError("it is a prefix, not an object")
+    return found
+
+
+def put(file: Path, text: str) -> None:
+    """Put the file into the store, in place of what has this name. It appears when it is whole, or never; in HDFS it
+    grows.
+
+    Raises UnreadableError, NotFoundError (of the bucket), UsageError, OutputError (the file cannot be read).
+    """
+    uri = parse_uri(text)
+    # No interrupt ends a thread: a stream that is left early puts what it has as if it were whole.
+    with ThreadPoolExecutor(1) as putting:
+        putting.submit(_put, file, uri).result()
+
+
+def _put(file: Path, uri: Uri) -> None:
+    with _reasons(uri):
+        system, base = _opened(uri)
+        stream = system.open_output_stream(_path(base, uri.key))
+        try:
+            with file.open("rb") as local:
+                while piece := _read_piece(local):
+                    stream.write(piece)
+                    if uri.scheme == "s3":
+                        stream.flush()  # it keeps what is on its way in memory
+            stream.close()
+        except _LocalReadError as error:
+            stream.close()
+            system.delete_file(_path(base, uri.key))
+            raise OutputError(f"{file} cannot be read: {error}") from error
+        except OSError:
+            with suppress(OSError):  # it says the same again
+                stream.close()
+            raise
+
+
+class _LocalReadError(Exception):
+    """The file to put cannot be read."""
+
+
+def _read_piece(local: BinaryIO) -> bytes:
+    try:
+        return local.read(_PIECE_BYTES)
+    except OSError as error:
+        raise _LocalReadError(error.strerror) from error
+
+
+def remove(text: str) -> None:
+    """Remove the object, if there is one. Raises UnreadableError, UsageError."""
+    uri = parse_uri(text)
+    with suppress(NotFoundError), _reasons(uri):
+        system, base = _opened(uri)
+        system.delete_file(_path(base, uri.key))
+
+
+def _described(info: FileInfo, uri: str) -> StoredObject:
+    return StoredObject(uri, info.size, (info.mtime_ns or 0) // _NS * _NS)
+
+
+def _path(base: str, key: str) -> str:
+    return f"{base.rstrip('/')}/{key}" if key else base
+
+
+def _opened(uri: Uri) -> tuple[FileSystem, str]:
+    """The file system, and the path of the store in it. Raises UsageError, OSError."""
+    try:
+        return _file_system(uri.scheme, uri.authority)
+    except (ValueError, TypeError, NotImplementedError, ImportError) as error:
+        raise UsageError(f"{uri.scheme}://{uri.authority} cannot be used: {error}") from error
+
+
+@cache
+def _file_system(scheme: str, authority: str) -> tuple[FileSystem, str]:
+    from pyarrow import fs
+
+    if scheme == "s3":
+        return _s3(authority), authority
+    limit = f"?retry_limit_seconds={_RETRY_S}" if scheme in ("gs", "gcs") else ""
+    system, base = fs.FileSystem.from_uri(f"{scheme}://{authority}/{limit}")
+    return system, base
+
+
+def _s3(bucket: str) -> FileSystem:
+    from pyarrow import fs
+
+    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or None
+    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or None
+    if endpoint is None and region is None:
+        with suppress(OSError):  # what is asked next says what is wrong
+            region = fs.resolve_s3_region(bucket)
+    return fs.S3FileSystem(
+        endpoint_override=endpoint,
+        region=region,
+        connect_timeout=_CONNECT_S,
+        request_timeout=_SILENCE_S,
+        retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=_ATTEMPTS),
+    )
+
+
+@contextmanager
+def _reasons(uri: Uri) -> Iterator[None]:
+    """Turn what a store says into a PageError."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise NotFoundError(f"there is nothing at {uri}, or no longer") from error
+    except (OSError, ValueError) as error:  # ValueError: a name that pyarrow cannot ask for
+        said = str(error)
+        if _NO_BUCKET.search(said):
+            raise NotFoundError(f"there is no bucket {uri.authority}") from error
+        if _NO_OBJECT.search(said):
+            raise NotFoundError(f"there is nothing at {uri}, or no longer") from error
+        raise UnreadableError(f"{uri} cannot be read or written: {_reason(uri, said)}") from error
+
+
+def _reason(uri: Uri, said: str) -> str:
+    """What a store's answer means, without quoting more than its code."""
+    code = f" ({found[1]})" if (found := _AWS_CODE.search(said)) else ""
+    if _ELSEWHERE.search(said):
+        return f"the bucket is in another region{code}: set AWS_REGION to that"
+    if _UNREACHABLE.search(said):
+        return f"the store does not answer{code}: check the network, and AWS_ENDPOINT_URL if it is not Amazon's"
+    if _DENIED.search(said):
+        return f"access is denied{code}: check the credentials ({CREDENTIALS[uri.scheme]}) and what they may do"
+    if _BUSY.search(said):
+        return f"the store is too busy, and stayed so{code}: run again later"
+    if "Empty path component" in said:
+        return "its name has two slashes in a row, which cannot be asked for: copy the object to another name"
+    return f"the store refuses it{code}"

@@ -1,0 +1,137 @@
+"""A worker's copies of objects: without a name, of one version, and no more than it has documents open."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import psutil
+import pytest
+
+from batchocr.config import Config
+from batchocr.errors import ChangedError, NotFoundError, UnreadableError
+from batchocr.input.render import open_document
+from batchocr.pool.pool import WorkerPool
+from batchocr.wire.messages import Failed, Opened, Setup
+from batchocr.worker import documents
+from batchocr.worker.documents import DocumentCache
+from tests.support.object_store import ObjectStore, running_store, used
+from tests.support.running import draw_pdf, raising, workers_of
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[ObjectStore]:
+    with running_store() as store:
+        yield store
+
+
+@pytest.fixture
+def store(running: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectStore]:
+    """A store with `s3://pages/a.pdf`; copies go to the folder `copies`."""
+    (tmp_path / "copies").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "copies"))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    running.put("pages", {"a.pdf": draw_pdf(tmp_path / "a.pdf", "one", "two").read_bytes()})
+    with used(running) as store:
+        yield store
+
+
+@pytest.fixture
+def cache() -> Iterator[DocumentCache]:
+    with closing(DocumentCache(partial(open_document, password=None, dpi=72))) as cache:
+        yield cache
+
+
+def copies(process: psutil.Process, folder: Path) -> list[str]:
+    """What a process has open in the folder."""
+    descriptors = Path(f"/proc/{process.pid}/fd").iterdir()
+    links = [os.readlink(descriptor) for descriptor in descriptors if descriptor.is_symlink()]
+    return [link for link in links if link.startswith(str(folder))]
+
+
+def test_a_document_is_fetched_once_for_all_of_its_pages(store: ObjectStore, cache: DocumentCache) -> None:
+    _, size, mtime_ns = cache.fingerprint("s3://pages/a.pdf")
+    store.requests.clear()
+    for page_index in (0, 1):
+        with cache.one_version("s3://pages/a.pdf", size, mtime_ns):
+            assert cache.get("s3://pages/a.pdf").render(page_index).image.size == (300, 400)
+    assert not store.requests
+
+
+def test_a_copy_has_no_name_and_goes_with_the_worker_that_is_killed(store: ObjectStore, tmp_path: Path) -> None:
+    setup = replace(Setup.of(Config(), 2**30), protocol="pixels")
+    with WorkerPool(1, setup) as pool:
+        opened = pool.open_alone("s3://pages/a.pdf", 60.0)
+        assert isinstance(opened, Opened)
+        assert (opened.page_count, opened.size) == (2, (tmp_path / "a.pdf").stat().st_size)
+        [worker] = workers_of()
+        assert len(copies(worker, tmp_path / "copies")) >= 1
+        assert not os.listdir(tmp_path / "copies")
+        worker.kill()
+    assert not os.listdir(tmp_path / "copies")
+
+
+def test_a_worker_with_little_memory_can_fetch(store: ObjectStore) -> None:
+    setup = replace(Setup.of(Config(), 256 * 2**20), protocol="pixels")
+    with WorkerPool(1, setup) as pool:
+        assert isinstance(pool.open_alone("s3://pages/a.pdf", 60.0), Opened)
+
+
+def test_a_worker_keeps_no_more_copies_than_it_has_documents_open(
+    store: ObjectStore, cache: DocumentCache, tmp_path: Path
+) -> None:
+    content = (tmp_path / "a.pdf").read_bytes()
+    store.put("pages", {f"{number}.pdf": content for number in range(9)})
+    for number in range(9):
+        cache.fingerprint(f"s3://pages/{number}.pdf")
+        assert cache.get(f"s3://pages/{number}.pdf").page_count == 2
+    paths = {os.readlink(path) for path in Path("/proc/self/fd").iterdir() if path.is_symlink()}
+    assert len([path for path in paths if path.startswith(str(tmp_path / "copies"))]) == 4
+
+
+def test_an_object_that_was_replaced_since_it_was_opened_is_changed(
+    store: ObjectStore, cache: DocumentCache, tmp_path: Path
+) -> None:
+    _, size, mtime_ns = cache.fingerprint("s3://pages/a.pdf")
+    store.put("pages", {"a.pdf": draw_pdf(tmp_path / "b.pdf", "three").read_bytes()})
+    another = DocumentCache(partial(open_document, password=None, dpi=72))  # of another worker
+    with closing(another), pytest.raises(ChangedError, match="run again"):
+        another.one_version("s3://pages/a.pdf", size, mtime_ns).__enter__()
+    assert cache.fingerprint("s3://pages/a.pdf")[1] != size
+    assert cache.get("s3://pages/a.pdf").page_count == 1
+
+
+def test_an_object_that_is_gone_is_not_found(store: ObjectStore) -> None:
+    setup = replace(Setup.of(Config(), 2**30), protocol="pixels")
+    with WorkerPool(1, setup) as pool:
+        failed = pool.open_alone("s3://pages/gone.pdf", 60.0)
+    assert isinstance(failed, Failed)
+    assert failed.failure.kind == NotFoundError.error_kind
+
+
+def test_a_pdf_without_a_header_is_one_by_the_name_of_its_object(
+    store: ObjectStore, cache: DocumentCache, tmp_path: Path
+) -> None:
+    headless = (tmp_path / "a.pdf").read_bytes().replace(b"%PDF", b"%XYZ", 1)
+    store.put("pages", {"headless.pdf": headless})
+    assert cache.get("s3://pages/headless.pdf").page_count == 2
+
+
+def test_a_full_disk_is_said_to_be_full(store: ObjectStore, cache: DocumentCache) -> None:
+    with open("/dev/full", "w+b") as full, pytest.MonkeyPatch.context() as patched:
+        patched.setattr(documents.tempfile, "TemporaryFile", lambda: full)  # type: ignore[attr-defined]
+        with pytest.raises(UnreadableError, match=r"no room for its copy in .*No space left on device.*TMPDIR"):
+            cache.get("s3://pages/a.pdf")
+
+
+def test_a_folder_that_cannot_be_written_is_said_to_be_so(
+    store: ObjectStore, cache: DocumentCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(documents.tempfile, "TemporaryFile", raising(PermissionError(13, "Permission denied")))  # type: ignore[attr-defined]
+    with pytest.raises(UnreadableError, match="no room for its copy"):
+        cache.get("s3://pages/a.pdf")

@@ -1,0 +1,153 @@
+"""An object store on the loopback, by moto: it counts requests, and fails as it is told."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from batchocr.storage import objects
+
+Environ = dict[str, Any]
+Application = Callable[[Environ, Any], Iterable[bytes]]
+Fault = Callable[[Environ, Any], Iterable[bytes] | None]
+
+SECRET = "S" * 40
+_ACCOUNT = "123456789012"  # moto's only one
+
+
+class ObjectStore:
+    """A running store. requests: method, path and query of each. fault: asked before each request is answered; what it
+    returns is the answer, unless that is None."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.requests: list[tuple[str, str, str]] = []
+        self.fault: Fault = lambda environ, start: None
+
+    def put(self, bucket: str, objects: Mapping[str, bytes]) -> None:
+        """Put the content under each key."""
+        from moto.s3.models import s3_backends
+
+        kept = s3_backends[_ACCOUNT]["aws"]
+        if bucket not in kept.buckets:
+            kept.create_bucket(bucket, "us-east-1")
+        for key, content in objects.items():
+            kept.put_object(bucket, key, content)
+
+    def get(self, bucket: str, key: str) -> bytes:
+        with _client(self.url) as client:
+            content: bytes = client.get_object(Bucket=bucket, Key=key)["Body"].read()
+            return content
+
+    def delete(self, bucket: str, key: str) -> None:
+        with _client(self.url) as client:
+            client.delete_object(Bucket=bucket, Key=key)
+
+    def keys(self, bucket: str) -> list[str]:
+        with _client(self.url) as client:
+            return [found["Key"] for found in client.list_objects_v2(Bucket=bucket).get("Contents", [])]
+
+    @contextmanager
+    def failing(self, fault: Fault) -> Iterator[None]:
+        """Inside, requests go through the fault first."""
+        before, self.fault = self.fault, fault
+        try:
+            yield
+        finally:
+            self.fault = before
+
+
+@contextmanager
+def _client(url: str) -> Iterator[Any]:
+    import boto3
+
+    client = boto3.client(
+        "s3", endpoint_url=url, region_name="us-east-1", aws_access_key_id="test", aws_secret_access_key=SECRET
+    )
+    try:
+        yield client
+    finally:
+        client.close()
+
+
+@contextmanager
+def used(store: ObjectStore) -> Iterator[ObjectStore]:
+    """Inside, it is the store that the environment names, here and in processes that are started."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("AWS_ENDPOINT_URL", store.url)
+        patched.setenv("AWS_ACCESS_KEY_ID", "test")
+        patched.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+        patched.setenv("AWS_EC2_METADATA_DISABLED", "true")
+        objects._file_system.cache_clear()
+        store.requests.clear()
+        yield store
+    objects._file_system.cache_clear()
+
+
+@contextmanager
+def running_store() -> Iterator[ObjectStore]:
+    """A store that ends with the block. Skips the test if moto is not installed."""
+    pytest.importorskip("moto", reason="moto is not installed: pip install 'moto[s3,server]'")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from moto.server import DomainDispatcherApplication, create_backend_app
+        from werkzeug.serving import make_server
+
+        answer: Application = DomainDispatcherApplication(create_backend_app)
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+
+    def application(environ: Environ, start: Any) -> Iterable[bytes]:
+        store.requests.append((environ["REQUEST_METHOD"], environ["PATH_INFO"], environ.get("QUERY_STRING", "")))
+        failed = store.fault(environ, start)
+        return answer(environ, start) if failed is None else failed
+
+    server = make_server("127.0.0.1", 0, application, threaded=True)
+    store = ObjectStore(f"http://127.0.0.1:{server.port}")
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield store
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def answering(status: str, code: str) -> Fault:
+    """A fault: every request is answered with this error."""
+
+    def fault(_: Environ, start: Any) -> Iterable[bytes]:
+        body = f"<Error><Code>{code}</Code><Message>{code}, says the store</Message></Error>".encode()
+        start(status, [("Content-Type", "application/xml"), ("Content-Length", str(len(body)))])
+        return [body]
+
+    return fault
+
+
+def first(count: int, fault: Fault, *, method: str | None = None) -> Fault:
+    """The fault for the first requests, or those of one method; none after them."""
+    left = count
+
+    def fault_or_none(environ: Environ, start: Any) -> Iterable[bytes] | None:
+        nonlocal left
+        if left == 0 or (method is not None and environ["REQUEST_METHOD"] != method):
+            return None
+        left -= 1
+        return fault(environ, start)
+
+    return fault_or_none
+
+
+def breaking_off(environ: Environ, _: Any) -> Iterable[bytes]:
+    """A fault: the connection ends in the middle of an answer."""
+    connection: socket.socket = environ["werkzeug.socket"]
+    connection.sendall(b"HTTP/1.1 206 Partial Content\r\nContent-Length: 30000\r\n\r\n" + b"z" * 100)
+    connection.shutdown(socket.SHUT_RDWR)
+    raise ConnectionError("broken off on purpose")
