@@ -6,7 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self, TypeGuard, Unpack
 
@@ -24,7 +24,7 @@ from batchocr.job.stop import StopSwitch
 from batchocr.options import CallOptions, Options
 from batchocr.output.atomic import require_writable
 from batchocr.output.earlier import dtype_of_rows
-from batchocr.output.table import table_for
+from batchocr.output.in_store import OutputPlace
 from batchocr.stats.report import Report
 
 Named = tuple[str, Content]
@@ -69,12 +69,12 @@ class Ocr:
         started_s = time.perf_counter()
         self._session.require_open()
         config = for_call(self._session.config, options)
+        place = OutputPlace(out, config.work_dir)
         found = find_inputs(config, inputs)
         switch = StopSwitch(config.stop_after, stop)
         with finish_on_interrupt(switch):
-            return read_into_table(
-                self._session, config, found, Path(out), switch, _progress(progress), started_s=started_s
-            )
+            place.prepare(overwrite=config.overwrite)
+            return _read_into(place, self._session, config, found, switch, _progress(progress), started_s=started_s)
 
     def close(self) -> None:
         """End the engines, which hold the model, once a loop that is still open has ended. Every call after this raises
@@ -127,6 +127,8 @@ def run(
 ) -> Report:
     """Read documents into a Parquet or JSON Lines table, as the command does, and return its report.
 
+    out: a path, or a URI in an object store.
+
     Continues an unfinished output of the same settings. stop: once its `request` is called, from whatever thread, the
     pages in flight are finished and the run ends; the report says so. progress: called with a RunProgress whenever
     something happened, at least about twice a second, in this thread, which waits for it: it should be quick; without
@@ -142,25 +144,46 @@ def run(
     config = _config(options)
     switch = StopSwitch(config.stop_after, stop)
     with finish_on_interrupt(switch):
-        return run_with(config, inputs, out=Path(out), stop=switch, progress=_progress(progress))
+        return run_with(config, inputs, out=out, stop=switch, progress=_progress(progress))
 
 
 def _progress(show: ShowProgress | None) -> Progress:
     return ProgressLog() if show is None else ProgressCallback(show)
 
 
-def run_with(config: Config, inputs: Inputs, *, out: Path, stop: StopSwitch, progress: Progress | None) -> Report:
+def run_with(
+    config: Config, inputs: Inputs, *, out: str | os.PathLike[str], stop: StopSwitch, progress: Progress | None
+) -> Report:
     """`run` for a Config, with a switch that stops it and a Progress to report to."""
     started_s = time.perf_counter()
-    table_for(out)
+    place = OutputPlace(out, config.work_dir)
     require_usable(config)
     found = find_inputs(config, inputs)
-    require_writable(out)
-    session = Session(config, begun_in=None if config.overwrite else dtype_of_rows(out))
+    place.prepare(overwrite=config.overwrite)
+    require_writable(place.path)
+    session = Session(config, begun_in=None if config.overwrite else dtype_of_rows(place.path))
     try:
-        return read_into_table(session, config, found, out, stop, progress, started_s=started_s)
+        return _read_into(place, session, config, found, stop, progress, started_s=started_s)
     finally:
         session.close()
+
+
+def _read_into(
+    place: OutputPlace,
+    session: Session,
+    config: Config,
+    found: Found,
+    stop: StopSwitch,
+    progress: Progress | None,
+    *,
+    started_s: float,
+) -> Report:
+    """Read what was found into the table, and put that where it belongs once it is complete."""
+    found = replace(found, documents=place.without_itself(found.documents))
+    report = read_into_table(session, config, found, place.path, stop, progress, started_s=started_s)
+    if report.complete:
+        place.publish()
+    return report
 
 
 def _is_named(given: object) -> TypeGuard[Named]:

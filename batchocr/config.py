@@ -362,6 +362,17 @@ class Config:
             per_call=True,
         ),
     ] = None
+    work_dir: Annotated[
+        PathText | None,
+        Option(
+            CONTINUING,
+            "Where an --out in an object store is made and keeps its journal, before it is put there.",
+            "DIR",
+            default="~/.cache/batchocr",
+            also=os.PathLike[str],
+            per_call=True,
+        ),
+    ] = None
 
     @model_validator(mode="wrap")
     @classmethod

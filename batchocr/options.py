@@ -55,6 +55,10 @@ class CallOptions(TypedDict, total=False):
     report: str | os.PathLike[str] | None
     """Where to write the throughput report (JSON). Default: OUT.report.json."""
 
+    work_dir: str | os.PathLike[str] | None
+    """Where an --out in an object store is made and keeps its journal, before it is put there. Default:
+    ~/.cache/batchocr."""
+
 
 class Options(CallOptions, total=False):
     """The fields of Config, and `recipe`.

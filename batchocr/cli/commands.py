@@ -225,7 +225,7 @@ def merge(
     from batchocr.cli.merge import merge_tables
 
     config = make_config(flags)
-    merge_tables(parts, Path(out), inputs or [], config)
+    merge_tables(parts, out, inputs or [], config)
 
 
 @options.takes_options(

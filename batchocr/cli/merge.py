@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from tqdm import tqdm
 
@@ -14,29 +14,36 @@ from batchocr.config import Config
 from batchocr.input.sources import find_documents
 from batchocr.output.atomic import remove_leftovers, require_writable
 from batchocr.output.files import files_of, report_path
+from batchocr.output.in_store import OutputPlace
 from batchocr.output.schema import storable_text
 from batchocr.output.table import table_for
+from batchocr.storage.temporary import new_folder
+from batchocr.storage.uris import is_uri
 from batchocr.tables.merge import merged_facts, merged_rows, require_finished, require_free
 from batchocr.tables.opened import open_table
 
 logger = logging.getLogger(__name__)
 
 
-def merge_tables(tables: Sequence[str], out: Path, inputs: Sequence[str], config: Config) -> None:
+def merge_tables(tables: Sequence[str], out: str | os.PathLike[str], inputs: Sequence[str], config: Config) -> None:
     """Write the rows of the tables, and what made them, to `out`. inputs: whose order the rows take; if there is none,
     that of a folder. Raises OutputError, OutputMismatchError, UsageError, NoInputError."""
+    place = OutputPlace(out, new_folder() if is_uri(os.fspath(out)) else None)
+    place.require_free(overwrite=config.overwrite)
+    path = place.path
     require_finished(tables)
     parts = open_table(tables).parts
-    require_free(out, parts, overwrite=config.overwrite)
-    require_writable(out)
-    remove_leftovers(files_of(out, report_path(out)))
+    require_free(path, parts, overwrite=config.overwrite)
+    require_writable(path)
+    remove_leftovers(files_of(path, report_path(path)))
     places = None
     if inputs:
         found = find_documents(inputs, stdin=sys.stdin, null=config.null, follow_symlinks=config.follow_symlinks)
         places = {storable_text(document.source): place for place, document in enumerate(found.documents)}
     rows = tqdm(merged_rows(parts, places), desc="merging", unit=" rows", disable=None, leave=False)
     with clear_up_on_signals():
-        table_for(out).write(out, rows, merged_facts(parts))
+        table_for(path).write(path, rows, merged_facts(parts))
         if config.overwrite:
-            report_path(out).unlink(missing_ok=True)  # of the run whose table was replaced
+            report_path(path).unlink(missing_ok=True)  # of the run whose table was replaced
+        place.publish()
     logger.info("the table, of %d part%s, is %s", len(parts), "s" * (len(parts) != 1), out)

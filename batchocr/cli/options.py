@@ -193,7 +193,7 @@ ReviewSort = Annotated[
         default="worst",
     ),
 ]
-_TABLE_TO_WRITE = "The table to write: NAME.parquet or NAME.jsonl."
+_TABLE_TO_WRITE = "The table to write: NAME.parquet or NAME.jsonl, also in an object store."
 Out = Annotated[str, _typer_option("--out", "-o", option=Option(INPUT, _TABLE_TO_WRITE, "PATH"))]
 MergedOut = Annotated[str, _typer_option("--out", "-o", option=Option(_OTHERS, _TABLE_TO_WRITE, "PATH"))]
 Recipe = Annotated[str | None, _typer_option("--recipe", option=RECIPE)]

@@ -19,6 +19,7 @@ from batchocr.job.progress import Progress, ProgressBar, ProgressLog, event
 from batchocr.job.stop import StopSwitch
 from batchocr.output.files import report_path
 from batchocr.stats.report_table import format_table
+from batchocr.storage.uris import is_uri
 
 if TYPE_CHECKING:
     from batchocr.stats.report import Report
@@ -47,7 +48,7 @@ def run(
     from batchocr.api import run_with  # loads torch, which --help and usage errors do not need
 
     with stop_on_signals(stop, config):
-        finished = run_with(config, inputs, out=Path(out), stop=stop, progress=_progress(quiet, log_format))
+        finished = run_with(config, inputs, out=out, stop=stop, progress=_progress(quiet, log_format))
         if log_format == "text" and not quiet and not finished.nothing_to_do:
             write_line(f"\n{printable_lines(format_table(finished))}\n")
         exit_code = _conclude(finished, config, out)
@@ -62,7 +63,7 @@ def _progress(quiet: bool, log_format: LogFormat) -> Progress | None:
 
 def _conclude(report: Report, config: Config, out: str) -> int:
     """Say where the results are and what to do next; return the exit code."""
-    report_file = config.report or report_path(Path(out))
+    report_file = config.report or (f"{out}.report.json" if is_uri(out) else report_path(Path(out)))
     code = report.exit_code
     assert code is not None  # a run that an error ends returns no report
     _warn_of_degraded(report)

@@ -18,6 +18,7 @@ from batchocr.errors import ExitCode
 from batchocr.job.interrupt import SAME_KEYSTROKE_S
 from batchocr.job.progress import event
 from batchocr.job.stop import StopReason, StopSwitch
+from batchocr.storage.temporary import delete_folders
 
 logger = logging.getLogger(__name__)
 
@@ -119,6 +120,7 @@ def how_to_continue(config: Config, *, begun: bool = True) -> str:
 def leave(exit_code: int) -> NoReturn:
     """End the process without waiting for threads that are still at work, such as an engine in a step, and without
     Python's own clearing up, during which a signal would end it unsaid."""
+    delete_folders()
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError):
             stream.flush()

@@ -16,6 +16,7 @@ from batchocr.output.atomic import reading
 from batchocr.output.files import journal_path
 from batchocr.output.schema import SCHEMA_VERSION, RunFacts
 from batchocr.output.table import table_for
+from batchocr.storage.uris import is_uri
 from batchocr.tables.opened import Part, find_tables
 
 logger = logging.getLogger(__name__)
@@ -50,8 +51,9 @@ def require_free(out: Path, parts: Sequence[Part], *, overwrite: bool) -> None:
 def require_finished(tables: Sequence[str]) -> None:
     """Raises OutputMismatchError if there is only the journal of a part, which a folder or a glob would leave out
     unseen. One beside its table is no obstacle: pages that failed may be tried again. If it is newer than the table,
-    a later run has not come to its end, which is logged. Raises OutputError."""
-    for path in (path for name in tables for path in find_tables(name, partial=True)):
+    a later run has not come to its end, which is logged. Stores hold finished tables only. Raises OutputError."""
+    here = [name for name in tables if not is_uri(name)]
+    for path in (path for name in here for path in find_tables(name, partial=True)):
         if not path.exists():
             raise OutputMismatchError(f"the run into {path} is unfinished: finish it before it is merged")
         journal = journal_path(path)

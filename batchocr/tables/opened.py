@@ -23,9 +23,11 @@ from batchocr.output.files import facts_path, is_beside_a_table, journal_path, t
 from batchocr.output.schema import PAGE_SCHEMA, READABLE_VERSIONS, RunFacts, to_row
 from batchocr.output.table import TABLE_SUFFIXES, table_for
 from batchocr.pool.source_files import SourceFile, SourceFiles
+from batchocr.storage.uris import is_uri
+from batchocr.tables.fetched import fetch_tables
 
 TableNames = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
-"""A table, a folder of tables, a glob, or several of these."""
+"""A table, a folder of tables, a glob, or several of these; or the same in an object store."""
 
 _BATCH_ROWS = 256
 
@@ -127,10 +129,13 @@ def open_table(tables: TableNames, *, partial: bool = False) -> OpenedTable:
 
 
 def find_tables(name: str, *, partial: bool = False) -> list[Path]:
-    """The tables that a path, a folder or a glob names, in natural order; other files beside them are left out.
+    """The tables that a path, a folder or a glob names, in natural order; other files beside them are left out. Of
+    those in an object store, copies.
 
     partial: also those of which there is only the journal. Raises OutputError if there is none.
     """
+    if is_uri(name):
+        return fetch_tables(name)
     if os.path.isdir(name):
         matches = [os.path.join(name, entry) for entry in os.listdir(name) if not entry.startswith(".")]
         matches = [match for match in matches if _could_be_table(match)]

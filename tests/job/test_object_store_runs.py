@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,8 +13,8 @@ import pytest
 import torch
 
 import batchocr
-from batchocr.errors import NoInputError
-from tests.support.object_store import SECRET, ObjectStore, running_store, used
+from batchocr.errors import NoInputError, OutputError, OutputMismatchError, UsageError
+from tests.support.object_store import SECRET, ObjectStore, answering, first, running_store, used
 from tests.support.running import draw_pdf, make_quick_model, read_rows, run_command, texts
 
 pytestmark = pytest.mark.slow
@@ -38,6 +40,15 @@ def running() -> Iterator[ObjectStore]:
 def store(running: ObjectStore) -> Iterator[ObjectStore]:
     with used(running) as store:
         yield store
+
+
+def said(*arguments: str | Path, exit_code: int = 0) -> str:
+    """What the command prints, which is never a secret."""
+    command = [sys.executable, "-m", "batchocr", *arguments]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert ended.returncode == exit_code, ended.stderr
+    assert SECRET not in ended.stdout + ended.stderr
+    return ended.stdout + (ended.stderr if exit_code else "")
 
 
 def put_pages(store: ObjectStore, bucket: str, folder: Path, *names: str, text: str = "") -> None:
@@ -118,19 +129,119 @@ def test_the_commands_around_a_run_read_from_the_store_too(
     facts = batchocr.open_table(out).facts
     assert facts.input_roots[0] == "s3://around/in/"
 
-    def said(*arguments: str | Path) -> Any:
-        import subprocess
-        import sys
-
-        command = [sys.executable, "-m", "batchocr", *arguments]
-        ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-        assert ended.returncode == 0, ended.stderr
-        assert SECRET not in ended.stdout + ended.stderr
-        return ended.stdout
-
     assert json.loads(said("verify", "--json", out, "s3://around/in/"))["findings"] == []
     inspected = json.loads(said("inspect", "--json", "--device-kind", "h200", "s3://around/in/*.pdf"))
     assert (inspected["documents"], inspected["pages"]) == (2, 2)
     assert inspected["problems"] == {}
     said("view", out, "--out", tmp_path / "review.html")
     assert "data:image/webp" in (tmp_path / "review.html").read_text()
+
+
+# Tables in a store
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Path:
+    return tmp_path / "work"
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "jsonl"])
+def test_a_table_in_a_store_is_the_one_that_a_file_would_be(
+    store: ObjectStore, options: dict[str, Any], tmp_path: Path, work: Path, suffix: str
+) -> None:
+    put_pages(store, "tabled", tmp_path, "in/a.pdf", "in/b.pdf")
+    uri = f"s3://tabled/out-{suffix}/t.{suffix}"
+    report = batchocr.run("s3://tabled/in/", out=uri, work_dir=work, **options)
+    batchocr.run("s3://tabled/in/", out=tmp_path / f"t.{suffix}", **options)
+    [folder] = work.iterdir()
+    assert not list(folder.iterdir())
+    assert json.loads(store.get("tabled", f"out-{suffix}/t.{suffix}.report.json"))["items"]["ok"] == report.items.ok
+    with_facts = {f"t.{suffix}", f"t.{suffix}.report.json"} | ({"t.jsonl.meta.json"} if suffix == "jsonl" else set())
+    put = [key for key in store.keys("tabled") if key.startswith(f"out-{suffix}")]
+    assert {key.rpartition("/")[2] for key in put} == with_facts
+    for key in put:
+        (tmp_path / f"from-store-{key.rpartition('/')[2]}").write_bytes(store.get("tabled", key))
+    assert texts(read_rows(tmp_path / f"from-store-t.{suffix}")) == texts(read_rows(tmp_path / f"t.{suffix}"))
+
+
+def test_a_table_in_a_store_is_continued(
+    store: ObjectStore, options: dict[str, Any], tmp_path: Path, work: Path
+) -> None:
+    put_pages(store, "more", tmp_path, "in/a.pdf")
+    uri = "s3://more/t.parquet"
+    batchocr.run("s3://more/in/", out=uri, work_dir=work, **options)
+    put_pages(store, "more", tmp_path, "in/b.pdf")
+    report = batchocr.run("s3://more/in/", out=uri, work_dir=tmp_path / "of another machine", **options)
+    assert (report.items.found, report.items.already_done) == (2, 1)
+    (tmp_path / "t.parquet").write_bytes(store.get("more", "t.parquet"))
+    assert [row.source for row in read_rows(tmp_path / "t.parquet")] == ["a.pdf", "b.pdf"]
+    with pytest.raises(OutputMismatchError):
+        batchocr.run("s3://more/in/", out=uri, work_dir=work, **(options | {"dpi": 96}))
+
+
+def test_a_run_that_is_stopped_puts_no_table_and_is_continued(
+    store: ObjectStore, options: dict[str, Any], tmp_path: Path, work: Path
+) -> None:
+    put_pages(store, "stopped", tmp_path, "in/a.pdf", "in/b.pdf", "in/c.pdf")
+    stop = batchocr.StopSwitch()
+    show = lambda progress: stop.request("stopped") if progress.done else None  # noqa: E731
+    first = batchocr.run(
+        "s3://stopped/in/",
+        out="s3://stopped/t.parquet",
+        work_dir=work,
+        stop=stop,
+        progress=show,
+        **(options | {"pages_in_flight": 1}),
+    )
+    assert not first.complete
+    assert "t.parquet" not in store.keys("stopped")
+    second = batchocr.run("s3://stopped/in/", out="s3://stopped/t.parquet", work_dir=work, **options)
+    assert second.items.already_done > 0
+    assert "t.parquet" in store.keys("stopped")
+
+
+def test_a_table_that_cannot_be_put_is_put_by_the_same_command(
+    store: ObjectStore, options: dict[str, Any], tmp_path: Path, work: Path
+) -> None:
+    put_pages(store, "refused", tmp_path, "in/a.pdf")
+    refusing = first(99, answering("403 Forbidden", "AccessDenied"), method="PUT")
+    with store.failing(refusing), pytest.raises(OutputError, match=r"access is denied.*the same command puts it"):
+        batchocr.run("s3://refused/in/", out="s3://refused/t.parquet", work_dir=work, **options)
+    assert "t.parquet" not in store.keys("refused")
+    report = batchocr.run("s3://refused/in/", out="s3://refused/t.parquet", work_dir=work, **options)
+    assert report.nothing_to_do
+    assert "t.parquet" in store.keys("refused")
+
+
+@pytest.mark.parametrize(
+    ("out", "error"),
+    [("s3://nowhere/t.parquet", OutputError), ("s3://a:hunter2@b/t.parquet", UsageError), ("s3://b/t.csv", UsageError)],
+)
+def test_a_table_that_can_never_be_put_is_refused_before_the_work(
+    store: ObjectStore, options: dict[str, Any], tmp_path: Path, work: Path, out: str, error: type[Exception]
+) -> None:
+    put_pages(store, "source", tmp_path, "a.pdf")
+    with pytest.raises(error) as refused:
+        batchocr.run("s3://source/", out=out, work_dir=work, **options)
+    assert "hunter2" not in str(refused.value)
+
+
+def test_tables_in_a_store_are_read_by_every_command(
+    store: ObjectStore, options: dict[str, Any], tmp_path: Path, work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_pages(store, "parts", tmp_path, "in/a.pdf", "in/b.pdf")
+    for number in (1, 2):
+        out = f"s3://parts/out/part-{number}.parquet"
+        inputs = f"s3://parts/in/{'ab'[number - 1]}.pdf"
+        batchocr.run(inputs, out=out, work_dir=work, **options)
+    table = batchocr.open_table("s3://parts/out/")
+    assert [row.source for row in table.rows()] == ["s3://parts/in/a.pdf", "s3://parts/in/b.pdf"]
+    monkeypatch.setenv("TMPDIR", str(work))
+    said("merge", "s3://parts/out/part-*.parquet", "--out", "s3://parts/whole.parquet")
+    assert "already" in said("merge", "s3://parts/out/", "--out", "s3://parts/whole.parquet", exit_code=6)
+    assert json.loads(said("verify", "--json", "s3://parts/out/", "s3://parts/in/*.pdf"))["findings"] == []
+    assert json.loads(said("compare", "--json", "s3://parts/out/", "s3://parts/whole.parquet"))["rows"] == 2
+    said("export", "s3://parts/whole.parquet", "--to", tmp_path / "texts")
+    assert len(list((tmp_path / "texts").rglob("*.md"))) == 2
+    assert "there is no table" in said("compare", "s3://parts/none/", "s3://parts/gone.parquet", exit_code=6)
+    assert not list(work.glob("batchocr-*"))

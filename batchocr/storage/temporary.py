@@ -1,0 +1,40 @@
+"""A folder for what is fetched to be read by its name, deleted when the process ends."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import tempfile
+from functools import cache
+from pathlib import Path
+
+from batchocr.errors import OutputError
+
+
+@cache
+def _folder_of(pid: int) -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="batchocr-"))
+    atexit.register(_delete, pid)
+    return folder
+
+
+def new_folder() -> Path:
+    """A new empty folder. Raises OutputError."""
+    try:
+        return Path(tempfile.mkdtemp(dir=_folder_of(os.getpid())))
+    except OSError as error:
+        raise OutputError(
+            f"no temporary folder can be made ({error.strerror}): TMPDIR may name another place"
+        ) from error
+
+
+def delete_folders() -> None:
+    """Delete all folders: for a process that ends without Python's clearing up."""
+    if _folder_of.cache_info().currsize:
+        _delete(os.getpid())
+
+
+def _delete(pid: int) -> None:
+    if pid == os.getpid():  # not in a fork
+        shutil.rmtree(_folder_of(pid), ignore_errors=True)

@@ -1,0 +1,48 @@
+"""Tables in an object store, fetched to be read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from batchocr.errors import NotFoundError, OutputError, PageError
+from batchocr.input.folders import SkippedFiles
+from batchocr.input.globs import WILDCARD, natural_key
+from batchocr.input.objects import documents_matching
+from batchocr.output.files import facts_path, is_beside_a_table, report_path
+from batchocr.output.in_store import fetch_file
+from batchocr.output.table import TABLE_SUFFIXES
+from batchocr.storage.objects import list_below, look_at
+from batchocr.storage.temporary import new_folder
+
+
+def fetch_tables(name: str) -> list[Path]:
+    """Copies of the tables that a URI names: one, those below a prefix, or those that match a glob, in natural order.
+    They are deleted when the process ends. Raises OutputError, UsageError."""
+    try:
+        uris = [uri for uri in _uris(name) if uri.lower().endswith(TABLE_SUFFIXES) and not is_beside_a_table(uri)]
+    except NotFoundError as error:
+        raise OutputError(f"there is no table {name}: {error}") from error
+    except PageError as error:
+        raise OutputError(str(error)) from error
+    if not uris:
+        raise OutputError(f"there is no table {name}: was the run finished? `batchocr run` puts it there at its end")
+    return [_fetch(uri) for uri in sorted(uris, key=natural_key)]
+
+
+def _uris(name: str) -> list[str]:
+    if WILDCARD.search(name):
+        return [found.object.uri for found in documents_matching(name, SkippedFiles())]
+    if (found := look_at(name)) is not None:
+        return [found.uri]
+    below = [found.uri for found in list_below(name)]
+    depth = name.rstrip("/").count("/") + 1
+    return [uri for uri in below if uri.count("/") == depth]
+
+
+def _fetch(uri: str) -> Path:
+    path = new_folder() / uri.rpartition("/")[2]
+    fetch_file(uri, path)
+    fetch_file(f"{uri}.report.json", report_path(path), required=False)
+    if path.suffix.lower() == ".jsonl":
+        fetch_file(f"{uri}.meta.json", facts_path(path), required=False)
+    return path
