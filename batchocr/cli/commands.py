@@ -126,6 +126,44 @@ def view(
     )
 
 
+@options.takes_options(
+    *("pages", "dpi", "password", "null", "follow_symlinks", "model", "revision", "device", "dtype", "vit_dtype"),
+    *("backend", "memory_fraction", "max_new_tokens", "penalties", "vit_batch_size", "vit_max_patches"),
+    *("llm_batch_size", "prefill_max_tokens", "embedding_queue_tokens", "pages_in_flight", "workers", "worker_memory"),
+    *("overwrite", "retry_failed", "stop_after", "page_timeout", "max_page_error_rate", "max_degraded_rate", "report"),
+    device=Option(MODEL, "auto takes the cluster's GPUs, or its CPUs if it has none; or cuda, or cpu.", "NAME"),
+    report=Option(RUN, "Where to write the throughput report (JSON).", "PATH", default="report.json in the folder"),
+)
+def ray(
+    inputs: options.Inputs,
+    out: options.PartsOut,
+    flags: options.Flags,
+    address: options.Address = None,
+    pages_per_task: options.PagesPerTask = "1000",
+    actors: options.Actors = None,
+    recipe: options.Recipe = None,
+    quiet: options.Quiet = False,
+    verbose: options.Verbose = False,
+    log_format_name: options.LogFormatName = "text",
+) -> None:
+    """Read the INPUTs on all machines of a Ray cluster, with an actor for each GPU, into a folder that is read as one
+    table. Run it again to continue where it was stopped. INPUTs and folder are where all machines see them."""
+    from batchocr.cli.ray import run_on_cluster
+
+    run_on_cluster(
+        inputs,
+        out,
+        flags,
+        address=address,
+        pages_per_task=pages_per_task,
+        actors=actors,
+        recipe=recipe,
+        quiet=quiet,
+        verbose=verbose,
+        log_format=options.as_log_format(log_format_name),
+    )
+
+
 @options.takes_options("password", "page_timeout")
 def export(
     table: options.SavedTable,

@@ -14,7 +14,7 @@ from typing import Annotated, Any, get_args, get_type_hints
 import typer
 
 from batchocr.cli.console import LogFormat
-from batchocr.config import INPUT, RECIPE, Config, Option, flag_of, option_of
+from batchocr.config import INPUT, RECIPE, RUN, Config, Option, flag_of, option_of
 from batchocr.errors import UsageError
 
 Flags = Mapping[str, Any]
@@ -195,6 +195,38 @@ ReviewSort = Annotated[
 ]
 _TABLE_TO_WRITE = "The table to write: NAME.parquet or NAME.jsonl, also in an object store."
 Out = Annotated[str, _typer_option("--out", "-o", option=Option(INPUT, _TABLE_TO_WRITE, "PATH"))]
+PartsOut = Annotated[
+    str, _typer_option("--out", "-o", option=Option(INPUT, "The folder to write parts of the table into.", "FOLDER"))
+]
+Address = Annotated[
+    str | None,
+    _typer_option(
+        "--address",
+        option=Option(
+            RUN,
+            "The Ray cluster: auto for the one that this machine is of, or ray://HOST:PORT. Without it, and without "
+            "RAY_ADDRESS, Ray is started on this machine alone.",
+            "ADDRESS",
+        ),
+    ),
+]
+PagesPerTask = Annotated[
+    str,
+    _typer_option(
+        "--pages-per-task",
+        option=Option(RUN, "About how many pages an actor reads at a time; longer documents are divided.", "N"),
+        default="1000",
+    ),
+]
+Actors = Annotated[
+    str | None,
+    _typer_option(
+        "--actors",
+        option=Option(
+            RUN, "How many actors.", "N", default="one for each GPU that there is, or for each machine if there is none"
+        ),
+    ),
+]
 MergedOut = Annotated[str, _typer_option("--out", "-o", option=Option(_OTHERS, _TABLE_TO_WRITE, "PATH"))]
 Recipe = Annotated[str | None, _typer_option("--recipe", option=RECIPE)]
 Quiet = Annotated[

@@ -48,14 +48,14 @@ def run(
     from batchocr.api import run_with  # loads torch, which --help and usage errors do not need
 
     with stop_on_signals(stop, config):
-        finished = run_with(config, inputs, out=out, stop=stop, progress=_progress(quiet, log_format))
+        finished = run_with(config, inputs, out=out, stop=stop, progress=progress_for(quiet, log_format))
         if log_format == "text" and not quiet and not finished.nothing_to_do:
             write_line(f"\n{printable_lines(format_table(finished))}\n")
         exit_code = _conclude(finished, config, out)
     raise typer.Exit(exit_code)
 
 
-def _progress(quiet: bool, log_format: LogFormat) -> Progress | None:
+def progress_for(quiet: bool, log_format: LogFormat) -> Progress | None:
     if quiet:
         return None
     return ProgressBar() if sys.stderr.isatty() and log_format == "text" else ProgressLog()

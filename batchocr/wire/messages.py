@@ -175,10 +175,12 @@ class Outline:
 
 @dataclass(frozen=True, slots=True)
 class PagesSeen:
-    """format: of the file. pages: in the order in which they were asked for; None for one that cannot be read."""
+    """format: of the file. page_count: of the document. pages: in the order in which they were asked for; None for one
+    that cannot be read."""
 
     task_id: int
     format: Annotated[str, Field(max_length=20)]
+    page_count: Number
     pages: Annotated[tuple[PageSeen | None, ...], AfterValidator(_plausible)]
     type: Literal["pages seen"] = "pages seen"
 

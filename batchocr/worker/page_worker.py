@@ -133,7 +133,7 @@ class PageWorker:
                         pages.append(document.look(page_index))
                     except PageError:
                         pages.append(None)
-            self._channel.send(PagesSeen(task.task_id, document.format, tuple(pages)))
+            self._channel.send(PagesSeen(task.task_id, document.format, document.page_count, tuple(pages)))
 
     def _read(self, task: ReadPage) -> None:
         with self._boundary(task.task_id):

@@ -1,0 +1,111 @@
+"""Ray, imported only here: which cluster, how many actors it has room for, and what they are asked."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+from batchocr.config import Config
+from batchocr.errors import EngineError, UsageError
+from batchocr.machine import usable_cores
+
+_OBJECT_STORE_BYTES = 100 << 20
+"""Of a Ray that is started here: only items and reports pass through it."""
+
+
+def load_ray() -> ModuleType:
+    """The library. Raises UsageError if it is not installed."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    try:
+        import ray
+    except ImportError as error:
+        raise UsageError(f"a run on a cluster needs Ray: pip install 'batchocr[ray]' ({error})") from error
+    module: ModuleType = ray
+    return module
+
+
+@contextmanager
+def connected(address: str | None) -> Iterator[ModuleType]:
+    """Ray, connected to the cluster at `address` in the block; None starts one on this machine for as long. A program
+    that is connected already stays so. Raises UsageError, EngineError."""
+    ray = load_ray()
+    if ray.is_initialized():
+        yield ray
+        return
+    try:
+        with _own_signals():
+            if address is None and not os.environ.get("RAY_ADDRESS"):
+                ray.init(
+                    num_cpus=usable_cores(),
+                    include_dashboard=False,
+                    object_store_memory=_OBJECT_STORE_BYTES,
+                    log_to_driver=False,
+                    logging_level=logging.ERROR,
+                )
+            else:
+                ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+        yield ray
+    except (ConnectionError, ValueError) as error:
+        if ray.is_initialized():
+            raise
+        raise EngineError(f"there is no Ray cluster at {address or os.environ['RAY_ADDRESS']}: {error}") from error
+    finally:
+        ray.shutdown()
+
+
+@contextmanager
+def _own_signals() -> Iterator[None]:
+    """Leave SIGTERM to whoever had it before: Ray takes it."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@dataclass(frozen=True, slots=True)
+class ActorPlan:
+    """How many actors there should be, and what each takes of its node."""
+
+    count: int
+    cpus: int
+    gpus: int
+
+
+def plan_actors(ray: ModuleType, config: Config, wanted: int | None) -> ActorPlan:
+    """One for each GPU, with its share of the cores; without GPUs, one for each node, with all of them. wanted: how
+    many instead, also of nodes that are yet to come. Raises UsageError."""
+    nodes: list[dict[str, float]] = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    with_gpus = [node for node in nodes if node.get("GPU", 0) >= 1]
+    if "," in config.device or ":" in config.device:
+        raise UsageError(f"--device {config.device}: on a cluster it is auto, cuda or cpu; Ray chooses the GPUs")
+    if config.device == "cuda" or (config.device == "auto" and with_gpus):
+        cores = min((int(node.get("CPU", 1)) // int(node["GPU"]) for node in with_gpus), default=1)
+        return ActorPlan(wanted or max(1, sum(int(node["GPU"]) for node in with_gpus)), max(1, cores), 1)
+    with_cpus = [int(node["CPU"]) for node in nodes if node.get("CPU", 0) >= 1] or [1]
+    count = wanted or len(with_cpus)
+    return ActorPlan(count, max(1, min(with_cpus) // -(-count // len(with_cpus))), 0)
+
+
+def start_actor(ray: ModuleType, made: type[Any], plan: ActorPlan, *arguments: object, **named: object) -> Any:
+    """A handle of an actor of this class. It is not restarted, nor its calls repeated: Ray would do so for ever."""
+    remote = ray.remote(num_cpus=plan.cpus, num_gpus=plan.gpus, max_restarts=0, max_task_retries=0)(made)
+    return remote.remote(*arguments, **named)
+
+
+def node_is_lost(ray: ModuleType, node: str, error: Exception) -> bool:
+    """Whether an actor died with its node, or because that is to be taken away, rather than by itself. node: its
+    name."""
+    alive = {each["NodeManagerHostname"] for each in ray.nodes() if each["Alive"]}
+    return bool(getattr(error, "preempted", False)) or node not in alive

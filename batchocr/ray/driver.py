@@ -1,0 +1,438 @@
+"""The driver: it divides the input, gives items to actors, the largest first, and counts what comes of them."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from batchocr.config import Config, DType
+from batchocr.data import Document, PageResult
+from batchocr.errors import BatchOcrError, EngineError, NoInputError, OutputError, OutputMismatchError
+from batchocr.input.sources import Found
+from batchocr.job.progress import Progress, RunProgress, event
+from batchocr.job.stop import StopSwitch
+from batchocr.machine import own_version, usable_cores
+from batchocr.output import parquet
+from batchocr.output.atomic import atomic_file
+from batchocr.output.schema import require_same_settings
+from batchocr.ray.cluster import ActorPlan, connected, node_is_lost, plan_actors, start_actor
+from batchocr.ray.folder import REPORT_NAME, OutputFolder, Plan
+from batchocr.ray.items import Item, PlannedDocument, divide, look_at_file, unchanged_items
+from batchocr.ray.reader import Loaded, Reader
+from batchocr.ray.report import ActorReport, ClusterReport, Parts, Tally, name_bottleneck
+from batchocr.stats.report import ExitReason, Report, Setting
+from batchocr.survey.page_counts import count_pages
+
+logger = logging.getLogger(__name__)
+
+MAX_ATTEMPTS = 2
+"""Of an item that takes its actor down: then its rows say `crashed`."""
+MAX_ATTEMPTS_ON_LOST_NODES = 5
+"""Of an item whose node was lost, or taken away: that is nobody's fault."""
+_MAX_FAILED_STARTS = 3
+"""If this many actors in a row cannot load the model, the run ends."""
+_TICK_S = 0.5
+_WAIT_NOTICE_S = 60.0
+
+
+def plan_items(
+    found: Found, config: Config, folder: OutputFolder, pages_per_task: int
+) -> tuple[list[Item], Plan | None]:
+    """The items, in the order of the input, and the plan of the run that this one continues, if there was one. Items
+    whose files have not changed stay as they were; only files that are new or have changed are opened, to count their
+    pages. Raises OutputError, OutputMismatchError, BatchOcrError."""
+    earlier = folder.plan()
+    documents = [look_at_file(document) for document in found.documents]
+    now = {document.source: document for document in documents}
+    kept: list[Item] = []
+    counted: dict[str, PlannedDocument] = {}
+    if earlier is not None:
+        counted = {each.source: each for item in earlier.items for each in item.documents}
+        if not counted.keys() & now.keys():
+            raise OutputMismatchError(
+                f"{folder.path} holds {len(counted)} other documents, {min(counted)!r} among them, and none of this "
+                "input: choose another --out"
+            )
+        if earlier.pages == config.pages:
+            kept = unchanged_items(earlier.items, now)
+    covered = {each.source for item in kept for each in item.documents}
+    rest = [document for document in documents if document.source not in covered]
+    first = 1 + max((item.number for item in earlier.items), default=-1) if earlier is not None else 0
+    return [*kept, *divide(_counted(rest, counted, config), config.pages, pages_per_task, first=first)], earlier
+
+
+def _counted(
+    documents: Sequence[PlannedDocument], known: dict[str, PlannedDocument], config: Config
+) -> list[PlannedDocument]:
+    """The documents with their numbers of pages. known: as they were counted by an earlier run."""
+    done: dict[str, int | None] = {
+        document.source: before.page_count
+        for document in documents
+        if (before := known.get(document.source)) is not None and before.is_same(document) and before.page_count
+    }
+    unknown = [document for document in documents if document.source not in done]
+    if unknown:
+        asked = [Document(each.path, each.source, each.problem) for each in unknown]
+        for index, page_count in count_pages(asked, config, workers=config.workers or usable_cores()):
+            done[unknown[index].source] = page_count
+    return [replace(document, page_count=done[document.source]) for document in documents]
+
+
+@dataclass(slots=True)
+class _Actor:
+    """An actor, what it was asked (`call`), and the item that it is reading, if any."""
+
+    handle: Any
+    report: ActorReport
+    call: Any = None
+    item: Item | None = None
+    is_ready: bool = False
+    since_s: float = 0.0
+    ready_s: float = 0.0
+
+
+@dataclass(slots=True)
+class _Counts:
+    parts_before: int = 0
+    parts_read: int = 0
+    lost_twice: int = 0
+    actors_lost: int = 0
+    failed_starts: int = 0
+    attempts: Counter[str] = field(default_factory=Counter)
+
+
+class Driver:
+    """Has items read by actors, until all are, or the run is stopped. Raises the errors of `Reader.load` and
+    OutputError; an item that costs its actors becomes failed rows."""
+
+    def __init__(
+        self,
+        config: Config,
+        found: Found,
+        folder: OutputFolder,
+        items: Sequence[Item],
+        earlier: Plan | None,
+        *,
+        actors: int | None,
+    ) -> None:
+        self.tally = Tally(found=sum(item.num_rows for item in items))
+        self.counts = _Counts()
+        self.settings: dict[str, Setting] = {}
+        self.first_ready_s: float | None = None
+        self._ray: ModuleType
+        self._config = config
+        self._folder = folder
+        self._roots = found.roots
+        self._items = tuple(items)
+        self._facts = earlier.facts if earlier is not None else None
+        self._has_begun = False
+        self._max_failed_starts = _MAX_FAILED_STARTS
+        self._said_s = 0.0
+        self._actors: list[_Actor] = []
+        self._reports: list[ActorReport] = []
+        self._wanted = actors
+        self._waiting: list[Item] = []
+        self._again: set[str] = set()
+        self._choose_waiting()
+
+    def _choose_waiting(self) -> None:
+        """Leave out the items whose parts are there, unless they have failed rows that may be tried again."""
+        for item in self._items:
+            rows = self._folder.rows(item.name, self._facts) if self._facts is not None else None
+            if rows is not None:
+                self.tally.already_done += rows.by_status.total() - rows.by_status["failed"]
+            if rows is None or (rows.by_status["failed"] and self._config.retry_failed):
+                self._waiting.append(item)
+                self._again |= {item.name} if rows is not None else set()
+            else:
+                self.counts.parts_before += 1
+                self.tally.by_status.update(rows.by_status)
+                self.tally.errors.update(rows.errors)
+        self._waiting.sort(key=lambda item: (item.num_rows, -item.number))  # the last is the first to be read
+
+    @property
+    def actor_reports(self) -> tuple[ActorReport, ...]:
+        """What each actor did that was ready, those that were lost among them."""
+        return tuple(self._reports)
+
+    def run(self, address: str | None, stop: StopSwitch, progress: Progress | None) -> None:
+        """Read all items on the cluster at `address`; once the run is stopped, only those in hand, for as long as it
+        allows."""
+        if not self._waiting and self._facts is not None:  # documents may be gone all the same
+            self._folder.begin(Plan(self._facts, self._config.pages, self._items))
+            return
+        with connected(address) as self._ray:
+            self._read_all(plan_actors(self._ray, self._config, self._wanted), stop, progress)
+
+    def _read_all(self, plan: ActorPlan, stop: StopSwitch, progress: Progress | None) -> None:
+        self._max_failed_starts = min(_MAX_FAILED_STARTS, plan.count)
+        self._said_s = time.perf_counter()
+        stop.enter("reading")
+        try:
+            while self._waiting or self._reading():
+                if progress is not None:
+                    progress.show(self._progress())
+                if stop.reason is None:
+                    self._start_actors(plan)
+                    self._give_out()
+                elif not self._reading() or stop.grace_is_over:
+                    break
+                self._wait()
+        finally:
+            self._end_actors()
+            if progress is not None:
+                progress.show(self._progress())
+                progress.close()
+
+    def _reading(self) -> list[_Actor]:
+        return [actor for actor in self._actors if actor.item is not None]
+
+    def _progress(self) -> RunProgress:
+        status = self.tally.by_status
+        planned = max(self.tally.found, self.tally.done)
+        return RunProgress(
+            self.tally.done, planned, True, status["failed"], self.tally.pages_read, degraded=status["degraded"]
+        )
+
+    def _start_actors(self, plan: ActorPlan) -> None:
+        """Start as many as there should be, but no more than there are items for."""
+        while len(self._actors) < min(plan.count, len(self._waiting) + len(self._reading())):
+            config = replace(self._config, device="cuda" if plan.gpus else "cpu")
+            handle = start_actor(
+                self._ray, Reader, plan, config, self._folder.path, self._roots, cpus=plan.cpus, begun_in=self._dtype
+            )
+            actor = _Actor(handle, ActorReport(""), call=handle.load.remote())
+            self._actors.append(actor)
+
+    @property
+    def _dtype(self) -> DType | None:
+        match self._facts.settings.get("dtype") if self._facts is not None else None:
+            case "float32":
+                return "float32"
+            case "bfloat16":
+                return "bfloat16"
+            case _:
+                return None
+
+    def _give_out(self) -> None:
+        for actor in self._actors:
+            if actor.is_ready and actor.item is None and self._waiting:
+                actor.item = self._waiting.pop()
+                actor.since_s = time.perf_counter()
+                actor.call = actor.handle.read.remote(actor.item, again=actor.item.name in self._again)
+
+    def _wait(self) -> None:
+        """Take what has ended, waiting a moment if nothing has."""
+        by_call = {actor.call: actor for actor in self._actors if actor.call is not None}
+        if not by_call:
+            time.sleep(_TICK_S)
+            return
+        if not any(actor.is_ready for actor in self._actors) and time.perf_counter() - self._said_s > _WAIT_NOTICE_S:
+            self._said_s = time.perf_counter()
+            logger.warning(
+                "no actor is ready yet: the cluster may be busy, have no room for %d, or still be loading the model",
+                len(self._actors),
+            )
+        ended, _ = self._ray.wait(list(by_call), num_returns=1, timeout=_TICK_S)
+        for call in ended:
+            self._take(by_call[call])
+
+    def _take(self, actor: _Actor) -> None:
+        call, actor.call = actor.call, None
+        try:
+            value = self._ray.get(call)
+        except self._ray.exceptions.RayTaskError as error:  # raised by the actor, which is still there
+            if isinstance(error.cause, OutputError):
+                raise error.cause from None
+            self._lost(actor, error.cause)
+        except self._ray.exceptions.RayError as error:
+            self._lost(actor, error)
+        else:
+            if isinstance(value, Loaded):
+                self._ready(actor, value)
+            else:
+                self._read(actor, value)
+
+    def _ready(self, actor: _Actor, loaded: Loaded) -> None:
+        """Take note of an actor that can read. Raises OutputMismatchError if its rows would not fit with the others."""
+        if loaded.facts.batchocr_version != own_version():
+            raise OutputMismatchError(
+                f"batchocr is {loaded.facts.batchocr_version} on {loaded.node} and {own_version()} here: install the "
+                "same on all nodes"
+            )
+        if self._facts is not None:
+            require_same_settings(self._folder.path, self._facts, loaded.facts)
+        if not self._has_begun:
+            self._folder.begin(Plan(loaded.facts, self._config.pages, self._items))
+            self._has_begun, self._facts, self.settings = True, loaded.facts, loaded.settings
+        self.counts.failed_starts = 0
+        self.first_ready_s = self.first_ready_s or time.perf_counter()
+        actor.is_ready, actor.ready_s = True, time.perf_counter()
+        actor.report.node = loaded.node
+        self._reports.append(actor.report)
+
+    def _read(self, actor: _Actor, report: Report | None) -> None:
+        """Count an item that was read."""
+        actor.item = None
+        self.counts.parts_read += 1
+        actor.report.parts += 1
+        actor.report.busy_seconds += time.perf_counter() - actor.since_s
+        if report is not None:
+            actor.report.pages_read += report.pages_read
+            self.tally.take(report)
+
+    def _lost(self, actor: _Actor, error: Exception) -> None:
+        """Do without an actor that died, or cannot go on. Its item is tried again, or its rows fail."""
+        message = _in_a_line(error)
+        self._end(actor)
+        if not actor.is_ready:
+            self.counts.failed_starts += 1
+            if self.counts.failed_starts >= self._max_failed_starts:
+                raise error if isinstance(error, BatchOcrError) else EngineError(f"no actor can be started: {message}")
+        else:
+            self.counts.actors_lost += 1
+        logger.warning(
+            "an actor was lost%s: %s",
+            f" on {actor.report.node}" if actor.report.node else " before it was ready",
+            message,
+            extra=event("worker_lost", error_kind="crashed", error_message=message),
+        )
+        if actor.item is not None:
+            actor.report.busy_seconds += time.perf_counter() - actor.since_s
+            self._try_again(actor.item, message, node_is_lost=node_is_lost(self._ray, actor.report.node, error))
+
+    def _try_again(self, item: Item, message: str, *, node_is_lost: bool) -> None:
+        self.counts.attempts[item.name] += 1
+        most = MAX_ATTEMPTS_ON_LOST_NODES if node_is_lost else MAX_ATTEMPTS
+        if self.counts.attempts[item.name] < most:
+            self._waiting.append(item)
+            return
+        logger.warning("%s took %d actors down: its %d rows failed", item.name, most, item.num_rows)
+        self.counts.lost_twice += 1
+        self._fail(item, f"it took {self.counts.attempts[item.name]} actors down: {message}"[:2000])
+
+    def _fail(self, item: Item, message: str) -> None:
+        """Put a part in which every row says that it crashed; one that is there from an earlier run stays."""
+        assert self._facts is not None
+        rows = self._folder.rows(item.name, self._facts)
+        if rows is None:
+            failed = [
+                PageResult(
+                    document.source,
+                    page_index,
+                    "failed",
+                    page_count=document.page_count,
+                    error_kind="crashed",
+                    error_message=message,
+                    attempts=self.counts.attempts[item.name],
+                )
+                for document in item.documents
+                for page_index in item.page_indices(document)
+            ]
+            parquet.write(self._folder.path / item.name, failed, replace(self._facts, input_roots=self._roots))
+            rows = self._folder.rows(item.name, self._facts)
+        assert rows is not None
+        self.counts.parts_read += 1
+        self.tally.by_status.update(rows.by_status)
+        self.tally.errors.update(rows.errors)
+
+    def _end(self, actor: _Actor) -> None:
+        self._actors.remove(actor)
+        if actor.is_ready:
+            actor.report.ready_seconds = time.perf_counter() - actor.ready_s
+            busy_s = actor.report.busy_seconds
+            actor.report.pages_per_second = actor.report.pages_read / busy_s if busy_s else 0.0
+        self._ray.kill(actor.handle)
+
+    def _end_actors(self) -> None:
+        for actor in list(self._actors):
+            self._end(actor)
+
+
+def _in_a_line(error: Exception) -> str:
+    """What an error says. Ray's are pages long, with advice about Ray."""
+    if isinstance(error, BatchOcrError):
+        return str(error)
+    lines = [line.strip() for line in str(error).partition("Some common causes")[0].splitlines() if line.strip()]
+    said = " ".join(lines if len(lines) < 4 else [lines[0], *lines[-2:]])
+    return f"{type(error).__name__}: {said}"[:500].strip()
+
+
+def read_on_cluster(
+    config: Config,
+    found: Found,
+    out: Path,
+    stop: StopSwitch,
+    progress: Progress | None,
+    *,
+    address: str | None,
+    pages_per_task: int,
+    actors: int | None,
+    started_s: float,
+) -> ClusterReport:
+    """Read what was found into parts in the folder `out`, and write the report. started_s: on time.perf_counter.
+
+    Raises NoInputError, UsageError, OutputError, ModelError, EngineError.
+    """
+    folder = OutputFolder(out)
+    folder.create()
+    if config.overwrite:
+        folder.clear()
+    items, earlier = plan_items(found, config, folder, pages_per_task)
+    if not items:
+        raise NoInputError(f"no document has any of the pages --pages {config.pages} asks for")
+    planned_s = time.perf_counter()
+    logger.info(
+        "reading %d documents into %s, in %d items",
+        len(found.documents),
+        folder.path,
+        len(items),
+        extra=event(
+            "run_started",
+            out=str(folder.path),
+            documents=len(found.documents),
+            skipped_files=dict(found.skipped),
+            model=config.model,
+            version=own_version(),
+        ),
+    )
+    driver = Driver(config, found, folder, items, earlier, actors=actors)
+    driver.run(address, stop, progress)
+    stop.enter("finishing")
+    ended_s = time.perf_counter()
+    ready_s = driver.first_ready_s or ended_s
+    tally, counts = driver.tally, driver.counts
+    all_read = counts.parts_before + counts.parts_read == len(items)
+    reason: ExitReason = "finished" if all_read else "interrupted" if stop.reason == "interrupted" else "stopped"
+    report = ClusterReport(
+        pages_per_second=tally.pages_read / (ended_s - ready_s) if ended_s > ready_s else 0.0,
+        exit_reason=reason,
+        pages_read=tally.pages_read,
+        documents=len(found.documents),
+        skipped_files=dict(found.skipped),
+        items=tally.items(finished=all_read),
+        errors=dict(tally.errors.most_common()),
+        parts=Parts(len(items), counts.parts_before, counts.parts_read, counts.lost_twice),
+        wall_seconds=ended_s - started_s,
+        plan_seconds=planned_s - started_s,
+        start_up_seconds=ready_s - planned_s,
+        work_seconds=ended_s - ready_s,
+        driver_cpu_seconds=sum(os.times()[:2]),
+        actors=driver.actor_reports,
+        actors_lost=counts.actors_lost,
+        settings=driver.settings,
+        max_page_error_rate=config.max_page_error_rate,
+        max_degraded_rate=config.max_degraded_rate,
+        bottleneck=name_bottleneck(tally, driver.actor_reports),
+    )
+    if not report.nothing_to_do:
+        with atomic_file(Path(config.report) if config.report else folder.path / REPORT_NAME) as file:
+            file.write(report.to_json().encode() + b"\n")
+    return report

@@ -1,0 +1,127 @@
+"""What is to be read, divided into items: some small documents, or a part of a large one; about a thousand pages each.
+
+An item is read as a whole, by one actor, into one part of the table. Its part is named after what it holds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from batchocr.data import Document, Failure
+from batchocr.page_spec import parse_page_spec
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedDocument:
+    """A document as it was when the plan was made.
+
+    size, mtime_ns: 0 for one with a problem, which only becomes a row. page_count: None until it is counted, and for
+    one that cannot be opened. path: absolute; empty in a plan that was stored.
+    """
+
+    source: str
+    size: int
+    mtime_ns: int
+    page_count: int | None = None
+    problem: Failure | None = None
+    path: str = ""
+
+    def is_same(self, other: PlannedDocument | None) -> bool:
+        """Whether the file has not been touched between the two."""
+        return other is not None and replace(other, page_count=self.page_count, path=self.path) == self
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """number: its place in the table. pages: those of each of its documents, as `--pages` says it; None for all.
+    num_rows: as far as is known: a document that cannot be opened has one."""
+
+    number: int
+    pages: str | None
+    num_rows: int
+    documents: tuple[PlannedDocument, ...]
+
+    @property
+    def name(self) -> str:
+        """The name of its part. Parts in the order of their names have the rows in the order of the input."""
+        held = [(document.source, document.size, document.mtime_ns) for document in self.documents]
+        digest = hashlib.sha256(json.dumps([self.pages, held]).encode()).hexdigest()
+        return f"part-{self.number:06d}-{digest[:16]}.parquet"
+
+    def page_indices(self, document: PlannedDocument) -> Sequence[int | None]:
+        """The rows that it has of one of its documents; None for the document as a whole."""
+        if not document.page_count:
+            return [None]
+        return wanted_pages(self.pages, document.page_count)
+
+
+def look_at_file(document: Document) -> PlannedDocument:
+    """The document with what tells whether it changes."""
+    path, problem = os.path.abspath(document.path), document.problem
+    try:
+        file = os.stat(path)
+    except (OSError, ValueError):  # its row will say so
+        return PlannedDocument(document.source, 0, 0, problem=problem, path=path)
+    if problem is not None:
+        return PlannedDocument(document.source, 0, 0, problem=problem, path=path)
+    return PlannedDocument(document.source, file.st_size, file.st_mtime_ns, path=path)
+
+
+def wanted_pages(pages: str | None, page_count: int) -> Sequence[int]:
+    """The indices of the pages that `--pages` asks for."""
+    return range(page_count) if pages is None else parse_page_spec(pages).pages(page_count)
+
+
+def unchanged_items(items: Sequence[Item], now: Mapping[str, PlannedDocument]) -> list[Item]:
+    """Those of which every file is as it was, with where it is now. now: the documents by their source."""
+    return [
+        replace(item, documents=tuple(replace(each, path=now[each.source].path) for each in item.documents))
+        for item in items
+        if all(each.is_same(now.get(each.source)) for each in item.documents)
+    ]
+
+
+def divide(documents: Sequence[PlannedDocument], pages: str | None, per_item: int, *, first: int) -> Iterator[Item]:
+    """Yield the items that documents make, in their order, numbered from `first`.
+
+    A document with more pages than an item should have is divided evenly into items of its own; the others are grouped
+    until there are enough. One with none of the pages is left out.
+    """
+    group: list[PlannedDocument] = []
+    num_rows, number = 0, first
+    for document in documents:
+        wanted = wanted_pages(pages, document.page_count) if document.page_count else [0]
+        if group and num_rows + len(wanted) > per_item:
+            yield Item(number, pages, num_rows, tuple(group))
+            group, num_rows, number = [], 0, number + 1
+        if len(wanted) > per_item:
+            for some in _evenly(wanted, per_item):
+                yield Item(number, _as_spec(some), len(some), (document,))
+                number += 1
+        elif wanted:
+            group.append(document)
+            num_rows += len(wanted)
+    if group:
+        yield Item(number, pages, num_rows, tuple(group))
+
+
+def _evenly(wanted: Sequence[int], most: int) -> Iterator[Sequence[int]]:
+    """Divide pages into as few ranges of about the same length as may be."""
+    count = -(-len(wanted) // most)
+    for place in range(count):
+        yield wanted[place * len(wanted) // count : (place + 1) * len(wanted) // count]
+
+
+def _as_spec(indices: Sequence[int]) -> str:
+    """Pages as `--pages` says it: 1-10,15."""
+    ranges: list[list[int]] = []
+    for page in (index + 1 for index in indices):
+        if ranges and page == ranges[-1][1] + 1:
+            ranges[-1][1] = page
+        else:
+            ranges.append([page, page])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges)

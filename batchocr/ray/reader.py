@@ -1,0 +1,79 @@
+"""The actor: a model that stays loaded on one GPU, or on the CPUs of a node, and reads one item after the other.
+
+It opens, renders and reads documents where it is, with workers and an engine of its own: no pixels pass through Ray.
+Knows nothing of Ray.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import tempfile
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from batchocr.config import Config, DType, for_call
+from batchocr.data import Document
+from batchocr.errors import NoInputError
+from batchocr.input.sources import Found
+from batchocr.job.output_job import read_into_table
+from batchocr.job.session import Session
+from batchocr.job.stop import StopSwitch
+from batchocr.output import parquet
+from batchocr.output.schema import RunFacts
+from batchocr.ray.folder import OutputFolder
+from batchocr.ray.items import Item
+from batchocr.stats.report import Report, Setting
+
+_MOST_WORKERS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A reader that is ready. facts: what its rows depend on. pid: of its process."""
+
+    node: str
+    pid: int
+    facts: RunFacts
+    settings: dict[str, Setting]
+
+
+class Reader:
+    """Reads items. cpus: how many cores of its node are for it. begun_in: the data type of the rows of earlier runs."""
+
+    def __init__(self, config: Config, folder: Path, roots: tuple[str, ...], *, cpus: int, begun_in: DType | None):
+        self._config = replace(config, workers=config.workers or max(1, min(_MOST_WORKERS, cpus // 2)))
+        self._folder = OutputFolder(folder)
+        self._roots = roots
+        self._begun_in = begun_in
+        self._session: Session | None = None
+
+    def load(self) -> Loaded:
+        """Load the model. Raises UsageError, ModelError, EngineError."""
+        self._session = Session(self._config, begun_in=self._begun_in)
+        self._session.load()
+        return Loaded(platform.node(), os.getpid(), self._session.facts, self._session.settings())
+
+    def read(self, item: Item, *, again: bool) -> Report | None:
+        """Read an item and put its part into the folder. Returns the report; None if the item turned out to have no
+        row. again: read only what failed in the part that is there.
+
+        The part is built on a local disk. Raises EngineError if the engine is gone for good, OutputError.
+        """
+        assert self._session is not None
+        started_s = time.perf_counter()
+        config = for_call(self._config, {"pages": item.pages})
+        documents = [Document(each.path, each.source, each.problem) for each in item.documents]
+        found = Found(documents, {}, self._roots)
+        report: Report | None = None
+        with tempfile.TemporaryDirectory(prefix="batchocr-") as work:
+            local = Path(work) / item.name
+            if again:
+                self._folder.fetch(item.name, local)
+            try:
+                report = read_into_table(self._session, config, found, local, StopSwitch(), None, started_s=started_s)
+            except NoInputError:  # none of the pages exists, which could not be known before
+                parquet.write(local, [], self._session.facts)
+            self._folder.put(local, item.name)
+        return report

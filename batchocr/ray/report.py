@@ -1,0 +1,168 @@
+"""The report of a run on a cluster: what all actors did together, and each of them."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+
+from batchocr.data import ErrorKind
+from batchocr.errors import ExitCode
+from batchocr.stats.report import ExitReason, Items, Report, Setting, is_too_many
+
+_WAITS = 0.1
+"""If the actors had nothing to read for more than this share of the time, that is what limits the rate."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Of the output. already_done: by earlier runs. lost_twice: those whose rows say `crashed`."""
+
+    planned: int
+    already_done: int
+    read: int
+    lost_twice: int
+
+
+@dataclass(slots=True)
+class ActorReport:
+    """An actor. busy_seconds: from being given an item to its part being there. pages_per_second: while it was busy."""
+
+    node: str
+    parts: int = 0
+    pages_read: int = 0
+    busy_seconds: float = 0.0
+    ready_seconds: float = 0.0
+    pages_per_second: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterReport:
+    """Rates are per second of work, from the first actor that was ready to the end, for what was read in this run.
+
+    items: rows of the whole output. plan_seconds: until the items were known; start_up_seconds: until an actor was
+    ready. driver_cpu_seconds: of this process, for all of it. bottleneck: one line, what limits the rate.
+    """
+
+    pages_per_second: float
+    exit_reason: ExitReason
+    pages_read: int
+    documents: int
+    skipped_files: Mapping[str, int]
+    items: Items
+    errors: Mapping[ErrorKind, int]
+    parts: Parts
+    wall_seconds: float
+    plan_seconds: float
+    start_up_seconds: float
+    work_seconds: float
+    driver_cpu_seconds: float
+    actors: tuple[ActorReport, ...]
+    actors_lost: int
+    settings: Mapping[str, Setting]
+    max_page_error_rate: float
+    max_degraded_rate: float
+    bottleneck: str = ""
+
+    @property
+    def complete(self) -> bool:
+        """Whether the run finished on its own."""
+        return self.exit_reason == "finished"
+
+    @property
+    def nothing_to_do(self) -> bool:
+        """Whether earlier runs had read every part before this one."""
+        return self.complete and self.parts.read == 0
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """The exit code of the command."""
+        if not self.complete:
+            return ExitCode.INTERRUPTED if self.exit_reason == "interrupted" else ExitCode.STOPPED
+        items = self.items
+        too_many = is_too_many(items.failed, items.found, self.max_page_error_rate)
+        too_many |= is_too_many(items.degraded, items.ok + items.degraded, self.max_degraded_rate)
+        return ExitCode.TOO_MANY_FAILURES if too_many else ExitCode.DONE
+
+    def to_json(self) -> str:
+        """The report as a JSON object; times in seconds."""
+        added = {"complete": self.complete, "exit_code": self.exit_code}
+        return json.dumps(asdict(self) | added, indent=2, ensure_ascii=False)
+
+    def to_text(self) -> str:
+        """The report in a few lines."""
+        items, parts, num_actors = self.items, self.parts, len(self.actors)
+        lines = [
+            f"{self.pages_read:,} pages read at {self.pages_per_second:.2f} pages/s by "
+            f"{num_actors} actor{'s' * (num_actors != 1)} (plan {self.plan_seconds:.1f} s, start-up "
+            f"{self.start_up_seconds:.1f} s, work {self.work_seconds:.1f} s)",
+            "",
+            f"rows         {items.found:,} = {items.ok:,} ok + {items.degraded:,} degraded + {items.failed:,} failed + "
+            f"{items.skipped:,} skipped + {items.not_reached:,} not reached; in {self.documents:,} documents",
+            f"parts        {parts.planned:,}, of which {parts.already_done:,} were there before and {parts.read:,} "
+            "were read now",
+        ]
+        if self.errors:
+            lines.append("errors       " + ", ".join(f"{count:,} {kind}" for kind, count in self.errors.items()))
+        lines += [
+            f"actor        {actor.pages_per_second:.2f} pages/s on {actor.node}: {actor.pages_read:,} pages in "
+            f"{actor.parts:,} parts, busy {_share(actor.busy_seconds, actor.ready_seconds):.0%} of its time"
+            for actor in self.actors
+        ]
+        lines += [f"actors lost  {self.actors_lost}"] if self.actors_lost else []
+        return "\n".join([*lines, f"bottleneck   {self.bottleneck}"])
+
+
+@dataclass(slots=True)
+class Tally:
+    """What has been counted so far. found: rows, as far as is known."""
+
+    found: int = 0
+    by_status: Counter[str] = field(default_factory=Counter)
+    errors: Counter[ErrorKind] = field(default_factory=Counter)
+    already_done: int = 0
+    pages_read: int = 0
+    bottlenecks: Counter[str] = field(default_factory=Counter)
+
+    def take(self, report: Report) -> None:
+        """Add what was read of an item."""
+        items = report.items
+        self.by_status.update(ok=items.ok, degraded=items.degraded, failed=items.failed, skipped=items.skipped)
+        self.errors.update(report.errors)
+        self.pages_read += report.pages_read
+        self.bottlenecks[report.bottleneck] += report.pages_read
+
+    @property
+    def done(self) -> int:
+        return self.by_status.total()
+
+    def items(self, *, finished: bool) -> Items:
+        status = self.by_status
+        return Items(
+            found=self.done if finished else max(self.found, self.done),
+            ok=status["ok"],
+            degraded=status["degraded"],
+            failed=status["failed"],
+            skipped=status["skipped"],
+            not_reached=0 if finished else max(0, self.found - self.done),
+            already_done=self.already_done,
+        )
+
+
+def name_bottleneck(tally: Tally, actors: tuple[ActorReport, ...]) -> str:
+    """One line on what limits the rate."""
+    if not tally.pages_read:
+        return "none: no page was read in this run"
+    waited = 1 - _share(sum(actor.busy_seconds for actor in actors), sum(actor.ready_seconds for actor in actors))
+    if waited > _WAITS:
+        return (
+            f"items: the actors had nothing to read {waited:.0%} of the time, while others finished theirs; lower "
+            "--pages-per-task, or use fewer actors"
+        )
+    [(said, _)] = tally.bottlenecks.most_common(1)
+    return f"within an actor: {said}"
+
+
+def _share(amount: float, base: float) -> float:
+    return amount / base if base else 0.0

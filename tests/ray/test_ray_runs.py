@@ -1,0 +1,215 @@
+"""Runs on a cluster of one machine: the table is that of a plain run, whatever becomes of actors and of the driver."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import psutil
+import pytest
+
+import batchocr.ray
+from batchocr.data import PageResult
+from batchocr.errors import NoInputError, OutputMismatchError, UsageError
+from batchocr.ray.cluster import connected
+from tests.support.deadly_reader import DeadlyReader
+from tests.support.running import draw_pdf, make_quick_model, read_rows, run_command, texts
+
+pytest.importorskip("ray", reason="needs Ray: pip install 'batchocr[ray]'")
+
+pytestmark = pytest.mark.slow
+in_full = pytest.mark.skipif("BATCHOCR_FULL" not in os.environ, reason="takes minutes: BATCHOCR_FULL=1")
+DEADLINE_S = 100.0
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model, a book of 7 pages and some letters, one of them broken; and what a plain run makes of them."""
+    place = tmp_path_factory.mktemp("cluster")
+    make_quick_model(place / "model")
+    (place / "in").mkdir()
+    draw_pdf(place / "in" / "book.pdf", *(f"Page {number}" for number in range(7)))
+    for number in range(3):
+        draw_pdf(place / "in" / f"letter-{number}.pdf", f"Dear reader {number}", "Yours")
+    (place / "in" / "broken.pdf").write_bytes(b"%PDF-1.7 nothing")
+    done = run_command(place / "in", "--out", place / "plain.parquet", "--model", place / "model")
+    assert done.returncode == 3, done.stderr
+    return place
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _ray_folder() -> Iterator[None]:
+    """Ray keeps its files where they can be removed, in a short path, as those of its sockets may have 107 letters; and
+    leaves no process behind."""
+    with tempfile.TemporaryDirectory(prefix="r-", dir="/tmp", ignore_cleanup_errors=True) as folder:
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setenv("RAY_TMPDIR", folder)
+            yield
+        left = [process for process in psutil.process_iter(["cmdline"]) if folder in str(process.info["cmdline"])]
+        _, alive = psutil.wait_procs(left, timeout=20)
+        for process in alive:
+            process.kill()
+        assert not alive
+
+
+@pytest.fixture(scope="module")
+def _connected(_ray_folder: None) -> Iterator[None]:
+    """This process is connected to a cluster of its own."""
+    with connected(None):
+        yield
+
+
+def command(place: Path, out: str, *options: str) -> list[str]:
+    program = [sys.executable, "-m", "batchocr", "ray", str(place / "in"), "--out", str(place / out)]
+    return [*program, "--model", str(place / "model"), "--pages-per-task", "4", "--actors", "1", *options]
+
+
+def run_ray(place: Path, out: str, *options: str) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        command(place, out, *options), capture_output=True, text=True, timeout=DEADLINE_S, check=False
+    )
+    assert "Traceback" not in done.stderr, done.stderr
+    return done
+
+
+def rows_of(place: Path, out: str) -> list[PageResult]:
+    return list(batchocr.open_table(place / out).rows())
+
+
+def test_a_driver_that_is_killed_and_an_actor_that_is_killed_leave_the_table_of_a_plain_run(place: Path) -> None:
+    out = place / "out"
+    driver = subprocess.Popen(command(place, "out"), stderr=subprocess.DEVNULL)
+    try:
+        wait_for(lambda: len(list(out.glob("part-*.parquet"))) >= 1)
+    finally:
+        driver.kill()
+        driver.wait()
+    before = {path.name: path.stat().st_mtime_ns for path in out.glob("part-*.parquet")}
+    assert 1 <= len(before) < 4
+    again = subprocess.Popen(
+        command(place, "out", "--no-retry-failed"), stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    wait_for(lambda: actors_below(again.pid))
+    actors_below(again.pid)[0].kill()
+    _, said = again.communicate(timeout=DEADLINE_S)
+    assert again.returncode == 3, said
+    assert "an actor was lost" in said
+    assert "Traceback" not in said
+    assert {name: (out / name).stat().st_mtime_ns for name in before} == before
+    assert texts(rows_of(place, "out")) == texts(read_rows(place / "plain.parquet"))
+    assert duckdb.sql(f"SELECT count(*) FROM '{out}/*.parquet'").fetchall() == [(14,)]
+    report = json.loads((out / "report.json").read_text())
+    assert report["parts"]["already_done"] - len(before) in (0, 1)  # an actor outlives its driver by a moment
+    assert report["actors_lost"] == 1
+    assert report["items"]["failed"] == 1
+    assert report["exit_code"] == 3
+
+
+def actors_below(pid: int) -> list[psutil.Process]:
+    """The processes of actors that have begun to load or read, below a driver."""
+    try:
+        children = psutil.Process(pid).children(recursive=True)
+        return [process for process in children if process.cmdline()[:1] == ["ray::Reader.read"]]
+    except psutil.Error:
+        return []
+
+
+def wait_for(happened: Callable[[], object]) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not happened():
+        assert time.monotonic() < deadline, "it has not happened"
+        time.sleep(0.02)
+
+
+def run(place: Path, out: str, **options: Any) -> batchocr.ray.ClusterReport:
+    given = {"model": place / "model", "pages_per_task": 2, "actors": 1} | options
+    return batchocr.ray.run([place / "in"], out=place / out, **given)
+
+
+@in_full
+@pytest.mark.usefixtures("_connected")
+def test_an_item_that_takes_its_actors_down_becomes_rows_that_say_so_and_is_tried_again(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr("batchocr.ray.driver.Reader", DeadlyReader)
+        report = run(place, "deadly")
+    plain = read_rows(place / "plain.parquet")
+    crashed = {(row.source, row.page_index): row for row in rows_of(place, "deadly") if row.error_kind == "crashed"}
+    assert list(crashed) == [("letter-1.pdf", 0), ("letter-1.pdf", 1)]
+    assert [row.attempts for row in crashed.values()] == [2, 2]
+    assert (report.items.ok, report.items.failed, report.actors_lost) == (len(plain) - 3, 3, 2)
+    assert report.parts.lost_twice == 1
+    assert [row.source for row in rows_of(place, "deadly")] == [row.source for row in plain]
+    assert run(place, "deadly", retry_failed=False).nothing_to_do
+    assert run(place, "deadly").items.failed == 1
+    assert texts(rows_of(place, "deadly")) == texts(plain)
+    with pytest.raises(OutputMismatchError, match="dpi 200 there, 100 here"):
+        run(place, "deadly", dpi=100)
+
+
+@in_full
+@pytest.mark.usefixtures("_connected")
+def test_the_folder_follows_its_input_and_every_command_reads_it_as_one_table(place: Path, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "model").symlink_to(place / "model")
+    draw_pdf(tmp_path / "in" / "a.pdf", "one", "two", "three")
+    draw_pdf(tmp_path / "in" / "b.pdf", "four")
+    draw_pdf(tmp_path / "in" / "c.pdf", "five", "six")
+    run(tmp_path, "out")
+    first = {path.name for path in (tmp_path / "out").glob("*.parquet")}
+    draw_pdf(tmp_path / "in" / "c.pdf", "seven", "eight", "nine")
+    draw_pdf(tmp_path / "in" / "d.pdf", "ten")
+    report = run(tmp_path, "out")
+    now = {path.name for path in (tmp_path / "out").glob("*.parquet")}
+    assert (report.parts.already_done, len(first - now)) == (3, 1)
+    found = duckdb.sql(f"SELECT source, count(*) FROM '{tmp_path}/out/*.parquet' GROUP BY 1 ORDER BY 1").fetchall()
+    assert found == [("a.pdf", 3), ("b.pdf", 1), ("c.pdf", 3), ("d.pdf", 1)]
+    assert [document.source for document in batchocr.open_table(tmp_path / "out").documents()] == [
+        f"{name}.pdf" for name in "abcd"
+    ]
+    for arguments in (
+        ["verify", "out", "in"],
+        ["export", "out", "--to", "texts"],
+        ["view", "out", "--out", "review.html"],
+        ["compare", "out", "out"],
+    ):
+        done = subprocess.run(
+            [sys.executable, "-m", "batchocr", *arguments], cwd=tmp_path, capture_output=True, text=True, timeout=60
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+@in_full
+@pytest.mark.usefixtures("_connected")
+def test_a_run_that_is_stopped_keeps_what_is_there_and_continues(place: Path) -> None:
+    stop = batchocr.StopSwitch()
+    report = run(place, "stopped", stop=stop, progress=lambda state: state.read >= 2 and stop.request())
+    assert (report.exit_reason, report.exit_code) == ("stopped", 75)
+    assert 0 < report.items.ok < 13
+    assert report.items.not_reached == report.items.found - report.items.ok - report.items.failed
+    assert run(place, "stopped", overwrite=False).parts.already_done == report.parts.read
+    assert texts(rows_of(place, "stopped")) == texts(read_rows(place / "plain.parquet"))
+
+
+def test_what_cannot_be_read_on_a_cluster_is_refused(place: Path) -> None:
+    with pytest.raises(UsageError, match="--shard is of a run on one machine"):
+        run(place, "refused", shard="1/2")
+    with pytest.raises(UsageError, match="in memory"):
+        batchocr.ray.run([("a.pdf", b"%PDF")], out=place / "refused")
+    with pytest.raises(NoInputError):
+        batchocr.ray.run([place / "in" / "book.pdf"], out=place / "refused", pages="90-99")
+    with pytest.raises(UsageError, match="--pages-per-task 0"):
+        run(place, "refused", pages_per_task=0)
+    (place / "other").mkdir()
+    (place / "other" / "x.parquet").write_bytes(b"")
+    with pytest.raises(OutputMismatchError, match=r"no run\.json"):
+        run(place, "other")
