@@ -204,7 +204,8 @@ Address = Annotated[
         "--address",
         option=Option(
             RUN,
-            "The Ray cluster: auto for the one that this machine is of, or ray://HOST:PORT. Without it, and without "
+            "The Ray cluster: auto for the one that this machine is of, HOST:PORT, or ray://HOST:PORT, which needs "
+            "ray[client]. Without it, and without "
             "RAY_ADDRESS, Ray is started on this machine alone.",
             "ADDRESS",
         ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from batchocr.config import Config
 from batchocr.errors import EngineError, UsageError
 from batchocr.machine import usable_cores
 
+_ANSWER_S = 10.0
 _OBJECT_STORE_BYTES = 100 << 20
 """Of a Ray that is started here: only items and reports pass through it."""
 
@@ -40,25 +42,28 @@ def connected(address: str | None) -> Iterator[ModuleType]:
     if ray.is_initialized():
         yield ray
         return
+    address = address or os.environ.get("RAY_ADDRESS")
+    here = {"num_cpus": usable_cores(), "include_dashboard": False, "object_store_memory": _OBJECT_STORE_BYTES}
+    where = {"address": address} if address else here
     try:
+        _require_answer(address or "")
         with _own_signals():
-            if address is None and not os.environ.get("RAY_ADDRESS"):
-                ray.init(
-                    num_cpus=usable_cores(),
-                    include_dashboard=False,
-                    object_store_memory=_OBJECT_STORE_BYTES,
-                    log_to_driver=False,
-                    logging_level=logging.ERROR,
-                )
-            else:
-                ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+            ray.init(**where, log_to_driver=False, logging_level=logging.ERROR)
+    except (OSError, ValueError, RuntimeError, ImportError, AssertionError, ray.exceptions.RayError) as error:
+        ray.shutdown()
+        wanted = f"no connection to a Ray cluster at {address}" if address else "Ray cannot be started here"
+        raise EngineError(f"{wanted}: {type(error).__name__}: {error}") from error
+    try:
         yield ray
-    except (ConnectionError, ValueError) as error:
-        if ray.is_initialized():
-            raise
-        raise EngineError(f"there is no Ray cluster at {address or os.environ['RAY_ADDRESS']}: {error}") from error
     finally:
         ray.shutdown()
+
+
+def _require_answer(address: str) -> None:
+    """Raise OSError if nobody listens at this host and port: Ray itself would try for minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if host and port.isdecimal():
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_ANSWER_S).close()
 
 
 @contextmanager
@@ -76,9 +81,10 @@ def _own_signals() -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class ActorPlan:
-    """How many actors there should be, and what each takes of its node."""
+    """How many actors there should be, how many of them on a node, and what each takes of it."""
 
     count: int
+    per_node: int
     cpus: int
     gpus: int
 
@@ -92,10 +98,12 @@ def plan_actors(ray: ModuleType, config: Config, wanted: int | None) -> ActorPla
         raise UsageError(f"--device {config.device}: on a cluster it is auto, cuda or cpu; Ray chooses the GPUs")
     if config.device == "cuda" or (config.device == "auto" and with_gpus):
         cores = min((int(node.get("CPU", 1)) // int(node["GPU"]) for node in with_gpus), default=1)
-        return ActorPlan(wanted or max(1, sum(int(node["GPU"]) for node in with_gpus)), max(1, cores), 1)
+        gpus = [int(node["GPU"]) for node in with_gpus]
+        return ActorPlan(wanted or sum(gpus) or 1, max(gpus, default=1), max(1, cores), 1)
     with_cpus = [int(node["CPU"]) for node in nodes if node.get("CPU", 0) >= 1] or [1]
     count = wanted or len(with_cpus)
-    return ActorPlan(count, max(1, min(with_cpus) // -(-count // len(with_cpus))), 0)
+    per_node = -(-count // len(with_cpus))
+    return ActorPlan(count, per_node, max(1, min(with_cpus) // per_node), 0)
 
 
 def start_actor(ray: ModuleType, made: type[Any], plan: ActorPlan, *arguments: object, **named: object) -> Any:

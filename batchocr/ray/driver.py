@@ -206,7 +206,15 @@ class Driver:
         while len(self._actors) < min(plan.count, len(self._waiting) + len(self._reading())):
             config = replace(self._config, device="cuda" if plan.gpus else "cpu")
             handle = start_actor(
-                self._ray, Reader, plan, config, self._folder.path, self._roots, cpus=plan.cpus, begun_in=self._dtype
+                self._ray,
+                Reader,
+                plan,
+                config,
+                self._folder.path,
+                self._roots,
+                cpus=plan.cpus,
+                per_node=plan.per_node,
+                begun_in=self._dtype,
             )
             actor = _Actor(handle, ActorReport(""), call=handle.load.remote())
             self._actors.append(actor)

@@ -18,7 +18,7 @@ from batchocr.data import Document
 from batchocr.errors import NoInputError
 from batchocr.input.sources import Found
 from batchocr.job.output_job import read_into_table
-from batchocr.job.session import Session
+from batchocr.job.session import Session, worker_memory_bytes
 from batchocr.job.stop import StopSwitch
 from batchocr.output import parquet
 from batchocr.output.schema import RunFacts
@@ -40,10 +40,22 @@ class Loaded:
 
 
 class Reader:
-    """Reads items. cpus: how many cores of its node are for it. begun_in: the data type of the rows of earlier runs."""
+    """Reads items. cpus: how many cores of its node are for it, and per_node: how many readers share its memory.
+    begun_in: the data type of the rows of earlier runs."""
 
-    def __init__(self, config: Config, folder: Path, roots: tuple[str, ...], *, cpus: int, begun_in: DType | None):
-        self._config = replace(config, workers=config.workers or max(1, min(_MOST_WORKERS, cpus // 2)))
+    def __init__(
+        self,
+        config: Config,
+        folder: Path,
+        roots: tuple[str, ...],
+        *,
+        cpus: int,
+        per_node: int,
+        begun_in: DType | None,
+    ) -> None:
+        workers = config.workers or max(1, min(_MOST_WORKERS, cpus // 2))
+        memory_bytes = worker_memory_bytes(replace(config, workers=workers * per_node))
+        self._config = replace(config, workers=workers, worker_memory=memory_bytes)
         self._folder = OutputFolder(folder)
         self._roots = roots
         self._begun_in = begun_in

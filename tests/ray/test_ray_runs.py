@@ -209,6 +209,8 @@ def test_what_cannot_be_read_on_a_cluster_is_refused(place: Path) -> None:
         batchocr.ray.run([place / "in" / "book.pdf"], out=place / "refused", pages="90-99")
     with pytest.raises(UsageError, match="--pages-per-task 0"):
         run(place, "refused", pages_per_task=0)
+    done = run_ray(place, "refused", "--address", "127.0.0.1:1")
+    assert (done.returncode, "no connection to a Ray cluster at 127.0.0.1:1" in done.stderr) == (1, True)
     (place / "other").mkdir()
     (place / "other" / "x.parquet").write_bytes(b"")
     with pytest.raises(OutputMismatchError, match=r"no run\.json"):

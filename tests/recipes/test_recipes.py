@@ -19,11 +19,13 @@ from configparser import RawConfigParser
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
+import typer.main
 import yaml
 
+from batchocr.cli.main import app
 from batchocr.errors import ExitCode
 from tests.conftest import ROOT
 from tests.support.running import draw_pdf, make_quick_model, read_rows
@@ -274,6 +276,60 @@ def test_kubernetes_starts_again_what_another_start_can_help() -> None:
     assert codes == {"Ignore": STOPPED, "FailIndex": OF_NO_USE}
     assert spec["backoffLimitPerIndex"] > 0
     assert spec["template"]["spec"]["terminationGracePeriodSeconds"] >= 120
+
+
+# Ray
+
+
+@pytest.mark.parametrize("name", ["read.sbatch", "rayjob.yaml", "cluster.yaml"])
+def test_the_commands_of_the_cluster_have_only_options_that_exist(name: str) -> None:
+    known = {
+        command: {flag for option in found.params for flag in option.opts}
+        for command, found in cast(Any, typer.main.get_command(app)).commands.items()
+    }
+    text = re.sub(r"\\\n", " ", (RECIPES / "ray" / name).read_text())
+    commands = re.findall(r"/bin/batchocr (ray|verify) ((?:[^&;'\n]|\n {4}--)*)", text)
+    assert {command for command, _ in commands} >= {"ray"}
+    for command, arguments in commands:
+        assert "/data/in" in arguments
+        assert set(re.findall(r"(?<=\s)--[a-z-]+", f" {arguments}")) <= known[command]
+
+
+def test_a_cluster_has_an_actor_for_each_gpu_and_all_of_its_machines() -> None:
+    job = yaml.safe_load((RECIPES / "ray" / "rayjob.yaml").read_text())["spec"]
+    workers = job["rayClusterSpec"]["workerGroupSpecs"][0]
+    [container] = workers["template"]["spec"]["containers"]
+    gpus = container["resources"]["limits"]["nvidia.com/gpu"] * workers["replicas"]
+    assert f"--actors {gpus} " in job["entrypoint"]
+    assert job["rayClusterSpec"]["rayVersion"] == "2.60.0"
+    launcher = yaml.safe_load((RECIPES / "ray" / "cluster.yaml").read_text())
+    assert len(launcher["provider"]["worker_ips"]) == launcher["max_workers"]
+
+
+@pytest.mark.parametrize("code", list(ExitCode))
+def test_a_cluster_under_slurm_is_queued_again_where_that_can_help(machine: Machine, code: ExitCode) -> None:
+    machine.install("batchocr", f'[ "$1" = verify ] || exit {code:d}; echo verified')
+    machine.install("srun", ":")
+    machine.install("sleep", ":")
+    machine.install("scontrol", 'if [ "$1" = show ]; then printf "node1\\nnode2\\n"; else echo "$@" >> scontrol; fi')
+    path = machine.root / "read.sbatch"
+    path.write_text(machine.prepared("ray/read.sbatch"))
+    variables = {"SLURM_JOB_ID": "17", "SLURM_NNODES": "2", "SLURM_JOB_NODELIST": "node[1-2]"}
+    done = machine.run(["bash", "-u", str(path)], **variables)
+    assert (done.returncode, "verified" in done.stdout) == (code, code == ExitCode.DONE)
+    assert (machine.root / "scontrol").exists() == (code in STOPPED | MAY_BE_TEMPORARY)
+
+
+def test_a_cluster_under_slurm_tells_its_driver_of_the_time_limit(machine: Machine) -> None:
+    machine.install("batchocr", "trap 'exit 75' TERM; kill -TERM $PPID; while :; do :; done")
+    machine.install("srun", ":")
+    machine.install("sleep", ":")
+    machine.install("scontrol", '[ "$1" = show ] && echo node1 || echo "$@" >> scontrol')
+    path = machine.root / "read.sbatch"
+    path.write_text(machine.prepared("ray/read.sbatch"))
+    done = machine.run(["bash", "-u", str(path)], SLURM_JOB_ID="17", SLURM_NNODES="1", SLURM_JOB_NODELIST="node1")
+    assert done.returncode == ExitCode.STOPPED
+    assert (machine.root / "scontrol").read_text() == "requeue 17\n"
 
 
 # Airflow
