@@ -101,10 +101,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="b-", dir="/tmp", ignore_cleanup_errors=True) as folder:
         os.environ["RAY_TMPDIR"] = folder
         place = Path(folder)
-        if given.documents:
-            print(json.dumps(measure_driver(place, given.documents), indent=2), flush=True)
         if given.pages:
-            print(json.dumps(compare_rates(place, given.pages, given.actors, given.pages_per_task), indent=2))
+            found = compare_rates(place, given.pages, given.actors, given.pages_per_task)
+            print(json.dumps(found, indent=2), flush=True)
+        if given.documents:
+            print(json.dumps(measure_driver(place, given.documents), indent=2))
 
 
 if __name__ == "__main__":

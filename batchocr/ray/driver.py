@@ -397,29 +397,30 @@ def read_on_cluster(
     if not items:
         raise NoInputError(f"no document has any of the pages --pages {config.pages} asks for")
     planned_s = time.perf_counter()
-    logger.info(
-        "reading %d documents into %s, in %d items",
-        len(found.documents),
-        folder.path,
-        len(items),
-        extra=event(
-            "run_started",
-            out=str(folder.path),
-            documents=len(found.documents),
-            skipped_files=dict(found.skipped),
-            model=config.model,
-            version=own_version(),
-        ),
-    )
+    counted = f"{len(found.documents):,} documents into {folder.path}, in {len(items):,} items"
+    fields = {"out": str(folder.path), "documents": len(found.documents), "skipped_files": dict(found.skipped)}
+    fields |= {"model": config.model, "version": own_version()}
+    logger.info("reading %s", counted, extra=event("run_started", **fields))
     driver = Driver(config, found, folder, items, earlier, actors=actors)
     driver.run(address, stop, progress)
     stop.enter("finishing")
-    ended_s = time.perf_counter()
+    report = _report_of(driver, config, found, len(items), stop, began_s=(started_s, planned_s))
+    if not report.nothing_to_do:
+        with atomic_file(Path(config.report) if config.report else folder.path / REPORT_NAME) as file:
+            file.write(report.to_json().encode() + b"\n")
+    return report
+
+
+def _report_of(
+    driver: Driver, config: Config, found: Found, num_parts: int, stop: StopSwitch, *, began_s: tuple[float, float]
+) -> ClusterReport:
+    """began_s: when the run began, and when its items were known."""
+    (started_s, planned_s), ended_s = began_s, time.perf_counter()
     ready_s = driver.first_ready_s or ended_s
     tally, counts = driver.tally, driver.counts
-    all_read = counts.parts_before + counts.parts_read == len(items)
+    all_read = counts.parts_before + counts.parts_read == num_parts
     reason: ExitReason = "finished" if all_read else "interrupted" if stop.reason == "interrupted" else "stopped"
-    report = ClusterReport(
+    return ClusterReport(
         pages_per_second=tally.pages_read / (ended_s - ready_s) if ended_s > ready_s else 0.0,
         exit_reason=reason,
         pages_read=tally.pages_read,
@@ -427,7 +428,7 @@ def read_on_cluster(
         skipped_files=dict(found.skipped),
         items=tally.items(finished=all_read),
         errors=dict(tally.errors.most_common()),
-        parts=Parts(len(items), counts.parts_before, counts.parts_read, counts.lost_twice),
+        parts=Parts(num_parts, counts.parts_before, counts.parts_read, counts.lost_twice),
         wall_seconds=ended_s - started_s,
         plan_seconds=planned_s - started_s,
         start_up_seconds=ready_s - planned_s,
@@ -440,7 +441,3 @@ def read_on_cluster(
         max_degraded_rate=config.max_degraded_rate,
         bottleneck=name_bottleneck(tally, driver.actor_reports),
     )
-    if not report.nothing_to_do:
-        with atomic_file(Path(config.report) if config.report else folder.path / REPORT_NAME) as file:
-            file.write(report.to_json().encode() + b"\n")
-    return report
