@@ -75,7 +75,7 @@ class Reader:
         """
         assert self._session is not None
         started_s = time.perf_counter()
-        config = for_call(self._config, {"pages": item.pages})
+        config = for_call(self._config, {"pages": item.pages, "report": None, "overwrite": False})
         documents = [Document(each.path, each.source, each.problem) for each in item.documents]
         found = Found(documents, {}, self._roots)
         report: Report | None = None
