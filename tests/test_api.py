@@ -229,7 +229,7 @@ def test_a_worker_that_is_killed_is_replaced_and_no_page_is_lost(model: Path, tm
 def test_an_engine_that_breaks_ends_the_run_with_its_error_and_the_next_one_reads(
     ocr: Ocr, letters: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def break_down(*arguments: object) -> None:
+    def break_down(*_: object, **__: object) -> None:
         raise RuntimeError("the device is gone")
 
     with monkeypatch.context() as broken:

@@ -90,7 +90,7 @@ def test_what_just_fits_this_machine_is_taken(options: dict[str, object], monkey
         (8, 16, False, 11),
         (1, 64, False, 9),
         (1, 32, True, 14),
-        (16, 256, True, 96),
+        (16, 256, True, 128),
     ],
 )
 def test_a_cpu_has_few_pages_in_flight_so_that_the_first_are_soon_finished_and_a_gpu_what_fills_its_batches(
