@@ -6,7 +6,6 @@ import json
 import logging
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 import typer
 
@@ -49,7 +48,7 @@ def run_on_cluster(
         report = run_with(
             config,
             inputs,
-            out=Path(out),
+            out=out,
             address=address,
             pages_per_task=per_task,
             actors=num_actors,

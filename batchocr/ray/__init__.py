@@ -24,6 +24,7 @@ from batchocr.options import Options
 from batchocr.ray.cluster import load_ray
 from batchocr.ray.driver import read_on_cluster
 from batchocr.ray.report import ClusterReport
+from batchocr.storage.uris import is_uri
 
 __all__ = ["ClusterReport", "run"]
 
@@ -60,7 +61,7 @@ def run(
         return run_with(
             config,
             inputs,
-            out=Path(out),
+            out=os.fspath(out),
             address=address,
             pages_per_task=pages_per_task,
             actors=actors,
@@ -73,7 +74,7 @@ def run_with(
     config: Config,
     inputs: Inputs,
     *,
-    out: Path,
+    out: str,
     address: str | None,
     pages_per_task: int,
     actors: int | None,
@@ -82,6 +83,8 @@ def run_with(
 ) -> ClusterReport:
     """`run` for a Config, with a switch that stops it and a Progress to report to."""
     started_s = time.perf_counter()
+    if is_uri(out):
+        raise UsageError(f"--out {out}: the parts of a cluster go into a folder that all machines see, in no store yet")
     for flag, number in (("--pages-per-task", pages_per_task), ("--actors", actors)):
         if number is not None and number < 1:
             raise UsageError(f"{flag} {number}: should be greater than 0")
@@ -98,7 +101,7 @@ def run_with(
     return read_on_cluster(
         config,
         found,
-        out,
+        Path(out),
         stop,
         progress,
         address=address,

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from batchocr.data import Document, Failure
 from batchocr.page_spec import parse_page_spec
+from batchocr.storage.uris import is_uri
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +21,7 @@ class PlannedDocument:
     """A document as it was when the plan was made.
 
     size, mtime_ns: 0 for one with a problem, which only becomes a row. page_count: None until it is counted, and for
-    one that cannot be opened. path: absolute; empty in a plan that was stored.
+    one that cannot be opened. path: absolute, or a URI; empty in a plan that was stored.
     """
 
     source: str
@@ -33,6 +34,13 @@ class PlannedDocument:
     def is_same(self, other: PlannedDocument | None) -> bool:
         """Whether the file has not been touched between the two."""
         return other is not None and replace(other, page_count=self.page_count, path=self.path) == self
+
+    @property
+    def document(self) -> Document:
+        """What an actor reads. What is known of an object need not be asked for again."""
+        if is_uri(self.path):
+            return Document(self.path, self.source, self.problem, size=self.size, mtime_ns=self.mtime_ns)
+        return Document(self.path, self.source, self.problem)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +69,10 @@ class Item:
 
 def look_at_file(document: Document) -> PlannedDocument:
     """The document with what tells whether it changes."""
-    path, problem = os.path.abspath(document.path), document.problem
+    if document.size is not None and document.mtime_ns is not None:
+        return PlannedDocument(document.source, document.size, document.mtime_ns, path=document.path)
+    path, problem = document.path, document.problem
+    path = path if is_uri(path) else os.path.abspath(path)
     try:
         file = os.stat(path)
     except (OSError, ValueError):  # its row will say so

@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from batchocr.config import Config, DType, for_call
-from batchocr.data import Document
 from batchocr.errors import NoInputError
 from batchocr.input.sources import Found
 from batchocr.job.output_job import read_into_table
@@ -76,7 +75,7 @@ class Reader:
         assert self._session is not None
         started_s = time.perf_counter()
         config = for_call(self._config, {"pages": item.pages, "report": None, "overwrite": False})
-        documents = [Document(each.path, each.source, each.problem) for each in item.documents]
+        documents = [each.document for each in item.documents]
         found = Found(documents, {}, self._roots)
         report: Report | None = None
         with tempfile.TemporaryDirectory(prefix="batchocr-") as work:

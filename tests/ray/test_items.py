@@ -86,3 +86,11 @@ def test_pages_are_counted_and_what_cannot_be_opened_has_none(tmp_path: Path) ->
     names = ["two.pdf", "broken.pdf", "absent.pdf"]
     documents = [Document(str(tmp_path / name), name) for name in names]
     assert dict(count_pages(documents, Config(), workers=2)) == {0: 2, 1: None, 2: None}
+
+
+def test_an_object_of_a_store_is_known_by_its_listing_and_not_looked_for_on_disk() -> None:
+    document = Document("s3://bucket/a.pdf", "a.pdf", size=5, mtime_ns=7)
+    planned = look_at_file(document)
+    assert planned == PlannedDocument("a.pdf", 5, 7, path="s3://bucket/a.pdf")
+    assert planned.document == document
+    assert not planned.is_same(look_at_file(Document("s3://bucket/a.pdf", "a.pdf", size=5, mtime_ns=8)))
