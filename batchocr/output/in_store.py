@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-from collections.abc import Iterable
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -68,11 +68,11 @@ class OutputPlace:
             if self.path.suffix.lower() == ".jsonl":
                 fetch_file(f"{self._uri}.meta.json", facts_path(self.path), required=False)
 
-    def without_itself(self, documents: Iterable[Document]) -> list[Document]:
+    def without_itself(self, documents: Sequence[Document]) -> list[Document]:
         """Leave out what an earlier run has put: a glob matches that, too. Raises NoInputError if nothing is left."""
         ours = [self._uri, f"{self._uri}.meta.json", f"{self._uri}.report.json"] if self._uri else []
         remaining = [document for document in documents if document.path not in ours]
-        if not remaining:
+        if documents and not remaining:
             raise NoInputError("nothing to read: nothing was found but the run's own output")
         return remaining
 

@@ -175,7 +175,8 @@ def test_when_the_session_ends_the_file_says_what_was_not_begun(tmp_path: Path) 
     process.send_signal(signal.SIGTERM)
     _, complaints = process.communicate(timeout=60)
     values = written(out)
-    assert complaints.endswith("failed: model\n") and process.returncode == 1
+    # CPython ends by the signal if the interrupt came while it ran code that was text, as that of a dataclass.
+    assert complaints.endswith("failed: model\n") and process.returncode in (1, -signal.SIGINT)
     assert values["failed"] == {"model": "interrupted"}
     assert values["checks"]["norms float32"]["ok"] and values["parts"]["ops"]["rows"]
 

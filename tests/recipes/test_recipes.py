@@ -109,7 +109,7 @@ UNREAD_TABLE = """
         )
         for document in find_documents(inputs, stdin=sys.stdin, shard=config.shard).documents
     ]
-    table_for(out).write(out, rows, RunFacts("0", config.model, "0", "0", {}))
+    table_for(Path(out)).write(Path(out), rows, RunFacts("0", config.model, "0", "0", {}))
     return report()
 """
 
