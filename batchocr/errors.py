@@ -8,8 +8,8 @@ BatchOcrError              exit code
 │   └── OutputMismatchError    it belongs to other settings, or is not ours
 ├── EngineError            1   the engine, or its device, failed or hangs
 └── PageError              –   becomes a row, never an exit code; each class owns its `error_kind`
-    └── NotFoundError, UnreadableError, UnsupportedError, EncryptedError, DamagedError, ChangedError, TooLargeError,
-        PageTimeoutError, PageOutOfMemoryError, RefusedError
+    └── NotFoundError, UnreadableError (and DeniedError, of a store), UnsupportedError, EncryptedError, DamagedError,
+        ChangedError, TooLargeError, PageTimeoutError, PageOutOfMemoryError, RefusedError
 
 A message says what, where, and what to do.
 """
@@ -78,6 +78,10 @@ class NotFoundError(PageError):
 
 class UnreadableError(PageError):
     error_kind = "unreadable"
+
+
+class DeniedError(UnreadableError):
+    """A store does not let these credentials do it."""
 
 
 class UnsupportedError(PageError):

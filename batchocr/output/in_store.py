@@ -1,7 +1,7 @@
 """An output in an object store: made in a local folder, and put there at the end, whole.
 
-What of it is in that folder before a run: a journal, if rows are to be read or tried again; a table, if it could not be
-put. Otherwise the table in the store is fetched, so that a run into it continues it.
+What of it is in that folder before a run: a journal, if rows are to be read or tried again; a table, if it was not put.
+Otherwise the table in the store is fetched, so that a run into it continues it.
 """
 
 from __future__ import annotations
@@ -9,21 +9,24 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
+import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from batchocr.data import Document
-from batchocr.errors import NoInputError, NotFoundError, OutputError, PageError, UsageError
+from batchocr.errors import DeniedError, NoInputError, NotFoundError, OutputError, PageError, UsageError
 from batchocr.output.atomic import atomic_file
 from batchocr.output.files import facts_path, journal_path, report_path
 from batchocr.output.table import TABLE_SUFFIXES, table_for
-from batchocr.storage.objects import StoredObject, fetch, look_at, put, remove
+from batchocr.storage.objects import fetch, look_at, put, remove
 from batchocr.storage.uris import is_uri, parse_uri
 
 logger = logging.getLogger(__name__)
 
 _FETCH_S = 3600.0
+_UNFINISHED = b'{"complete": false}\n'
+"""What stands for the report of a run that is at work, if there is none of an earlier one."""
 
 
 class OutputPlace:
@@ -38,35 +41,29 @@ class OutputPlace:
 
     def require_free(self, *, overwrite: bool) -> None:
         """Have an empty folder at `path`, for a table that continues none. Raises OutputError if there is one in the
-        store; a report of it that is to be replaced is removed."""
+        store, or none can be put there."""
         if self._uri is None:
             return
-        if _look(self._uri) is not None and not overwrite:
-            raise OutputError(f"{self._uri} exists already: choose another --out, or replace it with --overwrite")
         self._make_folder()
-        if overwrite:
-            with suppress(PageError):  # putting the table will say what is wrong
-                remove(f"{self._uri}.report.json")
+        if not overwrite and self._is_there():
+            raise OutputError(f"{self._uri} exists already: choose another --out, or replace it with --overwrite")
+        self._try_to_put()
+        report_path(self.path).unlink(missing_ok=True)
 
     def prepare(self, *, overwrite: bool) -> None:
-        """Have at `path` what a run has to continue. Raises OutputError."""
+        """Have at `path` what a run has to continue. Raises OutputError, also if no table can be put into the store."""
         if self._uri is None:
             return
         self._make_folder()
         logger.info("the table is made in %s and put to %s at the end", self.path.parent, self._uri)
-        stored = _look(self._uri)
-        if overwrite:
-            return
-        if self.path.exists():
-            self._put()
-            self._clear()
-            stored = _look(self._uri)
-        if stored is not None:
-            fetch_file(f"{self._uri}.report.json", report_path(self.path), required=False)
-        if stored is not None and not journal_path(self.path).exists():
-            fetch_file(self._uri, self.path)
-            if self.path.suffix.lower() == ".jsonl":
-                fetch_file(f"{self._uri}.meta.json", facts_path(self.path), required=False)
+        if not overwrite and not journal_path(self.path).exists():
+            if self.path.exists():
+                self._put()
+            elif self._is_there():
+                fetch_file(self._uri, self.path)
+                if self.path.suffix.lower() == ".jsonl":
+                    fetch_file(f"{self._uri}.meta.json", facts_path(self.path), required=False)
+        self._try_to_put()
 
     def without_itself(self, documents: Sequence[Document]) -> list[Document]:
         """Leave out what an earlier run has put: a glob matches that, too. Raises NoInputError if nothing is left."""
@@ -78,9 +75,29 @@ class OutputPlace:
 
     def publish(self) -> None:
         """Put what is at `path` into the store. Raises OutputError, and the table stays where it is."""
-        if self._uri is not None:
-            self._put()
-            self._clear()
+        if self._uri is None:
+            return
+        self._put()
+        if not report_path(self.path).exists():
+            with suppress(PageError):  # it may be that nothing can be deleted
+                remove(f"{self._uri}.report.json")
+        for file in self._files:
+            file.unlink(missing_ok=True)
+
+    @property
+    def _files(self) -> list[Path]:
+        """The table comes last, so that the others are there when it is."""
+        return [facts_path(self.path), report_path(self.path), self.path]
+
+    def _put(self) -> None:
+        assert self._uri is not None
+        try:
+            for file in filter(Path.exists, self._files):
+                put_file(file, self._uri + file.name.removeprefix(self.path.name))
+        except OutputError as error:
+            raise OutputError(
+                f"{error}. The table is made: it is {self.path}, and the same command puts it to {self._uri}"
+            ) from error
 
     def _make_folder(self) -> None:
         try:
@@ -90,20 +107,37 @@ class OutputPlace:
                 f"{self.path.parent} cannot be made ({error.strerror}): --work-dir names another place"
             ) from error
 
-    def _put(self) -> None:
+    def _is_there(self) -> bool:
+        """Whether there is a table in the store. Raises OutputError if that cannot be found out."""
         assert self._uri is not None
         try:
-            for file in (facts_path(self.path), report_path(self.path), self.path):
-                if file.exists():
-                    put(file, self._uri + file.name.removeprefix(self.path.name))
+            return look_at(self._uri) is not None
+        except NotFoundError:
+            return False
+        except DeniedError as error:
+            # Those who may not list names are denied what is not there, too: a look at what is there tells.
+            self._try_to_put()
+            with suppress(PageError):
+                look_at(f"{self._uri}.report.json")
+                return False
+            raise OutputError(f"nothing tells whether there is a table: {error}") from error
         except PageError as error:
-            raise OutputError(
-                f"{error}. The table is made: it is {self.path}, and the same command puts it to {self._uri}"
-            ) from error
+            raise OutputError(f"cannot write {self._uri}: {error}") from error
 
-    def _clear(self) -> None:
-        for file in (facts_path(self.path), report_path(self.path), self.path):
-            file.unlink(missing_ok=True)
+    def _try_to_put(self) -> None:
+        """Put the report once more, or one of a run that is at work: if that cannot be, neither can the table, which
+        should be known before the work. Raises OutputError."""
+        report, uri = report_path(self.path), f"{self._uri}.report.json"
+        if not report.exists():
+            fetch_file(uri, report, required=False)
+        if report.exists() and report.read_bytes() != _UNFINISHED:
+            put_file(report, uri)
+            return
+        report.unlink(missing_ok=True)
+        with tempfile.NamedTemporaryFile(dir=self.path.parent) as file:
+            file.write(_UNFINISHED)
+            file.flush()
+            put_file(Path(file.name), uri)
 
 
 def _folder(uri: str, work_dir: str | os.PathLike[str] | None) -> Path:
@@ -120,25 +154,22 @@ def _name(uri: str) -> str:
     return name
 
 
-def _look(uri: str) -> StoredObject | None:
-    """The object; None if there is none. Raises OutputError if its bucket is not there, or cannot be asked."""
+def put_file(file: Path, uri: str) -> None:
+    """Put a file into the store, whole. Raises OutputError."""
     try:
-        return look_at(uri)
-    except NotFoundError as error:
-        if "no bucket" in str(error):
-            raise OutputError(f"cannot write {uri}: {error}") from error
-        return None
+        put(file, uri)
     except PageError as error:
         raise OutputError(f"cannot write {uri}: {error}") from error
 
 
 def fetch_file(uri: str, path: Path, *, required: bool = True) -> None:
-    """Fetch an object into a file. Raises OutputError; none for an object that is missing, if it is not required."""
+    """Fetch an object into a file. Raises OutputError; not if it is missing, or denied, as what is missing may be, and
+    is not required."""
     try:
         with atomic_file(path) as file:
             fetch(uri, file, timeout_s=_FETCH_S)
-    except NotFoundError as error:
+    except (NotFoundError, DeniedError) as error:
         if required:
-            raise OutputError(str(error)) from error
+            raise OutputError(f"{uri} cannot be fetched: {error}") from error
     except PageError as error:
         raise OutputError(f"{uri} cannot be fetched: {error}") from error

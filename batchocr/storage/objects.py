@@ -18,7 +18,15 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from batchocr.errors import ChangedError, NotFoundError, OutputError, PageTimeoutError, UnreadableError, UsageError
+from batchocr.errors import (
+    ChangedError,
+    DeniedError,
+    NotFoundError,
+    OutputError,
+    PageTimeoutError,
+    UnreadableError,
+    UsageError,
+)
 from batchocr.storage.uris import CREDENTIALS, Uri, parse_uri
 
 if TYPE_CHECKING:
@@ -253,20 +261,23 @@ def _reasons(uri: Uri) -> Iterator[None]:
             raise NotFoundError(f"there is no bucket {uri.authority}") from error
         if _NO_OBJECT.search(said):
             raise NotFoundError(f"there is nothing at {uri}, or no longer") from error
-        raise UnreadableError(f"{uri} cannot be read or written: {_reason(uri, said)}") from error
+        refused, reason = _refusal(uri, said)
+        raise refused(f"{uri} cannot be read or written: {reason}") from error
 
 
-def _reason(uri: Uri, said: str) -> str:
+def _refusal(uri: Uri, said: str) -> tuple[type[UnreadableError], str]:
     """What a store's answer means, without quoting more than its code."""
     code = f" ({found[1]})" if (found := _AWS_CODE.search(said)) else ""
     if _ELSEWHERE.search(said):
-        return f"the bucket is in another region{code}: set AWS_REGION to that"
+        return UnreadableError, f"the bucket is in another region{code}: set AWS_REGION to that"
     if _UNREACHABLE.search(said):
-        return f"the store does not answer{code}: check the network, and AWS_ENDPOINT_URL if it is not Amazon's"
+        check = "check the network, and AWS_ENDPOINT_URL if it is not Amazon's"
+        return UnreadableError, f"the store does not answer{code}: {check}"
     if _DENIED.search(said):
-        return f"access is denied{code}: check the credentials ({CREDENTIALS[uri.scheme]}) and what they may do"
+        check = f"check the credentials ({CREDENTIALS[uri.scheme]}) and what they may do"
+        return DeniedError, f"access is denied{code}: {check}"
     if _BUSY.search(said):
-        return f"the store is too busy, and stayed so{code}: run again later"
+        return UnreadableError, f"the store is too busy, and stayed so{code}: run again later"
     if "Empty path component" in said:
-        return "its name has two slashes in a row, which cannot be asked for: copy the object to another name"
-    return f"the store refuses it{code}"
+        return UnreadableError, "its name has two slashes in a row, which cannot be asked for: copy it to another name"
+    return UnreadableError, f"the store refuses it{code}"

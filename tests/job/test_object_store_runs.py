@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ import batchocr
 from batchocr.cli.merge import merge_tables
 from batchocr.config import Config
 from batchocr.errors import NoInputError, OutputError, OutputMismatchError, UsageError
-from tests.support.object_store import SECRET, ObjectStore, answering, first, running_store, used
+from tests.support.object_store import SECRET, Environ, ObjectStore, answering, first, running_store, used
 from tests.support.running import draw_pdf, make_quick_model, read_rows, texts
 
 pytestmark = pytest.mark.slow
@@ -181,7 +183,7 @@ def test_a_run_that_is_stopped_puts_no_table_and_is_continued(
 ) -> None:
     put_pages(store, "stopped", tmp_path, "in/a.pdf", "in/b.pdf", "in/c.pdf")
     stop = batchocr.StopSwitch()
-    show = lambda progress: stop.request("stopped") if progress.done else None  # noqa: E731
+    show = lambda progress: stop.request() if progress.done else None  # noqa: E731
     first = batchocr.run(
         "s3://stopped/in/",
         out="s3://stopped/t.parquet",
@@ -201,13 +203,83 @@ def test_a_table_that_cannot_be_put_is_put_by_the_same_command(
     store: ObjectStore, options: dict[str, Any], tmp_path: Path, work: Path
 ) -> None:
     put_pages(store, "refused", tmp_path, "in/a.pdf")
-    refusing = first(99, answering("403 Forbidden", "AccessDenied"), method="PUT")
+    refusing = first(99, answering("403 Forbidden", "AccessDenied"), method="PUT", ending="/t.parquet")
     with store.failing(refusing), pytest.raises(OutputError, match=r"access is denied.*the same command puts it"):
         batchocr.run("s3://refused/in/", out="s3://refused/t.parquet", work_dir=work, **options)
     assert "t.parquet" not in store.keys("refused")
     report = batchocr.run("s3://refused/in/", out="s3://refused/t.parquet", work_dir=work, **options)
     assert report.nothing_to_do
     assert "t.parquet" in store.keys("refused")
+
+
+def test_a_run_that_is_killed_while_it_puts_its_table_puts_it_whole_the_next_time(
+    store: ObjectStore, options: dict[str, Any], tmp_path: Path, work: Path
+) -> None:
+    put_pages(store, "killed", tmp_path, "in/a.pdf", "in/b.pdf")
+    out = "s3://killed/out/t.parquet"
+    flags = [text for name, value in options.items() for text in (f"--{name.replace('_', '-')}", str(value))]
+    command = [sys.executable, "-m", "batchocr", "run", "s3://killed/in/", "--out", out, "--work-dir", str(work)]
+    command += flags
+    is_put, is_killed = threading.Event(), threading.Event()
+
+    def waiting(environ: dict[str, Any], _: object) -> None:
+        if environ["REQUEST_METHOD"] == "PUT" and environ["PATH_INFO"].endswith("/t.parquet"):
+            is_put.set()
+            is_killed.wait(60)
+
+    with store.failing(waiting), subprocess.Popen(command, stderr=subprocess.DEVNULL) as killed:
+        assert is_put.wait(60)
+        killed.kill()
+        is_killed.set()
+    assert killed.returncode == -signal.SIGKILL
+    assert store.keys("killed") == ["in/a.pdf", "in/b.pdf", "out/t.parquet.report.json"]
+
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert "nothing to do" in done.stderr
+    assert [row.source for row in batchocr.open_table(out).rows()] == ["a.pdf", "b.pdf"]
+    assert json.loads(store.get("killed", "out/t.parquet.report.json"))["items"]["already_done"] == 0
+
+
+def test_a_table_that_may_not_be_put_is_refused_before_the_work(
+    store: ObjectStore, options: dict[str, Any], tmp_path: Path, work: Path
+) -> None:
+    put_pages(store, "readonly", tmp_path, "in/a.pdf")
+    batchocr.run("s3://readonly/in/", out=tmp_path / "part.parquet", **options)
+    store.requests.clear()
+    with store.failing(first(-1, answering("403 Forbidden", "AccessDenied"), method="POST")):
+        with pytest.raises(OutputError, match="access is denied"):
+            batchocr.run("s3://readonly/in/", out="s3://readonly/t.parquet", work_dir=work, **options)
+        with pytest.raises(OutputError, match="access is denied"):
+            merge_tables([str(tmp_path / "part.parquet")], "s3://readonly/t.parquet", [], Config())
+    assert not [path for method, path, _ in store.requests if method == "GET" and path.endswith(".pdf")]
+    assert store.keys("readonly") == ["in/a.pdf"]
+
+
+def test_who_may_get_and_put_need_not_list_or_delete(
+    store: ObjectStore, options: dict[str, Any], tmp_path: Path, work: Path
+) -> None:
+    put_pages(store, "narrow", tmp_path, "in/a.pdf", "in/b.pdf")
+    known = {f"/narrow/{key}" for key in store.keys("narrow")}
+
+    def denying(environ: Environ, start: Any) -> Iterable[bytes] | None:
+        """What a store says that may not tell whether there is an object: denied, not missing."""
+        path, method = environ["PATH_INFO"], environ["REQUEST_METHOD"]
+        known.update({path} if method == "POST" else ())
+        if method == "DELETE" or path not in known:
+            return answering("403 Forbidden", "AccessDenied")(environ, start)
+        return None
+
+    inputs, uri = ["s3://narrow/in/a.pdf", "s3://narrow/in/b.pdf"], "s3://narrow/out/t.parquet"
+    with store.failing(denying):
+        batchocr.run(inputs[0], out=uri, work_dir=work, **options)
+        report = batchocr.run(inputs, out=uri, work_dir=work, **options)
+        assert (report.items.found, report.items.already_done) == (2, 1)
+        merge_tables([uri], "s3://narrow/out/u.parquet", [], Config())
+    assert [row.source for row in batchocr.open_table("s3://narrow/out/u.parquet").rows()] == inputs
+    no_looks = first(-1, answering("403 Forbidden", "AccessDenied"), method="HEAD")
+    with store.failing(no_looks), pytest.raises(OutputError, match="nothing tells whether there is a table"):
+        batchocr.run(tmp_path / "page.pdf", out=uri, work_dir=tmp_path / "other", **options)
 
 
 @pytest.mark.parametrize(

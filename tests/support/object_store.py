@@ -131,13 +131,14 @@ def answering(status: str, code: str) -> Fault:
     return fault
 
 
-def first(count: int, fault: Fault, *, method: str | None = None) -> Fault:
-    """The fault for the first requests, or those of one method; none after them."""
+def first(count: int, fault: Fault, *, method: str | None = None, ending: str = "") -> Fault:
+    """The fault for the first requests, or those of one method, or of objects with this ending; none after them."""
     left = count
 
     def fault_or_none(environ: Environ, start: Any) -> Iterable[bytes] | None:
         nonlocal left
-        if left == 0 or (method is not None and environ["REQUEST_METHOD"] != method):
+        is_meant = method in (None, environ["REQUEST_METHOD"]) and environ["PATH_INFO"].endswith(ending)
+        if left == 0 or not is_meant:
             return None
         left -= 1
         return fault(environ, start)
