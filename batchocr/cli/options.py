@@ -195,9 +195,8 @@ ReviewSort = Annotated[
 ]
 _TABLE_TO_WRITE = "The table to write: NAME.parquet or NAME.jsonl, also in an object store."
 Out = Annotated[str, _typer_option("--out", "-o", option=Option(INPUT, _TABLE_TO_WRITE, "PATH"))]
-PartsOut = Annotated[
-    str, _typer_option("--out", "-o", option=Option(INPUT, "The folder to write parts of the table into.", "FOLDER"))
-]
+_PARTS_TO_WRITE = "The folder to write parts of the table into, or a prefix in an object store."
+PartsOut = Annotated[str, _typer_option("--out", "-o", option=Option(INPUT, _PARTS_TO_WRITE, "FOLDER"))]
 Address = Annotated[
     str | None,
     _typer_option(

@@ -18,6 +18,7 @@ from batchocr.errors import UsageError
 from batchocr.job.progress import event
 from batchocr.job.stop import StopSwitch
 from batchocr.ray import ClusterReport, run_with
+from batchocr.ray.cluster import Cluster
 
 logger = logging.getLogger(__name__)
 
@@ -41,20 +42,11 @@ def run_on_cluster(
         quieten_libraries(downloads=quiet or not sys.stderr.isatty())
     config = make_config(flags, recipe)
     options.refuse_contradictions(flags, config, quiet=quiet, verbose=verbose)
-    per_task = _number("--pages-per-task", pages_per_task)
     num_actors = None if actors is None else _number("--actors", actors)
+    cluster = Cluster(address, _number("--pages-per-task", pages_per_task), num_actors)
     stop = StopSwitch(config.stop_after)
     with stop_on_signals(stop, config):
-        report = run_with(
-            config,
-            inputs,
-            out=out,
-            address=address,
-            pages_per_task=per_task,
-            actors=num_actors,
-            stop=stop,
-            progress=progress_for(quiet, log_format),
-        )
+        report = run_with(config, inputs, cluster, out=out, stop=stop, progress=progress_for(quiet, log_format))
         if log_format == "text" and not quiet and not report.nothing_to_do:
             write_line(f"\n{printable_lines(report.to_text())}\n")
         _conclude(report, out, how_to_continue(config))

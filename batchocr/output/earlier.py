@@ -72,7 +72,11 @@ def rows_of_table(out: Path, facts: RunFacts) -> Iterable[tuple[PageResult, bool
 def dtype_of_rows(out: Path) -> DType | None:
     """The data type in which the rows at `out` were read. None if there are none, or none that can be read: opening the
     output says why."""
-    facts = _facts_of_journal(journal_path(out)) or _facts_of_table(out)
+    return dtype_of(_facts_of_journal(journal_path(out)) or _facts_of_table(out))
+
+
+def dtype_of(facts: RunFacts | None) -> DType | None:
+    """The data type in which rows of these facts were read, if they say."""
     match facts.settings.get("dtype") if facts else None:
         case "float32":
             return "float32"

@@ -131,7 +131,7 @@ def facts_from_json(line: bytes) -> RunFacts | None:
         return None
 
 
-def require_same_settings(path: Path, found: RunFacts, facts: RunFacts) -> None:
+def require_same_settings(path: Path | str, found: RunFacts, facts: RunFacts) -> None:
     """Raise OutputMismatchError, naming what differs, if the rows at `path` would not fit with this run's."""
     if found.settings_fingerprint == facts.settings_fingerprint and found.schema_version in READABLE_VERSIONS:
         return

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import replace
-from pathlib import Path
 from typing import Unpack
 
 from batchocr.api import Inputs, ShowProgress, find_inputs
@@ -21,14 +20,13 @@ from batchocr.job.progress import Progress, ProgressCallback, ProgressLog
 from batchocr.job.session import require_usable
 from batchocr.job.stop import StopSwitch
 from batchocr.options import Options
-from batchocr.ray.cluster import load_ray
+from batchocr.ray.cluster import PAGES_PER_TASK, Cluster, load_ray
 from batchocr.ray.driver import read_on_cluster
+from batchocr.ray.folder import OutputFolder
 from batchocr.ray.report import ClusterReport
-from batchocr.storage.uris import is_uri
 
 __all__ = ["ClusterReport", "run"]
 
-PAGES_PER_TASK = 1000
 _OF_ONE_MACHINE = {"limit": None, "shard": (1, 1), "resume": True}
 """Options that mean nothing here, as they are when they are not given."""
 
@@ -46,48 +44,28 @@ def run(
 ) -> ClusterReport:
     """Read documents into a folder of parts, with an actor for each GPU of a Ray cluster, and return the report.
 
-    inputs, out: paths that all machines see. address: of the cluster, `auto` for the one that this machine is of; None
-    starts Ray on this machine alone, unless the program is connected already. pages_per_task: about how many pages an
-    actor reads at a time, and reads again if it is lost. actors: how many, instead of one for each GPU, or for each
-    node if there are none. The others are those of `batchocr.run`.
+    inputs, out: paths that all machines see, or URIs in an object store. address: of the cluster, `auto` for the one
+    that this machine is of; None starts Ray on this machine alone, unless the program is connected already.
+    pages_per_task: about how many pages an actor reads at a time, and reads again if it is lost. actors: how many,
+    instead of one for each GPU, or for each node if there are none. The others are those of `batchocr.run`.
 
     The same call again continues. Raises as `batchocr.run`, and UsageError if Ray is not installed.
     """
     recipe = options.pop("recipe", None)
     config = make_config(options, None if recipe is None else os.fspath(recipe))
+    cluster = Cluster(address, pages_per_task, actors)
     switch = StopSwitch(config.stop_after, stop)
     shown = ProgressLog() if progress is None else ProgressCallback(progress)
     with finish_on_interrupt(switch):
-        return run_with(
-            config,
-            inputs,
-            out=os.fspath(out),
-            address=address,
-            pages_per_task=pages_per_task,
-            actors=actors,
-            stop=switch,
-            progress=shown,
-        )
+        return run_with(config, inputs, cluster, out=os.fspath(out), stop=switch, progress=shown)
 
 
 def run_with(
-    config: Config,
-    inputs: Inputs,
-    *,
-    out: str,
-    address: str | None,
-    pages_per_task: int,
-    actors: int | None,
-    stop: StopSwitch,
-    progress: Progress | None,
+    config: Config, inputs: Inputs, cluster: Cluster, *, out: str, stop: StopSwitch, progress: Progress | None
 ) -> ClusterReport:
     """`run` for a Config, with a switch that stops it and a Progress to report to."""
     started_s = time.perf_counter()
-    if is_uri(out):
-        raise UsageError(f"--out {out}: the parts of a cluster go into a folder that all machines see, in no store yet")
-    for flag, number in (("--pages-per-task", pages_per_task), ("--actors", actors)):
-        if number is not None and number < 1:
-            raise UsageError(f"{flag} {number}: should be greater than 0")
+    folder = OutputFolder(out)
     for name, usual in _OF_ONE_MACHINE.items():
         if getattr(config, name) != usual:
             raise UsageError(f"{flag_of(name)} is of a run on one machine")
@@ -98,14 +76,4 @@ def run_with(
     found = find_inputs(config, inputs)
     if any(document.held is not None for document in found.documents):
         raise UsageError("documents in memory cannot be read on a cluster: put them where all machines see them")
-    return read_on_cluster(
-        config,
-        found,
-        Path(out),
-        stop,
-        progress,
-        address=address,
-        pages_per_task=pages_per_task,
-        actors=actors,
-        started_s=started_s,
-    )
+    return read_on_cluster(config, found, folder, cluster, stop, progress, started_s=started_s)

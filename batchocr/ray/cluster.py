@@ -17,9 +17,26 @@ from batchocr.config import Config
 from batchocr.errors import EngineError, UsageError
 from batchocr.machine import usable_cores
 
+PAGES_PER_TASK = 1000
 _ANSWER_S = 10.0
 _OBJECT_STORE_BYTES = 100 << 20
 """Of a Ray that is started here: only items and reports pass through it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """address: of the cluster; `auto`: the one that this machine is of; None: this machine alone. pages_per_task: about
+    how many pages an item has. actors: how many there should be; None: one for each GPU, or each node if there are
+    none. Raises UsageError."""
+
+    address: str | None = None
+    pages_per_task: int = PAGES_PER_TASK
+    actors: int | None = None
+
+    def __post_init__(self) -> None:
+        for flag, number in (("--pages-per-task", self.pages_per_task), ("--actors", self.actors)):
+            if number is not None and number < 1:
+                raise UsageError(f"{flag} {number}: should be greater than 0")
 
 
 def load_ray() -> ModuleType:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -12,8 +13,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from batchocr.config import Config, DType
-from batchocr.data import Document, PageResult
+from batchocr.config import Config
+from batchocr.data import Document, Failure
 from batchocr.errors import BatchOcrError, EngineError, NoInputError, OutputError, OutputMismatchError
 from batchocr.input.sources import Found
 from batchocr.job.progress import Progress, RunProgress, event
@@ -21,13 +22,14 @@ from batchocr.job.stop import StopSwitch
 from batchocr.machine import own_version, usable_cores
 from batchocr.output import parquet
 from batchocr.output.atomic import atomic_file
+from batchocr.output.earlier import dtype_of
 from batchocr.output.schema import require_same_settings
-from batchocr.ray.cluster import ActorPlan, connected, node_is_lost, plan_actors, start_actor
-from batchocr.ray.folder import REPORT_NAME, OutputFolder, Plan
+from batchocr.ray.cluster import ActorPlan, Cluster, connected, node_is_lost, plan_actors, start_actor
+from batchocr.ray.folder import REPORT_NAME, OutputFolder, PartRows, Plan, read_part
 from batchocr.ray.items import Item, PlannedDocument, divide, look_at_file, unchanged_items
-from batchocr.ray.reader import Loaded, Reader
+from batchocr.ray.reader import ItemRead, Loaded, Reader
 from batchocr.ray.report import ActorReport, ClusterReport, Parts, Tally, name_bottleneck
-from batchocr.stats.report import ExitReason, Report, Setting
+from batchocr.stats.report import ExitReason, Setting
 from batchocr.survey.page_counts import count_pages
 
 logger = logging.getLogger(__name__)
@@ -40,32 +42,25 @@ _MAX_FAILED_STARTS = 3
 """If this many actors in a row cannot load the model, the run ends."""
 _TICK_S = 0.5
 _WAIT_NOTICE_S = 60.0
+_OWN_CHECK_S = 30.0
+"""How often to look whether another run has begun in the same folder."""
 
 
-def plan_items(
-    found: Found, config: Config, folder: OutputFolder, pages_per_task: int
-) -> tuple[list[Item], Plan | None]:
-    """The items, in the order of the input, and the plan of the run that this one continues, if there was one. Items
-    whose files have not changed stay as they were; only files that are new or have changed are opened, to count their
-    pages. Raises OutputError, OutputMismatchError, BatchOcrError."""
-    earlier = folder.plan()
+def plan_items(found: Found, config: Config, earlier: Plan | None, pages_per_task: int) -> list[Item]:
+    """The items, in the order of the input. Those of the run that this one continues stay as they were if their files
+    have not changed; only files that are new or have changed are opened, to count their pages. Raises BatchOcrError."""
     documents = [look_at_file(document) for document in found.documents]
     now = {document.source: document for document in documents}
     kept: list[Item] = []
     counted: dict[str, PlannedDocument] = {}
     if earlier is not None:
         counted = {each.source: each for item in earlier.items for each in item.documents}
-        if not counted.keys() & now.keys():
-            raise OutputMismatchError(
-                f"{folder.path} holds {len(counted)} other documents, {min(counted)!r} among them, and none of this "
-                "input: choose another --out"
-            )
         if earlier.pages == config.pages:
             kept = unchanged_items(earlier.items, now)
     covered = {each.source for item in kept for each in item.documents}
     rest = [document for document in documents if document.source not in covered]
     first = 1 + max((item.number for item in earlier.items), default=-1) if earlier is not None else 0
-    return [*kept, *divide(_counted(rest, counted, config), config.pages, pages_per_task, first=first)], earlier
+    return [*kept, *divide(_counted(rest, counted, config), config.pages, pages_per_task, first=first)]
 
 
 def _counted(
@@ -132,29 +127,30 @@ class Driver:
         self._roots = found.roots
         self._items = tuple(items)
         self._facts = earlier.facts if earlier is not None else None
+        self._before: dict[str, PartRows] = {}
         self._has_begun = False
         self._max_failed_starts = _MAX_FAILED_STARTS
         self._said_s = 0.0
+        self._own_s = 0.0
         self._actors: list[_Actor] = []
         self._reports: list[ActorReport] = []
         self._wanted = actors
         self._waiting: list[Item] = []
-        self._again: set[str] = set()
         self._choose_waiting()
 
     def _choose_waiting(self) -> None:
         """Leave out the items whose parts are there, unless they have failed rows that may be tried again."""
+        if self._facts is not None:
+            self._before = self._folder.rows_of([item.name for item in self._items], self._facts)
         for item in self._items:
-            rows = self._folder.rows(item.name, self._facts) if self._facts is not None else None
+            rows = self._before.get(item.name)
             if rows is not None:
                 self.tally.already_done += rows.by_status.total() - rows.by_status["failed"]
             if rows is None or (rows.by_status["failed"] and self._config.retry_failed):
                 self._waiting.append(item)
-                self._again |= {item.name} if rows is not None else set()
             else:
                 self.counts.parts_before += 1
-                self.tally.by_status.update(rows.by_status)
-                self.tally.errors.update(rows.errors)
+                self._count(rows)
         self._waiting.sort(key=lambda item: (item.num_rows, -item.number))  # the last is the first to be read
 
     @property
@@ -166,7 +162,7 @@ class Driver:
         """Read all items on the cluster at `address`; once the run is stopped, only those in hand, for as long as it
         allows."""
         if not self._waiting and self._facts is not None:  # documents may be gone all the same
-            self._folder.begin(Plan(self._facts, self._config.pages, self._items))
+            self._folder.begin(self._facts, self._config.pages, self._items)
             return
         with connected(address) as self._ray:
             self._read_all(plan_actors(self._ray, self._config, self._wanted), stop, progress)
@@ -185,6 +181,11 @@ class Driver:
                 elif not self._reading() or stop.grace_is_over:
                     break
                 self._wait()
+                if self._has_begun and time.perf_counter() - self._own_s > _OWN_CHECK_S:
+                    self._own_s = time.perf_counter()
+                    self._folder.require_own()
+            if self._has_begun:
+                self._folder.end(self._items)
         finally:
             self._end_actors()
             if progress is not None:
@@ -210,31 +211,20 @@ class Driver:
                 Reader,
                 plan,
                 config,
-                self._folder.path,
+                self._folder,
                 self._roots,
                 cpus=plan.cpus,
                 per_node=plan.per_node,
-                begun_in=self._dtype,
+                begun_in=dtype_of(self._facts),
             )
-            actor = _Actor(handle, ActorReport(""), call=handle.load.remote())
-            self._actors.append(actor)
-
-    @property
-    def _dtype(self) -> DType | None:
-        match self._facts.settings.get("dtype") if self._facts is not None else None:
-            case "float32":
-                return "float32"
-            case "bfloat16":
-                return "bfloat16"
-            case _:
-                return None
+            self._actors.append(_Actor(handle, ActorReport(""), call=handle.load.remote()))
 
     def _give_out(self) -> None:
         for actor in self._actors:
             if actor.is_ready and actor.item is None and self._waiting:
                 actor.item = self._waiting.pop()
                 actor.since_s = time.perf_counter()
-                actor.call = actor.handle.read.remote(actor.item, again=actor.item.name in self._again)
+                actor.call = actor.handle.read.remote(actor.item, again=actor.item.name in self._before)
 
     def _wait(self) -> None:
         """Take what has ended, waiting a moment if nothing has."""
@@ -276,25 +266,32 @@ class Driver:
                 "same on all nodes"
             )
         if self._facts is not None:
-            require_same_settings(self._folder.path, self._facts, loaded.facts)
+            require_same_settings(str(self._folder), self._facts, loaded.facts)
         if not self._has_begun:
-            self._folder.begin(Plan(loaded.facts, self._config.pages, self._items))
+            self._folder.begin(loaded.facts, self._config.pages, self._items)
             self._has_begun, self._facts, self.settings = True, loaded.facts, loaded.settings
+            self._own_s = time.perf_counter()
         self.counts.failed_starts = 0
         self.first_ready_s = self.first_ready_s or time.perf_counter()
         actor.is_ready, actor.ready_s = True, time.perf_counter()
         actor.report.node = loaded.node
         self._reports.append(actor.report)
 
-    def _read(self, actor: _Actor, report: Report | None) -> None:
+    def _read(self, actor: _Actor, read: ItemRead) -> None:
         """Count an item that was read."""
         actor.item = None
         self.counts.parts_read += 1
         actor.report.parts += 1
         actor.report.busy_seconds += time.perf_counter() - actor.since_s
-        if report is not None:
-            actor.report.pages_read += report.pages_read
-            self.tally.take(report)
+        self._count(read.rows)
+        if read.report is not None:
+            actor.report.pages_read += read.report.pages_read
+            self.tally.pages_read += read.report.pages_read
+            self.tally.bottlenecks[read.report.bottleneck] += read.report.pages_read
+
+    def _count(self, rows: PartRows) -> None:
+        self.tally.by_status.update(rows.by_status)
+        self.tally.errors.update(rows.errors)
 
     def _lost(self, actor: _Actor, error: Exception) -> None:
         """Do without an actor that died, or cannot go on. Its item is tried again, or its rows fail."""
@@ -329,27 +326,15 @@ class Driver:
     def _fail(self, item: Item, message: str) -> None:
         """Put a part in which every row says that it crashed; one that is there from an earlier run stays."""
         assert self._facts is not None
-        rows = self._folder.rows(item.name, self._facts)
-        if rows is None:
-            failed = [
-                PageResult(
-                    document.source,
-                    page_index,
-                    "failed",
-                    page_count=document.page_count,
-                    error_kind="crashed",
-                    error_message=message,
-                    attempts=self.counts.attempts[item.name],
-                )
-                for document in item.documents
-                for page_index in item.page_indices(document)
-            ]
-            parquet.write(self._folder.path / item.name, failed, replace(self._facts, input_roots=self._roots))
-            rows = self._folder.rows(item.name, self._facts)
-        assert rows is not None
         self.counts.parts_read += 1
-        self.tally.by_status.update(rows.by_status)
-        self.tally.errors.update(rows.errors)
+        if item.name in self._before:
+            self._count(self._before[item.name])
+            return
+        failed = item.failed_rows(Failure("crashed", message), attempts=self.counts.attempts[item.name])
+        with tempfile.TemporaryDirectory(prefix="batchocr-") as folder:
+            parquet.write(local := Path(folder, item.name), failed, replace(self._facts, input_roots=self._roots))
+            self._folder.put(local, item.name)
+            self._count(read_part(local, self._facts, item.name))
 
     def _end(self, actor: _Actor) -> None:
         self._actors.remove(actor)
@@ -376,39 +361,51 @@ def _in_a_line(error: Exception) -> str:
 def read_on_cluster(
     config: Config,
     found: Found,
-    out: Path,
+    folder: OutputFolder,
+    cluster: Cluster,
     stop: StopSwitch,
     progress: Progress | None,
     *,
-    address: str | None,
-    pages_per_task: int,
-    actors: int | None,
     started_s: float,
 ) -> ClusterReport:
-    """Read what was found into parts in the folder `out`, and write the report. started_s: on time.perf_counter.
+    """Read what was found into parts in the folder, and write the report. started_s: on time.perf_counter.
 
     Raises NoInputError, UsageError, OutputError, ModelError, EngineError.
     """
-    folder = OutputFolder(out)
-    folder.create()
     if config.overwrite:
         folder.clear()
-    items, earlier = plan_items(found, config, folder, pages_per_task)
+    earlier = folder.plan()
+    if earlier is not None:
+        _require_same_input(folder, earlier, found)
+    folder.try_to_put(earlier)
+    items = plan_items(found, config, earlier, cluster.pages_per_task)
     if not items:
         raise NoInputError(f"no document has any of the pages --pages {config.pages} asks for")
     planned_s = time.perf_counter()
-    counted = f"{len(found.documents):,} documents into {folder.path}, in {len(items):,} items"
-    fields = {"out": str(folder.path), "documents": len(found.documents), "skipped_files": dict(found.skipped)}
+    counted = f"{len(found.documents):,} documents into {folder}, in {len(items):,} items"
+    fields = {"out": str(folder), "documents": len(found.documents), "skipped_files": dict(found.skipped)}
     fields |= {"model": config.model, "version": own_version()}
     logger.info("reading %s", counted, extra=event("run_started", **fields))
-    driver = Driver(config, found, folder, items, earlier, actors=actors)
-    driver.run(address, stop, progress)
+    driver = Driver(config, found, folder, items, earlier, actors=cluster.actors)
+    driver.run(cluster.address, stop, progress)
     stop.enter("finishing")
     report = _report_of(driver, config, found, len(items), stop, began_s=(started_s, planned_s))
-    if not report.nothing_to_do:
-        with atomic_file(Path(config.report) if config.report else folder.path / REPORT_NAME) as file:
+    if config.report and not report.nothing_to_do:
+        with atomic_file(Path(config.report)) as file:
             file.write(report.to_json().encode() + b"\n")
+    elif not report.nothing_to_do:
+        folder.put_text(f"{report.to_json()}\n", REPORT_NAME)
     return report
+
+
+def _require_same_input(folder: OutputFolder, earlier: Plan, found: Found) -> None:
+    """Refuse to remove the parts of entirely different documents. Raises OutputMismatchError."""
+    known = {document.source for item in earlier.items for document in item.documents}
+    if known and known.isdisjoint(document.source for document in found.documents):
+        raise OutputMismatchError(
+            f"{folder} holds {len(known)} other documents, {min(known)!r} among them, and none of this input: choose "
+            "another --out"
+        )
 
 
 def _report_of(

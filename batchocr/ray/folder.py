@@ -6,10 +6,14 @@ Parts are listed, read and put here, and nowhere else.
 from __future__ import annotations
 
 import logging
-import os
-import shutil
+import platform
+import secrets
+import tempfile
 from collections import Counter
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,27 +21,32 @@ import pyarrow.parquet as pq
 from pydantic import TypeAdapter, ValidationError
 
 from batchocr.data import ErrorKind, Status
-from batchocr.errors import OutputError, OutputMismatchError
-from batchocr.output.atomic import atomic_file, reading, writing
+from batchocr.errors import OutputError, OutputMismatchError, PageError
 from batchocr.output.schema import RunFacts, decode_facts
 from batchocr.ray.items import Item
+from batchocr.ray.places import place_of
 
 logger = logging.getLogger(__name__)
 
 _PLAN_NAME = "run.json"
 REPORT_NAME = "report.json"
+_AT_ONCE = 16
+"""How many parts are looked into at the same time: a store, or a file system on the network, is slow to answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What the parts in a folder are of. facts: what their rows depend on. pages: as `--pages` said it."""
+    """What the parts in a folder are of. facts: what their rows depend on; None until the model has been loaded. pages:
+    as `--pages` said it. run: of which run it is."""
 
-    facts: RunFacts
+    run: str
+    facts: RunFacts | None
     pages: str | None
     items: tuple[Item, ...]
 
 
 _PLAN: TypeAdapter[Plan] = TypeAdapter(Plan)
+_NOT_STORED = {"items": {"__all__": {"documents": {"__all__": {"path"}}}}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,83 +58,138 @@ class PartRows:
 
 
 class OutputFolder:
-    """The folder of a run, as the driver and all actors see it under the same path."""
+    """The folder of a run, or the prefix in a store, as the driver and all actors see it under the same name. All
+    methods raise OutputError."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = Path(os.path.abspath(path))
+    def __init__(self, out: str) -> None:
+        """Raises UsageError."""
+        self._place = place_of(out)
+        self._run = secrets.token_hex(8)
 
-    def create(self) -> None:
-        """Make it, unless it is there. Raises OutputError."""
-        if self.path.exists() and not self.path.is_dir():
-            raise OutputError(f"--out {self.path} is a file: the parts need a folder of their own")
-        with writing(self.path):
-            self.path.mkdir(exist_ok=True)
+    def __str__(self) -> str:
+        return str(self._place)
 
     def clear(self) -> None:
-        """Remove what earlier runs have put here. Raises OutputError."""
-        with writing(self.path / _PLAN_NAME):
-            for path in [*self.path.glob("part-*.parquet"), self.path / REPORT_NAME, self.path / _PLAN_NAME]:
-                path.unlink(missing_ok=True)
+        """Remove what earlier runs have put here."""
+        names = self._place.names()
+        for name in [*filter(_is_part, names), *names.intersection([REPORT_NAME]), *names.intersection([_PLAN_NAME])]:
+            self._place.remove(name)
 
     def plan(self) -> Plan | None:
-        """That of an earlier run; None if there was none. Raises OutputError, and OutputMismatchError if the folder
-        holds something else."""
-        path = self.path / _PLAN_NAME
-        with reading(path):
-            text = path.read_bytes() if path.exists() else None
-        if text is None:
-            if others := sorted(self.path.glob("*.parquet")):
+        """That of an earlier run; None if there was none. Raises OutputMismatchError if the folder holds something
+        else."""
+        names = self._place.names()
+        if _PLAN_NAME not in names:
+            if others := sorted(name for name in names if name.endswith(".parquet")):
                 raise OutputMismatchError(
-                    f"{self.path} holds {others[0].name} and no {_PLAN_NAME}: it is not of a run on a cluster; choose "
-                    "another --out"
+                    f"{self} holds {others[0]} and no {_PLAN_NAME}: it is not of a run on a cluster; choose another "
+                    "--out"
                 )
             return None
-        try:
-            return _PLAN.validate_json(text)
-        except ValidationError as error:
-            raise OutputMismatchError(
-                f"{path} is damaged, or not of this version of batchocr: restore it, or choose another --out"
-            ) from error
+        with tempfile.TemporaryDirectory(prefix="batchocr-") as folder:
+            self._place.fetch(_PLAN_NAME, local := Path(folder, _PLAN_NAME))
+            try:
+                return _PLAN.validate_json(local.read_bytes())
+            except ValidationError as error:
+                raise OutputMismatchError(
+                    f"{_PLAN_NAME} in {self} is damaged, or not of this version of batchocr: restore it, or choose "
+                    "another --out"
+                ) from error
 
-    def begin(self, plan: Plan) -> None:
-        """Record what the parts will be of, and remove those that are of none of its items. Raises OutputError."""
-        with atomic_file(self.path / _PLAN_NAME) as file:
-            file.write(_PLAN.dump_json(plan, exclude={"items": {"__all__": {"documents": {"__all__": {"path"}}}}}))
-        names = {item.name for item in plan.items}
-        stale = [path for path in self.path.glob("part-*.parquet") if path.name not in names]
-        for path in stale:
-            with writing(path):
-                path.unlink()
+    def try_to_put(self, earlier: Plan | None) -> None:
+        """Put the plan that is there once more, or an empty one: if that cannot be, neither can parts, which should be
+        known before the work."""
+        self._put_plan(earlier or Plan(self._run, None, None, ()))
+
+    def begin(self, facts: RunFacts, pages: str | None, items: Iterable[Item]) -> None:
+        """Record what the parts will be of, and remove those that are of none of the items. From now on the folder is
+        this run's; another one that is at work there ends."""
+        plan = Plan(self._run, facts, pages, tuple(items))
+        self._put_plan(plan)
+        self._remove_stale(plan.items)
+
+    def end(self, items: Iterable[Item]) -> None:
+        """Remove parts of other items, which a run that was at work here before may have put since this one began.
+        Raises OutputError if it is no longer this run's."""
+        self.require_own()
+        self._remove_stale(items)
+
+    def require_seen(self) -> None:
+        """Raise OutputError unless this machine sees the folder in which the driver has put the plan."""
+        if _PLAN_NAME not in self._place.names():
+            raise OutputError(
+                f"{_PLAN_NAME} is not in {self} as {platform.node()} sees it: all machines need to see the same folder"
+            )
+
+    def require_own(self) -> None:
+        """Raise OutputError if another run has begun here since this one did: the two would remove each other's
+        parts."""
+        plan = self.plan()
+        if plan is None or plan.run != self._run:
+            raise OutputError(f"another run has begun to write into {self}: this one ends; what it has read is there")
+
+    def rows_of(self, names: Iterable[str], facts: RunFacts) -> dict[str, PartRows]:
+        """What those of these parts hold that are there, and not damaged. Raises OutputMismatchError if one is of other
+        settings than these facts."""
+        there = self._place.names().intersection(names)
+        with ThreadPoolExecutor(_AT_ONCE) as looking:
+            found = zip(there, looking.map(partial(self._rows, facts=facts), there), strict=True)
+            return {name: rows for name, rows in found if rows is not None}
+
+    def _rows(self, name: str, facts: RunFacts) -> PartRows | None:
+        try:
+            with self._place.open(name) as file:
+                return read_part(file, facts, f"{name} in {self}")
+        except (pa.ArrowException, OSError, ValueError, PageError):
+            pass  # the part, or the way to it
+        with tempfile.TemporaryDirectory(prefix="batchocr-") as folder:
+            self._place.fetch(name, local := Path(folder, name))
+            try:
+                return read_part(local, facts, f"{name} in {self}")
+            except (pa.ArrowException, OSError, ValueError):
+                logger.warning("%s in %s is damaged, and is read again", name, self)
+                return None
+
+    def fetch(self, name: str, to: Path) -> None:
+        """Copy a part to a local disk."""
+        self._place.fetch(name, to)
+
+    def put(self, local: Path, name: str) -> None:
+        """Put a part in its place, whole."""
+        self._place.put(local, name)
+
+    def put_text(self, text: str, name: str) -> None:
+        """Put a file of this text in its place, whole."""
+        with tempfile.TemporaryDirectory(prefix="batchocr-") as folder:
+            (local := Path(folder, name)).write_text(text, encoding="utf-8")
+            self._place.put(local, name)
+
+    def _put_plan(self, plan: Plan) -> None:
+        self.put_text(_PLAN.dump_json(plan, exclude=_NOT_STORED).decode(), _PLAN_NAME)
+
+    def _remove_stale(self, items: Iterable[Item]) -> None:
+        names = {item.name for item in items}
+        stale = [name for name in self._place.names() if _is_part(name) and name not in names]
+        for name in stale:
+            self._place.remove(name)
         if stale:
             logger.info("removed %d parts whose documents have changed or are gone", len(stale))
 
-    def rows(self, name: str, facts: RunFacts) -> PartRows | None:
-        """What a part of these facts holds; None if it is not there, or is damaged. Raises OutputMismatchError if it is
-        of other settings."""
-        path = self.path / name
-        if not path.exists():
-            return None
-        try:
-            with pq.ParquetFile(path, page_checksum_verification=True) as part:
-                metadata = {key.decode(): value.decode() for key, value in (part.schema_arrow.metadata or {}).items()}
-                columns = part.read(columns=["status", "error_kind"])
-        except (pa.ArrowException, OSError, ValueError):
-            logger.warning("%s is damaged, and is read again", path)
-            return None
-        found = decode_facts(metadata)
-        if found is None or found.settings_fingerprint != facts.settings_fingerprint:
-            raise OutputMismatchError(f"{path} was made with other settings: choose another --out")
-        return PartRows(
-            Counter(columns["status"].to_pylist()),
-            Counter(kind for kind in columns["error_kind"].to_pylist() if kind is not None),
-        )
 
-    def fetch(self, name: str, to: Path) -> None:
-        """Copy a part to a local disk. Raises OutputError."""
-        with reading(self.path / name), writing(to):
-            shutil.copyfile(self.path / name, to)
+def read_part(part: Path | pa.NativeFile, facts: RunFacts, name: str) -> PartRows:
+    """What a part holds. Raises OutputMismatchError if it is of other settings than these facts, and what Arrow raises
+    if it is damaged."""
+    with pq.ParquetFile(part, page_checksum_verification=True) as file:
+        metadata = {key.decode(): value.decode() for key, value in (file.schema_arrow.metadata or {}).items()}
+        columns = file.read(columns=["status", "error_kind"])
+    found = decode_facts(metadata)
+    if found is None or found.settings_fingerprint != facts.settings_fingerprint:
+        raise OutputMismatchError(f"{name} was made with other settings: choose another --out")
+    return PartRows(
+        Counter(columns["status"].to_pylist()),
+        Counter(kind for kind in columns["error_kind"].to_pylist() if kind is not None),
+    )
 
-    def put(self, local: Path, name: str) -> None:
-        """Put a part in its place, whole. Raises OutputError."""
-        with open(local, "rb") as source, atomic_file(self.path / name) as target:
-            shutil.copyfileobj(source, target)
+
+def _is_part(name: str) -> bool:
+    return name.startswith("part-") and name.endswith(".parquet")

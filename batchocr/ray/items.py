@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from batchocr.data import Document, Failure
+from batchocr.data import Document, Failure, PageResult
 from batchocr.page_spec import parse_page_spec
 from batchocr.storage.uris import is_uri
 
@@ -65,6 +65,20 @@ class Item:
         if not document.page_count:
             return [None]
         return wanted_pages(self.pages, document.page_count)
+
+    def failed_rows(self, failure: Failure, *, attempts: int) -> Iterator[PageResult]:
+        """Yield all of its rows, failed."""
+        for document in self.documents:
+            for page_index in self.page_indices(document):
+                yield PageResult(
+                    document.source,
+                    page_index,
+                    "failed",
+                    page_count=document.page_count,
+                    error_kind=failure.kind,
+                    error_message=failure.message,
+                    attempts=attempts,
+                )
 
 
 def look_at_file(document: Document) -> PlannedDocument:

@@ -21,7 +21,7 @@ from batchocr.job.session import Session, worker_memory_bytes
 from batchocr.job.stop import StopSwitch
 from batchocr.output import parquet
 from batchocr.output.schema import RunFacts
-from batchocr.ray.folder import OutputFolder
+from batchocr.ray.folder import OutputFolder, PartRows, read_part
 from batchocr.ray.items import Item
 from batchocr.stats.report import Report, Setting
 
@@ -38,6 +38,14 @@ class Loaded:
     settings: dict[str, Setting]
 
 
+@dataclass(frozen=True, slots=True)
+class ItemRead:
+    """An item whose part is there. report: of reading it; None if it turned out to have no row."""
+
+    rows: PartRows
+    report: Report | None
+
+
 class Reader:
     """Reads items. cpus: how many cores of its node are for it, and per_node: how many readers share its memory.
     begun_in: the data type of the rows of earlier runs."""
@@ -45,7 +53,7 @@ class Reader:
     def __init__(
         self,
         config: Config,
-        folder: Path,
+        folder: OutputFolder,
         roots: tuple[str, ...],
         *,
         cpus: int,
@@ -55,20 +63,20 @@ class Reader:
         workers = config.workers or max(1, min(_MOST_WORKERS, cpus // 2))
         memory_bytes = worker_memory_bytes(replace(config, workers=workers * per_node))
         self._config = replace(config, workers=workers, worker_memory=memory_bytes)
-        self._folder = OutputFolder(folder)
+        self._folder = folder
         self._roots = roots
         self._begun_in = begun_in
         self._session: Session | None = None
 
     def load(self) -> Loaded:
-        """Load the model. Raises UsageError, ModelError, EngineError."""
+        """Load the model. Raises UsageError, ModelError, EngineError, OutputError."""
+        self._folder.require_seen()
         self._session = Session(self._config, begun_in=self._begun_in)
         self._session.load()
         return Loaded(platform.node(), os.getpid(), self._session.facts, self._session.settings())
 
-    def read(self, item: Item, *, again: bool) -> Report | None:
-        """Read an item and put its part into the folder. Returns the report; None if the item turned out to have no
-        row. again: read only what failed in the part that is there.
+    def read(self, item: Item, *, again: bool) -> ItemRead:
+        """Read an item and put its part into the folder. again: read only what failed in the part that is there.
 
         The part is built on a local disk. Raises EngineError if the engine is gone for good, OutputError.
         """
@@ -86,5 +94,6 @@ class Reader:
                 report = read_into_table(self._session, config, found, local, StopSwitch(), None, started_s=started_s)
             except NoInputError:  # none of the pages exists, which could not be known before
                 parquet.write(local, [], self._session.facts)
+            rows = read_part(local, self._session.facts, item.name)
             self._folder.put(local, item.name)
-        return report
+        return ItemRead(rows, report)

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 
 from batchocr.data import ErrorKind
 from batchocr.errors import ExitCode
-from batchocr.stats.report import ExitReason, Items, Report, Setting, is_too_many
+from batchocr.stats.report import ExitReason, Items, Setting, is_too_many
 
 _WAITS = 0.1
 """If the actors had nothing to read for more than this share of the time, that is what limits the rate."""
@@ -124,14 +124,6 @@ class Tally:
     already_done: int = 0
     pages_read: int = 0
     bottlenecks: Counter[str] = field(default_factory=Counter)
-
-    def take(self, report: Report) -> None:
-        """Add what was read of an item."""
-        items = report.items
-        self.by_status.update(ok=items.ok, degraded=items.degraded, failed=items.failed, skipped=items.skipped)
-        self.errors.update(report.errors)
-        self.pages_read += report.pages_read
-        self.bottlenecks[report.bottleneck] += report.pages_read
 
     @property
     def done(self) -> int:

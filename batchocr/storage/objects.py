@@ -86,17 +86,25 @@ def look_at(text: str) -> StoredObject | None:
         return _described(info, str(uri))
 
 
-def list_below(text: str) -> list[StoredObject]:
-    """All objects whose names begin with the prefix and a slash. Raises NotFoundError if there is no such prefix,
-    UnreadableError, UsageError."""
+def list_below(text: str, *, recursive: bool = True) -> list[StoredObject]:
+    """All objects whose names begin with the prefix and a slash; recursive: also those with further slashes. Raises
+    NotFoundError if there is no such prefix, UnreadableError, UsageError."""
     uri = parse_uri(text)
     with _reasons(uri):
         from pyarrow.fs import FileSelector, FileType
 
         system, base = _opened(uri)
-        infos = system.get_file_info(FileSelector(_path(base, uri.key).rstrip("/"), recursive=True))
+        infos = system.get_file_info(FileSelector(_path(base, uri.key).rstrip("/"), recursive=recursive))
         root, num_base = str(Uri(uri.scheme, uri.authority, "")), len(base.rstrip("/")) + 1
         return [_described(info, root + info.path[num_base:]) for info in infos if info.type == FileType.File]
+
+
+def open_object(text: str) -> NativeFile:
+    """The object, to read some bytes of it, which raises OSError. Raises NotFoundError, UnreadableError, UsageError."""
+    uri = parse_uri(text)
+    with _reasons(uri):
+        system, base = _opened(uri)
+        return system.open_input_file(_path(base, uri.key))
 
 
 def fetch(text: str, file: BinaryIO, *, timeout_s: float) -> StoredObject:
@@ -107,10 +115,7 @@ def fetch(text: str, file: BinaryIO, *, timeout_s: float) -> StoredObject:
     deadline_s = time.monotonic() + timeout_s
     before = _require_object(text)
     uri = parse_uri(text)
-    with _reasons(uri):
-        system, base = _opened(uri)
-        stream = system.open_input_file(_path(base, uri.key))
-    with stream:
+    with open_object(text) as stream:
         num_bytes = 0
         while num_bytes < before.size:
             data = _read_chunk(stream, num_bytes, uri, before)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,8 +19,8 @@ from batchocr.machine import own_version
 from batchocr.output.schema import RunFacts
 from batchocr.ray import driver
 from batchocr.ray.cluster import ActorPlan, plan_actors
-from batchocr.ray.folder import OutputFolder
-from batchocr.ray.reader import Loaded
+from batchocr.ray.folder import OutputFolder, PartRows
+from batchocr.ray.reader import ItemRead, Loaded
 from batchocr.tables.opened import open_table
 from tests.support.running import draw_pdf
 
@@ -135,10 +136,9 @@ def drive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., driv
         monkeypatch.setattr(driver, "connected", connected)
         monkeypatch.setattr(driver, "Reader", type("Said", (Actor,), said))
         listed = find_documents([str(tmp_path / "in")])
-        found, folder = Found(listed.documents, {}, listed.roots), OutputFolder(tmp_path / "out")
-        folder.create()
-        items, earlier = driver.plan_items(found, Config(), folder, 1000)
-        running = driver.Driver(Config(), found, folder, items, earlier, actors=None)
+        found, folder = Found(listed.documents, {}, listed.roots), OutputFolder(str(tmp_path / "out"))
+        items = driver.plan_items(found, Config(), None, 1000)
+        running = driver.Driver(Config(), found, folder, items, None, actors=None)
         running.run(None, StopSwitch(), None)
         return running
 
@@ -167,6 +167,15 @@ def test_what_is_not_the_fault_of_an_item_ends_the_run(drive: Callable[..., driv
         drive(loading=ModelError("there is no model"))
     with pytest.raises(EngineError, match="no actor can be started"):
         drive(loading=RayError("it died"))
+
+
+def test_a_run_ends_when_another_one_begins_in_its_folder(drive: Callable[..., driver.Driver], tmp_path: Path) -> None:
+    def read(_: object, item: object, *, again: bool) -> ItemRead:
+        OutputFolder(str(tmp_path / "out")).begin(FACTS, None, [])
+        return ItemRead(PartRows(Counter(), Counter()), None)
+
+    with pytest.raises(OutputError, match="another run has begun"):
+        drive(read=read)
 
 
 def test_all_nodes_need_the_same_version(drive: Callable[..., driver.Driver]) -> None:

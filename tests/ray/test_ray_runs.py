@@ -21,6 +21,7 @@ from batchocr.data import PageResult
 from batchocr.errors import NoInputError, OutputMismatchError, UsageError
 from batchocr.ray.cluster import connected
 from tests.support.deadly_reader import DeadlyReader
+from tests.support.object_store import running_store, used
 from tests.support.running import draw_pdf, make_quick_model, read_rows, run_command, texts
 
 pytest.importorskip("ray", reason="needs Ray: pip install 'batchocr[ray]'")
@@ -198,6 +199,49 @@ def test_a_run_that_is_stopped_keeps_what_is_there_and_continues(place: Path) ->
     assert report.items.not_reached == report.items.found - report.items.ok - report.items.failed
     assert run(place, "stopped", overwrite=False).parts.already_done == report.parts.read
     assert texts(rows_of(place, "stopped")) == texts(read_rows(place / "plain.parquet"))
+
+
+@in_full
+def test_input_and_parts_may_be_in_a_store(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = read_rows(place / "plain.parquet")
+    out = "s3://pages/out/run1/"
+    options: dict[str, Any] = {"out": out, "model": place / "model", "pages_per_task": 2, "actors": 1}
+    with running_store() as store, used(store), connected(None):
+        store.put("pages", {f"in/{path.name}": path.read_bytes() for path in (place / "in").iterdir()})
+        with monkeypatch.context() as patched:
+            patched.setattr("batchocr.ray.driver.Reader", DeadlyReader)
+            report = batchocr.ray.run("s3://pages/in/", **options)
+        assert (report.items.failed, report.parts.lost_twice) == (3, 1)
+        parts = {key for key in store.keys("pages") if key.startswith("out/run1/part-")}
+        assert len(parts) == report.parts.planned
+        assert set(store.keys("pages")) - parts == {
+            *(f"in/{path.name}" for path in (place / "in").iterdir()),
+            "out/run1/report.json",
+            "out/run1/run.json",
+        }
+        again = batchocr.ray.run("s3://pages/in/", **options)
+        assert (again.parts.already_done, again.parts.read) == (report.parts.planned - 2, 2)
+        assert texts(batchocr.open_table(out).rows()) == texts(plain)
+        assert batchocr.ray.run("s3://pages/in/", retry_failed=False, **options).nothing_to_do
+        with pytest.raises(OutputMismatchError, match="dpi 200 there, 100 here"):
+            batchocr.ray.run("s3://pages/in/", dpi=100, **options)
+
+        store.delete("pages", "in/broken.pdf")
+        store.put("pages", {"in/letter-1.pdf": draw_pdf(tmp_path / "letter.pdf", "Dear all").read_bytes()})
+        report = batchocr.ray.run("s3://pages/in/", **options)
+        assert {row.source for row in batchocr.open_table(out).rows()} == {row.source for row in plain} - {"broken.pdf"}
+        assert report.items.found == len(plain) - 2
+        for arguments in (
+            ["verify", out, "s3://pages/in/"],
+            ["export", out, "--to", "texts"],
+            ["view", out, "--out", "review.html"],
+            ["compare", out, out],
+        ):
+            done = subprocess.run(
+                [sys.executable, "-m", "batchocr", *arguments], cwd=tmp_path, capture_output=True, text=True, timeout=60
+            )
+            assert done.returncode == 0, done.stdout + done.stderr
+        assert len(list((tmp_path / "texts").glob("*.md"))) == 4
 
 
 def test_what_cannot_be_read_on_a_cluster_is_refused(place: Path) -> None:

@@ -6,14 +6,13 @@ import os
 import signal
 
 from batchocr.ray.items import Item
-from batchocr.ray.reader import Reader
-from batchocr.stats.report import Report
+from batchocr.ray.reader import ItemRead, Reader
 
 
 class DeadlyReader(Reader):
     """Is killed by the letter 1, every time."""
 
-    def read(self, item: Item, *, again: bool) -> Report | None:
+    def read(self, item: Item, *, again: bool) -> ItemRead:
         if any(document.source == "letter-1.pdf" for document in item.documents):
             os.kill(os.getpid(), signal.SIGKILL)
         return super().read(item, again=again)

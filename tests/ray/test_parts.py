@@ -1,0 +1,141 @@
+"""The parts of a run on a cluster, in a folder and in a store: what they are of, whose they are, and what they hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from batchocr.config import Config
+from batchocr.data import Failure
+from batchocr.errors import OutputError, OutputMismatchError
+from batchocr.input.sources import find_documents
+from batchocr.machine import own_version
+from batchocr.output import parquet
+from batchocr.output.schema import RunFacts
+from batchocr.ray.driver import plan_items
+from batchocr.ray.folder import OutputFolder
+from batchocr.ray.items import Item
+from tests.support.object_store import ObjectStore, answering, first, running_store, used
+from tests.support.running import draw_pdf
+
+FACTS = RunFacts(own_version(), "none", "0", "0", {"dtype": "float32"})
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[ObjectStore]:
+    with running_store() as store:
+        yield store
+
+
+@pytest.fixture
+def store(running: ObjectStore) -> Iterator[ObjectStore]:
+    running.put("parts", {"beside": b""})
+    with used(running) as store:
+        yield store
+
+
+@pytest.fixture(params=["folder", "store"])
+def out(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A place for parts, that of the test alone."""
+    if request.param == "folder":
+        return str(tmp_path / "out")
+    request.getfixturevalue("store")
+    return f"s3://parts/{tmp_path.name}/out"
+
+
+@pytest.fixture
+def items(tmp_path: Path) -> list[Item]:
+    """A book of four pages in two items."""
+    (tmp_path / "in").mkdir()
+    draw_pdf(tmp_path / "in" / "book.pdf", "one", "two", "three", "four")
+    return plan_items(find_documents([str(tmp_path / "in")]), Config(), None, 2)
+
+
+def put(folder: OutputFolder, item: Item, tmp_path: Path) -> None:
+    """Put a part in which all rows of the item failed."""
+    part = tmp_path / item.name
+    parquet.write(part, item.failed_rows(Failure("crashed", "it went"), attempts=1), FACTS)
+    folder.put(part, item.name)
+
+
+def test_the_next_run_finds_the_plan_and_the_parts(out: str, items: list[Item], tmp_path: Path) -> None:
+    begun = OutputFolder(out)
+    assert begun.plan() is None
+    begun.try_to_put(None)
+    begun.begin(FACTS, None, items)
+    put(begun, items[0], tmp_path)
+    names = [item.name for item in items]
+    later = OutputFolder(out)
+    plan = later.plan()
+    assert plan is not None
+    assert (plan.facts, [item.name for item in plan.items]) == (FACTS, names)
+    rows = later.rows_of(names, FACTS)
+    assert {name: (dict(held.by_status), dict(held.errors)) for name, held in rows.items()} == {
+        names[0]: ({"failed": 2}, {"crashed": 2})
+    }
+    later.begin(FACTS, None, items[1:])
+    assert not later.rows_of(names, FACTS)
+    put(later, items[1], tmp_path)
+    later.clear()
+    assert later.plan() is None
+    assert not later.rows_of(names, FACTS)
+
+
+def test_a_run_ends_when_another_one_begins_in_its_folder(out: str, items: list[Item], tmp_path: Path) -> None:
+    first_run, second_run = OutputFolder(out), OutputFolder(out)
+    first_run.begin(FACTS, None, items)
+    second_run.try_to_put(second_run.plan())
+    first_run.require_own()
+    second_run.begin(FACTS, None, items[1:])
+    with pytest.raises(OutputError, match="another run has begun"):
+        first_run.require_own()
+    put(first_run, items[0], tmp_path)
+    put(second_run, items[1], tmp_path)
+    with pytest.raises(OutputError, match="another run has begun"):
+        first_run.end(items)
+    second_run.end(items[1:])
+    assert set(second_run.rows_of([item.name for item in items], FACTS)) == {items[1].name}
+
+
+def test_a_damaged_part_is_read_again_and_one_of_other_settings_is_refused(
+    out: str, items: list[Item], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder, names = OutputFolder(out), [item.name for item in items]
+    folder.begin(FACTS, None, items)
+    for item in items:
+        put(folder, item, tmp_path)
+    with pytest.raises(OutputMismatchError, match="other settings"):
+        folder.rows_of(names, RunFacts(own_version(), "none", "0", "1", {}))
+    torn = tmp_path / "torn"
+    torn.write_bytes((tmp_path / names[0]).read_bytes()[:-9])
+    folder.put(torn, names[0])
+    assert set(folder.rows_of(names, FACTS)) == {names[1]}
+    assert f"{names[0]} in {folder} is damaged" in caplog.text
+
+
+def test_a_part_that_cannot_be_fetched_is_not_taken_for_damaged(
+    store: ObjectStore, items: list[Item], tmp_path: Path
+) -> None:
+    folder = OutputFolder("s3://parts/away")
+    put(folder, items[0], tmp_path)
+    denied = first(-1, answering("403 Forbidden", "AccessDenied"), ending=items[0].name)
+    with store.failing(denied), pytest.raises(OutputError, match="access is denied"):
+        folder.rows_of([items[0].name], FACTS)
+
+
+def test_what_cannot_be_put_is_known_before_the_work(store: ObjectStore) -> None:
+    with pytest.raises(OutputError, match="no bucket nowhere"):
+        OutputFolder("s3://nowhere/out").try_to_put(None)
+    denied = first(-1, answering("403 Forbidden", "AccessDenied"), method="POST")
+    with store.failing(denied), pytest.raises(OutputError, match="access is denied"):
+        OutputFolder("s3://parts/denied").try_to_put(None)
+
+
+def test_a_machine_that_does_not_see_the_folder_says_so(out: str) -> None:
+    folder = OutputFolder(out)
+    with pytest.raises(OutputError, match=r"run\.json is not in"):
+        folder.require_seen()
+    folder.try_to_put(None)
+    folder.require_seen()
