@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from batchocr.config import Config, DType, for_call
+from batchocr.data import Failure
 from batchocr.errors import NoInputError
 from batchocr.input.sources import Found
 from batchocr.job.output_job import read_into_table
@@ -94,6 +95,17 @@ class Reader:
                 report = read_into_table(self._session, config, found, local, StopSwitch(), None, started_s=started_s)
             except NoInputError:  # none of the pages exists, which could not be known before
                 parquet.write(local, [], self._session.facts)
+            if item.pages != self._config.pages:
+                _name_pages(item, local)
             rows = read_part(local, self._session.facts, item.name)
             self._folder.put(local, item.name)
         return ItemRead(rows, report)
+
+
+def _name_pages(item: Item, part: Path) -> None:
+    """Have a row for each page, not one for the document, of a document that is divided and can no longer be opened:
+    its other items have rows of theirs."""
+    facts, row = parquet.read_facts(part), next(parquet.read_rows(part), None)
+    if facts is not None and row is not None and row.page_index is None and row.error_kind is not None:
+        failure = Failure(row.error_kind, row.error_message or "")
+        parquet.write(part, item.failed_rows(failure, attempts=row.attempts), facts)

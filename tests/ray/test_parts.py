@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 from batchocr.config import Config
 from batchocr.data import Failure
@@ -17,8 +19,10 @@ from batchocr.output.schema import RunFacts
 from batchocr.ray.driver import plan_items
 from batchocr.ray.folder import OutputFolder
 from batchocr.ray.items import Item
+from batchocr.ray.reader import Reader
+from batchocr.tables.opened import open_table
 from tests.support.object_store import ObjectStore, answering, first, running_store, used
-from tests.support.running import draw_pdf
+from tests.support.running import draw_pdf, make_quick_model
 
 FACTS = RunFacts(own_version(), "none", "0", "0", {"dtype": "float32"})
 
@@ -139,3 +143,34 @@ def test_a_machine_that_does_not_see_the_folder_says_so(out: str) -> None:
         folder.require_seen()
     folder.try_to_put(None)
     folder.require_seen()
+
+
+@pytest.mark.slow
+def test_a_divided_document_that_is_gone_has_each_row_once_and_is_read_when_it_is_back(
+    out: str, items: list[Item], tmp_path: Path
+) -> None:
+    folder = OutputFolder(out)
+    folder.try_to_put(None)
+    config = Config(
+        model=str(make_quick_model(tmp_path / "model")), workers=1, dpi=72, max_new_tokens=8, dtype="float32"
+    )
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    reader = Reader(config, folder, (str(tmp_path / "in"),), cpus=1, per_node=1, begun_in=None)
+    try:
+        reader.load()
+        shutil.move(tmp_path / "in" / "book.pdf", tmp_path / "book.pdf")
+        gone = [reader.read(item, again=False) for item in items]
+        rows = list(open_table(out).rows())
+        shutil.move(tmp_path / "book.pdf", tmp_path / "in" / "book.pdf")
+        back = [reader.read(item, again=True) for item in items]
+    finally:
+        assert reader._session is not None
+        reader._session.close()
+        torch.set_num_threads(threads)
+    assert [(row.page_index, row.error_kind, row.page_count) for row in rows] == [
+        (page_index, "not_found", 4) for page_index in range(4)
+    ]
+    assert [dict(read.rows.by_status) for read in gone] == [{"failed": 2}] * 2
+    assert [row.status in ("ok", "degraded") for row in open_table(out).rows()] == [True] * 4
+    assert [read.rows.by_status["failed"] for read in back] == [0, 0]
