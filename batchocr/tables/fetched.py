@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from batchocr.errors import NotFoundError, OutputError, PageError
@@ -13,6 +14,8 @@ from batchocr.output.in_store import fetch_file
 from batchocr.output.table import TABLE_SUFFIXES
 from batchocr.storage.objects import list_below, look_at
 from batchocr.storage.temporary import new_folder
+
+_AT_ONCE = 8
 
 
 def fetch_tables(name: str) -> list[Path]:
@@ -26,7 +29,10 @@ def fetch_tables(name: str) -> list[Path]:
         raise OutputError(str(error)) from error
     if not uris:
         raise OutputError(f"there is no table {name}: was the run finished? `batchocr run` puts it there at its end")
-    return [_fetch(uri) for uri in sorted(uris, key=natural_key)]
+    uris.sort(key=natural_key)
+    folders = [new_folder() for _ in uris]
+    with ThreadPoolExecutor(_AT_ONCE) as fetching:
+        return list(fetching.map(_fetch, uris, folders))
 
 
 def _uris(name: str) -> list[str]:
@@ -34,13 +40,11 @@ def _uris(name: str) -> list[str]:
         return [found.object.uri for found in documents_matching(name, SkippedFiles())]
     if (found := look_at(name)) is not None:
         return [found.uri]
-    below = [found.uri for found in list_below(name)]
-    depth = name.rstrip("/").count("/") + 1
-    return [uri for uri in below if uri.count("/") == depth]
+    return [found.uri for found in list_below(name, recursive=False)]
 
 
-def _fetch(uri: str) -> Path:
-    path = new_folder() / uri.rpartition("/")[2]
+def _fetch(uri: str, folder: Path) -> Path:
+    path = folder / uri.rpartition("/")[2]
     fetch_file(uri, path)
     fetch_file(f"{uri}.report.json", report_path(path), required=False)
     if path.suffix.lower() == ".jsonl":
