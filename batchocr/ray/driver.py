@@ -8,7 +8,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -93,19 +93,12 @@ class _Actor:
     ready_s: float = 0.0
 
 
-@dataclass(slots=True)
-class _Counts:
-    parts_before: int = 0
-    parts_read: int = 0
-    lost_twice: int = 0
-    actors_lost: int = 0
-    failed_starts: int = 0
-    attempts: Counter[str] = field(default_factory=Counter)
-
-
 class Driver:
     """Has items read by actors, until all are, or the run is stopped. Raises the errors of `Reader.load` and
-    OutputError; an item that costs its actors becomes failed rows."""
+    OutputError; an item that costs its actors becomes failed rows.
+
+    actor_reports: of all actors that were ready, those that were lost among them.
+    """
 
     def __init__(
         self,
@@ -118,9 +111,9 @@ class Driver:
         actors: int | None,
     ) -> None:
         self.tally = Tally(found=sum(item.num_rows for item in items))
-        self.counts = _Counts()
         self.settings: dict[str, Setting] = {}
         self.first_ready_s: float | None = None
+        self.actor_reports: list[ActorReport] = []
         self._ray: ModuleType
         self._config = config
         self._folder = folder
@@ -133,7 +126,8 @@ class Driver:
         self._said_s = 0.0
         self._own_s = 0.0
         self._actors: list[_Actor] = []
-        self._reports: list[ActorReport] = []
+        self._attempts: Counter[str] = Counter()
+        self._failed_starts = 0
         self._wanted = actors
         self._waiting: list[Item] = []
         self._choose_waiting()
@@ -149,14 +143,9 @@ class Driver:
             if rows is None or (rows.by_status["failed"] and self._config.retry_failed):
                 self._waiting.append(item)
             else:
-                self.counts.parts_before += 1
-                self._count(rows)
+                self.tally.parts_before += 1
+                self.tally.take(rows)
         self._waiting.sort(key=lambda item: (item.num_rows, -item.number))  # the last is the first to be read
-
-    @property
-    def actor_reports(self) -> tuple[ActorReport, ...]:
-        """What each actor did that was ready, those that were lost among them."""
-        return tuple(self._reports)
 
     def run(self, address: str | None, stop: StopSwitch, progress: Progress | None) -> None:
         """Read all items on the cluster at `address`; once the run is stopped, only those in hand, for as long as it
@@ -271,38 +260,34 @@ class Driver:
             self._folder.begin(loaded.facts, self._config.pages, self._items)
             self._has_begun, self._facts, self.settings = True, loaded.facts, loaded.settings
             self._own_s = time.perf_counter()
-        self.counts.failed_starts = 0
+        self._failed_starts = 0
         self.first_ready_s = self.first_ready_s or time.perf_counter()
         actor.is_ready, actor.ready_s = True, time.perf_counter()
         actor.report.node = loaded.node
-        self._reports.append(actor.report)
+        self.actor_reports.append(actor.report)
 
     def _read(self, actor: _Actor, read: ItemRead) -> None:
         """Count an item that was read."""
         actor.item = None
-        self.counts.parts_read += 1
+        self.tally.parts_read += 1
         actor.report.parts += 1
         actor.report.busy_seconds += time.perf_counter() - actor.since_s
-        self._count(read.rows)
+        self.tally.take(read.rows)
         if read.report is not None:
             actor.report.pages_read += read.report.pages_read
             self.tally.pages_read += read.report.pages_read
             self.tally.bottlenecks[read.report.bottleneck] += read.report.pages_read
-
-    def _count(self, rows: PartRows) -> None:
-        self.tally.by_status.update(rows.by_status)
-        self.tally.errors.update(rows.errors)
 
     def _lost(self, actor: _Actor, error: Exception) -> None:
         """Do without an actor that died, or cannot go on. Its item is tried again, or its rows fail."""
         message = _in_a_line(error)
         self._end(actor)
         if not actor.is_ready:
-            self.counts.failed_starts += 1
-            if self.counts.failed_starts >= self._max_failed_starts:
+            self._failed_starts += 1
+            if self._failed_starts >= self._max_failed_starts:
                 raise error if isinstance(error, BatchOcrError) else EngineError(f"no actor can be started: {message}")
         else:
-            self.counts.actors_lost += 1
+            self.tally.actors_lost += 1
         logger.warning(
             "an actor was lost%s: %s",
             f" on {actor.report.node}" if actor.report.node else " before it was ready",
@@ -314,27 +299,27 @@ class Driver:
             self._try_again(actor.item, message, node_is_lost=node_is_lost(self._ray, actor.report.node, error))
 
     def _try_again(self, item: Item, message: str, *, node_is_lost: bool) -> None:
-        self.counts.attempts[item.name] += 1
+        self._attempts[item.name] += 1
         most = MAX_ATTEMPTS_ON_LOST_NODES if node_is_lost else MAX_ATTEMPTS
-        if self.counts.attempts[item.name] < most:
+        if self._attempts[item.name] < most:
             self._waiting.append(item)
             return
         logger.warning("%s took %d actors down: its %d rows failed", item.name, most, item.num_rows)
-        self.counts.lost_twice += 1
-        self._fail(item, f"it took {self.counts.attempts[item.name]} actors down: {message}"[:2000])
+        self.tally.lost_twice += 1
+        self._fail(item, f"it took {self._attempts[item.name]} actors down: {message}"[:2000])
 
     def _fail(self, item: Item, message: str) -> None:
         """Put a part in which every row says that it crashed; one that is there from an earlier run stays."""
         assert self._facts is not None
-        self.counts.parts_read += 1
+        self.tally.parts_read += 1
         if item.name in self._before:
-            self._count(self._before[item.name])
+            self.tally.take(self._before[item.name])
             return
-        failed = item.failed_rows(Failure("crashed", message), attempts=self.counts.attempts[item.name])
+        failed = item.failed_rows(Failure("crashed", message), attempts=self._attempts[item.name])
         with tempfile.TemporaryDirectory(prefix="batchocr-") as folder:
             parquet.write(local := Path(folder, item.name), failed, replace(self._facts, input_roots=self._roots))
             self._folder.put(local, item.name)
-            self._count(read_part(local, self._facts, item.name))
+            self.tally.take(read_part(local, self._facts, item.name))
 
     def _end(self, actor: _Actor) -> None:
         self._actors.remove(actor)
@@ -414,8 +399,8 @@ def _report_of(
     """began_s: when the run began, and when its items were known."""
     (started_s, planned_s), ended_s = began_s, time.perf_counter()
     ready_s = driver.first_ready_s or ended_s
-    tally, counts = driver.tally, driver.counts
-    all_read = counts.parts_before + counts.parts_read == num_parts
+    tally, actors = driver.tally, tuple(driver.actor_reports)
+    all_read = tally.parts_before + tally.parts_read == num_parts
     reason: ExitReason = "finished" if all_read else "interrupted" if stop.reason == "interrupted" else "stopped"
     return ClusterReport(
         pages_per_second=tally.pages_read / (ended_s - ready_s) if ended_s > ready_s else 0.0,
@@ -425,16 +410,16 @@ def _report_of(
         skipped_files=dict(found.skipped),
         items=tally.items(finished=all_read),
         errors=dict(tally.errors.most_common()),
-        parts=Parts(num_parts, counts.parts_before, counts.parts_read, counts.lost_twice),
+        parts=Parts(num_parts, tally.parts_before, tally.parts_read, tally.lost_twice),
         wall_seconds=ended_s - started_s,
         plan_seconds=planned_s - started_s,
         start_up_seconds=ready_s - planned_s,
         work_seconds=ended_s - ready_s,
         driver_cpu_seconds=sum(os.times()[:2]),
-        actors=driver.actor_reports,
-        actors_lost=counts.actors_lost,
+        actors=actors,
+        actors_lost=tally.actors_lost,
         settings=driver.settings,
         max_page_error_rate=config.max_page_error_rate,
         max_degraded_rate=config.max_degraded_rate,
-        bottleneck=name_bottleneck(tally, driver.actor_reports),
+        bottleneck=name_bottleneck(tally, actors),
     )

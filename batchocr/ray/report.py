@@ -7,8 +7,9 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 
-from batchocr.data import ErrorKind
+from batchocr.data import ErrorKind, Status
 from batchocr.errors import ExitCode
+from batchocr.ray.folder import PartRows
 from batchocr.stats.report import ExitReason, Items, Setting, is_too_many
 
 _WAITS = 0.1
@@ -116,14 +117,24 @@ class ClusterReport:
 
 @dataclass(slots=True)
 class Tally:
-    """What has been counted so far. found: rows, as far as is known."""
+    """What has been counted so far. found: rows, as far as is known; already_done: those that earlier runs have read.
+    parts_before: those that are left as they were."""
 
     found: int = 0
-    by_status: Counter[str] = field(default_factory=Counter)
+    by_status: Counter[Status] = field(default_factory=Counter)
     errors: Counter[ErrorKind] = field(default_factory=Counter)
     already_done: int = 0
     pages_read: int = 0
     bottlenecks: Counter[str] = field(default_factory=Counter)
+    parts_before: int = 0
+    parts_read: int = 0
+    lost_twice: int = 0
+    actors_lost: int = 0
+
+    def take(self, rows: PartRows) -> None:
+        """Add the rows of a part."""
+        self.by_status.update(rows.by_status)
+        self.errors.update(rows.errors)
 
     @property
     def done(self) -> int:

@@ -152,12 +152,12 @@ def test_an_item_is_tried_twice_and_more_often_if_its_node_was_lost(
     ended = drive(node=node, ending=RayError("it died"))
     rows = list(open_table(tmp_path / "out").rows())
     assert [(row.source, row.page_index, row.error_kind) for row in rows] == [("a.pdf", n, "crashed") for n in range(3)]
-    assert {row.attempts for row in rows} == {ended.counts.actors_lost} == {attempts}
+    assert {row.attempts for row in rows} == {ended.tally.actors_lost} == {attempts}
     assert ended.tally.items(finished=True).failed == 3
 
 
 def test_an_engine_that_is_gone_for_good_costs_an_attempt(drive: Callable[..., driver.Driver]) -> None:
-    assert drive(ending=EngineError("no device is left")).counts.actors_lost == 2
+    assert drive(ending=EngineError("no device is left")).tally.actors_lost == 2
 
 
 def test_what_is_not_the_fault_of_an_item_ends_the_run(drive: Callable[..., driver.Driver]) -> None:
