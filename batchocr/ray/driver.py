@@ -357,6 +357,10 @@ def read_on_cluster(
 
     Raises NoInputError, UsageError, OutputError, ModelError, EngineError.
     """
+    remaining = [document for document in found.documents if not folder.is_own(document.path)]
+    if not remaining:
+        raise NoInputError("nothing to read: nothing was found but the run's own output")
+    found = replace(found, documents=remaining)
     if config.overwrite:
         folder.clear()
     earlier = folder.plan()

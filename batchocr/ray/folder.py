@@ -6,7 +6,7 @@ Parts are listed, read and put here, and nowhere else.
 from __future__ import annotations
 
 import logging
-import platform
+import os
 import secrets
 import tempfile
 from collections import Counter
@@ -25,6 +25,7 @@ from batchocr.errors import OutputError, OutputMismatchError, PageError
 from batchocr.output.schema import RunFacts, decode_facts
 from batchocr.ray.items import Item
 from batchocr.ray.places import place_of
+from batchocr.storage.uris import is_uri
 
 logger = logging.getLogger(__name__)
 
@@ -101,6 +102,11 @@ class OutputFolder:
         known before the work."""
         self._put_plan(earlier or Plan(self._run, None, None, ()))
 
+    def is_own(self, path: str) -> bool:
+        """Whether a run has put the file at this path, or of this URI."""
+        folder, _, name = (path if is_uri(path) else os.path.abspath(path)).rpartition("/")
+        return folder == str(self).rstrip("/") and (_is_part(name) or name in (_PLAN_NAME, REPORT_NAME))
+
     def begin(self, facts: RunFacts, pages: str | None, items: Iterable[Item]) -> None:
         """Record what the parts will be of, and remove those that are of none of the items. From now on the folder is
         this run's; another one that is at work there ends."""
@@ -117,9 +123,7 @@ class OutputFolder:
     def require_seen(self) -> None:
         """Raise OutputError unless this machine sees the folder in which the driver has put the plan."""
         if _PLAN_NAME not in self._place.names():
-            raise OutputError(
-                f"{_PLAN_NAME} is not in {self} as {platform.node()} sees it: all machines need to see the same folder"
-            )
+            raise OutputError(f"{_PLAN_NAME} is not in {self}: all machines need to see the same folder")
 
     def require_own(self) -> None:
         """Raise OutputError if another run has begun here since this one did: the two would remove each other's

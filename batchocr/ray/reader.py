@@ -15,7 +15,7 @@ from pathlib import Path
 
 from batchocr.config import Config, DType, for_call
 from batchocr.data import Failure
-from batchocr.errors import NoInputError
+from batchocr.errors import NoInputError, OutputError
 from batchocr.input.sources import Found
 from batchocr.job.output_job import read_into_table
 from batchocr.job.session import Session, worker_memory_bytes
@@ -71,7 +71,10 @@ class Reader:
 
     def load(self) -> Loaded:
         """Load the model. Raises UsageError, ModelError, EngineError, OutputError."""
-        self._folder.require_seen()
+        try:
+            self._folder.require_seen()
+        except OutputError as error:
+            raise OutputError(f"on {platform.node()}: {error}") from error
         self._session = Session(self._config, begun_in=self._begun_in)
         self._session.load()
         return Loaded(platform.node(), os.getpid(), self._session.facts, self._session.settings())

@@ -129,6 +129,16 @@ def test_a_part_that_cannot_be_fetched_is_not_taken_for_damaged(
         folder.rows_of([items[0].name], FACTS)
 
 
+@pytest.mark.parametrize("place", ["s3://parts/out", "out", "/out"])
+def test_what_a_run_has_put_is_told_from_documents(place: str) -> None:
+    folder = OutputFolder(f"{place}/")
+    assert folder.is_own(f"{place}/part-000000-0123456789abcdef.parquet")
+    assert folder.is_own(f"{place}/run.json")
+    for document in ("a.pdf", "in/run.json"):
+        assert not folder.is_own(f"{place}/{document}")
+    assert not folder.is_own(f"{place}-2/run.json")
+
+
 def test_what_cannot_be_put_is_known_before_the_work(store: ObjectStore) -> None:
     with pytest.raises(OutputError, match="no bucket nowhere"):
         OutputFolder("s3://nowhere/out").try_to_put(None)
