@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,48 +20,17 @@ from batchocr.data import PageResult
 from batchocr.errors import NoInputError, OutputMismatchError, UsageError
 from batchocr.ray.cluster import connected
 from tests.support.deadly_reader import DeadlyReader
-from tests.support.object_store import running_store, used
-from tests.support.running import draw_pdf, make_quick_model, read_rows, run_command, texts
+from tests.support.running import draw_pdf, read_rows, texts
 
 pytest.importorskip("ray", reason="needs Ray: pip install 'batchocr[ray]'")
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("ray_folder")]
 in_full = pytest.mark.skipif("BATCHOCR_FULL" not in os.environ, reason="takes minutes: BATCHOCR_FULL=1")
 DEADLINE_S = 100.0
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model, a book of 7 pages and some letters, one of them broken; and what a plain run makes of them."""
-    place = tmp_path_factory.mktemp("cluster")
-    make_quick_model(place / "model")
-    (place / "in").mkdir()
-    draw_pdf(place / "in" / "book.pdf", *(f"Page {number}" for number in range(7)))
-    for number in range(3):
-        draw_pdf(place / "in" / f"letter-{number}.pdf", f"Dear reader {number}", "Yours")
-    (place / "in" / "broken.pdf").write_bytes(b"%PDF-1.7 nothing")
-    done = run_command(place / "in", "--out", place / "plain.parquet", "--model", place / "model")
-    assert done.returncode == 3, done.stderr
-    return place
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _ray_folder() -> Iterator[None]:
-    """Ray keeps its files where they can be removed, in a short path, as those of its sockets may have 107 letters; and
-    leaves no process behind."""
-    with tempfile.TemporaryDirectory(prefix="r-", dir="/tmp", ignore_cleanup_errors=True) as folder:
-        with pytest.MonkeyPatch.context() as patched:
-            patched.setenv("RAY_TMPDIR", folder)
-            yield
-        left = [process for process in psutil.process_iter(["cmdline"]) if folder in str(process.info["cmdline"])]
-        _, alive = psutil.wait_procs(left, timeout=20)
-        for process in alive:
-            process.kill()
-        assert not alive
-
-
-@pytest.fixture(scope="module")
-def _connected(_ray_folder: None) -> Iterator[None]:
+def _connected(ray_folder: None) -> Iterator[None]:
     """This process is connected to a cluster of its own."""
     with connected(None):
         yield
@@ -199,49 +167,6 @@ def test_a_run_that_is_stopped_keeps_what_is_there_and_continues(place: Path) ->
     assert report.items.not_reached == report.items.found - report.items.ok - report.items.failed
     assert run(place, "stopped", overwrite=False).parts.already_done == report.parts.read
     assert texts(rows_of(place, "stopped")) == texts(read_rows(place / "plain.parquet"))
-
-
-@in_full
-def test_input_and_parts_may_be_in_a_store(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = read_rows(place / "plain.parquet")
-    out = "s3://pages/out/run1/"
-    options: dict[str, Any] = {"out": out, "model": place / "model", "pages_per_task": 2, "actors": 1}
-    with running_store() as store, used(store), connected(None):
-        store.put("pages", {f"in/{path.name}": path.read_bytes() for path in (place / "in").iterdir()})
-        with monkeypatch.context() as patched:
-            patched.setattr("batchocr.ray.driver.Reader", DeadlyReader)
-            report = batchocr.ray.run("s3://pages/in/", **options)
-        assert (report.items.failed, report.parts.lost_twice) == (3, 1)
-        parts = {key for key in store.keys("pages") if key.startswith("out/run1/part-")}
-        assert len(parts) == report.parts.planned
-        assert set(store.keys("pages")) - parts == {
-            *(f"in/{path.name}" for path in (place / "in").iterdir()),
-            "out/run1/report.json",
-            "out/run1/run.json",
-        }
-        again = batchocr.ray.run("s3://pages/in/", **options)
-        assert (again.parts.already_done, again.parts.read) == (report.parts.planned - 2, 2)
-        assert texts(batchocr.open_table(out).rows()) == texts(plain)
-        assert batchocr.ray.run("s3://pages/in/", retry_failed=False, **options).nothing_to_do
-        with pytest.raises(OutputMismatchError, match="dpi 200 there, 100 here"):
-            batchocr.ray.run("s3://pages/in/", dpi=100, **options)
-
-        store.delete("pages", "in/broken.pdf")
-        store.put("pages", {"in/letter-1.pdf": draw_pdf(tmp_path / "letter.pdf", "Dear all").read_bytes()})
-        report = batchocr.ray.run("s3://pages/in/", **options)
-        assert {row.source for row in batchocr.open_table(out).rows()} == {row.source for row in plain} - {"broken.pdf"}
-        assert report.items.found == len(plain) - 2
-        for arguments in (
-            ["verify", out, "s3://pages/in/"],
-            ["export", out, "--to", "texts"],
-            ["view", out, "--out", "review.html"],
-            ["compare", out, out],
-        ):
-            done = subprocess.run(
-                [sys.executable, "-m", "batchocr", *arguments], cwd=tmp_path, capture_output=True, text=True, timeout=60
-            )
-            assert done.returncode == 0, done.stdout + done.stderr
-        assert len(list((tmp_path / "texts").glob("*.md"))) == 4
 
 
 def test_what_cannot_be_read_on_a_cluster_is_refused(place: Path) -> None:

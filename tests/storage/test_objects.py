@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -105,10 +106,10 @@ def test_a_thousand_objects_are_listed_with_one_request_and_read_with_four_each(
     listed = list_below("s3://many")
     assert len(listed) == 1000
     assert len(store.requests) == 1
-    assert b"".join(sorted(fetched(found.uri) for found in listed[:50])) == b"".join(
-        sorted(found.uri.rpartition("/")[2].removesuffix(".pdf").encode() for found in listed[:50])
-    )
-    assert len(store.requests) == 1 + 4 * 50
+    some = listed if "BATCHOCR_FULL" in os.environ else listed[:50]
+    for found in some:
+        assert fetched(found.uri) == found.uri.rpartition("/")[2].removesuffix(".pdf").encode()
+    assert len(store.requests) == 1 + 4 * len(some)
 
 
 def test_what_is_missing_is_named(store: ObjectStore) -> None:

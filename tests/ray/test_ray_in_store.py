@@ -1,0 +1,68 @@
+"""A run on a cluster whose documents and parts are in an object store; the cluster is started where that is known."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import batchocr.ray
+from batchocr.errors import OutputMismatchError
+from batchocr.ray.cluster import connected
+from tests.support.deadly_reader import DeadlyReader
+from tests.support.object_store import running_store, used
+from tests.support.running import draw_pdf, read_rows, texts
+
+pytest.importorskip("ray", reason="needs Ray: pip install 'batchocr[ray]'")
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.usefixtures("ray_folder"),
+    pytest.mark.skipif("BATCHOCR_FULL" not in os.environ, reason="takes minutes: BATCHOCR_FULL=1"),
+]
+
+
+def test_input_and_parts_may_be_in_a_store(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = read_rows(place / "plain.parquet")
+    out = "s3://pages/out/run1/"
+    options: dict[str, Any] = {"out": out, "model": place / "model", "pages_per_task": 2, "actors": 1}
+    with running_store() as store, used(store), connected(None):
+        store.put("pages", {f"in/{path.name}": path.read_bytes() for path in (place / "in").iterdir()})
+        with monkeypatch.context() as patched:
+            patched.setattr("batchocr.ray.driver.Reader", DeadlyReader)
+            report = batchocr.ray.run("s3://pages/in/", **options)
+        assert (report.items.failed, report.parts.lost_twice) == (3, 1)
+        parts = {key for key in store.keys("pages") if key.startswith("out/run1/part-")}
+        assert len(parts) == report.parts.planned
+        assert set(store.keys("pages")) - parts == {
+            *(f"in/{path.name}" for path in (place / "in").iterdir()),
+            "out/run1/report.json",
+            "out/run1/run.json",
+        }
+        again = batchocr.ray.run("s3://pages/in/", **options)
+        assert (again.parts.already_done, again.parts.read) == (report.parts.planned - 2, 2)
+        assert texts(batchocr.open_table(out).rows()) == texts(plain)
+        assert batchocr.ray.run("s3://pages/in/", retry_failed=False, **options).nothing_to_do
+        with pytest.raises(OutputMismatchError, match="dpi 200 there, 100 here"):
+            batchocr.ray.run("s3://pages/in/", dpi=100, **options)
+
+        store.delete("pages", "in/broken.pdf")
+        store.put("pages", {"in/letter-1.pdf": draw_pdf(tmp_path / "letter.pdf", "Dear all").read_bytes()})
+        report = batchocr.ray.run("s3://pages/in/", **options)
+        assert {row.source for row in batchocr.open_table(out).rows()} == {row.source for row in plain} - {"broken.pdf"}
+        assert report.items.found == len(plain) - 2
+        for arguments in (
+            ["verify", out, "s3://pages/in/"],
+            ["export", out, "--to", "texts"],
+            ["view", out, "--out", "review.html"],
+            ["compare", out, out],
+        ):
+            done = subprocess.run(
+                [sys.executable, "-m", "batchocr", *arguments], cwd=tmp_path, capture_output=True, text=True, timeout=60
+            )
+            assert done.returncode == 0, done.stdout + done.stderr
+        assert len(list((tmp_path / "texts").glob("*.md"))) == 4
