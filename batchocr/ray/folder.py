@@ -22,6 +22,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from batchocr.data import ErrorKind, Status
 from batchocr.errors import OutputError, OutputMismatchError, PageError
+from batchocr.output.files import final_name
 from batchocr.output.schema import RunFacts, decode_facts
 from batchocr.ray.items import Item
 from batchocr.ray.places import place_of
@@ -73,7 +74,7 @@ class OutputFolder:
     def clear(self) -> None:
         """Remove what earlier runs have put here."""
         names = self._place.names()
-        for name in [*filter(_is_part, names), *names.intersection([REPORT_NAME]), *names.intersection([_PLAN_NAME])]:
+        for name in [*filter(_is_part, names), *names.intersection([REPORT_NAME, _PLAN_NAME])]:
             self._place.remove(name)
 
     def plan(self) -> Plan | None:
@@ -196,4 +197,5 @@ def read_part(part: Path | pa.NativeFile, facts: RunFacts, name: str) -> PartRow
 
 
 def _is_part(name: str) -> bool:
-    return name.startswith("part-") and name.endswith(".parquet")
+    """Whether it is one, or what an actor that was killed has left of one."""
+    return name.startswith("part-") and final_name(name).endswith(".parquet")

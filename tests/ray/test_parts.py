@@ -87,6 +87,15 @@ def test_the_next_run_finds_the_plan_and_the_parts(out: str, items: list[Item], 
     assert not later.rows_of(names, FACTS)
 
 
+def test_what_a_killed_actor_has_left_of_a_part_goes(items: list[Item], tmp_path: Path) -> None:
+    folder = OutputFolder(str(tmp_path / "out"))
+    put(folder, items[0], tmp_path)
+    left = tmp_path / "out" / f"{items[0].name}.0123456789abcdef.tmp"
+    left.touch()
+    folder.begin(FACTS, None, items)
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [items[0].name, "run.json"]
+
+
 def test_a_run_ends_when_another_one_begins_in_its_folder(out: str, items: list[Item], tmp_path: Path) -> None:
     first_run, second_run = OutputFolder(out), OutputFolder(out)
     first_run.begin(FACTS, None, items)
