@@ -68,7 +68,8 @@ def connected(address: str | None) -> Iterator[ModuleType]:
             ray.init(**where, log_to_driver=False, logging_level=logging.ERROR)
     except (OSError, ValueError, RuntimeError, ImportError, AssertionError, ray.exceptions.RayError) as error:
         ray.shutdown()
-        wanted = f"no connection to a Ray cluster at {address}" if address else "Ray cannot be started here"
+        of_cluster = f"no connection to a Ray cluster at {address}, whose token is needed if it has one"
+        wanted = of_cluster if address else "Ray cannot be started here"
         raise EngineError(f"{wanted}: {type(error).__name__}: {error}") from error
     try:
         yield ray

@@ -339,6 +339,7 @@ def test_tables_in_a_store_are_merged_and_read_and_leave_no_copies(
     merge_tables(["s3://parts/out/part-*.parquet"], "s3://parts/whole.parquet", [], Config())
     with pytest.raises(OutputError, match="exists already"):
         merge_tables(["s3://parts/out/"], "s3://parts/whole.parquet", [], Config())
+    assert "whole.parquet.report.json" not in store.keys("parts")
     merged = batchocr.open_table("s3://parts/whole.parquet")
     assert texts(merged.rows()) == texts(table.rows())
     with pytest.raises(OutputError, match="there is no table"):
