@@ -128,8 +128,14 @@ class OutputFolder:
 
     def require_own(self) -> None:
         """Raise OutputError if another run has begun here since this one did: the two would remove each other's
-        parts."""
-        plan = self.plan()
+        parts. A folder that does not answer is no reason to end: parts may be put when it does."""
+        try:
+            plan = self.plan()
+        except OutputMismatchError:
+            plan = None
+        except OutputError as error:
+            logger.warning("%s", error)
+            return
         if plan is None or plan.run != self._run:
             raise OutputError(f"another run has begun to write into {self}: this one ends; what it has read is there")
 

@@ -10,6 +10,7 @@ import os
 import platform
 import tempfile
 import time
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -27,6 +28,8 @@ from batchocr.ray.items import Item
 from batchocr.stats.report import Report, Setting
 
 _MOST_WORKERS = 16
+_PUT_AGAIN_S = (5.0, 60.0)
+"""A store, or a file system, that is away for a minute should not cost an item, and end the run of all others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +104,16 @@ class Reader:
             if item.pages != self._config.pages:
                 _name_pages(item, local)
             rows = read_part(local, self._session.facts, item.name)
-            self._folder.put(local, item.name)
+            self._put(local, item.name)
         return ItemRead(rows, report)
+
+    def _put(self, local: Path, name: str) -> None:
+        for wait_s in _PUT_AGAIN_S:
+            with suppress(OutputError):
+                self._folder.put(local, name)
+                return
+            time.sleep(wait_s)
+        self._folder.put(local, name)
 
 
 def _name_pages(item: Item, part: Path) -> None:

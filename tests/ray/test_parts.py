@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+import batchocr.ray.reader
 from batchocr.config import Config
 from batchocr.data import Failure
 from batchocr.errors import OutputError, OutputMismatchError
@@ -104,6 +105,7 @@ def test_a_run_ends_when_another_one_begins_in_its_folder(out: str, items: list[
     second_run.begin(FACTS, None, items[1:])
     with pytest.raises(OutputError, match="another run has begun"):
         first_run.require_own()
+    second_run.require_own()
     put(first_run, items[0], tmp_path)
     put(second_run, items[1], tmp_path)
     with pytest.raises(OutputError, match="another run has begun"):
@@ -146,6 +148,23 @@ def test_what_a_run_has_put_is_told_from_documents(place: str) -> None:
     for document in ("a.pdf", "in/run.json"):
         assert not folder.is_own(f"{place}/{document}")
     assert not folder.is_own(f"{place}-2/run.json")
+
+
+def test_a_store_that_is_away_does_not_end_a_run(
+    store: ObjectStore, items: list[Item], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = OutputFolder("s3://parts/apart")
+    folder.begin(FACTS, None, items)
+    away = answering("403 Forbidden", "AccessDenied")
+    with store.failing(first(-1, away)):
+        folder.require_own()
+    monkeypatch.setattr(batchocr.ray.reader, "_PUT_AGAIN_S", (0.0, 0.0))
+    reader = Reader(Config(workers=1), folder, (), cpus=1, per_node=1, begun_in=None)
+    put(folder, items[0], tmp_path)
+    with store.failing(first(2, away, method="POST")):
+        reader._put(tmp_path / items[0].name, items[1].name)
+    with store.failing(first(3, away, method="POST")), pytest.raises(OutputError, match="access is denied"):
+        reader._put(tmp_path / items[0].name, items[1].name)
 
 
 def test_what_cannot_be_put_is_known_before_the_work(store: ObjectStore) -> None:
