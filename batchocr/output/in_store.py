@@ -168,8 +168,6 @@ def fetch_file(uri: str, path: Path, *, required: bool = True) -> None:
     try:
         with atomic_file(path) as file:
             fetch(uri, file, timeout_s=_FETCH_S)
-    except (NotFoundError, DeniedError) as error:
-        if required:
-            raise OutputError(f"{uri} cannot be fetched: {error}") from error
     except PageError as error:
-        raise OutputError(f"{uri} cannot be fetched: {error}") from error
+        if required or not isinstance(error, NotFoundError | DeniedError):
+            raise OutputError(f"{uri} cannot be fetched: {error}") from error
