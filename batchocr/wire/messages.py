@@ -204,7 +204,8 @@ def _answerable(questions: tuple[Question, ...]) -> tuple[Question, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A Request without its pixels, which are at `offset` in the round's shared memory."""
+    """A Request without its pixels, which are at `offset` in the round's shared memory. digest: SHA-256, hex, of all
+    that its answer depends on but the model; empty if nobody is to know it by that."""
 
     offset: int
     height: int
@@ -212,6 +213,7 @@ class Question:
     prompt: Annotated[str, Field(max_length=_MAX_PROMPT)]
     sampling: Sampling
     resize_to: tuple[int, int] | None
+    digest: Annotated[str, Field(pattern="^([0-9a-f]{64})?$")] = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,12 @@ written with `write` and never through a mapping, so that a lack of room is an e
 from __future__ import annotations
 
 import fcntl
+import hashlib
+import json
 import mmap
 import os
 from collections.abc import Sequence
+from dataclasses import astuple
 from typing import Final
 
 from batchocr.data import Pixels, Request
@@ -27,10 +30,10 @@ _SEALS: Final = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
 """Without them a worker could truncate the file while it is mapped: reading on would then be a SIGBUS."""
 
 
-def share_round(task_id: int, requests: Sequence[Request]) -> tuple[Round, int]:
+def share_round(task_id: int, requests: Sequence[Request], *, digests: bool = False) -> tuple[Round, int]:
     """Return the round as a message, and the descriptor of the memory that holds its pixels.
 
-    Raises TooLargeError, PageOutOfMemoryError.
+    digests: whether each question has one. Raises TooLargeError, PageOutOfMemoryError.
     """
     num_bytes = sum(_num_bytes(request.pixels) for request in requests)
     if num_bytes > MAX_ROUND_BYTES:
@@ -41,7 +44,7 @@ def share_round(task_id: int, requests: Sequence[Request]) -> tuple[Round, int]:
         offset = 0
         for request in requests:
             _write(descriptor, request.pixels)
-            questions.append(_question(request, offset))
+            questions.append(_question(request, offset, digest_of(request) if digests else ""))
             offset += _num_bytes(request.pixels)
         fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _SEALS)
     except OSError as error:
@@ -100,7 +103,20 @@ def _write(descriptor: int, pixels: Pixels) -> None:
         rest = rest[os.write(descriptor, rest) :]
 
 
-def _question(request: Request, offset: int) -> Question:
+def digest_of(request: Request) -> str:
+    """SHA-256, hex, of all that the answer of a model depends on: the image, and what is asked about it how.
+
+    It has to be a hash that nobody finds two images for: an answer is given to whoever asks what has the same digest.
+    Of those that Python has, this is the fastest where the CPU has instructions for it: 1.7 GB/s, blake2b 1.2.
+    """
+    pixels = request.pixels
+    asked = (pixels.height, pixels.width, request.prompt, astuple(request.sampling), request.resize_to)
+    digest = hashlib.sha256(json.dumps(asked).encode() + b"\n")
+    digest.update(pixels.data)
+    return digest.hexdigest()
+
+
+def _question(request: Request, offset: int, digest: str) -> Question:
     return Question(
         offset=offset,
         height=request.pixels.height,
@@ -108,6 +124,7 @@ def _question(request: Request, offset: int) -> Question:
         prompt=request.prompt,
         sampling=request.sampling,
         resize_to=request.resize_to,
+        digest=digest,
     )
 
 

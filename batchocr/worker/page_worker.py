@@ -65,8 +65,15 @@ class PageWorker:
     """
 
     def __init__(
-        self, channel: Channel[FromWorker, ToWorker], protocol: PageProtocol, documents: DocumentCache
+        self,
+        channel: Channel[FromWorker, ToWorker],
+        protocol: PageProtocol,
+        documents: DocumentCache,
+        *,
+        digests: bool = True,
     ) -> None:
+        """digests: whether questions are to be known by theirs."""
+        self._digests = digests
         self._channel = channel
         self._protocol = protocol
         self._documents = documents
@@ -168,7 +175,7 @@ class PageWorker:
             reading = replace(reading, text_layer_agreement=agreement_of(page.words, reading.blocks))
             return Finished(task_id, page.width, page.height, page.dpi, reading), None
         self._in_work[task_id] = page
-        return share_round(task_id, requests)
+        return share_round(task_id, requests, digests=self._digests)
 
     def _version_of(self, task: ReadPage) -> AbstractContextManager[None]:
         """What makes sure that the block reads the version of the file that the task names."""

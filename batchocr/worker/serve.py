@@ -30,7 +30,8 @@ def serve(descriptor: int, make_protocol: Callable[[Setup], PageProtocol]) -> No
                 partial(open_document, password=setup.password, dpi=setup.dpi), setup.page_timeout_s
             )
             with closing(documents):
-                PageWorker(channel, make_protocol(setup), documents).run()
+                digests = setup.protocol != "pixels"
+                PageWorker(channel, make_protocol(setup), documents, digests=digests).run()
 
 
 def _receive_setup(channel: Channel[FromWorker, ToWorker]) -> Setup | None:
