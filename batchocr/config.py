@@ -362,6 +362,16 @@ class Config:
             per_call=True,
         ),
     ] = None
+    cache: Annotated[
+        PathText | None,
+        Option(
+            CONTINUING,
+            "Keep answers of the model in this folder, for later runs and others at the same time that ask the same.",
+            "DIR",
+            default="none",
+            also=os.PathLike[str],
+        ),
+    ] = None
     work_dir: Annotated[
         PathText | None,
         Option(

@@ -125,5 +125,9 @@ class Options(CallOptions, total=False):
     """Memory limit of one worker (4G, 512M); a page that needs more fails. Default: an equal share of half the memory,
     at most 4G."""
 
+    cache: str | os.PathLike[str] | None
+    """Keep answers of the model in this folder, for later runs and others at the same time that ask the same. Default:
+    none."""
+
     recipe: str | os.PathLike[str] | None
     """A TOML file of options; flags win over it. Default: none."""

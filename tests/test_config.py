@@ -41,7 +41,7 @@ def test_keys_of_a_recipe_are_flags_with_dashes_or_underscores(tmp_path: Path) -
     ("text", "said"),
     [
         ("vit-batchsize = 4", "did you mean 'vit_batch_size'"),
-        ("colour = 'red'", "there are: backend, device, dpi"),
+        ("colour = 'red'", "there are: backend, cache, device"),
         ("no-penalties = true", "there is no option 'no_penalties'; write penalties = false"),
         ("dpi = '200'", "--dpi '200': should be a valid integer"),
         ("dpi = true", "--dpi True"),

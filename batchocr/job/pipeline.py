@@ -19,6 +19,7 @@ from batchocr.job.progress import event
 from batchocr.job.shares import Shares
 from batchocr.job.stop import StopSwitch
 from batchocr.job.turns import RowKey
+from batchocr.pool.answers import SharedAnswers
 from batchocr.pool.engines import Engines
 from batchocr.pool.pool import WorkerPool
 from batchocr.pool.worker import Arrived, Asked, Loss, Worker
@@ -59,7 +60,7 @@ class Pipeline:
         self,
         intake: Intake,
         pool: WorkerPool,
-        engines: Engines,
+        engines: SharedAnswers | Engines,
         counter: HostCounter,
         *,
         pages_in_flight: int,

@@ -24,6 +24,7 @@ from batchocr.job.turns import RowKey
 from batchocr.machine import allow_open_files, num_files_to_open, peak_resident_bytes, return_freed_memory
 from batchocr.output.index import IndexedRow
 from batchocr.page_spec import parse_page_spec
+from batchocr.pool.answers import SharedAnswers
 from batchocr.pool.engines import Engines, EngineUse
 from batchocr.pool.pool import WorkerPool
 from batchocr.stats.meter import HostCounter, Ledger
@@ -68,6 +69,7 @@ class Pass:
         self._pid = os.getpid()
         self._announce = announce
         self._engines: Engines | None = None
+        self._asked: SharedAnswers | None = None
         self._engine_uses: list[EngineUse] = []
         self._reopen: list[int] = []
         self._session = session
@@ -104,6 +106,11 @@ class Pass:
             if not self._is_all_done(self._pool):
                 self._announce()
                 self._engines = undo.enter_context(self._session.lend_engines())
+                if not self._session.reads_all:
+                    cache = self._session.open_cache()
+                    if cache is not None:
+                        undo.callback(cache.close)
+                    self._asked = SharedAnswers(self._engines, cache)
             self._closing = undo.pop_all()
         self._work_started_s = time.perf_counter()
         self._had_no_time = self._stop.reason == "stop_after"
@@ -173,7 +180,7 @@ class Pass:
         pipeline = Pipeline(
             self.intake,
             self._pool,
-            self._engines,
+            self._asked or self._engines,
             self._counter,
             pages_in_flight=self._session.pages_in_flight,
             page_timeout_s=self._config.page_timeout,

@@ -18,6 +18,7 @@ from batchocr.model.architecture import read_architecture
 from batchocr.model.checkpoint_files import find_checkpoint, fingerprint, stored_dtype
 from batchocr.model.cost import num_parameters
 from batchocr.output.schema import RunFacts, fingerprint_of_settings, storable_text
+from batchocr.pool.answer_cache import AnswerCache, cache_folder
 from batchocr.pool.child import ENGINE_COMMAND
 from batchocr.pool.engines import Engines
 from batchocr.protocol.mineru import MAX_LAYOUT_TOKENS
@@ -32,6 +33,9 @@ _PAGE_BYTES = 40 << 20
 """A page in flight, on the host: its own pixels, and at most twice the same for the questions asked about it."""
 
 _MOST_WORKERS = 16
+_ANSWERS_DEPEND_ON = ("model_fingerprint", "protocol", "dtype", "vit_dtype")
+"""Besides the question, of the facts of a run: the other settings are in the questions."""
+
 _LEAST_SHARE_BYTES = 512 << 20
 _MOST_WORKER_BYTES = 4 << 30
 """The largest image that is decoded at all takes 2.3 GB."""
@@ -42,13 +46,20 @@ class Session:
     the weights. not_loaded: the devices on which that failed, and why.
 
     begun_in: the data type of the rows that its output already has; None if there are none. engine_command: to start an
-    engine process with. Raises ModelError if the checkpoint is missing or invalid, UsageError if a device cannot be
-    used, EngineError if no engine starts.
+    engine process with. reads_all: read what has been read already, and ask what has been asked, to compare. Raises
+    ModelError if the checkpoint is missing or invalid, UsageError if a device cannot be used, EngineError if no engine
+    starts.
     """
 
     def __init__(
-        self, config: Config, *, begun_in: DType | None = None, engine_command: Sequence[str] = ENGINE_COMMAND
+        self,
+        config: Config,
+        *,
+        begun_in: DType | None = None,
+        engine_command: Sequence[str] = ENGINE_COMMAND,
+        reads_all: bool = False,
     ) -> None:
+        self.reads_all = reads_all
         self._closed = False
         self._pid = os.getpid()
         require_usable(config)
@@ -118,6 +129,13 @@ class Session:
                 self._lent.release()
             if self._closed:  # meanwhile
                 self.close()
+
+    def open_cache(self) -> AnswerCache | None:
+        """The answers that this model gave to others, and is to give; None if none are kept."""
+        if self.config.cache is None:
+            return None
+        maker = {name: self.facts.settings[name] for name in _ANSWERS_DEPEND_ON}
+        return AnswerCache(cache_folder(self.config.cache), maker)
 
     def close(self) -> None:
         """End the engines, for good; if a pass has them, once it has ended. A fork leaves them to its parent."""
@@ -196,6 +214,8 @@ class Session:
 def require_usable(config: Config) -> None:
     """Refuse what cannot work on this machine, whatever is to be read and whatever GPUs there are. Raises
     UsageError."""
+    if config.cache is not None:
+        cache_folder(config.cache)
     on_cpu = "auto" not in config.device and "cuda" not in config.device
     if on_cpu and config.backend == "cuda":
         raise UsageError("--backend cuda needs an NVIDIA GPU (--device cuda); reference runs on CPUs and GPUs")

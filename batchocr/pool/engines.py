@@ -235,9 +235,10 @@ class Engines:
 
     # Asking and answering
 
-    def ask(self, key: int, round: SharedRound) -> None:
-        """Have a round answered. key: what it comes back under, with all its answers. Never blocks."""
-        self._rounds.add(key, round)
+    def ask(self, key: int, round: SharedRound, positions: Sequence[int] | None = None) -> None:
+        """Have a round answered, or the questions at these positions. key: what it comes back under, with all these
+        answers, in this order. Never blocks."""
+        self._rounds.add(key, round, range(len(round.message.questions)) if positions is None else positions)
         self._assign()
 
     def take_answers(self) -> list[tuple[int, tuple[Completion, ...]]]:

@@ -29,12 +29,12 @@ _PIXELS_PER_TOKEN: Final = 28 * 28
 
 @dataclass(slots=True, eq=False)
 class _Asked:
-    """A round. key: what the caller calls it. kills: killed engines that had begun with it. culprits: its questions
-    that have taken an engine down."""
+    """A round. key: what the caller calls it. answers: to its questions that are asked, by their positions. kills:
+    killed engines that had begun with it. culprits: its questions that have taken an engine down."""
 
     key: int
     round: SharedRound
-    answers: list[Completion | None]
+    answers: dict[int, Completion | None]
     kills: int = 0
     culprits: int = 0
 
@@ -88,10 +88,9 @@ class Rounds:
         self.suspects: deque[Group] = deque()
         self._done: list[tuple[int, tuple[Completion, ...]]] = []
 
-    def add(self, key: int, round: SharedRound) -> None:
-        """key: what it comes back under, with all its answers."""
-        count = len(round.message.questions)
-        self.waiting.append(Part(_Asked(key, round, [None] * count), list(range(count))))
+    def add(self, key: int, round: SharedRound, positions: Sequence[int]) -> None:
+        """key: what it comes back under, with the answers to all questions at these positions, in this order."""
+        self.waiting.append(Part(_Asked(key, round, dict.fromkeys(positions)), list(positions)))
 
     def take_done(self) -> list[tuple[int, tuple[Completion, ...]]]:
         """The rounds that have been answered since the last call."""
@@ -109,7 +108,7 @@ class Rounds:
         asked = part.asked
         for position, completion in zip(part.positions, completions, strict=True):
             asked.answers[position] = completion
-        answers = tuple(answer for answer in asked.answers if answer is not None)
+        answers = tuple(answer for answer in asked.answers.values() if answer is not None)
         if len(answers) == len(asked.answers):
             self._done.append((asked.key, answers))
 

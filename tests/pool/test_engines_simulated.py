@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import pytest
@@ -14,6 +15,7 @@ import pytest
 from batchocr.data import Completion, Pixels, Request, Sampling
 from batchocr.errors import EngineError
 from batchocr.pool import engines as pool_engines
+from batchocr.pool.answers import SharedAnswers
 from batchocr.pool.engine_process import EngineLoss
 from batchocr.pool.engines import Engines
 from batchocr.wire.counts import EngineCounts
@@ -109,9 +111,19 @@ def _simulated(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
 
 
-def round_of(prompts: Sequence[str]) -> SharedRound:
+def round_of(prompts: Sequence[str], *, digests: bool = False) -> SharedRound:
     pixel = Pixels(1, 1, b"\0\0\0")
-    return SharedRound(*share_round(0, [Request(pixel, prompt, Sampling(1)) for prompt in prompts]))
+    requests = [Request(pixel, prompt, Sampling(1)) for prompt in prompts]
+    return SharedRound(*share_round(0, requests, digests=digests))
+
+
+@contextmanager
+def opened(devices: str) -> Iterator[Engines]:
+    """Engines that are ready."""
+    engines = Engines(devices, "reference")
+    engines.open()
+    engines.load(lambda found: LoadModel("", "float32", "auto", LIMITS), most_rounds=IN_FLIGHT)
+    yield engines
 
 
 def read(world: World, devices: str, bad: Sequence[int]) -> tuple[int, int]:
@@ -121,21 +133,19 @@ def read(world: World, devices: str, bad: Sequence[int]) -> tuple[int, int]:
         key: [GOOD] * world.chance.randint(0, MOST_QUESTIONS - 1) + [BAD if key in bad else GOOD]
         for key in range(NUM_ROUNDS)
     }
-    engines = Engines(devices, "reference")
-    engines.open()
-    engines.load(lambda found: LoadModel("", "float32", "auto", LIMITS), most_rounds=IN_FLIGHT)
     to_ask, in_hand = list(rounds), set[int]()
     blamed = {BAD: 0, GOOD: 0}
-    for _ in range(MOST_STEPS):
-        while to_ask and len(in_hand) < IN_FLIGHT:
-            in_hand.add(to_ask[0])
-            engines.ask(to_ask[0], round_of(rounds[to_ask.pop(0)]))
-        for key, completions in engines.take_answers():
-            in_hand.remove(key)
-            for prompt, completion in zip(rounds[key], completions, strict=True):
-                blamed[prompt] += completion.error is not None
-        if not in_hand and not to_ask:
-            return blamed[BAD], blamed[GOOD]
+    with opened(devices) as engines:
+        for _ in range(MOST_STEPS):
+            while to_ask and len(in_hand) < IN_FLIGHT:
+                in_hand.add(to_ask[0])
+                engines.ask(to_ask[0], round_of(rounds[to_ask.pop(0)]))
+            for key, completions in engines.take_answers():
+                in_hand.remove(key)
+                for prompt, completion in zip(rounds[key], completions, strict=True):
+                    blamed[prompt] += completion.error is not None
+            if not in_hand and not to_ask:
+                return blamed[BAD], blamed[GOOD]
     raise AssertionError(f"{sorted(in_hand)} are never answered")
 
 
@@ -152,6 +162,35 @@ def test_every_round_is_answered_once_and_only_bad_questions_are_blamed(
         bad = random.Random(seed).sample(range(NUM_ROUNDS), num_bad)
         world = World(seed, broken, killed, stillborn)
         assert read(world, devices, bad) == (num_bad, 0), f"seed {seed}"
+
+
+@pytest.mark.parametrize(
+    ("num_bad", "killed"), [(0, 0.03), (3, 0.02), (12, 0.0)], ids=["kills", "both", "every second page is bad"]
+)
+def test_every_round_is_answered_once_if_pages_share_their_questions(num_bad: int, killed: float) -> None:
+    for seed in range(15):
+        world = SimulatedEngine.world = World(seed, killed=killed)
+        names = [f"{GOOD} {number}" for number in range(12)]
+        bad = world.chance.sample(range(NUM_ROUNDS), num_bad)
+        rounds = {
+            key: world.chance.choices(names, k=world.chance.randint(1, MOST_QUESTIONS)) + [BAD] * (key in bad)
+            for key in range(NUM_ROUNDS)
+        }
+        with opened("d0,d1") as engines:
+            shared = SharedAnswers(engines)
+            to_ask, answered = list(rounds), dict[int, list[bool]]()
+            for _ in range(MOST_STEPS):
+                while to_ask and NUM_ROUNDS - len(to_ask) - len(answered) < IN_FLIGHT:
+                    shared.ask(to_ask[0], round_of(rounds[to_ask.pop(0)], digests=True))
+                for key, completions in shared.take_answers():
+                    assert key not in answered
+                    answered[key] = [completion.error is not None for completion in completions]
+                if len(answered) == NUM_ROUNDS:
+                    break
+            else:
+                raise AssertionError(f"seed {seed}: some are never answered")
+            assert answered == {key: [prompt == BAD for prompt in prompts] for key, prompts in rounds.items()}
+            assert shared.counts.asked == sum(map(len, rounds.values()))
 
 
 def test_a_device_that_fails_at_everything_is_given_up_before_many_are_blamed_for_it() -> None:
