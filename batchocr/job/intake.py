@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from itertools import islice, takewhile
 from typing import Protocol
 
-from batchocr.data import Document, Failure
+from batchocr.data import Document, Failure, PageResult
+from batchocr.job.copies import Copies, Copy, copied, is_of_content
 from batchocr.job.turns import RowKey, Turns
 from batchocr.output.index import IndexedRow
 from batchocr.page_spec import PageSpec
@@ -25,6 +26,10 @@ class FinishedRows(Protocol):
         """One row; None if it is not finished."""
         ...
 
+    def read(self, source: str, page_index: int | None) -> PageResult:
+        """The row itself, which has to be finished. Raises OutputError if it cannot be read."""
+        ...
+
 
 @dataclass(slots=True)
 class DocumentState:
@@ -32,7 +37,8 @@ class DocumentState:
 
     size and mtime_ns: of the file when it was opened, or just before that failed. rows: the page indices that get a
     row, [None] for the document as a whole; None until that is known. done: those that an earlier run dealt with.
-    problem: why the document cannot be opened.
+    ended: the pages that this run has dealt with, as bits, because a set would take more than all the rest. problem:
+    why the document cannot be opened.
     """
 
     page_count: int | None = None
@@ -42,6 +48,11 @@ class DocumentState:
     problem: Failure | None = None
     rows: Sequence[int | None] | None = None
     done: frozenset[int | None] = frozenset()
+    ended: int = 0
+
+    def has_ended(self, page_index: int) -> bool:
+        """Whether this run or an earlier one has dealt with a page."""
+        return page_index in self.done or bool(self.ended >> page_index & 1)
 
     @property
     def bytes_per_page(self) -> float:
@@ -55,6 +66,9 @@ class Intake:
     Documents are opened ahead, in any order, and their rows can be handed out once they are known: with a limit, which
     has to mean the same rows in every run, or with max_unreleased, once those of all documents before are known, too.
 
+    Of documents with the same bytes, one is read, and the rows of the others are `copies`: if there are finished rows
+    to make them of, and unless `reads_all`.
+
     retry_failed: begin rows again that failed in an earlier run. max_unreleased: see Turns.
     """
 
@@ -67,9 +81,12 @@ class Intake:
         limit: int | None,
         retry_failed: bool = True,
         max_unreleased: int | None = None,
+        reads_all: bool = False,
     ) -> None:
         self.documents = documents
         self.states = [DocumentState() for _ in documents]
+        self.copies = Copies()
+        self._firsts: dict[str, int] | None = None if finished is None or reads_all else {}
         self.num_known = 0
         self._spec = spec
         self._finished = finished
@@ -83,8 +100,8 @@ class Intake:
 
     @property
     def exhausted(self) -> bool:
-        """Whether every row has been handed out."""
-        return not self._turns.num_returned and self._all_handed_out
+        """Whether every row has been handed out, and every copy made."""
+        return not self._turns.num_returned and self._all_handed_out and not self.copies.are_left
 
     @property
     def all_planned(self) -> bool:
@@ -211,6 +228,23 @@ class Intake:
         """Put a row that was handed out back in front of all others, to be begun again."""
         self._turns.give_back(key)
 
+    def ended(self, key: RowKey) -> None:
+        """Record that a row is finished, or will be in a moment."""
+        if key.page_index is not None:
+            self.states[key.document].ended |= 1 << key.page_index
+            self.copies.finished(key)
+
+    def next_copy(self) -> tuple[RowKey, PageResult | None]:
+        """The next row of the copies that are ready, as it is to be; None if it has to be read after all. Raises
+        OutputError."""
+        assert self._finished is not None
+        copy = self.copies.ready.popleft()
+        source, page_index = self.documents[copy.first.document].source, copy.first.page_index
+        row = self._finished.find(source, page_index)
+        if row is None or row.doc_id != self.states[copy.key.document].doc_id or not is_of_content(row):
+            return copy.key, None
+        return copy.key, copied(self._finished.read(source, page_index), self.documents[copy.key.document])
+
     def released(self) -> None:
         """Record that one more of the rows handed out has been passed on in input order."""
         self._turns.released()
@@ -259,7 +293,22 @@ class Intake:
         state = self.states[index]
         assert state.rows is not None
         rows = state.rows if self._limit is None else state.rows[: self._limit - self._turns.num_rows]
-        self._turns.add(index, rows, state.done)
+        self._turns.add(index, rows, state.done, self._copied_rows(index, rows))
+
+    def _copied_rows(self, index: int, rows: Sequence[int | None]) -> frozenset[int | None]:
+        """The rows of a document that are made from those of another, and not read."""
+        state = self.states[index]
+        if self._firsts is None or state.doc_id is None or not state.page_count:
+            return frozenset()
+        first = self._firsts.setdefault(state.doc_id, index)
+        pages = [page for page in rows if page is not None and page not in state.done]
+        if first == index or not pages or self.states[first].page_count != state.page_count:
+            return frozenset()
+        self.copies.add(
+            (Copy(RowKey(index, page), RowKey(first, page)) for page in pages),
+            ready=map(self.states[first].has_ended, pages),
+        )
+        return frozenset(pages)
 
     def _settled(self, index: int) -> list[IndexedRow]:
         """The rows of a document that need no further attempt."""

@@ -94,8 +94,11 @@ class Pipeline:
             if self._finished:
                 yield from self._take_finished()
                 more = True  # that may have released rows, so that others can begin
+            if not stop.grace_is_over:
+                more = self._make_copies() or more
             # Documents that are still being opened are of no use any more.
-            if len(self._tasks) == self._num_opening and (stop.reason is not None or self._intake.exhausted):
+            is_over = stop.reason is not None or self._intake.exhausted
+            if len(self._tasks) == self._num_opening and is_over and not self._finished:
                 return
             for _, message in self._pool.wait(0 if more else _TICK_S, beside=self._engines.channels):
                 self._handle(message)
@@ -112,6 +115,18 @@ class Pipeline:
             if stop.grace_is_over and not self._finished:
                 self._abandon()
                 return
+
+    def _make_copies(self) -> bool:
+        """Emit some rows that need no reading: those of which they are made have been stored by now. Returns whether
+        there were any."""
+        ready = self._intake.copies.ready
+        for _ in range(num_made := min(len(ready), _BEGUN_AT_ONCE)):
+            key, row = self._intake.next_copy()
+            if row is None:
+                self._intake.give_back(key)
+            else:
+                self._emit(key, row)
+        return num_made > 0
 
     def _take_finished(self) -> Iterator[tuple[RowKey, PageResult]]:
         while self._finished:
@@ -320,3 +335,4 @@ class Pipeline:
         attempts = self._attempts.end(key)
         result = replace(result, doc_id=state.doc_id, page_count=state.page_count, attempts=attempts)
         self._finished.append((key, result))
+        self._intake.ended(key)

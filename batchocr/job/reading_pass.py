@@ -93,6 +93,7 @@ class Pass:
             limit=config.limit,
             retry_failed=config.retry_failed,
             max_unreleased=max_unreleased,
+            reads_all=session.reads_all,
         )
 
     def __enter__(self) -> Self:

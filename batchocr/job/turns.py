@@ -18,11 +18,12 @@ class RowKey:
 
 @dataclass(slots=True)
 class _Queue:
-    """A document's rows, to be handed out from `position` on, but not those in `done`. first: how many rows of the
-    output come before the document's, if they are known."""
+    """A document's rows, to be handed out from `position` on, but not those in `done` or `copied`. first: how many rows
+    of the output come before the document's, if they are known."""
 
     rows: Sequence[int | None]
     done: Collection[int | None]
+    copied: Collection[int | None]
     first: int
     position: int = 0
 
@@ -78,10 +79,16 @@ class Turns:
         """Whether rows of another document might be handed out before any is released."""
         return self._is_open(self.num_rows)
 
-    def add(self, document: int, rows: Sequence[int | None], done: Collection[int | None]) -> None:
+    def add(
+        self,
+        document: int,
+        rows: Sequence[int | None],
+        done: Collection[int | None],
+        copied: Collection[int | None] = (),
+    ) -> None:
         """Have these rows of a document handed out, except those that are done. With max_unreleased, the documents have
-        to come in input order."""
-        queue = _Queue(rows, done, self.num_rows)
+        to come in input order. copied: those that need not be read; they count as handed out."""
+        queue = _Queue(rows, done, copied, self.num_rows)
         self.num_documents += 1
         self.num_rows += len(rows)
         line = self._line_of(document)
@@ -162,12 +169,14 @@ class Turns:
     def _pass_over_done(self, document: int) -> None:
         """Leave the next row of the document to be one to hand out; or none, and the document leaves its line."""
         queue = self._queues[document]
-        while queue.num_left and queue.rows[queue.position] in queue.done:
+        while queue.num_left:
+            is_done = queue.rows[queue.position] in queue.done
+            if not is_done and queue.rows[queue.position] not in queue.copied:
+                return
             self._advance(document)
-            self.num_passed_over += 1
-        if not queue.num_left:
-            del self._queues[document]
-            self._line_of(document).documents.remove(document)
+            self.num_passed_over += is_done
+        del self._queues[document]
+        self._line_of(document).documents.remove(document)
 
     def _advance(self, document: int) -> None:
         self._queues[document].position += 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
@@ -29,11 +29,14 @@ Message = OpenDocument | ReadPage | Completions
 
 @dataclass(frozen=True)
 class Simulated:
-    """A document. pages: the seconds that it takes to render each. damaged: whether none of them can be read."""
+    """A document. pages: the seconds that it takes to render each. damaged: whether none of them can be read. problem:
+    what each of its pages fails with. doc_id: documents with the same are copies."""
 
     pages: Sequence[float]
     open_s: float = 0.01
     damaged: bool = False
+    problem: Failure | None = None
+    doc_id: str = "id"
 
 
 class SimulatedWorker:
@@ -67,6 +70,8 @@ class SimulatedWorker:
         else:
             self._new.append(message)
             self.num_pages += isinstance(message, ReadPage)
+            if isinstance(message, ReadPage):
+                self._machine.begun[message.path, message.page_index] += 1
         if self.doing is None:
             self._begin()
 
@@ -98,10 +103,13 @@ class SimulatedWorker:
         self.doing = None
         match message:
             case OpenDocument():
-                num_pages = len(self._machine.documents[message.path].pages)
-                self._end(Opened(number, num_pages, "id", 100 * num_pages, 1))
+                document = self._machine.documents[message.path]
+                num_pages = len(document.pages)
+                self._end(Opened(number, num_pages, document.doc_id, 100 * num_pages, 1))
             case ReadPage() if self._machine.documents[message.path].damaged:
                 self._end(Failed(number, Failure("damaged", "no such page")))
+            case ReadPage() if (problem := self._machine.documents[message.path].problem) is not None:
+                self._end(Failed(number, problem))
             case Completions() if self._rounds.pop(number):
                 self._end(Finished(number, 1, 1, None, Reading("", (), 0, 0)))
             case _:
@@ -118,7 +126,8 @@ QUESTION = Request(Pixels(1, 1, b"\0\0\0"), "", Sampling(1))
 
 
 class SimulatedMachine:
-    """A pool of workers, and engines that answer at once. now_s: its clock, which moves while the run waits."""
+    """A pool of workers, and engines that answer at once. now_s: its clock, which moves while the run waits. begun: how
+    often each page was given to a worker, by path and index."""
 
     channels = ()
 
@@ -126,6 +135,7 @@ class SimulatedMachine:
         self.documents = documents
         self.now_s = 0.0
         self.num_lost = 0
+        self.begun: Counter[tuple[str, int]] = Counter()
         self._page_timeout_s = page_timeout_s
         self._said: list[tuple[SimulatedWorker, Arrived]] = []
         self._asked: list[int] = []
