@@ -312,6 +312,9 @@ class Pass:
                 row = self._finished.find(intake.documents[key.document].source, key.page_index)
                 if row is not None:
                     ledger.add_done(row.status, row.error_kind)
+        ledger.documents_copied = intake.copies.num_documents
+        if self._asked is not None:
+            ledger.answers = self._asked.counts
         ledger.documents_not_opened = 0 if intake.all_planned else len(intake.documents) - intake.num_known
         return ledger
 

@@ -47,11 +47,24 @@ class StageReport:
 
 @dataclass(frozen=True, slots=True)
 class PerPage:
-    """Means over the pages read in this run: figures in pages/s cannot be compared without them."""
+    """What was computed for a page read in this run: figures in pages/s cannot be compared without it."""
 
     patches: float
     image_tokens: float
     output_tokens: float
+
+
+@dataclass(frozen=True, slots=True)
+class SavedReport:
+    """What this run did not do twice. questions: all that its pages asked; from_run, from_cache: those of them that no
+    engine was asked, because another page of this run, or an earlier run, had. pages: rows made from those of a file of
+    the same bytes; documents: how many have such rows."""
+
+    questions: int
+    from_run: int
+    from_cache: int
+    documents: int
+    pages: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +118,8 @@ class HostMemory:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The throughput report. Rates are per second of work, for what was read in this run.
+    """The throughput report. Rates are per second of work, for what was read in this run; those of tokens, and the
+    means per page, for what was computed.
 
     skipped_files: files in the folders of the input that are no documents, by suffix. table_seconds: for building the
     table, once all rows were in the journal. bottleneck: one line, what limits the rate and the option that would
@@ -129,6 +143,7 @@ class Report:
     work_seconds: float
     table_seconds: float
     per_page: PerPage
+    saved: SavedReport
     ink_outside: Distribution
     text_layer_agreement: Distribution
     stages: Mapping[Stage, StageReport]

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from batchocr.input.folders import describe_skipped
 from batchocr.stats.bottleneck import LIMITS_BY_MEMORY
 from batchocr.stats.quality import Distribution
-from batchocr.stats.report import EngineReport, Report, Setting, StageReport
+from batchocr.stats.report import EngineReport, Report, SavedReport, Setting, StageReport
 
 _WIDTH = 100
 _LABEL_WIDTH = 12
@@ -53,6 +53,8 @@ def _summary(report: Report) -> Iterator[str]:
         "per second",
         f"{report.image_tokens_per_second:,.0f} image tokens, {report.output_tokens_per_second:,.0f} output tokens",
     )
+    if saved := _saved(report.saved):
+        yield from _labelled("saved", saved)
     if quality := _quality(report):
         yield from _labelled("quality", quality)
     yield from _labelled("device", _device(report))
@@ -115,6 +117,18 @@ def _engine(engine: EngineReport) -> str:
     if engine.lost:
         parts.append(f"{engine.lost} engine{'s' * (engine.lost != 1)} lost")
     return ", ".join(parts)
+
+
+def _saved(saved: SavedReport) -> str:
+    """What was not done twice; empty if there was nothing."""
+    said = []
+    if answered := saved.from_run + saved.from_cache:
+        by = f"{saved.from_run:,} this run had asked already, {saved.from_cache:,} were in the cache"
+        said.append(f"{answered:,} of {saved.questions:,} questions ({by})")
+    if saved.pages:
+        pages = f"{saved.pages:,} page{'s' * (saved.pages != 1)}"
+        said.append(f"{pages} of {_documents(saved.documents)} with the bytes of another")
+    return "; ".join(said)
 
 
 def _quality(report: Report) -> str:

@@ -18,6 +18,7 @@ from batchocr.stats.report import (
     PerPage,
     QueueReport,
     Report,
+    SavedReport,
     Setting,
     StageReport,
 )
@@ -58,11 +59,14 @@ def make_report(
     processes: dict[Stage, int] = dict.fromkeys(DEVICE_STAGES, max(1, len(engines)))
     processes |= dict.fromkeys(WORKER_STAGES, circumstances.workers)
     work_s = circumstances.work_s
-    status = ledger.by_status
+    status, answers = ledger.by_status, ledger.answers
+    # A page that is begun again has the same answers, and its row counts them once: hence not below zero.
+    image_tokens = max(0, ledger.image_tokens - answers.image_tokens)
+    output_tokens = max(0, ledger.output_tokens - answers.output_tokens)
     report = Report(
         pages_per_second=_ratio(ledger.pages_read, work_s),
-        image_tokens_per_second=_ratio(ledger.image_tokens, work_s),
-        output_tokens_per_second=_ratio(ledger.output_tokens, work_s),
+        image_tokens_per_second=_ratio(image_tokens, work_s),
+        output_tokens_per_second=_ratio(output_tokens, work_s),
         exit_reason=circumstances.exit_reason,
         error=circumstances.error,
         pages_read=ledger.pages_read,
@@ -86,8 +90,15 @@ def make_report(
         table_seconds=circumstances.table_s,
         per_page=PerPage(
             patches=_ratio(done.patches, ledger.pages_read),
-            image_tokens=_ratio(ledger.image_tokens, ledger.pages_read),
-            output_tokens=_ratio(ledger.output_tokens, ledger.pages_read),
+            image_tokens=_ratio(image_tokens, ledger.pages_read),
+            output_tokens=_ratio(output_tokens, ledger.pages_read),
+        ),
+        saved=SavedReport(
+            questions=answers.asked,
+            from_run=answers.from_run,
+            from_cache=answers.from_cache,
+            documents=ledger.documents_copied,
+            pages=ledger.pages_copied,
         ),
         ink_outside=distribution_of_ink_outside(ledger.quality),
         text_layer_agreement=distribution_of_agreement(ledger.quality),

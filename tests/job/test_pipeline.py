@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -16,6 +16,7 @@ from batchocr.job.intake import Intake
 from batchocr.job.pipeline import Pipeline
 from batchocr.job.stop import StopSwitch
 from batchocr.job.turns import RowKey
+from batchocr.pool.answers import SharedAnswers
 from batchocr.pool.child import _killing
 from batchocr.pool.worker import Arrived, Asked, Loss
 from batchocr.stats.meter import HostCounter
@@ -145,11 +146,16 @@ def question(prompt: str) -> Request:
 
 
 def read(
-    pool: ScriptedPool, *, pages_in_flight: int = 4, stop: StopSwitch | None = None, path: str = "/nowhere/a.pdf"
+    pool: ScriptedPool,
+    *,
+    pages_in_flight: int = 4,
+    stop: StopSwitch | None = None,
+    path: str = "/nowhere/a.pdf",
+    engines: EchoingEngine | SharedAnswers | None = None,
 ) -> Rows:
     intake = Intake([Document(path, "a.pdf")], None, None, limit=None)
     pipeline = Pipeline(
-        intake, pool, EchoingEngine(), HostCounter(), pages_in_flight=pages_in_flight, page_timeout_s=1.0
+        intake, pool, engines or EchoingEngine(), HostCounter(), pages_in_flight=pages_in_flight, page_timeout_s=1.0
     )
     ticks = count()
 
@@ -188,6 +194,46 @@ def test_a_page_that_costs_a_worker_twice_fails_and_what_the_worker_held_besides
 def test_a_page_that_costs_a_worker_once_is_read_by_another() -> None:
     rows = {key.page_index: row for key, row in read(ScriptedPool(page_count=3, deaths={1: 1}))}
     assert (rows[1].status, rows[1].attempts, rows[1].markdown) == ("ok", 2, "1A 1B")
+
+
+class SlowEngine(EchoingEngine):
+    """Answers what was asked three looks ago. asked: the prompts, in order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[str] = []
+        self._later: deque[list[tuple[int, tuple[Completion, ...]]]] = deque([[], [], []])
+
+    def ask(self, key: int, round: SharedRound, positions: Sequence[int] = ()) -> None:
+        questions = [round.message.questions[position] for position in positions]
+        self.asked += [each.prompt for each in questions]
+        self._later[-1].append((key, tuple(map(self._answer, questions))))
+
+    def take_answers(self) -> list[tuple[int, tuple[Completion, ...]]]:
+        self._later.append([])
+        return self._later.popleft()
+
+
+class SameQuestions(ScriptedPool):
+    """Every page asks the same; the worker that has asked for page 0 dies before it is answered, once."""
+
+    def say(self, worker: ScriptedWorker, message: Arrived) -> None:
+        if isinstance(message, Asked):
+            questions = [question("a"), question("b")]
+            message = Asked(message.task_id, SharedRound(*share_round(message.task_id, questions, digests=True)))
+            if worker.pages[message.task_id] == 0 and self.begun.count(0) == 1:
+                worker.dying = message.task_id
+        super().say(worker, message)
+
+
+def test_pages_that_wait_for_a_question_of_one_whose_worker_is_lost_have_its_answer() -> None:
+    engine, pool = SlowEngine(), SameQuestions(page_count=6)
+    rows = {key.page_index: row for key, row in read(pool, engines=SharedAnswers(engine))}  # type: ignore[arg-type]
+    assert {(index, row.status, row.markdown) for index, row in rows.items()} == {
+        (index, "ok", "A B") for index in range(6)
+    }
+    assert engine.asked == ["a", "b"]
+    assert rows[0].attempts == 2
 
 
 def test_a_stop_begins_nothing_more_and_finishes_what_is_in_flight() -> None:

@@ -13,6 +13,7 @@ from batchocr.data import PageResult
 from batchocr.errors import OutputError
 from batchocr.machine import peak_resident_bytes
 from batchocr.output.atomic import require_writable
+from batchocr.pool.answers import AnswerCounts
 from batchocr.pool.engines import EngineUse
 from batchocr.stats.meter import STAGES, Ledger, Meter, StageCounter
 from batchocr.stats.report import ExitReason, Report, write_report
@@ -242,8 +243,18 @@ def test_json_has_its_keys_and_the_rate_at_the_top(tmp_path: Path) -> None:
     assert next(iter(report)) == "pages_per_second"
     assert set(report) == {
         *("pages_per_second", "image_tokens_per_second", "output_tokens_per_second", "pages_read", "documents"),
-        *("items", "errors", "wall_seconds", "start_up_seconds", "work_seconds", "table_seconds", "per_page", "stages"),
-        *("embedding_queue", "device", "engines", "host_memory", "workers", "settings", "exit_reason", "complete"),
+        *("items", "errors", "wall_seconds", "start_up_seconds", "work_seconds", "table_seconds", "per_page", "saved"),
+        *(
+            "stages",
+            "embedding_queue",
+            "device",
+            "engines",
+            "host_memory",
+            "workers",
+            "settings",
+            "exit_reason",
+            "complete",
+        ),
         *("ledger_adds_up", "bottleneck", "error", "documents_not_opened", "exit_code", "max_page_error_rate"),
         *(
             "skipped_files",
@@ -372,3 +383,26 @@ def test_the_files_that_were_skipped_are_named_by_suffix() -> None:
     assert json.loads(report.to_json())["skipped_files"] == {".docx": 30, ".zip": 2}
     assert "input        skipped 32 files: 30 .docx, 2 .zip" in format_table(report)
     assert "skipped 32 files" not in format_table(report_of(ledger(), Meter(), CIRCUMSTANCES))
+
+
+def test_what_was_not_done_twice_is_counted_apart_and_is_in_no_rate() -> None:
+    counted = ledger()
+    counted.found += 1
+    counted.add_result(replace(OK, source="copy.pdf", attempts=0))
+    counted.documents_copied = 1
+    counted.answers = AnswerCounts(asked=50, from_run=12, from_cache=8, image_tokens=4000, output_tokens=1000)
+    report = report_of(counted, Meter(), CIRCUMSTANCES)
+    assert (report.items.ok, report.pages_read, report.pages_per_second) == (3, 2, 0.2)
+    assert (report.image_tokens_per_second, report.output_tokens_per_second) == (200, 300)
+    assert (report.per_page.image_tokens, report.per_page.output_tokens) == (1000, 1500)
+    assert json.loads(report.to_json())["saved"] == {
+        "questions": 50,
+        "from_run": 12,
+        "from_cache": 8,
+        "documents": 1,
+        "pages": 1,
+    }
+    table = format_table(report)
+    assert "saved        20 of 50 questions (12 this run had asked already, 8 were in the cache); 1 page of 1" in table
+    assert "document with the bytes of another" in table
+    assert "saved" not in format_table(report_of(ledger(), Meter(), CIRCUMSTANCES))

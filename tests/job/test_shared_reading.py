@@ -1,0 +1,279 @@
+"""What several pages have in common is asked once, within a run and across runs, and no table is other than without."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image, PngImagePlugin
+
+import batchocr
+from batchocr import PageResult, Report
+from batchocr.api import find_inputs
+from batchocr.config import Config
+from batchocr.data import Completion, Request
+from batchocr.engine.engine import Engine
+from batchocr.errors import UsageError
+from batchocr.job import reading_pass
+from batchocr.job.ordered import read_in_order
+from batchocr.job.output_job import read_into_table
+from batchocr.job.session import Session
+from batchocr.job.stop import StopSwitch
+from batchocr.pool.answer_cache import NAME
+from batchocr.pool.pool import WorkerPool
+from batchocr.stats.report import SavedReport
+from batchocr.wire.pixels import digest_of
+from tests.support import worker_entry
+from tests.support.running import command, draw_pdf, environment, make_quick_model, read_rows, run_command, texts
+
+pytestmark = pytest.mark.slow
+
+OPTIONS = {"dpi": 72, "workers": 2, "pages_in_flight": 4, "dtype": "float32"}
+NUM_PAGES = 14
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread() -> Iterator[None]:
+    num_threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(num_threads)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_quick_model(tmp_path_factory.mktemp("model") / "quick")
+
+
+@pytest.fixture(scope="module")
+def documents(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Fourteen pages, of which five differ: three of a file, one more, and an empty one."""
+    folder = tmp_path_factory.mktemp("documents")
+    draw_pdf(folder / "a.pdf", "One", "Two", "Three")
+    shutil.copy(folder / "a.pdf", folder / "b copy of a.pdf")
+    draw_pdf(folder / "c.pdf", "Two", "Four", "", "")
+    draw_pdf(folder / "d.pdf", "", "One")
+    (folder / "e copy of d.pdf").write_bytes((folder / "d.pdf").read_bytes())
+    return folder
+
+
+NAMES = ["a.pdf", "b copy of a.pdf", "c.pdf", "d.pdf", "e copy of d.pdf"]
+NUM_READ = NUM_PAGES - 3 - 2
+"""Without the pages of the two copies."""
+
+
+def read(documents: Path, model: Path, out: Path, *, reads_all: bool = False, **options: object) -> Report:
+    with closing(Session(Config(model=str(model), **(OPTIONS | options)), reads_all=reads_all)) as session:
+        found = find_inputs(session.config, str(documents))
+        return read_into_table(session, session.config, found, out, StopSwitch(), None, started_s=0.0)
+
+
+@pytest.fixture(scope="module")
+def alone(documents: Path, model: Path, tmp_path_factory: pytest.TempPathFactory) -> list[PageResult]:
+    """The rows of a run that reads and asks everything."""
+    out = tmp_path_factory.mktemp("alone") / "out.parquet"
+    report = read(documents, model, out, reads_all=True)
+    assert (report.pages_read, report.saved) == (NUM_PAGES, SavedReport(0, 0, 0, 0, 0))
+    return read_rows(out)
+
+
+def num_asked(rows: list[PageResult]) -> int:
+    """How many questions pages ask, of which none is a copy: about the layout, and about each block that was read."""
+    pages = [row for row in rows if "copy" not in row.source]
+    return sum(1 + sum(block.confidence is not None for block in row.blocks) for row in pages)
+
+
+def different(rows: list[PageResult]) -> list[PageResult]:
+    """The first of the pages that look the same."""
+    places = {("a.pdf", 0), ("a.pdf", 1), ("a.pdf", 2), ("c.pdf", 1), ("c.pdf", 2)}
+    return [row for row in rows if (row.source, row.page_index) in places]
+
+
+def test_the_table_is_that_of_a_run_that_reads_everything(
+    documents: Path, model: Path, tmp_path: Path, alone: list[PageResult]
+) -> None:
+    report = read(documents, model, tmp_path / "out.parquet")
+    rows = read_rows(tmp_path / "out.parquet")
+    assert texts(rows) == texts(alone)
+    attempts = {source: {row.attempts for row in rows if row.source == source} for source in NAMES}
+    assert attempts["c.pdf"] == {1}
+    for copies in (NAMES[:2], NAMES[3:]):  # whichever was opened first
+        assert sorted(sorted(attempts[source]) for source in copies) == [[0], [1]]
+    asked = report.stages["vit"].items
+    assert report.saved == SavedReport(num_asked(alone), num_asked(alone) - asked, 0, 2, 5)
+    assert 5 < asked <= num_asked(different(alone))
+    assert (report.pages_read, report.items.ok + report.items.degraded) == (NUM_READ, NUM_PAGES)
+
+
+def test_rows_for_a_loop_share_their_questions(documents: Path, model: Path, alone: list[PageResult]) -> None:
+    with closing(Session(Config(model=str(model), **OPTIONS))) as session:
+        rows = list(read_in_order(session, session.config, find_inputs(session.config, str(documents))))
+    assert texts(rows) == texts(alone)
+    assert {row.attempts for row in rows} == {1}
+
+
+def paint(path: Path, left: int, right: int, **options: object) -> None:
+    """An image for the scripted workers, which ask about the whole and about each half."""
+    image = Image.new("RGB", (40, 30), (0, 0, left))
+    image.paste((0, 0, right), (20, 0, 40, 30))
+    image.save(path, **options)
+
+
+def paint_all(folder: Path) -> None:
+    note = PngImagePlugin.PngInfo()
+    note.add_text("title", "other bytes, the same page")
+    folder.mkdir()
+    paint(folder / "a.png", 1, 2)
+    shutil.copy(folder / "a.png", folder / "b.png")
+    paint(folder / "c.png", 1, 2, pnginfo=note)
+    paint(folder / "d blank.png", 7, 7)
+    paint(folder / "e blank.png", 7, 7, pnginfo=note)
+    paint(folder / "f logo.png", 9, 3)
+    paint(folder / "g logo.png", 9, 4)
+
+
+ASKED_BY_HAND = 3 + 0 + 0 + 2 + 0 + 3 + 2
+"""a: whole, left, right. b, c: nothing new. d: whole, one half. e: nothing new. f: all three. g: whole, right."""
+
+
+@pytest.fixture
+def scripted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading_pass, "WorkerPool", partial(WorkerPool, command=worker_entry.COMMAND))
+
+
+@pytest.mark.usefixtures("scripted")
+def test_the_questions_that_reach_an_engine_are_those_counted_by_hand(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paint_all(tmp_path / "images")
+    submit, asked = Engine.submit, list[Request]()
+
+    def note(engine: Engine, request_id: int, request: Request) -> Completion | None:
+        asked.extend([request] if request_id else [])  # the first warms it up
+        return submit(engine, request_id, request)
+
+    monkeypatch.setattr(Engine, "submit", note)
+    everything = read(tmp_path / "images", model, tmp_path / "all.parquet", reads_all=True)
+    assert (everything.pages_read, len(asked)) == (7, 7 * 3)
+    assert len(set(map(digest_of, asked))) == ASKED_BY_HAND
+    asked.clear()
+    report = read(tmp_path / "images", model, tmp_path / "out.parquet")
+    assert len(asked) == ASKED_BY_HAND
+    assert report.saved == SavedReport(6 * 3, 6 * 3 - ASKED_BY_HAND, 0, documents=1, pages=1)
+    assert texts(read_rows(tmp_path / "out.parquet")) == texts(read_rows(tmp_path / "all.parquet"))
+    asked.clear()
+    cache = {"cache": str(tmp_path / "cache")}
+    read(tmp_path / "images", model, tmp_path / "cached.parquet", **cache)
+    assert len(asked) == ASKED_BY_HAND
+    report = read(tmp_path / "images", model, tmp_path / "again.parquet", **cache)
+    assert len(asked) == ASKED_BY_HAND, "nothing more"
+    assert report.saved == SavedReport(6 * 3, 6 * 3 - ASKED_BY_HAND, ASKED_BY_HAND, documents=1, pages=1)
+    assert texts(read_rows(tmp_path / "again.parquet")) == texts(read_rows(tmp_path / "all.parquet"))
+    assert (report.output_tokens_per_second, report.per_page.image_tokens, report.per_page.patches) == (0, 0, 0)
+
+
+def test_another_model_another_limit_and_another_size_have_answers_of_their_own(
+    documents: Path, model: Path, tmp_path: Path
+) -> None:
+    document, cache = documents / "d.pdf", {"cache": str(tmp_path / "cache")}
+    read(document, model, tmp_path / "1.parquet", **cache)
+    other = make_quick_model(tmp_path / "other")
+    path = other / "preprocessor_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"max_pixels": 150_000}))
+    assert read(document, other, tmp_path / "2.parquet", **cache).saved.from_cache == 0
+    assert read(document, model, tmp_path / "3.parquet", dpi=80, **cache).saved.from_cache == 0
+    report = read(document, model, tmp_path / "4.parquet", max_new_tokens=7, **cache)
+    assert report.saved.from_cache == 2, "layouts have a limit of their own"
+
+
+def test_two_runs_use_one_cache_at_once(documents: Path, model: Path, tmp_path: Path, alone: list[PageResult]) -> None:
+    flags = [f"--{name.replace('_', '-')}={value}" for name, value in OPTIONS.items()]
+    flags += [f"--model={model}", f"--cache={tmp_path / 'cache'}"]
+    runs = [
+        subprocess.Popen(
+            command(documents, "--out", tmp_path / f"{number}.parquet", *flags),
+            env=environment(),
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for number in range(2)
+    ]
+    for number, run in enumerate(runs):
+        said = run.communicate(timeout=120)[1]
+        assert run.returncode == 0, said
+        assert "cache /" not in said
+        assert texts(read_rows(tmp_path / f"{number}.parquet")) == texts(alone)
+    third = read(documents, model, tmp_path / "third.parquet", cache=str(tmp_path / "cache"))
+    assert third.stages["vit"].items == 0
+    assert texts(read_rows(tmp_path / "third.parquet")) == texts(alone)
+
+
+def test_a_run_whose_cache_is_damaged_reads_on_without_it(
+    documents: Path, model: Path, tmp_path: Path, alone: list[PageResult], caplog: pytest.LogCaptureFixture
+) -> None:
+    read(documents / "d.pdf", model, tmp_path / "1.parquet", cache=str(tmp_path))
+    with (tmp_path / NAME).open("r+b") as file:
+        file.seek(4096)
+        file.write(os.urandom(os.path.getsize(tmp_path / NAME) - 4096))
+    read(documents, model, tmp_path / "out.parquet", cache=str(tmp_path))
+    assert texts(read_rows(tmp_path / "out.parquet")) == texts(alone)
+    [said] = [record.getMessage() for record in caplog.records if "cache" in record.getMessage()]
+    assert "the run goes on without the cache" in said
+    assert "it is damaged; check the disk, and delete it" in said
+
+
+_ON_A_SMALL_DISK = ("unshare", "--user", "--map-root-user", "--mount", "sh", "-c")
+_MOUNT = 'mount -t tmpfs -o size=64k tmpfs "$0" && exec "$@"'
+
+
+def test_a_run_whose_cache_is_on_a_full_disk_reads_on_without_it(
+    documents: Path, model: Path, tmp_path: Path, alone: list[PageResult]
+) -> None:
+    (tmp_path / "cache").mkdir()
+    flags = [f"--{name.replace('_', '-')}={value}" for name, value in OPTIONS.items()]
+    flags += [f"--model={model}", f"--cache={tmp_path / 'cache'}"]
+    run = command(documents, "--out", tmp_path / "out.parquet", *flags)
+    done = subprocess.run(
+        [*_ON_A_SMALL_DISK, _MOUNT, tmp_path / "cache", *run],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    if "unshare" in done.stderr or "mount:" in done.stderr:
+        pytest.skip("no disk can be mounted here: it takes `unshare` and user namespaces")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count(NAME) == 1
+    assert "full" in done.stderr
+    assert texts(read_rows(tmp_path / "out.parquet")) == texts(alone)
+
+
+def test_a_cache_in_a_store_is_refused_before_anything_is_loaded(documents: Path, model: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="--cache s3://bucket/x: a cache is a folder on a disk of this machine"):
+        batchocr.run(documents, out=tmp_path / "out.parquet", model=model, cache="s3://bucket/x")
+    done = run_command(documents, "--out", tmp_path / "out.parquet", "--model", model, "--cache", "s3://bucket/x")
+    assert done.returncode == 2
+
+
+def test_an_engine_that_fails_while_pages_wait_for_one_another_changes_no_row(
+    documents: Path, model: Path, tmp_path: Path, alone: list[PageResult], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step, numbers = Engine.step, iter(range(10**9))
+
+    def fail_at_times(engine: Engine, meter: object) -> object:
+        if next(numbers) in (5, 25, 60):
+            raise RuntimeError("a kernel was not happy")
+        return step(engine, meter)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Engine, "step", fail_at_times)
+    read(documents, model, tmp_path / "out.parquet")
+    assert texts(read_rows(tmp_path / "out.parquet")) == texts(alone)
