@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from PIL import Image
@@ -21,10 +22,13 @@ PAGES_EACH = 10
 
 
 class ReplayedDocument:
-    """A document of recorded pages."""
+    """A document of recorded pages. What it is asked about is like no other's."""
 
     format = "PDF"
     page_count = PAGES_EACH
+
+    def __init__(self, path: str) -> None:
+        self._number = int(Path(path).stem)
 
     def approach(self, page_index: int) -> Iterator[None]:
         return iter(())
@@ -38,6 +42,7 @@ class ReplayedDocument:
     def render(self, page_index: int) -> Page:
         image = Image.new("RGB", (8, 8))
         image.info["number"] = page_index
+        image.info["tokens"] = 1000 + PAGES_EACH * self._number + page_index
         return Page(image, 200.0)
 
     def close(self) -> None:
@@ -53,12 +58,14 @@ class ReplayedProtocol:
     def read(self, page: Page) -> Reader:
         number = page.image.info["number"] % len(self._recording)
         recorded = self._recording[number]
+        tokens = page.image.info["tokens"]
         for round in range(len(recorded.rounds)):
-            yield recorded.requests(number, round)
+            requests = recorded.requests(number, round)
+            yield [replace(each, sampling=replace(each.sampling, max_new_tokens=tokens)) for each in requests]
         return recorded.reading
 
 
 if __name__ == "__main__":
     recording = read_recording(Path(sys.argv[1]))
-    serve.open_document = lambda path, *, password, dpi: ReplayedDocument()
+    serve.open_document = lambda path, *, password, dpi: ReplayedDocument(path)
     serve.serve(int(sys.argv[2]), lambda setup: ReplayedProtocol(recording))

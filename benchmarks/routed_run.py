@@ -67,19 +67,23 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--workers", type=int, required=True)
     parser.add_argument("--pages-in-flight", type=int, required=True)
     parser.add_argument("--warm-up", type=int, required=True, help="how many pages are read before the count begins")
+    parser.add_argument("--saving", choices=("none", "run", "cache"), required=True)
     parser.add_argument("--profile", action="store_true")
     given = parser.parse_args(arguments)
     if given.recording:
         command = (sys.executable, "-m", "benchmarks.replaying_worker", str(given.recording))
         reading_pass.WorkerPool = partial(WorkerPool, command=command)
+    caches = tempfile.TemporaryDirectory() if given.saving == "cache" else None
     config = Config(
+        cache=caches.name if caches else None,
         model=given.model,
         device=",".join(["cpu"] * given.engines),
         workers=given.workers,
         pages_in_flight=given.pages_in_flight,
     )
     stopwatch, profile = Stopwatch(given.warm_up), cProfile.Profile()
-    session = Session(config, engine_command=engine_command("instant_engine", given.answers))
+    command = engine_command("instant_engine", given.answers)
+    session = Session(config, engine_command=command, reads_all=given.saving == "none")
     try:
         with tempfile.TemporaryDirectory() as folder, profile if given.profile else nullcontext():
             found, out = find_inputs(config, given.documents), Path(folder) / "results.parquet"
@@ -89,6 +93,8 @@ def main(arguments: list[str] | None = None) -> None:
             whole_s = time.process_time() - before_s
     finally:
         session.close()
+    if report.pages_read != report.items.found or report.saved.from_run or report.saved.from_cache:
+        raise RuntimeError(f"some pages were the same: {report.saved}")
     if report.items.ok != report.items.found:
         raise RuntimeError(f"not every page was read: {report.items}, {report.errors}")
     if given.profile:

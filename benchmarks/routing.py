@@ -3,11 +3,15 @@
     python -m benchmarks.routing --engines 1,2,4,8 --pages 4000
     python -m benchmarks.routing --real-workers --pages 200
     python -m benchmarks.routing --engines 8 --profile
+    python -m benchmarks.routing --engines 4 --saving none,run,cache
 
 The engines are processes that answer at once (`instant_engine.py`), with what a good model would say of the pages of
 `sample_data/documents`. So do the workers, with recorded pages and few pixels, so that the main process is as busy as
 it can be; with --real-workers they render and cut whole pages, as in a run. The CPU time counts from the first tenth of
 the rows to the last, the journal included. The target: one core routes 100 pages/s, so that a page may take 10 ms.
+
+No two questions are the same. --saving says whether that is looked for: not at all, in this run, or in a cache on disk
+as well, which has none of them and is given all.
 """
 
 from __future__ import annotations
@@ -19,7 +23,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
-from itertools import cycle, islice
+from itertools import cycle, islice, product
 from pathlib import Path
 
 from benchmarks.foreseen import Foreseen, write_foreseen
@@ -40,8 +44,11 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--pages", type=int, default=4000)
     parser.add_argument("--pages-in-flight", type=int, default=64, help="for each engine")
     parser.add_argument("--real-workers", action="store_true")
+    parser.add_argument("--saving", type=lambda text: text.split(","), default=["run"])
     parser.add_argument("--profile", action="store_true", help="show where the time goes, which takes longer then")
     given = parser.parse_args(arguments)
+    if given.real_workers:
+        given.saving = ["none"]  # their documents are copies
     if given.smoke:
         given.engines, given.workers, given.pages, given.pages_in_flight = [2], 1, 40, 2
     with tempfile.TemporaryDirectory() as folder:
@@ -52,17 +59,18 @@ def measure(record: Record, given: argparse.Namespace, folder: Path) -> None:
     pages = list(read_answers(list(map(str, DOCUMENTS))))
     documents, options = prepare(given, folder, pages)
     record.note("blocks a page", sum(len(page.blocks) for page in pages) / len(pages))
-    for engines in given.engines:
+    for engines, saving in product(given.engines, given.saving):
         figures = run(
             *("--documents", str(documents), "--model", str(QUICK_MODEL), "--engines", str(engines), *options),
             *("--pages-in-flight", str(engines * given.pages_in_flight), "--workers", str(given.workers)),
-            *("--warm-up", str(given.pages // 10)),
+            *("--warm-up", str(given.pages // 10), "--saving", saving),
             *(["--profile"] if given.profile else []),
         )
         cpu_ms = 1000 * (figures["user_s"] + figures["system_s"]) / figures["pages"]
         record.add(
             {
                 "engines": engines,
+                "saving": saving,
                 "workers": given.workers,
                 "pages": figures["pages"],
                 "CPU ms a page": cpu_ms,
@@ -73,7 +81,8 @@ def measure(record: Record, given: argparse.Namespace, folder: Path) -> None:
                 "of a core": (figures["user_s"] + figures["system_s"]) / figures["seconds"],
             }
         )
-        record.figure(f"main_process_ms_a_page_{engines}", cpu_ms)
+        suffix = "" if saving == given.saving[0] else f"_{saving}"
+        record.figure(f"main_process_ms_a_page_{engines}{suffix}", cpu_ms)
 
 
 def prepare(given: argparse.Namespace, folder: Path, pages: list[PageAnswers]) -> tuple[Path, list[str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 import time
 from pathlib import Path
@@ -14,7 +15,7 @@ import torch
 from batchocr.pool import engine_process
 from batchocr.pool.child import Child
 from batchocr.stats.meter import Meter
-from benchmarks import damage, export, gpu_check, journal, routing
+from benchmarks import damage, duplicates, export, gpu_check, journal, routing
 from benchmarks.foreseen import pixels_key
 from benchmarks.gpu_check import Check, Part, Results, run_command
 from benchmarks.loading import load, make_engine
@@ -25,6 +26,7 @@ from benchmarks.trace import LAYOUT_SIZE, Noise, Trace, TracePage, dense_trace, 
 from benchmarks.true_shape import SMOKE_SHAPE, TRUE_SHAPE, architecture_of, write_checkpoint
 from benchmarks.variants import CoupledEngine
 from tests.conftest import ROOT
+from tests.support.running import draw_pdf
 
 pytestmark = pytest.mark.slow
 
@@ -159,6 +161,23 @@ def test_the_export_benchmark_measures_a_whole_export(tmp_path: Path) -> None:
     export.main(["--smoke", "--out", str(tmp_path / "export.json")])
     figures = json.loads((tmp_path / "export.json").read_text())["figures"]
     assert figures["all_new.pages_per_second_a_core"] > 0 < figures["nothing_new.peak_mb"]
+
+
+def test_the_duplicates_benchmark_counts_what_is_there_more_than_once(tmp_path: Path) -> None:
+    (tmp_path / "documents").mkdir()
+    draw_pdf(tmp_path / "documents" / "a.pdf", "One", "Two")
+    shutil.copy(tmp_path / "documents" / "a.pdf", tmp_path / "documents" / "b.pdf")
+    draw_pdf(tmp_path / "documents" / "c.pdf", "Two", "Three")
+    duplicates.main(["--smoke", "--out", str(tmp_path / "duplicates.json"), str(tmp_path / "documents")])
+    found = json.loads((tmp_path / "duplicates.json").read_text())
+    assert [(row["what"], row["there"], row["distinct"]) for row in found["rows"][:2]] == [
+        ("documents", 3, 2),
+        ("pages", 6, 3),
+    ]
+    blocks, both = found["rows"][2:]
+    assert (both["there"], both["distinct"]) == (6 + blocks["there"], 3 + blocks["distinct"])
+    assert both["of image area %"] == pytest.approx(50, abs=1)
+    assert found["figures"]["hash_ms_a_page"] > 0
 
 
 def test_the_routing_benchmark_counts_the_main_process_alone(tmp_path: Path) -> None:
