@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from batchocr.data import Document, ErrorKind, PageResult
+from batchocr.data import Document, ErrorKind, Failure, PageResult
 from batchocr.job.turns import RowKey
 from batchocr.output.index import IndexedRow
 
@@ -58,9 +58,14 @@ def is_of_content(row: IndexedRow) -> bool:
     return row.error_kind not in _OF_THE_FILE and not row.cut
 
 
-def copied(row: PageResult, document: Document) -> PageResult:
-    """The row of a document, made from that of another one. What has failed is not tried again, and says so."""
-    message = row.error_message
-    if row.status == "failed":
-        message = f"{message} (not tried here: it is the same file as {row.source})"
-    return replace(row, source=document.source, error_message=message)
+def copied(row: PageResult, first: Document, copy: Document) -> PageResult:
+    """The row of a document, made from that of the first. What has failed is not tried again, and says so."""
+    if row.error_kind is not None:
+        failure = of_a_copy(Failure(row.error_kind, row.error_message or ""), first)
+        row = replace(row, error_message=failure.message)
+    return replace(row, source=copy.source)
+
+
+def of_a_copy(failure: Failure, first: Document) -> Failure:
+    """What the row of a document says that is not tried, because the first has failed."""
+    return Failure(failure.kind, f"{failure.message} (not tried here: it is the same file as {first.source})")

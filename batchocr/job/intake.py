@@ -239,11 +239,11 @@ class Intake:
         OutputError."""
         assert self._finished is not None
         copy = self.copies.ready.popleft()
-        source, page_index = self.documents[copy.first.document].source, copy.first.page_index
-        row = self._finished.find(source, page_index)
+        first, document = self.documents[copy.first.document], self.documents[copy.key.document]
+        row = self._finished.find(first.source, copy.first.page_index)
         if row is None or row.doc_id != self.states[copy.key.document].doc_id or not is_of_content(row):
             return copy.key, None
-        return copy.key, copied(self._finished.read(source, page_index), self.documents[copy.key.document])
+        return copy.key, copied(self._finished.read(first.source, copy.first.page_index), first, document)
 
     def released(self) -> None:
         """Record that one more of the rows handed out has been passed on in input order."""

@@ -164,6 +164,9 @@ class Worker:
                 os.close(descriptor)
             raise ChannelError(f"it sent {message.type!r} of task {message.task_id} out of turn")
         self.has_spoken = True
+        if isinstance(message, Began) and self.doing is not None and self.doing.task_id == message.task_id:
+            self.doing = message  # the same activity, of which more is known
+            return message
         began_s, self._progress_s = self._progress_s, self._clock.now()
         if isinstance(message, Ended):
             most_s = self._progress_s - began_s + _CLOCK_SLACK_S
