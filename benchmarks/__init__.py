@@ -2,8 +2,8 @@
 
 Run as `python -m benchmarks.NAME --help`. The GPU benchmarks take --device, --out and --smoke (a size that runs on a
 CPU in seconds); `gpu_check` runs them all, together with the correctness checks. `cpu_vs_transformers`, `memory`,
-`journal`, `routing`, `kernel_resources`, `launches`, `host_step` and `accuracy` need no GPU and are run separately; so
-are the campaigns of `attack`, which count faults. What they share:
+`journal`, `routing`, `duplicates`, `kernel_resources`, `launches`, `host_step` and `accuracy` need no GPU and are run
+separately; so are the campaigns of `attack`, which count faults. What they share:
 
     true_shape    a checkpoint of MinerU2.5's shape with random weights, whose answers never end on their own
     trace         the requests that pages make: image sizes, prompts, output lengths; `text_layer` reads them from PDFs

@@ -1,11 +1,13 @@
 """What share of a folder's documents, pages and questions is there more than once, and what finding that out costs.
 
-    python -m benchmarks.duplicates FOLDER
+    python -m benchmarks.duplicates FOLDER [--model DIR]
 
 Documents are the same if their bytes are, pages and questions if a run takes them for the same: the pixels, and what is
 asked about them how. Which questions a model would have asked is not known without one: the blocks of a page are those
 of its own text, and eight bands of a page that has none (`text_layer.py`). The image area of the questions that remain
 says what is left for the model to do. The hash is timed on images of the same sizes, one question after the other.
+
+With a model, the folder is also read by it, in full and as a run does it, one after the other.
 """
 
 from __future__ import annotations
@@ -14,13 +16,20 @@ import hashlib
 import os
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
+from batchocr.api import find_inputs
+from batchocr.config import Config
 from batchocr.data import Pixels, Request, Sampling
 from batchocr.input.sources import find_documents
+from batchocr.job.output_job import read_into_table
+from batchocr.job.session import Session
+from batchocr.job.stop import StopSwitch
 from batchocr.wire.pixels import digest_of
-from benchmarks.record import ROOT, Record, benchmark_parser
+from benchmarks.record import ROOT, Record, Row, benchmark_parser
 from benchmarks.text_layer import Answer, read_answers
 from benchmarks.trace import Ask
 
@@ -31,8 +40,13 @@ def main(arguments: list[str] | None = None) -> None:
     parser = benchmark_parser(__doc__)
     parser.set_defaults(device="cpu")
     parser.add_argument("folder", type=Path, nargs="*", default=[SAMPLES])
+    parser.add_argument("--model", type=Path)
     given = parser.parse_args(arguments)
-    measure(Record("duplicates", given), [str(path) for path in given.folder])
+    record, inputs = Record("duplicates", given), [str(path) for path in given.folder]
+    measure(record, inputs)
+    if given.model is not None:
+        for reads_all in (True, False):
+            record.add(_figures_of_a_run(inputs, str(given.model), given.device, reads_all=reads_all))
 
 
 @dataclass(slots=True)
@@ -81,6 +95,21 @@ def measure(record: Record, inputs: Sequence[str]) -> None:
         )
         record.figure(f"repeated_{name.replace(' ', '_')}", seen.share_repeated)
     _time_hash(record, asks, max(1, pages.count))
+
+
+def _figures_of_a_run(inputs: Sequence[str], model: str, device: str, *, reads_all: bool) -> Row:
+    config = Config(model=model, device=device, max_page_error_rate=1.0)
+    with TemporaryDirectory() as folder, closing(Session(config, reads_all=reads_all)) as session:
+        found, out = find_inputs(config, inputs), Path(folder) / "out.parquet"
+        started_s = time.perf_counter()
+        report = read_into_table(session, config, found, out, StopSwitch(), None, started_s=started_s)
+    return {
+        "run": "all is read" if reads_all else "as usual",
+        "pages": report.items.ok + report.items.degraded,
+        "questions asked": report.stages["vit"].items,
+        "million patches": report.per_page.patches * report.pages_read / 1e6,
+        "work s": report.work_seconds,
+    }
 
 
 def _area(answer: Answer) -> float:

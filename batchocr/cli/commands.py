@@ -11,7 +11,7 @@ import typer
 
 from batchocr.cli import options
 from batchocr.cli.console import configure_logging, print_out, quieten_libraries
-from batchocr.config import INPUT, MODEL, RUN, Option, make_config
+from batchocr.config import CONTINUING, INPUT, MODEL, RUN, Option, make_config
 from batchocr.errors import ExitCode
 from batchocr.input.sources import find_documents
 
@@ -131,8 +131,12 @@ def view(
     *("backend", "memory_fraction", "max_new_tokens", "penalties", "vit_batch_size", "vit_max_patches"),
     *("llm_batch_size", "prefill_max_tokens", "embedding_queue_tokens", "pages_in_flight", "workers", "worker_memory"),
     *("overwrite", "retry_failed", "stop_after", "page_timeout", "max_page_error_rate", "max_degraded_rate", "report"),
+    "cache",
     device=Option(MODEL, "auto takes the cluster's GPUs, or its CPUs if it has none; or cuda, or cpu.", "NAME"),
     report=Option(RUN, "Where to write the throughput report (JSON).", "PATH", default="report.json in the folder"),
+    cache=Option(
+        CONTINUING, "Keep answers of the model in this folder, on a disk of each machine.", "DIR", default="none"
+    ),
 )
 def ray(
     inputs: options.Inputs,

@@ -33,12 +33,12 @@ _PAGE_BYTES = 40 << 20
 """A page in flight, on the host: its own pixels, and at most twice the same for the questions asked about it."""
 
 _MOST_WORKERS = 16
-_ANSWERS_DEPEND_ON = ("model_fingerprint", "protocol", "dtype", "vit_dtype")
-"""Besides the question, of the facts of a run: the other settings are in the questions."""
-
 _LEAST_SHARE_BYTES = 512 << 20
 _MOST_WORKER_BYTES = 4 << 30
 """The largest image that is decoded at all takes 2.3 GB."""
+
+_ANSWERS_DEPEND_ON = ("model_fingerprint", "protocol", "dtype", "vit_dtype")
+"""Besides the question, of the facts of a run: the other settings are in the questions."""
 
 
 class Session:

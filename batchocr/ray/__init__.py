@@ -72,6 +72,8 @@ def run_with(
     if os.path.isdir(config.model):
         config = replace(config, model=os.path.abspath(config.model))  # actors have a working directory of their own
     require_usable(config)
+    if config.cache is not None:
+        config = replace(config, cache=os.path.abspath(config.cache))
     load_ray()
     found = find_inputs(config, inputs)
     if any(document.held is not None for document in found.documents):
