@@ -369,7 +369,7 @@ def test_a_run_over_documents_in_memory_continues_where_their_bytes_are_the_same
     assert batchocr.run(contents.items(), **options).pages_read == 3
     contents["scan-4"] = contents["scan-0"]
     report = batchocr.run(contents.items(), **options)
-    assert (report.pages_read, report.items.already_done) == (1, 4)
+    assert (report.pages_read, report.saved.pages, report.items.already_done) == (0, 1, 4)
     assert [row.source for row in read_rows(options["out"])] == list(contents)
     assert not [name for name in os.listdir("/proc/self/fd") if "batchocr-document" in target_of(name)]
 
