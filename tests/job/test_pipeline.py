@@ -215,13 +215,15 @@ class SlowEngine(EchoingEngine):
 
 
 class SameQuestions(ScriptedPool):
-    """Every page asks the same; the worker that has asked for page 0 dies before it is answered, once."""
+    """Every page asks the same. worker_dies: the one that has asked for page 0, before it is answered, once."""
+
+    worker_dies = True
 
     def say(self, worker: ScriptedWorker, message: Arrived) -> None:
         if isinstance(message, Asked):
             questions = [question("a"), question("b")]
             message = Asked(message.task_id, SharedRound(*share_round(message.task_id, questions, digests=True)))
-            if worker.pages[message.task_id] == 0 and self.begun.count(0) == 1:
+            if self.worker_dies and worker.pages[message.task_id] == 0 and self.begun.count(0) == 1:
                 worker.dying = message.task_id
         super().say(worker, message)
 
@@ -234,6 +236,24 @@ def test_pages_that_wait_for_a_question_of_one_whose_worker_is_lost_have_its_ans
     }
     assert engine.asked == ["a", "b"]
     assert rows[0].attempts == 2
+
+
+def test_pages_that_wait_for_one_another_hold_up_no_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stopping, "GRACE_S", -1.0)
+    engine, stop = SlowEngine(), StopSwitch()
+    looks = count()
+
+    def never() -> list[tuple[int, tuple[Completion, ...]]]:
+        if next(looks) == 20:
+            stop.request("terminated")
+        return []
+
+    monkeypatch.setattr(engine, "take_answers", never)
+    pool = SameQuestions(page_count=6)
+    pool.worker_dies = False
+    assert list(read(pool, stop=stop, engines=SharedAnswers(engine))) == []  # type: ignore[arg-type]
+    assert engine.asked == ["a", "b"]
+    assert pool.begun == [0, 1, 2, 3], "as many as may be in flight, of which three wait for the first"
 
 
 def test_a_stop_begins_nothing_more_and_finishes_what_is_in_flight() -> None:

@@ -32,7 +32,17 @@ from batchocr.pool.pool import WorkerPool
 from batchocr.stats.report import SavedReport
 from batchocr.wire.pixels import digest_of
 from tests.support import worker_entry
-from tests.support.running import command, draw_pdf, environment, make_quick_model, read_rows, run_command, texts
+from tests.support.running import (
+    command,
+    draw_pdf,
+    environment,
+    eventually,
+    make_quick_model,
+    num_rows,
+    read_rows,
+    run_command,
+    texts,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -255,6 +265,25 @@ def test_a_run_whose_cache_is_on_a_full_disk_reads_on_without_it(
     assert done.stderr.count(NAME) == 1
     assert "full" in done.stderr
     assert texts(read_rows(tmp_path / "out.parquet")) == texts(alone)
+
+
+def test_a_run_that_is_killed_goes_on_to_the_same_table_and_asks_nothing_again_that_the_cache_has(
+    documents: Path, model: Path, tmp_path: Path, alone: list[PageResult]
+) -> None:
+    out, cache = tmp_path / "out.parquet", tmp_path / "cache"
+    flags = [f"--{name.replace('_', '-')}={value}" for name, value in OPTIONS.items()]
+    flags += [f"--model={model}", f"--cache={cache}"]
+    with subprocess.Popen(command(documents, "--out", out, *flags), env=environment()) as run:
+        eventually(lambda: run.poll() is not None or num_rows(out) >= 6)
+        run.kill()
+    before = num_rows(out)
+    assert 6 <= before <= NUM_PAGES
+    report = read(documents, model, out, cache=str(cache))
+    assert report.items.already_done == before
+    assert texts(read_rows(out)) == texts(alone)
+    again = read(documents, model, tmp_path / "again.parquet", cache=str(cache))
+    assert texts(read_rows(tmp_path / "again.parquet")) == texts(alone)
+    assert again.saved.from_cache > 0
 
 
 def test_a_cache_in_a_store_is_refused_before_anything_is_loaded(documents: Path, model: Path, tmp_path: Path) -> None:
