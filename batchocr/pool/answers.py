@@ -20,6 +20,7 @@ from batchocr.data import Completion
 from batchocr.pool.answer_cache import AnswerCache
 from batchocr.pool.engines import Engines
 from batchocr.wire.channel import Channel
+from batchocr.wire.counts import AnswerCounts
 from batchocr.wire.engine_messages import FromEngine, ToEngine
 from batchocr.wire.messages import Question
 from batchocr.wire.pixels import SharedRound
@@ -28,18 +29,6 @@ _MAX_BYTES: Final = 64 << 20
 """What the answers that are kept may take: some fifty thousand blocks of text, or more short ones."""
 _BYTES_EACH: Final = 600
 """What an answer takes besides its text: its digest, its numbers, its places in two tables."""
-
-
-@dataclass(slots=True)
-class AnswerCounts:
-    """Questions of pages. asked: all. from_run, from_cache: those of them that no engine was asked, because this run,
-    or an earlier one, had asked the same. image_tokens, output_tokens: what their answers would have taken."""
-
-    asked: int = 0
-    from_run: int = 0
-    from_cache: int = 0
-    image_tokens: int = 0
-    output_tokens: int = 0
 
 
 @dataclass(slots=True, eq=False)

@@ -12,9 +12,8 @@ from dataclasses import dataclass, field
 from typing import get_args
 
 from batchocr.data import ErrorKind, PageResult, Status
-from batchocr.pool.answers import AnswerCounts
 from batchocr.stats.quality import Quality
-from batchocr.wire.counts import DEVICE_STAGES, EngineCounts, Stage, StageCount
+from batchocr.wire.counts import DEVICE_STAGES, AnswerCounts, EngineCounts, Stage, StageCount
 
 STAGES: tuple[Stage, ...] = get_args(Stage)
 WORKER_STAGES: tuple[Stage, ...] = ("open", "render", "post-process")

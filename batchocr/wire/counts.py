@@ -1,5 +1,5 @@
 """What an engine counts while it works: sums that grow, so that those of several engines, or of one that was replaced,
-can be added."""
+can be added. And what no engine was asked."""
 
 from __future__ import annotations
 
@@ -46,6 +46,18 @@ class EngineCounts:
     queue_token_sum: int = 0
     queue_max_tokens: int = 0
     peak_device_bytes: int = 0
+
+
+@dataclass(slots=True)
+class AnswerCounts:
+    """Questions of pages. asked: all. from_run, from_cache: those of them that no engine was asked, because this run,
+    or an earlier one, had asked the same. image_tokens, output_tokens: what their answers would have taken."""
+
+    asked: int = 0
+    from_run: int = 0
+    from_cache: int = 0
+    image_tokens: int = 0
+    output_tokens: int = 0
 
 
 def sum_of(counts: Iterable[EngineCounts]) -> EngineCounts:

@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 
 from batchocr.data import Completion, Pixels, Request, Sampling, failed_completion
-from batchocr.pool.answers import AnswerCounts, SharedAnswers
+from batchocr.pool.answers import SharedAnswers
+from batchocr.wire.counts import AnswerCounts
 from batchocr.wire.pixels import SharedRound, digest_of, share_round
 
 

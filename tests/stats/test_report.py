@@ -13,13 +13,12 @@ from batchocr.data import PageResult
 from batchocr.errors import OutputError
 from batchocr.machine import peak_resident_bytes
 from batchocr.output.atomic import require_writable
-from batchocr.pool.answers import AnswerCounts
 from batchocr.pool.engines import EngineUse
 from batchocr.stats.meter import STAGES, Ledger, Meter, StageCounter
 from batchocr.stats.report import ExitReason, Report, write_report
 from batchocr.stats.report_table import format_table
 from batchocr.stats.summary import Circumstances, make_report
-from batchocr.wire.counts import Stage
+from batchocr.wire.counts import AnswerCounts, Stage
 
 OK = PageResult("a.pdf", 0, "ok", image_tokens=4000, output_tokens=1000)
 DEGRADED = PageResult("a.pdf", 1, "degraded", image_tokens=2000, output_tokens=3000)
