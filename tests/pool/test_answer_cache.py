@@ -255,7 +255,17 @@ def test_a_full_one_is_only_read_and_that_is_said_once(tmp_path: Path, warnings:
 
 
 _IN_SMALL_DISK = ("unshare", "--user", "--map-root-user", "--mount", "sh", "-c")
-_MOUNT = 'mount -t tmpfs -o size=300k tmpfs "$0" && touch "$0/mounted" && exec "$@"'
+_MOUNT = 'mount -t tmpfs -o size=300k tmpfs "$0" && touch "$0/mounted" && {} && exec "$@"'
+
+
+def on_a_small_disk(folder: Path, script: str, *, first: str = "true") -> str:
+    """What the script says on stderr, with a disk of its own at the folder. first: a shell's command, before that."""
+    command = [*_IN_SMALL_DISK, _MOUNT.format(first), folder, sys.executable, "-c", script, folder]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    if "unshare" in done.stderr or "mount:" in done.stderr:
+        pytest.skip("no disk can be mounted here: it takes `unshare` and user namespaces")
+    assert done.returncode == 0, done.stderr
+    return done.stderr
 
 
 def test_a_disk_that_fills_up_is_named_once_and_what_is_there_is_still_found(tmp_path: Path) -> None:
@@ -270,13 +280,19 @@ def test_a_disk_that_fills_up_is_named_once_and_what_is_there_is_still_found(tmp
         "assert 3 < len(there) < 100 and all(each in there for each in map(digest, range(len(there)))), len(there)\n"
         "cache.close()\n"
     )
-    command = [*_IN_SMALL_DISK, _MOUNT, tmp_path, sys.executable, "-c", script, tmp_path]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    if "unshare" in done.stderr or "mount:" in done.stderr:
-        pytest.skip("no disk can be mounted here: it takes `unshare` and user namespaces")
-    assert done.returncode == 0, done.stderr
-    [line] = done.stderr.splitlines()
+    [line] = on_a_small_disk(tmp_path, script).splitlines()
     assert "is only read from now on: the disk is full" in line
+
+
+@pytest.mark.parametrize("was_there", [False, True])
+def test_a_disk_that_may_not_be_written_is_named_once(tmp_path: Path, *, was_there: bool) -> None:
+    fill = (
+        "import sys; from pathlib import Path; from tests.pool.test_answer_cache import *; fill(Path(sys.argv[1]), 3)"
+    )
+    first = f'"{sys.executable}" -c "{fill}" "$0"' if was_there else "true"
+    [line] = on_a_small_disk(tmp_path, fill, first=f'{first} && mount -o remount,ro "$0"').splitlines()
+    assert "the run goes on without the cache" in line
+    assert "choose a folder that can be written" in line
 
 
 @pytest.mark.parametrize("kind", ["nfs4", "cifs"])
