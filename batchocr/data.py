@@ -18,6 +18,8 @@ AT_TOKEN_LIMIT: Final = "hit the token limit"
 Status = Literal["ok", "degraded", "failed", "skipped"]
 FinishReason = Literal["stop", "length", "repetition"]
 LoopCheck = Literal["at_once", "at_limit", "never"]
+TextLayerUse = Literal["off", "check", "use"]
+TextSource = Literal["model", "layer"]
 ErrorKind = Literal[
     "not_found",  # the path does not exist, or no longer does
     "unreadable",  # the file or folder may not be read
@@ -65,17 +67,49 @@ PlacedWord: TypeAlias = tuple[float, float, str]
 
 
 @dataclass(frozen=True, slots=True)
+class Glyph:
+    """A character that a PDF draws as text, upright and filled. Positions and sizes in px of the page's image.
+
+    text: what the file says that it is; several letters for a ligature. A space has no ink. shape: two glyphs of a page
+    have the same number if they are of the same font, look the same and say the same. x, y: where it begins, on its
+    baseline. advance: from x to where the next would begin. size: of its font. box: x0, y0, x1, y1 around its ink.
+    """
+
+    text: str
+    shape: int
+    x: float
+    y: float
+    advance: float
+    size: float
+    box: tuple[float, float, float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class TextLayer:
+    """What a page looks like if nothing but its plain text is drawn.
+
+    glyphs: all of them, whether they can be seen on the page or not, in the order in which they are drawn. ink: grey,
+    of the size of the page's image: how much of each pixel they cover, 255 all of it.
+    """
+
+    glyphs: tuple[Glyph, ...]
+    ink: Image.Image
+
+
+@dataclass(frozen=True, slots=True)
 class Page:
     """A page with its pixels.
 
     image: RGB. dpi: as rendered, after the long side was capped; None for image files. lost: what of the page could not
-    be drawn, in words; None if nothing is known to be missing. words: the page's own text; empty if it has none.
+    be drawn, in words; None if nothing is known to be missing. words: the page's own text; empty if it has none. layer:
+    the same, glyph by glyph; None if it is not to be used, or there is none.
     """
 
     image: Image.Image
     dpi: float | None
     lost: str | None = None
     words: tuple[PlacedWord, ...] = ()
+    layer: TextLayer | None = None
 
 
 @dataclass(frozen=True, slots=True)
