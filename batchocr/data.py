@@ -196,7 +196,8 @@ class Block:
     bbox: x0, y0, x1, y1 as shares of the page, origin at the top left. angle: 0, 90, 180 or 270, None if the model gave
     none. content: text, HTML for tables, LaTeX for formulas; None for blocks that are not read (figures). A table that
     could not be parsed has what the model wrote, seldom HTML; the row is degraded, and its message names the block.
-    The last four are None for blocks that were not read on their own.
+    text_source: who says what is in `content`, the model or the PDF's own text; None for blocks that are not read. The
+    four before it are None for blocks that the model did not read on their own.
     """
 
     type: str
@@ -208,6 +209,19 @@ class Block:
     min_logprob: float | None = None
     output_tokens: int | None = None
     finish_reason: FinishReason | None = None
+    text_source: TextSource | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LayerUse:
+    """What came of a page's own text. blocks: that it is the text of, so that the model was not asked about them.
+    lines: of these and of others, about which it was asked to find out whether the text can be trusted. letters: in
+    these lines; wrong: by how many of them the answers differ."""
+
+    blocks: int = 0
+    lines: int = 0
+    letters: int = 0
+    wrong: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +236,7 @@ class Reading:
     degraded: str | None = None
     ink_outside: float | None = None
     text_layer_agreement: float | None = None
+    layer_use: LayerUse = LayerUse()
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +255,7 @@ class PageResult:
     """One row of the output: a page, or a document that could not be opened (page_index None).
 
     ink_outside: the share of the page's ink that no block covers. text_layer_agreement: how much of what was read is
-    what the PDF's own text says there, from 0 to 1. Either is None where nobody can tell.
+    what the PDF's own text says there, from 0 to 1, where the model has read. Either is None where nobody can tell.
     """
 
     source: str

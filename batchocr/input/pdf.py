@@ -14,10 +14,11 @@ from contextlib import ExitStack, contextmanager
 import pymupdf
 from PIL import Image
 
-from batchocr.data import OutlineEntry, Page, PageSeen
+from batchocr.data import OutlineEntry, Page, PageSeen, TextLayerUse
 from batchocr.errors import DamagedError, EncryptedError, PageOutOfMemoryError, UnsupportedError
 from batchocr.input.covered import SMALL_EDGE, covered_share
 from batchocr.input.drawn_objects import DrawnObjects
+from batchocr.input.drawn_text import draw_text
 from batchocr.input.holes import has_hole
 from batchocr.input.mupdf_warnings import REFUSALS, all_warnings, forget_warnings, is_cut_off, lost_content, printable
 from batchocr.input.outline import PdfFile, read_outline
@@ -48,8 +49,11 @@ class PdfDocument:
 
     format = "PDF"
 
-    def __init__(self, document: pymupdf.Document, path: str, *, dpi: int, max_edge: int) -> None:
+    def __init__(
+        self, document: pymupdf.Document, path: str, *, dpi: int, max_edge: int, text_layer: TextLayerUse
+    ) -> None:
         self._document = document
+        self._text_layer = text_layer
         self._has_hole = has_hole(path)
         self._dpi = dpi
         self._max_edge = max_edge
@@ -80,7 +84,9 @@ class PdfDocument:
         if lost is not None and len(image.getcolors() or ()) == 1:
             raise DamagedError(f"nothing of the page can be drawn: {lost}")
         # Last, for what MuPDF may say about the text is not about what was drawn.
-        return Page(image=image, dpi=scale * _POINTS_PER_INCH, lost=lost, words=words_on(drawn))
+        words = () if self._text_layer == "off" else words_on(drawn)
+        layer = draw_text(drawn, scale) if self._text_layer == "use" and lost is None else None
+        return Page(image=image, dpi=scale * _POINTS_PER_INCH, lost=lost, words=words, layer=layer)
 
     def look(self, page_index: int) -> PageSeen:
         """Return what the page is like; its text is that which MuPDF takes it to have."""
@@ -137,9 +143,12 @@ class PdfDocument:
         return "; ".join(filter(None, [*faults, said])) or None
 
 
-def open_pdf(path: str, *, password: str | None, dpi: int, max_edge: int) -> PdfDocument:
+def open_pdf(
+    path: str, *, password: str | None, dpi: int, max_edge: int, text_layer: TextLayerUse = "check"
+) -> PdfDocument:
     """Return the PDF at `path`, to be rendered at `dpi` with at most `max_edge` px on its long side.
 
+    text_layer: what its pages' own text is for; they are rendered with as much of it as that takes.
     Raises EncryptedError, DamagedError, UnsupportedError, PageOutOfMemoryError.
     """
     with ExitStack() as closing:
@@ -148,7 +157,7 @@ def open_pdf(path: str, *, password: str | None, dpi: int, max_edge: int) -> Pdf
             if not document.is_pdf:
                 raise UnsupportedError("the file is not a PDF, despite its name")
             _unlock(document, password)
-            opened = PdfDocument(document, path, dpi=dpi, max_edge=max_edge)
+            opened = PdfDocument(document, path, dpi=dpi, max_edge=max_edge, text_layer=text_layer)
         if not opened.page_count:
             require_meant_to_be_empty(document)
         closing.pop_all()

@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from io import BufferedReader
 from typing import Protocol
 
-from batchocr.data import OutlineEntry, Page, PageSeen
+from batchocr.data import OutlineEntry, Page, PageSeen, TextLayerUse
 from batchocr.errors import ChangedError, DamagedError, NotFoundError, UnreadableError, UnsupportedError
 from batchocr.input.image import FORMAT_NAMES, MAX_EDGE, begins_like_an_image, open_image
 from batchocr.input.pdf import PdfDocument, open_pdf
@@ -51,23 +52,26 @@ class RenderableDocument(Protocol):
         ...
 
 
-def open_document(path: str, *, password: str | None, dpi: int, name: str | None = None) -> RenderableDocument:
+def open_document(
+    path: str, *, password: str | None, dpi: int, text_layer: TextLayerUse = "check", name: str | None = None
+) -> RenderableDocument:
     """Return the document at `path`, whatever its name suggests. Raises PageError.
 
-    password, dpi: for PDFs; an image is taken as it is. name: of the object that `path` is a copy of.
+    password, dpi, text_layer: for PDFs; an image is taken as it is. name: of the object that `path` is a copy of.
     """
+    as_pdf = partial(open_pdf, path, password=password, dpi=dpi, max_edge=MAX_EDGE, text_layer=text_layer)
     with _reading(path) as file:
         head = file.read(_HEAD_BYTES)
     if not head:
         raise DamagedError("the file is empty (0 bytes)")
     if head.startswith(b"%PDF"):
-        return _open_pdf(path, password, dpi)
+        return as_pdf()
     if begins_like_an_image(head):
         return open_image(path, max_edge=MAX_EDGE)
     if b"%PDF" in head:
-        return _open_pdf(path, password, dpi)
+        return as_pdf()
     if (name or path).lower().endswith(".pdf"):
-        return _open_pdf_without_header(path, password, dpi)
+        return _without_header(as_pdf)
     raise UnsupportedError(f"the file is neither a PDF nor an image of a known format ({FORMAT_NAMES})")
 
 
@@ -100,14 +104,10 @@ def _require_version(path: str, size: int, mtime_ns: int) -> None:
         raise ChangedError("the file changed while it was read: run again to read it as it is now")
 
 
-def _open_pdf(path: str, password: str | None, dpi: int) -> PdfDocument:
-    return open_pdf(path, password=password, dpi=dpi, max_edge=MAX_EDGE)
-
-
-def _open_pdf_without_header(path: str, password: str | None, dpi: int) -> PdfDocument:
+def _without_header(as_pdf: Callable[[], PdfDocument]) -> PdfDocument:
     """MuPDF can repair some of these; if it cannot, only the name ever suggested a PDF."""
     try:
-        return _open_pdf(path, password, dpi)
+        return as_pdf()
     except DamagedError as error:
         raise UnsupportedError("the file is not a PDF, despite its name") from error
 

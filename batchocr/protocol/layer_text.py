@@ -1,41 +1,210 @@
 """Which blocks of a page show nothing but text that the PDF itself draws, and what it says there.
 
-A block is legible if a picture of the PDF's glyphs alone is the picture of the block: nothing else has ink there, and
-no glyph is hidden, clipped away or of the colour of the paper. What such a block says depends on what its glyphs are,
-and there a file can lie: that is for `audit` to find out.
+A block is legible if a picture of the PDF's plain glyphs alone is the picture of the block: nothing else has ink there,
+and no glyph is hidden, clipped away or of the colour of the paper. What such a block says depends on what its glyphs
+are, and there a file can lie: that is for `audit` to find out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
 
-from PIL import Image
+from PIL import Image, ImageChops
 
 from batchocr.data import Glyph, TextLayer
 
+_ORDINARY: Final = re.compile(
+    r"(?:[A-Za-z0-9.,;:!?'\"()\[\]/&%#@§©€£¡¿«»‹›‘’‚“”„…•\xad‐‑–—-]|"
+    r"[\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u024f\u1e00-\u1eff"  # Latin
+    r"\u0400-\u0482\u048a-\u052f"  # Cyrillic
+    r"\ufb00-\ufb06])+"  # ligatures
+)
+"""What text is made of whose lines run from left to right and whose letters stand alone. No signs that the model may
+write as LaTeX, or that mean something in Markdown."""
+
+HYPHENS: Final = frozenset("-‐‑\xad")
+_OPEN_ENDS: Final = frozenset("–—/")
+"""At the end of a line, only the model knows whether a space follows."""
+
+_PAPER_LEVELS: Final = 16
+"""By how much paper may differ from paper, of 255 levels."""
+
+_LEAST_INK: Final = 64
+_LEAST_CONTRAST: Final = 5
+"""Where a glyph covers so much of a pixel, of 255, the page has to differ from its paper by a fifth as much."""
+
+# In sizes of the font:
+_WITHIN_LINE: Final = 0.03
+_BETWEEN_LINES: Final = 0.75
+_SAME_SIZE: Final = 0.03
+_OVERLAP: Final = 0.25
+_CUT: Final = 0.25
+_NO_SPACE, _SPACE, _ANY_SPACE, _COLUMN_GAP = 0.08, 0.12, 0.2, 1.5
+"""A gap up to the first is kerning. From the second it is a space if the file has one there, from the third in any
+case; what is between may be either. From the last it may be the gap between columns."""
+
+_CENTRE: Final = 0.3
+"""Of a letter above its baseline."""
+
 Box = tuple[float, float, float, float]
-"""x0, y0, x1, y1 as shares of the page."""
 
 
 @dataclass(frozen=True, slots=True)
 class LayerLine:
     """A line of a block, from left to right. words: its glyphs, parted where there is a space. hyphenated: whether it
-    ends with a hyphen that may not belong to the word, which goes on in the next line."""
+    ends with a hyphen, and goes on in the next line: does the hyphen belong to the word?"""
 
     words: tuple[tuple[Glyph, ...], ...]
-    hyphenated: bool
+    hyphenated: bool = False
+
+    @property
+    def glyphs(self) -> Iterator[Glyph]:
+        return (glyph for word in self.words for glyph in word)
 
 
 @dataclass(frozen=True, slots=True)
 class LayerBlock:
-    """A legible block. flowing: whether its lines are one text whose words are where the spaces are; if not, the model
-    has to say how it is to be written."""
+    """A legible block. box: of its crop, in px of the page. flowing: whether it is one text, with spaces where the
+    glyphs are apart and the lines end; if not, only the model can say how it is to be written."""
 
+    box: tuple[int, int, int, int]
     lines: tuple[LayerLine, ...]
     flowing: bool
 
+    def rows(self, first: int, last: int) -> tuple[int, int]:
+        """The first row of pixels of the lines from `first` to `last`, and the row behind them."""
+        boxes = [glyph.box for line in self.lines[first : last + 1] for glyph in line.glyphs]
+        top = int(min(box[1] for box in boxes)) - 2
+        bottom = int(max(box[3] for box in boxes)) + 3
+        return max(top, self.box[1]), min(bottom, self.box[3])
 
-def legible_block(layer: TextLayer, image: Image.Image, box: Box) -> LayerBlock | None:
-    """The lines of a block, if it is legible. image: of the page, RGB. None if it is not."""
-    raise NotImplementedError
+
+class LegiblePage:
+    """Finds legible blocks. image: of the page, RGB."""
+
+    def __init__(self, layer: TextLayer, image: Image.Image) -> None:
+        self._glyphs = sorted(layer.glyphs, key=lambda glyph: glyph.y)
+        self._baselines = [glyph.y for glyph in self._glyphs]
+        self._largest = max((glyph.size for glyph in self._glyphs), default=0.0)
+        self._ink, self._image = layer.ink, image
+
+    def block(self, share_box: Box) -> LayerBlock | None:
+        """The block in a box, given in shares of the page; None if it is not legible, or has no text."""
+        width, height = self._image.size
+        if self._ink.size != self._image.size:
+            return None
+        x0, y0, x1, y1 = share_box
+        box = (round(x0 * width), round(y0 * height), round(x1 * width), round(y1 * height))
+        found = self._glyphs_of(box)
+        if found is None or not _looks_like(self._image.crop(box), self._ink.crop(box)):
+            return None
+        glyphs, spaces = found
+        rows = _rows(glyphs)
+        return _block_of(box, rows, spaces) if rows else None
+
+    def _glyphs_of(self, box: tuple[int, int, int, int]) -> tuple[list[Glyph], list[Glyph]] | None:
+        """The glyphs with ink in the box, and the spaces; None if some are cut by its edge, or are not ordinary."""
+        glyphs, spaces = [], []
+        first = bisect_left(self._baselines, box[1] - self._largest)
+        last = bisect_right(self._baselines, box[3] + self._largest)
+        for glyph in self._glyphs[first:last]:
+            centre = (glyph.x + glyph.advance / 2, glyph.y - _CENTRE * glyph.size)
+            inside = box[0] <= centre[0] < box[2] and box[1] <= centre[1] < box[3]
+            if not glyph.text.strip():
+                spaces += [glyph] if inside else []
+            elif inside:
+                if _beyond(glyph.box, box) > _CUT * glyph.size or not _ORDINARY.fullmatch(glyph.text):
+                    return None
+                glyphs.append(glyph)
+            elif _within(glyph.box, box) > _CUT * glyph.size:
+                return None
+        return glyphs, spaces
+
+
+def _beyond(inner: Box, outer: Box) -> float:
+    """How far one box reaches out of another."""
+    return max(outer[0] - inner[0], outer[1] - inner[1], inner[2] - outer[2], inner[3] - outer[3])
+
+
+def _within(one: Box, other: Box) -> float:
+    """How far two boxes reach into each other, on the shorter side of what they share."""
+    return min(min(one[2], other[2]) - max(one[0], other[0]), min(one[3], other[3]) - max(one[1], other[1]))
+
+
+def _looks_like(crop: Image.Image, ink: Image.Image) -> bool:
+    """Whether what is on paper of one colour is this ink, all of it and nothing else."""
+    colors = crop.getcolors(crop.width * crop.height)
+    if not colors:
+        return False
+    paper = Image.new("RGB", crop.size, max(colors)[1])  # type: ignore[arg-type]  # three levels, as the image is RGB
+    red, green, blue = ImageChops.difference(crop, paper).split()
+    contrast = ImageChops.lighter(ImageChops.lighter(red, green), blue)
+    bare = ink.point([255] + [0] * 255)
+    other_ink = ImageChops.darker(bare, contrast.point([255 * (level > _PAPER_LEVELS) for level in range(256)]))
+    expected = ink.point([level // _LEAST_CONTRAST * (level >= _LEAST_INK) for level in range(256)])
+    hidden = ImageChops.subtract(expected, contrast)
+    return other_ink.getbbox() is None and hidden.getbbox() is None
+
+
+def _rows(glyphs: Sequence[Glyph]) -> list[list[Glyph]] | None:
+    """The glyphs line by line, from left to right; None if these are not plain lines: of one size, each on its
+    baseline, no glyph over another."""
+    if not glyphs:
+        return None
+    size = glyphs[0].size
+    if any(abs(glyph.size - size) > _SAME_SIZE * size for glyph in glyphs):
+        return None
+    rows: list[list[Glyph]] = []
+    for glyph in sorted(glyphs, key=lambda glyph: glyph.y):
+        down = glyph.y - rows[-1][0].y if rows else _BETWEEN_LINES * size
+        if down >= _BETWEEN_LINES * size:
+            rows.append([glyph])
+        elif down <= _WITHIN_LINE * size:
+            rows[-1].append(glyph)
+        else:
+            return None
+    for row in rows:
+        row.sort(key=lambda glyph: glyph.x)
+        if any(not -_OVERLAP < _gap(left, right) / size < _COLUMN_GAP for left, right in pairwise(row)):
+            return None
+    return rows
+
+
+def _gap(left: Glyph, right: Glyph) -> float:
+    return right.x - left.x - left.advance
+
+
+def _block_of(box: tuple[int, int, int, int], rows: Sequence[Sequence[Glyph]], spaces: Sequence[Glyph]) -> LayerBlock:
+    parted = [_words(row, spaces) for row in rows]
+    flowing = all(sure for _, sure in parted)
+    lines = [words for words, _ in parted]
+    right_edge = max(row[-1].box[2] for row in rows)
+    for row, below in zip(rows, lines[1:], strict=False):
+        size, first_word = row[0].size, below[0]
+        width = first_word[-1].box[2] - first_word[0].box[0]
+        if row[-1].text in _OPEN_ENDS or right_edge - row[-1].box[2] > width + size / 2:
+            flowing = False  # the line ends though there is room for more
+    last = len(lines) - 1
+    hyphenated = [index < last and words[-1][-1].text in HYPHENS for index, words in enumerate(lines)]
+    return LayerBlock(box, tuple(LayerLine(*line) for line in zip(lines, hyphenated, strict=True)), flowing)
+
+
+def _words(row: Sequence[Glyph], spaces: Sequence[Glyph]) -> tuple[tuple[tuple[Glyph, ...], ...], bool]:
+    """The words of a line, and whether there is no doubt where they part."""
+    size = row[0].size
+    here = [space.x + space.advance / 2 for space in spaces if abs(space.y - row[0].y) < _CENTRE * size]
+    words, sure = [[row[0]]], True
+    for left, right in pairwise(row):
+        gap = _gap(left, right) / size
+        has_space = any(left.x < x < right.x + right.advance / 2 for x in here)
+        if gap >= (_SPACE if has_space else _ANY_SPACE):
+            words.append([right])
+        else:
+            words[-1].append(right)
+            sure &= gap <= _NO_SPACE and not has_space
+    return tuple(map(tuple, words)), sure

@@ -202,9 +202,9 @@ def test_each_block_carries_what_is_known_of_its_answer() -> None:
     layout = line("0 0 900 100", "text") + line("0 100 900 200", "image") + line("0 200 900 300", "caption")
     reading = read(Completion(layout, "stop", 1369, 40, 0.9, -0.1), sure, loop)
     assert reading.blocks == (
-        Block("text", (0.0, 0.0, 0.9, 0.1), 0, "sure", False, 0.99, -0.01, 5, "stop"),
+        Block("text", (0.0, 0.0, 0.9, 0.1), 0, "sure", False, 0.99, -0.01, 5, "stop", "model"),
         Block("image", (0.0, 0.1, 0.9, 0.2), 0, None),
-        Block("caption", (0.0, 0.2, 0.9, 0.3), 0, "la la la", False, 0.5, -2.0, 6, "repetition"),
+        Block("caption", (0.0, 0.2, 0.9, 0.3), 0, "la la la", False, 0.5, -2.0, 6, "repetition", "model"),
     )
     assert (reading.image_tokens, reading.output_tokens) == (1399, 51)
     assert reading.markdown == "sure\n\n![image](#block-1)\n\nla la la\n"

@@ -1,0 +1,322 @@
+"""Whether a PDF's glyphs are what it says they are, found out by asking the model about a few lines of the page.
+
+A wrong map from glyphs to characters looks perfect in the text. So each shape, a glyph of a font with what it is said
+to be, has to be seen by the model on this very page before any text that has it is believed. Nothing is carried over
+from other pages: what becomes of a page does not depend on which pages were read before.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from rapidfuzz.distance import Levenshtein
+
+from batchocr.data import Glyph
+from batchocr.protocol.layer_text import LayerBlock, LayerLine
+
+_SEEN: Final = 2
+"""How often each shape is looked at, if it is there so often."""
+
+_TOKEN_PX: Final = 28 * 28
+_LETTERS_PER_COST: Final = 2
+_QUESTION_COST: Final = 30
+"""A question costs its image tokens, half of its letters for what is decoded, and the prompt."""
+
+_MOST_OF_BLOCK: Final = 0.6
+"""A block of which more would be asked line by line is asked as a whole."""
+
+_MOST_OF_PAGE: Final = 0.7
+"""An audit that would cost more of what it could save is not begun."""
+
+_ANCHOR: Final = 2
+"""An agreement counts if the letters so far on both sides agree too: alignments can match letters that were swapped."""
+
+_AGREED_PER_MISTAKE: Final = 5
+"""A model misreads one letter in a hundred or less; a map that lies about a shape does so every time."""
+
+_MOST_WRONG: Final = 0.25
+"""An answer that differs in more of its letters is not about this text."""
+
+_MOST_WRONG_IN_BLOCK: Final = 0.1
+_FORGIVEN: Final = 1
+"""Letters of a block's lines that may be wrong in any case."""
+
+_SAME: Final = {ord(c): to for to, group in (("'", "‘’‚‛ʼ′`´"), ('"', "“”„‟″"), ("-", "‐‑‒–—―−\xad")) for c in group}
+"""Typographic variants that the model writes as it likes."""
+
+
+@dataclass(frozen=True, slots=True)
+class LineQuestion:
+    """Lines of a block, `first` to `last`, that the model is asked about together."""
+
+    block: int
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class AuditPlan:
+    """spared: the blocks that may take their text from the layer. questions: the lines to ask about; what the model
+    says about the other blocks counts too."""
+
+    spared: frozenset[int]
+    questions: tuple[LineQuestion, ...]
+
+
+def plan_audit(blocks: Mapping[int, LayerBlock]) -> AuditPlan:
+    """What to ask so that each shape of the spared blocks is seen. blocks: the legible ones, by number.
+
+    Blocks are spared unless asking about their lines, or all that has to be asked, costs nearly as much as asking about
+    them as a whole.
+    """
+    spared = {number for number, block in blocks.items() if block.flowing}
+    while spared:
+        questions = _chosen(blocks, spared)
+        costs: Counter[int] = Counter()
+        for question in questions:
+            costs[question.block] += _cost(blocks[question.block], question.first, question.last)
+        whole = {number: _cost(blocks[number], 0, len(blocks[number].lines) - 1) for number in spared}
+        too_dear = {number for number in spared if costs[number] > _MOST_OF_BLOCK * whole[number]}
+        if not too_dear:
+            if costs.total() > _MOST_OF_PAGE * sum(whole.values()):
+                break
+            return AuditPlan(frozenset(spared), tuple(questions))
+        spared -= too_dear
+    return AuditPlan(frozenset(), ())
+
+
+def _cost(block: LayerBlock, first: int, last: int) -> int:
+    top, bottom = block.rows(first, last)
+    num_letters = sum(len(word) for line in block.lines[first : last + 1] for word in line.words)
+    area = (block.box[2] - block.box[0]) * (bottom - top)
+    return _QUESTION_COST + area // _TOKEN_PX + num_letters // _LETTERS_PER_COST
+
+
+def _chosen(blocks: Mapping[int, LayerBlock], spared: set[int]) -> list[LineQuestion]:
+    """The lines to ask about: those with a hyphen in doubt, then, greedily, whichever shows most for what it costs."""
+    wanted = _Wanted(blocks[number] for number in sorted(spared))
+    for number in blocks.keys() - spared:
+        wanted.show(blocks[number].lines)
+    questions = [
+        LineQuestion(number, first, last) for number in sorted(spared) for first, last in _hyphenated(blocks[number])
+    ]
+    for question in questions:
+        wanted.show(blocks[question.block].lines[question.first : question.last + 1])
+    asked = {(q.block, line) for q in questions for line in range(q.first, q.last + 1)}
+    others = {
+        LineQuestion(number, index, index): (wanted.masks([line]), _cost(blocks[number], index, index))
+        for number in sorted(spared)
+        for index, line in enumerate(blocks[number].lines)
+        if (number, index) not in asked
+    }
+    while others and wanted.any:
+        best = max(others, key=lambda question: wanted.gain(others[question][0]) / others[question][1])
+        wanted.take(others.pop(best)[0])
+        questions.append(best)
+    return questions
+
+
+def _hyphenated(block: LayerBlock) -> Iterator[tuple[int, int]]:
+    """First and last of the lines that hyphens in doubt hold together."""
+    first = None
+    for index, line in enumerate(block.lines):
+        if line.hyphenated:
+            first = index if first is None else first
+        elif first is not None:
+            yield first, index
+            first = None
+
+
+class _Wanted:
+    """The shapes that have not been shown often enough, as bits: those to be shown once more, and those twice."""
+
+    def __init__(self, blocks: Iterable[LayerBlock]) -> None:
+        self._bits: dict[int, int] = {}
+        self._once, self._twice = self.masks([line for block in blocks for line in block.lines])
+
+    @property
+    def any(self) -> bool:
+        return self._once != 0
+
+    def masks(self, lines: Sequence[LayerLine]) -> tuple[int, int]:
+        """The shapes that lines show, and those that they show twice or more."""
+        counts = Counter(glyph.shape for line in lines for glyph in line.glyphs)
+        once = twice = 0
+        for shape, count in counts.items():
+            bit = self._bits.setdefault(shape, 1 << len(self._bits))
+            once |= bit
+            twice |= bit if count >= _SEEN else 0
+        return once, twice
+
+    def show(self, lines: Sequence[LayerLine]) -> None:
+        self.take(self.masks(lines))
+
+    def take(self, shown: tuple[int, int]) -> None:
+        once, twice = shown
+        self._once &= ~(once & ~self._twice) & ~twice
+        self._twice &= ~once
+
+    def gain(self, shown: tuple[int, int]) -> int:
+        once, twice = shown
+        return (once & self._once).bit_count() + (twice & self._twice).bit_count()
+
+
+@dataclass(slots=True)
+class _Votes:
+    """What the model made of a shape. spelled: how it wrote it where it agreed."""
+
+    agreed: int = 0
+    disagreed: int = 0
+    spelled: Counter[str] = field(default_factory=Counter)
+
+
+class Audit:
+    """Collects what the model said about lines of the page, and decides which shapes to believe."""
+
+    def __init__(self, blocks: Mapping[int, LayerBlock]) -> None:
+        self._blocks = blocks
+        self._votes: defaultdict[int, _Votes] = defaultdict(_Votes)
+        self._keeps_hyphen: dict[tuple[int, int], bool] = {}
+        self._doubted: set[int] = set()
+
+    def hear(self, question: LineQuestion, answer: str) -> tuple[int, int]:
+        """Take the answer about some lines, or about all lines of a block. Returns how many letters these have, and
+        by how many the answer differs."""
+        lines = self._blocks[question.block].lines[question.first : question.last + 1]
+        compared = _Compared(lines, answer)
+        if compared.num_wrong > max(_FORGIVEN, _MOST_WRONG_IN_BLOCK * compared.num_letters):
+            self._doubted.add(question.block)
+        for glyph, agreed, spelled in compared.verdicts():
+            votes = self._votes[glyph.shape]
+            votes.disagreed += agreed is False
+            if agreed:
+                votes.agreed += 1
+                votes.spelled[spelled] += 1
+        for index, keeps in compared.hyphens():
+            self._keeps_hyphen[question.block, question.first + index] = keeps
+        return compared.num_letters, compared.num_wrong
+
+    def text_of(self, number: int) -> str | None:
+        """What a block says; None if it has a shape or a hyphen that cannot be believed."""
+        if number in self._doubted:
+            return None
+        parts: list[str] = []
+        for index, line in enumerate(self._blocks[number].lines):
+            glyphs = list(line.glyphs)
+            text = " ".join("".join(map(self._spelled, word)) for word in line.words) + " "
+            if line.hyphenated:
+                keeps = self._keeps_hyphen.get((number, index))
+                if keeps is None:
+                    return None
+                glyphs, text = (glyphs, text[:-1]) if keeps else (glyphs[:-1], text[:-2])
+            if not all(map(self._believed, glyphs)):
+                return None
+            parts.append(text)
+        return "".join(parts).rstrip()
+
+    def _believed(self, glyph: Glyph) -> bool:
+        votes = self._votes[glyph.shape]
+        return votes.agreed > 0 and votes.disagreed * _AGREED_PER_MISTAKE <= votes.agreed
+
+    def _spelled(self, glyph: Glyph) -> str:
+        """The glyph's letters as the page has them; if the model never writes this variant of a sign, as it does."""
+        spelled = self._votes[glyph.shape].spelled
+        own = plain_letters(glyph.text)
+        return own if own in spelled or not spelled else spelled.most_common(1)[0][0]
+
+
+def plain_letters(text: str) -> str:
+    """Ligatures as letters, and a soft hyphen, which has ink here, as a hyphen."""
+    return unicodedata.normalize("NFC", "".join(_letters_of(c) for c in text))
+
+
+def _letters_of(character: str) -> str:
+    if character == "\xad":
+        return "-"
+    return unicodedata.normalize("NFKC", character) if "\ufb00" <= character <= "\ufb06" else character
+
+
+def _folded(character: str) -> str:
+    """The character as it is compared: one or several."""
+    return unicodedata.normalize("NFKC", character).translate(_SAME)
+
+
+class _Compared:
+    """An answer beside the lines that it is about, letter by letter, without spaces."""
+
+    def __init__(self, lines: Sequence[LayerLine], answer: str) -> None:
+        said = [(fold, index) for index, c in enumerate(answer) if not c.isspace() for fold in _folded(c)]
+        self._answer, self._origins = answer, [index for _, index in said]
+        read = "".join(fold for fold, _ in said)
+        self._glyphs = [glyph for line in lines for glyph in line.glyphs]
+        ends = self._line_ends(lines)
+        self._dropped: set[int] = set()
+        for end in ends.values():
+            without = self._dropped | {end}
+            if self._distance(without, read) < self._distance(self._dropped, read):
+                self._dropped = without
+        self._ends = ends
+        self._align(read)
+
+    def _line_ends(self, lines: Sequence[LayerLine]) -> dict[int, int]:
+        """By line: the place of the glyph that is a hyphen in doubt."""
+        ends, count = {}, 0
+        for index, line in enumerate(lines):
+            count += sum(map(len, line.words))
+            if line.hyphenated and index < len(lines) - 1:
+                ends[index] = count - 1
+        return ends
+
+    def _distance(self, dropped: set[int], read: str) -> int:
+        return Levenshtein.distance(self._letters(dropped), read)
+
+    def _letters(self, dropped: set[int]) -> str:
+        kept = (glyph for place, glyph in enumerate(self._glyphs) if place not in dropped)
+        return "".join(_folded(c) for glyph in kept for c in glyph.text)
+
+    def _align(self, read: str) -> None:
+        letters = self._letters(self._dropped)
+        self.num_letters, self.num_wrong = len(letters), 0
+        self._match: list[int | None] = [None] * len(letters)
+        self._broken = [False] * (len(letters) + 1)  # before each letter, and behind the last: whether one is too much
+        for tag, start, end, read_start, read_end in Levenshtein.opcodes(letters, read):
+            if tag == "equal":
+                self._match[start:end] = range(read_start, read_end)
+                continue
+            self.num_wrong += max(end - start, read_end - read_start)
+            self._broken[start] |= tag == "insert"
+        self._is_other = self.num_wrong > _MOST_WRONG * max(1, len(letters))
+
+    def verdicts(self) -> Iterator[tuple[Glyph, bool | None, str]]:
+        """Each glyph; whether the model agrees about it, None if that is not clear; and how the model writes it."""
+        start = 0
+        for place, glyph in enumerate(self._glyphs):
+            if place in self._dropped:
+                continue
+            end = start + sum(len(_folded(c)) for c in glyph.text)
+            yield glyph, self._agreed(start, end), self._written(start, end)
+            start = end
+
+    def hyphens(self) -> Iterator[tuple[int, bool]]:
+        """The lines at whose ends it is clear whether the hyphen belongs to the word, and whether it does."""
+        starts = [0]
+        for place, glyph in enumerate(self._glyphs):
+            starts.append(starts[-1] + (place not in self._dropped) * sum(len(_folded(c)) for c in glyph.text))
+        for index, place in self._ends.items():
+            if self._agreed(starts[place], starts[place + 1]):
+                yield index, place not in self._dropped
+
+    def _agreed(self, start: int, end: int) -> bool | None:
+        """Whether the model agrees about the letters from start to end and those around them."""
+        if self._is_other or None in self._match[start:end] or any(self._broken[start : end + 1]):
+            return False
+        left, right = max(0, start - _ANCHOR), min(len(self._match), end + _ANCHOR)
+        return None if None in self._match[left:right] or any(self._broken[left : right + 1]) else True
+
+    def _written(self, start: int, end: int) -> str:
+        origins = dict.fromkeys(self._origins[place] for place in self._match[start:end] if place is not None)
+        return plain_letters("".join(self._answer[origin] for origin in origins))
