@@ -28,6 +28,7 @@ from pydantic import (
 from pydantic.dataclasses import dataclass
 from pydantic_core import ArgsKwargs, ErrorDetails
 
+from batchocr.data import TextLayerUse
 from batchocr.errors import UsageError
 from batchocr.page_spec import parse_page_spec
 
@@ -179,6 +180,15 @@ class Config:
     dpi: Annotated[
         Count, Option(INPUT, "Resolution at which PDFs are rendered; the longer side is kept within 3500 px.", "N")
     ] = 200
+    text_layer: Annotated[
+        TextLayerUse,
+        Option(
+            INPUT,
+            "The text that a PDF has of its own: off ignores it, check says how far what was read agrees with it, use "
+            "takes it in place of the model's for blocks of text where the page itself proves it.",
+            "USE",
+        ),
+    ] = "check"
     password: Annotated[
         str | None,
         Option(

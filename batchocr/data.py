@@ -224,6 +224,9 @@ class LayerUse:
     wrong: int = 0
 
 
+NO_LAYER_USE: Final = LayerUse()
+
+
 @dataclass(frozen=True, slots=True)
 class Reading:
     """What a protocol made of a page. degraded: why the page was not read in full; None if it was. ink_outside,
@@ -236,7 +239,7 @@ class Reading:
     degraded: str | None = None
     ink_outside: float | None = None
     text_layer_agreement: float | None = None
-    layer_use: LayerUse = LayerUse()
+    layer_use: LayerUse = NO_LAYER_USE
 
 
 @dataclass(frozen=True, slots=True)

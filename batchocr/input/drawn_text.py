@@ -104,7 +104,7 @@ class _TextDevice(mupdf.FzDevice2):  # type: ignore[misc]  # PyMuPDF has no type
             return False
         placed = mupdf.fz_concat(mupdf.FzMatrix(span.trm), ctm)
         across, down = placed.a, -placed.d
-        return (
+        return bool(
             min(across, down) >= _LEAST_PX
             and max(abs(placed.b), abs(placed.c)) <= _MOST_SLANT * min(across, down)
             and max(across, down) <= _MOST_SQUEEZE * min(across, down)

@@ -20,11 +20,12 @@ from pydantic import TypeAdapter, ValidationError
 from batchocr.data import Block, PageResult
 from batchocr.errors import OutputMismatchError
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 """Changes whenever the columns do."""
 
-READABLE_VERSIONS = (2, SCHEMA_VERSION)
-"""Version 2 lacks `ink_outside` and `text_layer_agreement`, which are null then."""
+READABLE_VERSIONS = (2, 3, SCHEMA_VERSION)
+"""Versions 2 and 3 lack the `text_source` of a block, version 2 also `ink_outside` and `text_layer_agreement`: these
+are null then."""
 
 MAX_FACTS_BYTES = 1 << 20
 """A line of facts is shorter; what a file of someone else has in its place may be anything."""
@@ -43,6 +44,7 @@ BLOCK_TYPE = pa.struct(
         pa.field("min_logprob", pa.float64()),
         pa.field("output_tokens", pa.int64()),
         pa.field("finish_reason", pa.string()),
+        pa.field("text_source", pa.string()),
     ]
 )
 

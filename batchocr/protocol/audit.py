@@ -283,12 +283,12 @@ class _Compared:
         self.num_letters, self.num_wrong = len(letters), 0
         self._match: list[int | None] = [None] * len(letters)
         self._broken = [False] * (len(letters) + 1)  # before each letter, and behind the last: whether one is too much
-        for tag, start, end, read_start, read_end in Levenshtein.opcodes(letters, read):
-            if tag == "equal":
-                self._match[start:end] = range(read_start, read_end)
+        for step in Levenshtein.opcodes(letters, read).as_list():
+            if step.tag == "equal":
+                self._match[step.src_start : step.src_end] = range(step.dest_start, step.dest_end)
                 continue
-            self.num_wrong += max(end - start, read_end - read_start)
-            self._broken[start] |= tag == "insert"
+            self.num_wrong += max(step.src_end - step.src_start, step.dest_end - step.dest_start)
+            self._broken[step.src_start] |= step.tag == "insert"
         self._is_other = self.num_wrong > _MOST_WRONG * max(1, len(letters))
 
     def verdicts(self) -> Iterator[tuple[Glyph, bool | None, str]]:

@@ -93,7 +93,7 @@ class LegiblePage:
         self._largest = max((glyph.size for glyph in self._glyphs), default=0.0)
         self._ink, self._image = layer.ink, image
 
-    def block(self, share_box: Box) -> LayerBlock | None:
+    def block(self, share_box: Sequence[float]) -> LayerBlock | None:
         """The block in a box, given in shares of the page; None if it is not legible, or has no text."""
         width, height = self._image.size
         if self._ink.size != self._image.size:

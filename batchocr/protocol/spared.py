@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Final, cast
+from typing import Any, Final, Protocol, cast
 
-from mineru_vl_utils.structs import ContentBlock
 from PIL import Image
 
 from batchocr.data import Completion, LayerUse, Page
@@ -26,10 +25,21 @@ _MOST_RATIO: Final = 50
 """What MinerU scales up, or sets on white, lines of text are set on paper of their own colour."""
 
 
+class LaidOut(Protocol):
+    """A block of a layout. bbox: x0, y0, x1, y1 as shares of the page."""
+
+    @property
+    def type(self) -> str: ...
+    @property
+    def bbox(self) -> Sequence[float]: ...
+    @property
+    def angle(self) -> int | None: ...
+
+
 class SparedBlocks:
     """Which blocks the model is not asked about, and what they say. Without a text layer there are none."""
 
-    def __init__(self, page: Page, blocks: Sequence[ContentBlock]) -> None:
+    def __init__(self, page: Page, blocks: Sequence[LaidOut]) -> None:
         self._blocks = list(blocks)
         self._numbers = {id(block): number for number, block in enumerate(self._blocks)}
         self._legible = _legible(page, blocks)
@@ -40,7 +50,7 @@ class SparedBlocks:
         self.texts: dict[int, str] = {}
         """By the id of the block; empty before the verdict."""
 
-    def __contains__(self, block: ContentBlock) -> bool:
+    def __contains__(self, block: LaidOut) -> bool:
         """Whether the block waits for the verdict."""
         return self._numbers[id(block)] in self._spared
 
@@ -53,9 +63,7 @@ class SparedBlocks:
         """The lines to ask about, before the verdict."""
         return [_image_of(self._legible[question.block], question, page) for question in self._questions]
 
-    def settle(
-        self, lines: Sequence[Completion], answered: Sequence[tuple[ContentBlock, Completion]]
-    ) -> list[ContentBlock]:
+    def settle(self, lines: Sequence[Completion], answered: Sequence[tuple[LaidOut, Completion]]) -> list[LaidOut]:
         """Decide what the spared blocks say. Returns those that the model has to read after all.
 
         lines: the answers about `line_images`. answered: those about blocks that are not spared.
@@ -84,7 +92,7 @@ class SparedBlocks:
         return self._audit.hear(question, answer.text)
 
 
-def _legible(page: Page, blocks: Sequence[ContentBlock]) -> dict[int, LayerBlock]:
+def _legible(page: Page, blocks: Sequence[LaidOut]) -> dict[int, LayerBlock]:
     """The legible blocks of text, by their number."""
     if page.layer is None:
         return {}

@@ -13,7 +13,7 @@ from typing import Annotated, Literal, Self, TypeAlias
 from pydantic import AfterValidator, Field
 
 from batchocr.config import Config
-from batchocr.data import Completion, Failure, OutlineEntry, PageSeen, Reading, Sampling
+from batchocr.data import Completion, Failure, OutlineEntry, PageSeen, Reading, Sampling, TextLayerUse
 
 Activity = Literal["open", "render", "post-process"]
 
@@ -32,7 +32,8 @@ Seconds = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
 
 def _storable(reading: Reading) -> Reading:
     """Raises ValueError for numbers that no table can hold."""
-    counts = [reading.image_tokens, reading.output_tokens]
+    use = reading.layer_use
+    counts = [reading.image_tokens, reading.output_tokens, use.blocks, use.lines, use.letters, use.wrong]
     for block in reading.blocks:
         counts += [block.angle or 0, block.output_tokens or 0]
     if not all(-(2**63) <= count < 2**63 for count in counts):
@@ -63,7 +64,8 @@ def _leading(entries: tuple[OutlineEntry, ...]) -> tuple[OutlineEntry, ...]:
 @dataclass(frozen=True, slots=True)
 class Setup:
     """How this worker opens, renders and reads; sent once, first. memory_bytes: how much memory it may hold. protocol:
-    MinerU's, or one that only passes on the pixels of a page. page_timeout_s: after which the run ends the worker."""
+    MinerU's, or one that only passes on the pixels of a page. page_timeout_s: after which the run ends the worker.
+    text_layer: what the text of PDFs is for."""
 
     dpi: int
     password: str | None
@@ -72,6 +74,7 @@ class Setup:
     memory_bytes: int
     protocol: Literal["mineru", "pixels"] = "mineru"
     page_timeout_s: float = 60.0
+    text_layer: TextLayerUse = "check"
     type: Literal["setup"] = "setup"
 
     @classmethod
@@ -80,6 +83,7 @@ class Setup:
         return cls(
             *(config.dpi, config.password, config.max_new_tokens, config.penalties, memory_bytes),
             page_timeout_s=config.page_timeout,
+            text_layer=config.text_layer,
         )
 
 

@@ -26,9 +26,8 @@ def serve(descriptor: int, make_protocol: Callable[[Setup], PageProtocol]) -> No
         setup = _receive_setup(channel)
         if setup is not None:
             _limit_memory(setup.memory_bytes)
-            documents = DocumentCache(
-                partial(open_document, password=setup.password, dpi=setup.dpi), setup.page_timeout_s
-            )
+            opening = partial(open_document, password=setup.password, dpi=setup.dpi, text_layer=setup.text_layer)
+            documents = DocumentCache(opening, setup.page_timeout_s)
             with closing(documents):
                 digests = setup.protocol != "pixels"
                 PageWorker(channel, make_protocol(setup), documents, digests=digests).run()
