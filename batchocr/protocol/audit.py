@@ -283,7 +283,7 @@ class _Compared:
         self.num_letters, self.num_wrong = len(letters), 0
         self._match: list[int | None] = [None] * len(letters)
         self._broken = [False] * (len(letters) + 1)  # before each letter, and behind the last: whether one is too much
-        for step in Levenshtein.opcodes(letters, read).as_list():
+        for step in Levenshtein.opcodes(letters, read):
             if step.tag == "equal":
                 self._match[step.src_start : step.src_end] = range(step.dest_start, step.dest_end)
                 continue

@@ -137,7 +137,8 @@ class Report:
     skipped_files: files in the folders of the input that are no documents, by suffix. table_seconds: for building the
     table, once all rows were in the journal. bottleneck: one line, what limits the rate and the option that would
     change that. ink_outside, text_layer_agreement: over all rows of the table; if there is none, over the pages read in
-    this run. text_layer: None if it was not used. worse_documents, worse_pages: those whose files have changed since an earlier run read them better.
+    this run. text_layer: None if it was not used. worse_documents, worse_pages: those whose files have changed since an
+    earlier run read them better.
     """
 
     pages_per_second: float
