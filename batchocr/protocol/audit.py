@@ -45,6 +45,9 @@ _MOST_WRONG_IN_BLOCK: Final = 0.1
 _FORGIVEN: Final = 1
 """Letters of a block's lines that may be wrong in any case."""
 
+_MOST_MISPLACED: Final = 0.03
+"""Spaces that the model does not see, or that only it sees. With more, words are not parted as it looks in the file."""
+
 _SAME: Final = {ord(c): to for to, group in (("'", "‘’‚‛ʼ′`´"), ('"', "“”„‟″"), ("-", "‐‑‒–—―−\xad")) for c in group}
 """Typographic variants that the model writes as it likes."""
 
@@ -182,6 +185,7 @@ class Audit:
         self._votes: defaultdict[int, _Votes] = defaultdict(_Votes)
         self._keeps_hyphen: dict[tuple[int, int], bool] = {}
         self._doubted: set[int] = set()
+        self._num_spaces = self._num_misplaced = 0
 
     def hear(self, question: LineQuestion, answer: str) -> tuple[int, int]:
         """Take the answer about some lines, or about all lines of a block. Returns how many letters these have, and
@@ -198,11 +202,16 @@ class Audit:
                 votes.spelled[spelled] += 1
         for index, keeps in compared.hyphens():
             self._keeps_hyphen[question.block, question.first + index] = keeps
+        spaces = list(compared.spaces())
+        self._num_spaces += len(spaces)
+        self._num_misplaced += spaces.count(False)
+        if False in spaces:
+            self._doubted.add(question.block)
         return compared.num_letters, compared.num_wrong
 
     def text_of(self, number: int) -> str | None:
         """What a block says; None if it has a shape or a hyphen that cannot be believed."""
-        if number in self._doubted:
+        if number in self._doubted or self._num_misplaced > _MOST_MISPLACED * self._num_spaces:
             return None
         parts: list[str] = []
         for index, line in enumerate(self._blocks[number].lines):
@@ -245,47 +254,56 @@ def _folded(character: str) -> str:
     return unicodedata.normalize("NFKC", character).translate(_SAME)
 
 
+def _folded_text(glyphs: Iterable[Glyph]) -> str:
+    return "".join(_folded(character) for glyph in glyphs for character in glyph.text)
+
+
 class _Compared:
-    """An answer beside the lines that it is about, letter by letter, without spaces."""
+    """An answer beside the lines that it is about, letter by letter, without spaces.
+
+    num_letters: of the lines. num_wrong: by how many the answer differs.
+    """
 
     def __init__(self, lines: Sequence[LayerLine], answer: str) -> None:
         said = [(fold, index) for index, c in enumerate(answer) if not c.isspace() for fold in _folded(c)]
-        self._answer, self._origins = answer, [index for _, index in said]
         read = "".join(fold for fold, _ in said)
-        self._glyphs = [glyph for line in lines for glyph in line.glyphs]
-        ends = self._line_ends(lines)
-        self._dropped: set[int] = set()
-        for end in ends.values():
-            without = self._dropped | {end}
-            if self._distance(without, read) < self._distance(self._dropped, read):
-                self._dropped = without
-        self._ends = ends
-        self._align(read)
+        self._answer, self._origins = answer, [index for _, index in said]
+        self._words = [list(word) for line in lines for word in line.words]
+        self._hyphens = self._without_hyphens(lines, read)
+        self._spans: list[tuple[int, int]] = []
+        start = 0
+        for word in self._words:
+            self._spans.append((start, start := start + len(_folded_text(word))))
+        self._align("".join(map(_folded_text, self._words)), read)
 
-    def _line_ends(self, lines: Sequence[LayerLine]) -> dict[int, int]:
-        """By line: the place of the glyph that is a hyphen in doubt."""
-        ends, count = {}, 0
-        for index, line in enumerate(lines):
-            count += sum(map(len, line.words))
-            if line.hyphenated and index < len(lines) - 1:
-                ends[index] = count - 1
-        return ends
+    def _without_hyphens(self, lines: Sequence[LayerLine], read: str) -> dict[int, tuple[int, bool]]:
+        """Take those hyphens at line ends away without which the lines are closer to what was read. Returns, by line,
+        the word that ended with one, and whether it still does."""
+        found, last = {}, -1
+        for index, line in enumerate(lines[:-1]):
+            last += len(line.words)
+            if line.hyphenated:
+                word = self._words[last]
+                kept = Levenshtein.distance("".join(map(_folded_text, self._words)), read)
+                self._words[last] = word[:-1]
+                if Levenshtein.distance("".join(map(_folded_text, self._words)), read) >= kept:
+                    self._words[last] = word
+                found[index] = (last, self._words[last] is word)
+        return found
 
-    def _distance(self, dropped: set[int], read: str) -> int:
-        return Levenshtein.distance(self._letters(dropped), read)
-
-    def _letters(self, dropped: set[int]) -> str:
-        kept = (glyph for place, glyph in enumerate(self._glyphs) if place not in dropped)
-        return "".join(_folded(c) for glyph in kept for c in glyph.text)
-
-    def _align(self, read: str) -> None:
-        letters = self._letters(self._dropped)
+    def _align(self, letters: str, read: str) -> None:
         self.num_letters, self.num_wrong = len(letters), 0
         self._match: list[int | None] = [None] * len(letters)
-        self._broken = [False] * (len(letters) + 1)  # before each letter, and behind the last: whether one is too much
+        self._sure = [False] * len(letters)
+        self._broken = [False] * (len(letters) + 1)
+        """Before each letter, and behind the last: whether the answer has something there that the lines have not."""
         for step in Levenshtein.opcodes(letters, read):
             if step.tag == "equal":
-                self._match[step.src_start : step.src_end] = range(step.dest_start, step.dest_end)
+                own = slice(step.src_start, step.src_end)
+                self._match[own] = range(step.dest_start, step.dest_end)
+                # Where letters take turns, as in 0101, and were swapped, most seem to agree, one place further on.
+                in_place = step.dest_start - step.src_start in (0, len(read) - len(letters))
+                self._sure[own] = [in_place] * (step.src_end - step.src_start)
                 continue
             self.num_wrong += max(step.src_end - step.src_start, step.dest_end - step.dest_start)
             self._broken[step.src_start] |= step.tag == "insert"
@@ -293,30 +311,48 @@ class _Compared:
 
     def verdicts(self) -> Iterator[tuple[Glyph, bool | None, str]]:
         """Each glyph; whether the model agrees about it, None if that is not clear; and how the model writes it."""
-        start = 0
-        for place, glyph in enumerate(self._glyphs):
-            if place in self._dropped:
-                continue
-            end = start + sum(len(_folded(c)) for c in glyph.text)
-            yield glyph, self._agreed(start, end), self._written(start, end)
-            start = end
+        for word, (word_start, word_end) in zip(self._words, self._spans, strict=True):
+            agreed = self._agreed(word_start - _ANCHOR, word_end + _ANCHOR)
+            start = word_start
+            for glyph in word:
+                end = start + len(_folded_text([glyph]))
+                if self._is_other or None in self._match[start:end] or any(self._broken[start : end + 1]):
+                    yield glyph, False, ""
+                else:
+                    yield glyph, (agreed and self._stands_alone(start, end)) or None, self._written(start, end)
+                start = end
 
     def hyphens(self) -> Iterator[tuple[int, bool]]:
         """The lines at whose ends it is clear whether the hyphen belongs to the word, and whether it does."""
-        starts = [0]
-        for place, glyph in enumerate(self._glyphs):
-            starts.append(starts[-1] + (place not in self._dropped) * sum(len(_folded(c)) for c in glyph.text))
-        for index, place in self._ends.items():
-            if self._agreed(starts[place], starts[place + 1]):
-                yield index, place not in self._dropped
+        for line, (word, kept) in self._hyphens.items():
+            if self._agreed(self._spans[word][0] - _ANCHOR, self._spans[word + 1][1] + _ANCHOR):
+                yield line, kept
 
-    def _agreed(self, start: int, end: int) -> bool | None:
-        """Whether the model agrees about the letters from start to end and those around them."""
-        if self._is_other or None in self._match[start:end] or any(self._broken[start : end + 1]):
-            return False
-        left, right = max(0, start - _ANCHOR), min(len(self._match), end + _ANCHOR)
-        return None if None in self._match[left:right] or any(self._broken[left : right + 1]) else True
+    def spaces(self) -> Iterator[bool]:
+        """Of each two words next to each other whose letters were read: whether a space was read between them. Of each
+        two letters of a word between which one was read: False."""
+        hyphenated = {word for word, _ in self._hyphens.values()}
+        for number, (start, end) in enumerate(self._spans):
+            for place in range(max(start, 1), end):
+                left, right = self._match[place - 1], self._match[place]
+                if left is None or right is None or right != left + 1 or (number - 1 in hyphenated and place == start):
+                    continue
+                has_space = any(map(str.isspace, self._answer[self._origins[left] : self._origins[right]]))
+                if place == start or has_space:
+                    yield has_space == (place == start)
+
+    def _agreed(self, start: int, end: int) -> bool:
+        """Whether the model agrees about all letters from start to end."""
+        start, end = max(0, start), min(len(self._match), end)
+        return not self._is_other and all(self._sure[start:end]) and not any(self._broken[start : end + 1])
+
+    def _stands_alone(self, start: int, end: int) -> bool:
+        """Whether what the model wrote for the letters from start to end stands for nothing else beside."""
+        own = set(self._origins_of(start, end))
+        return own.isdisjoint(self._origins_of(start - 1, start)) and own.isdisjoint(self._origins_of(end, end + 1))
+
+    def _origins_of(self, start: int, end: int) -> Iterator[int]:
+        return (self._origins[place] for place in self._match[max(0, start) : end] if place is not None)
 
     def _written(self, start: int, end: int) -> str:
-        origins = dict.fromkeys(self._origins[place] for place in self._match[start:end] if place is not None)
-        return plain_letters("".join(self._answer[origin] for origin in origins))
+        return plain_letters("".join(self._answer[origin] for origin in dict.fromkeys(self._origins_of(start, end))))

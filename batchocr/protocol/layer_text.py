@@ -11,8 +11,9 @@ import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from itertools import pairwise
-from typing import Final
+from typing import Final, cast
 
 from PIL import Image, ImageChops
 
@@ -31,27 +32,43 @@ HYPHENS: Final = frozenset("-‐‑\xad")
 _OPEN_ENDS: Final = frozenset("–—/")
 """At the end of a line, only the model knows whether a space follows."""
 
-_PAPER_LEVELS: Final = 16
-"""By how much paper may differ from paper, of 255 levels."""
+_ROUNDED, _MOST_ROUNDED, _FEW_PX = 12, 40, 8
+"""By how many of 255 levels pixels may differ from what the glyphs alone would make of them, and by how many a few of
+them may, as where letters touch: roundings of colours and edges."""
 
-_LEAST_INK: Final = 64
-_LEAST_CONTRAST: Final = 5
-"""Where a glyph covers so much of a pixel, of 255, the page has to differ from its paper by a fifth as much."""
+_LEAST_INK: Final = 128
+_LEAST_CONTRAST: Final = 64
+_MOST_COLORS: Final = 4
+"""Letters cover some pixel at least half, and stand out by a quarter of all levels, and half as much as all others:
+against black, the lack of a thin stroke in pale grey could pass for a rounding."""
+
+_LEVELS: Final = range(256)
+
+_OVERHANG: Final = re.compile("""[AFKLPRTVWY][A-Za-z.,:;'’"”-]|[frvwy][.,]|[A-Za-z"“'‘][ATVWY]""")
+"""Pairs that are set closer than others."""
+
+_MOST_HIDDEN: Final = 0.5
+"""Of a glyph's box, by that of its neighbour; in italics they overlap."""
 
 # In sizes of the font:
 _WITHIN_LINE: Final = 0.03
-_BETWEEN_LINES: Final = 0.75
+_BETWEEN_LINES: Final = 0.85
 _SAME_SIZE: Final = 0.03
-_OVERLAP: Final = 0.25
+_KERNED, _KERNED_PAIR = -0.06, -0.16
+"""The least gap between two letters, and between two that overhang."""
 _CUT: Final = 0.25
-_NO_SPACE, _SPACE, _ANY_SPACE, _COLUMN_GAP = 0.08, 0.12, 0.2, 1.5
+_NO_SPACE, _SPACE, _ANY_SPACE, _COLUMN_GAP = 0.08, 0.12, 0.2, 1.2
 """A gap up to the first is kerning. From the second it is a space if the file has one there, from the third in any
 case; what is between may be either. From the last it may be the gap between columns."""
+
+_CHANNEL: Final = 0.6
+"""A gap so wide that goes on in the next line may be one too."""
 
 _CENTRE: Final = 0.3
 """Of a letter above its baseline."""
 
 Box = tuple[float, float, float, float]
+Color = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,18 +154,57 @@ def _within(one: Box, other: Box) -> float:
 
 
 def _looks_like(crop: Image.Image, ink: Image.Image) -> bool:
-    """Whether what is on paper of one colour is this ink, all of it and nothing else."""
-    colors = crop.getcolors(crop.width * crop.height)
+    """Whether a crop of the page is paper of one colour with this ink on it, in a few colours at most, and nothing
+    else."""
+    counted = crop.getcolors(crop.width * crop.height)
+    if not counted:
+        return False
+    paper = cast(Color, max(counted)[1])
+    colors = _colors_of(crop, ink, paper)
     if not colors:
         return False
-    paper = Image.new("RGB", crop.size, max(colors)[1])  # type: ignore[arg-type]  # three levels, as the image is RGB
-    red, green, blue = ImageChops.difference(crop, paper).split()
-    contrast = ImageChops.lighter(ImageChops.lighter(red, green), blue)
-    bare = ink.point([255] + [0] * 255)
-    other_ink = ImageChops.darker(bare, contrast.point([255 * (level > _PAPER_LEVELS) for level in range(256)]))
-    expected = ink.point([level // _LEAST_CONTRAST * (level >= _LEAST_INK) for level in range(256)])
-    hidden = ImageChops.subtract(expected, contrast)
-    return other_ink.getbbox() is None and hidden.getbbox() is None
+    others = [_differences(crop, _on_paper(ink, color, paper)) for color in colors]
+    levels = reduce(ImageChops.darker, others).histogram()
+    return not any(levels[_MOST_ROUNDED + 1 :]) and sum(levels[_ROUNDED + 1 :]) <= _FEW_PX
+
+
+def _colors_of(crop: Image.Image, ink: Image.Image, paper: Color) -> list[Color]:
+    """The colours of the ink, the most frequent first; none if some could be overlooked beside others."""
+    most = cast(tuple[int, int], ink.getextrema())[1]
+    if most < _LEAST_INK:
+        return []
+    covered = Image.composite(
+        crop, Image.new("RGB", crop.size, paper), ink.point([255 * (at == most) for at in _LEVELS])
+    )
+    found: list[Color] = []
+    for _, color in sorted(cast(list[tuple[int, Color]], covered.getcolors(crop.width * crop.height)), reverse=True):
+        if all(_apart(color, other) > _ROUNDED for other in [paper, *found]):
+            found.append(color)
+    full = [
+        cast(Color, tuple(round(p + (c - p) * 255 / most) for p, c in zip(paper, color, strict=True)))
+        for color in found
+    ]
+    contrasts = [_apart(color, paper) for color in full]
+    if not full or len(full) > _MOST_COLORS or min(contrasts) < max(_LEAST_CONTRAST, max(contrasts) / 2):
+        return []
+    return full
+
+
+def _apart(one: Color, other: Color) -> int:
+    return max(abs(a - b) for a, b in zip(one, other, strict=True))
+
+
+def _on_paper(ink: Image.Image, color: Color, paper: Color) -> Image.Image:
+    bands = [
+        ink.point([min(255, max(0, round(p + (c - p) * level / 255))) for level in _LEVELS])
+        for p, c in zip(paper, color, strict=True)
+    ]
+    return Image.merge("RGB", bands)
+
+
+def _differences(one: Image.Image, other: Image.Image) -> Image.Image:
+    """By how many levels each pixel differs in the colour in which it does most."""
+    return reduce(ImageChops.lighter, ImageChops.difference(one, other).split())
 
 
 def _rows(glyphs: Sequence[Glyph]) -> list[list[Glyph]] | None:
@@ -170,9 +226,28 @@ def _rows(glyphs: Sequence[Glyph]) -> list[list[Glyph]] | None:
             return None
     for row in rows:
         row.sort(key=lambda glyph: glyph.x)
-        if any(not -_OVERLAP < _gap(left, right) / size < _COLUMN_GAP for left, right in pairwise(row)):
+        if any(not _least_gap(left, right) <= _gap(left, right) / size < _COLUMN_GAP for left, right in pairwise(row)):
+            return None
+        if any(_hides(left, right) for left, right in [*pairwise(row), *zip(row, row[2:], strict=False)]):
+            return None
+    gaps = [[(left.box[2], right.box[0]) for left, right in pairwise(row)] for row in rows]
+    for above, below in pairwise(gaps):
+        channels = (min(one[1], other[1]) - max(one[0], other[0]) for one in above for other in below)
+        if max(channels, default=0.0) > _CHANNEL * size:
             return None
     return rows
+
+
+def _least_gap(left: Glyph, right: Glyph) -> float:
+    """How close two glyphs may be, in sizes of the font: closer, two may look like a third."""
+    return _KERNED_PAIR if _OVERHANG.fullmatch(left.text + right.text) and left.text != right.text else _KERNED
+
+
+def _hides(one: Glyph, other: Glyph) -> bool:
+    """Whether one of two glyphs may not be seen for the other."""
+    (a0, b0, a1, b1), (c0, d0, c1, d1) = one.box, other.box
+    shared = max(0.0, min(a1, c1) - max(a0, c0)) * max(0.0, min(b1, d1) - max(b0, d0))
+    return shared > _MOST_HIDDEN * min((a1 - a0) * (b1 - b0), (c1 - c0) * (d1 - d0))
 
 
 def _gap(left: Glyph, right: Glyph) -> float:
