@@ -70,7 +70,7 @@ def read_answers(inputs: Sequence[str]) -> Iterator[PageAnswers]:
     for document in find_documents(inputs).documents:
         try:
             opened = open_document(document.path, password=None, dpi=DPI)
-            texts = _text_layers(document)
+            texts = text_layers(document)
             for index in range(opened.page_count):
                 blocks = texts[index] if index < len(texts) else []
                 yield _answers(protocol, opened.render(index), blocks or _bands())
@@ -80,7 +80,7 @@ def read_answers(inputs: Sequence[str]) -> Iterator[PageAnswers]:
 
 
 def _answers(protocol: MinerUProtocol, page: Page, blocks: list[TextBlock]) -> PageAnswers:
-    text = "\n".join(_layout_line(block) for block in blocks)
+    text = "\n".join(layout_line(block) for block in blocks)
     reader = protocol.read(page)
     [layout] = next(reader)
     requests = reader.send([Completion(text, "stop", 0, 0, 1.0, 0.0)])
@@ -101,7 +101,8 @@ def _answers(protocol: MinerUProtocol, page: Page, blocks: list[TextBlock]) -> P
     )
 
 
-def _layout_line(block: TextBlock) -> str:
+def layout_line(block: TextBlock) -> str:
+    """The line of a layout for a block."""
     box = " ".join(f"{value:03}" for value in block.bbox)
     return f"<|box_start|>{box}<|box_end|><|ref_start|>{block.kind}<|ref_end|><|rotate_up|>"
 
@@ -115,7 +116,7 @@ def _bands() -> list[TextBlock]:
     return [TextBlock("text", (60, top + 10, 940, top + height - 10), _BAND_TEXT) for top in range(0, 1000, height)]
 
 
-def _text_layers(document: Document) -> list[list[TextBlock]]:
+def text_layers(document: Document) -> list[list[TextBlock]]:
     """The text blocks of each page; an empty list if the document is not a PDF."""
     with pymupdf.open(document.path) as opened:
         if not opened.is_pdf:
