@@ -147,9 +147,7 @@ def _said(block: LayerBlock, first: int, last: int) -> str:
 def _patches(request: Request) -> int:
     height, width = request.resize_to or (request.pixels.height, request.pixels.width)
     patch, limits = MINERU.vision.patch_size, MINERU.images
-    sides = smart_resize(
-        height, width, factor=2 * patch, min_pixels=limits.min_pixels, max_pixels=limits.max_pixels
-    )
+    sides = smart_resize(height, width, factor=2 * patch, min_pixels=limits.min_pixels, max_pixels=limits.max_pixels)
     return (sides[0] // patch) * (sides[1] // patch)
 
 

@@ -26,11 +26,14 @@ _LETTERS_PER_COST: Final = 2
 _QUESTION_COST: Final = 30
 """A question costs its image tokens, half of its letters for what is decoded, and the prompt."""
 
-_MOST_OF_BLOCK: Final = 0.6
-"""A block of which more would be asked line by line is asked as a whole."""
+_MOST_OF_BLOCK, _ALL_OF_BLOCK = 0.7, 0.9
+"""A block of which more would be asked line by line is asked as a whole: the dearest first, as the lines of others may
+have to show its shapes then; those of which all would be asked at once."""
 
 _MOST_OF_PAGE: Final = 0.7
 """An audit that would cost more of what it could save is not begun."""
+
+_WORTH_LESS_CARE: Final = 2
 
 _ANCHOR: Final = 2
 """An agreement counts if the letters so far on both sides agree too: alignments can match letters that were swapped."""
@@ -73,23 +76,30 @@ class AuditPlan:
 def plan_audit(blocks: Mapping[int, LayerBlock]) -> AuditPlan:
     """What to ask so that each shape of the spared blocks is seen. blocks: the legible ones, by number.
 
-    Blocks are spared unless asking about their lines, or all that has to be asked, costs nearly as much as asking about
-    them as a whole.
+    Each shape is looked at twice if it is there twice, unless looking once saves more than double. Blocks are spared
+    only as long as asking about lines costs much less than asking about the blocks as a whole.
     """
+    plans = [_plan(blocks, seen) for seen in (_SEEN, 1)]
+    (twice, saved_then), (once, saved_now) = plans
+    return once if saved_now > _WORTH_LESS_CARE * saved_then else twice
+
+
+def _plan(blocks: Mapping[int, LayerBlock], seen: int) -> tuple[AuditPlan, int]:
+    """The plan if each shape is to be looked at so often, and how much of the costs it saves."""
+    whole = {number: _cost(block, 0, len(block.lines) - 1) for number, block in blocks.items()}
     spared = {number for number, block in blocks.items() if block.flowing}
     while spared:
-        questions = _chosen(blocks, spared)
-        costs: Counter[int] = Counter()
+        questions = _chosen(blocks, spared, seen)
+        costs = dict.fromkeys(spared, 0)
         for question in questions:
             costs[question.block] += _cost(blocks[question.block], question.first, question.last)
-        whole = {number: _cost(blocks[number], 0, len(blocks[number].lines) - 1) for number in spared}
-        too_dear = {number for number in spared if costs[number] > _MOST_OF_BLOCK * whole[number]}
-        if not too_dear:
-            if costs.total() > _MOST_OF_PAGE * sum(whole.values()):
-                break
-            return AuditPlan(frozenset(spared), tuple(questions))
-        spared -= too_dear
-    return AuditPlan(frozenset(), ())
+        shares = {number: cost / whole[number] for number, cost in costs.items()}
+        total, spent = sum(whole[number] for number in spared), sum(costs.values())
+        dearest = max(sorted(spared), key=shares.__getitem__)
+        if shares[dearest] <= _MOST_OF_BLOCK and spent <= _MOST_OF_PAGE * total:
+            return AuditPlan(frozenset(spared), tuple(questions)), total - spent
+        spared -= {number for number, share in shares.items() if share > _ALL_OF_BLOCK} | {dearest}
+    return AuditPlan(frozenset(), ()), 0
 
 
 def _cost(block: LayerBlock, first: int, last: int) -> int:
@@ -99,9 +109,9 @@ def _cost(block: LayerBlock, first: int, last: int) -> int:
     return _QUESTION_COST + area // _TOKEN_PX + num_letters // _LETTERS_PER_COST
 
 
-def _chosen(blocks: Mapping[int, LayerBlock], spared: set[int]) -> list[LineQuestion]:
+def _chosen(blocks: Mapping[int, LayerBlock], spared: set[int], seen: int) -> list[LineQuestion]:
     """The lines to ask about: those with a hyphen in doubt, then, greedily, whichever shows most for what it costs."""
-    wanted = _Wanted(blocks[number] for number in sorted(spared))
+    wanted = _Wanted((blocks[number] for number in sorted(spared)), seen)
     for number in blocks.keys() - spared:
         wanted.show(blocks[number].lines)
     questions = [
@@ -137,8 +147,9 @@ def _hyphenated(block: LayerBlock) -> Iterator[tuple[int, int]]:
 class _Wanted:
     """The shapes that have not been shown often enough, as bits: those to be shown once more, and those twice."""
 
-    def __init__(self, blocks: Iterable[LayerBlock]) -> None:
+    def __init__(self, blocks: Iterable[LayerBlock], seen: int) -> None:
         self._bits: dict[int, int] = {}
+        self._seen = seen
         self._once, self._twice = self.masks([line for block in blocks for line in block.lines])
 
     @property
@@ -152,7 +163,7 @@ class _Wanted:
         for shape, count in counts.items():
             bit = self._bits.setdefault(shape, 1 << len(self._bits))
             once |= bit
-            twice |= bit if count >= _SEEN else 0
+            twice |= bit if count >= self._seen > 1 else 0
         return once, twice
 
     def show(self, lines: Sequence[LayerLine]) -> None:
@@ -229,13 +240,13 @@ class Audit:
 
     def _believed(self, glyph: Glyph) -> bool:
         votes = self._votes[glyph.shape]
-        return votes.agreed > 0 and votes.disagreed * _AGREED_PER_MISTAKE <= votes.agreed
+        one_spelling = len(votes.spelled) == 1 or plain_letters(glyph.text) in votes.spelled
+        return one_spelling and votes.disagreed * _AGREED_PER_MISTAKE <= votes.agreed
 
     def _spelled(self, glyph: Glyph) -> str:
         """The glyph's letters as the page has them; if the model never writes this variant of a sign, as it does."""
-        spelled = self._votes[glyph.shape].spelled
-        own = plain_letters(glyph.text)
-        return own if own in spelled or not spelled else spelled.most_common(1)[0][0]
+        spelled, own = self._votes[glyph.shape].spelled, plain_letters(glyph.text)
+        return own if own in spelled else "".join(spelled)
 
 
 def plain_letters(text: str) -> str:

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from itertools import pairwise
+from statistics import median
 from typing import Final, cast
 
 from PIL import Image, ImageChops
@@ -20,13 +21,13 @@ from PIL import Image, ImageChops
 from batchocr.data import Glyph, TextLayer
 
 _ORDINARY: Final = re.compile(
-    r"(?:[A-Za-z0-9.,;:!?'\"()\[\]/&%#@§©€£¡¿«»‹›‘’‚“”„…•\xad‐‑–—-]|"
+    r"(?:[A-Za-z0-9.,;:!?'\"()\[\]/&%#@*$§©®™€£¡¿«»‹›‘’‚“”„…•\xad‐‑–—-]|"
     r"[\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u024f\u1e00-\u1eff"  # Latin
     r"\u0400-\u0482\u048a-\u052f"  # Cyrillic
     r"\ufb00-\ufb06])+"  # ligatures
 )
-"""What text is made of whose lines run from left to right and whose letters stand alone. No signs that the model may
-write as LaTeX, or that mean something in Markdown."""
+"""What text is made of whose lines run from left to right and whose letters stand alone. No signs of
+mathematics, which the model writes as LaTeX."""
 
 HYPHENS: Final = frozenset("-‐‑\xad")
 _OPEN_ENDS: Final = frozenset("–—/")
@@ -54,15 +55,15 @@ _MOST_HIDDEN: Final = 0.5
 _WITHIN_LINE: Final = 0.03
 _BETWEEN_LINES: Final = 0.85
 _SAME_SIZE: Final = 0.03
-_KERNED, _KERNED_PAIR = -0.06, -0.16
+_KERNED, _KERNED_PAIR = -0.085, -0.16
 """The least gap between two letters, and between two that overhang."""
 _CUT: Final = 0.25
-_NO_SPACE, _SPACE, _ANY_SPACE, _COLUMN_GAP = 0.08, 0.12, 0.2, 1.2
+_NO_SPACE, _SPACE, _ANY_SPACE, _COLUMN_GAP = 0.08, 0.09, 0.16, 1.2
 """A gap up to the first is kerning. From the second it is a space if the file has one there, from the third in any
 case; what is between may be either. From the last it may be the gap between columns."""
 
-_CHANNEL: Final = 0.6
-"""A gap so wide that goes on in the next line may be one too."""
+_CHANNEL, _CHANNEL_SHARE = 0.6, 1.5
+"""A gap so wide that goes on in the next line may be one too, if it is so much wider than the others there."""
 
 _CENTRE: Final = 0.3
 """Of a letter above its baseline."""
@@ -230,12 +231,20 @@ def _rows(glyphs: Sequence[Glyph]) -> list[list[Glyph]] | None:
             return None
         if any(_hides(left, right) for left, right in [*pairwise(row), *zip(row, row[2:], strict=False)]):
             return None
-    gaps = [[(left.box[2], right.box[0]) for left, right in pairwise(row)] for row in rows]
-    for above, below in pairwise(gaps):
-        channels = (min(one[1], other[1]) - max(one[0], other[0]) for one in above for other in below)
-        if max(channels, default=0.0) > _CHANNEL * size:
-            return None
-    return rows
+    return None if any(_has_channel(above, below, size) for above, below in pairwise(rows)) else rows
+
+
+def _has_channel(above: Sequence[Glyph], below: Sequence[Glyph], size: float) -> bool:
+    """Whether there may be a gap between columns that runs through two lines."""
+    gaps, others = (
+        [(left.box[2], right.box[0]) for left, right in pairwise(row) if _gap(left, right) > _ANY_SPACE * size]
+        for row in (above, below)
+    )
+    if not gaps or not others:
+        return False
+    usual = median(end - start for start, end in [*gaps, *others])
+    widest = max(min(one[1], other[1]) - max(one[0], other[0]) for one in gaps for other in others)
+    return widest > max(_CHANNEL * size, _CHANNEL_SHARE * usual)
 
 
 def _least_gap(left: Glyph, right: Glyph) -> float:
