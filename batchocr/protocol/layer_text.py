@@ -29,9 +29,18 @@ _ORDINARY: Final = re.compile(
 """What text is made of whose lines run from left to right and whose letters stand alone. No signs of
 mathematics, which the model writes as LaTeX."""
 
-HYPHENS: Final = frozenset("-‐‑\xad")
-_OPEN_ENDS: Final = frozenset("–—/")
-"""At the end of a line, only the model knows whether a space follows."""
+_HYPHENS: Final = frozenset("-‐‑\xad")
+
+_OPEN_END: Final = re.compile(
+    r"""
+    .*[–—/]\n.* |                 # a dash: is there a space behind it?
+    [^\n]*[./:@][^\s.,;:)\]]+[^\n]*\n.* | .*\n[^\n]*[./:@][^\s.,;:)\]].* |  # an address
+    .*\.\n[a-z].* |              # an address, or an abbreviation
+    .*\d[.,:]?\n\d.*             # a number
+""",
+    re.VERBOSE,
+)
+"""The last word of a line and the first of the next, if it is not clear that they are two."""
 
 _ROUNDED, _MOST_ROUNDED, _FEW_PX = 12, 40, 8
 """By how many of 255 levels pixels may differ from what the glyphs alone would make of them, and by how many a few of
@@ -268,14 +277,21 @@ def _block_of(box: tuple[int, int, int, int], rows: Sequence[Sequence[Glyph]], s
     flowing = all(sure for _, sure in parted)
     lines = [words for words, _ in parted]
     right_edge = max(row[-1].box[2] for row in rows)
-    for row, below in zip(rows, lines[1:], strict=False):
+    for row, words, below in zip(rows, lines, lines[1:], strict=False):
         size, first_word = row[0].size, below[0]
         width = first_word[-1].box[2] - first_word[0].box[0]
-        if row[-1].text in _OPEN_ENDS or right_edge - row[-1].box[2] > width + size / 2:
+        if (
+            _OPEN_END.fullmatch(f"{_text(words[-1])}\n{_text(first_word)}")
+            or right_edge - row[-1].box[2] > width + size / 2
+        ):
             flowing = False  # the line ends though there is room for more
     last = len(lines) - 1
-    hyphenated = [index < last and words[-1][-1].text in HYPHENS for index, words in enumerate(lines)]
+    hyphenated = [index < last and words[-1][-1].text in _HYPHENS for index, words in enumerate(lines)]
     return LayerBlock(box, tuple(LayerLine(*line) for line in zip(lines, hyphenated, strict=True)), flowing)
+
+
+def _text(word: Sequence[Glyph]) -> str:
+    return "".join(glyph.text for glyph in word)
 
 
 def _words(row: Sequence[Glyph], spaces: Sequence[Glyph]) -> tuple[tuple[tuple[Glyph, ...], ...], bool]:

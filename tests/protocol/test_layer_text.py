@@ -152,6 +152,11 @@ def test_whether_a_narrow_gap_is_a_space_is_left_to_the_model(legible: Callable[
         (["The path of the circum-"], True, [False]),
         (["Fenn", "The path of the earth is", "longer"], False, [False] * 3),  # there is room for more
         (["The path of the earth and/", "or the sun"], False, [False] * 2),
+        (["It is at http://www.exam", "ple.org, she said"], False, [False] * 2),
+        (["It is at sun@example.", "org, she said"], False, [False] * 2),
+        (["They are 1,876,", "304 in all"], False, [False] * 2),
+        (["There are twelve (12)", "in all, and 13"], True, [False] * 2),
+        (["It ends here.", "Then comes"], True, [False] * 2),
     ],
 )
 def test_where_lines_end_is_seen(
