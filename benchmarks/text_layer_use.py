@@ -2,35 +2,44 @@
 
     python -m benchmarks.text_layer_use FOLDER... [--model sample_data/model] [--limit N] [--list N]
 
-For each page that can be drawn, what a model would be asked that finds the blocks of the text layer and reads what they
-say: without the layer, and with `--text-layer use`. With --model, the folder is also read twice by that model, once
-without and once with; where a block took its text from the layer, both texts are compared, and those that differ most
-are listed: either the model misread them, or the layer lies.
+First, the CPU time that a page takes in a worker, without the layer, and what `check` and `use` add. Then what a model
+would be asked that finds the blocks of the text layer and reads what they say: without the layer, and with
+`--text-layer use`. With --model, the folder is also read twice by that model, once without and once with; where a block
+took its text from the layer, both texts are compared, and those that differ most are listed: either the model misread
+them, or the layer lies.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import tempfile
+import time
+from collections import deque
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from rapidfuzz.distance import Levenshtein
 
 import batchocr
-from batchocr.data import Block, Completion, Document, LayerUse, Page, Request
+from batchocr.data import Block, Completion, Document, LayerUse, Page, Reading, Request, TextLayerUse
 from batchocr.errors import PageError
-from batchocr.input.render import open_document
+from batchocr.input.render import RenderableDocument, open_document
 from batchocr.input.sources import find_documents
 from batchocr.model.image_size import smart_resize
 from batchocr.protocol.audit import plan_audit
 from batchocr.protocol.layer_text import LayerBlock, LegiblePage
 from batchocr.protocol.mineru import MinerUProtocol
 from batchocr.survey.page_work import MINERU
+from batchocr.wire.pixels import share_round
+from batchocr.worker.agreement import agreement_of
 from benchmarks.text_layer import DPI, TextBlock, layout_line, text_layers
 
+PROTOCOL = MinerUProtocol(max_new_tokens=8192, penalties=True)
+_USES: tuple[TextLayerUse, ...] = ("off", "check", "use")
 _CHARACTERS_A_TOKEN = 3.6
 _LAYOUT_TOKENS_A_BLOCK = 22
 
@@ -47,11 +56,6 @@ class Asked:
     characters: int = 0
     from_layer_characters: int = 0
 
-    def add(self, requests: Sequence[Request], answers: Sequence[str]) -> None:
-        self.questions += len(requests)
-        self.patches += sum(map(_patches, requests))
-        self.output_tokens += sum(2 + len(answer) / _CHARACTERS_A_TOKEN for answer in answers)
-
 
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -60,9 +64,64 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--limit", type=int, help="pages of the folder to read with the model")
     parser.add_argument("--list", type=int, default=10, help="texts that differ to list")
     given = parser.parse_args(arguments)
+    measure_host(given.folders)
     foresee(given.folders)
     if given.model:
         compare_runs(given.folders, given.model, given.limit, given.list)
+
+
+def measure_host(folders: Sequence[str]) -> None:
+    """Print the CPU time that a page takes in a worker, and what the layer adds to it."""
+    spent = {use: HostTime() for use in _USES}
+    for document in find_documents(folders).documents:
+        with suppress(PageError), ExitStack() as closing:
+            opened = {use: open_document(document.path, password=None, dpi=DPI, text_layer=use) for use in _USES}
+            for each in opened.values():
+                closing.callback(each.close)
+            for index, blocks in enumerate(_texts_of(document)[: opened["off"].page_count]):
+                for use in _USES[index % 3 :] + _USES[: index % 3]:
+                    spent[use].add(opened[use], index, blocks)
+    if not spent["off"].pages:
+        return
+    print(f"CPU time in a worker, ms a page, {spent['off'].pages} pages:")
+    for use, host in spent.items():
+        more = host.total_s / spent["off"].total_s - 1
+        parts = [1000 * part / host.pages for part in (host.total_s, host.draw_s, host.read_s, host.agree_s)]
+        print(
+            "  {:5} {:6.1f} ({:+.1%}): draw {:.1f}, read {:.1f}, agree {:.2f}".format(use, parts[0], more, *parts[1:])
+        )
+
+
+@dataclass(slots=True)
+class HostTime:
+    """CPU time for pages: drawing them, the protocol with its pixels and its answers, and the agreement."""
+
+    pages: int = 0
+    draw_s: float = 0.0
+    read_s: float = 0.0
+    agree_s: float = 0.0
+
+    @property
+    def total_s(self) -> float:
+        return self.draw_s + self.read_s + self.agree_s
+
+    def add(self, document: RenderableDocument, index: int, blocks: Sequence[TextBlock]) -> None:
+        times = [time.process_time()]
+        page = document.render(index)
+        times.append(time.process_time())
+        questions = _Questions(page, blocks)
+        ready_s = time.process_time()  # what is asked is known before only to answer it
+        for requests in questions.rounds():
+            _, descriptor = share_round(0, requests)
+            os.close(descriptor)
+        times.append(time.process_time() - ready_s + times[-1])
+        began_s = time.process_time()
+        if page.words:
+            agreement_of(page.words, questions.reading.blocks, questions.reading.layer_use)
+        self.pages += 1
+        self.draw_s += times[1] - times[0]
+        self.read_s += times[2] - times[1]
+        self.agree_s += time.process_time() - began_s
 
 
 def foresee(folders: Sequence[str]) -> None:
@@ -97,34 +156,59 @@ def _pages(folders: Sequence[str]) -> Iterator[tuple[Page, list[TextBlock]]]:
 def _pages_of(document: Document) -> Iterator[tuple[Page, list[TextBlock]]]:
     opened = open_document(document.path, password=None, dpi=DPI, text_layer="use")
     try:
-        texts = text_layers(document)
-        for index in range(min(opened.page_count, len(texts))):
-            yield opened.render(index), texts[index]
+        for index, blocks in enumerate(_texts_of(document)[: opened.page_count]):
+            yield opened.render(index), blocks
     finally:
         opened.close()
 
 
+def _texts_of(document: Document) -> list[list[TextBlock]]:
+    with suppress(RuntimeError, ValueError):  # MuPDF's, about files that are none
+        return text_layers(document)
+    return []
+
+
+class _Questions:
+    """The rounds of a page, each answered by a model that reads what the layer says, and the reading."""
+
+    reading: Reading
+
+    @property
+    def num_letters(self) -> int:
+        """In the answers about blocks and lines."""
+        return sum(map(len, self._answers[1:]))
+
+    def __init__(self, page: Page, blocks: Sequence[TextBlock]) -> None:
+        self._reader = PROTOCOL.read(page)
+        spared, lines = _planned(page, blocks)
+        texts = [block.text for number, block in enumerate(blocks) if number not in spared]
+        self._answers = ["\n".join(map(layout_line, blocks)), *texts, *lines]
+
+    def rounds(self) -> Iterator[list[Request]]:
+        """Yield the requests of each round."""
+        left = deque(self._answers)
+        try:
+            requests = next(self._reader)
+            while True:
+                yield requests
+                answers = [left.popleft() if left else "" for _ in requests]
+                requests = self._reader.send([Completion(answer, "stop", 0, 0, 1.0, 0.0) for answer in answers])
+        except StopIteration as end:
+            self.reading = end.value
+
+
 def _ask(asked: Asked, page: Page, blocks: Sequence[TextBlock]) -> None:
-    """Have the protocol read the page."""
-    protocol = MinerUProtocol(max_new_tokens=8192, penalties=True)
-    spared, lines = _planned(page, blocks)
-    texts = [block.text for number, block in enumerate(blocks) if number not in spared] + lines
-    layout = "\n".join(map(layout_line, blocks))
-    reader = protocol.read(page)
-    requests = next(reader)
-    asked.add(requests, [" " * _LAYOUT_TOKENS_A_BLOCK * len(blocks)])
-    answers = [layout]
-    try:
-        while True:
-            requests = reader.send([Completion(answer, "stop", 0, 0, 1.0, 0.0) for answer in answers])
-            answers = (texts if len(requests) == len(texts) else []) or [""] * len(requests)
-            asked.add(requests, answers)
-    except StopIteration as end:
-        reading = end.value
+    """Count what is asked about the page."""
+    questions = _Questions(page, blocks)
+    for requests in questions.rounds():
+        asked.questions += len(requests)
+        asked.patches += sum(map(_patches, requests))
     asked.pages += 1
-    asked.from_layer.append(reading.layer_use)
+    asked.output_tokens += _LAYOUT_TOKENS_A_BLOCK * len(blocks) + questions.num_letters / _CHARACTERS_A_TOKEN
+    asked.from_layer.append(questions.reading.layer_use)
     asked.characters += sum(len(block.text) for block in blocks)
-    asked.from_layer_characters += sum(len(b.content or "") for b in reading.blocks if b.text_source == "layer")
+    texts = [block.content or "" for block in questions.reading.blocks if block.text_source == "layer"]
+    asked.from_layer_characters += sum(map(len, texts))
 
 
 def _planned(page: Page, blocks: Sequence[TextBlock]) -> tuple[frozenset[int], list[str]]:

@@ -188,4 +188,6 @@ def _said(codes: Sequence[tuple[int, int]], index: int) -> str:
     end = index + 1
     while end < len(codes) and codes[end][0] < 0:
         end += 1
+    if end == index + 1:
+        return chr(codes[index][1]) if codes[index][1] > 0 else _UNKNOWN
     return "".join(chr(code) if code > 0 else _UNKNOWN for _, code in codes[index:end])

@@ -128,11 +128,10 @@ class LegiblePage:
         x0, y0, x1, y1 = share_box
         box = (round(x0 * width), round(y0 * height), round(x1 * width), round(y1 * height))
         found = self._glyphs_of(box)
-        if found is None or not _looks_like(self._image.crop(box), self._ink.crop(box)):
+        rows = _rows(found[0]) if found is not None else None
+        if found is None or rows is None or not _looks_like(self._image.crop(box), self._ink.crop(box)):
             return None
-        glyphs, spaces = found
-        rows = _rows(glyphs)
-        return _block_of(box, rows, spaces) if rows else None
+        return _block_of(box, rows, found[1])
 
     def _glyphs_of(self, box: tuple[int, int, int, int]) -> tuple[list[Glyph], list[Glyph]] | None:
         """The glyphs with ink in the box, and the spaces; None if some are cut by its edge, or are not ordinary."""
@@ -279,12 +278,10 @@ def _block_of(box: tuple[int, int, int, int], rows: Sequence[Sequence[Glyph]], s
     right_edge = max(row[-1].box[2] for row in rows)
     for row, words, below in zip(rows, lines, lines[1:], strict=False):
         size, first_word = row[0].size, below[0]
-        width = first_word[-1].box[2] - first_word[0].box[0]
-        if (
-            _OPEN_END.fullmatch(f"{_text(words[-1])}\n{_text(first_word)}")
-            or right_edge - row[-1].box[2] > width + size / 2
-        ):
-            flowing = False  # the line ends though there is room for more
+        room = right_edge - row[-1].box[2] - size / 2
+        ends_early = room > first_word[-1].box[2] - first_word[0].box[0]
+        if ends_early or _OPEN_END.fullmatch(f"{_text(words[-1])}\n{_text(first_word)}"):
+            flowing = False
     last = len(lines) - 1
     hyphenated = [index < last and words[-1][-1].text in _HYPHENS for index, words in enumerate(lines)]
     return LayerBlock(box, tuple(LayerLine(*line) for line in zip(lines, hyphenated, strict=True)), flowing)
