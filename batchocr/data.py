@@ -70,12 +70,14 @@ PlacedWord: TypeAlias = tuple[float, float, str]
 class Glyph:
     """A character that a PDF draws as text, upright and filled. Positions and sizes in px of the page's image.
 
-    text: what the file says that it is; several letters for a ligature. A space has no ink. shape: two glyphs of a page
-    have the same number if they are of the same font, look the same and say the same. x, y: where it begins, on its
-    baseline. advance: from x to where the next would begin. size: of its font. box: x0, y0, x1, y1 around its ink.
+    text: what the file says that it is; several letters for a ligature. A space has no ink. font, shape: numbers; two
+    glyphs of a page have the same font, and the same shape if they also look the same and say the same. x, y: where it
+    begins, on its baseline. advance: from x to where the next would begin. size: of its font. box: x0, y0, x1, y1
+    around its ink.
     """
 
     text: str
+    font: int
     shape: int
     x: float
     y: float

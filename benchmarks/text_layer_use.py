@@ -20,6 +20,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from rapidfuzz.distance import Levenshtein
@@ -239,10 +240,10 @@ def compare_runs(folders: Sequence[str], model: str, limit: int | None, num_list
     """Print what two runs took, and where their texts differ."""
     with tempfile.TemporaryDirectory() as folder:
         reports, tables = [], []
-        for use in ("off", "use"):
+        for use in (_USES[0], _USES[-1]):
             out = Path(folder) / f"{use}.parquet"
-            options = {"limit": limit, "max_page_error_rate": 1.0, "text_layer": use}
-            reports.append(batchocr.run(folders, out=out, model=model, **options))
+            run = partial(batchocr.run, folders, out=out, model=model, limit=limit, max_page_error_rate=1.0)
+            reports.append(run(text_layer=use))
             tables.append({(row.source, row.page_index): row for row in batchocr.open_table(out).rows()})
     off, using = reports
     print(f"{off.pages_read} pages read by {model}:")
@@ -251,12 +252,15 @@ def compare_runs(folders: Sequence[str], model: str, limit: int | None, num_list
         print(f"  {name} a page: {one:,.0f} without, {other:,.0f} with the layer")
     one, other = off.pages_per_second, using.pages_per_second
     print(f"  pages/s: {one:.3f} without, {other:.3f} with the layer, {other / one:.2f} times as many")
-    print(f"  {using.text_layer}")
+    layer = using.text_layer
+    assert layer is not None
+    error = layer.audit_error or 0.0
+    print(f"  {layer.lines_audited} lines audited, {error:.2%} of their letters read otherwise")
     differences = sorted(_differences(*tables), key=lambda found: -found[0])
     changed = [found for found in differences if found[0]]
     print(f"  {len(differences)} blocks took their text from the layer; the model reads {len(changed)} otherwise:")
-    for distance, place, read, layer in changed[:num_listed]:
-        print(f"    {place}, {distance} letters\n      model {read!r}\n      layer {layer!r}")
+    for distance, place, read, own in changed[:num_listed]:
+        print(f"    {place}, {distance} letters\n      model {read!r}\n      layer {own!r}")
 
 
 def _differences(off: dict, using: dict) -> Iterator[tuple[int, str, str, str]]:  # type: ignore[type-arg]

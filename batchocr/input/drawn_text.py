@@ -28,6 +28,7 @@ _LEAST_PX: Final = 12.0
 
 _MOST_SLANT: Final = 0.01
 _MOST_SQUEEZE: Final = 1.6
+_SQUEEZE_STEPS: Final = 20
 
 _NO_INK: Final = 1e-3
 """MuPDF's width of an outline that has none, in ems, and more."""
@@ -77,7 +78,7 @@ class _TextDevice(mupdf.FzDevice2):  # type: ignore[misc]  # PyMuPDF has no type
         self._left, self._top = left, top
         self._grey, self._color_params = mupdf.fz_device_gray(), mupdf.FzColorParams()
         self._fonts: dict[int, _Font] = {}
-        self._shapes: dict[tuple[int, int, str], int] = {}
+        self._shapes: dict[tuple[int, int, str, int], int] = {}
 
     def fill_text(self, _ctx: Any, text: Any, ctm: Any, *_color: Any) -> None:
         """Called by MuPDF. What this raised would get lost there."""
@@ -115,6 +116,7 @@ class _TextDevice(mupdf.FzDevice2):  # type: ignore[misc]  # PyMuPDF has no type
         font, wrapped = self._font(span), mupdf.FzTextSpan(span)
         placed = mupdf.fz_concat(mupdf.FzMatrix(span.trm), ctm)
         across, down = placed.a, placed.d
+        squeezed = round(_SQUEEZE_STEPS * across / -down)  # an O, squeezed, is a 0
         items = [wrapped.items(index) for index in range(span.len)]
         codes = [(item.gid, item.ucs) for item in items]
         for index, item in enumerate(items):
@@ -128,9 +130,9 @@ class _TextDevice(mupdf.FzDevice2):  # type: ignore[misc]  # PyMuPDF has no type
             said = _UNKNOWN if has_ink and is_space else said
             x = item.x * ctm.a + item.y * ctm.c + ctm.e - self._left
             y = item.x * ctm.b + item.y * ctm.d + ctm.f - self._top
-            shape = self._shapes.setdefault((font.number, gid, said), len(self._shapes))
+            shape = self._shapes.setdefault((font.number, gid, said, squeezed), len(self._shapes))
             box = (x + x0 * across, y + y1 * down, x + x1 * across, y + y0 * down)
-            self.glyphs.append(Glyph(said, shape, x, y, font.advance_of(gid) * across, -down, box))
+            self.glyphs.append(Glyph(said, font.number, shape, x, y, font.advance_of(gid) * across, -down, box))
 
     def _font(self, span: Any) -> _Font:
         # While the list of what is drawn is there, so are its fonts, each at its own place in memory.

@@ -226,16 +226,15 @@ class Audit:
             return None
         parts: list[str] = []
         for index, line in enumerate(self._blocks[number].lines):
-            glyphs = list(line.glyphs)
-            text = " ".join("".join(map(self._spelled, word)) for word in line.words) + " "
+            words, end = list(line.words), " "
             if line.hyphenated:
-                keeps = self._keeps_hyphen.get((number, index))
+                keeps, end = self._keeps_hyphen.get((number, index)), ""
                 if keeps is None:
                     return None
-                glyphs, text = (glyphs, text[:-1]) if keeps else (glyphs[:-1], text[:-2])
-            if not all(map(self._believed, glyphs)):
+                words[-1] = words[-1] if keeps else words[-1][:-1]
+            if not all(self._believed(glyph) for word in words for glyph in word):
                 return None
-            parts.append(text)
+            parts.append(" ".join("".join(map(self._spelled, word)) for word in words) + end)
         return "".join(parts).rstrip()
 
     def _believed(self, glyph: Glyph) -> bool:

@@ -131,7 +131,8 @@ class LegiblePage:
         rows = _rows(found[0]) if found is not None else None
         if found is None or rows is None or not _looks_like(self._image.crop(box), self._ink.crop(box)):
             return None
-        return _block_of(box, rows, found[1])
+        block = _block_of(box, rows, found[1])
+        return None if any(map(_has_variable, block.lines)) else block
 
     def _glyphs_of(self, box: tuple[int, int, int, int]) -> tuple[list[Glyph], list[Glyph]] | None:
         """The glyphs with ink in the box, and the spaces; None if some are cut by its edge, or are not ordinary."""
@@ -285,6 +286,18 @@ def _block_of(box: tuple[int, int, int, int], rows: Sequence[Sequence[Glyph]], s
     last = len(lines) - 1
     hyphenated = [index < last and words[-1][-1].text in _HYPHENS for index, words in enumerate(lines)]
     return LayerBlock(box, tuple(LayerLine(*line) for line in zip(lines, hyphenated, strict=True)), flowing)
+
+
+def _has_variable(line: LayerLine) -> bool:
+    """Whether a letter stands alone in another font than the words beside it, as variables do."""
+    fonts = [[glyph.font for glyph in word if glyph.text.isalpha()] for word in line.words]
+    fonts = [found for found in fonts if found]
+    return any(
+        len(found) == 1
+        and not any(found[0] in other for other in [*fonts[max(0, at - 1) : at], *fonts[at + 1 : at + 2]])
+        for at, found in enumerate(fonts)
+        if len(fonts) > 1
+    )
 
 
 def _text(word: Sequence[Glyph]) -> str:

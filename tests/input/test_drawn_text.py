@@ -79,10 +79,20 @@ def test_equal_shapes_have_equal_numbers_and_other_fonts_have_others(
     document[0].insert_text((20, 80), "of", fontsize=12)
     document[0].insert_text((100, 80), "of", fontsize=12, fontname="tiro")
     glyphs = layer_of(tmp_path / "a.pdf", document).glyphs
+    assert len({glyph.font for glyph in glyphs}) == 2
     shapes = [glyph.shape for glyph in glyphs]
     [first_o, second_o, third_o] = [glyph.shape for glyph in glyphs if glyph.text == "o"]
     assert first_o == second_o != third_o
     assert len(set(shapes)) == len(set("An office")) + len("of")
+
+
+def test_a_squeezed_glyph_has_another_shape(tmp_path: Path, document: pymupdf.Document) -> None:
+    squeezed = (pymupdf.Point(20, 80), pymupdf.Matrix(0.7, 1))
+    document[0].insert_text((20, 80), "of", fontsize=20, morph=squeezed)
+    [plain, narrow] = [glyph for glyph in layer_of(tmp_path / "a.pdf", document).glyphs if glyph.text == "o"]
+    assert plain.font == narrow.font
+    assert plain.shape != narrow.shape
+    assert narrow.advance == pytest.approx(0.7 * plain.advance)
 
 
 @pytest.mark.parametrize(

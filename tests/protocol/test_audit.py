@@ -20,7 +20,7 @@ def line(text: str, *, y: float = 0.0, hyphenated: bool = False, font: int = 0) 
     for word in text.split():
         glyphs = []
         for letter in word:
-            glyphs.append(Glyph(letter, font * 2000 + ord(letter), x, y, 10.0, 20.0, (x, y - 14, x + 9, y)))
+            glyphs.append(Glyph(letter, font, font * 2000 + ord(letter), x, y, 10.0, 20.0, (x, y - 14, x + 9, y)))
             x += 10
         words.append(tuple(glyphs))
         x += 6
@@ -199,6 +199,12 @@ def test_whether_a_hyphen_belongs_to_the_word_is_the_models_to_say(
     assert audit.text_of(0) is None
     audit.hear(LineQuestion(0, 0, 1), answer)
     assert audit.text_of(0) == text
+
+
+def test_hyphens_that_are_all_dropped_leave_no_trace() -> None:
+    audit = Audit({0: block("the wa-", "ter")})
+    audit.hear(LineQuestion(0, 0, 1), "the water")
+    assert audit.text_of(0) == "the water"
 
 
 def test_how_far_an_answer_differs_is_counted_in_letters() -> None:

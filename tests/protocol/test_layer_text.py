@@ -109,9 +109,21 @@ def test_invisible_text_is_not_there(legible: Callable[..., LayerBlock | None]) 
     assert legible(lines=[]) is None
 
 
+@pytest.mark.parametrize(("word", "is_legible"), [("x", False), ("xy", True)])
+def test_a_letter_alone_in_another_font_may_be_mathematics(
+    legible: Callable[..., LayerBlock | None], word: str, is_legible: bool
+) -> None:
+    def set_in_italics(page: pymupdf.Page) -> None:
+        page.insert_text((40, 40), "where", fontsize=16)
+        page.insert_text((88, 40), word, fontsize=16, fontname="heit")
+        page.insert_text((109, 40), "is", fontsize=16)
+
+    assert (legible(set_in_italics, lines=[]) is not None) == is_legible
+
+
 def test_letters_may_not_hide_each_other_or_make_up_a_third(legible: Callable[..., LayerBlock | None]) -> None:
-    def at(*letters: tuple[float, str]) -> Callable[[pymupdf.Page], None]:
-        return lambda page: [page.insert_text((x, 40), letter, fontsize=16) for x, letter in letters] and None
+    def at(*letters: tuple[float, str]) -> Callable[[pymupdf.Page], object]:
+        return lambda page: [page.insert_text((x, 40), letter, fontsize=16) for x, letter in letters]
 
     assert text_of(legible(at((40, "b"), (49, "l")), lines=[])) == ["bl"]
     assert legible(at((40, "b"), (40.5, "l")), lines=[]) is None
