@@ -26,23 +26,22 @@ _ORDINARY: Final = re.compile(
     r"\u0400-\u0482\u048a-\u052f"  # Cyrillic
     r"\ufb00-\ufb06])+"  # ligatures
 )
-"""What text is made of whose lines run from left to right and whose letters stand alone. No signs of
-mathematics, which the model writes as LaTeX."""
+"""What text is made of whose lines run from left to right and whose letters stand alone. No signs of mathematics, which
+the model writes as LaTeX."""
 
 _HYPHENS: Final = frozenset("-‐‑\xad")
 
 _OPEN_END: Final = re.compile(
     r"""
-    .*[–—/]\n.* |                 # a dash: is there a space behind it?
-    [^\n]*[./:@][^\s.,;:)\]]+[^\n]*\n.* | .*\n[^\n]*[./:@][^\s.,;:)\]].* |  # an address
-    .*\.\n[a-z].* |              # an address, or an abbreviation
-    .*\d[.,:]?\n\d.*             # a number
+    .*[–—/]\n.* |                                                             # a dash: is there a space behind it?
+    .*[./:@][^\s.,;:)\]].*\n.* | .*\n.*[./:@][^\s.,;:)\]].* | .*\.\n[a-z].* |  # an address
+    .*\d[.,:]?\n\d.*                                                          # a number
 """,
     re.VERBOSE,
 )
 """The last word of a line and the first of the next, if it is not clear that they are two."""
 
-_ROUNDED, _MOST_ROUNDED, _FEW_PX = 12, 40, 8
+_ROUNDED, _MOST_ROUNDED, _FEW_PX = 12, 40, 4
 """By how many of 255 levels pixels may differ from what the glyphs alone would make of them, and by how many a few of
 them may, as where letters touch: roundings of colours and edges."""
 
@@ -66,8 +65,9 @@ _BETWEEN_LINES: Final = 0.85
 _SAME_SIZE: Final = 0.03
 _KERNED, _KERNED_PAIR = -0.085, -0.16
 """The least gap between two letters, and between two that overhang."""
-_CUT: Final = 0.25
-_NO_SPACE, _SPACE, _ANY_SPACE, _COLUMN_GAP = 0.08, 0.09, 0.16, 1.2
+_CUT, _CUT_ASIDE = 0.25, 0.12
+"""How much of a letter may be behind the edge of a block, or within it."""
+_NO_SPACE, _SPACE, _ANY_SPACE, _COLUMN_GAP = 0.08, 0.12, 0.18, 1.2
 """A gap up to the first is kerning. From the second it is a space if the file has one there, from the third in any
 case; what is between may be either. From the last it may be the gap between columns."""
 
@@ -115,9 +115,10 @@ class LegiblePage:
     """Finds legible blocks. image: of the page, RGB."""
 
     def __init__(self, layer: TextLayer, image: Image.Image) -> None:
-        self._glyphs = sorted(layer.glyphs, key=lambda glyph: glyph.y)
-        self._baselines = [glyph.y for glyph in self._glyphs]
-        self._largest = max((glyph.size for glyph in self._glyphs), default=0.0)
+        # By where their ink is: a font may draw it far away from the baseline.
+        self._glyphs = sorted(layer.glyphs, key=lambda glyph: glyph.box[1])
+        self._tops = [glyph.box[1] for glyph in self._glyphs]
+        self._highest = max((glyph.box[3] - glyph.box[1] for glyph in self._glyphs), default=0.0)
         self._ink, self._image = layer.ink, image
 
     def block(self, share_box: Sequence[float]) -> LayerBlock | None:
@@ -137,30 +138,32 @@ class LegiblePage:
     def _glyphs_of(self, box: tuple[int, int, int, int]) -> tuple[list[Glyph], list[Glyph]] | None:
         """The glyphs with ink in the box, and the spaces; None if some are cut by its edge, or are not ordinary."""
         glyphs, spaces = [], []
-        first = bisect_left(self._baselines, box[1] - self._largest)
-        last = bisect_right(self._baselines, box[3] + self._largest)
+        first, last = bisect_left(self._tops, box[1] - self._highest), bisect_right(self._tops, box[3])
         for glyph in self._glyphs[first:last]:
             centre = (glyph.x + glyph.advance / 2, glyph.y - _CENTRE * glyph.size)
             inside = box[0] <= centre[0] < box[2] and box[1] <= centre[1] < box[3]
             if not glyph.text.strip():
                 spaces += [glyph] if inside else []
             elif inside:
-                if _beyond(glyph.box, box) > _CUT * glyph.size or not _ORDINARY.fullmatch(glyph.text):
+                if _reaches_out(glyph, box) or not _ORDINARY.fullmatch(glyph.text):
                     return None
                 glyphs.append(glyph)
-            elif _within(glyph.box, box) > _CUT * glyph.size:
+            elif _reaches_in(glyph, box):
                 return None
         return glyphs, spaces
 
 
-def _beyond(inner: Box, outer: Box) -> float:
-    """How far one box reaches out of another."""
-    return max(outer[0] - inner[0], outer[1] - inner[1], inner[2] - outer[2], inner[3] - outer[3])
+def _reaches_out(glyph: Glyph, box: Box) -> bool:
+    """Whether a box does not show all of a glyph in it."""
+    (x0, y0, x1, y1), (left, top, right, bottom) = glyph.box, box
+    return max(left - x0, x1 - right) > _CUT_ASIDE * glyph.size or max(top - y0, y1 - bottom) > _CUT * glyph.size
 
 
-def _within(one: Box, other: Box) -> float:
-    """How far two boxes reach into each other, on the shorter side of what they share."""
-    return min(min(one[2], other[2]) - max(one[0], other[0]), min(one[3], other[3]) - max(one[1], other[1]))
+def _reaches_in(glyph: Glyph, box: Box) -> bool:
+    """Whether a box shows something of a glyph outside."""
+    (x0, y0, x1, y1), (left, top, right, bottom) = glyph.box, box
+    across, down = min(x1, right) - max(x0, left), min(y1, bottom) - max(y0, top)
+    return across > _CUT_ASIDE * glyph.size and down > _CUT * glyph.size
 
 
 def _looks_like(crop: Image.Image, ink: Image.Image) -> bool:
@@ -262,8 +265,10 @@ def _least_gap(left: Glyph, right: Glyph) -> float:
 
 
 def _hides(one: Glyph, other: Glyph) -> bool:
-    """Whether one of two glyphs may not be seen for the other."""
+    """Whether one of two glyphs may not be seen for the other, or where it belongs to."""
     (a0, b0, a1, b1), (c0, d0, c1, d1) = one.box, other.box
+    if a0 + a1 >= c0 + c1:
+        return True
     shared = max(0.0, min(a1, c1) - max(a0, c0)) * max(0.0, min(b1, d1) - max(b0, d0))
     return shared > _MOST_HIDDEN * min((a1 - a0) * (b1 - b0), (c1 - c0) * (d1 - d0))
 
@@ -317,4 +322,5 @@ def _words(row: Sequence[Glyph], spaces: Sequence[Glyph]) -> tuple[tuple[tuple[G
         else:
             words[-1].append(right)
             sure &= gap <= _NO_SPACE and not has_space
-    return tuple(map(tuple, words)), sure
+    spaced_out = any(all(len(word) == 1 for word in words[at : at + 3]) for at in range(len(words) - 2))
+    return tuple(map(tuple, words)), sure and not spaced_out
