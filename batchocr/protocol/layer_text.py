@@ -53,8 +53,10 @@ against black, the lack of a thin stroke in pale grey could pass for a rounding.
 
 _LEVELS: Final = range(256)
 
-_OVERHANG: Final = re.compile("""[AFKLPRTVWY][A-Za-z.,:;'’"”-]|[frvwy][.,]|[A-Za-z"“'‘][ATVWY]""")
-"""Pairs that are set closer than others."""
+_OVERHANG: Final = re.compile(
+    """[AFKLPRTVWY][ACGJOQSTVWYaceimnopqrsuvwxyz.,:;'’"”-]|[frvwy][.,]|[ADFLOPQRTVWY"“'‘][ATVWY]"""
+)
+"""Pairs that are set closer than others, as one leaves room for the other."""
 
 _MOST_HIDDEN: Final = 0.5
 """Of a glyph's box, by that of its neighbour; in italics they overlap."""

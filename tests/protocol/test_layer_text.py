@@ -128,6 +128,7 @@ def test_letters_may_not_hide_each_other_or_make_up_a_third(legible: Callable[..
     assert text_of(legible(at((40, "b"), (49, "l")), lines=[])) == ["bl"]
     assert legible(at((40, "b"), (40.5, "l")), lines=[]) is None
     assert legible(at((40, "v"), (46, "v")), lines=[]) is None
+    assert legible(at((40, "l"), (41.5, "V")), lines=[]) is None
     assert text_of(legible(at((40, "A"), (49.5, "V")), lines=[])) == ["AV"]
 
 
