@@ -67,5 +67,5 @@ class ReplayedProtocol:
 
 if __name__ == "__main__":
     recording = read_recording(Path(sys.argv[1]))
-    serve.open_document = lambda path, *, password, dpi: ReplayedDocument(path)
+    serve.open_document = lambda path, **_: ReplayedDocument(path)
     serve.serve(int(sys.argv[2]), lambda setup: ReplayedProtocol(recording))

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from batchocr.data import Page, Pixels, Reading, Request, Sampling
+from batchocr.data import Page, Pixels, Reading, Request, Sampling, TextLayerUse
 from batchocr.input.render import RenderableDocument
 from batchocr.protocol.base import Reader
 from batchocr.worker import serve
@@ -73,8 +73,10 @@ class ScriptedDocument:
         pass
 
 
-def open_scripted(path: str, *, password: str | None, dpi: int) -> RenderableDocument:
-    return ScriptedDocument(path) if path.endswith(".script") else open_document(path, password=password, dpi=dpi)
+def open_scripted(path: str, *, password: str | None, dpi: int, text_layer: TextLayerUse) -> RenderableDocument:
+    if path.endswith(".script"):
+        return ScriptedDocument(path)
+    return open_document(path, password=password, dpi=dpi, text_layer=text_layer)
 
 
 class ScriptedProtocol:
