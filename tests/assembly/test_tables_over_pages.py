@@ -106,7 +106,7 @@ def test_headers_page_footnotes_and_the_caption_that_it_continues_part_no_table(
 
 def test_hostile_tables_take_time_in_proportion_to_their_length() -> None:
     many = 10_000
-    started = time.perf_counter()
+    started = time.process_time()
     for content in (
         "<table>" + "<tr><td>" * many,
         "<table>" + "<tr>" * many + "</table>",
@@ -118,4 +118,4 @@ def test_hostile_tables_take_time_in_proportion_to_their_length() -> None:
         "<table>" + "<tr><td>1</td><td>2</td></tr>" * (many // 2) + "</table>",
     ):
         tables([Block("table", BOX, 0, content)], [Block("table", BOX, 0, content)])
-    assert time.perf_counter() - started < 5
+    assert time.process_time() - started < 5

@@ -40,7 +40,7 @@ def note(order: list[str], row: PageResult) -> None:
 def test_a_late_frame_of_a_long_animation_is_read_although_all_before_it_take_longer_than_a_page_may(
     tmp_path: Path,
 ) -> None:
-    (tmp_path / "a.gif").write_bytes(gif_chain(60, 4000))
-    rows = read([tmp_path / "a.gif"], workers=1, page_timeout_s=1.0, command=WORKER_COMMAND, pages="r1")
+    (tmp_path / "a.gif").write_bytes(gif_chain(80, 4000))
+    rows = read([tmp_path / "a.gif"], workers=1, page_timeout_s=2.0, command=WORKER_COMMAND, pages="r1")
     [row] = rows.values()
-    assert (row.page_index, row.status, row.attempts) == (59, "ok", 1)
+    assert (row.page_index, row.status, row.attempts) == (79, "ok", 1)
