@@ -13,10 +13,13 @@ _CHECKSUM = b',"crc32":"%08x"}\n'
 _CHECKSUM_BYTES = len(_CHECKSUM % 0)
 
 
-def checked_line(json: bytes) -> bytes:
-    """A JSON object on a line, with one more key at its end: the CRC-32 of all that stands before it."""
+def checked_line(json: bytes, *, of: bytes = b"") -> bytes:
+    """A JSON object on a line, with one more key at its end: the CRC-32 of all that stands before it.
+
+    of: what the line belongs to and does not say; the checksum is that of both.
+    """
     kept = json[:-1]
-    return kept + _CHECKSUM % zlib.crc32(kept)
+    return kept + _CHECKSUM % zlib.crc32(kept, zlib.crc32(of))
 
 
 def has_checksum(line: bytes) -> bool:
@@ -24,6 +27,6 @@ def has_checksum(line: bytes) -> bool:
     return line[-_CHECKSUM_BYTES:].startswith(_CHECKSUM[: _CHECKSUM.index(b"%")])
 
 
-def is_sound(line: bytes) -> bool:
+def is_sound(line: bytes, *, of: bytes = b"") -> bool:
     """Whether the line is as `checked_line` wrote it."""
-    return line[-_CHECKSUM_BYTES:] == _CHECKSUM % zlib.crc32(memoryview(line)[:-_CHECKSUM_BYTES])
+    return line[-_CHECKSUM_BYTES:] == _CHECKSUM % zlib.crc32(memoryview(line)[:-_CHECKSUM_BYTES], zlib.crc32(of))

@@ -1,7 +1,8 @@
 """Answers that outlive a run: `--cache DIR`, a SQLite file that several runs may have open at once.
 
-An answer is found by the digest of its question and by what made it (the model, the data types, the protocol's
-revision), so that a cache may hold those of several models. Its text has a checksum, as SQLite has none.
+An answer is found by a key, which is the hash of its question's digest and of what made it (the model, the data types,
+the protocol's revision): so a cache may hold those of several models. It has a checksum, as SQLite has none, which also
+tells whether it belongs to the key that it is found under.
 
 Whatever is wrong with the file, the run goes on without it, after one warning. It is written about once a second, in
 one transaction, and not waited for by the disk: of a run that is killed it lacks the last second, of a machine that
@@ -10,6 +11,7 @@ loses its power a little more, and is sound either way (SQLite's WAL).
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import os
@@ -34,12 +36,8 @@ MAX_BYTES: Final = 32 << 30
 """Of the file: the answers to some three million pages, which take 10 KB each."""
 
 _APPLICATION_ID: Final = 0x626F6372
-_VERSION: Final = 1
-_TABLES: Final = (
-    "CREATE TABLE makers (id INTEGER PRIMARY KEY, facts TEXT NOT NULL UNIQUE)",
-    "CREATE TABLE answers (maker INTEGER NOT NULL, question BLOB NOT NULL, answer BLOB NOT NULL,"
-    " PRIMARY KEY (maker, question))",
-)
+_VERSION: Final = 2
+_TABLE: Final = "CREATE TABLE answers (key BLOB PRIMARY KEY, answer BLOB NOT NULL)"
 _OPEN_WAIT_MS: Final = 5000
 _WAIT_MS: Final = 100
 """For another run that is just writing, before the run's own loop goes on."""
@@ -47,7 +45,10 @@ _WRITE_INTERVAL_S: Final = 1.0
 _MAX_WAITING_BYTES: Final = 16 << 20
 """Of answers that cannot be written yet, because somebody else has the file locked."""
 
-_NETWORK: Final = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "ceph", "fuse.sshfs", "fuse.s3fs"})
+_NETWORK: Final = frozenset(
+    {"nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "ceph", "lustre", "gpfs", "beegfs", "glusterfs", "9p"}
+    | {f"fuse.{name}" for name in ("ceph", "gcsfuse", "glusterfs", "juicefs", "rclone", "s3fs", "sshfs")}
+)
 """File systems on which SQLite's WAL, which several processes map, is not safe: they may be on other machines."""
 
 _COMPLETION: Final = TypeAdapter(Completion)
@@ -74,16 +75,17 @@ class AnswerCache:
     def __init__(self, folder: Path, maker: Mapping[str, str], *, max_bytes: int = MAX_BYTES) -> None:
         self._path = folder / NAME
         self._db: sqlite3.Connection | None = None
-        self._maker = 0
+        self._maker = json.dumps(dict(maker), sort_keys=True)
         self._is_full = False
-        self._waiting: dict[str, bytes] = {}
+        self._waiting: dict[bytes, bytes] = {}
         self._waiting_bytes = 0
         self._written_s = time.monotonic()
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            _require_local(folder)
+            _require_local(self._path)
             self._db = _open(self._path, max_bytes)
-            self._maker = _maker_id(self._db, json.dumps(dict(maker), sort_keys=True))
+        except FileExistsError:
+            self._give_up(f"{folder} is not a folder; choose one")
         except OSError as error:
             self._give_up(f"{error.strerror or error}; choose a folder that can be written")
         except (sqlite3.Error, _UnusableError) as error:
@@ -93,21 +95,22 @@ class AnswerCache:
         """The answers that there are to these questions."""
         if self._db is None or not digests:
             return {}
-        places = ",".join("?" * len(digests))
-        select = f"SELECT question, answer FROM answers WHERE maker = ? AND question IN ({places})"
+        keys = [self._key(digest) for digest in digests]
+        select = f"SELECT key, answer FROM answers WHERE key IN ({','.join('?' * len(keys))})"
         try:
-            rows = self._db.execute(select, (self._maker, *map(bytes.fromhex, digests))).fetchall()
+            lines = dict(self._db.execute(select, keys).fetchall())
         except sqlite3.Error as error:
             self._give_up(_said(error))
             return {}
-        found = {question.hex(): _completion(line) for question, line in rows}
+        found = {digest: _completion(key, lines.get(key)) for digest, key in zip(digests, keys, strict=True)}
         return {digest: completion for digest, completion in found.items() if completion is not None}
 
     def put(self, digest: str, completion: Completion) -> None:
         """Keep an answer, soon."""
         if self._db is not None and not self._is_full:
-            line = checked_line(json.dumps(_COMPLETION.dump_python(completion)).encode())
-            self._waiting[digest] = line
+            key = self._key(digest)
+            line = checked_line(json.dumps(_COMPLETION.dump_python(completion)).encode(), of=key)
+            self._waiting[key] = line
             self._waiting_bytes += len(line)
 
     def write_if_due(self) -> None:
@@ -126,10 +129,9 @@ class AnswerCache:
         self._written_s = time.monotonic()
         if self._db is None or not self._waiting:
             return
-        rows = [(self._maker, bytes.fromhex(digest), line) for digest, line in self._waiting.items()]
         try:
             self._db.execute("BEGIN IMMEDIATE")
-            self._db.executemany("INSERT OR REPLACE INTO answers VALUES (?, ?, ?)", rows)
+            self._db.executemany("INSERT OR REPLACE INTO answers VALUES (?, ?)", self._waiting.items())
             self._db.execute("COMMIT")
         except sqlite3.Error as error:
             with suppress(sqlite3.Error):
@@ -142,6 +144,10 @@ class AnswerCache:
             else:
                 self._give_up(_said(error))
         self._forget()
+
+    def _key(self, digest: str) -> bytes:
+        """What an answer of this maker is found under: SHA-256, 32 bytes."""
+        return hashlib.sha256(f"{self._maker}\n{digest}".encode()).digest()
 
     def _forget(self) -> None:
         self._waiting.clear()
@@ -165,7 +171,7 @@ def _open(path: Path, max_bytes: int) -> sqlite3.Connection:
     db = sqlite3.connect(path, timeout=_OPEN_WAIT_MS / 1000, isolation_level=None, check_same_thread=False)
     try:
         _make_or_check(db)
-        db.execute("PRAGMA journal_mode = WAL")
+        _use_wal(db)
         db.execute("PRAGMA synchronous = NORMAL")
         [page_bytes] = db.execute("PRAGMA page_size").fetchone()
         db.execute(f"PRAGMA max_page_count = {max_bytes // page_bytes}")
@@ -181,8 +187,7 @@ def _make_or_check(db: sqlite3.Connection) -> None:
     db.execute("BEGIN IMMEDIATE")
     [schema_version] = db.execute("PRAGMA schema_version").fetchone()
     if schema_version == 0:
-        for table in _TABLES:
-            db.execute(table)
+        db.execute(_TABLE)
         db.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
         db.execute(f"PRAGMA user_version = {_VERSION}")
     [application_id] = db.execute("PRAGMA application_id").fetchone()
@@ -194,15 +199,23 @@ def _make_or_check(db: sqlite3.Connection) -> None:
         raise _UnusableError("it is of another version of batchocr; choose another folder, or delete it")
 
 
-def _maker_id(db: sqlite3.Connection, facts: str) -> int:
-    db.execute("INSERT OR IGNORE INTO makers (facts) VALUES (?)", (facts,))
-    [number] = db.execute("SELECT id FROM makers WHERE facts = ?", (facts,)).fetchone()
-    return int(number)
+def _use_wal(db: sqlite3.Connection) -> None:
+    """Have a new file use a WAL. SQLite does not wait for the others that may be making the same file: hence the
+    loop. Raises sqlite3.Error."""
+    until_s = time.monotonic() + _OPEN_WAIT_MS / 1000
+    while True:
+        try:
+            db.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if _code(error) != sqlite3.SQLITE_BUSY or time.monotonic() > until_s:
+                raise
+        time.sleep(0.01)
 
 
-def _completion(line: object) -> Completion | None:
-    """The answer in a line; None if it is damaged, or none."""
-    if not isinstance(line, bytes) or not is_sound(line):
+def _completion(key: bytes, line: object) -> Completion | None:
+    """The answer in a line; None if it is damaged, another key's, or none."""
+    if not isinstance(line, bytes) or not is_sound(line, of=key):
         return None
     try:
         return _COMPLETION.validate_python(json.loads(line))
@@ -231,9 +244,9 @@ def _said(error: Exception) -> str:
     return str(error) if advice is None else f"{advice} ({error})"
 
 
-def _require_local(folder: Path) -> None:
-    """Raises _UnusableError for a folder on a file system that other machines may have mounted."""
-    kind = _file_system(os.path.realpath(folder))
+def _require_local(path: Path) -> None:
+    """Raises _UnusableError for a file on a file system that other machines may have mounted."""
+    kind = _file_system(os.path.realpath(path))
     if kind in _NETWORK:
         raise _UnusableError(f"its file system is of the network ({kind}); choose a folder on a disk of this machine")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import random
 import signal
 import sqlite3
 import subprocess
@@ -69,6 +70,24 @@ def test_what_another_model_or_another_dtype_answered_is_not_found(tmp_path: Pat
     assert found(tmp_path, 2, maker={"model_fingerprint": "n"}) == {}
 
 
+def test_one_that_another_run_is_just_making_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    make = answer_cache._make_or_check
+
+    def make_beside_another(db: sqlite3.Connection) -> None:
+        make(db)
+        other.execute("BEGIN IMMEDIATE")
+
+    with closing(sqlite3.connect(tmp_path / NAME, isolation_level=None)) as other:
+        monkeypatch.setattr(answer_cache, "_make_or_check", make_beside_another)
+        monkeypatch.setattr(answer_cache.time, "sleep", lambda _: other.execute("COMMIT"))
+        fill(tmp_path, 1)
+    monkeypatch.undo()
+    assert len(found(tmp_path, 1)) == 1
+    assert not caplog.records
+
+
 def test_it_is_written_about_once_a_second_and_not_more_often(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now_s = 100.0
     monkeypatch.setattr(answer_cache.time, "monotonic", lambda: now_s)
@@ -121,13 +140,38 @@ def test_a_run_that_is_killed_while_it_writes_leaves_it_sound(tmp_path: Path) ->
 def test_an_answer_that_the_disk_has_altered_is_as_good_as_none(tmp_path: Path) -> None:
     fill(tmp_path, 2)
     with closing(sqlite3.connect(tmp_path / NAME)) as db:
-        db.execute(
-            "UPDATE answers SET answer = replace(answer, '1 ', '2 ') WHERE question = ?", [bytes.fromhex(digest(1))]
-        )
+        db.execute("UPDATE answers SET answer = CAST(replace(answer, '\"1 ', '\"2 ') AS BLOB)")
         db.commit()
     assert found(tmp_path, 2) == {digest(0): answer(0)}
     fill(tmp_path, 2)
     assert len(found(tmp_path, 2)) == 2
+
+
+def test_a_sound_answer_in_the_place_of_another_is_as_good_as_none(tmp_path: Path) -> None:
+    fill(tmp_path, 3)
+    fill(tmp_path, 3, maker=OTHER)
+    with closing(sqlite3.connect(tmp_path / NAME)) as db:
+        db.execute("UPDATE answers SET answer = (SELECT answer FROM answers WHERE rowid = 2)")
+        db.commit()
+    assert found(tmp_path, 3) == {digest(1): answer(1)}
+    assert found(tmp_path, 3, maker=OTHER) == {}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_pages_of_the_file_that_have_changed_places_give_no_question_the_answer_to_another(
+    tmp_path: Path, seed: int
+) -> None:
+    fill(tmp_path, 400, letters=40)
+    pages = (tmp_path / NAME).read_bytes()
+    cut = [pages[start : start + 4096] for start in range(0, len(pages), 4096)]
+    chance = random.Random(seed)
+    for _ in range(3):
+        one, other = chance.sample(range(1, len(cut)), 2)
+        cut[one], cut[other] = cut[other], cut[one]
+    (tmp_path / NAME).write_bytes(b"".join(cut))
+    with closing(AnswerCache(tmp_path, MAKER)) as cache:
+        for number in range(400):
+            assert cache.find([digest(number)]) in ({}, {digest(number): answer(number, 40)})
 
 
 def be_text(folder: Path) -> None:
@@ -198,10 +242,58 @@ def test_a_file_that_is_no_sound_cache_is_named_once_and_left_as_it_is(
         assert (tmp_path / NAME).read_bytes() == before
 
 
-def test_a_folder_that_cannot_be_made_is_named_once(tmp_path: Path, warnings: Callable[[], str]) -> None:
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("file/folder", "Not a directory; choose a folder that can be written"),
+        ("file", "/file is not a folder; choose one"),
+        ("loop", "/loop is not a folder; choose one"),
+        ("to nowhere", "/to nowhere is not a folder; choose one"),
+        ("with a loop", "it cannot be opened; choose a folder that can be written"),
+    ],
+)
+def test_what_cannot_be_a_cache_is_named_once(
+    tmp_path: Path, warnings: Callable[[], str], name: str, said: str
+) -> None:
     (tmp_path / "file").write_text("")
-    fill(tmp_path / "file" / "folder", 1)
-    assert "Not a directory; choose a folder that can be written" in warnings()
+    (tmp_path / "loop").symlink_to("pool")
+    (tmp_path / "pool").symlink_to("loop")
+    (tmp_path / "to nowhere").symlink_to("nowhere")
+    (tmp_path / "with a loop").mkdir()
+    (tmp_path / "with a loop" / NAME).symlink_to(tmp_path / "loop")
+    fill(tmp_path / name, 1)
+    assert said in warnings()
+
+
+def test_links_to_it_are_the_same_cache(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "0").mkdir()
+    for number in range(1, 10):
+        (tmp_path / f"{number}").symlink_to(f"{number - 1}")
+    (tmp_path / "linked").mkdir()
+    (tmp_path / "linked" / NAME).symlink_to(tmp_path / "0" / NAME)
+    with closing(AnswerCache(tmp_path / "0", MAKER)), closing(AnswerCache(tmp_path / "linked", MAKER)) as other:
+        fill(tmp_path / "9", 1)
+        assert other.find([digest(0)]) == {digest(0): answer(0)}
+        other.put(digest(1), answer(1))
+    assert len(found(tmp_path / "0", 2)) == 2
+    assert not caplog.records
+
+
+def test_one_that_is_deleted_while_it_is_open_is_begun_anew_by_others(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with closing(AnswerCache(tmp_path, MAKER)) as cache:
+        cache.put(digest(0), answer(0))
+        cache.write()
+        (tmp_path / NAME).unlink()
+        cache.put(digest(1), answer(1))
+        cache.write()
+        fill(tmp_path, 4)
+        cache.put(digest(2), answer(200))
+        cache.write()
+        assert found(tmp_path, 4) == {digest(number): answer(number) for number in range(4)}
+    assert found(tmp_path, 4) == {digest(number): answer(number) for number in range(4)}
+    assert not caplog.records
 
 
 def test_one_that_another_program_keeps_locked_is_named_once(
@@ -306,9 +398,20 @@ def test_a_folder_that_other_machines_may_have_mounted_is_not_used(
     )
     monkeypatch.setattr(answer_cache, "_mounts", lambda: mounts)
     fill(tmp_path / "local" / "folder", 1)
+    assert len(found(tmp_path / "local" / "folder", 1)) == 1
     fill(tmp_path / "localized", 1)
     assert f"its file system is of the network ({kind})" in warnings()
     assert not (tmp_path / "localized" / NAME).exists()
+
+
+def test_nor_is_a_file_that_only_a_link_to_such_a_folder_leads_to(
+    tmp_path: Path, warnings: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(answer_cache, "_mounts", lambda: f"22 1 0:21 / {tmp_path}/far rw - lustre server rw\n")
+    (tmp_path / "near").mkdir()
+    (tmp_path / "near" / NAME).symlink_to(tmp_path / "far" / NAME)
+    fill(tmp_path / "near", 1)
+    assert "its file system is of the network (lustre)" in warnings()
 
 
 @pytest.mark.parametrize("uri", ["s3://bucket/cache", "GS://bucket/cache"])

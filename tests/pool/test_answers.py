@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import tracemalloc
 from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
 from batchocr.data import Completion, Pixels, Request, Sampling, failed_completion
-from batchocr.pool.answers import SharedAnswers
+from batchocr.pool.answers import SharedAnswers, _Kept
 from batchocr.wire.counts import AnswerCounts
 from batchocr.wire.pixels import SharedRound, digest_of, share_round
 
@@ -115,6 +117,24 @@ def test_the_answers_that_were_not_asked_for_the_longest_time_make_room_for_othe
         engines.answer()
         assert taken(shared) == {key: prompt.upper()}
     assert engines.asked == ["a", "b", "c", "a", "b"]
+
+
+@pytest.mark.parametrize("letter", ["a", "é", "日", "😀"])
+@pytest.mark.parametrize("letters", [0, 30, 3000])
+def test_however_many_answers_there_are_those_that_are_kept_take_no_more_than_the_bound(
+    letter: str, letters: int
+) -> None:
+    max_bytes = 1 << 20
+    kept = _Kept(max_bytes)
+    tracemalloc.start()
+    try:
+        for number in range(3 * max_bytes // (600 + letters)):
+            text = json.loads(json.dumps(letter * letters + str(number)))  # as it comes from an engine
+            kept.put(f"{number:064x}", Completion(text, "stop", 1000 + number, 1000 + number, number / 7, -number / 7))
+        taken_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert max_bytes / 2 < taken_bytes <= max_bytes
 
 
 def test_an_answer_that_is_larger_than_the_room_for_all_is_given_and_not_kept(engines: PatientEngines) -> None:
