@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
+import sqlite3
 import subprocess
 from collections.abc import Iterator
 from contextlib import closing
@@ -37,6 +39,7 @@ from tests.support.running import (
     draw_pdf,
     environment,
     eventually,
+    journal,
     make_quick_model,
     num_rows,
     read_rows,
@@ -267,7 +270,7 @@ def test_a_run_whose_cache_is_on_a_full_disk_reads_on_without_it(
     assert texts(read_rows(tmp_path / "out.parquet")) == texts(alone)
 
 
-def test_a_run_that_is_killed_goes_on_to_the_same_table_and_asks_nothing_again_that_the_cache_has(
+def test_a_run_that_is_killed_goes_on_with_its_cache_to_the_same_table(
     documents: Path, model: Path, tmp_path: Path, alone: list[PageResult]
 ) -> None:
     out, cache = tmp_path / "out.parquet", tmp_path / "cache"
@@ -281,9 +284,74 @@ def test_a_run_that_is_killed_goes_on_to_the_same_table_and_asks_nothing_again_t
     report = read(documents, model, out, cache=str(cache))
     assert report.items.already_done == before
     assert texts(read_rows(out)) == texts(alone)
-    again = read(documents, model, tmp_path / "again.parquet", cache=str(cache))
+
+
+_KILLED_WHILE_IT_WRITES = """
+import os, runpy, signal, sys
+from pathlib import Path
+from batchocr.pool import answer_cache
+from tests.support.running import eventually, num_rows
+
+beside, opened, begun = Path(sys.argv.pop()), answer_cache._open, []
+
+def trace(sql):
+    begun.extend([sql] if sql == "BEGIN IMMEDIATE" else [])
+    if sql == "BEGIN IMMEDIATE" and len(begun) == 3:
+        eventually(lambda: num_rows(beside) > 0)
+    if sql == "COMMIT" and len(begun) == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+def open_traced(*arguments):
+    db = opened(*arguments)
+    db.set_trace_callback(trace)
+    return db
+
+answer_cache._WRITE_INTERVAL_S, answer_cache._open = 0.0, open_traced
+runpy.run_module("batchocr", run_name="__main__", alter_sys=True)
+"""
+"""The command, which writes answers as they come, and is killed when it has done so twice and is about to a third time.
+Until then it waits for a row of the table that its last argument names."""
+
+
+def test_of_two_runs_on_one_cache_one_is_killed_while_it_writes_and_neither_table_is_another(
+    documents: Path, model: Path, tmp_path: Path, alone: list[PageResult]
+) -> None:
+    cache = tmp_path / "cache"
+    flags = [f"--{name.replace('_', '-')}={value}" for name, value in OPTIONS.items()]
+    flags += [f"--model={model}", f"--cache={cache}"]
+    killed, other = (command(documents, "--out", tmp_path / f"{name}.parquet", *flags) for name in ("killed", "other"))
+    killed = [killed[0], "-c", _KILLED_WHILE_IT_WRITES, *killed[3:], tmp_path / "other.parquet"]
+    runs = [subprocess.Popen(each, env=environment(), stderr=subprocess.PIPE, text=True) for each in (killed, other)]
+    said = [run.communicate(timeout=120)[1] for run in runs]
+    assert [run.returncode for run in runs] == [-signal.SIGKILL, 0], said
+    assert "without the cache" not in said[1]
+    assert texts(read_rows(tmp_path / "other.parquet")) == texts(alone)
+    assert not (tmp_path / "killed.parquet").exists()
+    report = read(documents, model, tmp_path / "killed.parquet", cache=str(cache))
+    assert texts(read_rows(tmp_path / "killed.parquet")) == texts(alone)
+    assert report.stages["vit"].items == 0, "the other run has put all answers into the cache"
+    with closing(sqlite3.connect(cache / NAME)) as db:
+        assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+
+
+def test_what_a_run_has_kept_before_it_is_killed_in_mid_write_is_not_asked_again(
+    documents: Path, model: Path, tmp_path: Path, alone: list[PageResult]
+) -> None:
+    cache = tmp_path / "cache"
+    flags = [f"--{name.replace('_', '-')}={value}" for name, value in OPTIONS.items()]
+    run = command(documents, "--out", tmp_path / "out.parquet", *flags, f"--model={model}", f"--cache={cache}")
+    run = [run[0], "-c", _KILLED_WHILE_IT_WRITES, *run[3:], tmp_path / "nobody's"]
+    journal(tmp_path / "nobody's").write_text("header\nrow\n")
+    done = subprocess.run(run, env=environment(), capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    with closing(sqlite3.connect(cache / NAME)) as db:
+        [[num_kept]] = db.execute("SELECT count(*) FROM answers").fetchall()
+    assert num_kept > 0
+    report = read(documents, model, tmp_path / "again.parquet", cache=str(cache))
     assert texts(read_rows(tmp_path / "again.parquet")) == texts(alone)
-    assert again.saved.from_cache > 0
+    assert report.saved.from_cache >= num_kept
+    num_different = report.saved.questions - report.saved.from_run
+    assert report.stages["vit"].items == num_different - report.saved.from_cache
 
 
 def test_a_cache_in_a_store_is_refused_before_anything_is_loaded(documents: Path, model: Path, tmp_path: Path) -> None:
