@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -48,6 +48,9 @@ _OVERLAP = 1.3
 """A run's time over the sum of its stages: 1.23 and 1.31 in two simulations of the scheduler on a virtual clock."""
 _GPU_START_S = 30.0
 
+_MOST_FROM_CACHE = 0.05
+"""Of a run's questions, where its rate is to stand for other pages."""
+
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
@@ -90,8 +93,19 @@ def estimate_like(report: Path, pages: float) -> Estimate:
     except (OSError, ValueError, ValidationError) as error:
         reason = getattr(error, "strerror", None) or "it is not the report of a run that read pages"
         raise UsageError(f"--like {report}: {reason}") from error
+    if run.saved.from_cache > _MOST_FROM_CACHE * run.saved.questions:
+        raise UsageError(
+            f"--like {report}: {run.saved.from_cache:,} of {run.saved.questions:,} questions were answered from a "
+            "cache, so that its rate says little of pages that are new; give the report of a run without --cache"
+        )
     device = str(run.settings.get("device", "its device"))
     return _estimate(device, "earlier run", pages * run.work_seconds / run.pages_read, run.start_up_seconds, pages)
+
+
+@dataclass(frozen=True, slots=True)
+class _Saved:
+    questions: int = 0
+    from_cache: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +116,7 @@ class _Report:
     work_seconds: Annotated[float, Field(gt=0)]
     start_up_seconds: float
     settings: dict[str, Any]
+    saved: _Saved = field(default_factory=_Saved)
 
 
 _REPORT = TypeAdapter(_Report)

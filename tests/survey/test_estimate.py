@@ -89,6 +89,20 @@ def test_the_time_at_the_rate_of_an_earlier_run(tmp_path: Path) -> None:
     assert (estimate.seconds, estimate.pages_per_second, estimate.basis) == (205.0, 0.5, "earlier run")
 
 
+@pytest.mark.parametrize(("from_cache", "refused"), [(0, False), (50, False), (51, True), (1000, True)])
+def test_the_rate_of_a_run_that_found_its_answers_in_a_cache_is_not_taken(
+    tmp_path: Path, from_cache: int, *, refused: bool
+) -> None:
+    report = {"pages_read": 20, "work_seconds": 2.0, "start_up_seconds": 5.0, "settings": {}}
+    report["saved"] = {"questions": 1000, "from_run": 400, "from_cache": from_cache, "documents": 0, "pages": 0}
+    (tmp_path / "report.json").write_text(json.dumps(report))
+    if refused:
+        with pytest.raises(UsageError, match="of 1,000 questions were answered from a cache"):
+            estimate_like(tmp_path / "report.json", 100)
+    else:
+        assert estimate_like(tmp_path / "report.json", 100).pages_per_second == 10.0
+
+
 @pytest.mark.parametrize(
     "text", [None, "", "[]", '{"pages_read": 0, "work_seconds": 1, "start_up_seconds": 0}', "\xff"]
 )
