@@ -124,9 +124,10 @@ def _engine(engine: EngineReport) -> str:
 def _saved(saved: SavedReport) -> str:
     """What was not done twice; empty if there was nothing."""
     said = []
-    if answered := saved.from_run + saved.from_cache:
-        by = f"{saved.from_run:,} this run had asked already, {saved.from_cache:,} were in the cache"
-        said.append(f"{answered:,} of {saved.questions:,} questions ({by})")
+    answered = [f"{saved.from_run:,} asked before in this run"] if saved.from_run else []
+    answered += [f"{saved.from_cache:,} found in the cache"] if saved.from_cache else []
+    if answered:
+        said.append(f"of {saved.questions:,} questions {', '.join(answered)}")
     if saved.pages:
         pages = f"{saved.pages:,} page{'s' * (saved.pages != 1)}"
         said.append(f"{pages} of {_documents(saved.documents)} with the bytes of another")

@@ -15,7 +15,7 @@ from batchocr.machine import peak_resident_bytes
 from batchocr.output.atomic import require_writable
 from batchocr.pool.engines import EngineUse
 from batchocr.stats.meter import STAGES, Ledger, Meter, StageCounter
-from batchocr.stats.report import ExitReason, Report, write_report
+from batchocr.stats.report import ExitReason, Report, SavedReport, write_report
 from batchocr.stats.report_table import format_table
 from batchocr.stats.summary import Circumstances, make_report
 from batchocr.wire.counts import AnswerCounts, Stage
@@ -403,6 +403,12 @@ def test_what_was_not_done_twice_is_counted_apart_and_is_in_no_rate() -> None:
         "pages": 1,
     }
     table = format_table(report)
-    assert "saved        20 of 50 questions (12 this run had asked already, 8 were in the cache); 1 page of 1" in table
-    assert "document with the bytes of another" in table
+    assert (
+        "saved        of 50 questions 12 asked before in this run, 8 found in the cache; 1 page of 1 document" in table
+    )
+    assert "with the bytes of another" in table
+    report = replace(report, saved=SavedReport(50, 12, 0, 0, 0))
+    assert "saved        of 50 questions 12 asked before in this run\n" in format_table(report)
+    report = replace(report, saved=SavedReport(50, 0, 8, 0, 0))
+    assert "saved        of 50 questions 8 found in the cache\n" in format_table(report)
     assert "saved" not in format_table(report_of(ledger(), Meter(), CIRCUMSTANCES))
