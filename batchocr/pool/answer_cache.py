@@ -59,7 +59,9 @@ class _UnusableError(Exception):
 
 
 def cache_folder(name: str) -> Path:
-    """The folder that a --cache names. Raises UsageError if it is in an object store."""
+    """The folder that a --cache names. Raises UsageError if it names none, or one in an object store."""
+    if not name:
+        raise UsageError("--cache is empty: give it a folder")
     if is_uri(name):
         raise UsageError(f"--cache {name}: a cache is a folder on a disk of this machine, not in an object store")
     return Path(name)

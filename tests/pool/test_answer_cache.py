@@ -414,6 +414,11 @@ def test_nor_is_a_file_that_only_a_link_to_such_a_folder_leads_to(
     assert "its file system is of the network (lustre)" in warnings()
 
 
+def test_an_empty_name_is_not_that_of_the_working_directory() -> None:
+    with pytest.raises(UsageError, match="--cache is empty"):
+        cache_folder("")
+
+
 @pytest.mark.parametrize("uri", ["s3://bucket/cache", "GS://bucket/cache"])
 def test_a_store_is_refused_with_a_reason(uri: str) -> None:
     with pytest.raises(UsageError, match="a cache is a folder on a disk of this machine"):
