@@ -121,13 +121,15 @@ class AnswerCache:
             self.write()
 
     def close(self) -> None:
-        """Write what has been put, and close the file."""
-        self.write()
+        """Write what has been put, if need be after others have, and close the file."""
+        if self._db is not None and self._waiting:
+            self._db.execute(f"PRAGMA busy_timeout = {_OPEN_WAIT_MS}")
+            self.write(most_waiting_bytes=0)
         self._close()
 
-    def write(self) -> None:
-        """Write all that has been put, or nothing: if another run is just writing, it is left for the next time; a full
-        file is only read from then on."""
+    def write(self, *, most_waiting_bytes: int = _MAX_WAITING_BYTES) -> None:
+        """Write all that has been put, or nothing: if another run is just writing, so much is left for the next time; a
+        full file is only read from then on."""
         self._written_s = time.monotonic()
         if self._db is None or not self._waiting:
             return
@@ -138,7 +140,7 @@ class AnswerCache:
         except sqlite3.Error as error:
             with suppress(sqlite3.Error):
                 self._db.execute("ROLLBACK")
-            if _code(error) == sqlite3.SQLITE_BUSY and self._waiting_bytes < _MAX_WAITING_BYTES:
+            if _code(error) == sqlite3.SQLITE_BUSY and self._waiting_bytes < most_waiting_bytes:
                 return
             if _code(error) == sqlite3.SQLITE_FULL:
                 self._is_full = True

@@ -322,16 +322,41 @@ def test_what_cannot_be_written_while_another_run_writes_is_written_later(
     assert not caplog.records
 
 
-def test_answers_that_wait_for_a_lock_too_long_are_given_up(
-    tmp_path: Path, warnings: Callable[[], str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(answer_cache, "_MAX_WAITING_BYTES", 1000)
+def test_answers_that_wait_for_a_lock_too_long_are_given_up(tmp_path: Path, warnings: Callable[[], str]) -> None:
     with closing(AnswerCache(tmp_path, MAKER)) as cache, closing(sqlite3.connect(tmp_path / NAME)) as db:
         db.execute("BEGIN IMMEDIATE")
         for number in range(10):
             cache.put(digest(number), answer(number, 200))
-            cache.write()
+            cache.write(most_waiting_bytes=1000)
     assert "another program has it locked" in warnings()
+
+
+def test_answers_that_still_wait_for_a_lock_at_the_end_are_lost_with_a_warning(
+    tmp_path: Path, warnings: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with closing(AnswerCache(tmp_path, MAKER)) as cache, closing(sqlite3.connect(tmp_path / NAME)) as db:
+        db.execute("BEGIN IMMEDIATE")
+        cache.put(digest(0), answer(0))
+        cache.write()
+        monkeypatch.setattr(answer_cache, "_OPEN_WAIT_MS", 50)
+        cache.close()
+    assert "another program has it locked" in warnings()
+
+
+def test_a_file_that_was_deleted_without_its_journal_is_begun_anew(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with closing(AnswerCache(tmp_path, MAKER)) as cache:
+        cache.put(digest(0), answer(0))
+        cache.write()
+        journal = (tmp_path / f"{NAME}-wal").read_bytes()
+    (tmp_path / NAME).unlink()
+    (tmp_path / f"{NAME}-wal").write_bytes(journal)  # as a run that is killed leaves it
+    assert journal
+    assert found(tmp_path, 1) == {}
+    fill(tmp_path, 2)
+    assert len(found(tmp_path, 2)) == 2
+    assert not caplog.records
 
 
 def test_a_full_one_is_only_read_and_that_is_said_once(tmp_path: Path, warnings: Callable[[], str]) -> None:
