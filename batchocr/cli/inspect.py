@@ -98,7 +98,8 @@ def _as_text(survey: Survey, estimate: Estimate | None, remark: str) -> list[str
 
 def _measured(survey: Survey) -> list[str]:
     """What is known of all pages or of a sample, which it says."""
-    sample = "" if survey.measured == survey.pages else f" (from {survey.measured:,} of {survey.pages:,} pages)"
+    distinct = survey.distinct_pages
+    sample = "" if survey.measured == distinct else f" (from {survey.measured:,} of {distinct:,} pages)"
     sizes = [
         f"{width} × {height} px ({count:,})" for (width, height), count in _most_first(survey.sizes)[:_SIZES_SHOWN]
     ]

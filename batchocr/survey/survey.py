@@ -21,9 +21,9 @@ class Survey:
 
     skipped: files of folders that are no documents, by suffix. Of the documents, problems: those that cannot be opened
     or measured, by what is wrong; the first of them are in `named` as (source, kind, message); same_documents: those
-    with the bytes of one before, and same_pages theirs; formats: the others. pages: that would be read. measured: of
-    them; unreadable: of these, those that cannot be read; sizes: the others, by (width, height) in px. represented: the
-    pages that these stand for; with_text: of them, with text of their own.
+    with the bytes of one before, and same_pages theirs; formats: the others. pages: that would have rows. measured: of
+    the distinct ones; unreadable: of these, those that cannot be read; sizes: the others, by (width, height) in px.
+    represented: the pages that these stand for; with_text: of them, with text of their own.
     """
 
     model: Architecture
@@ -75,9 +75,14 @@ class Survey:
         return self._work.times(1 / self.represented) if self.represented else page_work(DENSE, self.model)
 
     @property
+    def distinct_pages(self) -> int:
+        """The pages but for those of a file with the bytes of one before, whose rows a run makes from that one's."""
+        return self.pages - self.same_pages
+
+    @property
     def readable_pages(self) -> float:
-        """The pages that would be read, those left out that cannot be, as far as the sample tells."""
-        return self.pages * (1 - self.unreadable / self.measured) if self.measured else float(self.pages)
+        """The distinct pages, those left out that cannot be read, as far as the sample tells."""
+        return self.distinct_pages * (1 - self.unreadable / self.measured if self.measured else 1.0)
 
     @property
     def text_share(self) -> float:
