@@ -213,10 +213,9 @@ class Audit:
                 votes.spelled[spelled] += 1
         for index, keeps in compared.hyphens():
             self._keeps_hyphen[question.block, question.first + index] = keeps
-        spaces = list(compared.spaces())
-        self._num_spaces += len(spaces)
-        self._num_misplaced += spaces.count(False)
-        if False in spaces:
+        self._num_spaces += compared.num_spaces
+        self._num_misplaced += len(compared.misplaced)
+        if compared.misplaced:
             self._doubted.add(question.block)
         return compared.num_letters, compared.num_wrong
 
@@ -239,13 +238,13 @@ class Audit:
 
     def _believed(self, glyph: Glyph) -> bool:
         votes = self._votes[glyph.shape]
-        one_spelling = len(votes.spelled) == 1 or plain_letters(glyph.text) in votes.spelled
-        return one_spelling and votes.disagreed * _AGREED_PER_MISTAKE <= votes.agreed
+        most = max(votes.spelled.values(), default=0)
+        return 2 * most > votes.agreed and votes.disagreed * _AGREED_PER_MISTAKE <= votes.agreed
 
     def _spelled(self, glyph: Glyph) -> str:
-        """The glyph's letters as the page has them; if the model never writes this variant of a sign, as it does."""
-        spelled, own = self._votes[glyph.shape].spelled, plain_letters(glyph.text)
-        return own if own in spelled else "".join(spelled)
+        """The glyph's letters; of a sign that has variants, the one that the model writes most often."""
+        [(spelled, _)] = self._votes[glyph.shape].spelled.most_common(1)
+        return spelled
 
 
 def plain_letters(text: str) -> str:
@@ -271,7 +270,8 @@ def _folded_text(glyphs: Iterable[Glyph]) -> str:
 class _Compared:
     """An answer beside the lines that it is about, letter by letter, without spaces.
 
-    num_letters: of the lines. num_wrong: by how many the answer differs.
+    num_letters: of the lines. num_wrong: by how many the answer differs. num_spaces: how many places between words
+    could be compared. misplaced: the letters, by number, before which a space was read that is none, or the reverse.
     """
 
     def __init__(self, lines: Sequence[LayerLine], answer: str) -> None:
@@ -285,6 +285,8 @@ class _Compared:
         for word in self._words:
             self._spans.append((start, start := start + len(_folded_text(word))))
         self._align("".join(map(_folded_text, self._words)), read)
+        spaces = list(self._spaces())
+        self.num_spaces, self.misplaced = len(spaces), {place for place, agreed in spaces if not agreed}
 
     def _without_hyphens(self, lines: Sequence[LayerLine], read: str) -> dict[int, tuple[int, bool]]:
         """Take those hyphens at line ends away without which the lines are closer to what was read. Returns, by line,
@@ -322,7 +324,8 @@ class _Compared:
     def verdicts(self) -> Iterator[tuple[Glyph, bool | None, str]]:
         """Each glyph; whether the model agrees about it, None if that is not clear; and how the model writes it."""
         for word, (word_start, word_end) in zip(self._words, self._spans, strict=True):
-            agreed = self._agreed(word_start - _ANCHOR, word_end + _ANCHOR)
+            is_apart = self.misplaced.isdisjoint(range(word_start, word_end + 1))
+            agreed = is_apart and self._agreed(word_start - _ANCHOR, word_end + _ANCHOR)
             start = word_start
             for glyph in word:
                 end = start + len(_folded_text([glyph]))
@@ -338,9 +341,9 @@ class _Compared:
             if self._agreed(self._spans[word][0] - _ANCHOR, self._spans[word + 1][1] + _ANCHOR):
                 yield line, kept
 
-    def spaces(self) -> Iterator[bool]:
-        """Of each two words next to each other whose letters were read: whether a space was read between them. Of each
-        two letters of a word between which one was read: False."""
+    def _spaces(self) -> Iterator[tuple[int, bool]]:
+        """Where each two words part whose letters were read, and whether a space was read there; and where one was read
+        within a word, and False. By number of the letter behind."""
         hyphenated = {word for word, _ in self._hyphens.values()}
         for number, (start, end) in enumerate(self._spans):
             for place in range(max(start, 1), end):
@@ -349,7 +352,7 @@ class _Compared:
                     continue
                 has_space = any(map(str.isspace, self._answer[self._origins[left] : self._origins[right]]))
                 if place == start or has_space:
-                    yield has_space == (place == start)
+                    yield place, has_space == (place == start)
 
     def _agreed(self, start: int, end: int) -> bool:
         """Whether the model agrees about all letters from start to end."""

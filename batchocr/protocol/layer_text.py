@@ -21,21 +21,24 @@ from PIL import Image, ImageChops
 from batchocr.data import Glyph, TextLayer
 
 _ORDINARY: Final = re.compile(
-    r"(?:[A-Za-z0-9.,;:!?'\"()\[\]/&%#@*$§©®™€£¡¿«»‹›‘’‚“”„…•\xad‐‑–—-]|"
+    r"[A-Za-z0-9.,;:!?'\"()\[\]/&%#@*$§©®™€£¡¿«»‹›‘’‚“”„…•\xad‐‑–—-]|"
     r"[\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u024f\u1e00-\u1eff"  # Latin
     r"\u0400-\u0482\u048a-\u052f"  # Cyrillic
-    r"\ufb00-\ufb06])+"  # ligatures
+    r"\ufb00-\ufb06]|"  # ligatures
+    r"f[fijlt]{1,2}|t[fit]{1,2}|[cs]t|c[hk]|Th|\.{3}"
 )
-"""What text is made of whose lines run from left to right and whose letters stand alone. No signs of mathematics, which
-the model writes as LaTeX."""
+"""What a glyph may say in text whose lines run from left to right and whose letters stand alone. No signs of
+mathematics, which the model writes as LaTeX. Several letters only where fonts have one glyph for them: else a glyph may
+say the letters of its neighbours, and these something else, and yet all of it be right in some lines."""
 
 _HYPHENS: Final = frozenset("-‐‑\xad")
 
 _OPEN_END: Final = re.compile(
     r"""
-    .*[–—/]\n.* |                                                             # a dash: is there a space behind it?
+    .*[–—/]\n.* | .*\n[–—/‐‑\xad-].+ |                                        # a dash: is there a space beside it?
+    .*\w['’]\n\w.* | .*[(\[#$€£]\n.* | .*\n[)\]%.,;:!?…].* |                 # a mark that goes with what follows, or before
     .*[./:@][^\s.,;:)\]].*\n.* | .*\n.*[./:@][^\s.,;:)\]].* | .*\.\n[a-z].* |  # an address
-    .*\d[.,:]?\n\d.*                                                          # a number
+    .*\d[.,:]?\n\d.* | .*[A-Z]\.\n[A-Z]\..*                                  # a number, initials
 """,
     re.VERBOSE,
 )
@@ -43,7 +46,10 @@ _OPEN_END: Final = re.compile(
 
 _ROUNDED, _MOST_ROUNDED, _FEW_PX = 12, 40, 4
 """By how many of 255 levels pixels may differ from what the glyphs alone would make of them, and by how many a few of
-them may, as where letters touch: roundings of colours and edges."""
+them may, as where letters touch: roundings of colours and edges. In pale letters, by as much less."""
+
+_EXACT: Final = 4
+"""Levels that no colour is too pale to differ by."""
 
 _LEAST_INK: Final = 128
 _LEAST_CONTRAST: Final = 64
@@ -57,6 +63,9 @@ _OVERHANG: Final = re.compile(
     """[AFKLPRTVWY][ACGJOQSTVWYaceimnopqrsuvwxyz.,:;'’"”-]|[frvwy][.,]|[ADFLOPQRTVWY"“'‘][ATVWY]"""
 )
 """Pairs that are set closer than others, as one leaves room for the other."""
+
+_REACHING_BACK: Final = frozenset("Jfjp")
+"""Letters that begin above or below the one before, in italics at least."""
 
 _MOST_HIDDEN: Final = 0.5
 """Of a glyph's box, by that of its neighbour; in italics they overlap."""
@@ -73,8 +82,14 @@ _NO_SPACE, _SPACE, _ANY_SPACE, _COLUMN_GAP = 0.08, 0.12, 0.18, 1.2
 """A gap up to the first is kerning. From the second it is a space if the file has one there, from the third in any
 case; what is between may be either. From the last it may be the gap between columns."""
 
+_SPACE_OF_INK, _SAME_SPACE = 0.3, 0.03
+"""How close the ink of letters is in a block of one word; and by how much spaces differ that are not stretched."""
+
 _CHANNEL, _CHANNEL_SHARE = 0.6, 1.5
 """A gap so wide that goes on in the next line may be one too, if it is so much wider than the others there."""
+
+_HIGHEST, _LOWEST = 1.2, 0.6
+"""How far the ink of a letter may be above and below its baseline."""
 
 _CENTRE: Final = 0.3
 """Of a letter above its baseline."""
@@ -147,7 +162,7 @@ class LegiblePage:
             if not glyph.text.strip():
                 spaces += [glyph] if inside else []
             elif inside:
-                if _reaches_out(glyph, box) or not _ORDINARY.fullmatch(glyph.text):
+                if _reaches_out(glyph, box) or _is_astray(glyph) or not _ORDINARY.fullmatch(glyph.text):
                     return None
                 glyphs.append(glyph)
             elif _reaches_in(glyph, box):
@@ -168,6 +183,11 @@ def _reaches_in(glyph: Glyph, box: Box) -> bool:
     return across > _CUT_ASIDE * glyph.size and down > _CUT * glyph.size
 
 
+def _is_astray(glyph: Glyph) -> bool:
+    """Whether a glyph's ink is not on its line."""
+    return glyph.y - glyph.box[1] > _HIGHEST * glyph.size or glyph.box[3] - glyph.y > _LOWEST * glyph.size
+
+
 def _looks_like(crop: Image.Image, ink: Image.Image) -> bool:
     """Whether a crop of the page is paper of one colour with this ink on it, in a few colours at most, and nothing
     else."""
@@ -180,7 +200,9 @@ def _looks_like(crop: Image.Image, ink: Image.Image) -> bool:
         return False
     others = [_differences(crop, _on_paper(ink, color, paper)) for color in colors]
     levels = reduce(ImageChops.darker, others).histogram()
-    return not any(levels[_MOST_ROUNDED + 1 :]) and sum(levels[_ROUNDED + 1 :]) <= _FEW_PX
+    contrast = min(_apart(color, paper) for color in colors) / 255
+    rounded, most = (max(_EXACT, round(limit * contrast)) for limit in (_ROUNDED, _MOST_ROUNDED))
+    return not any(levels[most + 1 :]) and sum(levels[rounded + 1 :]) <= _FEW_PX
 
 
 def _colors_of(crop: Image.Image, ink: Image.Image, paper: Color) -> list[Color]:
@@ -281,8 +303,8 @@ def _gap(left: Glyph, right: Glyph) -> float:
 
 def _block_of(box: tuple[int, int, int, int], rows: Sequence[Sequence[Glyph]], spaces: Sequence[Glyph]) -> LayerBlock:
     parted = [_words(row, spaces) for row in rows]
-    flowing = all(sure for _, sure in parted)
     lines = [words for words, _ in parted]
+    flowing = all(sure for _, sure in parted) and _are_apart(lines) and not _is_filled(lines)
     right_edge = max(row[-1].box[2] for row in rows)
     for row, words, below in zip(rows, lines, lines[1:], strict=False):
         size, first_word = row[0].size, below[0]
@@ -293,6 +315,36 @@ def _block_of(box: tuple[int, int, int, int], rows: Sequence[Sequence[Glyph]], s
     last = len(lines) - 1
     hyphenated = [index < last and words[-1][-1].text in _HYPHENS for index, words in enumerate(lines)]
     return LayerBlock(box, tuple(LayerLine(*line) for line in zip(lines, hyphenated, strict=True)), flowing)
+
+
+def _are_apart(lines: Sequence[Sequence[Sequence[Glyph]]]) -> bool:
+    """Whether words are apart and letters are not, by their ink too: how wide a glyph is, fonts may say wrongly."""
+    size = lines[0][0][0].size
+    within = [right.box[0] - left.box[2] for words in lines for word in words for left, right in pairwise(word)]
+    between = [_seen_gap(left[-1], right[0]) for words in lines for left, right in pairwise(words)]
+    return max(within, default=-size) < min(between, default=_SPACE_OF_INK * size)
+
+
+def _seen_gap(left: Glyph, right: Glyph) -> float:
+    """How far the ink of two words is apart, without that which is above or below the other's letters."""
+    end = min(left.box[2], left.x + left.advance) if left.text == "f" else left.box[2]
+    start = max(right.box[0], right.x) if right.text in _REACHING_BACK else right.box[0]
+    return start - end
+
+
+def _is_filled(lines: Sequence[Sequence[Sequence[Glyph]]]) -> bool:
+    """Whether lines may end within words without a hyphen: each has no room for another letter, though its spaces are
+    as narrow as the others'."""
+    size = lines[0][0][0].size
+    right_edge = max(words[-1][-1].box[2] for words in lines)
+    spaces = [_gap(left[-1], right[0]) for words in lines for left, right in pairwise(words)]
+    space = max(spaces, default=0.0)
+    if len(lines) == 1 or space - min(spaces, default=0.0) > _SAME_SPACE * size:
+        return False
+    return all(
+        right_edge - words[-1][-1].box[2] < space + below[0][0].advance and words[-1][-1].text not in _HYPHENS
+        for words, below in pairwise(lines)
+    )
 
 
 def _has_variable(line: LayerLine) -> bool:

@@ -172,8 +172,17 @@ def test_signs_that_have_variants_are_written_as_the_model_does(says: str, seen:
     assert heard(block(says), seen) == text
 
 
-def test_a_variant_that_the_model_writes_too_is_kept() -> None:
-    assert heard(block("don’t won’t", "can’t"), "don't won't", "can’t") == "don’t won’t can’t"
+def test_of_variants_the_one_is_taken_that_the_model_writes_most() -> None:
+    assert heard(block("don’t", "won’t can’t"), "don't", "won’t can’t") == "don’t won’t can’t"
+    assert heard(block("don’t won’t", "can’t"), "don't won't", "can’t") == "don't won't can't"
+    assert heard(block("don’t", "can’t"), "don't", "can’t") is None
+
+
+def test_a_word_whose_spaces_are_elsewhere_says_nothing_of_its_letters() -> None:
+    audit = Audit({0: block("of ﬁrst"), 1: block("on it")})
+    assert audit.hear(LineQuestion(0, 0, 0), "off irst") == (7, 0)
+    audit.hear(LineQuestion(1, 0, 0), "on it")
+    assert audit.text_of(1) is None
 
 
 def test_one_sign_read_for_three_does_not_become_three() -> None:

@@ -168,8 +168,13 @@ def test_whether_a_narrow_gap_is_a_space_is_left_to_the_model(legible: Callable[
         (["It is at http://www.exam", "ple.org, she said"], False, [False] * 2),
         (["It is at sun@example.", "org, she said"], False, [False] * 2),
         (["They are 1,876,", "304 in all"], False, [False] * 2),
-        (["There are twelve (12)", "in all, and 13"], True, [False] * 2),
-        (["It ends here.", "Then comes"], True, [False] * 2),
+        (["There are twelve (12)", "altogether, and 13 of them"], True, [False] * 2),
+        (["It ends here.", "Then comes what"], True, [False] * 2),
+        (["It ends here", "-then comes what"], False, [False] * 2),
+        (["It is dell'", "uomo, and of it all"], False, [False] * 2),
+        (["It is J.", "S. who says this all"], False, [False] * 2),
+        (["It costs about 12", "% of this and of that"], False, [False] * 2),
+        (["There are twelve", "in all, and these"], False, [False] * 2),  # there is no room, not for a letter
     ],
 )
 def test_where_lines_end_is_seen(

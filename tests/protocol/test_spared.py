@@ -21,7 +21,7 @@ TITLE = "A quiz about the jinx"
 LINES = [
     "The path of the earth is a little longer on one side than on",
     "the other, and its axis leans, so a sundial runs ahead of it",
-    "in some months and behind it in others, by as much as an",
+    "in some months and behind it in others, by as much as",
 ] * 9
 LAYOUT = line("080 040 900 080", "title") + line("080 100 900 900", "text") + line("080 910 900 990", "table")
 

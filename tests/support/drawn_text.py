@@ -10,6 +10,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
+from itertools import accumulate, pairwise
 from typing import Literal, TypeAlias
 
 import pymupdf
@@ -46,8 +47,8 @@ class Font:
     face: PyMuPDF's name of the letters' shapes. claims: what the ToUnicode map says instead of the truth, by letter:
     any number of characters, or None for no entry. mapped: whether there is a ToUnicode map at all. name: BaseFont, or
     the Name of a Type 3 font. letters: which it has. drawn_as: letters that have other shapes (Type 3 and Symbol only),
-    which are what a person sees. undrawn: a letter for which a CID font has no shape. has_advances: whether a TrueType
-    file says how wide its letters are.
+    which are what a person sees. undrawn: a letter for which a CID font has no shape. Of a CID TrueType font: advances:
+    what its file says instead of the truth, in em, by letter; raised: how far its letters are drawn above their line.
     """
 
     kind: Kind = "type1"
@@ -58,7 +59,8 @@ class Font:
     letters: str = LETTERS
     drawn_as: Mapping[str, str] = field(default_factory=dict)
     undrawn: str = ""
-    has_advances: bool = True
+    advances: Mapping[str, float] = field(default_factory=dict)
+    raised: float = 0.0
 
     def width(self, text: str) -> float:
         """In em."""
@@ -168,7 +170,7 @@ class Font:
             data, entries = _face(self.face).buffer, b"/Subtype /CIDFontType0C"
         else:
             subtype, file, extra = b"CIDFontType2", b"/FontFile2 %d 0 R", b"/CIDToGIDMap /Identity"
-            data = _truetype(self.face, list(self.letters), has_advances=self.has_advances)
+            data = _truetype(self.face, self.letters, self.advances, self.raised)
             entries = b"/Length1 %d" % len(data)
         return [
             b"<</Type /Font /Subtype /Type0 /BaseFont /%s /Encoding /Identity-H /DescendantFonts [%d 0 R] %s>>"
@@ -231,7 +233,9 @@ def _subset(face: str) -> bytes:
         return bytes(document.extract_font(document.get_page_fonts(0)[0][0])[3])
 
 
-def _truetype(face: str, by_code: Sequence[str], *, has_advances: bool = True) -> bytes:
+def _truetype(
+    face: str, by_code: Sequence[str], advances: Mapping[str, float] | None = None, raised: float = 0.0
+) -> bytes:
     """A TrueType file whose character map is that of a Macintosh: codes from 32 to glyphs."""
     data = _subset(face)
     gids = [_face(face).has_glyph(ord(letter)) for letter in by_code]
@@ -241,17 +245,34 @@ def _truetype(face: str, by_code: Sequence[str], *, has_advances: bool = True) -
         tables[tag] = data[offset : offset + length]
     entries = struct.pack(f">HHHHH{len(gids)}H", 6, 10 + 2 * len(gids), 0, 32, len(gids), *gids)
     tables[b"cmap"] = struct.pack(">HHHHL", 0, 1, 1, 0, 12) + entries
-    if not has_advances:
-        wide = 4 * struct.unpack_from(">H", tables[b"hhea"], 34)[0]
-        metrics = bytearray(tables[b"hmtx"])
-        metrics[0:wide:4] = metrics[1:wide:4] = bytes(wide // 4)
-        tables[b"hmtx"] = bytes(metrics)
+    em = struct.unpack_from(">H", tables[b"head"], 18)[0]
+    metrics = bytearray(tables[b"hmtx"])
+    for letter, advance in (advances or {}).items():
+        struct.pack_into(">H", metrics, 4 * _face(face).has_glyph(ord(letter)), round(em * advance))
+    tables[b"hmtx"] = bytes(metrics)
+    if raised:
+        _raise(tables, gids, round(em * raised))
     offset = 12 + 16 * len(tables)
     head, body = struct.pack(">LHHHH", 0x00010000, len(tables), 0, 0, 0), b""
     for tag, table in sorted(tables.items()):
         head += struct.pack(">4sLLL", tag, 0, offset + len(body), len(table))
         body += table + bytes(-len(table) % 4)
     return head + body
+
+
+def _raise(tables: dict[bytes, bytes], gids: Sequence[int], by: int) -> None:
+    """Draw these glyphs higher, by so many of the file's units: each becomes one that is made of its old self."""
+    offsets = struct.unpack(f">{len(tables[b'loca']) // 4}L", tables[b"loca"])
+    glyphs = [tables[b"glyf"][start:end] for start, end in pairwise(offsets)]
+    for gid in {gid for gid in gids if glyphs[gid]}:
+        x0, y0, x1, y1 = struct.unpack_from(">4h", glyphs[gid], 2)
+        glyphs.append(glyphs[gid])
+        moved = struct.pack(">5hHHhh", -1, x0, y0 + by, x1, y1 + by, 3, len(glyphs) - 1, 0, by)
+        glyphs[gid] = moved + bytes(-len(moved) % 4)
+    tables[b"loca"] = struct.pack(f">{len(glyphs) + 1}L", *accumulate(map(len, glyphs), initial=0))
+    tables[b"glyf"] = b"".join(glyphs)
+    tables[b"maxp"] = tables[b"maxp"][:4] + struct.pack(">H", len(glyphs)) + tables[b"maxp"][6:]
+    tables[b"hmtx"] += bytes(2 * (len(glyphs) + 1 - len(offsets)))
 
 
 def bitmap_letters(face: str, text: str, x: float, y: float, size: float) -> bytes:

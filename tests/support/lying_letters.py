@@ -5,7 +5,7 @@ from __future__ import annotations
 import string
 from dataclasses import replace
 
-from tests.support.drawn_text import Font, Part, SeenLetter, Sheet
+from tests.support.drawn_text import LETTERS, Font, Part, SeenLetter, Sheet
 from tests.support.prose import BODY_SIZE, article, broken, paragraph, set_lines, set_paragraph, set_within
 from tests.support.set_pages import BRIDGE, GREEK, LYING, PAID, Maker, lie, victim, with_spaces
 
@@ -219,7 +219,9 @@ LYING |= {
 }
 
 
-LYING["letters without advances"] = lambda: article(Font("cid_truetype", "cjk", has_advances=False))[0]
+LYING["letters without advances"] = lambda: article(Font("cid_truetype", "cjk", advances=dict.fromkeys(LETTERS, 0.0)))[
+    0
+]
 
 
 @lie
