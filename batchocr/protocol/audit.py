@@ -7,6 +7,8 @@ from other pages: what becomes of a page does not depend on which pages were rea
 
 from __future__ import annotations
 
+import heapq
+import math
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -120,16 +122,22 @@ def _chosen(blocks: Mapping[int, LayerBlock], spared: set[int], seen: int) -> li
     for question in questions:
         wanted.show(blocks[question.block].lines[question.first : question.last + 1])
     asked = {(q.block, line) for q in questions for line in range(q.first, q.last + 1)}
-    others = {
-        LineQuestion(number, index, index): (wanted.masks([line]), _cost(blocks[number], index, index))
+    others = [
+        (LineQuestion(number, index, index), wanted.masks([line]), _cost(blocks[number], index, index))
         for number in sorted(spared)
         for index, line in enumerate(blocks[number].lines)
         if (number, index) not in asked
-    }
-    while others and wanted.any:
-        best = max(others, key=lambda question: wanted.gain(others[question][0]) / others[question][1])
-        wanted.take(others.pop(best)[0])
-        questions.append(best)
+    ]
+    queue = [(-math.inf, at) for at in range(len(others))]  # by what each was worth, which is never less than it is
+    while queue and wanted.any:
+        _, at = heapq.heappop(queue)
+        question, shown, cost = others[at]
+        worth = (-wanted.gain(shown) / cost, at)
+        if queue and worth > queue[0]:
+            heapq.heappush(queue, worth)
+        else:
+            wanted.take(shown)
+            questions.append(question)
     return questions
 
 

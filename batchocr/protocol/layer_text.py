@@ -36,7 +36,7 @@ _HYPHENS: Final = frozenset("-‐‑\xad")
 _OPEN_END: Final = re.compile(
     r"""
     .*[–—/]\n.* | .*\n[–—/‐‑\xad-].+ |                                        # a dash: is there a space beside it?
-    .*\w['’]\n\w.* | .*[(\[#$€£]\n.* | .*\n[)\]%.,;:!?…].* |                 # a mark that goes with what follows, or before
+    .*\w['’]\n\w.* | .*[(\[#$€£]\n.* | .*\n[)\]%.,;:!?…].* |                # a mark that belongs to the other
     .*[./:@][^\s.,;:)\]].*\n.* | .*\n.*[./:@][^\s.,;:)\]].* | .*\.\n[a-z].* |  # an address
     .*\d[.,:]?\n\d.* | .*[A-Z]\.\n[A-Z]\..*                                  # a number, initials
 """,
@@ -72,7 +72,7 @@ _MOST_HIDDEN: Final = 0.5
 
 # In sizes of the font:
 _WITHIN_LINE: Final = 0.03
-_BETWEEN_LINES: Final = 0.85
+_BETWEEN_LINES: Final = 1.0
 _SAME_SIZE: Final = 0.03
 _KERNED, _KERNED_PAIR = -0.085, -0.16
 """The least gap between two letters, and between two that overhang."""
@@ -88,7 +88,7 @@ _SPACE_OF_INK, _SAME_SPACE = 0.3, 0.03
 _CHANNEL, _CHANNEL_SHARE = 0.6, 1.5
 """A gap so wide that goes on in the next line may be one too, if it is so much wider than the others there."""
 
-_HIGHEST, _LOWEST = 1.2, 0.6
+_HIGHEST, _LOWEST = 1.1, 0.5
 """How far the ink of a letter may be above and below its baseline."""
 
 _CENTRE: Final = 0.3
