@@ -58,7 +58,8 @@ class SourceFiles:
         Raises BatchOcrError if no worker can be started."""
         self._roots = roots
         self._timeout_s = config.page_timeout
-        self._pool = WorkerPool(1, replace(Setup.of(config, _WORKER_BYTES), protocol="pixels"))
+        setup = replace(Setup.of(config, _WORKER_BYTES), protocol="pixels", text_layer="off")
+        self._pool = WorkerPool(1, setup)
 
     def __enter__(self) -> Self:
         return self

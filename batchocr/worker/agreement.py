@@ -55,18 +55,15 @@ def _words_in(words: Sequence[PlacedWord], blocks: Sequence[Block]) -> list[tupl
     """Each block with its words. A word belongs to the block of the one before, if it lies there too, else to the first
     in which it lies."""
     found: list[list[str]] = [[] for _ in blocks]
-    here = None
+    places = [(block.bbox, said) for block, said in zip(blocks, found, strict=True)]
+    nowhere: tuple[Sequence[float], list[str]] = ((1.0, 1.0, 0.0, 0.0), [])
+    (x0, y0, x1, y1), here = nowhere
     for x, y, text in words:
-        if here is None or not _lies_in(blocks[here], x, y):
-            here = next((index for index, block in enumerate(blocks) if _lies_in(block, x, y)), None)
-        if here is not None:
-            found[here].append(text)
+        if not (x0 <= x <= x1 and y0 <= y <= y1):
+            lies_in = (place for place in places if place[0][0] <= x <= place[0][2] and place[0][1] <= y <= place[0][3])
+            (x0, y0, x1, y1), here = next(lies_in, nowhere)
+        here.append(text)
     return [(block, "".join(said)) for block, said in zip(blocks, found, strict=True)]
-
-
-def _lies_in(block: Block, x: float, y: float) -> bool:
-    x0, y0, x1, y1 = block.bbox
-    return x0 <= x <= x1 and y0 <= y <= y1
 
 
 def _letters(text: str) -> str:
