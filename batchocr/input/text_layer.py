@@ -27,7 +27,7 @@ def words_on(drawn: pymupdf.DisplayList) -> tuple[PlacedWord, ...]:
     width, height = 2 * (x1 - x0), 2 * (y1 - y0)
     return tuple(
         ((left + right - 2 * x0) / width, (top + bottom - 2 * y0) / height, text)
-        for left, top, right, bottom, text, *_ in found
+        for left, top, right, bottom, text, _, _, _ in found
     )
 
 
