@@ -165,6 +165,13 @@ def _pale_point(sheet: Sheet, font: Font, baseline: float, size: float) -> Seque
     return [Part("It was 12", font), Part(".", font, drawn=False, after=square), Part("48 that morning", font)]
 
 
+def _covered_bar(sheet: Sheet, font: Font, baseline: float, size: float) -> Sequence[Part]:
+    """By a white rectangle."""
+    x, y, k = 40 + size * font.width("The expert asked a "), sheet.height - baseline, size / 10
+    white = b"q 1 g %g %g %g %g re f Q" % (x + 1.1 * k, y + 2.35 * k, 2.1 * k, 0.65 * k)
+    return [Part("The expert asked a ", font), Part("e", font, seen=["c"], after=white), Part(" question of the", font)]
+
+
 def _higher(block: SeenBlock, by: float) -> SeenBlock:
     def moved(box: Box) -> Box:
         return (box[0], box[1] - by, box[2], box[3] - by)
@@ -220,6 +227,9 @@ LYING |= {
     ),
     "a pale point that is drawn as a square": _in_one_block(
         lambda sheet, font, baseline: _pale_point(sheet, font, baseline, 4.6), Font(), 0, 4.6, before=b"0.745 g"
+    ),
+    "the bar of an e covered in small print": _in_one_block(
+        lambda sheet, font, baseline: _covered_bar(sheet, font, baseline, 5.0), Font(), 0, 5.0
     ),
     "letters that are a line higher than their baseline": _word_of_the_next_line(0),
 }  # fmt: skip
