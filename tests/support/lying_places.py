@@ -29,10 +29,9 @@ def _text(
 
 def _within(
     sheet: Sheet, y: float, font: Font, parts: Callable[[float], Sequence[Part]], seed: int, size: float = BODY_SIZE,
-    *, at: int = 3,
 ) -> None:  # fmt: skip
     """Set a block of full lines, of which one begins with these parts. parts: given the line's baseline."""
-    before = broken(paragraph(seed, round(7200 / size)), font, size, _WIDTH)[:at]
+    before = broken(paragraph(seed, round(7200 / size)), font, size, _WIDTH)[:3]
     words = paragraph(seed + 1, round(7200 / size)).split(" ")
     lines: list[Sequence[Part]] = [justified(line.split(" "), font, size, _WIDTH) for line in before]
     lines.append(filled(parts(y + size + 1.35 * size * len(lines)), font, size, _WIDTH, words))
@@ -77,13 +76,15 @@ def _narrow_at_the_ends(letter: str, by: float, drawn: Sequence[str], seed: int)
 
 def _in_one_block(
     parts: Callable[[Sheet, Font, float], Sequence[Part]], font: Font, seed: int, size: float = BODY_SIZE,
-    *, before: bytes = b"", at: int = 3,
+    *, before: bytes = b"", down: float = 0.0,
 ) -> Maker:  # fmt: skip
+    """down: by how many pt, as it matters where letters are on the grid of pixels."""
+
     def make() -> Sheet:
         sheet = Sheet(*_PAPER)
         sheet.draw(before)
         y = _text(sheet, 40.0, font, range(seed, seed + 11), size)
-        _within(sheet, y + size, font, partial(parts, sheet, font), seed + 20, size, at=at)
+        _within(sheet, y + size + down, font, partial(parts, sheet, font), seed + 20, size)
         return sheet
 
     return make
@@ -229,7 +230,7 @@ LYING |= {
         lambda sheet, font, baseline: _pale_point(sheet, font, baseline, 4.6), Font(), 0, 4.6, before=b"0.745 g"
     ),
     "the bar of an e covered in small print": _in_one_block(
-        lambda sheet, font, baseline: _covered_bar(sheet, font, baseline, 5.0), Font(), 0, 5.0
+        lambda sheet, font, baseline: _covered_bar(sheet, font, baseline, 5.0), Font(), 0, 5.0, down=0.09
     ),
     "letters that are a line higher than their baseline": _word_of_the_next_line(0),
 }  # fmt: skip
