@@ -26,10 +26,19 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.scoring import Box, character_error_rate, matched, order_distance, table_similarity
+from benchmarks.scoring import (
+    Box,
+    character_error_rate,
+    goes_in_circles,
+    matched,
+    order_distance,
+    sentences_lost,
+    table_similarity,
+)
 
 TRUTH = "truth.jsonl"
 _LOOSE, _TIGHT = 0.5, 0.75
+_NO_TEXT = ("table", "equation")
 _SHOWN = 70  # characters printed of each of the worst blocks
 
 
@@ -67,10 +76,12 @@ class Counts:
 
 @dataclass(slots=True)
 class PageScore:
-    """text_error_rate: of the whole page's text, in the order found."""
+    """text: the whole page's, true and in the order found. in_circles: of the blocks found, those that say
+    something again and again."""
 
     page: str
     text: tuple[str, str]
+    in_circles: int = 0
     counts: Counts = field(default_factory=Counts)
     readings: list[Reading] = field(default_factory=list)
 
@@ -127,7 +138,9 @@ def score(truth: Mapping[str, Sequence[Block]], found: Mapping[str, Sequence[Blo
 
 
 def score_page(name: str, truth: Sequence[Block], found: Sequence[Block]) -> PageScore:
-    page = PageScore(name, (_as_text(truth), _as_text(found)))
+    text = _as_text(truth)
+    in_circles = sum(goes_in_circles(text, bare(block)) for block in found if block.type not in _NO_TEXT)
+    page = PageScore(name, (text, _as_text(found)), in_circles)
     true_boxes = [block.box for block in truth if block.box is not None]
     if len(true_boxes) < len(truth):
         return page
@@ -157,7 +170,7 @@ def bare(block: Block) -> str:
 
 
 def _as_text(blocks: Sequence[Block]) -> str:
-    return " ".join(bare(block) for block in blocks if block.content and block.type not in ("table", "equation"))
+    return " ".join(bare(block) for block in blocks if block.content and block.type not in _NO_TEXT)
 
 
 def summary(scores: Sequence[PageScore]) -> dict[str, float]:
@@ -168,7 +181,12 @@ def summary(scores: Sequence[PageScore]) -> dict[str, float]:
         counts.add(page.counts)
         for reading in page.readings:
             by_type[reading.type].append(reading)
-    figures = {"text_error_rate": character_error_rate([page.text for page in scores])}
+    lost, sentences = (sum(counts) for counts in zip(*(sentences_lost(*page.text) for page in scores), strict=True))
+    figures = {
+        "text_error_rate": character_error_rate([page.text for page in scores]),
+        "sentence_error_rate": lost / max(1, sentences),
+        "error_blocks_in_circles": float(sum(page.in_circles for page in scores)),
+    }
     if counts.true:
         figures |= {
             "layout_recall": counts.right / counts.true,

@@ -5,13 +5,20 @@ Source of TEDS: Zhong et al., "Image-based table recognition: data, model, and e
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from typing import TypeAlias
 
 from apted import APTED, Config
+from rapidfuzz import fuzz
 from rapidfuzz.distance import Levenshtein
+
+_SENTENCE = 20
+_SENTENCE_END = re.compile(r"(?<=[.?!;:])\s+")
+_LIKE = 70
+_CIRCLES = re.compile(r"(\S.{1,59}?)(?:\s*\1){2,}", re.DOTALL)
 
 Box: TypeAlias = tuple[float, float, float, float]
 """x0, y0, x1, y1."""
@@ -21,6 +28,20 @@ def character_error_rate(pairs: Sequence[tuple[str, str]]) -> float:
     """Return the total edit distance of (truth, reading) pairs, divided by the characters of the truths."""
     distance = sum(Levenshtein.distance(truth, reading) for truth, reading in pairs)
     return distance / max(1, sum(len(truth) for truth, _ in pairs))
+
+
+def sentences_lost(truth: str, found: str) -> tuple[int, int]:
+    """Return how many sentences of the truth are not in what was found, and how many there are.
+
+    A sentence counts from 20 characters, and is there if some place is like it in 70 % of the characters.
+    """
+    sentences = [words for words in _SENTENCE_END.split(truth) if len(words) >= _SENTENCE]
+    return sum(fuzz.partial_ratio(words, found) < _LIKE for words in sentences), len(sentences)
+
+
+def goes_in_circles(truth: str, found: str) -> bool:
+    """Return whether what was found says anything three times or more in a row that the truth does not."""
+    return any(match.group() not in truth for match in _CIRCLES.finditer(found))
 
 
 def overlap(a: Box, b: Box) -> float:

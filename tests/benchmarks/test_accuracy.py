@@ -10,7 +10,14 @@ import pymupdf
 import pytest
 
 from benchmarks.accuracy import Block, read_pages, score, score_page, summary, worst
-from benchmarks.scoring import character_error_rate, matched, order_distance, table_similarity
+from benchmarks.scoring import (
+    character_error_rate,
+    goes_in_circles,
+    matched,
+    order_distance,
+    sentences_lost,
+    table_similarity,
+)
 from sample_data.training.exam import write_pages, write_prose
 from sample_data.training.progress import layout_boxes
 
@@ -19,6 +26,24 @@ TABLE = "<table><tr><td>a</td><td>bc</td></tr><tr><td colspan='2'>d</td></tr></t
 
 def test_the_error_rate_weighs_every_character_the_same() -> None:
     assert character_error_rate([("abcdefgh", "abcdefgh"), ("xy", "x")]) == pytest.approx(0.1)
+
+
+def test_a_sentence_is_lost_if_nothing_like_it_was_read() -> None:
+    truth = "The kettle was on the stove. Nobody had asked for any tea. Rain."
+    assert sentences_lost(truth, truth) == (0, 2)
+    assert sentences_lost(truth, "Tho kettie was on tne stove. Rain.") == (1, 2)
+    assert sentences_lost(truth, "") == (2, 2)
+
+
+def test_a_reading_goes_in_circles_if_it_says_something_three_times_in_a_row() -> None:
+    truth = "The angle between the noon line and any other hour line follows from one rule."
+    assert not goes_in_circles(truth, truth)
+    assert not goes_in_circles(truth, "The angle between the noon line and any other hour line and any other hour line")
+    assert goes_in_circles(
+        truth, "The angle between the noon line and between the noon line and between the noon line and"
+    )
+    assert goes_in_circles(truth, "The angle a a a a a a a a a a a a a a a a a")
+    assert not goes_in_circles("Wait and wait and wait and wait.", "Wait and wait and wait and wait,")
 
 
 def test_a_box_is_matched_once_with_the_one_that_overlaps_most() -> None:
@@ -70,6 +95,7 @@ def test_what_is_wrong_with_a_page_shows_in_its_figures() -> None:
     ]
     page = score_page("a.pdf:0", truth, found)
     figures = summary([page])
+    assert figures["sentence_error_rate"] == figures["error_blocks_in_circles"] == 0.0
     assert figures["layout_recall"] == 0.75
     assert figures["layout_precision"] == 1.0
     assert figures["layout_recall_tight"] == 0.5
