@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TypeAlias, TypeVar
 
@@ -36,9 +36,9 @@ class Batch:
     each run, the answer tokens in each of its segments. image_index: indices of the image tokens, [image tokens].
     answer_index: indices of the tokens that predict the answer, [answer tokens]. answer: the next token of each, or
     IGNORED if an answer is shorter than others about images of its size. guide: the index of the token that each should
-    attend to, or IGNORED. labels: by head, the positions of labelled tokens among the image tokens, and the classes of
-    their slots. said: the same for answer tokens. layouts: for each layout, the blocks that it should name; () if the
-    batch asks for texts.
+    attend to, or IGNORED. forks: as in Sample. labels: by head, the positions of labelled tokens among the image
+    tokens, and the classes of their slots. said: the same for answer tokens. layouts: for each layout, the blocks that
+    it should name; () if the batch asks for texts.
     """
 
     images: Tensor
@@ -52,6 +52,7 @@ class Batch:
     answer_index: Tensor
     answer: Tensor
     guide: Tensor
+    forks: Tensor
     labels: dict[str, tuple[Tensor, Tensor]]
     said: dict[str, tuple[Tensor, Tensor]]
     num_samples: int
@@ -60,15 +61,6 @@ class Batch:
     def patches(self) -> Tensor:
         """Return the normalised patches, float32."""
         return (self.images.float() / 255 - _MEAN) / _STD
-
-    def to(self, device: torch.device) -> Batch:
-        moved = {}
-        for field in fields(self):
-            value = getattr(self, field.name)
-            moved[field.name] = value.to(device) if isinstance(value, Tensor) else value
-        for asked in ("labels", "said"):
-            moved[asked] = {name: tuple(each.to(device) for each in pair) for name, pair in moved[asked].items()}
-        return Batch(**moved)
 
 
 def collate(samples: Sequence[Sample], vocabulary: Vocabulary) -> Batch:
@@ -105,6 +97,7 @@ def collate(samples: Sequence[Sample], vocabulary: Vocabulary) -> Batch:
         answer_index=torch.from_numpy(np.concatenate(answer_index)),
         answer=torch.from_numpy(np.concatenate([sample.answer for sample in samples])),
         guide=torch.from_numpy(np.concatenate(guide)),
+        forks=torch.from_numpy(np.concatenate([sample.forks for sample in samples])),
         labels=_labels([(len(order), sample.labels, order) for sample, order in zip(samples, orders, strict=True)]),
         said=_labels([(len(each.answer), each.said, np.arange(len(each.answer))) for each in samples]),
         num_samples=len(samples),
@@ -124,7 +117,13 @@ def _padded(samples: list[Sample]) -> list[Sample]:
         return np.pad(values, (0, longest - len(values)), constant_values=IGNORED)
 
     return [
-        replace(each, answer=padded(each.answer), history=padded(each.history), guide=padded(each.guide))
+        replace(
+            each,
+            answer=padded(each.answer),
+            history=padded(each.history),
+            guide=padded(each.guide),
+            forks=padded(each.forks) == 1,
+        )
         for each in samples
     ]
 

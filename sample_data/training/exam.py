@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 
 from mineru_vl_utils.post_process.otsl2html import convert_otsl_to_html
 from PIL import Image
 
+from sample_data.training.essay import Essay
+from sample_data.training.familiar import make_familiar_page
 from sample_data.training.scan import make_page
 from sample_data.training.story import set_story_pages
 from sample_data.training.truth import Block, TrainingPage
@@ -25,17 +28,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m sample_data.training.exam", description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--pages", type=int, default=200)
+    parser.add_argument("--familiar", action="store_true", help="pages set like the sample documents, with other words")
     parser.add_argument("--prose", action="store_true", help="ten pages of prose and lists, their text alone known")
     given = parser.parse_args()
     given.folder.mkdir(parents=True, exist_ok=True)
-    write_prose(given.folder) if given.prose else write_pages(given.folder, given.pages)
+    if given.prose:
+        write_prose(given.folder)
+    else:
+        write_pages(given.folder, given.pages, partial(make_familiar_page, Essay()) if given.familiar else make_page)
 
 
-def write_pages(folder: Path, num_pages: int) -> None:
+def write_pages(folder: Path, num_pages: int, make: Callable[..., TrainingPage] = make_page) -> None:
     """Write generated pages as images, and their truth."""
     rows = []
     for number in range(num_pages):
-        page = make_page(UNSEEN, number)
+        page = make(UNSEEN, number)
         name = f"{number:04d}.png"
         Image.fromarray(page.image).save(folder / name)
         rows.append({"source": name, "page_index": 0, "blocks": [_as_output(page, block) for block in page.blocks]})

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import GenerationConfig, Qwen2VLConfig
 
@@ -47,6 +47,15 @@ def export(model: ReadingModel, vocabulary: Vocabulary, folder: Path) -> None:
         "processor_class": "Qwen2VLProcessor",
     }
     (folder / "preprocessor_config.json").write_text(json.dumps(preprocessing, indent=2) + "\n")
+
+
+def load_exported(model: ReadingModel, folder: Path) -> None:
+    """Give the model the weights that `export` wrote into the folder; its heads keep theirs."""
+    weights = {name: tensor.float() for name, tensor in load_file(folder / "model.safetensors").items()}
+    spread = weights["visual.patch_embed.proj.weight"]
+    weights["visual.patch_embed.proj.weight"] = spread.sum((1, 2)).flatten(1)
+    weights["lm_head.weight"] = weights["lm_head.weight"] / LOGIT_SCALE
+    model.load_state_dict(weights, strict=not model.heads)
 
 
 def checkpoint_weights(model: ReadingModel) -> dict[str, Tensor]:

@@ -16,6 +16,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from sample_data.training.batches import Batch, collate
+from sample_data.training.familiar import TrainingVoice, make_familiar_page, make_plain_page
 from sample_data.training.samples import Sample, Sampler
 from sample_data.training.scan import make_page
 from sample_data.training.truth import Block, TrainingPage
@@ -42,8 +43,8 @@ _TEXT_SHARES = {
     "footer": 0.04,
     **dict.fromkeys(_RARE_TYPES, 0.028),
 }
-_SUBJECT_SHARES = {"table": 0.14, "equation": 0.16, "texts": 0.7}
-"""Of lessons with whole blocks. Tables and formulas are short beside paragraphs and would hardly count among them."""
+_FORMULAS = 0.16 / 0.3
+"""The share of formulas among lessons with tables or formulas."""
 
 
 _MAX_DRAWS = 5000
@@ -54,7 +55,7 @@ class Stage:
     """until: the step at which it ends. line, lines: the shares of lessons with single and with several lines.
 
     The other lessons have whole blocks. layouts: whether there are any. eyes_only: only the ViT learns, from its heads,
-    because the language model would have nothing to go by yet.
+    because the language model would have nothing to go by yet. eyes_rest: only the language model learns.
     """
 
     until: float
@@ -62,6 +63,7 @@ class Stage:
     lines: float
     layouts: bool = True
     eyes_only: bool = False
+    eyes_rest: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,9 @@ class Plan:
     patches: of text in a lesson, approximately; samples: of text, at most; text_parts: batches that they make, to keep
     two cores busy. layout_every: every how many lessons there are layouts; layout_pages: layouts in each of those;
     quartered: the share of layouts that the ViT sees in quarters. pool: pages to choose from; pages_per_lesson: how
-    many of them are replaced in each lesson.
+    many of them are replaced in each lesson. familiar: the share of pages that are set like the sample documents;
+    plain: of plain ones. texts: the share of texts among lessons with whole blocks; tables and formulas have lessons
+    of their own, as they are short beside paragraphs and would hardly count among them.
     """
 
     patches: int
@@ -82,6 +86,9 @@ class Plan:
     quartered: float
     pool: int
     pages_per_lesson: float
+    familiar: float
+    plain: float
+    texts: float
     stages: tuple[Stage, ...]
 
     def stage(self, step: int) -> Stage:
@@ -136,7 +143,9 @@ class Teacher:
 
     def _blocks(self, rng: np.random.Generator, pages: Sequence[TrainingPage]) -> list[Sample]:
         """Return whole blocks: tables, formulas, or texts of common and rare types."""
-        subject = _chosen(rng, _SUBJECT_SHARES)
+        others = 1 - self._plan.texts
+        shares = {"table": (1 - _FORMULAS) * others, "equation": _FORMULAS * others, "texts": self._plan.texts}
+        subject = _chosen(rng, shares)
 
         def draw() -> Sample | None:
             page = pages[rng.integers(len(pages))]
@@ -194,9 +203,18 @@ class LessonStream(IterableDataset[bytes]):
         for step in _every(self._start + offset, num_lanes):
             oldest = int(self._plan.pages_per_lesson * (step // num_lanes))
             for number in range(max(made, oldest), oldest + self._plan.pool):
-                pages.append(make_page(self._seed, lane, number))
+                pages.append(self._make_page(lane, number))
             made = oldest + self._plan.pool
             yield pickle.dumps(teacher.lesson(np.random.default_rng((self._seed, step, 1)), pages, step))
+
+    def _make_page(self, lane: int, number: int) -> TrainingPage:
+        key = (self._seed, lane, number)
+        kind = np.random.default_rng((*key, 3)).uniform()
+        if kind < self._plan.plain:
+            return make_plain_page(TrainingVoice(), *key)
+        if kind < self._plan.plain + self._plan.familiar:
+            return make_familiar_page(TrainingVoice(), *key)
+        return make_page(*key)
 
 
 def _every(start: int, stride: int) -> Iterator[int]:

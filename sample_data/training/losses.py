@@ -21,26 +21,33 @@ def vision_losses(model: ReadingModel, heads: tuple[Head, ...], batch: Batch, vi
     return _head_losses(model, [head for head in heads if not head.in_language], batch.labels, vision)
 
 
-def language_losses(model: ReadingModel, heads: tuple[Head, ...], batch: Batch, vision: Tensor) -> dict[str, Tensor]:
-    """Return the weighted losses of the language model and its heads by name."""
+def language_losses(
+    model: ReadingModel, heads: tuple[Head, ...], batch: Batch, vision: Tensor, fork_weight: float = 1.0
+) -> dict[str, Tensor]:
+    """Return the weighted losses of the language model and its heads by name. fork_weight: of the samples' forks,
+    beside other tokens."""
     seen = model(batch, vision)
     in_language = [head for head in heads if head.in_language]
     found = _head_losses(model, in_language, batch.labels, seen.image)
     said = _head_losses(model, in_language, batch.said, seen.said)
     found |= {f"said_{name}": loss for name, loss in said.items()}
-    found |= answer_losses(seen.logits.float(), batch.answer)
-    guided = batch.guide != IGNORED
+    weights = torch.where(batch.forks, fork_weight, 1.0)
+    found |= answer_losses(seen.logits.float(), batch.answer, weights)
+    guided = weights * (batch.guide != IGNORED)
     if guided.any():
-        found["guide"] = -GUIDE_WEIGHT * torch.stack([logs[guided].mean() for logs in seen.guides]).mean()
+        followed = torch.stack([(guided * logs).sum() for logs in seen.guides]).mean() / guided.sum()
+        found["guide"] = -GUIDE_WEIGHT * followed
     return found
 
 
-def answer_losses(logits: Tensor, answer: Tensor) -> dict[str, Tensor]:
+def answer_losses(logits: Tensor, answer: Tensor, weights: Tensor) -> dict[str, Tensor]:
     """Return the cross-entropy of the answer and, separately, of a layout's numbers, which are the last token ids; for
-    these, near numbers are partly right."""
+    these, near numbers are partly right. weights: of the answer's other tokens."""
     first_number = logits.shape[1] - len(NUMBERS)
     is_number = answer >= first_number
-    found = {"answer": F.cross_entropy(logits, torch.where(is_number, IGNORED, answer), ignore_index=IGNORED)}
+    told = torch.where(is_number, IGNORED, answer)
+    by_token = F.cross_entropy(logits, told, ignore_index=IGNORED, reduction="none")
+    found = {"answer": (weights * by_token).sum() / (weights * (told != IGNORED)).sum()}
     if is_number.any():
         wanted = F.pad(_near(answer[is_number] - first_number, len(NUMBERS), NUMBER_SPREAD), (first_number, 0))
         found["numbers"] = F.cross_entropy(logits[is_number], wanted)
@@ -49,7 +56,7 @@ def answer_losses(logits: Tensor, answer: Tensor) -> dict[str, Tensor]:
 
 def _near(labels: Tensor, num_classes: int, spread: float) -> Tensor:
     """Return for each label the shares of the classes near it, [labels, classes]."""
-    distance = (torch.arange(num_classes, device=labels.device) - labels[:, None]) / spread
+    distance = (torch.arange(num_classes) - labels[:, None]) / spread
     return (-(distance**2) / 2).softmax(-1)
 
 
@@ -73,5 +80,5 @@ def _head_loss(head: Head, scores: Tensor, labels: Tensor) -> Tensor:
         if not known.any():
             return scores.sum() * 0.0
         return F.cross_entropy(scores[known], _near(labels[known], head.num_classes, head.spread))
-    weights = torch.where(torch.arange(head.num_classes, device=scores.device) == 0, head.rare, 1.0)
+    weights = torch.where(torch.arange(head.num_classes) == 0, head.rare, 1.0)
     return F.cross_entropy(scores, labels, weights, ignore_index=IGNORED)

@@ -80,8 +80,7 @@ def attend_within(runs: Runs, *, causal: bool) -> Attend:
         for count, length in runs:
             last = first + count * length
             parts = [x[first:last].unflatten(0, (count, length)).transpose(1, 2) for x in (q, k, v)]
-            attention = _spelt_out if q.device.type == "cpu" else F.scaled_dot_product_attention
-            attended.append(attention(*parts, is_causal=causal).transpose(1, 2).flatten(0, 1))
+            attended.append(_spelt_out(*parts, is_causal=causal).transpose(1, 2).flatten(0, 1))
             first = last
         return torch.cat(attended)
 
@@ -89,6 +88,7 @@ def attend_within(runs: Runs, *, causal: bool) -> Attend:
 
 
 _QUERIES = 256
+_CPU = torch.device("cpu")
 
 
 def _spelt_out(q: Tensor, k: Tensor, v: Tensor, *, is_causal: bool) -> Tensor:
@@ -103,7 +103,7 @@ def _spelt_out(q: Tensor, k: Tensor, v: Tensor, *, is_causal: bool) -> Tensor:
         last = first + asking.shape[2] if is_causal else k.shape[2]
         scores = asking @ k[:, :, :last].mT
         if is_causal:
-            future = torch.ones(asking.shape[2], last, dtype=torch.bool, device=q.device).triu(first + 1)
+            future = torch.ones(asking.shape[2], last, dtype=torch.bool).triu(first + 1)
             scores = scores.masked_fill(future, float("-inf"))
         pieces.append(scores.softmax(-1) @ v[:, :, :last])
     return torch.cat(pieces, dim=2)
@@ -145,7 +145,7 @@ class VisionModel(nn.Module):
     def forward(self, patches: Tensor, places: Tensor, runs: Runs) -> Tensor:
         """patches: [patches, patch²], normalised. places: [patches, 2]. Returns [image tokens, width]."""
         shape = self.shape
-        frequencies = inverse_frequencies(shape.vision_width // shape.vision_heads // 2, 10000.0, patches.device)
+        frequencies = inverse_frequencies(shape.vision_width // shape.vision_heads // 2, 10000.0, _CPU)
         angles = (places.unsqueeze(-1) * frequencies).flatten(1)
         cos, sin, attend = angles.cos(), angles.sin(), attend_within(runs, causal=False)
         x = self.patch_embed["proj"](patches).float()
@@ -272,9 +272,9 @@ class ReadingModel(nn.Module):
 
     def _turns(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         """The cosines and sines of the tokens' rotations, [tokens, head_dim / 2] each. positions: [3, tokens]."""
-        shape, device = self.shape, positions.device
-        frequencies = inverse_frequencies(shape.head_dim, shape.rope_theta, device)
-        return mrope_cos_sin(positions, frequencies, mrope_dimensions(shape.mrope_section, device))
+        shape = self.shape
+        frequencies = inverse_frequencies(shape.head_dim, shape.rope_theta, _CPU)
+        return mrope_cos_sin(positions, frequencies, mrope_dimensions(shape.mrope_section, _CPU))
 
 
 def _waves(count: int, width: int) -> Tensor:
@@ -309,11 +309,11 @@ def attention_to(q: Tensor, k: Tensor, batch: Batch) -> Tensor:
     first = answered = 0
     for (count, length), num_answers in zip(batch.runs, batch.num_answers, strict=True):
         tokens, answers = slice(first, first + count * length), slice(answered, answered + count * num_answers)
-        starts = first + length * torch.arange(count, device=q.device)[:, None]
+        starts = first + length * torch.arange(count)[:, None]
         queries = batch.answer_index[answers].view(count, num_answers)
         targets = batch.guide[answers].view(count, num_answers) - starts
         scores = q[queries].float() @ k[tokens].view(count, length, -1).float().mT * q.shape[-1] ** -0.5
-        future = torch.arange(length, device=q.device) > (queries - starts)[..., None]
+        future = torch.arange(length) > (queries - starts)[..., None]
         logs = scores.masked_fill(future, float("-inf")).log_softmax(-1)
         logs = logs.gather(-1, targets.clamp(min=0)[..., None])[..., 0]
         found.append(logs.where(targets >= 0, 0.0).flatten())

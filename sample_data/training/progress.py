@@ -6,7 +6,6 @@ import re
 from collections import defaultdict
 
 import numpy as np
-import torch
 
 from benchmarks.scoring import Box, character_error_rate, matched
 from sample_data.training.batches import collate
@@ -25,9 +24,8 @@ _BOX = re.compile(r"<\|box_start\|>(\d+) (\d+) (\d+) (\d+)<\|box_end\|>")
 class Examiner:
     """Asks a model about the same samples every time."""
 
-    def __init__(self, vocabulary: Vocabulary, device: torch.device, num_pages: int = 8) -> None:
+    def __init__(self, vocabulary: Vocabulary, num_pages: int = 8) -> None:
         self._vocabulary = vocabulary
-        self._device = device
         pages = [make_page(_HELD_OUT, number) for number in range(num_pages)]
         rng = np.random.default_rng(_HELD_OUT)
         sampler = Sampler(vocabulary)
@@ -45,7 +43,7 @@ class Examiner:
 
     def _read(self, model: ReadingModel, sample: Sample) -> tuple[str, str]:
         """Return the text that should be read, and the text that is read."""
-        batch = collate([sample], self._vocabulary).to(self._device)
+        batch = collate([sample], self._vocabulary)
         most = min(_MAX_TOKENS, 20 + int(1.3 * len(sample.answer)))
         ids = model.read(batch, end=self._vocabulary.end, max_tokens=most)
         return self._vocabulary.text(sample.answer[:-1].tolist()), self._vocabulary.text(ids)

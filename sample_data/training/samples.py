@@ -6,6 +6,7 @@ losses, say what is in each square.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -46,6 +47,7 @@ LAYOUT_SIZE = 1036  # px; MinerU resizes a page to it before the model's own lim
 _MIN_EDGE = 28  # px; MinerU enlarges thinner crops
 
 _MAX_SLIPS = 0.12  # share of a reading's tokens
+_SAID_LAST = 5  # tokens
 _MOVED_BY = 3.0  # thousandths, as a standard deviation
 
 _PLACELESS = frozenset(("{", "}", "^{", "_{", ROW_END))
@@ -66,9 +68,10 @@ class Sample:
 
     image: uint8 [h, w], multiples of SQUARE. answer: token ids, including the end token. history: the answer that the
     model is told it gave, with slips, because it also has to continue after its own. guide: for each answer token, the
-    image token that holds its ink, or IGNORED. labels, said: by head, for the image tokens and for the answer tokens,
-    [tokens, slots]. blocks: those that a layout should name. in_quarters: the ViT sees each quarter of the image
-    separately: what begins where can mostly be told from nearby, at a third of the cost.
+    image token that holds its ink, or IGNORED. forks: the answer tokens that can only be told by where one is, as
+    what was said last is said elsewhere too, and followed by another. labels, said: by head, for the image tokens and
+    for the answer tokens, [tokens, slots]. blocks: those that a layout should name. in_quarters: the ViT sees each
+    quarter of the image separately: what begins where can mostly be told from nearby, at a third of the cost.
     """
 
     image: NDArray[np.uint8]
@@ -76,6 +79,7 @@ class Sample:
     answer: NDArray[np.int64]
     history: NDArray[np.int64]
     guide: NDArray[np.int64]
+    forks: NDArray[np.bool_]
     labels: dict[str, NDArray[np.int64]]
     said: dict[str, NDArray[np.int64]] = field(default_factory=dict)
     blocks: tuple[LayoutBlock, ...] = ()
@@ -137,6 +141,7 @@ class Sampler:
             ids,
             ids if rng is None else self._with_edges_moved(ids, rng),
             np.array(guide),
+            np.zeros(len(ids), dtype=bool),
             _layout_labels(image.shape[0], blocks),
             {"ranks": np.array(ranks), "links": np.array(links)},
             blocks,
@@ -204,7 +209,7 @@ class Sampler:
         by_token = _places(rows, columns)
         said = np.where(guide[:, None] == IGNORED, IGNORED, by_token[guide.clip(min=0)])
         labels = {"characters": characters, "places": by_token}
-        return Sample(image, prompt, answer, history, guide, labels, {"places": said})
+        return Sample(image, prompt, answer, history, guide, _forks(answer.tolist()), labels, {"places": said})
 
     def _with_edges_moved(self, ids: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
         """Return a layout's tokens with every edge slightly off."""
@@ -217,6 +222,15 @@ def _with_slips(answer: NDArray[np.int64], seen: NDArray[np.bool_], rng: np.rand
     """Return a reading's tokens; in every other sample, some of those with ink are replaced by others of the answer."""
     share = max(0.0, rng.uniform(-_MAX_SLIPS, _MAX_SLIPS))
     return np.where(seen & (rng.uniform(size=len(answer)) < share), rng.choice(answer[:-1], len(answer)), answer)
+
+
+def _forks(answer: Sequence[int]) -> NDArray[np.bool_]:
+    """Return for each token of a reading whether another one follows the same tokens elsewhere in it."""
+    lasts = [tuple(answer[max(0, number - _SAID_LAST) : number]) for number in range(len(answer))]
+    after: dict[tuple[int, ...], set[int]] = defaultdict(set)
+    for last, token in zip(lasts, answer, strict=True):
+        after[last].add(token)
+    return np.array([len(after[last]) > 1 for last in lasts])
 
 
 def thousandths(block: Block, width: int, height: int) -> tuple[int, int, int, int]:

@@ -24,9 +24,9 @@ def make_page(*key: int) -> TrainingPage:
     return _aged(rng, render(compose_page(rng)))
 
 
-def render(sheet: Sheet) -> TrainingPage:
-    """Return the page at 200 DPI, its long side at most 3500 px."""
-    scale = min(DPI / _POINTS_PER_INCH, MAX_EDGE / max(sheet.width, sheet.height))
+def render(sheet: Sheet, dpi: int = DPI) -> TrainingPage:
+    """Return the page at this resolution, its long side at most 3500 px."""
+    scale = min(dpi / _POINTS_PER_INCH, MAX_EDGE / max(sheet.width, sheet.height))
     pixmap = sheet.close().get_pixmap(matrix=pymupdf.Matrix(scale, scale), colorspace=pymupdf.csGRAY)
     image = np.frombuffer(pixmap.samples, dtype=np.uint8).reshape(pixmap.height, pixmap.width)
     matrix = np.array([[scale, 0.0, 0.0], [0.0, scale, 0.0]])
@@ -39,7 +39,7 @@ def _aged(rng: np.random.Generator, page: TrainingPage) -> TrainingPage:
     if kind == 0:
         return page
     if rng.uniform() < 0.6:
-        page = _skewed(page, float(np.clip(rng.normal(0, 0.35), -0.95, 0.95)))
+        page = skewed(page, float(np.clip(rng.normal(0, 0.35), -0.95, 0.95)))
     if kind == 2:
         return TrainingPage(np.where(page.image > rng.uniform(120, 190), np.uint8(255), np.uint8(0)), page.blocks)
     image = Image.fromarray(page.image)
@@ -51,7 +51,8 @@ def _aged(rng: np.random.Generator, page: TrainingPage) -> TrainingPage:
     return TrainingPage(pixels, page.blocks)
 
 
-def _skewed(page: TrainingPage, degrees: float) -> TrainingPage:
+def skewed(page: TrainingPage, degrees: float) -> TrainingPage:
+    """Return the page turned anticlockwise."""
     height, width = page.image.shape
     turned = Image.fromarray(page.image).rotate(degrees, Image.Resampling.BICUBIC, fillcolor=255)
     angle = np.deg2rad(degrees)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import time
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ import torch
 from torch import Tensor
 
 from sample_data.training.batches import Batch
+from sample_data.training.export import load_exported
 from sample_data.training.heads import IGNORED, heads
 from sample_data.training.lessons import Lesson, Plan, load_lessons
 from sample_data.training.losses import language_losses, vision_losses
@@ -30,15 +32,19 @@ CHECKPOINT, CURVE = "checkpoint.pt", "curve.jsonl"
 LOG_EVERY = 20
 _CHECKPOINT_SECONDS = 180
 _MAX_GRADIENT = 1.0
+_NUM_TEXTS = 60
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """How to train on a kind of machine. decay_from: the share of the run after which the learning rate falls.
+    """How to train. decay_from: the share of the run after which the learning rate falls.
 
     rehearsed: layouts rehearsed from memory in a step. num_workers: processes that make lessons. num_threads: batches
     of a lesson that are worked on at once. exam_every: steps. minutes: ends the run by the clock instead of by steps,
-    so that it is not reproducible.
+    so that it is not reproducible. with_heads: whether the auxiliary heads are there, which exported weights lack.
+    fork_weight: of the samples' forks, beside other tokens. texts_again: batches of text, of those that the ViT saw
+    last, that the language model reads again in a step; a run that is resumed has none at first.
+    average_over: the steps over which the weights are averaged for exams and export.
     """
 
     plan: Plan
@@ -49,6 +55,10 @@ class Setting:
     num_workers: int
     num_threads: int
     exam_every: int
+    with_heads: bool = True
+    fork_weight: float = 1.0
+    texts_again: int = 0
+    average_over: int = 1
     warm_up: int = 20
     decay_from: float = 0.45
     last_lr: float = 0.02
@@ -66,15 +76,15 @@ class _Learnt(NamedTuple):
 class Training:
     """A run in a folder. Its state is the model, its optimisers, its memory, and its progress."""
 
-    def __init__(
-        self, setting: Setting, folder: Path, device: torch.device, *, seed: int, shape: Shape | None = None
-    ) -> None:
+    def __init__(self, setting: Setting, folder: Path, *, seed: int, shape: Shape | None = None) -> None:
         torch.manual_seed(seed)
-        self.setting, self._folder, self._device, self._seed = setting, folder, device, seed
+        self.setting, self._folder, self._seed = setting, folder, seed
         self.vocabulary = Vocabulary()
-        self._heads = heads(self.vocabulary.first_number)
-        self.model = ReadingModel(shape or Shape(len(self.vocabulary)), self._heads).to(device)
+        self._heads = heads(self.vocabulary.first_number) if setting.with_heads else ()
+        self.model = ReadingModel(shape or Shape(len(self.vocabulary)), self._heads)
+        self.average = copy.deepcopy(self.model)
         self._memory = Memory(self.vocabulary)
+        self._texts: deque[tuple[Batch, Tensor]] = deque(maxlen=_NUM_TEXTS)
         self._threads = ThreadPoolExecutor(setting.num_threads)
         self._optimizers = optimizers(self.model, setting.muon_lr, setting.adam_lr, self._threads)
         self._rates = [group["lr"] for optimizer in self._optimizers for group in optimizer.param_groups]
@@ -83,8 +93,9 @@ class Training:
 
     def resume(self) -> None:
         """Continue from the folder's checkpoint."""
-        state = torch.load(self._folder / CHECKPOINT, map_location=self._device, weights_only=True)
+        state = torch.load(self._folder / CHECKPOINT, weights_only=True)
         self.model.load_state_dict(state["model"])
+        self.average.load_state_dict(state["average"])
         for optimizer, saved in zip(self._optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(saved)
         self._memory.restore(state["memory"])
@@ -94,6 +105,7 @@ class Training:
         """Write the checkpoint, completely or not at all."""
         state = {
             "model": self.model.state_dict(),
+            "average": self.average.state_dict(),
             "optimizers": [optimizer.state_dict() for optimizer in self._optimizers],
             "memory": self._memory.state(),
             "step": self.step,
@@ -106,7 +118,7 @@ class Training:
 
     def run(self) -> None:
         """Train to the end of the run, with regular lines in the curve and a checkpoint every few minutes."""
-        examiner = Examiner(self.vocabulary, self._device)
+        examiner = Examiner(self.vocabulary)
         lessons = self.lessons()
         began, saved = time.monotonic() - self._seconds, self._seconds
         recent: dict[str, list[float]] = defaultdict(list)
@@ -119,11 +131,11 @@ class Training:
                 self._log({name: sum(values) / len(values) for name, values in recent.items()})
                 recent.clear()
             if self.step % self.setting.exam_every == 0:
-                self._log(examiner(self.model))
+                self._log(examiner(self.average))
             if self._seconds - saved > _CHECKPOINT_SECONDS:
                 self.save()
                 saved = self._seconds
-        self._log(examiner(self.model))
+        self._log(examiner(self.average))
         self.save()
 
     def lessons(self) -> Iterator[Lesson]:
@@ -149,7 +161,20 @@ class Training:
             optimizer.step()
             optimizer.zero_grad()
         self.step += 1
+        self._average()
         return dict(found)
+
+    def begin_with(self, folder: Path) -> None:
+        """Begin with the weights that were exported into this folder."""
+        load_exported(self.model, folder)
+        load_exported(self.average, folder)
+
+    @torch.no_grad()
+    def _average(self) -> None:
+        """Move the running mean of the weights towards them."""
+        weight = 1 / min(self.step, self.setting.average_over)
+        for mean, parameter in zip(self.average.parameters(), self.model.parameters(), strict=True):
+            mean.lerp_(parameter, weight)
 
     def _learn_parts(self, lesson: Lesson) -> list[_Learnt]:
         """Learn from the lesson's batches and from memory, then remember the lesson's layouts.
@@ -161,33 +186,44 @@ class Training:
         parts = [self._threads.submit(self._by_sight, *part) for part in zip(lesson, shares, strict=True)]
         if self.setting.plan.stage(self.step).layouts and self._memory.has_enough:
             parts += [self._threads.submit(self._from_memory, number) for number in range(self.setting.rehearsed)]
+        if len(self._texts) == _NUM_TEXTS:
+            parts += [self._threads.submit(self._text_again, number) for number in range(self.setting.texts_again)]
         learnt = [part.result() for part in parts]
         for batch, part in zip(lesson, learnt, strict=False):
             if batch.layouts and self.setting.rehearsed:
                 self._memory.add(batch, part.vision)
+            elif not batch.layouts and self.setting.texts_again:
+                self._texts.append((batch, part.vision))
         return learnt
 
     def _by_sight(self, batch: Batch, share: float) -> _Learnt:
         """Learn from what the ViT sees; after the first steps, through the language model too."""
         with self._rounded():
-            batch = batch.to(self._device)
-            vision = self.model.see(batch)
+            with torch.set_grad_enabled(not self.setting.plan.stage(self.step).eyes_rest):
+                vision = self.model.see(batch)
             losses = vision_losses(self.model, self._heads, batch, vision)
             if not self.setting.plan.stage(self.step).eyes_only:
-                losses |= language_losses(self.model, self._heads, batch, vision)
+                losses |= language_losses(self.model, self._heads, batch, vision, self.setting.fork_weight)
         return self._learnt(losses, "/layout" if batch.layouts else "", share, vision)
+
+    def _text_again(self, number: int) -> _Learnt:
+        """Learn from a text that was seen before. number: its index among those of this step."""
+        rng = np.random.default_rng((self._seed, self.step, 4, number))
+        batch, vision = self._texts[rng.integers(len(self._texts))]
+        with self._rounded():
+            losses = language_losses(self.model, self._heads, batch, vision, self.setting.fork_weight)
+        return self._learnt(losses, "/again", 1.0, vision)
 
     def _from_memory(self, number: int) -> _Learnt:
         """Learn from a layout that was seen before. number: its index among those of this step."""
         batch, vision = self._memory.rehearsal(np.random.default_rng((self._seed, self.step, 2, number)))
         with self._rounded():
-            batch, vision = batch.to(self._device), vision.to(self._device)
-            losses = language_losses(self.model, self._heads, batch, vision)
+            losses = language_losses(self.model, self._heads, batch, vision, self.setting.fork_weight)
         return self._learnt(losses, "/memory", 1 / self.setting.rehearsed, vision)
 
     def _rounded(self) -> torch.autocast:
         """Products in bfloat16, without the cache of rounded weights: all threads would share it, and each empty it."""
-        return torch.autocast(self._device.type, torch.bfloat16, cache_enabled=False)
+        return torch.autocast("cpu", torch.bfloat16, cache_enabled=False)
 
     def _learnt(self, losses: dict[str, Tensor], task: str, share: float, vision: Tensor) -> _Learnt:
         """share: the weight of this part in the step's gradients and in the task's losses."""

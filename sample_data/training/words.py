@@ -23,6 +23,10 @@ _CODAS = "b ck d ff g l ll m n nd ng nt p r rd rk rn s sk ss st t tt th x zz"
 _SYLLABLES = tuple(part.split() for part in (_ONSETS, _NUCLEI, _CODAS))
 _ENDINGS = ("", "", "", "", "s", "ed", "ing", "er", "ly", "ness", "est", "’s", "'s", "ful", "ment")
 _STOPS = (".",) * 16 + ("?",) * 3 + ("!",) * 2 + (":", ";", "…", ".)")
+_OF_ONESELF = 0.006  # share of the words
+_LONGEST_PHRASE = 13  # words
+_NEAR = 15
+"""Words within which a phrase often returns: "it is wrong. It is not wrong. It is only …"."""
 _SIGNS = "#$%&*+-/<=>@^_~|\\{}[]§°±×·é"
 
 
@@ -35,6 +39,9 @@ class Diction:
     number: float
 
 
+_PROSE = Diction(0.12, 0.03, 0.04)
+
+
 def pick(rng: np.random.Generator, items: Sequence[str]) -> str:
     """Return one of the items, all equally likely (far quicker than `rng.choice`, which first makes them an array)."""
     return items[rng.integers(len(items))]
@@ -42,7 +49,7 @@ def pick(rng: np.random.Generator, items: Sequence[str]) -> str:
 
 def draw_diction(rng: np.random.Generator) -> Diction:
     """Return a manner of writing: mostly prose, sometimes nonsense, sometimes figures."""
-    kinds = (Diction(0.12, 0.03, 0.04), Diction(0.6, 0.1, 0.06), Diction(0.1, 0.7, 0.1), Diction(0.1, 0.1, 0.5))
+    kinds = (_PROSE, Diction(0.6, 0.1, 0.06), Diction(0.1, 0.7, 0.1), Diction(0.1, 0.1, 0.5))
     return kinds[rng.choice(4, p=(0.5, 0.25, 0.17, 0.08))]
 
 
@@ -98,6 +105,24 @@ def draw_text(rng: np.random.Generator, num_characters: int, diction: Diction | 
     while len(text) < num_characters:
         text += " " + draw_sentence(rng, diction)
     return text
+
+
+def draw_repetitive_text(rng: np.random.Generator, num_characters: int) -> str:
+    """Return sentences in which words and phrases return, as in prose, which says "of the" again and again.
+
+    What comes after a phrase that stands in a text twice can only be told by where one is. A model that never reads
+    such texts finds its place by the last few letters alone, and loses it there.
+    """
+    words = ["I" if rng.uniform() < _OF_ONESELF else word for word in draw_text(rng, num_characters, _PROSE).split()]
+    share = rng.uniform(0.0, 0.5)
+    said: list[str] = []
+    while len(said) < len(words):
+        if said and rng.uniform() < share:
+            first = int(rng.integers(max(0, len(said) - _NEAR) if rng.uniform() < 0.5 else 0, len(said)))
+            said += said[first : first + int(_LONGEST_PHRASE ** rng.uniform())]
+        else:
+            said.append(words[len(said)])
+    return " ".join(said)
 
 
 def draw_phrase(rng: np.random.Generator, num_words: int) -> str:

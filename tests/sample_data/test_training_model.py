@@ -14,7 +14,7 @@ from transformers import AutoTokenizer, Qwen2VLForConditionalGeneration
 
 from batchocr.data import Completion, Page
 from batchocr.protocol.mineru import MinerUProtocol
-from sample_data.training import memory
+from sample_data.training import memory, train
 from sample_data.training.batches import Batch, collate
 from sample_data.training.export import checkpoint_weights, export
 from sample_data.training.heads import heads
@@ -43,8 +43,10 @@ TINY = Shape(
     mrope_section=(2, 2, 4),
 )
 _STAGES = (Stage(math.inf, 0.6, 0.2),)
-PLAN = Plan(200, 20, 2, 1000, 1, quartered=0.5, pool=2, pages_per_lesson=0.5, stages=_STAGES)
-SETTING = replace(SETTINGS["cpu"], plan=PLAN, steps=6, num_workers=0, exam_every=1000)
+PLAN = Plan(
+    200, 20, 2, 1000, 1, quartered=0.5, pool=2, pages_per_lesson=0.5, familiar=0.0, plain=0.0, texts=0.7, stages=_STAGES
+)
+SETTING = replace(SETTINGS["scratch"], plan=PLAN, steps=6, num_workers=0, exam_every=1000)
 
 
 @pytest.fixture(scope="module")
@@ -158,6 +160,15 @@ def test_what_the_model_is_told_that_it_said_has_slips_in_some_samples(page: Tra
     assert not off[~is_number].any()
 
 
+def test_a_fork_is_where_the_same_letters_are_followed_by_others(page: TrainingPage) -> None:
+    title = page.blocks[0]
+    tokens = tuple("on the mat and on the moor")
+    block = replace(title, tokens=tokens, places=title.places[:1].repeat(len(tokens), 0))
+    sample = Sampler(VOCABULARY).block(page, block, np.random.default_rng(0))
+    assert np.flatnonzero(sample.forks).tolist() == [8, 23]
+    assert VOCABULARY.text(sample.answer[[8, 23]].tolist()) == "ao"
+
+
 def test_an_answer_to_the_layout_names_every_block_in_order(page: TrainingPage) -> None:
     sample = Sampler(VOCABULARY).layout(page)
     assert sample.prompt == LAYOUT_PROMPT
@@ -193,10 +204,44 @@ def test_lessons_from_other_processes_depend_on_the_seed_and_the_step_alone() ->
 
 
 def test_a_few_steps_make_the_losses_smaller(tmp_path: Path) -> None:
-    training = Training(replace(SETTING, warm_up=1), tmp_path, torch.device("cpu"), seed=0, shape=TINY)
+    training = Training(replace(SETTING, warm_up=1), tmp_path, seed=0, shape=TINY)
     lesson = Teacher(PLAN, VOCABULARY).lesson(np.random.default_rng(0), [make_page(8, 2)] * 2, 1)
     first, *_, last = [sum(training.learn(lesson).values()) for _ in range(6)]
     assert last < 0.9 * first
+
+
+def test_exported_weights_can_be_trained_further(tmp_path: Path) -> None:
+    setting = replace(SETTINGS["refine"], plan=replace(SETTINGS["refine"].plan, pool=4), num_workers=0)
+    before = ReadingModel(TINY, heads(VOCABULARY.first_number))
+    export(before, VOCABULARY, tmp_path / "model")
+    training = Training(setting, tmp_path, seed=0, shape=TINY)
+    training.begin_with(tmp_path / "model")
+    for name, parameter in training.model.named_parameters():
+        assert torch.allclose(parameter, before.get_parameter(name), rtol=0.01, atol=1e-3), name
+
+
+def test_the_eyes_rest_while_earlier_texts_are_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(train, "_NUM_TEXTS", 2)
+    plan = replace(PLAN, stages=(Stage(3, 0.6, 0.2, eyes_rest=True), *_STAGES))
+    training = Training(replace(SETTING, plan=plan, texts_again=1), tmp_path, seed=0, shape=TINY)
+    lesson = Teacher(PLAN, VOCABULARY).lesson(np.random.default_rng(0), [make_page(8, 2)] * 2, 1)[:1]
+    eyes = [parameter.clone() for parameter in training.model.visual.parameters()]
+    losses = [training.learn(lesson) for _ in range(3)]
+    assert ["answer/again" in found for found in losses] == [False, False, True]
+    assert all(torch.equal(*pair) for pair in zip(eyes, training.model.visual.parameters(), strict=True))
+    training.learn(lesson)
+    assert not any(torch.equal(*pair) for pair in zip(eyes, training.model.visual.parameters(), strict=True))
+
+
+def test_what_is_exported_is_the_mean_of_the_weights_of_late_steps(tmp_path: Path) -> None:
+    training = Training(replace(SETTING, average_over=2), tmp_path, seed=0, shape=TINY)
+    lesson = Teacher(PLAN, VOCABULARY).lesson(np.random.default_rng(0), [make_page(8, 2)] * 2, 1)
+    weights = []
+    for _ in range(3):
+        training.learn(lesson)
+        weights.append(training.model.lm_head.weight.clone())
+    first, second, third = weights
+    assert torch.allclose(training.average.lm_head.weight, ((first + second) / 2 + third) / 2, atol=1e-6)
 
 
 def test_the_losses_are_much_the_same_in_bfloat16(batch: Batch) -> None:
@@ -221,7 +266,7 @@ def test_a_number_close_to_the_right_one_costs_less_than_a_far_one() -> None:
     def cost(said: int) -> float:
         logits = torch.zeros(1, len(VOCABULARY))
         logits[0, said] = 10.0
-        return float(answer_losses(logits, torch.tensor([right]))["numbers"])
+        return float(answer_losses(logits, torch.tensor([right]), torch.ones(1))["numbers"])
 
     assert cost(right) < cost(right + 2) < cost(right + 20)
     assert cost(right + 20) == pytest.approx(cost(VOCABULARY.end), abs=1e-3)
@@ -233,7 +278,7 @@ def test_a_run_that_was_broken_off_ends_as_if_it_had_not_been(tmp_path: Path, mo
     found: dict[str, float] = {}
 
     def train(folder: Path, until: int, resume: bool) -> Training:
-        training = Training(setting, folder, torch.device("cpu"), seed=3, shape=TINY)
+        training = Training(setting, folder, seed=3, shape=TINY)
         if resume:
             training.resume()
         lessons = training.lessons()
@@ -242,7 +287,7 @@ def test_a_run_that_was_broken_off_ends_as_if_it_had_not_been(tmp_path: Path, mo
         training.save()
         return training
 
-    whole = train(tmp_path / "whole", 4, resume=False)
+    whole = train(tmp_path / "scratch", 4, resume=False)
     train(tmp_path / "parts", 2, resume=False)
     parts = train(tmp_path / "parts", 4, resume=True)
     assert "numbers/memory" in found

@@ -8,11 +8,14 @@ import numpy as np
 import pytest
 from mineru_vl_utils.post_process.otsl2html import convert_otsl_to_html
 
+from sample_data.training.essay import Essay
+from sample_data.training.familiar import TrainingVoice, Voice, make_familiar_page, make_plain_page
 from sample_data.training.pages import compose_page
 from sample_data.training.scan import make_page, render
 from sample_data.training.table import draw_table, set_table
 from sample_data.training.truth import TrainingPage, block_of
 from sample_data.training.typesetting import MIDDLE, Sheet, Style
+from sample_data.training.words import draw_repetitive_text, draw_text
 
 SEEDS = range(16)
 IN_LIGATURES = "filﬁﬂ"
@@ -88,6 +91,47 @@ def test_the_same_numbers_name_the_same_page_scanned_or_not() -> None:
     assert np.array_equal(first.image, again.image)
     assert [block.text for block in first.blocks] == [block.text for block in again.blocks]
     assert [block.text for block in first.blocks] != [block.text for block in other.blocks]
+
+
+@pytest.mark.parametrize("voice", [Essay(), TrainingVoice()], ids=["exam", "training"])
+@pytest.mark.parametrize("number", range(6))
+def test_a_page_set_like_the_sample_documents_shows_what_it_says_where_it_says(voice: Voice, number: int) -> None:
+    check_what_it_says(make_familiar_page(voice, 11, number))
+
+
+@pytest.mark.parametrize("number", range(12))
+def test_a_plain_page_shows_what_it_says_where_it_says(number: int) -> None:
+    check_what_it_says(make_plain_page(TrainingVoice(), 11, number))
+
+
+def check_what_it_says(page: TrainingPage) -> None:
+    """Check that blocks are on the paper, and that there is ink where their letters should be."""
+    height, width = page.image.shape
+    paper = float(np.median(page.image))
+    for block in page.blocks:
+        assert 0 <= block.box[0] < block.box[2] <= width
+        assert 0 <= block.box[1] < block.box[3] <= height
+        if block.type in ("image", "table", "equation"):
+            continue
+        inked = [
+            page.image[round(y - size / 3) : round(y + size / 3), round(x0) : round(x1) + 1].min() < 0.8 * paper
+            for token, (x0, x1, y, size) in zip(block.tokens, block.places, strict=True)
+            if token.isalnum()
+        ]
+        assert np.mean(inked) > 0.99
+
+
+def test_the_text_for_pages_set_like_the_sample_documents_says_things_again() -> None:
+    def said_again(text: str) -> int:
+        words = text.split()
+        runs = [tuple(words[first : first + 3]) for first in range(len(words) - 2)]
+        return len(runs) - len(set(runs))
+
+    again, usual = (
+        sum(said_again(draw(np.random.default_rng(seed), 600)) for seed in range(10))
+        for draw in (draw_repetitive_text, draw_text)
+    )
+    assert again > 50 > 5 > usual
 
 
 class _Cells(HTMLParser):

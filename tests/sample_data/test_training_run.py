@@ -14,7 +14,6 @@ from pathlib import Path
 from statistics import mean
 
 import pytest
-import torch
 
 from sample_data.training.settings import SETTINGS
 from sample_data.training.train import LOG_EVERY, Training
@@ -28,8 +27,8 @@ FULL = os.environ.get("BATCHOCR_FULL") == "1"
 
 
 def test_the_first_steps_give_the_losses_that_they_gave(tmp_path: Path) -> None:
-    few_pages = replace(SETTINGS["cpu"], plan=replace(SETTINGS["cpu"].plan, pool=FEW_PAGES))
-    training = Training(few_pages, tmp_path, torch.device("cpu"), seed=0)
+    few_pages = replace(SETTINGS["scratch"], plan=replace(SETTINGS["scratch"].plan, pool=FEW_PAGES))
+    training = Training(few_pages, tmp_path, seed=0)
     lessons = training.lessons()
     losses = [training.learn(next(lessons)) for _ in range(FEW_STEPS)]
     assert means(losses, THEIR_LOSSES) == pytest.approx(THEIR_LOSSES, rel=0.02)
@@ -39,7 +38,7 @@ def test_the_first_steps_give_the_losses_that_they_gave(tmp_path: Path) -> None:
 def test_a_run_follows_the_recorded_curve(tmp_path: Path) -> None:
     """The losses of another machine drift from those recorded."""
     recorded = [json.loads(line) for line in RECORDED.read_text().splitlines()]
-    training = Training(SETTINGS["cpu"], tmp_path, torch.device("cpu"), seed=0)
+    training = Training(SETTINGS["scratch"], tmp_path, seed=0)
     lessons = training.lessons()
     for line in recorded:
         losses = [training.learn(next(lessons)) for _ in range(LOG_EVERY)]
