@@ -31,7 +31,7 @@ from batchocr.errors import PageError
 from batchocr.input.render import RenderableDocument, open_document
 from batchocr.input.sources import find_documents
 from batchocr.model.image_size import smart_resize
-from batchocr.protocol.audit import plan_audit
+from batchocr.protocol.audit_plan import plan_audit
 from batchocr.protocol.layer_text import LayerBlock, LegiblePage
 from batchocr.protocol.mineru import MinerUProtocol
 from batchocr.survey.page_work import MINERU

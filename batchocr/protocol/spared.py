@@ -9,7 +9,8 @@ from typing import Any, Final, Protocol, cast
 from PIL import Image
 
 from batchocr.data import Completion, LayerUse, Page
-from batchocr.protocol.audit import Audit, LineQuestion, plan_audit
+from batchocr.protocol.audit import Audit
+from batchocr.protocol.audit_plan import LineQuestion, plan_audit
 from batchocr.protocol.layer_text import LayerBlock, LegiblePage
 
 _TEXTS: Final = {

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from batchocr.data import Glyph
-from batchocr.protocol.audit import Audit, AuditPlan, LineQuestion, plan_audit
+from batchocr.protocol.audit import Audit
+from batchocr.protocol.audit_plan import AuditPlan, LineQuestion, plan_audit
 from batchocr.protocol.layer_text import LayerBlock, LayerLine
 
 PROSE = (

@@ -11,7 +11,7 @@ import pytest
 
 from batchocr.data import Completion, LayerUse, Page, Reading, Request
 from batchocr.input.pdf import open_pdf
-from batchocr.protocol.audit import plan_audit
+from batchocr.protocol.audit_plan import plan_audit
 from batchocr.protocol.layer_text import LegiblePage
 from tests.support.page_reading import PROTOCOL, completion, line
 
