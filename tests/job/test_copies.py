@@ -29,6 +29,17 @@ FACTS = RunFacts("1", "m", "m", "s", {})
 TIMEOUT_S = 60.0
 
 
+def pipeline_of(intake: Intake, machine: SimulatedMachine) -> Pipeline:
+    return Pipeline(
+        intake,
+        machine,  # type: ignore[arg-type]
+        machine,  # type: ignore[arg-type]
+        HostCounter(),
+        pages_in_flight=6,
+        page_timeout_s=TIMEOUT_S,
+    )
+
+
 @dataclass
 class Job:
     """Documents by name, read into one journal in as many runs as there are calls. begun: the pages that the last run
@@ -61,16 +72,8 @@ class Job:
                 retry_failed=retry_failed,
                 reads_all=reads_all,
             )
-            pipeline = Pipeline(
-                intake,
-                machine,  # type: ignore[arg-type]
-                machine,  # type: ignore[arg-type]
-                HostCounter(),
-                pages_in_flight=6,
-                page_timeout_s=TIMEOUT_S,
-            )
             stop, seen = StopSwitch(), set()
-            for key, result in pipeline.results(stop, lambda: None):
+            for key, result in pipeline_of(intake, machine).results(stop, lambda: None):
                 assert key not in seen, "a row was emitted twice"
                 seen.add(key)
                 file = intake.states[key.document]
@@ -138,15 +141,7 @@ def test_a_copy_that_is_opened_when_the_first_is_finished_has_its_rows_at_once(o
 def test_without_a_journal_each_is_read() -> None:
     machine = SimulatedMachine({"a": sound("1"), "b": sound("1")}, 2, TIMEOUT_S)
     intake = Intake([Document(name, name) for name in "ab"], None, None, limit=None)
-    pipeline = Pipeline(
-        intake,
-        machine,  # type: ignore[arg-type]
-        machine,  # type: ignore[arg-type]
-        HostCounter(),
-        pages_in_flight=6,
-        page_timeout_s=TIMEOUT_S,
-    )
-    assert len(list(pipeline.results(StopSwitch(), lambda: None))) == machine.begun.total() == 6
+    assert len(list(pipeline_of(intake, machine).results(StopSwitch(), lambda: None))) == machine.begun.total() == 6
 
 
 def test_one_that_claims_another_number_of_pages_is_read(out: Path) -> None:

@@ -18,7 +18,7 @@ from tests.support.prose import (
     set_paragraph,
     set_within,
 )
-from tests.support.set_pages import BRIDGE, LYING, WHITE_PIXEL, Maker, lie, victim
+from tests.support.set_pages import BRIDGE, LYING, WHITE_PIXEL, Maker, form_xobject, lie, victim
 
 
 def _actual_text(said: str, drawn: str) -> Maker:
@@ -122,10 +122,7 @@ def a_form_field_in_the_line() -> Sheet:
     def parts(font: Font, sheet: Sheet, baseline: float) -> list[Part]:
         x, y = 40 + 10 * font.width("The village paid "), sheet.height - baseline
         content = b"BT /F0 10 Tf 1 0 0 1 0 2.5 Tm (1876) Tj ET"
-        look = sheet.add(
-            b"<</Type /XObject /Subtype /Form /BBox [0 0 22 12] /Resources <</Font <<%s>>>> /Length %d>> stream\n%s"
-            b"\nendstream" % (sheet.reference(font), len(content), content)
-        )
+        look = sheet.add(form_xobject(sheet, content, font, size=(22, 12)))
         field = sheet.add(
             b"<</Type /Annot /Subtype /Widget /FT /Tx /T (a) /V (1876) /F 4 /Rect [%g %g %g %g] /AP <</N %s>>>>"
             % (x, y - 2.5, x + 22, y + 9.5, look)
@@ -144,10 +141,7 @@ def a_comment_upon_the_line() -> Sheet:
     def parts(font: Font, sheet: Sheet, baseline: float) -> list[Part]:
         x, y = 40 + 10 * font.width("The village paid "), sheet.height - baseline
         content = b"1 g 0 0 22 12 re f 0 g BT /F0 10 Tf 1 0 0 1 0 2.5 Tm (2041) Tj ET"
-        look = sheet.add(
-            b"<</Type /XObject /Subtype /Form /BBox [0 0 22 12] /Resources <</Font <<%s>>>> /Length %d>> stream\n%s"
-            b"\nendstream" % (sheet.reference(font), len(content), content)
-        )
+        look = sheet.add(form_xobject(sheet, content, font, size=(22, 12)))
         sheet.annotations.append(
             b"<</Type /Annot /Subtype /FreeText /F 4 /Rect [%g %g %g %g] /Contents (2041) /AP <</N %s>>>>"
             % (x, y - 2.5, x + 22, y + 9.5, look)

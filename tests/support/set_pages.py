@@ -92,12 +92,14 @@ GREEK = dict(zip(string.ascii_lowercase, "αβχδεφγηιϕκλμνοπθρσ
 """What Symbol has at the codes of letters."""
 
 
-def form_xobject(sheet: Sheet, content: bytes, font: Font, entries: bytes = b"") -> bytes:
-    """A form as large as the page, whose fonts are the page's."""
+def form_xobject(
+    sheet: Sheet, content: bytes, font: Font, entries: bytes = b"", size: tuple[int, int] = (400, 760)
+) -> bytes:
+    """A form, by default as large as the page, whose fonts are the page's."""
     named = sheet.reference(font)
     return (
-        b"<</Type /XObject /Subtype /Form /BBox [0 0 400 760] /Resources <</Font <<%s>>>> %s /Length %d>> stream\n%s"
-        b"\nendstream" % (named, entries, len(content), content)
+        b"<</Type /XObject /Subtype /Form /BBox [0 0 %d %d] /Resources <</Font <<%s>>>> %s /Length %d>> stream\n%s"
+        b"\nendstream" % (*size, named, entries, len(content), content)
     )
 
 
