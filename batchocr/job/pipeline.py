@@ -25,13 +25,15 @@ from batchocr.pool.engines import Engines
 from batchocr.pool.pool import WorkerPool
 from batchocr.pool.worker import Arrived, Asked, Loss, Worker
 from batchocr.stats.meter import HostCounter
+from batchocr.storage.uris import is_uri
 from batchocr.wire.messages import Began, Completions, Ended, Failed, Finished, OpenDocument, Opened, ReadPage
 
 logger = logging.getLogger(__name__)
 
 _TICK_S = 0.5
 _ROWS_AHEAD = 2000
-"""Documents are opened up to this many rows ahead: it costs little, and anyone watching sees the total sooner."""
+"""Documents are opened up to this many rows ahead: it costs little, and anyone watching sees the total sooner. Of
+objects no worker would keep so many."""
 _MOST_CLAIMED_PAGES = 1000
 """Far more than the pages that a document may claim and not have; of those that it has, each takes some bytes."""
 _MAX_DEADLY = 1000
@@ -76,6 +78,8 @@ class Pipeline:
         self._engines = engines
         self._counter = counter
         self._pages_in_flight = pages_in_flight
+        fetches = any(is_uri(document.path) for document in intake.documents)
+        self._rows_ahead = pages_in_flight if fetches else max(pages_in_flight, _ROWS_AHEAD)
         self._page_timeout_s = page_timeout_s
         self._tasks: dict[int, _Task] = {}
         self._attempts = Attempts()
@@ -150,7 +154,7 @@ class Pipeline:
         num_reading = len(self._tasks) - self._num_opening
         full = num_reading >= self._pages_in_flight or not self._pool.workers
         num_known = self._intake.num_known
-        index = self._next_document(_ROWS_AHEAD if full else self._pages_in_flight)
+        index = self._next_document(self._rows_ahead if full else self._pages_in_flight)
         if index is not None:
             self._begin_task(RowKey(index, None))
             return True

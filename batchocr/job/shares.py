@@ -6,7 +6,7 @@ cost too much has to wait until the others are read, and has one page in hand on
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Sequence
 from weakref import WeakKeyDictionary
 
@@ -16,9 +16,13 @@ from batchocr.job.intake import Intake
 from batchocr.job.turns import RowKey
 from batchocr.pool.pool import WorkerPool
 from batchocr.pool.worker import Worker
+from batchocr.storage.uris import is_uri
 
 _MAX_QUEUED = 2
 """Tasks of one document that a worker has before it: while it works on one, it should not have to wait for the next."""
+
+_MAX_FETCHED = 64
+"""Objects that a worker opened last, of which it may still hold a copy."""
 
 _NONE: Counter[Worker] = Counter()
 
@@ -36,14 +40,20 @@ class Shares:
         self._costs = Costs(page_timeout_s)
         self._in_hand: dict[int, Counter[Worker]] = {}
         self._last_document: WeakKeyDictionary[Worker, int] = WeakKeyDictionary()
+        self._fetched: WeakKeyDictionary[Worker, deque[int]] = WeakKeyDictionary()
 
     def next_row(self) -> RowKey | None:
         """The next row to begin. Those of documents that have cost too much come when nothing else is in hand."""
         among = None if self.has_worker_for(None) else self._begun_by_workers_with_room()
-        key = self._intake.next_row(self._may_begin, among=among)
+        key = self._next_fetched() or self._intake.next_row(self._may_begin, among=among)
         if key is None and not self._intake.more_to_come and all(map(self._costs.has_cost, self._in_hand)):
             return self._intake.next_row(self._may_begin, among=among, postponed=True)
         return key
+
+    def _next_fetched(self) -> RowKey | None:
+        """The next row of a document that a worker with nothing to do has fetched."""
+        fetched = {document for worker in self._free(None) for document in self._fetched.get(worker, ())}
+        return self._intake.next_row(self._may_begin, among=fetched) if fetched else None
 
     def _begun_by_workers_with_room(self) -> set[int]:
         """The only documents of which a row may be begun while all workers are busy; thousands of others may be in
@@ -59,7 +69,8 @@ class Shares:
         return bool(self._free(document))
 
     def worker_for(self, document: int, *, fresh: bool) -> Worker:
-        """The worker that holds the fewest tasks of other documents, of those that could begin with this one soon.
+        """The worker that holds the fewest tasks of other documents, of those that could begin with this one soon. One
+        that has fetched it comes first.
 
         fresh: the one that has been given the fewest pages. There has to be one: see has_worker_for.
         """
@@ -84,13 +95,15 @@ class Shares:
     def _room(self, document: int, worker: Worker) -> int:
         return _MAX_QUEUED if self._last_document.get(worker) == document else 1
 
-    def _preference(self, document: int, worker: Worker) -> tuple[int, int]:
+    def _preference(self, document: int, worker: Worker) -> tuple[bool, int, int]:
         own = self._in_hand.get(document, _NONE)[worker]
-        return len(worker.task_ids) - own, -own
+        return document not in self._fetched.get(worker, ()), len(worker.task_ids) - own, -own
 
     def begin(self, key: RowKey, worker: Worker) -> None:
         """Record that the worker was given the row."""
         self._last_document[worker] = key.document
+        if key.page_index is None and is_uri(self._intake.documents[key.document].path):
+            self._fetched.setdefault(worker, deque(maxlen=_MAX_FETCHED)).append(key.document)
         if key.page_index is not None:
             self._in_hand.setdefault(key.document, Counter())[worker] += 1
 

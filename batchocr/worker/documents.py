@@ -19,6 +19,8 @@ from batchocr.storage.objects import StoredObject, fetch
 from batchocr.storage.uris import is_uri
 
 _MAX_OPEN = 4
+_MAX_COPIES, _MAX_COPIED_BYTES = 64, 128 * 2**20
+"""Copies are kept for longer than documents are open, as these are opened ahead; but of so many, and so much."""
 _FETCH_SHARE = 0.8
 """Of the page's time limit: then the fetch gives up by itself, and the worker keeps what else it holds."""
 
@@ -52,7 +54,7 @@ class DocumentCache:
         """The document at `path`, or of this URI, open. Raises PageError."""
         if path not in self._by_path:
             while len(self._by_path) >= _MAX_OPEN:
-                self._close(next(iter(self._by_path)))
+                self._by_path.pop(next(iter(self._by_path))).close()
             if is_uri(path):
                 self._by_path[path] = self._open_document(self._copy_of(path).path, name=path)
             else:
@@ -90,8 +92,6 @@ class DocumentCache:
 
     def _copy_of(self, uri: str) -> _Copy:
         if uri not in self._copies:
-            while len(self._copies) >= _MAX_OPEN:
-                self._close(next(iter(self._copies)))
             file = _unnamed_file()
             try:
                 stored = fetch(uri, file, timeout_s=self._fetch_s)
@@ -102,8 +102,14 @@ class DocumentCache:
                 _close_unwritten(file)
                 raise
             self._copies[uri] = _Copy(file, stored)
+            while self._has_too_many_copies():
+                self._close(next(iter(self._copies)))
         self._copies.move_to_end(uri)
         return self._copies[uri]
+
+    def _has_too_many_copies(self) -> bool:
+        num_bytes = sum(copy.stored.size for copy in self._copies.values())
+        return len(self._copies) > _MAX_OPEN and (num_bytes > _MAX_COPIED_BYTES or len(self._copies) > _MAX_COPIES)
 
     def _close(self, path: str) -> None:
         """Close the document and delete its copy, as far as there are any."""

@@ -79,6 +79,19 @@ def test_documents_in_a_store_give_the_rows_that_files_give(
     assert {row.status for row in from_files} >= {"failed"}
 
 
+@pytest.mark.parametrize("workers", [1, 3])
+def test_most_objects_are_fetched_once(
+    store: ObjectStore, options: dict[str, Any], tmp_path: Path, workers: int
+) -> None:
+    """Many more than a worker has open. Another worker may have to begin with some."""
+    put_pages(store, "many", tmp_path, *(f"{number}.pdf" for number in range(30)))
+    store.requests.clear()
+    assert len(list(batchocr.process("s3://many", **options | {"workers": workers}))) == 30
+    fetched = [path for method, path, _ in store.requests if method == "GET" and path.endswith(".pdf")]
+    assert len(set(fetched)) == 30
+    assert len(fetched) == 30 if workers == 1 else len(fetched) < 45
+
+
 def test_the_corpus_gives_the_same_rows_from_a_store(
     store: ObjectStore, options: dict[str, Any], corpus: Path, tmp_path: Path
 ) -> None:

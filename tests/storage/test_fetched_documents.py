@@ -1,4 +1,4 @@
-"""A worker's copies of objects: without a name, of one version, and no more than it has documents open."""
+"""A worker's copies of objects: without a name, of one version, and of documents that may be opened again soon."""
 
 from __future__ import annotations
 
@@ -82,16 +82,29 @@ def test_a_worker_with_little_memory_can_fetch(store: ObjectStore) -> None:
         assert isinstance(pool.open_alone("s3://pages/a.pdf", 60.0), Opened)
 
 
-def test_a_worker_keeps_no_more_copies_than_it_has_documents_open(
-    store: ObjectStore, cache: DocumentCache, tmp_path: Path
+@pytest.mark.parametrize(("num_kept", "limit"), [(9, None), (5, 5), (4, 1)])
+def test_a_worker_keeps_copies_of_more_documents_than_it_has_open_but_only_of_few_large_ones(
+    store: ObjectStore,
+    cache: DocumentCache,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    num_kept: int,
+    limit: int | None,
 ) -> None:
+    """limit: as many as this are too large together with another."""
     content = (tmp_path / "a.pdf").read_bytes()
+    if limit is not None:
+        monkeypatch.setattr(documents, "_MAX_COPIED_BYTES", limit * len(content))
     store.put("pages", {f"{number}.pdf": content for number in range(9)})
-    for number in range(9):
-        cache.fingerprint(f"s3://pages/{number}.pdf")
-        assert cache.get(f"s3://pages/{number}.pdf").page_count == 2
+    uris = [f"s3://pages/{number}.pdf" for number in range(9)]
+    for uri in uris:
+        cache.fingerprint(uri)
+        assert cache.get(uri).page_count == 2
     paths = {os.readlink(path) for path in Path("/proc/self/fd").iterdir() if path.is_symlink()}
-    assert len([path for path in paths if path.startswith(str(tmp_path / "copies"))]) == 4
+    assert len([path for path in paths if path.startswith(str(tmp_path / "copies"))]) == num_kept
+    store.requests.clear()
+    assert [cache.get(uri).page_count for uri in reversed(uris[-num_kept:])] == [2] * num_kept
+    assert not store.requests
 
 
 def test_an_object_that_was_replaced_since_it_was_opened_is_changed(
