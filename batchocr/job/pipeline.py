@@ -32,8 +32,9 @@ logger = logging.getLogger(__name__)
 
 _TICK_S = 0.5
 _ROWS_AHEAD = 2000
-"""Documents are opened up to this many rows ahead: it costs little, and anyone watching sees the total sooner. Of
-objects no worker would keep so many."""
+"""Documents are opened up to this many rows ahead: it costs little, and anyone watching sees the total sooner."""
+_FETCHED_AHEAD = 4
+"""Rows for each worker, if documents are fetched: a worker keeps only a few copies of large ones."""
 _MOST_CLAIMED_PAGES = 1000
 """Far more than the pages that a document may claim and not have; of those that it has, each takes some bytes."""
 _MAX_DEADLY = 1000
@@ -78,8 +79,7 @@ class Pipeline:
         self._engines = engines
         self._counter = counter
         self._pages_in_flight = pages_in_flight
-        fetches = any(is_uri(document.path) for document in intake.documents)
-        self._rows_ahead = pages_in_flight if fetches else max(pages_in_flight, _ROWS_AHEAD)
+        self._fetches = any(is_uri(document.path) for document in intake.documents)
         self._page_timeout_s = page_timeout_s
         self._tasks: dict[int, _Task] = {}
         self._attempts = Attempts()
@@ -154,7 +154,7 @@ class Pipeline:
         num_reading = len(self._tasks) - self._num_opening
         full = num_reading >= self._pages_in_flight or not self._pool.workers
         num_known = self._intake.num_known
-        index = self._next_document(self._rows_ahead if full else self._pages_in_flight)
+        index = self._next_document(full=full)
         if index is not None:
             self._begin_task(RowKey(index, None))
             return True
@@ -169,15 +169,18 @@ class Pipeline:
             self._begin_task(key)
         return True
 
-    def _next_document(self, rows_ahead: int) -> int | None:
-        """The next document to open, if fewer than `rows_ahead` known rows follow, or only rows of a document that has
-        its share in hand; and if a worker has none to open."""
+    def _next_document(self, *, full: bool) -> int | None:
+        """The next document to open, if too few known rows follow, or only rows of a document that has its share in
+        hand; and if a worker has none to open. full: so many pages are being read that no row may be begun."""
         if self._num_opening >= len(self._pool.workers) or not self._shares.has_worker_for(None):
             return None
         if self._reopen:
             return self._reopen.popleft()
+        enough, rows_ahead = self._pages_in_flight, _ROWS_AHEAD if full else self._pages_in_flight
+        if self._fetches:
+            enough = rows_ahead = min(enough, _FETCHED_AHEAD * len(self._pool.workers))
         if self._intake.num_rows_ahead + self._num_opening >= rows_ahead:
-            enough = self._pages_in_flight - self._num_opening
+            enough -= self._num_opening
             if self._intake.has_ready(enough, per_document=self._shares.pages_each):
                 return None
         return self._intake.next_document()

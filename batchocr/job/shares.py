@@ -6,7 +6,7 @@ cost too much has to wait until the others are read, and has one page in hand on
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter, OrderedDict
 from collections.abc import Sequence
 from weakref import WeakKeyDictionary
 
@@ -22,7 +22,7 @@ _MAX_QUEUED = 2
 """Tasks of one document that a worker has before it: while it works on one, it should not have to wait for the next."""
 
 _MAX_FETCHED = 64
-"""Objects that a worker opened last, of which it may still hold a copy."""
+"""Objects that a worker was given last, of which it may still hold a copy (`worker/documents`)."""
 
 _NONE: Counter[Worker] = Counter()
 
@@ -40,20 +40,25 @@ class Shares:
         self._costs = Costs(page_timeout_s)
         self._in_hand: dict[int, Counter[Worker]] = {}
         self._last_document: WeakKeyDictionary[Worker, int] = WeakKeyDictionary()
-        self._fetched: WeakKeyDictionary[Worker, deque[int]] = WeakKeyDictionary()
+        self._fetched: WeakKeyDictionary[Worker, OrderedDict[int, None]] = WeakKeyDictionary()
 
     def next_row(self) -> RowKey | None:
         """The next row to begin. Those of documents that have cost too much come when nothing else is in hand."""
         among = None if self.has_worker_for(None) else self._begun_by_workers_with_room()
-        key = self._next_fetched() or self._intake.next_row(self._may_begin, among=among)
+        key = None
+        if elsewhere := self._fetched_by_busy_workers():
+            key = self._intake.next_row(lambda each: each not in elsewhere and self._may_begin(each), among=among)
+        key = key or self._intake.next_row(self._may_begin, among=among)
         if key is None and not self._intake.more_to_come and all(map(self._costs.has_cost, self._in_hand)):
             return self._intake.next_row(self._may_begin, among=among, postponed=True)
         return key
 
-    def _next_fetched(self) -> RowKey | None:
-        """The next row of a document that a worker with nothing to do has fetched."""
-        fetched = {document for worker in self._free(None) for document in self._fetched.get(worker, ())}
-        return self._intake.next_row(self._may_begin, among=fetched) if fetched else None
+    def _fetched_by_busy_workers(self) -> set[int]:
+        """Objects that a worker with nothing to do would have to fetch again: other documents come first."""
+        idle = self._free(None)
+        busy = [worker for worker in self._pool.workers if worker not in idle] if idle else []
+        elsewhere = {document for worker in busy for document in self._fetched.get(worker, ())}
+        return elsewhere.difference(*(self._fetched.get(worker, ()) for worker in idle))
 
     def _begun_by_workers_with_room(self) -> set[int]:
         """The only documents of which a row may be begun while all workers are busy; thousands of others may be in
@@ -102,8 +107,12 @@ class Shares:
     def begin(self, key: RowKey, worker: Worker) -> None:
         """Record that the worker was given the row."""
         self._last_document[worker] = key.document
-        if key.page_index is None and is_uri(self._intake.documents[key.document].path):
-            self._fetched.setdefault(worker, deque(maxlen=_MAX_FETCHED)).append(key.document)
+        if is_uri(self._intake.documents[key.document].path):
+            fetched = self._fetched.setdefault(worker, OrderedDict())
+            fetched[key.document] = None
+            fetched.move_to_end(key.document)
+            if len(fetched) > _MAX_FETCHED:
+                fetched.popitem(last=False)
         if key.page_index is not None:
             self._in_hand.setdefault(key.document, Counter())[worker] += 1
 

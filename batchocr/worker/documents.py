@@ -1,7 +1,7 @@
 """The documents that a worker has open: the last few, so that a file is opened once for all of its pages.
 
-An object of a store is fetched first. Its copy has no name: it is gone when the document is closed, or its process has
-ended, however that came. All pages read from it are of one version.
+An object of a store is fetched first. Its copy has no name: it is gone when the process has ended, however that came.
+All pages read from it are of one version.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ from batchocr.storage.objects import StoredObject, fetch
 from batchocr.storage.uris import is_uri
 
 _MAX_OPEN = 4
-_MAX_COPIES, _MAX_COPIED_BYTES = 64, 128 * 2**20
-"""Copies are kept for longer than documents are open, as these are opened ahead; but of so many, and so much."""
+_MAX_COPIES = 64
+_MAX_COPIED_BYTES = 128 * 2**20
+"""Copies are kept for longer than documents are open, as these are opened ahead: so many, unless there is more in them
+than this."""
 _FETCH_SHARE = 0.8
 """Of the page's time limit: then the fetch gives up by itself, and the worker keeps what else it holds."""
 
@@ -42,7 +44,7 @@ class _Copy:
 
 
 class DocumentCache:
-    """Opens documents on request, and closes the least recently requested one."""
+    """Opens documents on request, and closes the least recently requested ones. Copies of objects are kept longer."""
 
     def __init__(self, open_document: OpenDocument, page_timeout_s: float = 60.0) -> None:
         self._open_document = open_document
@@ -92,24 +94,22 @@ class DocumentCache:
 
     def _copy_of(self, uri: str) -> _Copy:
         if uri not in self._copies:
-            file = _unnamed_file()
-            try:
-                stored = fetch(uri, file, timeout_s=self._fetch_s)
-            except OSError as error:
-                _close_unwritten(file)
-                raise _no_room(error) from error
-            except BaseException:
-                _close_unwritten(file)
-                raise
-            self._copies[uri] = _Copy(file, stored)
             while self._has_too_many_copies():
                 self._close(next(iter(self._copies)))
+            try:
+                self._copies[uri] = _fetched(uri, self._fetch_s)
+            except OSError as error:
+                if not self._copies:
+                    raise _no_room(error) from error
+                while self._copies:  # these may be what fills the disk
+                    self._close(next(iter(self._copies)))
+                return self._copy_of(uri)
         self._copies.move_to_end(uri)
         return self._copies[uri]
 
     def _has_too_many_copies(self) -> bool:
         num_bytes = sum(copy.stored.size for copy in self._copies.values())
-        return len(self._copies) > _MAX_OPEN and (num_bytes > _MAX_COPIED_BYTES or len(self._copies) > _MAX_COPIES)
+        return len(self._copies) >= _MAX_OPEN and (num_bytes > _MAX_COPIED_BYTES or len(self._copies) >= _MAX_COPIES)
 
     def _close(self, path: str) -> None:
         """Close the document and delete its copy, as far as there are any."""
@@ -119,16 +119,15 @@ class DocumentCache:
             copy.file.close()
 
 
-def _unnamed_file() -> BinaryIO:
+def _fetched(uri: str, timeout_s: float) -> _Copy:
+    """A new copy of the object. Raises OSError if there is no room for it."""
+    file = tempfile.TemporaryFile()  # noqa: SIM115, it is open as long as the copy is kept
     try:
-        return tempfile.TemporaryFile()
-    except OSError as error:
-        raise _no_room(error) from error
-
-
-def _close_unwritten(file: BinaryIO) -> None:
-    with suppress(OSError):
-        file.close()
+        return _Copy(file, fetch(uri, file, timeout_s=timeout_s))
+    except BaseException:
+        with suppress(OSError):
+            file.close()
+        raise
 
 
 def _no_room(error: OSError) -> UnreadableError:

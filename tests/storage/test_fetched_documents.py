@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import tempfile
 from collections.abc import Iterator
@@ -9,6 +10,7 @@ from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import BinaryIO
 
 import psutil
 import pytest
@@ -17,6 +19,7 @@ from batchocr.config import Config
 from batchocr.errors import ChangedError, NotFoundError, UnreadableError
 from batchocr.input.render import open_document
 from batchocr.pool.pool import WorkerPool
+from batchocr.storage.objects import StoredObject, fetch
 from batchocr.wire.messages import Failed, Opened, Setup
 from batchocr.worker import documents
 from batchocr.worker.documents import DocumentCache
@@ -82,7 +85,7 @@ def test_a_worker_with_little_memory_can_fetch(store: ObjectStore) -> None:
         assert isinstance(pool.open_alone("s3://pages/a.pdf", 60.0), Opened)
 
 
-@pytest.mark.parametrize(("num_kept", "limit"), [(9, None), (5, 5), (4, 1)])
+@pytest.mark.parametrize(("num_kept", "limit"), [(9, None), (6, 5), (4, 1)])
 def test_a_worker_keeps_copies_of_more_documents_than_it_has_open_but_only_of_few_large_ones(
     store: ObjectStore,
     cache: DocumentCache,
@@ -140,6 +143,22 @@ def test_a_full_disk_is_said_to_be_full(store: ObjectStore, cache: DocumentCache
         patched.setattr(documents.tempfile, "TemporaryFile", lambda: full)  # type: ignore[attr-defined]
         with pytest.raises(UnreadableError, match=r"no room for its copy in .*No space left on device.*TMPDIR"):
             cache.get("s3://pages/a.pdf")
+
+
+def test_copies_make_room_for_another(
+    store: ObjectStore, cache: DocumentCache, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    content = (tmp_path / "a.pdf").read_bytes()
+    store.put("pages", {f"{number}.pdf": content for number in range(7)})
+
+    def disk_for_three(uri: str, file: BinaryIO, *, timeout_s: float) -> StoredObject:
+        if len(cache._copies) >= 3:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return fetch(uri, file, timeout_s=timeout_s)
+
+    monkeypatch.setattr(documents, "fetch", disk_for_three)
+    assert [cache.get(f"s3://pages/{number}.pdf").page_count for number in range(7)] == [2] * 7
+    assert [uri[-5:] for uri in cache._copies] == ["6.pdf"]
 
 
 def test_a_folder_that_cannot_be_written_is_said_to_be_so(
