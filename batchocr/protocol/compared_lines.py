@@ -110,9 +110,11 @@ class ComparedLines:
                 start = end
 
     def hyphens(self) -> Iterator[tuple[int, bool]]:
-        """The lines at whose ends it is clear whether the hyphen belongs to the word, and whether it does."""
+        """The lines at whose ends it is clear whether the hyphen belongs to the word, and whether it does. It is not if
+        a space follows, as in "pre- and postwar"."""
         for line, (word, kept) in self._hyphens.items():
-            if self._agreed(self._spans[word][0] - _ANCHOR, self._spans[word + 1][1] + _ANCHOR):
+            start, end = self._spans[word + 1]
+            if self._agreed(self._spans[word][0] - _ANCHOR, end + _ANCHOR) and not self._has_space_before(start):
                 yield line, kept
 
     def _spaces(self) -> Iterator[tuple[int, bool]]:
@@ -124,9 +126,16 @@ class ComparedLines:
                 left, right = self._match[place - 1], self._match[place]
                 if left is None or right is None or right != left + 1 or (number - 1 in hyphenated and place == start):
                     continue
-                has_space = any(map(str.isspace, self._answer[self._origins[left] : self._origins[right]]))
+                has_space = self._has_space_before(place)
                 if place == start or has_space:
                     yield place, has_space == (place == start)
+
+    def _has_space_before(self, place: int) -> bool:
+        """Whether a space was read before the letter at `place`; both letters beside it have to match."""
+        before, here = self._match[place - 1], self._match[place]
+        assert before is not None
+        assert here is not None
+        return any(map(str.isspace, self._answer[self._origins[before] : self._origins[here]]))
 
     def _agreed(self, start: int, end: int) -> bool:
         """Whether the model agrees about all letters from start to end."""

@@ -38,7 +38,7 @@ from batchocr.protocol.markdown import to_markdown
 from batchocr.protocol.shortfalls import block_shortfalls, layout_shortfalls
 from batchocr.protocol.spared import SparedBlocks
 
-_REVISION: Final = 8
+_REVISION: Final = 9
 """Changes whenever a change here, in to_markdown, in sanitize or in the engine's rules against loops may alter the text
 of a page, or its status."""
 
