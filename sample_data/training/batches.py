@@ -35,10 +35,10 @@ class Batch:
     token_ids: the chats with image and answer, [tokens]. positions: [3, tokens]. runs: runs of tokens; num_answers: for
     each run, the answer tokens in each of its segments. image_index: indices of the image tokens, [image tokens].
     answer_index: indices of the tokens that predict the answer, [answer tokens]. answer: the next token of each, or
-    IGNORED if an answer is shorter than others about images of its size. guide: the index of the token that each should
-    attend to, or IGNORED. forks: as in Sample. labels: by head, the positions of labelled tokens among the image
-    tokens, and the classes of their slots. said: the same for answer tokens. layouts: for each layout, the blocks that
-    it should name; () if the batch asks for texts.
+    IGNORED where words are said twice, and if an answer is shorter than others about images of its size. guide: the
+    index of the token that each should attend to, or IGNORED. forks: as in Sample. labels: by head, the positions
+    of labelled tokens among the image tokens, and the classes of their slots. said: the same for answer tokens.
+    layouts: for each layout, the blocks that it should name; () if the batch asks for texts.
     """
 
     images: Tensor

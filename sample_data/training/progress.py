@@ -9,6 +9,7 @@ import numpy as np
 
 from benchmarks.scoring import Box, character_error_rate, matched
 from sample_data.training.batches import collate
+from sample_data.training.heads import IGNORED
 from sample_data.training.model import ReadingModel
 from sample_data.training.samples import Sample, Sampler
 from sample_data.training.scan import make_page
@@ -46,7 +47,8 @@ class Examiner:
         batch = collate([sample], self._vocabulary)
         most = min(_MAX_TOKENS, 20 + int(1.3 * len(sample.answer)))
         ids = model.read(batch, end=self._vocabulary.end, max_tokens=most)
-        return self._vocabulary.text(sample.answer[:-1].tolist()), self._vocabulary.text(ids)
+        told = sample.answer[sample.answer != IGNORED]
+        return self._vocabulary.text(told[:-1].tolist()), self._vocabulary.text(ids)
 
 
 def _questions(sampler: Sampler, page: TrainingPage, rng: np.random.Generator) -> list[tuple[str, Sample]]:

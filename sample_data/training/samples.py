@@ -47,7 +47,11 @@ LAYOUT_SIZE = 1036  # px; MinerU resizes a page to it before the model's own lim
 _MIN_EDGE = 28  # px; MinerU enlarges thinner crops
 
 _MAX_SLIPS = 0.12  # share of a reading's tokens
-_SAID_LAST = 5  # tokens
+_STUTTERS = 0.3  # share of the readings in which something is said twice
+_MOST_AGAIN = 8  # words, or letters
+_AFTER_STUTTER = 3  # tokens
+_LOOKS_ALIKE = ((5, 10_000), (2, 15))
+"""Tokens said last by which a place is confused with others, and how many tokens away these are at most."""
 _MOVED_BY = 3.0  # thousandths, as a standard deviation
 
 _PLACELESS = frozenset(("{", "}", "^{", "_{", ROW_END))
@@ -67,11 +71,12 @@ class Sample:
     """An image, a question and its answer.
 
     image: uint8 [h, w], multiples of SQUARE. answer: token ids, including the end token. history: the answer that the
-    model is told it gave, with slips, because it also has to continue after its own. guide: for each answer token, the
-    image token that holds its ink, or IGNORED. forks: the answer tokens that can only be told by where one is, as
-    what was said last is said elsewhere too, and followed by another. labels, said: by head, for the image tokens and
-    for the answer tokens, [tokens, slots]. blocks: those that a layout should name. in_quarters: the ViT sees each
-    quarter of the image separately: what begins where can mostly be told from nearby, at a third of the cost.
+    model is told it gave, with slips and with words said twice, because it also has to continue after its own; the
+    answer at words that it should not say is IGNORED. guide: for each answer token, the image token that holds its ink,
+    or IGNORED. forks: the answer tokens that can only be told by where one is, as what was said last is said elsewhere
+    too, and followed by another, or was said twice. labels, said: by head, for the image tokens and for the answer
+    tokens, [tokens, slots]. blocks: those that a layout should name. in_quarters: the ViT sees each quarter of the
+    image separately: what begins where can mostly be told from nearby, at a third of the cost.
     """
 
     image: NDArray[np.uint8]
@@ -113,6 +118,7 @@ class Sampler:
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
+        (self._space,) = vocabulary.ids((" ",))
 
     def layout(
         self, page: TrainingPage, rng: np.random.Generator | None = None, *, in_quarters: bool = False
@@ -205,11 +211,25 @@ class Sampler:
                 characters[squares[number], slots[number]] = 1 + ids[number]
         answer = np.array([*ids, self._vocabulary.end])
         guide = np.append(np.where(seen, squares, IGNORED), IGNORED)
-        history = _with_slips(answer, guide != IGNORED, rng)
+        history, forks = _with_slips(answer, guide != IGNORED, rng), _forks(answer.tolist())
+        again = self._said_again(answer, rng)
+        said, after = np.insert(np.arange(len(answer)), again.stop, again), again.stop + len(again)
+        answer, guide, history, forks = (values[said] for values in (answer, guide, history, forks))
+        answer[again.stop : after] = guide[again.stop : after] = IGNORED
+        forks[after : after + _AFTER_STUTTER] |= len(again) > 0
         by_token = _places(rows, columns)
-        said = np.where(guide[:, None] == IGNORED, IGNORED, by_token[guide.clip(min=0)])
+        places_said = np.where(guide[:, None] == IGNORED, IGNORED, by_token[guide.clip(min=0)])
         labels = {"characters": characters, "places": by_token}
-        return Sample(image, prompt, answer, history, guide, _forks(answer.tolist()), labels, {"places": said})
+        return Sample(image, prompt, answer, history, guide, forks, labels, {"places": places_said})
+
+    def _said_again(self, answer: NDArray[np.int64], rng: np.random.Generator) -> range:
+        """Return what the model is told it said twice in a row, words or letters: in most readings, nothing."""
+        words = [0, *(1 + np.flatnonzero(answer == self._space)).tolist()]
+        starts = words if rng.uniform() < 0.5 else [*range(len(answer))]
+        if rng.uniform() > _STUTTERS or len(starts) < 3:
+            return range(0)
+        end = int(rng.integers(1, len(starts)))
+        return range(starts[max(0, end - int(_MOST_AGAIN ** rng.uniform()))], starts[end])
 
     def _with_edges_moved(self, ids: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
         """Return a layout's tokens with every edge slightly off."""
@@ -226,11 +246,15 @@ def _with_slips(answer: NDArray[np.int64], seen: NDArray[np.bool_], rng: np.rand
 
 def _forks(answer: Sequence[int]) -> NDArray[np.bool_]:
     """Return for each token of a reading whether another one follows the same tokens elsewhere in it."""
-    lasts = [tuple(answer[max(0, number - _SAID_LAST) : number]) for number in range(len(answer))]
-    after: dict[tuple[int, ...], set[int]] = defaultdict(set)
-    for last, token in zip(lasts, answer, strict=True):
-        after[last].add(token)
-    return np.array([len(after[last]) > 1 for last in lasts])
+    forks = np.zeros(len(answer), dtype=bool)
+    for count, reach in _LOOKS_ALIKE:
+        after: dict[tuple[int, ...], list[int]] = defaultdict(list)
+        for number, token in enumerate(answer):
+            last = tuple(answer[max(0, number - count) : number])
+            rivals = [other for other in after[last] if number - other <= reach and answer[other] != token]
+            forks[[number, *rivals]] |= bool(rivals)
+            after[last].append(number)
+    return forks
 
 
 def thousandths(block: Block, width: int, height: int) -> tuple[int, int, int, int]:

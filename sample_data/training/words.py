@@ -27,6 +27,9 @@ _OF_ONESELF = 0.006  # share of the words
 _LONGEST_PHRASE = 13  # words
 _NEAR = 15
 """Words within which a phrase often returns: "it is wrong. It is not wrong. It is only …"."""
+_ALIKE = {letter: [word for word in FREQUENT if word[0] == letter] for letter in "abcdfhimnostw"}
+_VARIED = 0.15  # share of the words that return
+_BEGINS_ALIKE = 0.08  # share of the words that begin like the one before, as in "it is" and "that the"
 _SIGNS = "#$%&*+-/<=>@^_~|\\{}[]§°±×·é"
 
 
@@ -111,7 +114,8 @@ def draw_repetitive_text(rng: np.random.Generator, num_characters: int) -> str:
     """Return sentences in which words and phrases return, as in prose, which says "of the" again and again.
 
     What comes after a phrase that stands in a text twice can only be told by where one is. A model that never reads
-    such texts finds its place by the last few letters alone, and loses it there.
+    such texts finds its place by the last few letters alone, and loses it there. Hardly anything returns at once: a
+    model that often read that would stutter.
     """
     words = ["I" if rng.uniform() < _OF_ONESELF else word for word in draw_text(rng, num_characters, _PROSE).split()]
     share = rng.uniform(0.0, 0.5)
@@ -119,10 +123,19 @@ def draw_repetitive_text(rng: np.random.Generator, num_characters: int) -> str:
     while len(said) < len(words):
         if said and rng.uniform() < share:
             first = int(rng.integers(max(0, len(said) - _NEAR) if rng.uniform() < 0.5 else 0, len(said)))
-            said += said[first : first + int(_LONGEST_PHRASE ** rng.uniform())]
-        else:
-            said.append(words[len(said)])
+            phrase = said[first : min(first + int(_LONGEST_PHRASE ** rng.uniform()), len(said) - 1)]
+            said += [_varied(rng, word) if rng.uniform() < _VARIED else word for word in phrase]
+        elif said and rng.uniform() < _BEGINS_ALIKE and said[-1][0] in _ALIKE:
+            said.append(pick(rng, _ALIKE[said[-1][0]]))
+        said.append(words[len(said) % len(words)])
     return " ".join(said)
+
+
+def _varied(rng: np.random.Generator, word: str) -> str:
+    """Return the word a little longer or shorter, as in "a barometer, two barometers"."""
+    return (
+        word[:-1] if len(word) > 2 and rng.uniform() < 0.5 else word + pick(rng, ("s", "s", ",", ".", ";", "e", "er"))
+    )
 
 
 def draw_phrase(rng: np.random.Generator, num_words: int) -> str:

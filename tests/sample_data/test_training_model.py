@@ -17,11 +17,12 @@ from batchocr.protocol.mineru import MinerUProtocol
 from sample_data.training import memory, train
 from sample_data.training.batches import Batch, collate
 from sample_data.training.export import checkpoint_weights, export
-from sample_data.training.heads import heads
+from sample_data.training.heads import IGNORED, heads
 from sample_data.training.lessons import Plan, Stage, Teacher, load_lessons
 from sample_data.training.losses import answer_losses, language_losses, vision_losses
 from sample_data.training.model import ReadingModel, Shape
-from sample_data.training.samples import Sampler, resized, thousandths
+from sample_data.training.progress import Examiner
+from sample_data.training.samples import Sampler, _forks, resized, thousandths
 from sample_data.training.scan import make_page
 from sample_data.training.settings import SETTINGS
 from sample_data.training.train import Training
@@ -150,7 +151,7 @@ def test_what_the_model_is_told_that_it_said_has_slips_in_some_samples(page: Tra
     rng, sampler = np.random.default_rng(0), Sampler(VOCABULARY)
     block = max(page.blocks, key=lambda block: len(block.tokens))
     samples = [sampler.block(page, block, rng) for _ in range(20)]
-    shares = [float((sample.history != sample.answer).mean()) for sample in samples]
+    shares = [float(((sample.history != sample.answer) & (sample.answer != IGNORED)).mean()) for sample in samples]
     assert 5 <= sum(share == 0 for share in shares) <= 15
     assert 0.02 < max(shares) < 0.12
     layout = sampler.layout(page, rng)
@@ -160,13 +161,47 @@ def test_what_the_model_is_told_that_it_said_has_slips_in_some_samples(page: Tra
     assert not off[~is_number].any()
 
 
-def test_a_fork_is_where_the_same_letters_are_followed_by_others(page: TrainingPage) -> None:
-    title = page.blocks[0]
-    tokens = tuple("on the mat and on the moor")
-    block = replace(title, tokens=tokens, places=title.places[:1].repeat(len(tokens), 0))
-    sample = Sampler(VOCABULARY).block(page, block, np.random.default_rng(0))
-    assert np.flatnonzero(sample.forks).tolist() == [8, 23]
-    assert VOCABULARY.text(sample.answer[[8, 23]].tolist()) == "ao"
+def test_in_some_readings_the_model_is_told_that_it_said_something_twice(page: TrainingPage) -> None:
+    rng, sampler = np.random.default_rng(0), Sampler(VOCABULARY)
+    block = max(page.blocks, key=lambda block: len(block.tokens))
+    truth = [*VOCABULARY.ids(block.tokens), VOCABULARY.end]
+    twice = []
+    for _ in range(60):
+        sample = sampler.block(page, block, rng)
+        again = np.flatnonzero(sample.answer == IGNORED)
+        assert sample.answer[sample.answer != IGNORED].tolist() == truth
+        if len(again):
+            said = truth[again[0] - len(again) : again[0]]
+            assert (sample.history[again] != said).mean() < 0.5
+            assert sample.forks[again[-1] + 1]
+            assert (sample.guide[again] == IGNORED).all()
+            twice.append(VOCABULARY.text(said))
+    assert 8 <= len(twice) <= 30
+    words = sum(text.endswith(" ") for text in twice)
+    assert len(twice) > words >= 3
+
+
+class _KnowsAll(ReadingModel):
+    def read(self, batch: Batch, *, end: int, max_tokens: int) -> list[int]:
+        return [token for token in batch.answer.tolist() if token not in (IGNORED, end)]
+
+
+def test_who_answers_all_makes_no_mistake_in_an_exam() -> None:
+    rates = Examiner(VOCABULARY, 3)(_KnowsAll(TINY, ()))
+    assert {"line 260", "text", "layout"} <= rates.keys()
+    assert set(rates.values()) == {0.0}
+
+
+@pytest.mark.parametrize(
+    ("text", "forks"),
+    [
+        ("on the mat and on the moor", {8: "a", 23: "o"}),
+        ("as it is", {4: "t", 7: "s"}),
+    ],
+)
+def test_a_fork_is_where_the_same_letters_are_followed_by_others(text: str, forks: dict[int, str]) -> None:
+    found = np.flatnonzero(_forks(VOCABULARY.ids(text)))
+    assert {int(place): text[place] for place in found} == forks
 
 
 def test_an_answer_to_the_layout_names_every_block_in_order(page: TrainingPage) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from html.parser import HTMLParser
 
 import numpy as np
@@ -132,6 +133,12 @@ def test_the_text_for_pages_set_like_the_sample_documents_says_things_again() ->
         for draw in (draw_repetitive_text, draw_text)
     )
     assert again > 50 > 5 > usual
+
+
+def test_the_text_for_pages_set_like_the_sample_documents_hardly_ever_says_a_phrase_twice_in_a_row() -> None:
+    texts = [draw_repetitive_text(np.random.default_rng(seed), 600) for seed in range(50)]
+    twice = re.compile(r"\b(\S.{3,40}?) \1\b")
+    assert sum(len(twice.findall(text)) for text in texts) < 10
 
 
 class _Cells(HTMLParser):
