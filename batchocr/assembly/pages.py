@@ -46,7 +46,7 @@ def page_drafts(page_index: int, blocks: Sequence[Block]) -> PageDrafts:
             (host.captions if "caption" in block.type else host.footnotes).append(draft)
         elif block.type == "page_footnote":
             page.footnotes.append(draft)
-        elif block.merge_prev and last_text is not None:
+        elif block.type == "text" and block.merge_prev and last_text is not None:
             last_text.go_on_with(draft)
         elif index in list_of:
             last_text = _add_item(page.body, draft, list_drafts, list_of[index])

@@ -141,6 +141,13 @@ def test_texts_that_the_model_joins_are_joined_even_over_a_figure() -> None:
     assert contents(pieces([block("text", 0.1, 0.2, "A page.")], [alone])) == ["A page. Of a page before."]
 
 
+def test_only_texts_go_on_with_a_text() -> None:
+    box = (0.1, 0.6, 0.9, 0.7)
+    for type, content in (("image", None), ("chart", "42"), ("title", "A heading"), ("table", "<table></table>")):
+        found = pieces([block("text", 0.1, 0.2, "A text"), Block(type, box, 0, content, merge_prev=True)])
+        assert [(piece.type, piece.content) for piece in found] == [("text", "A text"), (type, content)]
+
+
 def test_a_note_that_goes_on_at_the_foot_of_the_next_page_is_one() -> None:
     first = [block("text", 0.1, 0.2, "Text."), block("page_footnote", 0.9, 0.95, "1 A note that is")]
     second = [
