@@ -176,8 +176,11 @@ class ExportFolder:
         with _refusing(path):
             self._make_folder(path.parent)
             self._require_free(file.path, source, format)
-            if is_new := not self._has_already(path, file):
+            is_new = not self._has_already(path, file)
+            if is_new:
                 self._require_ours(path, file)
+            self._take_over(file.path)
+            if is_new:
                 self._announce(file, source, format, digest)
                 with atomic_file(path) as new:
                     new.write(file.data)
@@ -191,6 +194,15 @@ class ExportFolder:
                 self._record.execute("insert or replace into pictures values (?, ?)", (file.path, file.shows))
             self._record.execute("delete from coming where path = ?", (file.path,))
         return is_new
+
+    def _take_over(self, path: str) -> None:
+        """Note that the document whose file this was, if any, is no longer up to date: what is there is another's."""
+        with self._recording():
+            self._record.execute(
+                "update documents set version = '' "
+                "where (source, format) in (select source, format from files where path = ?)",
+                (path,),
+            )
 
     def _announce(self, file: File, source: str, format: str, digest: bytes) -> None:
         """Note what is about to be in the file's place, so that it is ours even if we are killed before we record it.

@@ -48,6 +48,34 @@ def test_a_document_written_before_is_known_again(tmp_path: Path) -> None:
     assert not is_up_to_date(tmp_path)
 
 
+@pytest.mark.parametrize("taken", [("a.md", b"1"), ("a.md", b"2"), ("a.images/1.png", b"2")])
+def test_a_document_whose_file_became_another_s_is_written_again(tmp_path: Path, taken: tuple[str, bytes]) -> None:
+    files = (("a.images/1.png", b"1"), ("a.md", b"1"))
+    write(tmp_path, *files)
+    write(tmp_path, taken, source="b.pdf")
+    assert not is_up_to_date(tmp_path)
+    write(tmp_path, *files)
+    assert is_up_to_date(tmp_path)
+    assert files_in(tmp_path) == dict(files)
+
+
+def test_a_document_keeps_what_somebody_changed_when_another_is_refused_its_place(tmp_path: Path) -> None:
+    write(tmp_path, ("a.md", b"1"))
+    (tmp_path / "a.md").write_bytes(b"mine")
+    with pytest.raises(RefusedError):
+        write(tmp_path, ("a.md", b"2"), source="b.pdf")
+    assert is_up_to_date(tmp_path)
+
+
+def test_a_document_whose_file_another_was_taking_at_a_kill_is_written_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "out", ("a.md", b"1"))
+    killed = killed_at_work(tmp_path / "out", monkeypatch, in_place=True, source="b.pdf")
+    assert files_in(killed) == {"a.md": b"2"}
+    assert not is_up_to_date(killed)
+
+
 def test_files_that_a_document_has_no_more_are_removed(tmp_path: Path) -> None:
     write(tmp_path, ("a.images/1.png", b"1"), ("a.md", b"1"))
     write(tmp_path, ("a.md", b"2"))
@@ -154,7 +182,7 @@ def test_an_export_that_was_interrupted_leaves_no_half_file(tmp_path: Path) -> N
     assert not is_up_to_date(tmp_path)
 
 
-def killed_at_work(out: Path, monkeypatch: pytest.MonkeyPatch, *, in_place: bool) -> Path:
+def killed_at_work(out: Path, monkeypatch: pytest.MonkeyPatch, *, in_place: bool, source: str = "a.pdf") -> Path:
     """A copy of the folder as a kill leaves it while 2 is written to `a.md`: just before the file is in its place, or
     just after."""
     killed = out.with_name("killed")
@@ -170,7 +198,7 @@ def killed_at_work(out: Path, monkeypatch: pytest.MonkeyPatch, *, in_place: bool
 
     with monkeypatch.context() as patched:
         patched.setattr("batchocr.export.folder.atomic_file", interrupted)
-        write(out, ("a.md", b"2"))
+        write(out, ("a.md", b"2"), source=source)
     return killed
 
 
