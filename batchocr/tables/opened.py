@@ -80,9 +80,16 @@ class OpenedTable:
         return chain.from_iterable(part.sources() for part in self.parts)
 
     def by_document(self) -> Iterator[tuple[str, list[PageResult]]]:
-        """Yield each document's `source` and its rows. Raises OutputError."""
+        """Yield each document's `source` and its rows. One that is in two tables comes twice, as no page is twice in a
+        document. Raises OutputError."""
         for source, rows in groupby(self.rows(), key=attrgetter("source")):
-            yield source, list(rows)
+            pages: dict[int | None, PageResult] = {}
+            for row in rows:
+                if row.page_index in pages:
+                    yield source, list(pages.values())
+                    pages = {}
+                pages[row.page_index] = row
+            yield source, list(pages.values())
 
     def documents(self, roots: Sequence[str | os.PathLike[str]] | None = None) -> Iterator[AssembledDocument]:
         """Yield each document, put together from its rows.

@@ -214,6 +214,14 @@ def test_a_document_in_two_places_of_the_table_is_exported_once(desk: Desk) -> N
     assert (done.written, done.refused, done.exit_code) == (2, 1, 3)
 
 
+def test_a_page_that_comes_twice_is_written_once(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
+    rows = desk.read("a.pdf", [block("text", "1")], [block("text", "2")])
+    done = desk.export([*rows, *rows])
+    assert (done.written, done.refused, done.exit_code) == (1, 1, 3)
+    assert "a.pdf has rows in two places of the table" in caplog.text
+    assert desk.files == {"a.md": b"1\n\n2\n"}
+
+
 def test_large_tables_and_crowded_pages_are_exported_in_full(desk: Desk) -> None:
     row = "<tr>" + "<td>x</td>" * 100 + "</tr>"
     table = block("table", f"<table>{row * 100}</table>")

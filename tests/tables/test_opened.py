@@ -61,6 +61,15 @@ def test_rows_come_by_document_and_as_arrow(tmp_path: Path, name: str) -> None:
     assert table.facts == FACTS
 
 
+def test_a_document_that_is_in_two_tables_comes_twice(tmp_path: Path) -> None:
+    old, new = ([page("a.pdf", index, said) for index in (0, 1)] for said in ("old\n", "new\n"))
+    write(tmp_path / "1.jsonl", *old)
+    write(tmp_path / "2.jsonl", *new, page("b.pdf", 0))
+    write(tmp_path / "3.jsonl", page("b.pdf", 1))
+    expected = [("a.pdf", old), ("a.pdf", new), ("b.pdf", [page("b.pdf", 0), page("b.pdf", 1)])]
+    assert list(open_table(tmp_path).by_document()) == expected
+
+
 def test_a_table_with_the_columns_of_version_2_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     old = [field for field in PAGE_SCHEMA if field.name not in ("ink_outside", "text_layer_agreement")]
     monkeypatch.setattr(parquet, "PAGE_SCHEMA", pa.schema(old))
