@@ -109,7 +109,7 @@ def _runs(text: str) -> Iterator[tuple[bool, int, int]]:
 
 def cut_table(table: TableCells, first_room: int, room: int) -> Iterator[Part]:
     """Yield the table in parts, each a table with the header; none is longer than `first_room`, the first, and `room`,
-    unless a single row is.
+    unless a single row is, with the table's caption in the first part.
 
     A cell that reaches over a cut is in both parts; in the later ones it is empty if it is long.
     """
@@ -123,8 +123,8 @@ def cut_table(table: TableCells, first_room: int, room: int) -> Iterator[Part]:
     carried: list[Cell] = []
     while start < len(lengths):
         first_row = sorted([*carried, *table.rows[start]], key=_column)
-        lead = table.before if start == num_header else ""
-        length = len(lead) + frame + len(_row(first_row))
+        lead, caption = (table.before, table.caption) if start == num_header else ("", "")
+        length = len(lead) + len(caption) + frame + len(_row(first_row))
         end = start + 1
         while end < len(lengths) and length + lengths[end] <= first_room:
             length += lengths[end]
@@ -132,7 +132,7 @@ def cut_table(table: TableCells, first_room: int, room: int) -> Iterator[Part]:
         rows = "".join(_row(row, end) for row in [first_row, *table.rows[start + 1 : end]])
         tail = table.after if end == len(lengths) else ""
         first = 0 if start == num_header else start
-        yield Part(f"{lead}<table>{header}{rows}</table>{tail}", first / len(lengths), end / len(lengths))
+        yield Part(f"{lead}<table>{caption}{header}{rows}</table>{tail}", first / len(lengths), end / len(lengths))
         above = [*carried, *(cell for row in table.rows[start:end] for cell in row)]
         carried = [_carried(cell, end, room // 4) for cell in above if cell.end_row > end]
         start, first_room = end, room

@@ -19,7 +19,7 @@ from batchocr.export.figures import pieces_of, pixel_box
 from batchocr.export.formats import Figures, File, FormatOptions
 from batchocr.export.picture_files import picture_files
 from batchocr.export.shares import Share, shares_of
-from batchocr.export.table_cells import table_cells
+from batchocr.export.table_cells import TableCells, table_cells
 from batchocr.export.words import gap_in_words, list_items, with_dollars
 from batchocr.protocol.markdown import FIGURES, HEADINGS, LEFT_OUT, OWN_FENCES
 from batchocr.protocol.sanitize import harmless_characters, table_structure
@@ -131,8 +131,10 @@ class _Writer:
         item: PictureItem | TableItem | CodeItem | None = None
         if piece.type in FIGURES:
             item = self._add_picture(piece)
-        elif piece.type == "table" and (data := _table_data(piece.content or "")) is not None:
-            item = self.made.add_table(data=data)
+        elif piece.type == "table" and (table := _table(piece.content or "")) is not None:
+            own = replace(piece, content=_cell_text(table.caption), places=piece.places[:1])
+            captions.append(self._add_text(own, DocItemLabel.CAPTION))
+            item = self.made.add_table(data=_table_data(table))
         elif piece.type in ("code", "algorithm"):
             item = self._add_code(piece)
         else:
@@ -236,12 +238,14 @@ def _cell_text(html: str) -> str:
     return _text(" ".join(unescape(_ANY_TAG.sub(" ", _RAISED.sub("", html))).split()))
 
 
-def _table_data(html: str) -> TableData | None:
-    """The table's cells as text; None if it is no table."""
+def _table(html: str) -> TableCells | None:
+    """The table taken apart; None if it is no table."""
     html = harmless_characters(html).strip()
-    table = table_cells(harmless_characters(table_structure(html))) if html.startswith("<table") else None
-    if table is None:
-        return None
+    return table_cells(harmless_characters(table_structure(html))) if html.startswith("<table") else None
+
+
+def _table_data(table: TableCells) -> TableData:
+    """The table's cells as text."""
     num_header_rows = table.num_header_rows
     cells = [
         TableCell(

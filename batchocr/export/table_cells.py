@@ -38,9 +38,11 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class TableCells:
-    """A table taken apart. before, after: text around the table and its caption. rows: the cells that begin in each."""
+    """A table taken apart. before, after: text around the table. caption: its `caption`, with the tags; '' if there is
+    none. rows: the cells that begin in each."""
 
     before: str
+    caption: str
     rows: list[list[Cell]]
     num_columns: int
     after: str
@@ -76,9 +78,9 @@ def table_cells(html: str) -> TableCells | None:
     html: sanitised, so every tag is small letters and closed. A table within a cell is part of the cell.
     """
     rows: list[list[_Read]] = []
-    depth = cell_start = 0
+    depth = cell_start = caption_start = 0
     start = end = -1
-    opening = ""
+    opening = caption = ""
     for tag in _TAG.finditer(html):
         closes, name = bool(tag[1]), tag[2]
         if name == "table":
@@ -89,6 +91,10 @@ def table_cells(html: str) -> TableCells | None:
             depth += -1 if closes else 1
             if depth == 0:
                 end = tag.end()
+        elif depth == 1 and name == "caption" and not closes:
+            caption_start = tag.start()
+        elif depth == 1 and name == "caption":
+            caption += html[caption_start : tag.end()]
         elif depth == 1 and name == "tr" and not closes:
             rows.append([])
         elif depth == 1 and name in ("td", "th") and not closes:
@@ -97,7 +103,8 @@ def table_cells(html: str) -> TableCells | None:
             rows[-1].append(_read(opening, html[cell_start : tag.start()]))
     if not rows or end < 0:
         return None
-    return _placed(rows, html[:start], html[end:])
+    placed = _placed(rows)
+    return placed and TableCells(html[:start], caption, *placed, html[end:])
 
 
 def _read(opening: str, html: str) -> _Read:
@@ -105,8 +112,9 @@ def _read(opening: str, html: str) -> _Read:
     return _Read(html, spans.get("row", 1), spans.get("col", 1), opening.startswith("<th"))
 
 
-def _placed(read: list[list[_Read]], before: str, after: str) -> TableCells | None:
-    """The table with each cell at the first place that no other covers, as browsers do."""
+def _placed(read: list[list[_Read]]) -> tuple[list[list[Cell]], int] | None:
+    """The rows with each cell at the first place that no other covers, as browsers do, and how many columns they
+    have; None beyond all bounds."""
     free_from: list[int] = []  # for each column, the row in which nothing covers it any more
     rows: list[list[Cell]] = []
     area = 0
@@ -128,4 +136,4 @@ def _placed(read: list[list[_Read]], before: str, after: str) -> TableCells | No
         rows.append(placed)
     if len(rows) * len(free_from) > _MAX_AREA:
         return None
-    return TableCells(before, rows, len(free_from), after)
+    return rows, len(free_from)

@@ -89,6 +89,14 @@ def test_a_table_is_cut_between_its_rows_and_its_header_repeated() -> None:
     assert names == [f"row {number}" for number in range(50)]
 
 
+def test_a_tables_own_caption_is_in_its_first_part() -> None:
+    rows = "".join(f"<tr><td>row {number}</td><td>{number}</td></tr>" for number in range(50))
+    first, *rest = texts(piece("table", f"<table><caption>Sales of <b>2020</caption>{rows}</table>"))
+    assert first.startswith("<table><caption>Sales of &lt;b&gt;2020</caption><tr><td>row 0</td>")
+    assert len(first) <= 300 and rest
+    assert not any("Sales" in text for text in rest)
+
+
 def test_a_cell_that_reaches_over_a_cut_is_in_both_parts() -> None:
     rows = "".join(
         f"<tr>{'<td rowspan=20>side</td>' * (not number % 20)}<td>{number}</td></tr>" for number in range(40)

@@ -84,6 +84,23 @@ def test_a_tables_cells_have_their_spans(tmp_path: Path) -> None:
     assert [cell.column_header for cell in table.data.table_cells] == [True] * 4 + [False] * 3
 
 
+def test_a_tables_own_caption_stands_behind_the_ones_it_was_given(tmp_path: Path) -> None:
+    html = "<table><caption>Sales<br>of \\(t_0\\)</caption><tr><td>1</td></tr></table>"
+    places = (Place(0, BBOX, 1), Place(1, BBOX, 0))
+    note = Piece("table_caption", "Table 1", (Place(0, BBOX, 0),))
+    blocks = [Block("table_caption", BBOX, 0, "Table 1"), Block("table", BBOX, 0, html)]
+    rows = [row_of(0, blocks), row_of(1, blocks[1:])]
+    made = exported(document_of(Piece("table", html, places, captions=(note,)), rows=rows), tmp_path)
+    [table] = made.tables
+    captions = [caption.resolve(made) for caption in table.captions]
+    assert [(caption.label, caption.text) for caption in captions] == [
+        ("caption", "Table 1"),
+        ("caption", "Sales of $t_0$"),
+    ]
+    assert [prov.page_no for prov in captions[1].prov] == [1]
+    assert [prov.page_no for prov in table.prov] == [1, 2]
+
+
 def test_pages_are_in_points_and_boxes_where_they_are_on_them(tmp_path: Path) -> None:
     made = exported(document_of(piece("text", "a")), tmp_path)
     assert (made.pages[1].size.width, made.pages[1].size.height) == (576, 720)

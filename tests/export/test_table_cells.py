@@ -27,10 +27,12 @@ def test_a_table_in_a_cell_is_part_of_the_cell() -> None:
     assert places(f"<table><tr><td>{inner}</td></tr></table>") == [(inner, 0, 0, 1, 1)]
 
 
-def test_text_around_a_table_is_kept() -> None:
-    table = table_cells("before <table><tbody><tr><td>x</td></tr></tbody></table> after")
+def test_text_around_a_table_and_its_caption_are_kept() -> None:
+    inner = "<table><caption>no</caption><tr><td>y</td></tr></table>"
+    caption = f"<caption>Sales <sup>a</sup>{inner}</caption>"
+    table = table_cells(f"before <table>{caption}<tbody><tr><td>{inner}</td></tr></tbody></table> after")
     assert table is not None
-    assert (table.before, table.after) == ("before ", " after")
+    assert (table.before, table.caption, table.after) == ("before ", caption, " after")
 
 
 def test_a_grid_beyond_all_bounds_is_none() -> None:
