@@ -37,7 +37,7 @@ def chunks(document: AssembledDocument, max_chars: int) -> list[dict[str, Any]]:
     """The document's chunks in reading order. Text is Markdown, as in `md`, without figures.
 
     A chunk holds what stands below one heading, begins with the headings that come right before it, and is longer than
-    `max_chars` only where a single table row or formula with its headings, caption or header row is.
+    `max_chars` only where a heading is, or a single table row or formula with its headings, caption or header row.
     """
     gathering = _Gathering(document, max_chars)
     for part in document.parts:
@@ -104,17 +104,16 @@ class _Gathering:
 
     def _append_parts(self, piece: Piece, text: str) -> None:
         """Append a piece for which there is no room, in as many chunks as it takes."""
-        if self._room() < min(len(text), self._max_chars) // 4:
-            self.end_text()
+        if self._room() <= self._max_chars // 4:
+            self._end()
         for number, part in enumerate(self._cut(piece, text)):
             if number:
                 self._end()
             self._append(part.text, self._places_of(piece, part))
 
     def _room(self) -> int:
-        """How long a text may be that is added now."""
-        taken = sum(len(text) + len(_BETWEEN) for text in self._texts)
-        return max(1, self._max_chars - taken)
+        """How long a text may be that is added now; below 0 behind a longer heading, row or formula."""
+        return self._max_chars - sum(len(text) + len(_BETWEEN) for text in self._texts)
 
     def _append(self, text: str, places: Sequence[Place]) -> None:
         self._texts.append(text)

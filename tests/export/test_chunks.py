@@ -134,6 +134,22 @@ def test_a_heading_stays_with_what_follows() -> None:
     assert made == ["a" * 250, f"# Next\n\n{'b' * 250}", "# Last"]
 
 
+@pytest.mark.parametrize("length", [180, 225, 226, 250, 290, 297, 298, 300, 2400])
+def test_what_stands_below_a_long_heading_is_not_cut_within_words(length: int) -> None:
+    title = "h" * (length - 2)
+    made = chunks(document_of(piece("title", title, level=1), piece("text", " ".join(SENTENCES))), 300)
+    assert made[0]["text"].startswith(f"# {title}")
+    assert {chunk["text"][-6:] for chunk in made if chunk["text"] != f"# {title}"} == {"in it."}
+    assert all(len(chunk["text"]) <= 300 for chunk in made if chunk["text"] != f"# {title}")
+    assert all(chunk["heading_path"] == [title] for chunk in made)
+
+
+def test_a_footnote_for_which_there_is_no_room_is_not_cut() -> None:
+    table = f"<table><tr><td>{'x' * 240}</td></tr></table>"
+    note = "* a note that stands below it"
+    assert texts(piece("table", table, footnotes=[note])) == [table, note]
+
+
 def test_a_chunk_does_not_go_on_over_a_page_that_failed() -> None:
     assert texts(piece("text", "a"), Gap(1, "failed", "timeout"), piece("text", "b")) == ["a", "b"]
 
