@@ -69,7 +69,7 @@ def go_on_as_table(before: Draft, draft: Draft) -> bool:
     """Whether a table of the page before goes on with this one; if so, it has been joined to it.
 
     It has as many columns and is as wide, nothing stands below the first, and the second has no caption, or one that
-    says that it continues.
+    says that it continues; none within its HTML, of which only the rows would be left.
     """
     one, other = _width(before.places[-1]), _width(draft.places[0])
     if before.footnotes or abs(one - other) > _SAME_WIDTH * max(one, other):
@@ -78,7 +78,7 @@ def go_on_as_table(before: Draft, draft: Draft) -> bool:
         return False
     first = before.rows or table_rows(before.texts[0])
     rest = table_rows(draft.texts[0])
-    if first is None or rest is None or first.num_columns != rest.num_columns:
+    if first is None or rest is None or first.num_columns != rest.num_columns or rest.says_more:
         return False
     first.add(rest)
     before.rows = first

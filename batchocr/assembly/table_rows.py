@@ -40,6 +40,11 @@ class TableRows:
     cells: list[list[Cell]]
     num_columns: int
 
+    @property
+    def says_more(self) -> bool:
+        """Whether there is text beside its rows, as of a caption."""
+        return bool(_ANY_TAG.sub("", self.before + self.after).strip())
+
     def add(self, other: TableRows) -> None:
         """Append the rows of another, without the header that it repeats."""
         surplus = _num_repeated(self.cells, other.cells)

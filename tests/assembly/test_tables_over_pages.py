@@ -75,6 +75,8 @@ def test_a_header_is_dropped_whole_and_as_it_was_misread() -> None:
     [
         [table("<tr><td>1</td><td>2</td><td>3</td></tr>")],
         [caption("Table 2: something else"), table(HEADER)],
+        [table(f"<caption>Table 2: costs</caption>{HEADER}")],
+        [Block("table", BOX, 0, f"<table>{HEADER}</table> in thousands")],
         [Block("text", BOX, 0, "Some text."), table(HEADER)],
         [Block("image", BOX, 0, None), table(HEADER)],
         [table(HEADER, (0.1, 0.1, 0.5, 0.5))],
