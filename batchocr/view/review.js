@@ -59,47 +59,55 @@ function kindOf(type) {
 /** The page's data; parsed again each time, as two hundred pages need not be in memory twice. */
 const dataOf = (page) => JSON.parse(page.stored.textContent);
 
-// ---- Marks: {page key: "good" or "bad"}, in this browser if it lets us ---------------------------------------------
+// ---- Marks: "good" or "bad", each stored in this browser on its own, so that two tabs keep both theirs --------------
 
-const STORE = `batchocr-review:${index.table}`;
-const keyOf = (page) => JSON.stringify([page.source, page.page, page.doc]);
-const marks = new Map(storedMarks());
+const keyOf = (page) => `batchocr-review:${JSON.stringify([index.table, page.source, page.page, page.doc])}`;
+const marks = new Map(); // by key; what cannot be stored lasts as long as the page is open, and can be downloaded
+const markOf = (page) => marks.get(keyOf(page));
 
-function storedMarks() {
+function readMark(page) {
+  let stored = null;
   try {
-    const stored = Object.entries(JSON.parse(localStorage.getItem(STORE) ?? "{}"));
-    return stored.filter(([, mark]) => mark === "good" || mark === "bad");
+    stored = localStorage.getItem(keyOf(page));
   } catch {
-    return []; // no storage here, or something else in it
+    // There is no storage here.
   }
+  if (stored === "good" || stored === "bad") marks.set(keyOf(page), stored);
+  else marks.delete(keyOf(page));
 }
 
 function mark(page, value) {
   if (!page) return;
-  const key = keyOf(page);
-  if (marks.get(key) === value) marks.delete(key);
+  const key = keyOf(page), isTakenBack = marks.get(key) === value;
+  if (isTakenBack) marks.delete(key);
   else marks.set(key, value);
   try {
-    localStorage.setItem(STORE, JSON.stringify(Object.fromEntries(marks)));
+    if (isTakenBack) localStorage.removeItem(key);
+    else localStorage.setItem(key, value);
   } catch {
-    // They last as long as the page is open, and can be downloaded.
+    // There is no storage here, or it is full.
   }
   showMarks();
 }
 
+addEventListener("storage", ({ key }) => { // from another tab; without a key, all has been cleared
+  pages.filter((page) => key === null || key === keyOf(page)).forEach(readMark);
+  showMarks();
+});
+
 function showMarks() {
-  const own = pages.filter((page) => marks.has(keyOf(page)));
+  const own = pages.filter(markOf);
   ui.download.disabled = own.length === 0;
   byId("num-marks").textContent = own.length ? ` (${own.length})` : "";
-  for (const page of pages) page.item.dataset.mark = marks.get(keyOf(page)) ?? "";
+  for (const page of pages) page.item.dataset.mark = markOf(page) ?? "";
   for (const value of ["good", "bad"]) {
-    ui[value].setAttribute("aria-pressed", String(shown !== null && marks.get(keyOf(shown)) === value));
+    ui[value].setAttribute("aria-pressed", String(shown !== null && markOf(shown) === value));
   }
 }
 
 function download() {
-  const lines = pages.filter((page) => marks.has(keyOf(page))).map((page) => JSON.stringify({
-    source: page.source, page_index: page.page, doc_id: page.doc, status: page.status, mark: marks.get(keyOf(page)),
+  const lines = pages.filter(markOf).map((page) => JSON.stringify({
+    source: page.source, page_index: page.page, doc_id: page.doc, status: page.status, mark: markOf(page),
   }));
   if (lines.length === 0) return;
   const href = URL.createObjectURL(new Blob([lines.join("\n") + "\n"], { type: "application/jsonl" }));
@@ -152,7 +160,7 @@ function filter() {
     (pressed.length === 0 || pressed.includes(page.status)) &&
     (source === "" || String(page.document) === source) &&
     (type === "" || page.types.includes(type)) &&
-    (marked === "" || (marks.get(keyOf(page)) ?? "none") === marked) &&
+    (marked === "" || (markOf(page) ?? "none") === marked) &&
     (text === "" || textOf(page).includes(text)));
   listed.sort(ORDERS[ui.sort.value]);
   ui.list.replaceChildren(...listed.map((page) => page.item));
@@ -414,6 +422,9 @@ for (const id of ["source-filter", "type-filter", "mark-filter", "sort"]) ui[id]
 let typing;
 ui["text-filter"].addEventListener("input", () => { clearTimeout(typing); typing = setTimeout(filter, 120); });
 
-for (const page of pages) page.item = makeItem(page);
+for (const page of pages) {
+  page.item = makeItem(page);
+  readMark(page);
+}
 fillFilters();
 filter();

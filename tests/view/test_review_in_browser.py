@@ -277,6 +277,25 @@ def test_marks_outlive_the_page_and_are_downloaded(page: Page) -> None:
     page.evaluate("localStorage.clear()")
 
 
+def test_marks_given_in_two_tabs_are_all_kept_and_seen_in_both(page: Page) -> None:
+    other = page.context.new_page()
+    other.goto(page.url)
+    page.keyboard.press("g")
+    page.keyboard.press("j")
+    page.keyboard.press("g")
+    expect(other.locator("#num-marks")).to_have_text(" (2)")
+    for key in "jjb":
+        other.keyboard.press(key)
+    expect(page.locator("#num-marks")).to_have_text(" (3)")
+    page.keyboard.press("g")  # taken back
+    expect(other.locator("#num-marks")).to_have_text(" (2)")
+    for tab in (page, other):
+        tab.reload()
+        assert tab.locator("#num-marks").inner_text().strip() == "(2)"
+    other.evaluate("localStorage.clear()")
+    expect(page.locator("#num-marks")).to_have_text("")
+
+
 @pytest.mark.parametrize(
     "before",
     [
