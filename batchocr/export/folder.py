@@ -17,10 +17,11 @@ from typing import Final
 
 from batchocr.errors import OutputError
 from batchocr.export.formats import File
+from batchocr.input.exported import EXPORT_RECORD
 from batchocr.output.atomic import atomic_file, writing
 from batchocr.output.files import final_name
 
-RECORD_NAME: Final = ".batchocr-export.sqlite"
+RECORD_NAME: Final = EXPORT_RECORD
 
 _TABLES: Final = (
     "create table if not exists documents "

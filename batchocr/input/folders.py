@@ -1,4 +1,4 @@
-"""The documents in a folder and in those below it, and how many files there are of no kind that is read."""
+"""The documents in a folder and in those below it, and how many other files there are."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from itertools import islice
 from pathlib import PurePath
 from threading import Lock
 
+from batchocr.input.exported import holds_cuts, is_cut
 from batchocr.input.globs import Bounds, PathKey, is_folder, natural_key, path_key
 
 SUFFIXES = (
@@ -23,14 +24,16 @@ SUFFIXES = (
 _OF_A_RUN = re.compile(r".\.(parquet|jsonl)(\.journal|\.report\.json|\.meta\.json)?(\.[0-9a-f]{16}\.tmp)?$")
 """A table, or what lies beside one: users know that it is no document."""
 
+_CUT = "cut by an export"
 _MAX_SUFFIX = 16
 _MAX_KINDS = 100
 _MAX_NAMED = 10
 
 
 class SkippedFiles:
-    """Counts the files that were skipped because of their suffix, each folder once. Hidden files and those of a run do
-    not count. Prefixes of a list are counted from several threads."""
+    """Counts the files that were skipped because of their suffix, or because an export has cut them out of documents,
+    each folder once. Hidden files and those of a run do not count. Prefixes of a list are counted from several
+    threads."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -47,11 +50,13 @@ class SkippedFiles:
                         self._by_kind[self._kind(name)] += 1
 
     def by_kind(self) -> Mapping[str, int]:
-        """How many there are of each suffix in lower case, most first; also of `no suffix` and `other suffixes`, which
-        are very long ones, and all after the first hundred."""
+        """How many there are of each suffix in lower case, most first; also of `no suffix`, of `other suffixes`, which
+        are very long ones, and all after the first hundred, and of what was `cut by an export`."""
         return dict(sorted(self._by_kind.items(), key=lambda item: (-item[1], item[0])))
 
     def _kind(self, name: str) -> str:
+        if name.lower().endswith(SUFFIXES):
+            return _CUT
         kind = os.path.splitext(name)[1].lower() or "no suffix"
         if len(kind) > _MAX_SUFFIX or not kind.isprintable():
             return "other suffixes"
@@ -64,7 +69,7 @@ def describe_skipped(by_kind: Mapping[str, int]) -> str:
         return ""
     total = sum(by_kind.values())
     named = dict(islice(by_kind.items(), _MAX_NAMED))
-    parts = [f"{count:,} {'' if kind.startswith('.') else 'with '}{kind}" for kind, count in named.items()]
+    parts = [f"{count:,} {'' if kind.startswith(('.', _CUT)) else 'with '}{kind}" for kind, count in named.items()]
     if len(by_kind) > len(named):
         parts.append(f"{total - sum(named.values()):,} of {len(by_kind) - len(named)} other kinds")
     return f"skipped {total:,} file{'s' * (total != 1)}: {', '.join(parts)}"
@@ -99,7 +104,7 @@ def walk(root: str, bounds: Bounds, visited: set[str], skipped: SkippedFiles) ->
         elif (real := os.path.realpath(entry.path)) not in visited:
             visited.add(real)
             try:
-                entries, others = _list_folder(entry)
+                entries, others = _list_folder(entry, holds_cuts(real))
             except OSError as error:
                 found.append(replace(entry, error=error))
             else:
@@ -110,14 +115,15 @@ def walk(root: str, bounds: Bounds, visited: set[str], skipped: SkippedFiles) ->
     return sorted(found, key=lambda entry: path_key(entry.relative))
 
 
-def _list_folder(folder: Entry) -> tuple[list[Entry], list[str]]:
+def _list_folder(folder: Entry, may_hold_cuts: bool) -> tuple[list[Entry], list[str]]:
     """The folders and documents in a folder, in natural order, and the names of its other files. Raises OSError."""
     entries, others = [], []
     with os.scandir(folder.path) as found:
         for item in found:
             if item.name.startswith("."):
                 continue
-            if (has_more := is_folder(item)) or item.name.lower().endswith(SUFFIXES):
+            is_document = item.name.lower().endswith(SUFFIXES) and not (may_hold_cuts and is_cut(item.name))
+            if (has_more := is_folder(item)) or is_document:
                 relative = os.path.join(folder.relative, item.name)
                 entries.append(Entry(item.path, relative, has_more, item.is_symlink()))
             elif item.is_file(follow_symlinks=False):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import fnmatch
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 
+from batchocr.input.exported import cut_objects
 from batchocr.input.folders import SUFFIXES, SkippedFiles
 from batchocr.input.globs import WILDCARD, natural_key, path_key
 from batchocr.storage.objects import StoredObject, list_below
@@ -26,7 +27,9 @@ def documents_below(prefix: str, skipped: SkippedFiles) -> list[Listed]:
     UnreadableError, UsageError."""
     prefix = str(parse_uri(prefix)).rstrip("/")
     start = len(prefix) + 1
-    return _documents([Listed(found, found.uri[start:]) for found in list_below(prefix)], prefix, skipped)
+    objects = list_below(prefix)
+    cuts = cut_objects(found.uri for found in objects)
+    return _documents([Listed(found, found.uri[start:]) for found in objects], prefix, cuts, skipped)
 
 
 def documents_matching(pattern: str, skipped: SkippedFiles) -> Iterator[Listed]:
@@ -36,30 +39,32 @@ def documents_matching(pattern: str, skipped: SkippedFiles) -> Iterator[Listed]:
     prefix = WILDCARD.split(pattern, maxsplit=1)[0].rpartition("/")[0]
     wanted = pattern[len(prefix) + 1 :].split("/")
     files, folders = {}, defaultdict[str, list[Listed]](list)
-    for found in list_below(prefix):
+    objects = list_below(prefix)
+    cuts = cut_objects(found.uri for found in objects)
+    for found in objects:
         parts = found.uri[len(prefix) + 1 :].split("/")
-        if _matches(parts, wanted):
+        if _matches(parts, wanted) and found.uri not in cuts:
             files["/".join(parts)] = Listed(found, "")
         for end in range(len(parts)):
             if _matches(parts[:end], wanted):
                 folders["/".join(parts[:end])].append(Listed(found, "/".join(parts[end:])))
     yielded: set[str] = set()
     for match in sorted(files.keys() | folders.keys(), key=natural_key):
-        inside = _documents(folders[match], f"{prefix}/{match}", skipped) if match in folders else []
+        inside = _documents(folders[match], f"{prefix}/{match}", cuts, skipped) if match in folders else []
         for listed in [*inside, *filter(None, [files.get(match)])]:
             if listed.object.uri not in yielded:
                 yielded.add(listed.object.uri)
                 yield listed
 
 
-def _documents(listed: Sequence[Listed], prefix: str, skipped: SkippedFiles) -> list[Listed]:
-    """Those that count as documents; the others are counted."""
+def _documents(listed: Sequence[Listed], prefix: str, cuts: Set[str], skipped: SkippedFiles) -> list[Listed]:
+    """Those that count as documents; the others are counted. cuts: URIs of what an export has cut."""
     documents, others = [], defaultdict[str, list[str]](list)
     for found in listed:
         folder, _, name = found.below.rpartition("/")
         if any(part.startswith(".") for part in found.below.split("/")):
             continue
-        if name.lower().endswith(SUFFIXES):
+        if name.lower().endswith(SUFFIXES) and found.object.uri not in cuts:
             documents.append(found)
         else:
             others[folder].append(name)

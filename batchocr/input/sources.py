@@ -4,7 +4,8 @@ An INPUT is a file, a folder, a glob, `@list.txt` (one path per line) or `-` (pa
 a prefix or a glob of objects, by its URI. Only lists are opened here: whether a file is a document turns out when a
 worker opens it. Whatever is missing or cannot be read is a Document too, so that it becomes a row. A link that is
 itself an INPUT is followed; one found in a folder or by a glob is followed only if it stays in that folder, or in the
-one where the glob begins. Beside its target it counts for nothing: each file is read once, under its own name.
+one where the glob begins. Beside its target it counts for nothing: each file is read once, under its own name. What
+`batchocr export` has cut out of documents is left out, unless it is itself an INPUT.
 
 A document's `source`: if the first INPUT is a folder, what is in it is named by the path below that folder. Everything
 else is named by its path as given (an INPUT, a line of a list, a match of a glob), and for a folder the path below it.
@@ -21,12 +22,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain, count
+from itertools import chain, count, groupby
 from pathlib import PurePath
 from typing import TextIO
 
 from batchocr.data import Document, ErrorKind, Failure
 from batchocr.errors import NoInputError, NotFoundError, PageError, UsageError
+from batchocr.input.exported import cut_files
 from batchocr.input.folders import SUFFIXES, SkippedFiles, describe_skipped, num_links, walk
 from batchocr.input.globs import WILDCARD, Bounds, natural_key, paths_matching
 from batchocr.input.lists import read_list, read_stdin
@@ -70,9 +72,9 @@ class _Candidate:
 class Found:
     """What the INPUTs hold.
 
-    documents: what to read, in order. skipped: how many files in folders are left out because of their suffix, by
-    suffix (see SkippedFiles): of the whole input, whatever the shard. roots: the folders below which a document's
-    `source` is its path.
+    documents: what to read, in order. skipped: how many files are left out because of their suffix, or because an
+    export has cut them (see SkippedFiles): of the whole input, whatever the shard. roots: the folders below which a
+    document's `source` is its path.
     """
 
     documents: list[Document]
@@ -219,9 +221,19 @@ def _expand_glob(pattern: str, search: _Search) -> Iterator[_Candidate]:
     walked: set[str] = set()
     folders = sorted(filter(os.path.isdir, matches), key=num_links)
     inside = {folder: list(_look_into(folder, bounds, walked, search)) for folder in folders}
+    cuts = _count_cuts(matches, search.skipped)
     for match in matches:
-        yield from inside[match] if match in inside else [_look_at_file(match)]
+        if match not in cuts:
+            yield from inside[match] if match in inside else [_look_at_file(match)]
     bounds.warn()
+
+
+def _count_cuts(matches: Sequence[str], skipped: SkippedFiles) -> set[str]:
+    """Those of the files that an export has cut."""
+    cuts = list(cut_files(matches))
+    for folder, group in groupby(cuts, key=os.path.dirname):
+        skipped.count(os.path.realpath(folder), [os.path.basename(cut) for cut in group])
+    return set(cuts)
 
 
 def _look_at(path: str, search: _Search, *, is_plain: bool = False) -> Iterator[_Candidate]:

@@ -20,12 +20,15 @@ import pytest
 from batchocr.cli.main import run_app
 from batchocr.data import PageResult
 from batchocr.export.folder import RECORD_NAME
+from batchocr.export.formats import FORMAT_NAMES
+from batchocr.input.sources import find_documents
 from batchocr.output.journal import Entry, Journal
 from tests.support.documents import FACTS, block, draw, rows_of, text_row, write_table
 
 pytestmark = pytest.mark.slow
 
 
+ALL = ",".join(FORMAT_NAMES)
 Run = Callable[..., tuple[int, str, str]]
 
 
@@ -85,6 +88,17 @@ def test_without_input_the_documents_are_where_the_run_found_them(
 ) -> None:
     facts = replace(FACTS, input_roots=(str(tmp_path / "in"),))
     assert run(write_table(tmp_path / "t.parquet", rows, facts), "--to", "out")[0] == 0
+
+
+@pytest.mark.parametrize("to", ["in", "in/texts", "texts"])
+def test_the_next_run_finds_the_documents_that_this_one_did(
+    run: Run, rows: list[PageResult], tmp_path: Path, to: str
+) -> None:
+    assert run(write_table(tmp_path / "t.parquet", rows), "--input", "in", "--to", to, "--format", ALL)[0] == 0
+    assert len([*Path(to).rglob("*.png"), *Path(to).rglob("*.jpg")]) == 4
+    found = find_documents(["."])
+    assert [document.source for document in found.documents] == ["in/a.pdf"]
+    assert found.skipped["cut by an export"] == 4
 
 
 @pytest.mark.parametrize("formats", ["", "md,pdf", "MD"])

@@ -9,6 +9,7 @@ import pytest
 
 from batchocr.data import Document
 from batchocr.errors import NoInputError, UsageError
+from batchocr.input.exported import EXPORT_RECORD
 from batchocr.input.sources import find_documents
 from tests.support.object_store import ObjectStore, answering, running_store, used
 
@@ -53,6 +54,22 @@ def test_a_glob_matches_what_it_matches_in_a_folder(store: ObjectStore, tmp_path
     prefix, folder = "s3://mine/docs/", f"{tmp_path}/docs/"
     there = [source.removeprefix(folder) for source in sources(f"{folder}{pattern}")]
     assert [source.removeprefix(prefix) for source in sources(f"{prefix}{pattern}")] == there
+
+
+def test_what_an_export_has_cut_is_left_out_of_its_folder_in_a_store(store: ObjectStore) -> None:
+    names = (EXPORT_RECORD, "a.md", "a.pdf", "a.images/page-1-block-2.png", "a.images/scan.png")
+    store.put("copied", {f"{folder}/{name}": b"1" for folder in ("texts", "texts-2") for name in names})
+    store.put("copied", {"other/a.images/page-1-block-2.png": b"1"})
+    found = find_documents(["s3://copied/"])
+    assert [document.source for document in found.documents] == [
+        *("other/a.images/page-1-block-2.png", "texts/a.images/scan.png", "texts/a.pdf"),
+        *("texts-2/a.images/scan.png", "texts-2/a.pdf"),
+    ]
+    assert found.skipped == {".md": 2, "cut by an export": 2}
+    assert set(sources("s3://copied/**/*.png")) == {
+        f"s3://copied/{name}"
+        for name in ("other/a.images/page-1-block-2.png", "texts/a.images/scan.png", "texts-2/a.images/scan.png")
+    }
 
 
 def test_size_and_time_of_all_objects_come_from_one_listing(store: ObjectStore) -> None:
