@@ -190,6 +190,8 @@ def _could_be_table(path: str) -> bool:
 
 
 def _why_none(name: str, *, partial: bool) -> str:
+    if os.path.isfile(name):
+        return f"{name} is not a table, but a file that a run leaves beside one: name the table"
     if partial:
         return f"there is no table {name}, nor the journal of one"
     if os.path.isfile(journal_path(Path(name))):

@@ -117,6 +117,21 @@ def test_partial_takes_the_table_where_no_run_is_unfinished(tmp_path: Path) -> N
     assert [row.source for row in open_table(tmp_path, partial=True).rows()] == ["a.pdf", "b.pdf"]
 
 
+@pytest.mark.parametrize(
+    ("name", "partial"),
+    [
+        ("t.parquet.report.json", False),
+        ("t.parquet.report.json", True),
+        ("t.jsonl.meta.json", False),
+        ("t.parquet.journal", False),
+    ],
+)
+def test_what_a_run_leaves_beside_its_table_is_told_from_a_table(tmp_path: Path, name: str, partial: bool) -> None:
+    (tmp_path / name).write_text("{}")
+    with pytest.raises(OutputError, match=f"{name} is not a table, but a file that a run leaves beside one"):
+        open_table(tmp_path / name, partial=partial)
+
+
 def test_what_is_no_table_is_refused(tmp_path: Path) -> None:
     pq.write_table(pa.table({"x": [1]}), tmp_path / "other.parquet")
     (tmp_path / "torn.parquet").write_bytes(write(tmp_path / "t.parquet", page("a.pdf", 0)).read_bytes()[:-500])
