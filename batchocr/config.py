@@ -79,6 +79,12 @@ def _as_text(value: object) -> object:
     return os.fspath(value) if isinstance(value, os.PathLike) else value
 
 
+def _on_this_machine(path: str) -> str:
+    if "://" in path:
+        raise ValueError("should be a path on this machine, not in an object store")
+    return path
+
+
 def _as_seconds(value: object) -> object:
     """The seconds in a duration such as `3h55m`; anything but a string is returned as it is."""
     if not isinstance(value, str):
@@ -148,6 +154,7 @@ Count = Annotated[int, Field(gt=0, lt=1 << 63)]
 Seconds = Annotated[float, Field(gt=0)]
 Rate = Annotated[float, Field(ge=0, le=1)]
 PathText = Annotated[str, BeforeValidator(_as_text)]
+LocalPathText = Annotated[PathText, AfterValidator(_on_this_machine)]
 DeviceText = Annotated[str, AfterValidator(_checked_device)]
 PageSpecText = Annotated[str, AfterValidator(_checked_pages)]
 Duration = Annotated[Seconds, BeforeValidator(_as_seconds)]
@@ -362,7 +369,7 @@ class Config:
         ),
     ] = 1.0
     report: Annotated[
-        PathText | None,
+        LocalPathText | None,
         Option(
             RUN,
             "Where to write the throughput report (JSON).",
@@ -383,7 +390,7 @@ class Config:
         ),
     ] = None
     work_dir: Annotated[
-        PathText | None,
+        LocalPathText | None,
         Option(
             CONTINUING,
             "Where an --out in an object store is made and keeps its journal, before it is put there.",

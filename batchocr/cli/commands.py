@@ -120,9 +120,11 @@ def view(
 
     config = make_config(flags)
     limit, order = as_limit(sample, config.pages), as_sort(sort)
+    path = options.as_local_path("--out", out)
+    options.require_roots(roots or [])
     opened = open_table(table, partial=partial)
     raise typer.Exit(
-        view_table(opened, Path(out), roots=roots or [], sort=order, limit=limit, config=config, as_json=as_json)
+        view_table(opened, path, roots=roots or [], sort=order, limit=limit, config=config, as_json=as_json)
     )
 
 
@@ -200,9 +202,11 @@ def export(
     from batchocr.export.formats import FormatOptions
     from batchocr.tables.opened import open_table
 
+    folder = options.as_local_path("--to", to)
+    options.require_roots(roots or [])
     exit_code = export_table(
         open_table(table, partial=partial),
-        Path(to),
+        folder,
         formats_named(formats),
         roots=roots,
         options=FormatOptions(page_breaks, max_chars),

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import wraps
 from inspect import Parameter
+from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, get_args, get_type_hints
 
@@ -16,6 +18,7 @@ import typer
 from batchocr.cli.console import LogFormat
 from batchocr.config import INPUT, RECIPE, RUN, Config, Option, flag_of, option_of
 from batchocr.errors import UsageError
+from batchocr.storage.uris import is_uri
 
 Flags = Mapping[str, Any]
 """The fields of Config whose flags were given, by name."""
@@ -135,6 +138,24 @@ def refuse_contradictions(flags: Flags, config: Config, *, quiet: bool, verbose:
         raise UsageError("--overwrite starts over and --resume continues: give one of them")
 
 
+def as_local_path(flag: str, name: str) -> Path:
+    """The path that a flag names. Raises UsageError if it names none, or one in an object store."""
+    if not name:
+        raise UsageError(f"{flag} is empty: say where to write")
+    if is_uri(name):
+        raise UsageError(f"{flag} {name}: write to a path on this machine, and copy it to the object store afterwards")
+    return Path(name)
+
+
+def require_roots(roots: Sequence[str]) -> None:
+    """Raises UsageError if there is no file and no folder where an --input says that documents are."""
+    for root in roots:
+        if not is_uri(root) and not os.path.exists(root):
+            raise UsageError(
+                f"--input {root!r}: there is no such folder or file. It takes no globs and no lists: name the folder"
+            )
+
+
 def as_log_format(name: str) -> LogFormat:
     """Raises UsageError."""
     if name not in ("text", "json"):
@@ -166,7 +187,7 @@ Roots = Annotated[
         "--input",
         option=Option(
             INPUT,
-            "Where the documents of the table are: the INPUTs of its run. May be given more than once.",
+            "Where the documents of the table are: a folder or a file. May be given more than once.",
             "ROOT",
             default="where the run found them",
         ),

@@ -57,8 +57,8 @@ def view_table(
     as_json: bool,
 ) -> ExitCode:
     """Write the review page, say where it is, and return the exit code. Raises OutputError."""
-    require_replaceable(out)
     require_writable(out)
+    require_replaceable(out)
     choice = choose(table.rows(), sort, limit, parse_page_spec(config.pages) if config.pages else None)
     if choice.statuses and not choice.rows:
         raise UsageError("the table has none of these pages")

@@ -82,7 +82,7 @@ def reading(path: Path) -> Iterator[None]:
 
 def _reason(path: Path, error: OSError) -> str:
     match error.errno:
-        case errno.ENOENT | errno.ENOTDIR | errno.ELOOP:
+        case errno.ENOENT | errno.ENOTDIR | errno.ELOOP | errno.EEXIST:
             return _what_is_missing(path.parent)
         case errno.EROFS:
             return f"{path.parent} is read-only; choose another place"
@@ -103,13 +103,14 @@ def _reason(path: Path, error: OSError) -> str:
 
 
 def _what_is_missing(folder: Path) -> str:
-    """Why a file cannot be created in a folder, if the system says that something does not exist."""
+    """Why a file cannot be created in a folder, if the system says that the folder is not there, or is none."""
     if os.path.isdir(folder):
         return f"no file can be created in {folder}; choose another place"
-    if os.path.exists(folder):
-        return f"{folder} is not a folder; choose another place"
-    if os.path.islink(folder):
-        return f"{folder} is a link that leads nowhere; choose another place"
+    there = next((place for place in (folder, *folder.parents) if os.path.lexists(place)), folder)
+    if os.path.islink(there) and not os.path.exists(there):
+        return f"{there} is a link that leads nowhere; choose another place"
+    if os.path.exists(there) and not os.path.isdir(there):
+        return f"{there} is not a folder; choose another place"
     return f"{folder} does not exist; create it first"
 
 

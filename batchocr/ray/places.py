@@ -12,7 +12,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from batchocr.errors import NotFoundError, OutputError, PageError
+from batchocr.errors import NotFoundError, OutputError, PageError, UsageError
 from batchocr.output.atomic import atomic_file, reading, writing
 from batchocr.output.in_store import fetch_file, put_file
 from batchocr.storage.objects import list_below, open_object, remove
@@ -106,4 +106,6 @@ class Prefix:
 
 def place_of(out: str) -> Place:
     """The place of this path or URI. Raises UsageError."""
+    if not out:
+        raise UsageError("--out is empty: say where to write")
     return Prefix(out) if is_uri(out) else Folder(out)

@@ -126,8 +126,30 @@ def test_a_table_that_cannot_be_read_gives_exit_code_6_and_no_folder(
 def test_a_folder_that_cannot_be_written_gives_exit_code_6(run: Run, rows: list[PageResult], tmp_path: Path) -> None:
     table = write_table(tmp_path / "t.jsonl", rows)
     (tmp_path / "file").write_text("mine")
-    assert run(table, "--to", "file")[0] == run(table, "--to", "file/out")[0] == 6
+    for to in ("file", "file/out", "file/out/below"):
+        code, _, said = run(table, "--to", to)
+        assert (code, "file is not a folder; choose another place" in said) == (6, True)
     assert (tmp_path / "file").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--to", ""), "--to is empty: say where to write"),
+        (("--to", "s3://bucket/texts"), "and copy it to the object store afterwards"),
+        (("--to", "out", "--input", "in", "--input", "gone"), "--input 'gone': there is no such folder or file"),
+        (("--to", "out", "--input", "in/*.pdf"), "It takes no globs and no lists: name the folder"),
+        (("--to", "out", "--input", ""), "there is no such folder or file"),
+    ],
+)
+def test_a_place_that_cannot_be_meant_is_wrong_usage(
+    run: Run, rows: list[PageResult], tmp_path: Path, arguments: tuple[str, ...], said: str
+) -> None:
+    table = write_table(tmp_path / "t.jsonl", rows)
+    before = sorted(tmp_path.iterdir())
+    code, _, error = run(table, *arguments)
+    assert (code, said in error) == (2, True)
+    assert sorted(tmp_path.iterdir()) == before
 
 
 def test_what_a_run_that_goes_on_has_read_is_exported_and_later_the_rest(

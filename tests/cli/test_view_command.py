@@ -77,13 +77,13 @@ def test_pages_are_drawn_as_they_were_read(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("no_worker")
 def test_it_says_where_the_file_is_and_how_much_is_in_it(tmp_path: Path) -> None:
     table = saved(tmp_path, [*(row(f"{number}.pdf", 0) for number in range(8)), *map(failed, ("f.pdf", "g.pdf"))])
-    out = tmp_path / "review.html"
-    code, said = view(
-        table.parts[0].path, "-o", out, "--sample", "3", "--sort", "random", "--input", "a", "--input", "b"
-    )
+    out, a, b = tmp_path / "review.html", tmp_path / "a", tmp_path / "b.pdf"
+    a.mkdir()
+    b.touch()
+    code, said = view(table.parts[0].path, "-o", out, "--sample", "3", "--sort", "random", "--input", a, "--input", b)
     assert (code, said) == (0, f"{out}: 3 pages, taken at random of 10 rows, {out.stat().st_size / 1e6:.1f} MB\n")
     [(roots, config)] = Files.made
-    assert (roots, config.dpi) == (["a", "b"], 200)
+    assert (roots, config.dpi) == ([str(a), str(b)], 200)
     code, said = view(table.parts[0].path, "-o", out, "--json")
     assert (code, json.loads(said)) == (
         0,
@@ -138,6 +138,9 @@ def test_pages_without_their_picture_are_told_and_exit_with_3(
         (("--pages", "x"), "no page or range"),
         (("--pages", "7"), "none of these pages"),
         (("--sort", "best"), "worst, order, random"),
+        (("--out", ""), "--out is empty: say where to write"),
+        (("--out", "s3://bucket/review.html"), "and copy it to the object store afterwards"),
+        (("--input", "nowhere/*.pdf"), "--input 'nowhere/*.pdf': there is no such folder or file"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(
@@ -157,6 +160,8 @@ def test_a_file_of_somebody_else_stays(tmp_path: Path, capsys: pytest.CaptureFix
     assert table.read_bytes() == before
     assert "choose another --out" in capsys.readouterr().err
     assert view(table, "-o", tmp_path / "no folder" / "review.html")[0] == 6
+    assert view(table, "-o", tmp_path)[0] == 6
+    assert "there is a folder of that name" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("no_worker")

@@ -12,7 +12,7 @@ import torch
 import batchocr.ray.reader
 from batchocr.config import Config
 from batchocr.data import Failure
-from batchocr.errors import OutputError, OutputMismatchError
+from batchocr.errors import OutputError, OutputMismatchError, UsageError
 from batchocr.input.sources import find_documents
 from batchocr.machine import own_version
 from batchocr.output import parquet
@@ -173,6 +173,11 @@ def test_what_cannot_be_put_is_known_before_the_work(store: ObjectStore) -> None
     denied = first(-1, answering("403 Forbidden", "AccessDenied"), method="POST")
     with store.failing(denied), pytest.raises(OutputError, match="access is denied"):
         OutputFolder("s3://parts/denied").try_to_put(None)
+
+
+def test_an_empty_name_is_no_folder() -> None:
+    with pytest.raises(UsageError, match="--out is empty"):
+        OutputFolder("")
 
 
 def test_a_machine_that_does_not_see_the_folder_says_so(out: str) -> None:
