@@ -21,8 +21,6 @@ from batchocr.input.exported import EXPORT_RECORD
 from batchocr.output.atomic import atomic_file, writing
 from batchocr.output.files import final_name
 
-RECORD_NAME: Final = EXPORT_RECORD
-
 _TABLES: Final = (
     "create table if not exists documents "
     "(source text, format text, version text, run integer, primary key (source, format)) without rowid",
@@ -65,13 +63,13 @@ class ExportFolder:
     def __init__(self, path: Path) -> None:
         """Raises OutputError."""
         self._path = path
-        with writing(path / RECORD_NAME):
+        with writing(path / EXPORT_RECORD):
             path.mkdir(parents=True, exist_ok=True)
             self._real_path = path.resolve()
-        if os.path.lexists(path / RECORD_NAME) and not stat.S_ISREG(os.lstat(path / RECORD_NAME).st_mode):
-            raise OutputError(f"{path / RECORD_NAME} is not an ordinary file: move it away, or choose another --to")
+        if os.path.lexists(path / EXPORT_RECORD) and not stat.S_ISREG(os.lstat(path / EXPORT_RECORD).st_mode):
+            raise OutputError(f"{path / EXPORT_RECORD} is not an ordinary file: move it away, or choose another --to")
         with self._recording():
-            self._record = sqlite3.connect(path / RECORD_NAME, timeout=0, isolation_level=None)
+            self._record = sqlite3.connect(path / EXPORT_RECORD, timeout=0, isolation_level=None)
             for setting in _SETTINGS:
                 self._record.execute(f"pragma {setting}")
             self._record.execute("begin immediate")
@@ -293,7 +291,7 @@ class ExportFolder:
     @contextmanager
     def _recording(self) -> Iterator[None]:
         """Turn what SQLite raises into an OutputError."""
-        path = self._path / RECORD_NAME
+        path = self._path / EXPORT_RECORD
         try:
             yield
         except sqlite3.OperationalError as error:

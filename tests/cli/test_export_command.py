@@ -19,8 +19,8 @@ import pytest
 
 from batchocr.cli.main import run_app
 from batchocr.data import PageResult
-from batchocr.export.folder import RECORD_NAME
 from batchocr.export.formats import FORMAT_NAMES
+from batchocr.input.exported import EXPORT_RECORD
 from batchocr.input.sources import find_documents
 from batchocr.output.journal import Entry, Journal
 from tests.support.documents import FACTS, block, draw, rows_of, text_row, write_table
@@ -69,7 +69,7 @@ def test_documents_are_exported_in_each_format_and_counted(run: Run, rows: list[
     }
     assert "2 documents of 2 pages in out (md, mineru): 2 written, 0 as before" in said
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
-        *(RECORD_NAME, "a", "a.images", "a.md", "b_[31m", "b_[31m.md"),
+        *(EXPORT_RECORD, "a", "a.images", "a.md", "b_[31m", "b_[31m.md"),
     ]
 
 

@@ -15,9 +15,10 @@ from batchocr.config import Config
 from batchocr.data import Block, PageResult
 from batchocr.export.export import Export, Exported
 from batchocr.export.figures import pixel_box
-from batchocr.export.folder import RECORD_NAME, ExportFolder
+from batchocr.export.folder import ExportFolder
 from batchocr.export.formats import FormatOptions
 from batchocr.export.names import Names
+from batchocr.input.exported import EXPORT_RECORD
 from batchocr.pool.source_files import SourceFiles
 from batchocr.tables.opened import open_table
 from tests.support.documents import DPI, block, draw, page_of, rows_of, text_row, write_table
@@ -93,7 +94,7 @@ def test_the_second_time_only_what_is_new_is_written(desk: Desk) -> None:
     done = desk.export([*a, replace(b[0], blocks=(block("text", "Two."),))])
     assert (done.written, done.up_to_date) == (1, 1)
     after = {path: path.stat().st_mtime_ns for path in desk.to.rglob("*.*")}
-    assert {path.name for path in before if before[path] != after[path]} == {"b.md", RECORD_NAME}
+    assert {path.name for path in before if before[path] != after[path]} == {"b.md", EXPORT_RECORD}
     assert desk.export(a + b, options=FormatOptions(page_breaks=True)).written == 2
     assert desk.export(a + b, "md", "mineru", options=FormatOptions(page_breaks=True)).written == 2
 

@@ -12,8 +12,9 @@ from typing import BinaryIO
 import pytest
 
 from batchocr.errors import OutputError
-from batchocr.export.folder import RECORD_NAME, ExportFolder, RefusedError
+from batchocr.export.folder import ExportFolder, RefusedError
 from batchocr.export.formats import File
+from batchocr.input.exported import EXPORT_RECORD
 from batchocr.output.atomic import atomic_file
 from batchocr.output.files import temporary_path
 
@@ -30,7 +31,7 @@ def files_in(folder: Path) -> dict[str, bytes]:
     return {
         str(path.relative_to(folder)): path.read_bytes()
         for path in sorted(folder.rglob("*"))
-        if path.is_file() and not path.name.startswith(RECORD_NAME)
+        if path.is_file() and not path.name.startswith(EXPORT_RECORD)
     }
 
 
@@ -144,8 +145,8 @@ def test_a_link_within_the_folder_does_not_lead_out_of_it(tmp_path: Path) -> Non
     with pytest.raises(RefusedError, match="leads out of"):
         write(tmp_path / "out", ("x/y/a.md", b"1"))
     assert not any(tmp_path.glob("elsewhere/**/*.md"))
-    (tmp_path / "out" / RECORD_NAME).unlink()
-    (tmp_path / "out" / RECORD_NAME).symlink_to(tmp_path / "record")
+    (tmp_path / "out" / EXPORT_RECORD).unlink()
+    (tmp_path / "out" / EXPORT_RECORD).symlink_to(tmp_path / "record")
     with pytest.raises(OutputError, match="not an ordinary file"):
         ExportFolder(tmp_path / "out")
     assert not (tmp_path / "record").exists()
@@ -253,7 +254,7 @@ def test_a_document_that_comes_twice_is_noticed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", [b"something else, and long enough to be no database" * 9, b""])
 def test_a_record_that_is_damaged_or_empty_gives_an_error_or_begins_anew(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / RECORD_NAME).write_bytes(content)
+    (tmp_path / EXPORT_RECORD).write_bytes(content)
     if content:
         with pytest.raises(OutputError, match="damaged or not ours"):
             ExportFolder(tmp_path)
