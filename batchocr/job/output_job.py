@@ -53,7 +53,8 @@ def read_into_table(
     require_writable(out)
     require_writable(report_file)
     found = _without_output(found, files_of(out, report_file))
-    with Journal.open(out, session.facts, resume=config.resume, overwrite=config.overwrite) as journal:
+    facts = replace(session.facts, input_roots=tuple(map(storable_text, found.roots)))
+    with Journal.open(out, facts, resume=config.resume, overwrite=config.overwrite) as journal:
         remove_leftovers(files_of(out, report_file))
         _require_same_input(out, found.documents, journal)
         announce = partial(_log_start, session, found, out)
@@ -71,7 +72,6 @@ def read_into_table(
                 _require_rows(reading.intake, config)
                 journal.keep()
                 with reading.building_table():
-                    facts = replace(session.facts, input_roots=tuple(map(storable_text, found.roots)))
                     table.write(out, reading.of_table(rows_in_order(reading.intake, journal)), facts)
         report = replace(reading.report(), worse_documents=len(worsened), worse_pages=sum(worsened.values()))
         if not (report.nothing_to_do and report_file.exists()):  # that of the run which had something to do says more

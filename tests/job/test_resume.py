@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
@@ -30,6 +31,7 @@ from batchocr.output.files import facts_path, report_path, temporary_path
 from batchocr.output.journal import Entry, Journal
 from batchocr.output.schema import RunFacts
 from batchocr.stats.report_table import format_table
+from batchocr.tables.opened import open_table
 from tests.support.running import (
     command,
     draw_pdf,
@@ -151,6 +153,16 @@ def test_a_killed_run_leaves_its_journal_and_nothing_else(killed: Killed) -> Non
     assert os.listdir(killed.folder) == []
     # The shared memory of other tests, which may run alongside this one, goes away by itself.
     eventually(lambda: set(os.listdir("/dev/shm")) <= killed.shared_memory_before)
+
+
+def test_what_a_killed_run_has_read_is_shown_from_any_folder(killed: Killed, job: Job, tmp_path: Path) -> None:
+    """The journal says where the documents are, as the table would."""
+    assert open_table(killed.out, partial=True).input_roots == [str(job.documents), os.getcwd()]
+    view = [sys.executable, "-m", "batchocr", "view", killed.out, "--partial"]
+    path = os.pathsep.join(filter(None, [os.getcwd(), os.environ.get("PYTHONPATH")]))
+    shown = subprocess.run(view, cwd=tmp_path, env=environment() | {"PYTHONPATH": path}, timeout=120, check=False)
+    assert shown.returncode == 0
+    assert 'id="picture-0">UklGR' in (tmp_path / "review.html").read_text()  # RIFF, as a WebP begins
 
 
 def test_a_killed_run_goes_on_and_its_table_is_that_of_a_run_without_interruption(
