@@ -12,6 +12,7 @@ from pathlib import Path
 from batchocr.data import PageResult
 from batchocr.errors import OutputError, OutputMismatchError
 from batchocr.input.globs import PathKey, path_key
+from batchocr.machine import allow_open_files
 from batchocr.output.atomic import reading
 from batchocr.output.files import journal_path
 from batchocr.output.schema import SCHEMA_VERSION, RunFacts
@@ -20,6 +21,9 @@ from batchocr.storage.uris import is_uri
 from batchocr.tables.opened import Part, find_tables
 
 logger = logging.getLogger(__name__)
+
+_OTHER_FILES = 64
+"""More than what is open beside the parts."""
 
 _Key = tuple[int, PathKey, str, int]
 """Of a row: the place of its document in the input, its path, and the page; -1 for the document as a whole."""
@@ -32,9 +36,6 @@ class _Placed:
     key: _Key
     part: int
     row: PageResult
-
-    def __lt__(self, other: _Placed) -> bool:
-        return (self.key, self.part) < (other.key, other.part)
 
 
 def require_free(out: Path, parts: Sequence[Part], *, overwrite: bool) -> None:
@@ -83,7 +84,7 @@ def merged_rows(parts: Sequence[Part], places: Mapping[str, int] | None = None) 
     finished: set[str] = set()
     before: _Placed | None = None
     in_order = True
-    for placed in heapq.merge(*(_placed(part, number, key_of) for number, part in enumerate(parts))):
+    for placed in _placed(parts, key_of):
         if before is not None and placed.row.source == before.row.source:
             _require_another_page(before, placed, parts)
         elif placed.row.source in finished:
@@ -112,9 +113,23 @@ def _key_by(places: Mapping[str, int] | None) -> Callable[[PageResult], _Key]:
     return key_of
 
 
-def _placed(part: Part, number: int, key_of: Callable[[PageResult], _Key]) -> Iterator[_Placed]:
-    for row in part.rows():
-        yield _Placed(key_of(row), number, row)
+def _placed(parts: Sequence[Part], key_of: Callable[[PageResult], _Key]) -> Iterator[_Placed]:
+    """Yield the rows of all parts: always the first, by its key, of those that come next in their parts. A part is read
+    from when the key of its first row is reached; until then it is closed, and that key is all there is of it."""
+    following: list[tuple[_Key, int, PageResult | None, Iterator[PageResult]]] = []
+    for number, part in enumerate(parts):
+        if (first := next(part.rows(), None)) is not None:
+            following.append((key_of(first), number, None, part.rows()))
+    heapq.heapify(following)
+    allow_open_files(_OTHER_FILES + len(following))  # those of shards are all open at once
+    while following:
+        key, number, row, rows = following[0]
+        if row is not None:
+            yield _Placed(key, number, row)
+        if (row := next(rows, None)) is not None:
+            heapq.heapreplace(following, (key_of(row), number, row, rows))
+        else:
+            heapq.heappop(following)
 
 
 def _require_another_page(before: _Placed, placed: _Placed, parts: Sequence[Part]) -> None:

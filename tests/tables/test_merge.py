@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import os
 import random
+import resource
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -24,6 +26,8 @@ from batchocr.input.sources import find_documents, in_shard
 from batchocr.output.files import facts_path, journal_path, report_path
 from batchocr.output.schema import SCHEMA_VERSION, RunFacts
 from batchocr.output.table import table_for
+from batchocr.tables.merge import merged_rows
+from batchocr.tables.opened import open_table
 from tests.support.running import draw_pdf, make_quick_model, read_rows
 
 FACTS = RunFacts(
@@ -104,6 +108,45 @@ def test_pages_of_one_document_from_two_parts_are_put_together(tmp_path: Path) -
     table_for(tmp_path / "1.jsonl").write(tmp_path / "1.jsonl", rows[::2], FACTS)
     table_for(tmp_path / "2.jsonl").write(tmp_path / "2.jsonl", rows[1::2], FACTS)
     assert merge([str(tmp_path / "[12].jsonl")], tmp_path / "all.jsonl") == rows
+
+
+def open_parts(folder: Path) -> set[str]:
+    """The names of the files in the folder that this process has open."""
+    targets = [Path(os.readlink(link)) for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
+    return {target.name for target in targets if target.parent == folder}
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "jsonl"])
+def test_of_parts_that_do_not_overlap_one_is_open_at_a_time(tmp_path: Path, suffix: str) -> None:
+    for number in range(5):
+        write(tmp_path / f"{number}.{suffix}", [f"{number}-a.pdf", f"{number}-b.pdf"])
+    seen = [(row.source[0], open_parts(tmp_path)) for row in merged_rows(open_table(tmp_path).parts)]
+    assert seen == [(number, {f"{number}.{suffix}"}) for number in "01234" for _ in range(4)]
+
+
+def test_more_shards_than_files_may_be_open_are_merged(tmp_path: Path) -> None:
+    sources = [f"{number:03}.pdf" for number in range(400)]
+    for shard in range(200):
+        write(tmp_path / f"{shard:03}.jsonl", sources[shard::200])
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (150, before[1]))
+    try:
+        merged = merge([str(tmp_path)], tmp_path / "all.parquet")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    assert [row.source for row in merged[::2]] == sources
+
+
+def num_results() -> int:
+    return sum(isinstance(found, PageResult) for found in gc.get_objects())
+
+
+def test_few_rows_of_an_open_part_are_made_before_their_turn(tmp_path: Path) -> None:
+    part = Path(write(tmp_path / "1.parquet", [f"{number}.pdf" for number in range(100)]))
+    before = num_results()
+    rows = table_for(part).read_rows(part)
+    next(rows)
+    assert num_results() - before < 20
 
 
 @pytest.mark.parametrize(
