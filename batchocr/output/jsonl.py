@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -17,6 +18,9 @@ from batchocr.output.atomic import atomic_file, reading, writing
 from batchocr.output.checksums import checked_line, is_sound
 from batchocr.output.files import facts_path
 from batchocr.output.schema import MAX_FACTS_BYTES, RunFacts, facts_from_json, facts_to_json, from_json, to_json
+
+_ROW_START = re.compile(rb'\{"source":"(?:[^"\\]|\\.)*","page_index":(?:null|\d+),"status":"')
+_START_BYTES = 1 << 16
 
 
 def write(path: Path, rows: Iterable[PageResult], facts: RunFacts) -> None:
@@ -51,6 +55,15 @@ def read_facts(path: Path) -> RunFacts | None:
             "table, choose another --out, or start over with --overwrite"
         )
     return facts
+
+
+def could_be_table(path: Path) -> bool:
+    """Whether it has facts, or lost them and begins with a row, as no other file in JSON Lines does. Raises OutputError
+    if it cannot be read."""
+    if facts_path(path).exists() or not path.is_file():
+        return True
+    with reading(path), open(path, "rb") as file:
+        return _ROW_START.match(file.read(_START_BYTES)) is not None
 
 
 def read_rows(path: Path) -> Iterator[PageResult]:

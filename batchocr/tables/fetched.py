@@ -11,7 +11,7 @@ from batchocr.input.globs import WILDCARD, natural_key
 from batchocr.input.objects import documents_matching
 from batchocr.output.files import facts_path, is_beside_a_table, report_path
 from batchocr.output.in_store import fetch_file
-from batchocr.output.table import TABLE_SUFFIXES
+from batchocr.output.table import TABLE_SUFFIXES, could_be_table
 from batchocr.storage.objects import list_below, look_at
 from batchocr.storage.temporary import new_folder
 
@@ -20,19 +20,22 @@ _AT_ONCE = 8
 
 def fetch_tables(name: str) -> list[Path]:
     """Copies of the tables that a URI names: one, those below a prefix, or those that match a glob, in natural order.
-    They are deleted when the process ends. Raises OutputError, UsageError."""
+    Other files below a prefix are left out. They are deleted when the process ends. Raises OutputError, UsageError."""
     try:
         uris = [uri for uri in _uris(name) if uri.lower().endswith(TABLE_SUFFIXES) and not is_beside_a_table(uri)]
     except NotFoundError as error:
         raise OutputError(f"there is no table {name}: {error}") from error
     except PageError as error:
         raise OutputError(str(error)) from error
-    if not uris:
-        raise OutputError(f"there is no table {name}: was the run finished? `batchocr run` puts it there at its end")
     uris.sort(key=natural_key)
     folders = [new_folder() for _ in uris]
     with ThreadPoolExecutor(_AT_ONCE) as fetching:
-        return list(fetching.map(_fetch, uris, folders))
+        paths = list(fetching.map(_fetch, uris, folders))
+    if not name.lower().endswith(TABLE_SUFFIXES):
+        paths = [path for path in paths if could_be_table(path)]
+    if not paths:
+        raise OutputError(f"there is no table {name}: was the run finished? `batchocr run` puts it there at its end")
+    return paths
 
 
 def _uris(name: str) -> list[str]:

@@ -21,7 +21,7 @@ from batchocr.input.globs import natural_key
 from batchocr.output import jsonl, parquet, unfinished
 from batchocr.output.files import facts_path, is_beside_a_table, journal_path, table_of_journal
 from batchocr.output.schema import PAGE_SCHEMA, READABLE_VERSIONS, RunFacts, to_row
-from batchocr.output.table import TABLE_SUFFIXES, table_for
+from batchocr.output.table import could_be_table, table_for
 from batchocr.pool.source_files import SourceFile, SourceFiles
 from batchocr.storage.uris import is_uri
 from batchocr.tables.fetched import fetch_tables
@@ -136,8 +136,8 @@ def open_table(tables: TableNames, *, partial: bool = False) -> OpenedTable:
 
 
 def find_tables(name: str, *, partial: bool = False) -> list[Path]:
-    """The tables that a path, a folder or a glob names, in natural order; other files beside them are left out. Of
-    those in an object store, copies.
+    """The tables that a path, a folder or a glob names, in natural order; what a run leaves beside them is left out, as
+    are other files in a folder. Of those in an object store, copies.
 
     partial: also those of which there is only the journal. Raises OutputError if there is none.
     """
@@ -145,7 +145,7 @@ def find_tables(name: str, *, partial: bool = False) -> list[Path]:
         return fetch_tables(name)
     if os.path.isdir(name):
         matches = [os.path.join(name, entry) for entry in os.listdir(name) if not entry.startswith(".")]
-        matches = [match for match in matches if _could_be_table(match)]
+        matches = [match for match in matches if could_be_table(Path(table_of_journal(match)))]
     elif os.path.exists(name):
         matches = [name]
     else:
@@ -183,10 +183,6 @@ def _readable(path: Path, facts: RunFacts) -> RunFacts:
             "wrote it"
         )
     return facts
-
-
-def _could_be_table(path: str) -> bool:
-    return table_of_journal(path).lower().endswith(TABLE_SUFFIXES)
 
 
 def _why_none(name: str, *, partial: bool) -> str:

@@ -347,6 +347,7 @@ def test_tables_in_a_store_are_merged_and_read_and_leave_no_copies(
         out = f"s3://parts/out/part-{number}.parquet"
         inputs = f"s3://parts/in/{'ab'[number - 1]}.pdf"
         batchocr.run(inputs, out=out, work_dir=work, **options)
+    store.put("parts", {"out/marks.jsonl": b'{"source":"a.pdf"}\n'})
     table = batchocr.open_table("s3://parts/out/")
     assert [row.source for row in table.rows()] == ["s3://parts/in/a.pdf", "s3://parts/in/b.pdf"]
     merge_tables(["s3://parts/out/part-*.parquet"], "s3://parts/whole.parquet", [], Config())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import batchocr
 from batchocr.data import PageResult
 from batchocr.errors import OutputError, OutputMismatchError
 from batchocr.output import jsonl, parquet, schema
-from batchocr.output.files import journal_path
+from batchocr.output.files import facts_path, journal_path
 from batchocr.output.journal import Entry, Journal
 from batchocr.output.schema import PAGE_SCHEMA, RunFacts
 from batchocr.output.table import table_for
@@ -130,6 +131,25 @@ def test_what_a_run_leaves_beside_its_table_is_told_from_a_table(tmp_path: Path,
     (tmp_path / name).write_text("{}")
     with pytest.raises(OutputError, match=f"{name} is not a table, but a file that a run leaves beside one"):
         open_table(tmp_path / name, partial=partial)
+
+
+def test_other_json_lines_in_a_folder_are_left_out_and_a_table_without_its_facts_is_not(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.jsonl", page('a "scan".pdf', 0))
+    chunk = {"id": "0", "source": "a.pdf", "pages": [0], "text": "text"}
+    mark = {"source": "a.pdf", "page_index": 0, "doc_id": "d" * 64, "status": "ok", "mark": "good"}
+    (tmp_path / "a.chunks.jsonl").write_text(json.dumps(chunk) + "\n")
+    (tmp_path / "empty.chunks.jsonl").touch()
+    (tmp_path / "marks.jsonl").write_text(json.dumps(mark, separators=(",", ":")) + "\n")
+    for partial in (False, True):
+        assert [part.path for part in open_table(tmp_path, partial=partial).parts] == [path]
+    with pytest.raises(OutputMismatchError, match=r"marks\.jsonl has no marks\.jsonl\.meta\.json beside it"):
+        open_table(tmp_path / "marks.jsonl")
+    facts_path(path).unlink()
+    with pytest.raises(OutputMismatchError, match=r"t\.jsonl has no t\.jsonl\.meta\.json beside it"):
+        open_table(tmp_path)
+    path.unlink()
+    with pytest.raises(OutputError, match="there is no table"):
+        open_table(tmp_path)
 
 
 def test_what_is_no_table_is_refused(tmp_path: Path) -> None:
