@@ -11,6 +11,7 @@ import typer
 
 from batchocr.cli import options
 from batchocr.cli.console import configure_logging, print_out, quieten_libraries
+from batchocr.cli.signals import clear_up_on_signals
 from batchocr.config import CONTINUING, INPUT, MODEL, RUN, Option, make_config
 from batchocr.errors import ExitCode
 from batchocr.input.sources import find_documents
@@ -23,6 +24,7 @@ logger = logging.getLogger(__name__)
     model=Option(MODEL, "The model that would read. Only its dimensions count; nothing is loaded.", "NAME_OR_DIR"),
     page_timeout=Option(RUN, "Time limit for hashing and opening a document, and for each page.", "SECONDS"),
 )
+@clear_up_on_signals()
 def inspect(
     inputs: options.Inputs,
     flags: options.Flags,
@@ -62,6 +64,7 @@ def inspect(
     shard=Option(INPUT, "Check only the I-th of N shares: one job's table.", "I/N", default="1/1", also=str),
     page_timeout=Option(RUN, "Time limit for hashing and opening a document.", "SECONDS"),
 )
+@clear_up_on_signals()
 def verify(
     out: options.Table,
     inputs: options.Inputs,
@@ -101,6 +104,7 @@ def verify(
     pages=Option(INPUT, "Show these pages of each document, as in 1-10,15,r3-r1.", "PAGES", default="some of all"),
     page_timeout=Option(RUN, "Time limit for drawing a page.", "SECONDS"),
 )
+@clear_up_on_signals()
 def view(
     table: options.SavedTable,
     flags: options.Flags,
@@ -171,6 +175,7 @@ def ray(
 
 
 @options.takes_options("password", "page_timeout")
+@clear_up_on_signals()
 def export(
     table: options.SavedTable,
     to: Annotated[str, typer.Option("--to", metavar="DIR", show_default=False, help="The folder to write into.")],
@@ -216,6 +221,7 @@ def export(
     raise typer.Exit(exit_code)
 
 
+@clear_up_on_signals()
 def compare(
     first: Annotated[str, typer.Argument(metavar="A", show_default=False, help="A table, a folder or a glob.")],
     second: Annotated[str, typer.Argument(metavar="B", show_default=False, help="What it is compared with.")],
@@ -247,6 +253,7 @@ def compare(
     *("overwrite", "null", "follow_symlinks"),
     overwrite=Option(RUN, "Replace a table that is there already.", default="off"),
 )
+@clear_up_on_signals()
 def merge(
     parts: Annotated[
         list[str],

@@ -12,7 +12,6 @@ from pathlib import Path
 from tqdm import tqdm
 
 from batchocr.cli.console import print_out
-from batchocr.cli.signals import clear_up_on_signals
 from batchocr.config import Config
 from batchocr.errors import ExitCode, UsageError
 from batchocr.export.export import Export, Exported
@@ -63,7 +62,7 @@ def export_table(
     roots = table.input_roots if roots is None else roots
     config = replace(config, dpi=int(table.facts.settings.get("dpi", config.dpi)))
     bar = tqdm(total=num_rows, unit=" pages", file=sys.stderr, leave=False, disable=as_json or not sys.stderr.isatty())
-    with clear_up_on_signals(), bar, ExportFolder(to) as folder, SourceFiles(roots, config) as sources:
+    with bar, ExportFolder(to) as folder, SourceFiles(roots, config) as sources:
         done = Export(table, folder, formats, options, sources, on_document=bar.update).run(names)
     if as_json:
         print_out(done.to_json())

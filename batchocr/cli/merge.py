@@ -9,7 +9,6 @@ from collections.abc import Sequence
 
 from tqdm import tqdm
 
-from batchocr.cli.signals import clear_up_on_signals
 from batchocr.config import Config
 from batchocr.input.sources import find_documents
 from batchocr.output.atomic import remove_leftovers, require_writable
@@ -41,9 +40,8 @@ def merge_tables(tables: Sequence[str], out: str | os.PathLike[str], inputs: Seq
         found = find_documents(inputs, stdin=sys.stdin, null=config.null, follow_symlinks=config.follow_symlinks)
         places = {storable_text(document.source): place for place, document in enumerate(found.documents)}
     rows = tqdm(merged_rows(parts, places), desc="merging", unit=" rows", disable=None, leave=False)
-    with clear_up_on_signals():
-        table_for(path).write(path, rows, merged_facts(parts))
-        if config.overwrite:
-            report_path(path).unlink(missing_ok=True)  # of the run whose table was replaced
-        place.publish()
+    table_for(path).write(path, rows, merged_facts(parts))
+    if config.overwrite:
+        report_path(path).unlink(missing_ok=True)  # of the run whose table was replaced
+    place.publish()
     logger.info("the table, of %d part%s, is %s", len(parts), "s" * (len(parts) != 1), out)

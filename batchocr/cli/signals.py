@@ -77,8 +77,8 @@ def stop_on_signals(stop: StopSwitch, config: Config) -> Iterator[None]:
 
 @contextmanager
 def clear_up_on_signals() -> Iterator[None]:
-    """Inside the block, SIGTERM and Ctrl-C raise SystemExit with their exit code, so that what is half written is
-    removed; the second one ends the process at once. For commands that can be run again at any time."""
+    """Inside the block, SIGTERM and Ctrl-C raise SystemExit with their exit code, so that what is half written or was
+    fetched is removed; the second one ends the process at once. For commands that can be run again at any time."""
     codes = {signal.SIGINT: ExitCode.INTERRUPTED, signal.SIGTERM: ExitCode.STOPPED}
     asked = False
 
@@ -89,7 +89,7 @@ def clear_up_on_signals() -> Iterator[None]:
             os._exit(exit_code)
         asked = True
         stopped = event("run_stopped", exit_code=exit_code)
-        logger.info("stopped before the end: run the same command again for the rest", extra=stopped)
+        logger.info("stopped before the end: run the same command again", extra=stopped)
         raise SystemExit(exit_code)
 
     before = {number: signal.signal(number, end) for number in codes}

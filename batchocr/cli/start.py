@@ -47,8 +47,8 @@ def open_standard_descriptors() -> None:
 
 
 def end_on_signals(log_format: LogFormat) -> None:
-    """From now on SIGTERM and Ctrl-C end the process at once, with their exit code and a line that says so. A run sets
-    handlers of its own as soon as there is something to be put in order."""
+    """From now on SIGTERM and Ctrl-C end the process at once, with their exit code and a line that says so. The
+    commands set handlers of their own as soon as there is something to be put in order."""
 
     def end(number: int, _frame: FrameType | None) -> None:
         reason, exit_code = _ENDINGS[signal.Signals(number)]

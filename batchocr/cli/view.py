@@ -15,7 +15,7 @@ from tqdm import tqdm
 from batchocr.cli.console import print_out, printable
 from batchocr.config import Config
 from batchocr.errors import ExitCode, UsageError
-from batchocr.output.atomic import require_writable
+from batchocr.output.atomic import remove_leftovers, require_writable
 from batchocr.page_spec import parse_page_spec
 from batchocr.pool.source_files import SourceFiles
 from batchocr.tables.opened import OpenedTable
@@ -59,6 +59,7 @@ def view_table(
     """Write the review page, say where it is, and return the exit code. Raises OutputError."""
     require_writable(out)
     require_replaceable(out)
+    remove_leftovers([out])
     choice = choose(table.rows(), sort, limit, parse_page_spec(config.pages) if config.pages else None)
     if choice.statuses and not choice.rows:
         raise UsageError("the table has none of these pages")
@@ -67,12 +68,8 @@ def view_table(
     bar = tqdm(
         total=len(choice.rows), unit=" pages", file=sys.stderr, leave=False, disable=as_json or not sys.stderr.isatty()
     )
-    try:
-        with bar, SourceFiles(roots, config) as source_files:
-            written = write_review(out, choice, table, source_files, step=bar.update)
-    except KeyboardInterrupt:
-        logger.info("interrupted: %s was not written", out)
-        return ExitCode.INTERRUPTED
+    with bar, SourceFiles(roots, config) as source_files:
+        written = write_review(out, choice, table, source_files, step=bar.update)
     _tell(out, choice, written, as_json=as_json)
     return ExitCode.TOO_MANY_FAILURES if written.missing else ExitCode.DONE
 

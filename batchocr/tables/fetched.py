@@ -29,8 +29,11 @@ def fetch_tables(name: str) -> list[Path]:
         raise OutputError(str(error)) from error
     uris.sort(key=natural_key)
     folders = [new_folder() for _ in uris]
-    with ThreadPoolExecutor(_AT_ONCE) as fetching:
+    fetching = ThreadPoolExecutor(_AT_ONCE)
+    try:
         paths = list(fetching.map(_fetch, uris, folders))
+    finally:
+        fetching.shutdown(wait=False, cancel_futures=True)  # whoever interrupts this does not wait for gigabytes
     if not name.lower().endswith(TABLE_SUFFIXES):
         paths = [path for path in paths if could_be_table(path)]
     if not paths:
