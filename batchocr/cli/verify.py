@@ -219,8 +219,10 @@ class Verdict:
         self._max_degraded_rate = max_degraded_rate
 
     def print(self, findings: Iterable[Finding], form: Form) -> None:
-        """Print each finding as it is made, and what there is in all; as JSON, one object with a finding a line."""
+        """Print each finding as it is made, and what there is in all; as JSON, one object with a finding a line, which
+        is printed once nothing can end it midway."""
         if form == "json":
+            findings = list(findings)
             print_out('{"findings": [', end="")
         for number, finding in enumerate(findings):
             self.counts[finding.problem] += 1

@@ -480,6 +480,12 @@ def test_the_findings_as_json_are_one_object_with_a_finding_a_line(tmp_path: Pat
     assert (sound.returncode, sound.stderr) == (0, "")
 
 
+def test_an_error_midway_leaves_no_half_of_an_object(tmp_path: Path, documents: Path) -> None:
+    out = write(tmp_path / "table.jsonl", ROWS)
+    out.write_text(out.read_text().replace("ok", "OK", 1))
+    assert verify(out, documents, "--json") == (6, [])
+
+
 def test_with_json_errors_are_json_too(tmp_path: Path, documents: Path) -> None:
     done = run_verify(tmp_path / "none.parquet", documents, "--json")
     assert (done.returncode, done.stdout) == (6, "")
