@@ -59,10 +59,8 @@ def run_app(log_format: LogFormat) -> int:
         logger.error("%s", said, exc_info=logger.isEnabledFor(logging.DEBUG), extra=failed)
         return ExitCode.BUG
     except Exception as error:
-        verbose = logger.isEnabledFor(logging.DEBUG)
-        hint = "" if verbose else "; --verbose shows where"
         failed = event("run_failed", error=type(error).__name__, exit_code=ExitCode.BUG)
-        logger.error("a bug in batchocr: %s: %s%s", type(error).__name__, error, hint, exc_info=verbose, extra=failed)
+        logger.error("a bug in batchocr: %s: %s", type(error).__name__, error, exc_info=True, extra=failed)
         return ExitCode.BUG
     return ended if isinstance(ended, int) else ExitCode.DONE
 

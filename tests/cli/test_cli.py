@@ -119,7 +119,6 @@ def test_the_version_is_printed() -> None:
         ("raise errors.NoInputError('no file')", (), 4, "batchocr: error: no file\n"),
         ("raise errors.ModelError('no weights')", (), 5, "batchocr: error: no weights\n"),
         ("raise errors.OutputMismatchError('not ours')", (), 6, "batchocr: error: not ours\n"),
-        ("raise KeyError('x')", (), 1, "batchocr: error: a bug in batchocr: KeyError: 'x'; --verbose shows where\n"),
     ],
 )
 def test_how_the_run_went_decides_the_exit_code(body: str, arguments: tuple[str, ...], code: int, said: str) -> None:
@@ -127,6 +126,12 @@ def test_how_the_run_went_decides_the_exit_code(body: str, arguments: tuple[str,
     assert exit_code == code
     assert said in stderr
     assert "Traceback" not in stderr
+
+
+def test_a_bug_shows_where_it_is() -> None:
+    exit_code, stderr = ended(start("raise KeyError('x')", *RUN))
+    assert exit_code == 1
+    assert "batchocr: error: a bug in batchocr: KeyError: 'x'\nTraceback" in stderr
 
 
 def test_verbose_shows_where_an_error_came_from() -> None:
