@@ -11,6 +11,9 @@ from pathlib import Path
 
 from batchocr.data import Document
 
+CLUSTER_REPORT_NAME = "report.json"
+"""Of the report of a run on a cluster, one for all parts in its folder."""
+
 _TEMPORARY = re.compile(r"\.[0-9a-f]{16}\.tmp$")
 
 

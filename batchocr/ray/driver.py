@@ -23,9 +23,10 @@ from batchocr.machine import own_version, usable_cores
 from batchocr.output import parquet
 from batchocr.output.atomic import atomic_file
 from batchocr.output.earlier import dtype_of
+from batchocr.output.files import CLUSTER_REPORT_NAME
 from batchocr.output.schema import require_same_settings
 from batchocr.ray.cluster import ActorPlan, Cluster, connected, node_is_lost, plan_actors, start_actor
-from batchocr.ray.folder import REPORT_NAME, OutputFolder, PartRows, Plan, read_part
+from batchocr.ray.folder import OutputFolder, PartRows, Plan, read_part
 from batchocr.ray.items import Item, PlannedDocument, divide, look_at_file, unchanged_items
 from batchocr.ray.reader import ItemRead, Loaded, Reader
 from batchocr.ray.report import ActorReport, ClusterReport, Parts, Tally, name_bottleneck
@@ -383,7 +384,7 @@ def read_on_cluster(
         with atomic_file(Path(config.report)) as file:
             file.write(report.to_json().encode() + b"\n")
     elif not report.nothing_to_do:
-        folder.put_text(f"{report.to_json()}\n", REPORT_NAME)
+        folder.put_text(f"{report.to_json()}\n", CLUSTER_REPORT_NAME)
     return report
 
 

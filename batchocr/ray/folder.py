@@ -22,7 +22,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from batchocr.data import ErrorKind, Status
 from batchocr.errors import OutputError, OutputMismatchError, PageError
-from batchocr.output.files import final_name
+from batchocr.output.files import CLUSTER_REPORT_NAME, final_name
 from batchocr.output.schema import RunFacts, decode_facts
 from batchocr.ray.items import Item
 from batchocr.ray.places import place_of
@@ -31,7 +31,6 @@ from batchocr.storage.uris import is_uri
 logger = logging.getLogger(__name__)
 
 _PLAN_NAME = "run.json"
-REPORT_NAME = "report.json"
 _AT_ONCE = 16
 """How many parts are looked into at the same time: a store, or a file system on the network, is slow to answer."""
 
@@ -74,7 +73,7 @@ class OutputFolder:
     def clear(self) -> None:
         """Remove what earlier runs have put here."""
         names = self._place.names()
-        for name in [*filter(_is_part, names), *names.intersection([REPORT_NAME, _PLAN_NAME])]:
+        for name in [*filter(_is_part, names), *names.intersection([CLUSTER_REPORT_NAME, _PLAN_NAME])]:
             self._place.remove(name)
 
     def plan(self) -> Plan | None:
@@ -106,7 +105,7 @@ class OutputFolder:
     def is_own(self, path: str) -> bool:
         """Whether a run has put the file at this path, or of this URI."""
         folder, _, name = (path if is_uri(path) else os.path.abspath(path)).rpartition("/")
-        return folder == str(self).rstrip("/") and (_is_part(name) or name in (_PLAN_NAME, REPORT_NAME))
+        return folder == str(self).rstrip("/") and (_is_part(name) or name in (_PLAN_NAME, CLUSTER_REPORT_NAME))
 
     def begin(self, facts: RunFacts, pages: str | None, items: Iterable[Item]) -> None:
         """Record what the parts will be of, and remove those that are of none of the items. From now on the folder is

@@ -9,7 +9,7 @@ from batchocr.errors import NotFoundError, OutputError, PageError
 from batchocr.input.folders import SkippedFiles
 from batchocr.input.globs import WILDCARD, natural_key
 from batchocr.input.objects import documents_matching
-from batchocr.output.files import facts_path, is_beside_a_table, report_path
+from batchocr.output.files import CLUSTER_REPORT_NAME, facts_path, is_beside_a_table, report_path
 from batchocr.output.in_store import fetch_file
 from batchocr.output.table import TABLE_SUFFIXES, could_be_table
 from batchocr.storage.objects import list_below, look_at
@@ -38,6 +38,8 @@ def fetch_tables(name: str) -> list[Path]:
         paths = [path for path in paths if could_be_table(path)]
     if not paths:
         raise OutputError(f"there is no table {name}: was the run finished? `batchocr run` puts it there at its end")
+    of_cluster = paths[0].with_name(CLUSTER_REPORT_NAME)
+    fetch_file(f"{uris[0].rpartition('/')[0]}/{of_cluster.name}", of_cluster, required=False)
     return paths
 
 

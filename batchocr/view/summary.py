@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from batchocr.output.files import report_path
+from batchocr.output.files import CLUSTER_REPORT_NAME, report_path
 from batchocr.output.schema import RunFacts
 from batchocr.tables.opened import OpenedTable
 
@@ -30,9 +30,13 @@ class Group:
 
 def groups(table: OpenedTable) -> list[Group]:
     """What to show of a table and of the reports of the runs that wrote its parts."""
-    parts = table.parts[:_MAX_REPORTS]
-    reports = [_read_report(part.path) for part in parts]
-    headings = [f"Run of {part.path.name}" if len(parts) > 1 else "Run" for part in parts]
+    paths = [part.path for part in table.parts[:_MAX_REPORTS]]
+    headings = [f"Run of {path.name}" if len(paths) > 1 else "Run" for path in paths]
+    reports = [_read_report(report_path(path)) for path in paths]
+    if not any(reports):
+        of_clusters = map(_read_report, dict.fromkeys(path.with_name(CLUSTER_REPORT_NAME) for path in paths))
+        reports = [report for report in of_clusters if "actors" in report]
+        headings = ["Run on a cluster"] * len(reports)
     settings = next(filter(None, (report.get("settings") for report in reports)), dict(table.facts.settings))
     found = [
         *(Group(heading, tuple(_run(report))) for heading, report in zip(headings, reports, strict=True)),
@@ -48,9 +52,8 @@ def groups(table: OpenedTable) -> list[Group]:
     return [group for group in found if group.facts]
 
 
-def _read_report(table: Path) -> Mapping[str, Any]:
-    """The report beside a table; empty if there is none that can be read."""
-    path = report_path(table)
+def _read_report(path: Path) -> Mapping[str, Any]:
+    """A report; empty if there is none that can be read."""
     try:
         if path.stat().st_size > _MAX_REPORT_BYTES:
             return {}
