@@ -81,7 +81,7 @@ def _as_text(value: object) -> object:
 
 def _on_this_machine(path: str) -> str:
     if "://" in path:
-        raise ValueError("should be a path on this machine, not in an object store")
+        raise ValueError("should be a path on this machine, not an address")
     return path
 
 

@@ -147,7 +147,7 @@ def test_an_unknown_option_is_refused() -> None:
         ({"dtype": "fp16"}, "--dtype 'fp16': one of auto, float32, bfloat16"),
         ({"model": Path("a"), "report": 3}, "--report 3: should be a valid string"),
         ({"report": "s3://bucket/report.json"}, "--report 's3://bucket/report.json': should be a path on this machine"),
-        ({"work_dir": "gs://bucket"}, "--work-dir 'gs://bucket': should be a path on this machine, not in an object"),
+        ({"work_dir": "gs://bucket"}, "--work-dir 'gs://bucket': should be a path on this machine, not an address"),
     ],
 )
 def test_a_refusal_names_the_flag_the_value_and_what_is_allowed(option: dict[str, Any], said: str) -> None:

@@ -142,8 +142,8 @@ def as_local_path(flag: str, name: str) -> Path:
     """The path that a flag names. Raises UsageError if it names none, or one in an object store."""
     if not name:
         raise UsageError(f"{flag} is empty: say where to write")
-    if is_uri(name):
-        raise UsageError(f"{flag} {name}: write to a path on this machine, and copy it to the object store afterwards")
+    if "://" in name:
+        raise UsageError(f"{flag} {name}: write to a path on this machine, and copy it to an object store afterwards")
     return Path(name)
 
 

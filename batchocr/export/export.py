@@ -25,7 +25,7 @@ from batchocr.tables.opened import OpenedTable
 
 logger = logging.getLogger(__name__)
 
-_REVISION: Final = 1
+_REVISION: Final = 2
 """Goes up with every change in `assembly` that may alter a document, so that it is written again."""
 
 

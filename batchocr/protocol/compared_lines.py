@@ -114,7 +114,8 @@ class ComparedLines:
         a space follows, as in "pre- and postwar"."""
         for line, (word, kept) in self._hyphens.items():
             start, end = self._spans[word + 1]
-            if self._agreed(self._spans[word][0] - _ANCHOR, end + _ANCHOR) and not self._has_space_before(start):
+            is_clear = start > 0 and self._agreed(self._spans[word][0] - _ANCHOR, end + _ANCHOR)
+            if is_clear and not self._has_space_before(start):
                 yield line, kept
 
     def _spaces(self) -> Iterator[tuple[int, bool]]:

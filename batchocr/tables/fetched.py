@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 from batchocr.errors import NotFoundError, OutputError, PageError
@@ -20,7 +21,8 @@ _AT_ONCE = 8
 
 def fetch_tables(name: str) -> list[Path]:
     """Copies of the tables that a URI names: one, those below a prefix, or those that match a glob, in natural order.
-    Other files below a prefix are left out. They are deleted when the process ends. Raises OutputError, UsageError."""
+    Other files are left out, unless they are named themselves. The copies are deleted when the process ends. Raises
+    OutputError, UsageError."""
     try:
         uris = [uri for uri in _uris(name) if uri.lower().endswith(TABLE_SUFFIXES) and not is_beside_a_table(uri)]
     except NotFoundError as error:
@@ -34,13 +36,15 @@ def fetch_tables(name: str) -> list[Path]:
         paths = list(fetching.map(_fetch, uris, folders))
     finally:
         fetching.shutdown(wait=False, cancel_futures=True)  # whoever interrupts this does not wait for gigabytes
-    if not name.lower().endswith(TABLE_SUFFIXES):
-        paths = [path for path in paths if could_be_table(path)]
-    if not paths:
+    named = name.lower().endswith(TABLE_SUFFIXES)
+    fetched = [(uri, path) for uri, path in zip(uris, paths, strict=True) if named or could_be_table(path)]
+    if not fetched:
         raise OutputError(f"there is no table {name}: was the run finished? `batchocr run` puts it there at its end")
-    of_cluster = paths[0].with_name(CLUSTER_REPORT_NAME)
-    fetch_file(f"{uris[0].rpartition('/')[0]}/{of_cluster.name}", of_cluster, required=False)
-    return paths
+    if not named:
+        uri, path = fetched[0]
+        with suppress(OutputError):  # `view` shows it, if it is there
+            fetch_file(f"{uri.rpartition('/')[0]}/{CLUSTER_REPORT_NAME}", path.with_name(CLUSTER_REPORT_NAME))
+    return [path for _, path in fetched]
 
 
 def _uris(name: str) -> list[str]:

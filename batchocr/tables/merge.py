@@ -74,7 +74,7 @@ def merged_facts(parts: Sequence[Part]) -> RunFacts:
 
 
 def merged_rows(parts: Sequence[Part], places: Mapping[str, int] | None = None) -> Iterator[PageResult]:
-    """Yield the rows of all parts, in the order that one run would have given them; one row of each part is in memory.
+    """Yield the rows of all parts, in the order that one run would have given them.
 
     places: of the documents in the input, by `source`; those that are not in it come behind. None for the natural order
     of their paths, as in a folder. Where a part is in another order, each part keeps its own.

@@ -80,16 +80,16 @@ class OpenedTable:
         return chain.from_iterable(part.sources() for part in self.parts)
 
     def by_document(self) -> Iterator[tuple[str, list[PageResult]]]:
-        """Yield each document's `source` and its rows. One that is in two tables comes twice, as no page is twice in a
-        document. Raises OutputError."""
+        """Yield each document's `source` and its rows. One that is in two tables comes twice: the pages of a
+        document are in order. Raises OutputError."""
         for source, rows in groupby(self.rows(), key=attrgetter("source")):
-            pages: dict[int | None, PageResult] = {}
+            pages: list[PageResult] = []
             for row in rows:
-                if row.page_index in pages:
-                    yield source, list(pages.values())
-                    pages = {}
-                pages[row.page_index] = row
-            yield source, list(pages.values())
+                if pages and _place(row) <= _place(pages[-1]):
+                    yield source, pages
+                    pages = []
+                pages.append(row)
+            yield source, pages
 
     def documents(self, roots: Sequence[str | os.PathLike[str]] | None = None) -> Iterator[AssembledDocument]:
         """Yield each document, put together from its rows.
@@ -113,6 +113,11 @@ class OpenedTable:
         rows = map(to_row, self.rows())
         while group := list(islice(rows, _BATCH_ROWS)):
             yield pa.RecordBatch.from_pylist(group, schema=PAGE_SCHEMA)
+
+
+def _place(row: PageResult) -> int:
+    """Where a row stands among those of its document; the document as a whole comes first."""
+    return -1 if row.page_index is None else row.page_index
 
 
 def open_table(tables: TableNames, *, partial: bool = False) -> OpenedTable:

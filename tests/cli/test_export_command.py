@@ -136,7 +136,7 @@ def test_a_folder_that_cannot_be_written_gives_exit_code_6(run: Run, rows: list[
     ("arguments", "said"),
     [
         (("--to", ""), "--to is empty: say where to write"),
-        (("--to", "s3://bucket/texts"), "and copy it to the object store afterwards"),
+        (("--to", "s3://bucket/texts"), "and copy it to an object store afterwards"),
         (("--to", "out", "--input", "in", "--input", "gone"), "--input 'gone': there is no such folder or file"),
         (("--to", "out", "--input", "in/*.pdf"), "It takes no globs and no lists: name the folder"),
         (("--to", "out", "--input", ""), "there is no such folder or file"),

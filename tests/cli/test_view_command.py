@@ -139,7 +139,7 @@ def test_pages_without_their_picture_are_told_and_exit_with_3(
         (("--pages", "7"), "none of these pages"),
         (("--sort", "best"), "worst, order, random"),
         (("--out", ""), "--out is empty: say where to write"),
-        (("--out", "s3://bucket/review.html"), "and copy it to the object store afterwards"),
+        (("--out", "s3://bucket/review.html"), "and copy it to an object store afterwards"),
         (("--input", "nowhere/*.pdf"), "--input 'nowhere/*.pdf': there is no such folder or file"),
     ],
 )

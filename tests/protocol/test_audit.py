@@ -212,6 +212,12 @@ def test_whether_a_hyphen_belongs_to_the_word_is_the_models_to_say(
     assert audit.text_of(0) == text
 
 
+def test_a_hyphen_alone_on_a_line_that_the_model_does_not_read_decides_nothing() -> None:
+    audit = Audit({0: block("-", "hello world and today")})
+    assert audit.hear(LineQuestion(0, 0, 1), "hello world and todaX") == (18, 1)
+    assert audit.text_of(0) is None
+
+
 def test_hyphens_that_are_all_dropped_leave_no_trace() -> None:
     audit = Audit({0: block("the wa-", "ter")})
     audit.hear(LineQuestion(0, 0, 1), "the water")
