@@ -258,7 +258,7 @@ class Driver:
         if self._facts is not None:
             require_same_settings(str(self._folder), self._facts, loaded.facts)
         if not self._has_begun:
-            self._folder.begin(loaded.facts, self._config.pages, self._items)
+            self._folder.begin(loaded.facts, self._config.pages, self._items, afresh=self._config.overwrite)
             self._has_begun, self._facts, self.settings = True, loaded.facts, loaded.settings
             self._own_s = time.perf_counter()
         self._failed_starts = 0
@@ -362,12 +362,11 @@ def read_on_cluster(
     if not remaining:
         raise NoInputError("nothing to read: nothing was found but the run's own output")
     found = replace(found, documents=remaining)
-    if config.overwrite:
-        folder.clear()
-    earlier = folder.plan()
+    folder.require_of_cluster()
+    earlier = None if config.overwrite else folder.plan()
     if earlier is not None:
         _require_same_input(folder, earlier, found)
-    folder.try_to_put(earlier)
+    folder.try_to_put()
     items = plan_items(found, config, earlier, cluster.pages_per_task)
     if not items:
         raise NoInputError(f"no document has any of the pages --pages {config.pages} asks for")

@@ -70,22 +70,17 @@ class OutputFolder:
     def __str__(self) -> str:
         return str(self._place)
 
-    def clear(self) -> None:
-        """Remove what earlier runs have put here."""
+    def require_of_cluster(self) -> None:
+        """Raise OutputMismatchError if there is a table, but not of a run on a cluster."""
         names = self._place.names()
-        for name in [*filter(_is_part, names), *names.intersection([CLUSTER_REPORT_NAME, _PLAN_NAME])]:
-            self._place.remove(name)
+        if _PLAN_NAME not in names and (others := sorted(name for name in names if name.endswith(".parquet"))):
+            raise OutputMismatchError(
+                f"{self} holds {others[0]} and no {_PLAN_NAME}: it is not of a run on a cluster; choose another --out"
+            )
 
     def plan(self) -> Plan | None:
-        """That of an earlier run; None if there was none. Raises OutputMismatchError if the folder holds something
-        else."""
-        names = self._place.names()
-        if _PLAN_NAME not in names:
-            if others := sorted(name for name in names if name.endswith(".parquet")):
-                raise OutputMismatchError(
-                    f"{self} holds {others[0]} and no {_PLAN_NAME}: it is not of a run on a cluster; choose another "
-                    "--out"
-                )
+        """That of an earlier run; None if there was none. Raises OutputMismatchError if it is damaged."""
+        if _PLAN_NAME not in self._place.names():
             return None
         with tempfile.TemporaryDirectory(prefix="batchocr-") as folder:
             self._place.fetch(_PLAN_NAME, local := Path(folder, _PLAN_NAME))
@@ -93,24 +88,32 @@ class OutputFolder:
                 return _PLAN.validate_json(local.read_bytes())
             except ValidationError as error:
                 raise OutputMismatchError(
-                    f"{_PLAN_NAME} in {self} is damaged, or not of this version of batchocr: restore it, or choose "
-                    "another --out"
+                    f"{_PLAN_NAME} in {self} is damaged, or not of this version of batchocr: restore it, choose "
+                    "another --out, or --overwrite"
                 ) from error
 
-    def try_to_put(self, earlier: Plan | None) -> None:
+    def try_to_put(self) -> None:
         """Put the plan that is there once more, or an empty one: if that cannot be, neither can parts, which should be
         known before the work."""
-        self._put_plan(earlier or Plan(self._run, None, None, ()))
+        if _PLAN_NAME not in self._place.names():
+            self._put_plan(Plan(self._run, None, None, ()))
+            return
+        with tempfile.TemporaryDirectory(prefix="batchocr-") as folder:
+            self._place.fetch(_PLAN_NAME, local := Path(folder, _PLAN_NAME))
+            self._place.put(local, _PLAN_NAME)
 
     def is_own(self, path: str) -> bool:
         """Whether a run has put the file at this path, or of this URI."""
         folder, _, name = (path if is_uri(path) else os.path.abspath(path)).rpartition("/")
         return folder == str(self).rstrip("/") and (_is_part(name) or name in (_PLAN_NAME, CLUSTER_REPORT_NAME))
 
-    def begin(self, facts: RunFacts, pages: str | None, items: Iterable[Item]) -> None:
-        """Record what the parts will be of, and remove those that are of none of the items. From now on the folder is
-        this run's; another one that is at work there ends."""
+    def begin(self, facts: RunFacts, pages: str | None, items: Iterable[Item], *, afresh: bool = False) -> None:
+        """Record what the parts will be of, and remove those that are of none of the items; afresh: all that are there.
+        From now on the folder is this run's; another one that is at work there ends."""
         plan = Plan(self._run, facts, pages, tuple(items))
+        if afresh:
+            self._remove_parts(but=())
+            self._place.remove(CLUSTER_REPORT_NAME)
         self._put_plan(plan)
         self._remove_stale(plan.items)
 
@@ -178,12 +181,16 @@ class OutputFolder:
         self.put_text(_PLAN.dump_json(plan, exclude=_NOT_STORED).decode(), _PLAN_NAME)
 
     def _remove_stale(self, items: Iterable[Item]) -> None:
-        names = {item.name for item in items}
-        stale = [name for name in self._place.names() if _is_part(name) and name not in names]
-        for name in stale:
+        if removed := self._remove_parts(but=items):
+            logger.info("removed %d parts whose documents have changed or are gone", removed)
+
+    def _remove_parts(self, *, but: Iterable[Item]) -> int:
+        """Remove the parts of other items, and return how many these were."""
+        kept = {item.name for item in but}
+        others = [name for name in self._place.names() if _is_part(name) and name not in kept]
+        for name in others:
             self._place.remove(name)
-        if stale:
-            logger.info("removed %d parts whose documents have changed or are gone", len(stale))
+        return len(others)
 
 
 def read_part(part: Path | pa.NativeFile, facts: RunFacts, name: str) -> PartRows:

@@ -12,7 +12,7 @@ import torch
 import batchocr.ray.reader
 from batchocr.config import Config
 from batchocr.data import Failure
-from batchocr.errors import OutputError, OutputMismatchError, UsageError
+from batchocr.errors import NoInputError, OutputError, OutputMismatchError, UsageError
 from batchocr.input.sources import find_documents
 from batchocr.machine import own_version
 from batchocr.output import parquet
@@ -68,7 +68,7 @@ def put(folder: OutputFolder, item: Item, tmp_path: Path) -> None:
 def test_the_next_run_finds_the_plan_and_the_parts(out: str, items: list[Item], tmp_path: Path) -> None:
     begun = OutputFolder(out)
     assert begun.plan() is None
-    begun.try_to_put(None)
+    begun.try_to_put()
     begun.begin(FACTS, None, items)
     put(begun, items[0], tmp_path)
     names = [item.name for item in items]
@@ -83,8 +83,7 @@ def test_the_next_run_finds_the_plan_and_the_parts(out: str, items: list[Item], 
     later.begin(FACTS, None, items[1:])
     assert not later.rows_of(names, FACTS)
     put(later, items[1], tmp_path)
-    later.clear()
-    assert later.plan() is None
+    later.begin(FACTS, None, items, afresh=True)
     assert not later.rows_of(names, FACTS)
 
 
@@ -100,7 +99,7 @@ def test_what_a_killed_actor_has_left_of_a_part_goes(items: list[Item], tmp_path
 def test_a_run_ends_when_another_one_begins_in_its_folder(out: str, items: list[Item], tmp_path: Path) -> None:
     first_run, second_run = OutputFolder(out), OutputFolder(out)
     first_run.begin(FACTS, None, items)
-    second_run.try_to_put(second_run.plan())
+    second_run.try_to_put()
     first_run.require_own()
     second_run.begin(FACTS, None, items[1:])
     with pytest.raises(OutputError, match="another run has begun"):
@@ -140,6 +139,35 @@ def test_a_part_that_cannot_be_fetched_is_not_taken_for_damaged(
         folder.rows_of([items[0].name], FACTS)
 
 
+def test_a_run_that_starts_over_keeps_what_is_there_until_it_can_read(
+    out: str, items: list[Item], tmp_path: Path
+) -> None:
+    pytest.importorskip("ray")
+    folder = OutputFolder(out)
+    folder.begin(FACTS, None, items)
+    put(folder, items[0], tmp_path)
+    with pytest.raises(NoInputError, match="--pages 99"):
+        batchocr.ray.run(
+            [tmp_path / "in"], out=out, overwrite=True, pages="99", model=make_quick_model(tmp_path / "model")
+        )
+    plan = folder.plan()
+    assert plan is not None
+    assert plan.facts == FACTS
+    assert set(folder.rows_of([item.name for item in items], FACTS)) == {items[0].name}
+
+
+def test_parts_that_no_cluster_has_put_are_never_removed(items: list[Item], tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    part = tmp_path / "out" / "part-00000-of-another-tool.snappy.parquet"
+    part.parent.mkdir()
+    part.write_bytes(b"PAR1")
+    with pytest.raises(OutputMismatchError, match="not of a run on a cluster"):
+        batchocr.ray.run(
+            [tmp_path / "in"], out=tmp_path / "out", overwrite=True, model=make_quick_model(tmp_path / "model")
+        )
+    assert part.exists()
+
+
 @pytest.mark.parametrize("place", ["s3://parts/out", "out", "/out"])
 def test_what_a_run_has_put_is_told_from_documents(place: str) -> None:
     folder = OutputFolder(f"{place}/")
@@ -169,10 +197,10 @@ def test_a_store_that_is_away_does_not_end_a_run(
 
 def test_what_cannot_be_put_is_known_before_the_work(store: ObjectStore) -> None:
     with pytest.raises(OutputError, match="no bucket nowhere"):
-        OutputFolder("s3://nowhere/out").try_to_put(None)
+        OutputFolder("s3://nowhere/out").try_to_put()
     denied = first(-1, answering("403 Forbidden", "AccessDenied"), method="POST")
     with store.failing(denied), pytest.raises(OutputError, match="access is denied"):
-        OutputFolder("s3://parts/denied").try_to_put(None)
+        OutputFolder("s3://parts/denied").try_to_put()
 
 
 def test_an_empty_name_is_no_folder() -> None:
@@ -184,7 +212,7 @@ def test_a_machine_that_does_not_see_the_folder_says_so(out: str) -> None:
     folder = OutputFolder(out)
     with pytest.raises(OutputError, match=r"run\.json is not in"):
         folder.require_seen()
-    folder.try_to_put(None)
+    folder.try_to_put()
     folder.require_seen()
 
 
@@ -193,7 +221,7 @@ def test_a_divided_document_that_is_gone_has_each_row_once_and_is_read_when_it_i
     out: str, items: list[Item], tmp_path: Path
 ) -> None:
     folder = OutputFolder(out)
-    folder.try_to_put(None)
+    folder.try_to_put()
     config = Config(
         model=str(make_quick_model(tmp_path / "model")), workers=1, dpi=72, max_new_tokens=8, dtype="float32"
     )
