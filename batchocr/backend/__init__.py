@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from contextlib import suppress
+from pathlib import Path
 
 import torch
 
@@ -79,11 +82,25 @@ def make_ops(name: BackendName, device: torch.device, dtype: torch.dtype) -> Ops
             from batchocr.backend.cuda_device import device_seconds
             from batchocr.backend.cuda_trials import try_all
 
+            give_kernels_a_folder()
             return try_all(device, dtype, device_seconds)
         case "cpu":
             return CpuOps()
         case _:
             return ReferenceOps(device)
+
+
+def give_kernels_a_folder() -> None:
+    """Have Triton compile into a new temporary folder where it cannot write below the user's home, as in a container
+    whose user has none: otherwise it compiles nothing. New, because what is in it is run."""
+    if "TRITON_CACHE_DIR" in os.environ:
+        return
+    folder = Path(os.environ.get("TRITON_HOME") or os.path.expanduser("~"), ".triton", "cache")
+    with suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+    if not os.access(folder, os.W_OK | os.X_OK):
+        with suppress(OSError):  # then the trials say what is missing
+            os.environ["TRITON_CACHE_DIR"] = tempfile.mkdtemp(prefix="batchocr-kernels-")
 
 
 def kernels_in_use(ops: Ops) -> str:

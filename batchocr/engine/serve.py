@@ -204,7 +204,8 @@ class _Rounds:
     def _rate(self) -> float:
         """Operations per second, as measured in this engine's work once there was some."""
         busy_s = sum(self._meter.stages[stage].busy_s for stage in DEVICE_STAGES)
-        return self._meter.model_flop / busy_s if busy_s > _LEAST_MEASURED_S else self._flop_per_s
+        flop = self._meter.model_flop  # of batches that have ended; 0 while only slices of the first have
+        return flop / busy_s if flop and busy_s > _LEAST_MEASURED_S else self._flop_per_s
 
     def _sift(self, request_id: int, completion: Completion) -> None:
         """Keep back values that are not finite until others show that it is the request, and not the device."""

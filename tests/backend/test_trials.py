@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import os
+import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -11,7 +13,9 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional as F
+from triton import knobs
 
+from batchocr import backend
 from batchocr.backend import attention_kernels, cpu_trials, cuda_trials
 from batchocr.backend.attention_kernels import ATTENTION, Attention
 from batchocr.backend.base import PagedContext, Segments
@@ -41,6 +45,27 @@ OPERATIONS = {
     "sample",
     "patches",
 }
+
+
+@pytest.mark.parametrize("home", ["a folder", "a folder/a file", "named"])
+def test_kernels_are_compiled_into_a_temporary_folder_only_where_there_is_no_other(
+    home: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a folder").mkdir()
+    (tmp_path / "a folder" / "a file").touch()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("HOME", str(tmp_path / home))
+    monkeypatch.delenv("TRITON_HOME", raising=False)
+    monkeypatch.setenv("TRITON_CACHE_DIR", "named")
+    if home != "named":
+        monkeypatch.delenv("TRITON_CACHE_DIR")
+    backend.give_kernels_a_folder()
+    if home == "a folder/a file":
+        kept = Path(knobs.cache.dir)
+        assert kept.parent == tmp_path
+        assert kept.stat().st_mode & 0o777 == 0o700
+    else:
+        assert os.environ.get("TRITON_CACHE_DIR") == ("named" if home == "named" else None)
 
 
 def reference(x: Tensor) -> Tensor:

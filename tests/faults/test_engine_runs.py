@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,9 @@ import pytest
 import torch
 
 import batchocr
+import batchocr.backend
 from batchocr.api import run_with
+from batchocr.backend.device import Mark
 from batchocr.config import make_config
 from batchocr.data import Completion, PageResult
 from batchocr.engine.engine import Engine
@@ -21,6 +24,7 @@ from batchocr.errors import EngineError
 from batchocr.job.stop import StopSwitch
 from batchocr.output.files import report_path
 from batchocr.stats.meter import Meter
+from tests.support.late_device import LateDevice, LateMark
 from tests.support.running import draw_pdf, make_quick_model, num_rows, read_rows, texts
 
 pytestmark = pytest.mark.slow
@@ -72,6 +76,28 @@ def test_an_engine_that_fails_once_changes_no_row(
 
     tamper_with_steps(monkeypatch, fail)
     assert texts(rows_of_a_run(document, model, tmp_path / "out.parquet")) == texts(undisturbed)
+
+
+class SlowDevice(LateDevice):
+    """Every slice of a ViT batch takes minutes."""
+
+    vit_flop_a_row = 1e3
+
+    def mark(self) -> Mark:
+        mark = super().mark()
+        assert isinstance(mark, LateMark)
+        mark._time_s = time.perf_counter() + 100.0 * len(self.events)
+        self.events.append("mark")
+        return mark
+
+
+def test_an_engine_on_a_slow_device_is_not_lost(
+    document: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batchocr.backend, "open_device", lambda _: SlowDevice())
+    report = batchocr.run(document, out=tmp_path / "out.parquet", model=model, vit_batch_size=2)
+    assert report.items.ok + report.items.degraded == NUM_PAGES
+    assert [engine.lost for engine in report.engines] == [0]
 
 
 @pytest.mark.parametrize(
