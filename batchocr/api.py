@@ -26,6 +26,7 @@ from batchocr.output.atomic import require_writable
 from batchocr.output.earlier import dtype_of_rows
 from batchocr.output.in_store import OutputPlace
 from batchocr.stats.report import Report
+from batchocr.storage.uris import is_uri
 
 Named = tuple[str, Content]
 """A document in memory, under the name that becomes its `source`."""
@@ -67,7 +68,7 @@ class Ocr:
     ) -> Report:
         """Read documents into one table. See `run` below."""
         started_s = time.perf_counter()
-        self._session.require_open()
+        self._session.require_free()
         config = for_call(self._session.config, options)
         place = OutputPlace(out, config.work_dir)
         found = find_inputs(config, inputs)
@@ -198,8 +199,11 @@ def _is_named(given: object) -> TypeGuard[Named]:
 
 def _as_input(given: object) -> str | Document:
     """A path, or the document in memory. Raises UsageError."""
-    if isinstance(given, str | os.PathLike):
-        return os.fspath(given)
+    if isinstance(given, str):
+        return given
+    if isinstance(given, os.PathLike):
+        path = os.fspath(given)
+        return f"./{path}" if path == "-" or path.startswith("@") else path  # a Path is no list
     if _is_named(given):
         return hold(*given)
     raise UsageError(f"an input is a path, or a pair of a name and a document in memory, not {type(given).__name__}")
@@ -214,10 +218,18 @@ def find_inputs(config: Config, inputs: Inputs) -> Found:
     """What the inputs hold for this shard. Raises NoInputError, UsageError."""
     given: Any = inputs
     several = [given] if isinstance(given, str | os.PathLike) or _is_named(given) else given
-    return find_documents(
+    found = find_documents(
         [_as_input(each) for each in several],
         stdin=sys.stdin,
         null=config.null,
         follow_symlinks=config.follow_symlinks,
         shard=config.shard,
     )
+    return replace(found, documents=[_with_whole_path(document) for document in found.documents])
+
+
+def _with_whole_path(document: Document) -> Document:
+    """The document from wherever the program goes before, or while, it is read."""
+    if document.problem is not None or os.path.isabs(document.path) or is_uri(document.path):
+        return document
+    return replace(document, path=os.path.join(os.getcwd(), document.path))

@@ -82,7 +82,7 @@ def _as_text(value: object) -> object:
 def _on_this_machine(path: str) -> str:
     if "://" in path:
         raise ValueError("should be a path on this machine, not an address")
-    return path
+    return os.path.expanduser(path)
 
 
 def _as_seconds(value: object) -> object:
@@ -154,6 +154,7 @@ Count = Annotated[int, Field(gt=0, lt=1 << 63)]
 Seconds = Annotated[float, Field(gt=0)]
 Rate = Annotated[float, Field(ge=0, le=1)]
 PathText = Annotated[str, BeforeValidator(_as_text)]
+FolderText = Annotated[PathText, AfterValidator(os.path.expanduser)]
 LocalPathText = Annotated[PathText, AfterValidator(_on_this_machine)]
 DeviceText = Annotated[str, AfterValidator(_checked_device)]
 PageSpecText = Annotated[str, AfterValidator(_checked_pages)]
@@ -380,7 +381,7 @@ class Config:
         ),
     ] = None
     cache: Annotated[
-        PathText | None,
+        FolderText | None,
         Option(
             CONTINUING,
             "Keep answers of the model in this folder, for later runs and others at the same time that ask the same.",

@@ -25,6 +25,21 @@ _BFLOAT16_UNITS = {"amx_bf16", "avx512_bf16"}
 _malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # not in every libc
 
 
+def open_standard_descriptors() -> None:
+    """Open those of the descriptors 0 to 2 that are closed to /dev/null. Otherwise the next file to be opened, such as
+    the journal, would become standard error, and whatever a library prints would be written into it."""
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
+            os.set_inheritable(descriptor, True)
+    if sys.stdout is None:
+        sys.stdout = os.fdopen(1, "w", closefd=False)
+    if sys.stderr is None:
+        sys.stderr = os.fdopen(2, "w", closefd=False)
+
+
 def own_version() -> str:
     """The version of batchocr that is installed; "unknown" where it runs from a checkout."""
     try:

@@ -251,10 +251,14 @@ def test_an_ocr_that_is_closed_while_a_loop_is_open_lets_it_end(model: Path, let
 
 
 def test_one_model_reads_for_one_loop_at_a_time(ocr: Ocr, letters: list[Path], tmp_path: Path) -> None:
+    out = tmp_path / "table.parquet"
+    ocr.run(letters[0], out=out)
+    report = report_path(out).read_bytes()
     pages = ocr.process(letters)
     next(pages)
     with pytest.raises(UsageError, match="is already reading"):
-        ocr.run(letters, out=tmp_path / "table.parquet")
+        ocr.run(letters, out=out)
+    assert report_path(out).read_bytes() == report
     assert len(list(pages)) == 4
     assert len(list(ocr.process(letters[0]))) == 1
 
@@ -379,6 +383,45 @@ def target_of(descriptor: str) -> str:
         return os.readlink(f"/proc/self/fd/{descriptor}")
     except FileNotFoundError:  # that by which the folder was listed
         return ""
+
+
+def test_what_a_relative_path_means_is_settled_by_the_call(
+    ocr: Ocr, letters: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(letters[0].parent)
+    pages = ocr.process(["letter0.pdf", "letter[12].pdf"])
+    monkeypatch.chdir("/")
+    assert [(row.source, row.status) for row in pages] == [(f"letter{number}.pdf", "ok") for number in range(3)]
+
+
+def test_a_path_is_neither_a_list_nor_standard_input(
+    ocr: Ocr, letters: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(letters[0].parent)
+    names = ["-", "@letter.pdf"]
+    for name in names:
+        letters[0].with_name(name).write_bytes(letters[0].read_bytes())
+    assert [(row.source, row.status) for row in ocr.process([Path(name) for name in names])] == [
+        (name, "ok") for name in names
+    ]
+
+
+def test_a_program_may_have_closed_its_standard_descriptors(model: Path, letters: list[Path], tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(
+        """
+import os, sys
+import batchocr
+*inputs, model, out = sys.argv[1:]
+for descriptor in range(3):
+    os.close(descriptor)
+statuses = [row.status for row in batchocr.process(inputs, model=model)]
+with open(out, "w") as file:
+    file.write(" ".join(statuses))
+"""
+    )
+    command = [sys.executable, tmp_path / "script.py", letters[0], model, tmp_path / "said"]
+    subprocess.run(command, timeout=60, check=False)
+    assert (tmp_path / "said").read_text() == "ok"
 
 
 def test_an_input_that_is_no_path_and_no_document_is_refused(ocr: Ocr, letters: list[Path]) -> None:

@@ -92,6 +92,13 @@ def test_paths_are_taken_for_text(tmp_path: Path) -> None:
     assert make_config({"model": tmp_path}).model == str(tmp_path)
 
 
+def test_a_home_folder_is_found_where_no_shell_has_put_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/ann")
+    config = make_config({"cache": "~/answers", "work_dir": "~/made", "report": "~/report.json"})
+    assert config.cache == "/home/ann/answers"
+    assert (config.work_dir, config.report) == ("/home/ann/made", "/home/ann/report.json")
+
+
 @pytest.mark.parametrize("path", derived_files(), ids=lambda path: path.name)
 def test_what_is_made_from_config_is_current(path: Path) -> None:
     assert path.read_text(encoding="utf-8") == derived_files()[path], "run `make options`"

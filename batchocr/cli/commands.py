@@ -133,7 +133,8 @@ def view(
 
 
 @options.takes_options(
-    *("pages", "dpi", "password", "null", "follow_symlinks", "model", "revision", "device", "dtype", "vit_dtype"),
+    *("pages", "dpi", "text_layer", "password", "null", "follow_symlinks"),
+    *("model", "revision", "device", "dtype", "vit_dtype"),
     *("backend", "memory_fraction", "max_new_tokens", "penalties", "vit_batch_size", "vit_max_patches"),
     *("llm_batch_size", "prefill_max_tokens", "embedding_queue_tokens", "pages_in_flight", "workers", "worker_memory"),
     *("overwrite", "retry_failed", "stop_after", "page_timeout", "max_page_error_rate", "max_degraded_rate", "report"),

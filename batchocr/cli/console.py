@@ -78,6 +78,8 @@ def printable_lines(text: str) -> str:
 
 def print_out(text: str, *, end: str = "\n") -> None:
     """Write to standard output. Raises OutputError."""
+    encoding = sys.stdout.encoding or "utf-8"
+    text = text.encode(encoding, "backslashreplace").decode(encoding)  # a locale may lack some of its letters
     try:
         typer.echo(text + end, nl=False)
     except OSError as error:

@@ -1,6 +1,6 @@
-"""Where the command begins: its descriptors and its signals are put in order before anything that takes time is loaded.
+"""Where the command begins: its signals and its descriptors are put in order before anything that takes time is loaded.
 
-Loads the standard library alone, and little of it: until the handlers are set, a signal ends the process unsaid.
+Loads little of the standard library until the handlers are set: until then, a signal ends the process unsaid.
 """
 
 from __future__ import annotations
@@ -23,27 +23,14 @@ _ENDINGS = {signal.SIGINT: ("interrupted", 130), signal.SIGTERM: ("terminated", 
 
 def main() -> None:
     """Run the command and end the process with its exit code."""
-    open_standard_descriptors()
     log_format = log_format_of(sys.argv[1:])
     end_on_signals(log_format)
+    from batchocr.machine import open_standard_descriptors
+
+    open_standard_descriptors()
     from batchocr.cli.main import run_command
 
     run_command(log_format)
-
-
-def open_standard_descriptors() -> None:
-    """Open those of the descriptors 0 to 2 that are closed to /dev/null. Otherwise the next file to be opened, such as
-    the journal, would become standard error, and whatever a library prints would be written into it."""
-    for descriptor in range(3):
-        try:
-            os.fstat(descriptor)
-        except OSError:
-            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
-            os.set_inheritable(descriptor, True)
-    if sys.stdout is None:
-        sys.stdout = os.fdopen(1, "w", closefd=False)
-    if sys.stderr is None:
-        sys.stderr = os.fdopen(2, "w", closefd=False)
 
 
 def end_on_signals(log_format: LogFormat) -> None:

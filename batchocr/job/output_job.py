@@ -27,7 +27,7 @@ from batchocr.output.index import IndexedRow, is_failed_again
 from batchocr.output.journal import Entry, Journal
 from batchocr.output.schema import storable_text
 from batchocr.output.table import table_for
-from batchocr.stats.report import Report, write_report
+from batchocr.stats.report import Report, require_place, write_report
 
 logger = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ def read_into_table(
     table = table_for(out)
     report_file = _report_file(out, config)
     require_writable(out)
-    require_writable(report_file)
+    require_place(report_file)
     found = _without_output(found, files_of(out, report_file))
     facts = replace(session.facts, input_roots=tuple(map(storable_text, found.roots)))
     with Journal.open(out, facts, resume=config.resume, overwrite=config.overwrite) as journal:

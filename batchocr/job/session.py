@@ -13,7 +13,7 @@ from batchocr.config import LEAST_WORKER_BYTES, Config, DType, flag_of
 from batchocr.engine.dtype import VALUE_BYTES, StoredWeights, choose_dtype
 from batchocr.engine.limits import engine_limits
 from batchocr.errors import UsageError
-from batchocr.machine import own_version, usable_cores, usable_memory_bytes
+from batchocr.machine import open_standard_descriptors, own_version, usable_cores, usable_memory_bytes
 from batchocr.model.architecture import read_architecture
 from batchocr.model.checkpoint_files import find_checkpoint, fingerprint, stored_dtype
 from batchocr.model.cost import num_parameters
@@ -39,6 +39,7 @@ _MOST_WORKER_BYTES = 4 << 30
 
 _ANSWERS_DEPEND_ON = ("model_fingerprint", "protocol", "dtype", "vit_dtype")
 """Besides the question, of the facts of a run: the other settings are in the questions."""
+_ALREADY_READING = "this Ocr is already reading: finish or close that loop first, or make another Ocr"
 
 
 class Session:
@@ -59,6 +60,7 @@ class Session:
         engine_command: Sequence[str] = ENGINE_COMMAND,
         reads_all: bool = False,
     ) -> None:
+        open_standard_descriptors()
         self.reads_all = reads_all
         self._closed = False
         self._pid = os.getpid()
@@ -99,6 +101,12 @@ class Session:
         if os.getpid() != self._pid:
             raise UsageError("this Ocr is of the process that this one was forked from: make another one here")
 
+    def require_free(self) -> None:
+        """Raises UsageError as `require_open`, and while a pass has the engines."""
+        self.require_open()
+        if self._lent.locked():
+            raise UsageError(_ALREADY_READING)
+
     def load(self) -> None:
         """Have the engines read the weights, unless they have. Raises UsageError if the devices have no room for them,
         after `close`, and in a fork; ModelError; EngineError if no engine starts."""
@@ -115,7 +123,7 @@ class Session:
     def lend_engines(self) -> Iterator[Engines]:
         """The engines, for one pass at a time. Raises UsageError while another pass has them."""
         if not self._lent.acquire(blocking=False):
-            raise UsageError("this Ocr is already reading: finish or close that loop first, or make another Ocr")
+            raise UsageError(_ALREADY_READING)
         try:
             if self._engines.are_loaded:
                 self._engines.forget()  # that they have waited since the last pass

@@ -141,10 +141,14 @@ class OutputPlace:
 
 
 def _folder(uri: str, work_dir: str | os.PathLike[str] | None) -> Path:
-    """A folder for this output alone; the same in every run."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "batchocr")
+    """A folder for this output alone; the same in every run. Raises UsageError."""
+    if not work_dir:
+        try:
+            work_dir = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "batchocr")
+        except RuntimeError as error:
+            raise UsageError("this user has no home folder to make the table in: --work-dir names a place") from error
     digest = hashlib.sha256(str(parse_uri(uri)).encode()).hexdigest()
-    return Path(work_dir or cache) / digest[:16]
+    return Path(work_dir) / digest[:16]
 
 
 def _name(uri: str) -> str:

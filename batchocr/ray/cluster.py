@@ -66,6 +66,10 @@ def connected(address: str | None) -> Iterator[ModuleType]:
         _require_answer(address or "")
         with _own_signals():
             ray.init(**where, log_to_driver=False, logging_level=logging.ERROR)
+    except SystemExit:  # Ray's own answer to a SIGTERM that comes while it starts
+        ray.shutdown()
+        signal.raise_signal(signal.SIGTERM)  # now that of whoever had it before
+        raise
     except (OSError, ValueError, RuntimeError, ImportError, AssertionError, ray.exceptions.RayError) as error:
         ray.shutdown()
         of_cluster = f"no connection to a Ray cluster at {address}, whose token is needed if it has one"

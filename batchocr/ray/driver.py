@@ -30,7 +30,7 @@ from batchocr.ray.folder import OutputFolder, PartRows, Plan, read_part
 from batchocr.ray.items import Item, PlannedDocument, divide, look_at_file, unchanged_items
 from batchocr.ray.reader import ItemRead, Loaded, Reader
 from batchocr.ray.report import ActorReport, ClusterReport, Parts, Tally, name_bottleneck
-from batchocr.stats.report import ExitReason, Setting
+from batchocr.stats.report import ExitReason, Setting, require_place
 from batchocr.survey.page_counts import count_pages
 
 logger = logging.getLogger(__name__)
@@ -363,6 +363,8 @@ def read_on_cluster(
         raise NoInputError("nothing to read: nothing was found but the run's own output")
     found = replace(found, documents=remaining)
     folder.require_of_cluster()
+    if config.report:
+        require_place(Path(config.report))
     earlier = None if config.overwrite else folder.plan()
     if earlier is not None:
         _require_same_input(folder, earlier, found)

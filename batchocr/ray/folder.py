@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import secrets
 import tempfile
 from collections import Counter
@@ -31,6 +32,7 @@ from batchocr.storage.uris import is_uri
 logger = logging.getLogger(__name__)
 
 _PLAN_NAME = "run.json"
+_PART = re.compile(r"part-[0-9]{6,}-[0-9a-f]{16}\.parquet")
 _AT_ONCE = 16
 """How many parts are looked into at the same time: a store, or a file system on the network, is slow to answer."""
 
@@ -209,5 +211,5 @@ def read_part(part: Path | pa.NativeFile, facts: RunFacts, name: str) -> PartRow
 
 
 def _is_part(name: str) -> bool:
-    """Whether it is one, or what an actor that was killed has left of one."""
-    return name.startswith("part-") and final_name(name).endswith(".parquet")
+    """Whether it is one, or what an actor that was killed has left of one; tables of shards may be `part-1.parquet`."""
+    return _PART.fullmatch(final_name(name)) is not None

@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from batchocr.data import ErrorKind
-from batchocr.errors import ExitCode
-from batchocr.output.atomic import atomic_file
+from batchocr.errors import ExitCode, OutputError
+from batchocr.output.atomic import atomic_file, reading, require_writable
 from batchocr.stats.quality import Distribution
 from batchocr.wire.counts import Stage
 
 ExitReason = Literal["finished", "stopped", "interrupted", "failed"]
+_BEGINNING = b'{\n  "pages_per_second": '
+"""Of every report, those of runs on a cluster among them."""
 Setting: TypeAlias = str | int | float | bool | None
 
 
@@ -224,6 +226,16 @@ class Report:
 def is_too_many(count: int, total: int, max_rate: float) -> bool:
     """Whether the share of `count` in `total` is above what is allowed. max_rate: from 0 to 1."""
     return total > 0 and count / total > max_rate
+
+
+def require_place(path: Path) -> None:
+    """Check before the work that a report can be put there, in place of another at most. Raises OutputError."""
+    require_writable(path)
+    if path.exists():
+        with reading(path), open(path, "rb") as file:
+            beginning = file.read(len(_BEGINNING))
+        if beginning not in (b"", _BEGINNING):
+            raise OutputError(f"{path} is no report: it is left as it is; choose another --report")
 
 
 def write_report(report: Report, path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import signal
@@ -9,11 +10,14 @@ import subprocess
 import sys
 from dataclasses import fields
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 import typer
+import typer.main
 from typer.testing import CliRunner
 
+from batchocr.cli.console import print_out
 from batchocr.cli.main import app
 from batchocr.cli.options import Flags, takes_options
 from batchocr.cli.signals import LONGEST_ENDING_S
@@ -344,3 +348,17 @@ def test_a_reader_of_stderr_that_has_gone_changes_nothing(closed: str) -> None:
     script = f'"$0" -c "$1" run docs --out table.parquet {closed}; exit ${{PIPESTATUS[0]}}'
     done = subprocess.run(["bash", "-c", script, sys.executable, program], timeout=60, check=False)
     assert done.returncode == 3
+
+
+def test_a_cluster_takes_every_option_of_a_run_but_those_of_one_machine() -> None:
+    commands = cast(Any, typer.main.get_command(app)).commands
+    run, ray = ({option.name for option in commands[name].params} for name in ("run", "ray"))
+    assert run - ray == {"limit", "resume", "shard", "work_dir"}
+
+
+def test_letters_that_a_locale_lacks_are_printed_as_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    printed = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(printed, encoding="latin-1"))
+    print_out("é → ü")
+    sys.stdout.flush()
+    assert printed.getvalue() == b"\xe9 \\u2192 \xfc\n"

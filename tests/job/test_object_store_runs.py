@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -22,6 +23,7 @@ from batchocr.cli.merge import merge_tables
 from batchocr.config import Config
 from batchocr.data import PageResult
 from batchocr.errors import NoInputError, OutputError, OutputMismatchError, UsageError
+from batchocr.output.in_store import OutputPlace
 from tests.support.corpus import expected_outcomes
 from tests.support.object_store import SECRET, Environ, ObjectStore, answering, first, running_store, used
 from tests.support.running import draw_pdf, make_quick_model, read_rows, texts
@@ -186,6 +188,14 @@ def test_inspect_and_view_read_from_the_store_too(store: ObjectStore, options: d
 @pytest.fixture
 def work(tmp_path: Path) -> Path:
     return tmp_path / "work"
+
+
+def test_who_has_no_home_names_a_folder_to_make_the_table_in(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Path, "home", Mock(side_effect=RuntimeError("Could not determine home directory.")))
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    with pytest.raises(UsageError, match="--work-dir"):
+        OutputPlace("s3://tabled/t.parquet", None)
+    assert OutputPlace("s3://tabled/t.parquet", work).path.is_relative_to(work)
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "jsonl"])

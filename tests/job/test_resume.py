@@ -375,6 +375,18 @@ def test_a_report_in_the_place_of_the_output_is_refused(job: Job, tmp_path: Path
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_report_replaces_nothing_but_a_report(job: Job, tmp_path: Path) -> None:
+    picture, usual = tmp_path / "a.png", tmp_path / "table.parquet.report.json"
+    picture.write_bytes(b"\x89PNG")
+    usual.write_text('{"mine": 1}')
+    for report in (str(picture), None):
+        with pytest.raises(OutputError, match="is no report: it is left as it is"):
+            job.run(tmp_path / "table.parquet", report=report)
+    assert picture.read_bytes() == b"\x89PNG"
+    assert usual.read_text() == '{"mine": 1}'
+    assert {path.name for path in tmp_path.iterdir()} == {"a.png", usual.name}
+
+
 def test_the_table_is_built_when_the_work_is_over(job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     num_workers = []
     write = parquet.write

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from batchocr.input.sources import find_documents
 from batchocr.machine import own_version
 from batchocr.output import parquet
 from batchocr.output.schema import RunFacts
+from batchocr.ray.cluster import connected
 from batchocr.ray.driver import plan_items
 from batchocr.ray.folder import OutputFolder
 from batchocr.ray.items import Item
@@ -166,6 +168,38 @@ def test_parts_that_no_cluster_has_put_are_never_removed(items: list[Item], tmp_
             [tmp_path / "in"], out=tmp_path / "out", overwrite=True, model=make_quick_model(tmp_path / "model")
         )
     assert part.exists()
+
+
+def test_a_table_of_a_shard_among_the_parts_stays(items: list[Item], tmp_path: Path) -> None:
+    folder, shard = OutputFolder(str(tmp_path / "out")), tmp_path / "out" / "part-1.parquet"
+    folder.begin(FACTS, None, items)
+    shard.write_bytes(b"PAR1")
+    folder.begin(FACTS, None, items[1:], afresh=True)
+    assert shard.exists()
+
+
+def test_a_report_that_cannot_be_put_is_known_before_the_work(items: list[Item], tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    with pytest.raises(OutputError, match="create it first"):
+        batchocr.ray.run([tmp_path / "in"], out=tmp_path / "out", report=str(tmp_path / "no" / "r.json"))
+    assert not (tmp_path / "out").exists()
+
+
+def test_sigterm_while_ray_starts_is_left_to_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    ray = pytest.importorskip("ray")
+
+    def end(**_: object) -> None:
+        raise SystemExit(signal.SIGTERM)
+
+    monkeypatch.setattr(ray, "init", end)
+    came: list[int] = []
+    before = signal.signal(signal.SIGTERM, lambda number, _: came.append(number))
+    try:
+        with pytest.raises(SystemExit), connected(None):
+            pass
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert came == [signal.SIGTERM]
 
 
 @pytest.mark.parametrize("place", ["s3://parts/out", "out", "/out"])

@@ -14,6 +14,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from configparser import RawConfigParser
 from dataclasses import dataclass, field
@@ -170,8 +171,11 @@ def test_cron_reads_and_then_verifies(machine: Machine, quick: None) -> None:
     assert all(re.fullmatch(r"\*|[0-9]+", part) for part in when) and len(when) == 5
     assert user == "batchocr"
     assert "%" not in command  # cron takes it for the end of the line
-    assert "nothing wrong" in machine.succeed(["sh", "-c", command])
+    assert machine.succeed(["sh", "-c", command]) == ""
     assert machine.tables() == ["results.parquet"]
+    draw_pdf(machine.root / "data" / "in" / "letter.pdf", "Another one")
+    machine.install("batchocr", f'[ "$1" = run ] && exit 0; exec {sys.executable} -m batchocr "$@"')
+    assert "stale" in machine.succeed(["sh", "-c", command])
 
 
 def test_cron_verifies_nothing_after_a_night_that_was_too_short(machine: Machine) -> None:
@@ -199,6 +203,21 @@ def test_a_machine_of_gpus_begins_again_what_another_start_can_help(machine: Mac
     is_helped = code in MAY_BE_TEMPORARY or code == 137
     assert machine.run(["bash", "-u", "read.sh"]).returncode == (0 if is_helped else code)
     assert (machine.root / "calls").read_text().split() == (["run", "run", "verify"] if is_helped else ["run"])
+
+
+def test_a_machine_of_gpus_stops_its_run_when_it_is_told_to_stop(machine: Machine) -> None:
+    stop = f"echo stopped > said; exit {ExitCode.STOPPED:d}"
+    machine.install("batchocr", f"trap '{stop}' TERM; touch began; sleep 60 & wait")
+    (machine.root / "read.sh").write_text(machine.prepared("gpus/read.sh"))
+    script = subprocess.Popen(["bash", "-u", "read.sh"], cwd=machine.root, start_new_session=True)
+    try:
+        while not (machine.root / "began").exists():
+            time.sleep(0.02)
+        script.terminate()
+        assert script.wait(30) == ExitCode.STOPPED
+        assert (machine.root / "said").read_text() == "stopped\n"
+    finally:
+        os.killpg(script.pid, signal.SIGKILL)
 
 
 # Slurm
