@@ -36,10 +36,10 @@ _TEXT_TYPES = (
 )
 _RARE_TYPES = ("page_number", "table_caption", "image_caption", "page_footnote", "table_footnote")
 _TEXT_SHARES = {
-    "text": 0.5,
+    "text": 0.47,
     "list_item": 0.13,
     "title": 0.15,
-    "header": 0.04,
+    "header": 0.07,
     "footer": 0.04,
     **dict.fromkeys(_RARE_TYPES, 0.028),
 }

@@ -49,6 +49,7 @@ _MIN_EDGE = 28  # px; MinerU enlarges thinner crops
 _MAX_SLIPS = 0.12  # share of a reading's tokens
 _STUTTERS = 0.3  # share of the readings in which something is said twice
 _MOST_AGAIN = 8  # words, or letters
+_MOST_TIMES, _MOST_AGAIN_TOKENS = 9, 40
 _AFTER_STUTTER = 3  # tokens
 _LOOKS_ALIKE = ((5, 10_000), (2, 15))
 """Tokens said last by which a place is confused with others, and how many tokens away these are at most."""
@@ -213,7 +214,8 @@ class Sampler:
         guide = np.append(np.where(seen, squares, IGNORED), IGNORED)
         history, forks = _with_slips(answer, guide != IGNORED, rng), _forks(answer.tolist())
         again = self._said_again(answer, rng)
-        said, after = np.insert(np.arange(len(answer)), again.stop, again), again.stop + len(again)
+        copies = np.tile(again, min(int(_MOST_TIMES ** rng.uniform()), 1 + _MOST_AGAIN_TOKENS // max(1, len(again))))
+        said, after = np.insert(np.arange(len(answer)), again.stop, copies), again.stop + len(copies)
         answer, guide, history, forks = (values[said] for values in (answer, guide, history, forks))
         answer[again.stop : after] = guide[again.stop : after] = IGNORED
         forks[after : after + _AFTER_STUTTER] |= len(again) > 0
@@ -223,12 +225,21 @@ class Sampler:
         return Sample(image, prompt, answer, history, guide, forks, labels, {"places": places_said})
 
     def _said_again(self, answer: NDArray[np.int64], rng: np.random.Generator) -> range:
-        """Return what the model is told it said twice in a row, words or letters: in most readings, nothing."""
+        """Return what the model is told it said twice or more in a row, words or letters: in most readings, nothing.
+
+        Often the next word begins like the last of these, as in "it is": there it does say things twice.
+        """
         words = [0, *(1 + np.flatnonzero(answer == self._space)).tolist()]
-        starts = words if rng.uniform() < 0.5 else [*range(len(answer))]
+        by_words = rng.uniform() < 0.5
+        starts = words if by_words else [*range(len(answer))]
         if rng.uniform() > _STUTTERS or len(starts) < 3:
             return range(0)
-        end = int(rng.integers(1, len(starts)))
+        ends = np.arange(1, len(starts))
+        if by_words and rng.uniform() < 0.5:
+            first_letters = answer[starts]
+            alike = 1 + np.flatnonzero(first_letters[1:] == first_letters[:-1])
+            ends = alike if len(alike) else ends
+        end = int(rng.choice(ends))
         return range(starts[max(0, end - int(_MOST_AGAIN ** rng.uniform()))], starts[end])
 
     def _with_edges_moved(self, ids: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:

@@ -28,8 +28,12 @@ _LONGEST_PHRASE = 13  # words
 _NEAR = 15
 """Words within which a phrase often returns: "it is wrong. It is not wrong. It is only …"."""
 _ALIKE = {letter: [word for word in FREQUENT if word[0] == letter] for letter in "abcdfhimnostw"}
-_VARIED = 0.15  # share of the words that return
+_VARIED = 0.2  # share of the words that return
 _BEGINS_ALIKE = 0.08  # share of the words that begin like the one before, as in "it is" and "that the"
+_NARROWLY = 0.03
+"""Share of the words that are followed by narrow ones: a square of the image shows letters of two of them."""
+_NARROW = ("it", "is", "in", "if", "I", "its", "till", "ill", "fit", "lit", "sit", "I’ll", "still", "his", "tell")
+_IN_CAPITALS = 0.01  # share of the words with which capitals begin
 _SIGNS = "#$%&*+-/<=>@^_~|\\{}[]§°±×·é"
 
 
@@ -127,7 +131,13 @@ def draw_repetitive_text(rng: np.random.Generator, num_characters: int) -> str:
             said += [_varied(rng, word) if rng.uniform() < _VARIED else word for word in phrase]
         elif said and rng.uniform() < _BEGINS_ALIKE and said[-1][0] in _ALIKE:
             said.append(pick(rng, _ALIKE[said[-1][0]]))
+        elif rng.uniform() < _NARROWLY:
+            narrow = rng.choice(_NARROW, int(rng.integers(2, 5)), replace=False)
+            said += [str(word) + pick(rng, ("", "", "", ",", ";", ".")) for word in narrow]
         said.append(words[len(said) % len(words)])
+    for first in np.flatnonzero(rng.uniform(size=len(said)) < _IN_CAPITALS):
+        last = first + int(rng.integers(1, 6))
+        said[first:last] = [word.upper() for word in said[first:last]]
     return " ".join(said)
 
 

@@ -141,6 +141,13 @@ def test_the_text_for_pages_set_like_the_sample_documents_hardly_ever_says_a_phr
     assert sum(len(twice.findall(text)) for text in texts) < 10
 
 
+def test_the_text_for_pages_set_like_the_sample_documents_has_narrow_words_together_and_capitals() -> None:
+    texts = [draw_repetitive_text(np.random.default_rng(seed), 600) for seed in range(50)]
+    narrow = re.compile(r"\b(?:it|is|in|if|I|ill|lit)[,;.]? (?:it|is|in|if|ill|lit)\b")
+    assert sum(len(narrow.findall(text)) for text in texts) > 25
+    assert sum(word.isupper() and len(word) > 3 for text in texts for word in text.split()) > 50
+
+
 class _Cells(HTMLParser):
     def __init__(self) -> None:
         super().__init__()
