@@ -225,11 +225,14 @@ def find_inputs(config: Config, inputs: Inputs) -> Found:
         follow_symlinks=config.follow_symlinks,
         shard=config.shard,
     )
-    return replace(found, documents=[_with_whole_path(document) for document in found.documents])
+    here = os.getcwd()
+    if not os.path.isdir(here):  # a folder above is closed to this user: only relative paths lead here
+        return found
+    return replace(found, documents=[_with_whole_path(document, here) for document in found.documents])
 
 
-def _with_whole_path(document: Document) -> Document:
+def _with_whole_path(document: Document, here: str) -> Document:
     """The document from wherever the program goes before, or while, it is read."""
     if document.problem is not None or os.path.isabs(document.path) or is_uri(document.path):
         return document
-    return replace(document, path=os.path.join(os.getcwd(), document.path))
+    return replace(document, path=os.path.join(here, document.path))

@@ -28,15 +28,17 @@ _malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # not in every l
 def open_standard_descriptors() -> None:
     """Open those of the descriptors 0 to 2 that are closed to /dev/null. Otherwise the next file to be opened, such as
     the journal, would become standard error, and whatever a library prints would be written into it."""
+    opened = set()
     for descriptor in range(3):
         try:
             os.fstat(descriptor)
         except OSError:
             os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
             os.set_inheritable(descriptor, True)
-    if sys.stdout is None:
+            opened.add(descriptor)
+    if sys.stdout is None and 1 in opened:  # otherwise it is a file of the program's
         sys.stdout = os.fdopen(1, "w", closefd=False)
-    if sys.stderr is None:
+    if sys.stderr is None and 2 in opened:
         sys.stderr = os.fdopen(2, "w", closefd=False)
 
 

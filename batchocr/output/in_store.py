@@ -25,7 +25,7 @@ from batchocr.storage.uris import is_uri, parse_uri
 logger = logging.getLogger(__name__)
 
 _FETCH_S = 3600.0
-_UNFINISHED = b'{"complete": false}\n'
+UNFINISHED_REPORT = b'{"complete": false}\n'
 """What stands for the report of a run that is at work, if there is none of an earlier one."""
 
 
@@ -130,12 +130,12 @@ class OutputPlace:
         report, uri = report_path(self.path), f"{self._uri}.report.json"
         if not report.exists():
             fetch_file(uri, report, required=False)
-        if report.exists() and report.read_bytes() != _UNFINISHED:
+        if report.exists() and report.read_bytes() != UNFINISHED_REPORT:
             put_file(report, uri)
             return
         report.unlink(missing_ok=True)
         with tempfile.NamedTemporaryFile(dir=self.path.parent) as file:
-            file.write(_UNFINISHED)
+            file.write(UNFINISHED_REPORT)
             file.flush()
             put_file(Path(file.name), uri)
 

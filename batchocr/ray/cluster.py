@@ -19,6 +19,8 @@ from batchocr.machine import usable_cores
 
 PAGES_PER_TASK = 1000
 _ANSWER_S = 10.0
+_RAYS_ENDINGS = (signal.SIGTERM, 1)
+"""Ray's own exit codes for a SIGTERM that comes while it starts."""
 _OBJECT_STORE_BYTES = 100 << 20
 """Of a Ray that is started here: only items and reports pass through it."""
 
@@ -66,9 +68,10 @@ def connected(address: str | None) -> Iterator[ModuleType]:
         _require_answer(address or "")
         with _own_signals():
             ray.init(**where, log_to_driver=False, logging_level=logging.ERROR)
-    except SystemExit:  # Ray's own answer to a SIGTERM that comes while it starts
+    except SystemExit as end:
         ray.shutdown()
-        signal.raise_signal(signal.SIGTERM)  # now that of whoever had it before
+        if end.code in _RAYS_ENDINGS:
+            signal.raise_signal(signal.SIGTERM)  # now that of whoever had it before
         raise
     except (OSError, ValueError, RuntimeError, ImportError, AssertionError, ray.exceptions.RayError) as error:
         ray.shutdown()

@@ -368,7 +368,7 @@ def read_on_cluster(
     earlier = None if config.overwrite else folder.plan()
     if earlier is not None:
         _require_same_input(folder, earlier, found)
-    folder.try_to_put()
+    folder.try_to_put(afresh=config.overwrite)
     items = plan_items(found, config, earlier, cluster.pages_per_task)
     if not items:
         raise NoInputError(f"no document has any of the pages --pages {config.pages} asks for")

@@ -13,7 +13,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -94,15 +94,18 @@ class OutputFolder:
                     "another --out, or --overwrite"
                 ) from error
 
-    def try_to_put(self) -> None:
+    def try_to_put(self, *, afresh: bool = False) -> None:
         """Put the plan that is there once more, or an empty one: if that cannot be, neither can parts, which should be
-        known before the work."""
-        if _PLAN_NAME not in self._place.names():
-            self._put_plan(Plan(self._run, None, None, ()))
-            return
-        with tempfile.TemporaryDirectory(prefix="batchocr-") as folder:
-            self._place.fetch(_PLAN_NAME, local := Path(folder, _PLAN_NAME))
-            self._place.put(local, _PLAN_NAME)
+        known before the work. afresh: as this run's, so that another one that is at work there ends."""
+        try:
+            plan = self.plan()
+        except OutputMismatchError:
+            if not afresh:
+                raise
+            plan = None
+        if plan is None:
+            plan = Plan(self._run, None, None, ())
+        self._put_plan(replace(plan, run=self._run) if afresh else plan)
 
     def is_own(self, path: str) -> bool:
         """Whether a run has put the file at this path, or of this URI."""
@@ -117,7 +120,7 @@ class OutputFolder:
             self._remove_parts(but=())
             self._place.remove(CLUSTER_REPORT_NAME)
         self._put_plan(plan)
-        self._remove_stale(plan.items)
+        self._remove_stale(() if afresh else plan.items)  # the run before may have put one meanwhile
 
     def end(self, items: Iterable[Item]) -> None:
         """Remove parts of other items, which a run that was at work here before may have put since this one began.

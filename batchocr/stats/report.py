@@ -11,6 +11,7 @@ from typing import Literal, TypeAlias
 from batchocr.data import ErrorKind
 from batchocr.errors import ExitCode, OutputError
 from batchocr.output.atomic import atomic_file, reading, require_writable
+from batchocr.output.in_store import UNFINISHED_REPORT
 from batchocr.stats.quality import Distribution
 from batchocr.wire.counts import Stage
 
@@ -234,7 +235,7 @@ def require_place(path: Path) -> None:
     if path.exists():
         with reading(path), open(path, "rb") as file:
             beginning = file.read(len(_BEGINNING))
-        if beginning not in (b"", _BEGINNING):
+        if beginning not in (b"", _BEGINNING, UNFINISHED_REPORT):
             raise OutputError(f"{path} is no report: it is left as it is; choose another --report")
 
 

@@ -10,12 +10,17 @@
 # To leave some GPUs to others, name those to take: --device cuda:0,cuda:1. Several machines divide the documents with
 # --shard, one run on each, as in ../slurm and ../kubernetes.
 
-# What stops this script stops the run, which is in order again within a minute.
-trap 'kill -TERM "$run" 2>/dev/null || exit 75' TERM
+# What stops this script stops the run, which takes up to a minute; a terminal's Ctrl-C reaches both.
+run='' stopped=''
+trap 'stopped=75; kill -TERM "$run" 2>/dev/null || exit 75' TERM
+trap 'stopped=130; kill -0 "$run" 2>/dev/null || exit 130' INT
 for _ in 1 2 3 4 5 6; do
     /opt/batchocr/bin/batchocr run /data/in --model /models/mineru --device auto --out /data/out/results.parquet &
     run=$!
-    while wait "$run"; code=$?; kill -0 "$run" 2>/dev/null; do :; done # a signal ends `wait`, too
+    while wait "$run"; kill -0 "$run" 2>/dev/null; do :; done # a signal ends `wait`, too
+    wait "$run"
+    code=$?
+    [ "$code" = 0 ] || [ -z "$stopped" ] || exit "$stopped"
     case $code in
         0) exec /opt/batchocr/bin/batchocr verify /data/out/results.parquet /data/in ;;
         75 | 130) exit "$code" ;;                # somebody stopped it

@@ -103,6 +103,9 @@ def test_a_run_ends_when_another_one_begins_in_its_folder(out: str, items: list[
     first_run.begin(FACTS, None, items)
     second_run.try_to_put()
     first_run.require_own()
+    OutputFolder(out).try_to_put(afresh=True)
+    with pytest.raises(OutputError, match="another run has begun"):
+        first_run.require_own()
     second_run.begin(FACTS, None, items[1:])
     with pytest.raises(OutputError, match="another run has begun"):
         first_run.require_own()
