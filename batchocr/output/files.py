@@ -11,6 +11,8 @@ from pathlib import Path
 
 from batchocr.data import Document
 
+UNFINISHED_REPORT = b'{"complete": false}\n'
+"""What stands in a store for the report of a run that is at work, if there is none of an earlier one."""
 CLUSTER_REPORT_NAME = "report.json"
 """Of the report of a run on a cluster, one for all parts in its folder."""
 

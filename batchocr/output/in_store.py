@@ -17,7 +17,7 @@ from pathlib import Path
 from batchocr.data import Document
 from batchocr.errors import DeniedError, NoInputError, NotFoundError, OutputError, PageError, UsageError
 from batchocr.output.atomic import atomic_file
-from batchocr.output.files import facts_path, journal_path, report_path
+from batchocr.output.files import UNFINISHED_REPORT, facts_path, journal_path, report_path
 from batchocr.output.table import TABLE_SUFFIXES, table_for
 from batchocr.storage.objects import fetch, look_at, put, remove
 from batchocr.storage.uris import is_uri, parse_uri
@@ -25,8 +25,6 @@ from batchocr.storage.uris import is_uri, parse_uri
 logger = logging.getLogger(__name__)
 
 _FETCH_S = 3600.0
-UNFINISHED_REPORT = b'{"complete": false}\n'
-"""What stands for the report of a run that is at work, if there is none of an earlier one."""
 
 
 class OutputPlace:

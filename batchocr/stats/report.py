@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias
 from batchocr.data import ErrorKind
 from batchocr.errors import ExitCode, OutputError
 from batchocr.output.atomic import atomic_file, reading, require_writable
-from batchocr.output.in_store import UNFINISHED_REPORT
+from batchocr.output.files import UNFINISHED_REPORT
 from batchocr.stats.quality import Distribution
 from batchocr.wire.counts import Stage
 

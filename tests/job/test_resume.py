@@ -27,9 +27,10 @@ from batchocr.job.progress import RunProgress
 from batchocr.job.session import Session
 from batchocr.job.stop import StopSwitch
 from batchocr.output import parquet
-from batchocr.output.files import facts_path, report_path, temporary_path
+from batchocr.output.files import UNFINISHED_REPORT, facts_path, report_path, temporary_path
 from batchocr.output.journal import Entry, Journal
 from batchocr.output.schema import RunFacts
+from batchocr.stats.report import require_place
 from batchocr.stats.report_table import format_table
 from batchocr.tables.opened import open_table
 from tests.support.running import (
@@ -385,6 +386,8 @@ def test_a_report_replaces_nothing_but_a_report(job: Job, tmp_path: Path) -> Non
     assert picture.read_bytes() == b"\x89PNG"
     assert usual.read_text() == '{"mine": 1}'
     assert {path.name for path in tmp_path.iterdir()} == {"a.png", usual.name}
+    usual.write_bytes(UNFINISHED_REPORT)
+    require_place(usual)
 
 
 def test_the_table_is_built_when_the_work_is_over(job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
