@@ -1,0 +1,6 @@
+"""From what the user names to the pixels of pages."""
+
+from typing import Final
+
+REVISION: Final = 1
+"""Goes up with every change here that may alter the pixels of a page, or whether its row says what is lost."""

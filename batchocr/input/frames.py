@@ -1,4 +1,4 @@
-"""Where the frames of a TIFF and of a GIF are, by their bytes alone: one pass over the file, whatever the frames hold.
+"""Where the frames of a TIFF, GIF or WebP are, by their bytes alone: one pass over the file, whatever the frames hold.
 
 Pillow finds them too, but sets each frame up on its way, so that in a long file every page would pay for all before it.
 """
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 _GIF_SCREEN_BYTES = 13
 _GIF_FRAME_BYTES = 9
+_RIFF_BYTES = 12
+_WEBP_FRAME_BYTES = 24
+_CHUNK = struct.Struct("<4sL")
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +103,23 @@ def gif_frames(path: str) -> tuple[int, bool]:
             else:
                 whole &= mark == b"\0"  # some programs end a block twice
     return count, whole and mark == b";"
+
+
+def webp_pictures(path: str) -> list[tuple[int, int]]:
+    """Return where the chunk of each frame's picture begins and ends. Source: WebP container specification."""
+    found: list[tuple[int, int]] = []
+    position = _RIFF_BYTES
+    with open(path, "rb") as file:
+        while True:
+            file.seek(position)
+            head = file.read(_CHUNK.size)
+            if len(head) < _CHUNK.size:
+                return found
+            kind, size = _CHUNK.unpack(head)
+            end = position + _CHUNK.size + size
+            if kind in (b"VP8 ", b"VP8L"):
+                found.append((position, end))
+            position = position + _WEBP_FRAME_BYTES if kind == b"ANMF" else end + size % 2  # its chunks follow
 
 
 def _skip_palette(file: io.BufferedReader, flags: bytes) -> None:

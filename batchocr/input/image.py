@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import struct
 import warnings
-import zlib
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from io import BufferedReader
 from pathlib import Path
-from typing import cast
 
-from PIL import ExifTags, Image, ImageFile, UnidentifiedImageError
+from PIL import Image, ImageFile, UnidentifiedImageError
 from PIL.TiffImagePlugin import TiffImageFile
 
 from batchocr.data import OutlineEntry, Page, PageSeen
 from batchocr.errors import DamagedError, PageOutOfMemoryError, TooLargeError, UnreadableError
 from batchocr.input.covered import SMALL_EDGE, covered_share
-from batchocr.input.frames import TiffFile, gif_frames, tiff_directories
+from batchocr.input.frames import TiffFile, gif_frames, tiff_directories, webp_pictures
+from batchocr.input.image_faults import fault_found_by_mupdf, fault_of_webp, words_of_libtiff
 from batchocr.input.jpeg import fault_of_jpeg
+from batchocr.input.page_pixels import DECODING_ERRORS, as_page
+from batchocr.input.tiff_pieces import fault_of_tiff
 
 MAX_EDGE = 3500
 """The maximum long side of a page, in px, as in MinerU."""
@@ -43,22 +43,7 @@ _SIGNATURES = (
 
 _CUT_OFF = "the file ends before it should: this page, and whatever came after it, is missing"
 
-_DECODING_ERRORS = (
-    *(OSError, SyntaxError, ValueError, TypeError, EOFError, ArithmeticError, LookupError, NotImplementedError),
-    *(struct.error, zlib.error, AssertionError),
-)
-"""What Pillow's decoders raise on bad bytes, including what they do not raise on purpose, such as TypeError."""
-
-_UPRIGHT: dict[object, Image.Transpose] = {
-    2: Image.Transpose.FLIP_LEFT_RIGHT,
-    3: Image.Transpose.ROTATE_180,
-    4: Image.Transpose.FLIP_TOP_BOTTOM,
-    5: Image.Transpose.TRANSPOSE,
-    6: Image.Transpose.ROTATE_270,
-    7: Image.Transpose.TRANSVERSE,
-    8: Image.Transpose.ROTATE_90,
-}
-"""EXIF orientation → what undoes it."""
+_NOT_SEEN = "the image has several colours, but nothing of them can be seen: it is transparent, or too faint"
 
 
 class ImageDocument:
@@ -80,8 +65,26 @@ class ImageDocument:
         with refusals(), _open(self._path) as image:
             image.seek(page_index)
             image.draft(None, (self._max_edge, self._max_edge))  # a JPEG far above the limit is decoded smaller
-            page = as_page(image, self._max_edge)
-            return Page(image=page, dpi=None, lost=_lost_in_jpeg(self._path) if image.format == "JPEG" else None)
+            fault, failure = self._fault(image), _decode(image)
+            return page_of(image, self._max_edge, fault or failure)
+
+    def _fault(self, image: ImageFile.ImageFile) -> str | None:
+        """What is wrong with the image's data, though it may be decoded without a word."""
+        if image.format == "JPEG":
+            return fault_of_jpeg(Path(self._path).read_bytes())
+        if image.format in ("PNG", "ICNS", "GIF"):
+            return fault_found_by_mupdf(Path(self._path).read_bytes())
+        return self._fault_of_picture(0) if image.format == "WEBP" else None
+
+    def _fault_of_picture(self, number: int) -> str | None:
+        """What is wrong with a picture of a WebP."""
+        places = webp_pictures(self._path)
+        if number >= len(places):
+            return None
+        start, end = places[number]
+        with open(self._path, "rb") as file:
+            file.seek(start)
+            return fault_of_webp(file.read(end - start))
 
     def look(self, page_index: int) -> PageSeen:
         """Return what the page is like; of an animation, the first frame stands for all."""
@@ -115,11 +118,12 @@ class TiffDocument(ImageDocument):
             return self._seen(image)
 
     def render(self, page_index: int) -> Page:
-        with self._directory(page_index) as image:
-            return Page(image=as_page(image, self._max_edge), dpi=None)
+        with self._directory(page_index) as image, words_of_libtiff() as words:
+            fault, failure = fault_of_tiff(image, self._path), _decode(image)
+            return page_of(image, self._max_edge, fault or words() or failure)
 
     @contextmanager
-    def _directory(self, page_index: int) -> Iterator[ImageFile.ImageFile]:
+    def _directory(self, page_index: int) -> Iterator[TiffImageFile]:
         if page_index == len(self._directories):
             raise DamagedError(_CUT_OFF)
         with (
@@ -140,20 +144,19 @@ class Animation(ImageDocument):
         super().__init__(path, format_name, max_edge=max_edge)
         self._num_frames = num_frames
         self._image: ImageFile.ImageFile | None = None
-        self._first_broken: int | None = None
+        self._faults: list[str | None] = []
+        self._broken: tuple[int, str] | None = None
         self.page_count = num_frames + (not complete)
 
     def approach(self, page_index: int) -> Iterator[None]:
         """Decode the frames before the page that are not decoded yet; yields after each."""
         if page_index >= self._num_frames:
             return
-        if self._first_broken is not None and page_index >= self._first_broken:
-            raise DamagedError(f"page {self._first_broken + 1} cannot be decoded, and all behind it are drawn on it")
         if self._image is not None and self._image.tell() > page_index:
             self.close()
         decoded = -1 if self._image is None else self._image.tell()
         for frame in range(decoded + 1, page_index):
-            self._decode(frame)
+            self._decode(frame, page_index)
             yield
 
     def render(self, page_index: int) -> Page:
@@ -161,22 +164,31 @@ class Animation(ImageDocument):
             pass
         if page_index == self._num_frames:
             raise DamagedError(_CUT_OFF)
-        image = self._decode(page_index)
+        image = self._decode(page_index, page_index)
+        fault = next(filter(None, self._faults[: page_index + 1]), None)
         with refusals():
-            return Page(image=as_page(image, self._max_edge), dpi=None)
+            return page_of(image, self._max_edge, fault)
 
-    def _decode(self, frame: int) -> ImageFile.ImageFile:
-        """The image at this frame, which follows the one it is at."""
-        with ExitStack() as closing:
+    def _decode(self, frame: int, page_index: int) -> ImageFile.ImageFile:
+        """The image at this frame, which follows the one it is at. page_index: of the page that needs it."""
+        if self._broken is None:
             try:
-                with refusals():
-                    image, self._image = self._image or _open(self._path), None
-                    closing.callback(image.close)  # after a failure its state is unknown
-                    image.seek(frame)
-                    image.load()
-            except DamagedError:
-                self._first_broken = frame
-                raise
+                return self._decoded(frame)
+            except DamagedError as error:
+                self._broken = frame, str(error)
+        number, reason = self._broken
+        if number == page_index:
+            raise DamagedError(reason)
+        raise DamagedError(f"page {number + 1} cannot be decoded, and all behind it are drawn on it")
+
+    def _decoded(self, frame: int) -> ImageFile.ImageFile:
+        with ExitStack() as closing, refusals():
+            image, self._image = self._image or _open(self._path), None
+            closing.callback(image.close)  # after a failure its state is unknown
+            image.seek(frame)
+            image.load()
+            if frame == len(self._faults):
+                self._faults.append(self._fault_of_picture(frame) if self.format == "WEBP" else None)
             self._image = image
             closing.pop_all()
         return image
@@ -187,16 +199,15 @@ class Animation(ImageDocument):
             self._image = None
 
 
-def as_page(image: Image.Image, max_edge: int) -> Image.Image:
-    """Return an image upright, in RGB, with transparent parts on white, at most `max_edge` px on its long side.
-
-    Raises what Pillow raises, and ValueError if it has no pixels.
-    """
-    image.load()
-    if 0 in image.size:  # Pillow looks at the size of the first frame only
-        raise ValueError(f"it has {image.width} × {image.height} px")
-    pixels = _shrink(_to_eight_bits(image), max_edge)
-    return _upright(_on_white(pixels), _orientation(image))
+def page_of(image: Image.Image, max_edge: int, fault: str | None) -> Page:
+    """Return the page of a decoded image. fault: what is wrong with it. Raises what `as_page` does, and DamagedError if
+    nothing of it is left."""
+    page = as_page(image, max_edge)
+    if page.getcolors(1) is not None:
+        if fault is not None:
+            raise DamagedError(f"nothing of the image can be decoded: {fault}")
+        return Page(image=page, dpi=None, lost=_NOT_SEEN if _has_colours(image) else None)
+    return Page(image=page, dpi=None, lost=f"the image is damaged: {fault}" if fault is not None else None)
 
 
 def begins_like_an_image(head: bytes) -> bool:
@@ -229,64 +240,28 @@ def _open(path: str) -> ImageFile.ImageFile:
     return Image.open(path, formats=_FORMATS)
 
 
-def _lost_in_jpeg(path: str) -> str | None:
-    """What libjpeg finds corrupt in a JPEG, which Pillow does not tell; None if nothing."""
-    fault = fault_of_jpeg(Path(path).read_bytes())
-    return f"the image is damaged: {fault}" if fault is not None else None
-
-
-def _to_eight_bits(image: Image.Image) -> Image.Image:
-    """Return the image in mode L, RGB or RGBA; RGBA only if something is transparent."""
-    if image.mode == "F" or image.mode.startswith("I"):
-        return _narrow(image)
-    mode = "RGBA" if image.has_transparency_data else "L" if image.mode in ("1", "L") else "RGB"
-    return image if image.mode == mode else image.convert(mode)  # convert would copy: gigabytes for the largest images
-
-
-def _narrow(image: Image.Image) -> Image.Image:
-    """Return an image with more than 8 bits of grey in mode L.
-
-    16-bit levels lose their low byte, as in a viewer; if no more than 12 bits are in use, a 12-bit scanner wrote them.
-    Other ranges do not tell what is white: the darkest level becomes 0, the brightest 255.
-    """
-    wide = image if image.mode == "F" else image.convert("I")
-    darkest, brightest = cast(tuple[float, float], wide.getextrema())  # the mode has one band
-    if image.mode.startswith("I;16") or image.format == "PPM":
-        scale, offset = (1 / 16 if brightest < 4096 else 1 / 256), 0.0
-    else:
-        scale = 255 / (brightest - darkest) if brightest > darkest else 0.0
-        offset = 0.5 - darkest * scale
-    grey = wide.point(lambda level: level * scale + offset).convert("L")
-    grey.info.pop("transparency", None)  # it is on the old scale
-    return grey
-
-
-def _shrink(image: Image.Image, max_edge: int) -> Image.Image:
-    scale = max_edge / max(image.size)
-    if scale >= 1:
-        return image
-    size = (max(1, round(image.width * scale)), max(1, round(image.height * scale)))
-    return image.resize(size, Image.Resampling.LANCZOS, reducing_gap=3.0)
-
-
-def _on_white(image: Image.Image) -> Image.Image:
-    if image.mode != "RGBA":
-        return image.convert("RGB")
-    white = Image.new("RGBA", image.size, "white")
-    return Image.alpha_composite(white, image).convert("RGB")
-
-
-def _upright(image: Image.Image, orientation: object) -> Image.Image:
-    transpose = _UPRIGHT.get(orientation)
-    return image if transpose is None else image.transpose(transpose)
-
-
-def _orientation(image: Image.Image) -> object:
-    """Return the EXIF orientation of a loaded image; None if there is none (Pillow rotates TIFFs itself)."""
+def _decode(image: ImageFile.ImageFile) -> str | None:
+    """Decode as much of an image as can be. Returns why that is not all; None if it is. Raises what Pillow raises if it
+    is nothing."""
     try:
-        return image.getexif().get(ExifTags.Base.Orientation)
-    except _DECODING_ERRORS:  # the pixels are sound nonetheless
-        return None
+        image.load()
+    except DECODING_ERRORS as error:
+        try:
+            image.im  # noqa: B018, it raises if nothing has been decoded
+        except DECODING_ERRORS:
+            raise error from None
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        image.tile = []
+        return str(error) or type(error).__name__
+    return None
+
+
+def _has_colours(image: Image.Image) -> bool:
+    """Whether an image of 8 bits has more than one colour, whatever its transparency."""
+    if image.mode == "F" or image.mode.startswith("I"):
+        return False
+    return image.convert("RGB").getcolors(1) is None
 
 
 @contextmanager
@@ -305,7 +280,7 @@ def refusals() -> Iterator[None]:
             raise PageOutOfMemoryError("the image needs more memory than there is") from error
         except UnidentifiedImageError as error:
             raise DamagedError("the header of the image cannot be decoded") from error
-        except _DECODING_ERRORS as error:
+        except DECODING_ERRORS as error:
             if isinstance(error, OSError) and error.errno is not None:
                 raise UnreadableError(f"the image cannot be read: {error.strerror}") from error
             raise DamagedError(f"the image cannot be decoded: {str(error) or type(error).__name__}") from error

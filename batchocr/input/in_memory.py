@@ -16,7 +16,8 @@ from PIL import Image
 
 from batchocr.data import Document, Failure
 from batchocr.errors import PageError, UsageError
-from batchocr.input.image import MAX_EDGE, as_page, refusals
+from batchocr.input.image import MAX_EDGE, refusals
+from batchocr.input.page_pixels import as_page
 from batchocr.machine import allow_open_files
 
 _SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW

@@ -13,6 +13,7 @@ from batchocr.config import LEAST_WORKER_BYTES, Config, DType, flag_of
 from batchocr.engine.dtype import VALUE_BYTES, StoredWeights, choose_dtype
 from batchocr.engine.limits import engine_limits
 from batchocr.errors import UsageError
+from batchocr.input import REVISION as INPUT_REVISION
 from batchocr.machine import open_standard_descriptors, own_version, usable_cores, usable_memory_bytes
 from batchocr.model.architecture import read_architecture
 from batchocr.model.checkpoint_files import find_checkpoint, fingerprint, stored_dtype
@@ -199,6 +200,7 @@ class Session:
         settings = {
             "model_fingerprint": fingerprint(self._folder),
             "protocol": PROTOCOL_VERSION,
+            "input": f"r{INPUT_REVISION}",
             "dtype": self.dtype,
             "vit_dtype": self.config.vit_dtype,
             "dpi": str(self.config.dpi),

@@ -45,13 +45,14 @@ def opened(folder: Path, data: bytes) -> Iterator[ImageDocument]:
 
 
 def outcomes(document: ImageDocument) -> list[tuple[int, ...] | str]:
-    """What becomes of each page: the colour of its first pixel, or why it failed."""
+    """What becomes of each page: the colour of its first pixel, or what it lost, or why it failed."""
     found: list[tuple[int, ...] | str] = []
     for index in range(document.page_count):
         try:
-            pixel = document.render(index).image.getpixel((0, 0))
+            page = document.render(index)
+            pixel = page.image.getpixel((0, 0))
             assert isinstance(pixel, tuple)
-            found.append(pixel)
+            found.append(page.lost or pixel)
         except DamagedError as error:
             found.append(str(error))
     return found

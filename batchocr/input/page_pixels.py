@@ -1,0 +1,129 @@
+"""A decoded image as the pixels of a page: upright, in RGB with 8 bits, on white."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import ExifTags, Image, ImageOps
+
+DECODING_ERRORS = (
+    *(OSError, SyntaxError, ValueError, TypeError, EOFError, ArithmeticError, LookupError, NotImplementedError),
+    *(struct.error, zlib.error, AssertionError),
+)
+"""What Pillow's decoders raise on bad bytes, including what they do not raise on purpose, such as TypeError."""
+
+_OUTLIERS_IN = 10_000
+"""Of so many pixels the darkest and the brightest may be a fault of the sensor, or of the program that wrote them."""
+
+_FEWEST = 1000
+"""An image of fewer pixels is too small to tell which of them are outliers."""
+
+_SAMPLE = 1 << 20
+_MIN_IS_WHITE, _PHOTOMETRIC = 0, 262
+
+
+_UPRIGHT: dict[object, Image.Transpose] = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+"""EXIF orientation → what undoes it."""
+
+
+def as_page(image: Image.Image, max_edge: int) -> Image.Image:
+    """Return an image upright, in RGB, with transparent parts on white, at most `max_edge` px on its long side.
+
+    Raises what Pillow raises, and ValueError if it has no pixels.
+    """
+    image.load()
+    if 0 in image.size:  # Pillow looks at the size of the first frame only
+        raise ValueError(f"it has {image.width} × {image.height} px")
+    pixels = _shrink(_to_eight_bits(image), max_edge)
+    return _upright(_on_white(pixels), _orientation(image))
+
+
+def _to_eight_bits(image: Image.Image) -> Image.Image:
+    """Return the image in mode L, RGB or RGBA; RGBA only if something is transparent."""
+    if image.mode == "F" or image.mode.startswith("I"):
+        return _narrowed(image)
+    is_opaque = not image.has_transparency_data or _is_unset(image)
+    mode = "RGBA" if not is_opaque else "L" if image.mode in ("1", "L") else "RGB"
+    return image if image.mode == mode else image.convert(mode)  # convert would copy: gigabytes for the largest images
+
+
+def _is_unset(image: Image.Image) -> bool:
+    """Whether the alpha of a BMP was never filled in, as by most programs, and has no meaning."""
+    return image.format == "BMP" and image.mode == "RGBA" and image.getchannel("A").getbbox() is None
+
+
+def _shrink(image: Image.Image, max_edge: int) -> Image.Image:
+    scale = max_edge / max(image.size)
+    if scale >= 1:
+        return image
+    size = (max(1, round(image.width * scale)), max(1, round(image.height * scale)))
+    return image.resize(size, Image.Resampling.LANCZOS, reducing_gap=3.0)
+
+
+def _on_white(image: Image.Image) -> Image.Image:
+    if image.mode != "RGBA":
+        return image.convert("RGB")
+    white = Image.new("RGBA", image.size, "white")
+    return Image.alpha_composite(white, image).convert("RGB")
+
+
+def _upright(image: Image.Image, orientation: object) -> Image.Image:
+    transpose = _UPRIGHT.get(orientation)
+    return image if transpose is None else image.transpose(transpose)
+
+
+def _orientation(image: Image.Image) -> object:
+    """Return the EXIF orientation of a loaded image; None if there is none (Pillow rotates TIFFs itself)."""
+    try:
+        return image.getexif().get(ExifTags.Base.Orientation)
+    except DECODING_ERRORS:  # the pixels are sound nonetheless
+        return None
+
+
+def _narrowed(image: Image.Image) -> Image.Image:
+    """Return an image of mode F, I or I;16 in mode L.
+
+    16-bit levels lose their low byte, as in a viewer; if no more than 12 bits are in use, a 12-bit scanner wrote them.
+    Other ranges do not tell what is white: the darkest level becomes 0, the brightest 255.
+    """
+    wide = image if image.mode == "F" else image.convert("I")
+    levels = _finite_levels(wide)
+    darkest, brightest = _without_outliers(levels)
+    if image.mode.startswith("I;16") or image.format == "PPM":
+        scale, offset = (1 / 16 if brightest < 4096 else 1 / 256), 0.0
+    else:
+        if darkest == brightest:
+            darkest, brightest = float(levels.min()), float(levels.max())
+        scale = 255 / (brightest - darkest) if brightest > darkest else 0.0
+        offset = 0.5 - darkest * scale
+    grey = wide.point(lambda level: level * scale + offset).convert("L")
+    grey.info.pop("transparency", None)  # it is on the old scale
+    is_inverted = getattr(image, "tag_v2", {}).get(_PHOTOMETRIC) == _MIN_IS_WHITE
+    return ImageOps.invert(grey) if is_inverted else grey
+
+
+def _finite_levels(wide: Image.Image) -> NDArray[Any]:
+    """The levels of all pixels that are numbers; one of 0 if none are."""
+    levels = np.asarray(wide).ravel()
+    levels = levels[np.isfinite(levels)]
+    return levels if levels.size else np.zeros(1)
+
+
+def _without_outliers(levels: NDArray[Any]) -> tuple[float, float]:
+    """The darkest and the brightest level, but for outliers."""
+    sample = levels if levels.size <= _SAMPLE else np.random.default_rng(0).choice(levels, _SAMPLE)
+    outliers = -(-sample.size // _OUTLIERS_IN) if sample.size >= _FEWEST else 0
+    ordered = np.partition(sample, (outliers, sample.size - 1 - outliers))
+    return float(ordered[outliers]), float(ordered[-1 - outliers])
