@@ -60,12 +60,16 @@ class _UnusableError(Exception):
 
 
 def cache_folder(name: str) -> Path:
-    """The folder that a --cache names. Raises UsageError if it names none, or one in an object store."""
+    """The folder that a --cache names. Raises UsageError if it names none, one in an object store, or nothing."""
     if not name:
         raise UsageError("--cache is empty: give it a folder")
     if is_uri(name):
         raise UsageError(f"--cache {name}: a cache is a folder on a disk of this machine, not in an object store")
-    return Path(name)
+    folder = Path(name)
+    for place in (folder / NAME, folder, *folder.parents):
+        if os.path.islink(place) and not os.path.exists(place):
+            raise UsageError(f"--cache {name}: {place} is a link to nothing: remove it, or choose another folder")
+    return folder
 
 
 class AnswerCache:

@@ -494,3 +494,21 @@ def test_an_empty_name_is_not_that_of_the_working_directory() -> None:
 def test_a_store_is_refused_with_a_reason(uri: str) -> None:
     with pytest.raises(UsageError, match="a cache is a folder on a disk of this machine"):
         cache_folder(uri)
+
+
+@pytest.mark.parametrize("name", ["to nowhere", "to nowhere/folder/deeper", "folder", "loop"])
+def test_a_link_to_nothing_is_refused_and_nothing_is_made_in_its_place(tmp_path: Path, name: str) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "to nowhere").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    (tmp_path / "folder" / NAME).symlink_to(tmp_path / "nowhere")
+    with pytest.raises(UsageError, match="is a link to nothing: remove it, or choose another folder"):
+        cache_folder(str(tmp_path / name))
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_a_link_to_something_is_followed(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    (tmp_path / "link").symlink_to("there")
+    assert cache_folder(str(tmp_path / "link")) == tmp_path / "link"
+    assert cache_folder(str(tmp_path / "new" / "folder")) == tmp_path / "new" / "folder"
