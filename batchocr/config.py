@@ -473,7 +473,9 @@ def load_recipe(path: str) -> dict[str, Any]:
     try:
         flags = {key.replace("-", "_"): value for key, value in tomllib.loads(text).items()}
         config = Config(**flags)
-    except (tomllib.TOMLDecodeError, UsageError) as error:
+    except RecursionError as error:
+        raise UsageError(f"recipe {path}: it is nested too deeply; no option takes such a value") from error
+    except (ValueError, UsageError) as error:  # ValueError: no TOML, or a number of thousands of digits
         raise UsageError(f"recipe {path}: {error}") from error
     return {name: getattr(config, name) for name in flags}
 

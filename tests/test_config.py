@@ -54,6 +54,11 @@ def test_keys_of_a_recipe_are_flags_with_dashes_or_underscores(tmp_path: Path) -
         ("worker-memory = '255M'", "--worker-memory '255M': should be at least 256M"),
         ("shard = [1, 2]", "--shard [1, 2]: should be a valid tuple"),
         ("dpi 200", "line 1"),
+        ("x = " + "[" * 3000 + "1", "it is nested too deeply"),
+        ("x = " + "{a=" * 3000 + "1", "it is nested too deeply"),
+        ("a" + ".a" * 3000 + " = 1", "there is no option 'a'"),
+        ("dpi" + ".a" * 3000 + " = 1", "it is nested too deeply"),
+        ("dpi = " + "9" * 5000, "5000 digits"),
     ],
 )
 def test_a_recipe_that_cannot_work_is_refused_with_its_file_and_key(tmp_path: Path, text: str, said: str) -> None:

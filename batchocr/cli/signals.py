@@ -8,16 +8,16 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from types import FrameType
-from typing import NoReturn
+from typing import Final, NoReturn
 
 from batchocr.config import Config
 from batchocr.errors import ExitCode
 from batchocr.job.interrupt import SAME_KEYSTROKE_S
 from batchocr.job.progress import event
-from batchocr.job.stop import StopReason, StopSwitch
+from batchocr.job.stop import GRACE_S, StopReason, StopSwitch
 from batchocr.storage.temporary import delete_folders
 
 logger = logging.getLogger(__name__)
@@ -25,21 +25,21 @@ logger = logging.getLogger(__name__)
 LONGEST_ENDING_S = 10.0
 """How long a run that is stopped before its first page may take to end."""
 
+_Handler = Callable[[int, FrameType | None], None]
+_CODES: Final[dict[int, ExitCode]] = {signal.SIGINT: ExitCode.INTERRUPTED, signal.SIGTERM: ExitCode.STOPPED}
+
 
 @contextmanager
 def stop_on_signals(stop: StopSwitch, config: Config) -> Iterator[None]:
     """Inside the block, SIGTERM and the first Ctrl-C stop the run in an orderly way, or at once before its first page;
     a second Ctrl-C always ends it at once."""
-    asked = False
-    interrupted_s: float | None = None
+    asked = interrupted = False
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
-        nonlocal interrupted_s
-        if interrupted_s is None:
-            interrupted_s = time.monotonic()
+        nonlocal interrupted
+        if not interrupted:
+            interrupted = True
             request("interrupted", ExitCode.INTERRUPTED, "; Ctrl-C again to stop at once")
-        elif time.monotonic() - interrupted_s > SAME_KEYSTROKE_S:
-            end_at_once()
 
     def terminate(_number: int, _frame: FrameType | None) -> None:
         request("terminated", ExitCode.STOPPED, "")
@@ -62,29 +62,24 @@ def stop_on_signals(stop: StopSwitch, config: Config) -> Iterator[None]:
     def end_at_once() -> None:
         # Nothing is cleaned up, because that could mean waiting minutes for a step on a CPU: a journal may end in a
         # torn line, and the workers end with this process.
+        _end_after(1.0, ExitCode.INTERRUPTED)  # nobody may be reading what is said
         stopped = event("run_stopped", exit_code=ExitCode.INTERRUPTED)
         logger.info("stopped at once; finished pages are kept: %s", how_to_continue(config), extra=stopped)
         os._exit(ExitCode.INTERRUPTED)
 
-    before = {signal.SIGINT: signal.signal(signal.SIGINT, interrupt)}
-    before[signal.SIGTERM] = signal.signal(signal.SIGTERM, terminate)
-    try:
+    with _handled({signal.SIGINT: interrupt, signal.SIGTERM: terminate}, end_at_once, lambda: asked):
         yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 @contextmanager
 def clear_up_on_signals() -> Iterator[None]:
     """Inside the block, SIGTERM and Ctrl-C raise SystemExit with their exit code, so that what is half written or was
     fetched is removed; the second one ends the process at once. For commands that can be run again at any time."""
-    codes = {signal.SIGINT: ExitCode.INTERRUPTED, signal.SIGTERM: ExitCode.STOPPED}
     asked = False
 
     def end(number: int, _frame: FrameType | None) -> None:
         nonlocal asked
-        exit_code = codes[signal.Signals(number)]
+        exit_code = _CODES[number]
         if asked:
             os._exit(exit_code)
         asked = True
@@ -92,17 +87,42 @@ def clear_up_on_signals() -> Iterator[None]:
         logger.info("stopped before the end: run the same command again", extra=stopped)
         raise SystemExit(exit_code)
 
-    before = {number: signal.signal(number, end) for number in codes}
+    with _handled(dict.fromkeys(_CODES, end), lambda: os._exit(ExitCode.INTERRUPTED), lambda: asked):
+        yield
+
+
+@contextmanager
+def _handled(handlers: Mapping[int, _Handler], end: Callable[[], object], heard: Callable[[], bool]) -> Iterator[None]:
+    """Inside the block, the handlers have the signals. They run in the main thread, and not while it hangs in C: so a
+    thread calls `end` on a second Ctrl-C, and ends the process if a signal is not `heard` within GRACE_S."""
+    arriving, told = os.pipe()
+    os.set_blocking(told, False)
+
+    def listen() -> None:
+        interrupts_s: list[float] = []
+        with open(arriving, "rb", buffering=0) as numbers:
+            while number := numbers.read(1):
+                _end_after(GRACE_S, _CODES[number[0]], unless=heard)
+                if number[0] == signal.SIGINT:
+                    interrupts_s.append(time.monotonic())
+                    if interrupts_s[-1] - interrupts_s[0] > SAME_KEYSTROKE_S:
+                        end()
+
+    threading.Thread(target=listen, daemon=True).start()
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    descriptor = signal.set_wakeup_fd(told, warn_on_full_buffer=False)
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        signal.set_wakeup_fd(descriptor)
+        os.close(told)
+        for number, earlier in before.items():
+            signal.signal(number, earlier)
 
 
-def _end_after(seconds: float, exit_code: int) -> None:
+def _end_after(seconds: float, exit_code: int, *, unless: Callable[[], bool] = lambda: False) -> None:
     """End the process then, if it has not ended before: the library that downloads models waits for whole files."""
-    timer = threading.Timer(seconds, os._exit, (exit_code,))
+    timer = threading.Timer(seconds, lambda: unless() or os._exit(exit_code))
     timer.daemon = True
     timer.start()
 

@@ -10,7 +10,6 @@ import stat
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Final
@@ -20,6 +19,7 @@ from batchocr.export.formats import File
 from batchocr.input.exported import EXPORT_RECORD
 from batchocr.output.atomic import atomic_file, writing
 from batchocr.output.files import final_name
+from batchocr.output.sqlite_file import SqliteFile
 
 _TABLES: Final = (
     "create table if not exists documents "
@@ -48,15 +48,6 @@ class RefusedError(Exception):
     """A file of a document cannot be put where it belongs; its message names the place."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Written:
-    """A file as it was when it was written."""
-
-    size: int
-    mtime_ns: int
-    sha256: bytes
-
-
 class ExportFolder:
     """The folder that `--to` names. Only one export may have it open."""
 
@@ -69,7 +60,8 @@ class ExportFolder:
         if os.path.lexists(path / EXPORT_RECORD) and not stat.S_ISREG(os.lstat(path / EXPORT_RECORD).st_mode):
             raise OutputError(f"{path / EXPORT_RECORD} is not an ordinary file: move it away, or choose another --to")
         with self._recording():
-            self._record = sqlite3.connect(path / EXPORT_RECORD, timeout=0, isolation_level=None)
+            self._record = SqliteFile(path / EXPORT_RECORD, wait_s=0)
+            self._record.require_only(*_TABLES)
             for setting in _SETTINGS:
                 self._record.execute(f"pragma {setting}")
             self._record.execute("begin immediate")
@@ -148,6 +140,7 @@ class ExportFolder:
             found = self._record.execute(
                 "select path, sha256 from pictures join files using (path) where shows = ?", (shows,)
             ).fetchall()
+            found = [(_in_folder(path), digest) for path, digest in found]
         for path, digest in found:
             with suppress(OSError):
                 data: bytes = (self._path / path).read_bytes() if self._is_unchanged(path) else b""
@@ -213,12 +206,15 @@ class ExportFolder:
             self._commit()
 
     def _make_folder(self, folder: Path) -> None:
+        if self._leads_out(folder):
+            raise RefusedError(f"{folder} is, or is in, a link that leads out of {self._path}: remove it")
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except (FileExistsError, NotADirectoryError) as error:
             raise RefusedError(f"{folder} is not a folder, or not in one: move away what is there") from error
-        if not folder.resolve().is_relative_to(self._real_path):
-            raise RefusedError(f"{folder} is, or is in, a link that leads out of {self._path}: remove it")
+
+    def _leads_out(self, folder: Path) -> bool:
+        return not Path(os.path.realpath(folder)).is_relative_to(self._real_path)
 
     def _has_already(self, path: Path, file: File) -> bool:
         """Whether there is an ordinary file with just this content: as one that was killed may have left it."""
@@ -252,14 +248,12 @@ class ExportFolder:
         with self._recording():
             found = self._record.execute("select size, mtime_ns, sha256 from files where path = ?", (path,)).fetchone()
             coming = self._record.execute("select sha256 from coming where path = ?", (path,)).fetchone()
-        known = _Written(*found) if found else None
-        digests = [known.sha256] if known else []
-        digests += coming or ()
+        digests = (*(found or ())[2:], *(coming or ()))
         with suppress(OSError):
             status = os.lstat(self._path / path)
-            if not digests or not stat.S_ISREG(status.st_mode):
+            if not digests or not stat.S_ISREG(status.st_mode) or self._leads_out((self._path / path).parent):
                 return False
-            if known and (known.size, known.mtime_ns) == (status.st_size, status.st_mtime_ns):
+            if found and found[:2] == (status.st_size, status.st_mtime_ns):
                 return True
             return _digest((self._path / path).read_bytes()) in digests
         return False
@@ -281,7 +275,7 @@ class ExportFolder:
                 "union select path from coming where source = ?1 and format = ?2",
                 (source, format),
             )
-            return [path for (path,) in rows]
+            return [_in_folder(path) for (path,) in rows]
 
     def _commit(self) -> None:
         self._record.execute("commit")
@@ -302,6 +296,13 @@ class ExportFolder:
             raise OutputError(f"cannot keep the record {path} of what was exported: {error}") from error
         except sqlite3.DatabaseError as error:
             raise OutputError(f"{path} is damaged or not ours: move it away, or choose another --to") from error
+
+
+def _in_folder(path: object) -> str:
+    """A path in the record. Raises DatabaseError if it is none, or leads out of the folder."""
+    if not isinstance(path, str) or "\0" in path or path.startswith("/") or ".." in path.split("/"):
+        raise sqlite3.DatabaseError(f"it names {path!r} as a file of the export")
+    return path
 
 
 def _digest(data: bytes) -> bytes:

@@ -112,7 +112,7 @@ def _load_tokenizer(folder: Path) -> Any:
 
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-    except (OSError, ValueError, LookupError, TypeError, AttributeError, StrictDataclassError) as error:
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError, StrictDataclassError) as error:
         raise ModelError(f"{folder} holds no tokenizer that transformers can load: {error}") from error
     tokenizer.chat_template = _processor_template(folder) or tokenizer.chat_template
     if tokenizer.chat_template is None:

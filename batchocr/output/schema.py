@@ -116,7 +116,7 @@ def decode_facts(metadata: Mapping[str, str]) -> RunFacts | None:
     }
     try:
         return _FACTS.validate_python(values | {name: json.loads(values[name]) for name in _AS_JSON & values.keys()})
-    except (json.JSONDecodeError, ValidationError):
+    except (ValueError, RecursionError):  # those from json, and ValidationError
         return None
 
 

@@ -22,11 +22,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from batchocr.data import Completion
 from batchocr.errors import UsageError
 from batchocr.output.checksums import checked_line, is_sound
+from batchocr.output.sqlite_file import SqliteFile
 from batchocr.storage.uris import is_uri
 
 logger = logging.getLogger(__name__)
@@ -59,12 +60,16 @@ class _UnusableError(Exception):
 
 
 def cache_folder(name: str) -> Path:
-    """The folder that a --cache names. Raises UsageError if it names none, or one in an object store."""
+    """The folder that a --cache names. Raises UsageError if it names none, one in an object store, or nothing."""
     if not name:
         raise UsageError("--cache is empty: give it a folder")
     if is_uri(name):
         raise UsageError(f"--cache {name}: a cache is a folder on a disk of this machine, not in an object store")
-    return Path(name)
+    folder = Path(name)
+    for place in (folder / NAME, folder, *folder.parents):
+        if os.path.islink(place) and not os.path.exists(place):
+            raise UsageError(f"--cache {name}: {place} is a link to nothing: remove it, or choose another folder")
+    return folder
 
 
 class AnswerCache:
@@ -76,7 +81,7 @@ class AnswerCache:
 
     def __init__(self, folder: Path, maker: Mapping[str, str], *, max_bytes: int = MAX_BYTES) -> None:
         self._path = folder / NAME
-        self._db: sqlite3.Connection | None = None
+        self._db: SqliteFile | None = None
         self._maker = json.dumps(dict(maker), sort_keys=True)
         self._is_full = False
         self._waiting: dict[bytes, bytes] = {}
@@ -169,10 +174,9 @@ class AnswerCache:
             self._db = None
 
 
-def _open(path: Path, max_bytes: int) -> sqlite3.Connection:
+def _open(path: Path, max_bytes: int) -> SqliteFile:
     """The file, open, and made if there is none. Raises sqlite3.Error, _UnusableError."""
-    # The thread of `job/ordered` may be another one than that which opens it.
-    db = sqlite3.connect(path, timeout=_OPEN_WAIT_MS / 1000, isolation_level=None, check_same_thread=False)
+    db = SqliteFile(path, wait_s=_OPEN_WAIT_MS / 1000)
     try:
         _make_or_check(db)
         _use_wal(db)
@@ -186,8 +190,8 @@ def _open(path: Path, max_bytes: int) -> sqlite3.Connection:
     return db
 
 
-def _make_or_check(db: sqlite3.Connection) -> None:
-    """Make the tables, unless they are there."""
+def _make_or_check(db: SqliteFile) -> None:
+    """Make the table, unless it is there, and require that there is nothing else."""
     db.execute("BEGIN IMMEDIATE")
     [schema_version] = db.execute("PRAGMA schema_version").fetchone()
     if schema_version == 0:
@@ -196,14 +200,15 @@ def _make_or_check(db: sqlite3.Connection) -> None:
         db.execute(f"PRAGMA user_version = {_VERSION}")
     [application_id] = db.execute("PRAGMA application_id").fetchone()
     [version] = db.execute("PRAGMA user_version").fetchone()
-    db.execute("COMMIT")
     if application_id != _APPLICATION_ID:
         raise _UnusableError("it is a file of another program; choose another folder")
     if version != _VERSION:
         raise _UnusableError("it is of another version of batchocr; choose another folder, or delete it")
+    db.require_only(_TABLE)
+    db.execute("COMMIT")
 
 
-def _use_wal(db: sqlite3.Connection) -> None:
+def _use_wal(db: SqliteFile) -> None:
     """Have a new file use a WAL. SQLite does not wait for the others that may be making the same file: hence the
     loop. Raises sqlite3.Error."""
     until_s = time.monotonic() + _OPEN_WAIT_MS / 1000
@@ -223,7 +228,7 @@ def _completion(key: bytes, line: object) -> Completion | None:
         return None
     try:
         return _COMPLETION.validate_python(json.loads(line))
-    except (ValueError, ValidationError):
+    except (ValueError, RecursionError):  # those from json, and ValidationError
         return None
 
 
@@ -236,6 +241,7 @@ _ADVICE: Final = {
     sqlite3.SQLITE_FULL: f"the disk is full, or it has reached {MAX_BYTES >> 30} GiB; delete it to begin anew",
     sqlite3.SQLITE_NOTADB: "it is no cache, or damaged; delete it, or choose another folder",
     sqlite3.SQLITE_CORRUPT: "it is damaged; check the disk, and delete it",
+    sqlite3.SQLITE_INTERRUPT: "a query takes too long; delete it, or choose a folder on another disk",
     sqlite3.SQLITE_READONLY: "it may not be written; choose a folder that can be written",
     sqlite3.SQLITE_CANTOPEN: "it cannot be opened; choose a folder that can be written",
     sqlite3.SQLITE_BUSY: "another program has it locked; end that, or choose another folder",

@@ -7,13 +7,14 @@ on. No message repeats what a store says in full, as it may quote a signature.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
@@ -55,11 +56,12 @@ _AWS_CODE = re.compile(r"AWS Error ([A-Z_]+(?: \(HTTP status \d+\))?)")
 @dataclass(frozen=True, slots=True)
 class StoredObject:
     """An object as its store describes it. mtime_ns: in whole seconds, as listings and single answers of some stores
-    differ in the rest; 0 if the store has none."""
+    differ in the rest; 0 if the store has none. doubted: its ETag, most often an MD5, is not that of what came."""
 
     uri: str
     size: int
     mtime_ns: int
+    doubted: bool = False
 
     @property
     def version(self) -> tuple[int, int]:
@@ -116,7 +118,7 @@ def fetch(text: str, file: BinaryIO, *, timeout_s: float) -> StoredObject:
     before = _require_object(text)
     uri = parse_uri(text)
     with open_object(text) as stream:
-        num_bytes = 0
+        num_bytes, md5 = 0, hashlib.md5(usedforsecurity=False)
         while num_bytes < before.size:
             data = _read_chunk(stream, num_bytes, uri, before)
             if not data:
@@ -127,10 +129,12 @@ def fetch(text: str, file: BinaryIO, *, timeout_s: float) -> StoredObject:
                     f"{num_bytes:,} of {before.size:,} bytes had come"
                 )
             num_bytes += file.write(data)
+            md5.update(data)
+        etag = (stream.metadata() or {}).get("ETag", b"").strip(b'"').decode()
     file.flush()
     if num_bytes != before.size or _require_object(text) != before:
         raise ChangedError(_CHANGED)
-    return before
+    return replace(before, doubted=bool(re.fullmatch("[0-9a-f]{32}", etag)) and etag != md5.hexdigest())
 
 
 def _read_chunk(stream: NativeFile, offset: int, uri: Uri, before: StoredObject) -> bytes:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter
 
 from batchocr.errors import UsageError
 from batchocr.model.architecture import Architecture
@@ -90,7 +90,7 @@ def estimate_like(report: Path, pages: float) -> Estimate:
     """The time at the rate of an earlier run. report: what it wrote at its end. Raises UsageError."""
     try:
         run = _REPORT.validate_python(json.loads(report.read_bytes()))
-    except (OSError, ValueError, ValidationError) as error:
+    except (OSError, ValueError, RecursionError) as error:  # those from json, and ValidationError
         reason = getattr(error, "strerror", None) or "it is not the report of a run that read pages"
         raise UsageError(f"--like {report}: {reason}") from error
     if run.saved.from_cache > _MOST_FROM_CACHE * run.saved.questions:

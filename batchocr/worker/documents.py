@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import BinaryIO, Protocol
 
-from batchocr.errors import ChangedError, UnreadableError
+from batchocr.errors import ChangedError, DamagedError, UnreadableError, UnsupportedError
 from batchocr.input.render import RenderableDocument, fingerprint, one_version
 from batchocr.storage.objects import StoredObject, fetch
 from batchocr.storage.uris import is_uri
@@ -25,6 +25,8 @@ _MAX_COPIED_BYTES = 128 * 2**20
 than this."""
 _FETCH_SHARE = 0.8
 """Of the page's time limit: then the fetch gives up by itself, and the worker keeps what else it holds."""
+
+_DOUBTED = "check the store: what it gave does not fit its ETag (unless that is of SSE-KMS or SSE-C) nor can be read"
 
 
 class OpenDocument(Protocol):
@@ -85,7 +87,12 @@ class DocumentCache:
             self._close(path)
             if self._copy_of(path).stored.version != (size, mtime_ns):
                 raise ChangedError("the object changed while it was read: run again to read it as it is now")
-        yield
+        try:
+            yield
+        except (DamagedError, UnsupportedError) as error:
+            if not self._copy_of(path).stored.doubted:
+                raise
+            raise UnreadableError(f"{_DOUBTED}: {error}") from error
 
     def close(self) -> None:
         """Close all documents, and delete their copies."""

@@ -22,6 +22,7 @@ from batchocr.cli.main import app
 from batchocr.cli.options import Flags, takes_options
 from batchocr.cli.signals import LONGEST_ENDING_S
 from batchocr.config import Config, make_config
+from tests.support.sqlite_attacks import ENDLESS
 from tests.support.stand_in import RUN, STAND_IN, command, ended, start
 
 
@@ -253,6 +254,62 @@ def test_a_second_interrupt_ends_the_run_at_once(flags: tuple[str, ...]) -> None
     if flags:
         last = [json.loads(line) for line in stderr.splitlines()][-1]
         assert (last["event"], last["exit_code"]) == ("run_stopped", 130)
+
+
+HANG_IN_C = "import sqlite3; print('hanging', flush=True); sqlite3.connect('').execute(ENDLESS).fetchall()"
+HANG_IN_C = HANG_IN_C.replace("ENDLESS", repr(f"select count(*) from ({ENDLESS})"))
+
+
+@pytest.mark.parametrize("phase", ["starting", "reading", "finishing"])
+def test_a_second_interrupt_ends_a_run_that_hangs_where_no_handler_runs(phase: str) -> None:
+    body = f"sys.modules['batchocr.cli.signals'].SAME_KEYSTROKE_S = 0.1; stop.enter('{phase}'); {HANG_IN_C}"
+    process = start(body, *RUN)
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(timeout=0.2)
+    process.send_signal(signal.SIGINT)
+    exit_code, stderr = ended(process)
+    assert exit_code == 130
+    assert "stopped at once; finished pages are kept: run the same command again to continue" in stderr
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 75), (signal.SIGINT, 130)])
+def test_one_signal_ends_a_run_that_hangs_where_no_handler_runs_after_the_grace(
+    number: signal.Signals, code: int
+) -> None:
+    process = start(f"sys.modules['batchocr.cli.signals'].GRACE_S = 0.1; stop.enter('reading'); {HANG_IN_C}", *RUN)
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.send_signal(number)
+    assert ended(process)[0] == code
+
+
+def test_a_run_that_hears_a_signal_is_not_ended_after_the_grace() -> None:
+    body = "sys.modules['batchocr.cli.signals'].GRACE_S = 0.0; wait_for_stop(stop)"
+    process = start(f"{body}; print('stopping', flush=True); sys.stdin.read(); return report('stopped')", *RUN)
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.send_signal(signal.SIGTERM)
+    process.stdout.readline()
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(timeout=0.2)
+    assert ended(process)[0] == 75
+
+
+@pytest.mark.slow
+def test_a_second_interrupt_ends_a_run_whose_messages_nobody_reads() -> None:
+    body = "sys.modules['batchocr.cli.signals'].SAME_KEYSTROKE_S = 0.1; stop.enter('reading')"
+    process = start(f"{body}; print('saying', flush=True); sys.stderr.write('x' * 1_000_000)", *RUN)
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(timeout=0.2)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=30) == 130
+    process.communicate()
 
 
 @pytest.mark.parametrize("phase", ["starting", "reading", "finishing"])

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
+import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
@@ -17,6 +19,7 @@ from batchocr.export.formats import File
 from batchocr.input.exported import EXPORT_RECORD
 from batchocr.output.atomic import atomic_file
 from batchocr.output.files import temporary_path
+from tests.support.sqlite_attacks import ENDLESS, journal_naming
 
 
 def write(to: Path, *files: tuple[str, bytes], source: str = "a.pdf", version: str = "1") -> None:
@@ -250,6 +253,136 @@ def test_a_document_that_comes_twice_is_noticed(tmp_path: Path) -> None:
         assert folder.num_vanished(["md"]) == 1
         assert folder.num_vanished(["html"]) == 1
         assert folder.num_vanished(["chunks"]) == 0
+
+
+def changed_record(folder: Path, *statements: str, values: tuple[object, ...] = ()) -> None:
+    with closing(sqlite3.connect(folder / EXPORT_RECORD, isolation_level=None)) as db:
+        for statement in statements:
+            db.execute(statement, values)
+
+
+def foreign_record(tmp_path: Path, path: object, table: str = "files") -> Path:
+    """A folder with an export of a.md, whose record also names this path as a file of the same document."""
+    out = tmp_path / "out"
+    write(out, ("a.md", b"1"))
+    if table == "files":
+        status = os.stat(tmp_path / "victim.txt")
+        known = (path, "a.pdf", "md", status.st_size, status.st_mtime_ns, hashlib.sha256(b"notes").digest())
+        changed_record(out, "insert into files values (?, ?, ?, ?, ?, ?)", values=known)
+        changed_record(out, "insert into pictures values (?, 'page 1')", values=(path,))
+    else:
+        known = (path, "a.pdf", "md", hashlib.sha256(b"notes").digest())
+        changed_record(out, "insert into coming values (?, ?, ?, ?)", values=known)
+    return out
+
+
+@pytest.fixture
+def victim(tmp_path: Path) -> Path:
+    """A file of somebody else, beside the folder of the export."""
+    (tmp_path / "victim.txt").write_bytes(b"notes")
+    return tmp_path / "victim.txt"
+
+
+@pytest.mark.parametrize("table", ["files", "coming"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("../victim.txt", "{0}/victim.txt", "x/../../victim.txt", "./../victim.txt", "//{0}/victim.txt", "..", "/"),
+        *("a\0.md", b"../victim.txt", b"\xff", b""),
+    ],
+)
+def test_a_record_that_names_what_is_outside_is_refused_and_nothing_outside_is_touched(
+    tmp_path: Path, victim: Path, path: str | bytes, table: str
+) -> None:
+    named = path.format(tmp_path) if isinstance(path, str) else path
+    out = foreign_record(tmp_path, named, table)
+    with pytest.raises(OutputError, match="not ours"):
+        is_up_to_date(out)
+    with pytest.raises(OutputError, match="not ours: move it away, or choose another --to"):
+        write(out, ("a.md", b"2"))
+    if table == "files":
+        with ExportFolder(out) as folder, pytest.raises(OutputError, match="not ours"):
+            folder.picture("page 1")
+    assert victim.read_bytes() == b"notes"
+    assert files_in(out) == {"a.md": b"1"}
+
+
+@pytest.mark.parametrize("path", ["", ".", "a.md/", "a.md/b", "x" * 5000, "no/such/file", EXPORT_RECORD + "/x"])
+def test_a_record_that_names_what_cannot_be_a_file_does_no_harm(tmp_path: Path, victim: Path, path: str) -> None:
+    out = foreign_record(tmp_path, path)
+    with ExportFolder(out) as folder:
+        assert folder.picture("page 1") is None
+    write(out, ("a.md", b"2"))
+    assert files_in(out) == {"a.md": b"2"}
+    assert is_up_to_date(out)
+
+
+@pytest.mark.parametrize("link", ["x", "x/y"])
+def test_what_a_link_in_the_folder_leads_to_is_neither_read_nor_removed(
+    tmp_path: Path, victim: Path, link: str
+) -> None:
+    out = foreign_record(tmp_path, f"{link}/victim.txt")
+    (out / link).parent.mkdir(exist_ok=True)
+    (out / link).symlink_to(tmp_path)
+    with ExportFolder(out) as folder:
+        assert folder.picture("page 1") is None
+    write(out, ("a.md", b"2"))
+    assert victim.read_bytes() == b"notes"
+    assert files_in(out)["a.md"] == b"2"
+
+
+@pytest.mark.parametrize("to", ["elsewhere", "nowhere"])
+def test_no_folder_is_made_through_a_link_that_leads_out(tmp_path: Path, to: str) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/x").symlink_to(tmp_path / to)
+    with pytest.raises(RefusedError, match="leads out of"):
+        write(tmp_path / "out", ("x/y/z/a.md", b"1"))
+    assert not list((tmp_path / "elsewhere").iterdir())
+    assert not (tmp_path / "nowhere").exists()
+
+
+@pytest.mark.parametrize("value", ["9e999", "x'00ff'", "'text'", "null", "-1", "9223372036854775807"])
+def test_values_of_any_kind_in_a_record_do_no_harm(tmp_path: Path, victim: Path, value: str) -> None:
+    out = foreign_record(tmp_path, "x/victim.txt")
+    changed_record(
+        out,
+        f"update files set size = {value}, mtime_ns = {value}, sha256 = {value} where path <> 'a.md'",
+        f"update coming set sha256 = {value}",
+        f"update documents set version = {value}, run = {value}",
+        f"update runs set finished = {value}",
+    )
+    write(out, ("a.md", b"2"))
+    assert files_in(out) == {"a.md": b"2"}
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "create view v as select 1",
+        "create trigger t after insert on runs begin delete from files; end",
+        "create table other (x)",
+        "alter table runs add column x",
+        "create index more on runs (finished)",
+        f"drop table runs; create view runs as {ENDLESS}",
+        f"drop table files; create view files as {ENDLESS}",
+        "drop table runs; create table runs (run integer primary key, finished default (randomblob(9)))",
+    ],
+)
+def test_a_record_that_holds_anything_but_our_tables_is_refused(tmp_path: Path, statement: str) -> None:
+    write(tmp_path, ("a.md", b"1"))
+    changed_record(tmp_path, *statement.split("; " if statement.startswith("drop") else "\n"))
+    with pytest.raises(OutputError, match="not ours: move it away"):
+        write(tmp_path, ("a.md", b"2"))
+    assert files_in(tmp_path) == {"a.md": b"1"}
+
+
+def test_a_journal_beside_the_record_has_no_other_file_removed(tmp_path: Path, victim: Path) -> None:
+    write(tmp_path / "out", ("a.md", b"1"))
+    (tmp_path / "out" / f"{EXPORT_RECORD}-journal").write_bytes(journal_naming("../victim.txt"))
+    with pytest.raises(OutputError, match="not ours"):
+        write(tmp_path / "out", ("a.md", b"2"))
+    assert victim.read_bytes() == b"notes"
 
 
 @pytest.mark.parametrize("content", [b"something else, and long enough to be no database" * 9, b""])

@@ -170,6 +170,10 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
         "is not in the tokenizer: are all of the tokenizer's files there",
     ),
     "a broken tokenizer": (with_text("tokenizer.json", "{"), "holds no tokenizer that transformers can load"),
+    "a tokenizer nested beyond reading": (
+        with_text("tokenizer_config.json", "[" * 100_000),
+        "holds no tokenizer that transformers can load",
+    ),
     "no chat template": (without("chat_template.jinja"), "holds no chat template"),
     "a broken chat template": (with_text("chat_template.jinja", "{% if %}"), "chat template cannot be used"),
     "a chat template without images": (

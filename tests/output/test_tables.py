@@ -202,6 +202,11 @@ def test_a_parquet_file_of_someone_else_has_no_facts(tmp_path: Path) -> None:
     assert parquet.read_facts(out) is None
 
 
+@pytest.mark.parametrize("settings", ["[" * 100_000, "9" * 5000, "{"])
+def test_facts_that_cannot_be_read_are_none(settings: str) -> None:
+    assert decode_facts({**encode_facts(FACTS), "batchocr.settings": settings}) is None
+
+
 @pytest.mark.parametrize("cut", [4, 12, 200])
 def test_a_damaged_table_is_an_output_error(out: Path, table: TableFormat, cut: int) -> None:
     table.write(out, PAGES, FACTS)

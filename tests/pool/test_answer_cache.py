@@ -17,8 +17,11 @@ import pytest
 
 from batchocr.data import Completion
 from batchocr.errors import UsageError
+from batchocr.output import sqlite_file
+from batchocr.output.checksums import checked_line
 from batchocr.pool import answer_cache
 from batchocr.pool.answer_cache import NAME, AnswerCache, cache_folder
+from tests.support.sqlite_attacks import ENDLESS, journal_naming
 
 MAKER = {"model_fingerprint": "m", "dtype": "float32"}
 OTHER = {"model_fingerprint": "m", "dtype": "bfloat16"}
@@ -200,6 +203,24 @@ def lack_a_table(folder: Path) -> None:
         db.execute("DROP TABLE answers")
 
 
+def be_a_view_without_end(folder: Path) -> None:
+    with closing(sqlite3.connect(folder / NAME)) as db:
+        db.execute(f"CREATE VIEW answers AS {ENDLESS}")
+        db.execute(f"PRAGMA application_id = {answer_cache._APPLICATION_ID}")
+        db.execute(f"PRAGMA user_version = {answer_cache._VERSION}")
+
+
+def have_a_trigger(folder: Path) -> None:
+    fill(folder, 1)
+    with closing(sqlite3.connect(folder / NAME)) as db:
+        db.execute("CREATE TRIGGER t AFTER INSERT ON answers BEGIN DELETE FROM answers; END")
+
+
+def have_a_journal_that_names_another_file(folder: Path) -> None:
+    fill(folder, 1)
+    (folder / f"{NAME}-journal").write_bytes(journal_naming(str(folder / NAME)))
+
+
 def be_overwritten_in_the_middle(folder: Path) -> None:
     fill(folder, 200, letters=3000)
     with (folder / NAME).open("r+b") as file:
@@ -221,6 +242,9 @@ def be_cut_off(folder: Path) -> None:
         (be_of_another_version, "it is of another version of batchocr"),
         (be_a_folder, "it cannot be opened; choose a folder that can be written"),
         (lack_a_table, "no such table"),
+        (be_a_view_without_end, "it holds other tables than batchocr makes: move it away"),
+        (have_a_trigger, "it holds other tables than batchocr makes: move it away"),
+        (have_a_journal_that_names_another_file, "sqlite-journal is no journal of it: move both away"),
         (be_overwritten_in_the_middle, "it is damaged; check the disk, and delete it"),
         (be_cut_off, "it is damaged; check the disk, and delete it"),
     ],
@@ -263,6 +287,28 @@ def test_what_cannot_be_a_cache_is_named_once(
     (tmp_path / "with a loop" / NAME).symlink_to(tmp_path / "loop")
     fill(tmp_path / name, 1)
     assert said in warnings()
+
+
+def test_a_query_that_takes_too_long_is_one_warning(
+    tmp_path: Path, warnings: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with closing(AnswerCache(tmp_path, MAKER)) as cache:
+        with closing(sqlite3.connect(tmp_path / NAME)) as db:  # while the run has it open
+            db.execute("DROP TABLE answers")
+            db.execute(f"CREATE VIEW answers AS {ENDLESS}")
+        monkeypatch.setattr(sqlite_file, "QUERY_S", 0.05)
+        for number in range(3):
+            assert cache.find([digest(number)]) == {}
+    assert "a query takes too long; delete it" in warnings()
+
+
+def test_an_answer_nested_beyond_reading_is_as_good_as_none(tmp_path: Path) -> None:
+    fill(tmp_path, 1)
+    with closing(sqlite3.connect(tmp_path / NAME)) as db:
+        [(key,)] = db.execute("SELECT key FROM answers").fetchall()
+        db.execute("UPDATE answers SET answer = ?", (checked_line(b"[" * 100_000, of=key),))
+        db.commit()
+    assert found(tmp_path, 1) == {}
 
 
 def test_links_to_it_are_the_same_cache(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -448,3 +494,21 @@ def test_an_empty_name_is_not_that_of_the_working_directory() -> None:
 def test_a_store_is_refused_with_a_reason(uri: str) -> None:
     with pytest.raises(UsageError, match="a cache is a folder on a disk of this machine"):
         cache_folder(uri)
+
+
+@pytest.mark.parametrize("name", ["to nowhere", "to nowhere/folder/deeper", "folder", "loop"])
+def test_a_link_to_nothing_is_refused_and_nothing_is_made_in_its_place(tmp_path: Path, name: str) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "to nowhere").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    (tmp_path / "folder" / NAME).symlink_to(tmp_path / "nowhere")
+    with pytest.raises(UsageError, match="is a link to nothing: remove it, or choose another folder"):
+        cache_folder(str(tmp_path / name))
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_a_link_to_something_is_followed(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    (tmp_path / "link").symlink_to("there")
+    assert cache_folder(str(tmp_path / "link")) == tmp_path / "link"
+    assert cache_folder(str(tmp_path / "new" / "folder")) == tmp_path / "new" / "folder"

@@ -16,14 +16,14 @@ import psutil
 import pytest
 
 from batchocr.config import Config
-from batchocr.errors import ChangedError, NotFoundError, UnreadableError
+from batchocr.errors import ChangedError, DamagedError, NotFoundError, UnreadableError
 from batchocr.input.render import open_document
 from batchocr.pool.pool import WorkerPool
 from batchocr.storage.objects import StoredObject, fetch
 from batchocr.wire.messages import Failed, Opened, Setup
 from batchocr.worker import documents
 from batchocr.worker.documents import DocumentCache
-from tests.support.object_store import ObjectStore, running_store, used
+from tests.support.object_store import ObjectStore, lying, running_store, used
 from tests.support.running import draw_pdf, raising, workers_of
 
 
@@ -120,6 +120,37 @@ def test_an_object_that_was_replaced_since_it_was_opened_is_changed(
         another.one_version("s3://pages/a.pdf", size, mtime_ns).__enter__()
     assert cache.fingerprint("s3://pages/a.pdf")[1] != size
     assert cache.get("s3://pages/a.pdf").page_count == 1
+
+
+@pytest.mark.parametrize("name", ["a.pdf", "a.png"])
+def test_what_cannot_be_read_as_the_store_gave_other_bytes_is_the_stores_fault(
+    store: ObjectStore, tmp_path: Path, name: str
+) -> None:
+    content = (tmp_path / "a.pdf").read_bytes()
+    store.put("pages", {name: content})
+    setup = replace(Setup.of(Config(), 2**30), protocol="pixels")
+    for lie in (lambda content, first, last: bytes(last + 1 - first), lambda content, first, last: content[:9]):
+        with store.failing(lying(content, lie)), WorkerPool(1, setup) as pool:
+            failed = pool.open_alone(f"s3://pages/{name}", 60.0)
+        assert isinstance(failed, Failed)
+        assert failed.failure.kind == UnreadableError.error_kind
+        assert "check the store: what it gave does not fit its ETag" in failed.failure.message
+
+
+def test_what_is_damaged_in_the_store_is_damaged(store: ObjectStore, cache: DocumentCache) -> None:
+    store.put("pages", {"cut.pdf": b"%PDF-1.7\n"})
+    _, size, mtime_ns = cache.fingerprint("s3://pages/cut.pdf")
+    with pytest.raises(DamagedError), cache.one_version("s3://pages/cut.pdf", size, mtime_ns):
+        cache.get("s3://pages/cut.pdf")
+
+
+def test_what_can_be_read_is_read_whatever_its_etag_is(
+    store: ObjectStore, cache: DocumentCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(documents, "fetch", lambda *args, **kwargs: replace(fetch(*args, **kwargs), doubted=True))
+    _, size, mtime_ns = cache.fingerprint("s3://pages/a.pdf")
+    with cache.one_version("s3://pages/a.pdf", size, mtime_ns):
+        assert cache.get("s3://pages/a.pdf").page_count == 2
 
 
 def test_an_object_that_is_gone_is_not_found(store: ObjectStore) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -22,6 +22,7 @@ from tests.support.object_store import (
     answering,
     breaking_off,
     first,
+    lying,
     running_store,
     used,
 )
@@ -212,6 +213,38 @@ def test_an_object_that_is_deleted_while_it_is_fetched_is_not_found(store: Objec
     store.put("changing", {"a.pdf": b"what it was"})
     with store.failing(replacing(store, "changing", "a.pdf", None)), pytest.raises(NotFoundError):
         fetched("s3://changing/a.pdf")
+
+
+LIES: dict[str, Callable[[bytes, int, int], bytes]] = {
+    "shifted": lambda content, first, last: content[first + 1 : last + 2],
+    "other bytes": lambda content, first, last: bytes(last + 1 - first),
+    "fewer": lambda content, first, last: content[first : last - 10],
+    "half": lambda content, first, last: content[first : (first + last) // 2],
+    "none": lambda content, first, last: b"",
+}
+
+
+@pytest.mark.parametrize("lie", LIES.values(), ids=LIES)
+def test_other_bytes_than_the_store_holds_are_doubted(
+    store: ObjectStore, monkeypatch: pytest.MonkeyPatch, lie: Callable[[bytes, int, int], bytes]
+) -> None:
+    monkeypatch.setattr(objects, "_CHUNK_BYTES", 10_000)
+    content = bytes(range(256)) * 80
+    store.put("lying", {"a.pdf": content})
+    with store.failing(lying(content, lie)):
+        assert fetch("s3://lying/a.pdf", io.BytesIO(), timeout_s=60.0).doubted
+    assert not fetch("s3://lying/a.pdf", io.BytesIO(), timeout_s=60.0).doubted
+
+
+def test_more_bytes_than_were_asked_for_are_the_stores_fault(
+    store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(objects, "_ATTEMPTS", 1)
+    monkeypatch.setattr(objects, "_CHUNK_WAITS_S", (0.0,))
+    store.put("lying", {"a.pdf": b"content"})
+    fault = lying(b"content", lambda content, first, last: content[first : last + 1] + b"more")
+    with store.failing(fault), pytest.raises(UnreadableError, match="the store refuses it"):
+        fetched("s3://lying/a.pdf")
 
 
 def test_a_fetch_that_takes_too_long_is_given_up(store: ObjectStore) -> None:

@@ -65,15 +65,16 @@ def make_job(folder: Path, num_pages: int) -> Iterator[Job]:
 
 @contextmanager
 def started(
-    job: Job, out: Path, *flags: str | Path, keystroke_s: float | None = None
+    job: Job, out: Path, *flags: str | Path, keystroke_s: float | None = None, patch: str = ""
 ) -> Iterator[subprocess.Popen[str]]:
     """The command at work; it is killed if it is still running at the end of the block.
 
-    keystroke_s: for how long two interrupts are the same, if not as usual.
+    keystroke_s: for how long two interrupts are the same, if not as usual. patch: Python to run before.
     """
     arguments = command(*job.arguments(out, *flags))
     if keystroke_s is not None:
-        patched = f"from batchocr.cli import signals, start; signals.SAME_KEYSTROKE_S = {keystroke_s}; start.main()"
+        patched = f"from batchocr.cli import signals, start; signals.SAME_KEYSTROKE_S = {keystroke_s}"
+        patched = f"{patched}\n{patch}\nstart.main()"
         arguments = [sys.executable, "-c", patched, *arguments[3:]]
     with subprocess.Popen(arguments, env=environment(), stderr=subprocess.PIPE, text=True) as process:
         try:

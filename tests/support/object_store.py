@@ -152,3 +152,19 @@ def breaking_off(environ: Environ, _: Any) -> Iterable[bytes]:
     connection.sendall(b"HTTP/1.1 206 Partial Content\r\nContent-Length: 30000\r\n\r\n" + b"z" * 100)
     connection.shutdown(socket.SHUT_RDWR)
     raise ConnectionError("broken off on purpose")
+
+
+def lying(content: bytes, lie: Callable[[bytes, int, int], bytes]) -> Fault:
+    """A fault: a range of the content is asked for, and what `lie` makes of it, and of its first and last offset, is
+    given, in an answer that is else as it should be."""
+
+    def fault(environ: Environ, start: Any) -> Iterable[bytes] | None:
+        if environ["REQUEST_METHOD"] != "GET" or "HTTP_RANGE" not in environ:
+            return None
+        first_byte, last_byte = map(int, environ["HTTP_RANGE"].removeprefix("bytes=").split("-"))
+        body = lie(content, first_byte, last_byte)
+        given = f"bytes {first_byte}-{last_byte}/{len(content)}"
+        start("206 Partial Content", [("Content-Length", str(len(body))), ("Content-Range", given)])
+        return [body]
+
+    return fault

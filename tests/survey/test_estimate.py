@@ -104,7 +104,8 @@ def test_the_rate_of_a_run_that_found_its_answers_in_a_cache_is_not_taken(
 
 
 @pytest.mark.parametrize(
-    "text", [None, "", "[]", '{"pages_read": 0, "work_seconds": 1, "start_up_seconds": 0}', "\xff"]
+    "text",
+    [None, "", "[]", '{"pages_read": 0, "work_seconds": 1, "start_up_seconds": 0}', "\xff", "[" * 100_000, "9" * 5000],
 )
 def test_what_is_no_report_is_refused(tmp_path: Path, text: str | None) -> None:
     if text is not None:

@@ -1,0 +1,54 @@
+"""A SQLite file that others may have made: nothing in it acts, no other is touched, and no query goes on for ever."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import stat
+import time
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any, Final
+
+QUERY_S: Final = 10.0
+"""How long a query may work: ours take milliseconds, but one over a view may have no end."""
+
+_NAMES_A_FILE: Final = bytes.fromhex("d9d505f920a163d7")
+"""How a journal ends whose last line names a file, which SQLite removes with it: only those of several databases do.
+Source: `readSuperJournal` and `pager_delsuper` in SQLite's pager.c."""
+
+
+class SqliteFile(sqlite3.Connection):
+    """What is begun with `execute`, to the next one, ends after QUERY_S with an OperationalError, "interrupted"."""
+
+    def __init__(self, path: Path, *, wait_s: float) -> None:
+        """wait_s: for another's lock. Threads may have it in turn. Raises sqlite3.Error."""
+        _require_own_journal(f"{os.path.realpath(path)}-journal")
+        super().__init__(path, timeout=wait_s, isolation_level=None, check_same_thread=False)
+        self.set_progress_handler(lambda: time.monotonic() > self._until_s, 1_000_000)  # steps, in some 30 ms
+        self.execute("PRAGMA trusted_schema = OFF")
+
+    def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
+        self._until_s = time.monotonic() + QUERY_S
+        return super().execute(sql, parameters)
+
+    def require_only(self, *tables: str) -> None:
+        """Raise DatabaseError if there is anything that these statements do not make, such as a view or a trigger."""
+        schema = "SELECT type, name, tbl_name, sql FROM sqlite_schema"
+        with closing(sqlite3.connect(":memory:")) as ours:
+            ours.executescript(";".join(tables))
+            allowed = ours.execute(schema).fetchall()
+        if not set(self.execute(schema)).issubset(allowed):
+            raise sqlite3.DatabaseError("it holds other tables than batchocr makes: move it away")
+
+
+def _require_own_journal(path: str) -> None:
+    """Raise DatabaseError if SQLite would wait for what lies there, or remove a file that it names."""
+    with suppress(OSError):
+        status = os.lstat(path)
+        if stat.S_ISREG(status.st_mode):
+            with open(path, "rb") as journal:
+                journal.seek(max(0, status.st_size - len(_NAMES_A_FILE)))
+                if journal.read() != _NAMES_A_FILE:
+                    return
+        raise sqlite3.DatabaseError(f"{path} is no journal of it: move both away")
