@@ -294,6 +294,7 @@ def test_every_row_that_fails_says_why_once(tmp_path: Path, caplog: pytest.LogCa
         "missing.pdf failed (not_found): does not exist",
         "no.pdf failed (damaged): the document cannot be opened: no objects found",
         "no.png failed (damaged): the header of the image cannot be decoded",
-        "page 1 of cut.jp2 failed (damaged): nothing of the image can be decoded: broken data stream when reading image file",
+        "page 1 of cut.jp2 failed (damaged): "
+        "nothing of the image can be decoded: broken data stream when reading image file",
         "text.pdf failed (unsupported): the file is not a PDF, despite its name",
     ]
