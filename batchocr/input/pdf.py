@@ -19,10 +19,11 @@ from batchocr.errors import DamagedError, EncryptedError, PageOutOfMemoryError, 
 from batchocr.input.covered import SMALL_EDGE, covered_share
 from batchocr.input.drawn_objects import DrawnObjects
 from batchocr.input.drawn_text import draw_text
-from batchocr.input.holes import has_hole
+from batchocr.input.file_faults import faults_of_file
 from batchocr.input.mupdf_warnings import REFUSALS, all_warnings, forget_warnings, is_cut_off, lost_content, printable
 from batchocr.input.outline import PdfFile, read_outline
 from batchocr.input.page_tree import count_pages, require_meant_to_be_empty
+from batchocr.input.pdf_objects import inherited_text, object_text, references, value_text
 from batchocr.input.text_layer import words_on
 
 _POINTS_PER_INCH = 72
@@ -41,7 +42,7 @@ in quotes, in parentheses or as unknown, can be any words, and is none of this."
 _ENDS_EARLY = "MuPDF says: premature end of data in flate filter"
 """Also said of a content stream of 0 bytes, which some writers give a blank page."""
 
-_HOLE_SAID = "the file has zeros where some of its objects should be"
+_NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)")
 
 
 class PdfDocument:
@@ -49,20 +50,33 @@ class PdfDocument:
 
     format = "PDF"
 
-    def __init__(
-        self, document: pymupdf.Document, path: str, *, dpi: int, max_edge: int, text_layer: TextLayerUse
-    ) -> None:
-        self._document = document
+    def __init__(self, path: str, *, password: str | None, dpi: int, max_edge: int, text_layer: TextLayerUse) -> None:
+        """Raises what `open_pdf` does."""
+        self._path = path
+        self._password = password
         self._text_layer = text_layer
-        self._has_hole = has_hole(path)
         self._dpi = dpi
         self._max_edge = max_edge
-        self._cut_off = is_cut_off(all_warnings())
-        self._objects = DrawnObjects(document)
-        pages = count_pages(document, os.path.getsize(path))
-        self._num_claimed = pages.claimed
-        self._num_tried = pages.tried
-        self.page_count = min(pages.claimed, pages.tried + 1)
+        self._open()
+        self._faults = [*faults_of_file(path), *_faults_of_document(self._document)]
+
+    def _open(self) -> None:
+        """Open the file, again if need be: a page is what it is in a document of which nothing has been drawn yet."""
+        with ExitStack() as closing:
+            with _refusals_of("the document", "opened"):
+                self._document = closing.enter_context(_load(self._path))
+                if not self._document.is_pdf:
+                    raise UnsupportedError("the file is not a PDF, despite its name")
+                _unlock(self._document, self._password)
+                self._cut_off = is_cut_off(all_warnings())
+                self._objects = DrawnObjects(self._document)
+                pages = count_pages(self._document, os.path.getsize(self._path))
+            self._num_claimed, self._num_tried = pages.claimed, pages.tried
+            self.page_count = min(pages.claimed, pages.tried + 1)
+            if not self.page_count:
+                require_meant_to_be_empty(self._document)
+            closing.pop_all()
+        self._is_altered = False
 
     def approach(self, page_index: int) -> Iterator[None]:
         """Nothing has to be done before a page."""
@@ -71,8 +85,12 @@ class PdfDocument:
     def render(self, page_index: int) -> Page:
         """Return the page as a viewer shows it, annotations and form fields included."""
         self._require_tried(page_index)
+        if self._is_altered:
+            self.close()
+            self._open()
+        self._is_altered = True
         with _refusals_of("the page", "drawn"):
-            page = self._document.load_page(page_index)
+            page = self._load_page(page_index)
             number = page.xref  # a repair while it is drawn can lose the page
             scale = self._scale(page)
             drawn = page.get_displaylist()
@@ -80,19 +98,22 @@ class PdfDocument:
             if not (pixmap.width and pixmap.height):
                 raise DamagedError(f"the page is too thin to be drawn: {pixmap.width} × {pixmap.height} px")
             image = Image.frombytes("RGB", (pixmap.width, pixmap.height), pixmap.samples_mv)
+        has_spoken = bool(all_warnings())
         lost = self._lost(number)
         if lost is not None and len(image.getcolors() or ()) == 1:
             raise DamagedError(f"nothing of the page can be drawn: {lost}")
         # Last, for what MuPDF may say about the text is not about what was drawn.
         words = () if self._text_layer == "off" else words_on(drawn)
         layer = draw_text(drawn, scale) if self._text_layer == "use" and lost is None else None
+        self._is_altered = has_spoken
         return Page(image=image, dpi=scale * _POINTS_PER_INCH, lost=lost, words=words, layer=layer)
 
     def look(self, page_index: int) -> PageSeen:
         """Return what the page is like; its text is that which MuPDF takes it to have."""
         self._require_tried(page_index)
+        self._is_altered = True
         with _refusals_of("the page", "looked at"):
-            page = self._document.load_page(page_index)
+            page = self._load_page(page_index)
             scale = self._scale(page)
             width, height = round(page.rect.width * scale), round(page.rect.height * scale)
             texts = [block for block in page.get_text("blocks") if block[6] == _TEXT_BLOCK]
@@ -103,11 +124,25 @@ class PdfDocument:
         return PageSeen(width, height, characters, min(1.0, max(0.0, area / abs(page.rect))))
 
     def outline(self) -> list[OutlineEntry]:
+        self._is_altered = True
         with _refusals_of("the outline", "read"):
             return read_outline(self._document)
 
     def close(self) -> None:
-        self._document.close()
+        if not self._document.is_closed:
+            self._document.close()
+
+    def _load_page(self, page_index: int) -> pymupdf.Page:
+        """The page, with all of its sheet if its crop box leaves nothing of that, as in other readers."""
+        page = self._document.load_page(page_index)
+        kind, contents = (value_text(self._document, page.xref, key) for key in ("Type", "Contents"))
+        if contents == "null" and kind not in ("/Page", "null"):
+            raise DamagedError(f"what the document names as this page is none, but of the type {printable(kind)}")
+        crop, sheet = (_box(self._document, page.xref, key) for key in ("CropBox", "MediaBox"))
+        if crop is not None and sheet is not None and (crop & sheet).is_empty:
+            page.set_cropbox(page.mediabox)
+            page = self._document.load_page(page_index)
+        return page
 
     def _small(self, page: pymupdf.Page) -> Image.Image:
         """A small picture of the page, in grey."""
@@ -134,12 +169,9 @@ class PdfDocument:
         """What the page just drawn lacks, in words; None if it lacks nothing. page: the number of its object."""
         said = lost_content(all_warnings(), cut_off=self._cut_off)
         faults = self._objects.faults(page)
-        if self._has_hole:
-            faults.insert(0, _HOLE_SAID)
+        faults = [*self._faults, *faults]
         if said == _ENDS_EARLY and not faults and self._objects.is_blank(page):
             return None
-        if said is not None:
-            pymupdf.TOOLS.store_shrink(100)  # MuPDF would say nothing to the next page that uses the same font or image
         return "; ".join(filter(None, [*faults, said])) or None
 
 
@@ -151,17 +183,29 @@ def open_pdf(
     text_layer: what its pages' own text is for; they are rendered with as much of it as that takes.
     Raises EncryptedError, DamagedError, UnsupportedError, PageOutOfMemoryError.
     """
-    with ExitStack() as closing:
-        with _refusals_of("the document", "opened"):
-            document = closing.enter_context(_load(path))
-            if not document.is_pdf:
-                raise UnsupportedError("the file is not a PDF, despite its name")
-            _unlock(document, password)
-            opened = PdfDocument(document, path, dpi=dpi, max_edge=max_edge, text_layer=text_layer)
-        if not opened.page_count:
-            require_meant_to_be_empty(document)
-        closing.pop_all()
-    return opened
+    return PdfDocument(path, password=password, dpi=dpi, max_edge=max_edge, text_layer=text_layer)
+
+
+def _faults_of_document(document: pymupdf.Document) -> list[str]:
+    """What its pages do not have, though a reader would look for it there, in words."""
+    catalog = document.pdf_catalog()
+    faults = []
+    if value_text(document, catalog, "AcroForm/XFA") != "null":
+        has_fields = value_text(document, catalog, "AcroForm/Fields") not in ("null", "[]")
+        if not has_fields or value_text(document, catalog, "NeedsRendering") == "true":
+            faults.append("the document is an XFA form, whose content is not in its pages: print it to a PDF first")
+    if value_text(document, catalog, "Collection") != "null":
+        faults.append("the document is a portfolio, and the files in it are not read: extract them first")
+    return faults
+
+
+def _box(document: pymupdf.Document, page: int, key: str) -> pymupdf.Rect | None:
+    """A box of a page, in its own units; None if there is none."""
+    text = inherited_text(document, page, key)
+    if (found := references(text)) and not text.startswith("["):
+        text = object_text(document, found[0])
+    numbers = [float(number) for number in _NUMBER.findall(text)]
+    return pymupdf.Rect(*numbers).normalize() if len(numbers) == 4 else None
 
 
 def _load(path: str) -> pymupdf.Document:

@@ -6,7 +6,7 @@ import re
 
 import pymupdf
 
-from batchocr.input.mupdf_warnings import REFUSALS
+from batchocr.input.mupdf_warnings import REFUSALS, all_warnings, forget_warnings
 
 _REFERENCE = re.compile(r"\b(\d+) \d+ R\b")
 
@@ -39,3 +39,30 @@ def array_references(document: pymupdf.Document, number: int, key: str) -> list[
     if _REFERENCE.fullmatch(text):
         text = object_text(document, references(text)[0])
     return references(text) if text.startswith("[") else None
+
+
+def inherited_text(document: pymupdf.Document, page: int, key: str) -> str:
+    """A value of a page, or of the nearest node of the page tree above it that has one."""
+    nodes: set[int] = set()
+    while page not in nodes:
+        if (text := value_text(document, page, key)) != "null":
+            return text
+        nodes.add(page)
+        page = next(iter(references(value_text(document, page, "Parent"))), page)
+    return "null"
+
+
+def unpacked(data: bytes, filters: str, parameters: str = "null") -> bytes | None:
+    """What these filters of a PDF make of data; None if MuPDF finds an error in it. It forgets its earlier warnings."""
+    with pymupdf.open() as document:
+        stream = document.get_new_xref()
+        document.update_object(stream, "<<>>")
+        document.update_stream(stream, data, compress=False, new=True)
+        document.xref_set_key(stream, "Filter", filters)
+        document.xref_set_key(stream, "DecodeParms", parameters)
+        forget_warnings()
+        try:
+            plain = bytes(document.xref_stream(stream))
+        except REFUSALS:
+            return None
+    return None if all_warnings() else plain

@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Any, Final
 
-import pymupdf
 from PIL import TiffImagePlugin as tiff
 
 from batchocr.input.jpeg import fault_of_jpeg
-from batchocr.input.mupdf_warnings import REFUSALS, all_warnings, forget_warnings
+from batchocr.input.pdf_objects import unpacked
 
 _RLE, _FAX_3, _FAX_4, _LZW, _OLD_JPEG, _JPEG, _DEFLATE, _ADOBE_DEFLATE, _PACK_BITS = 2, 3, 4, 5, 6, 7, 32946, 8, 32773
 """Values of the tag Compression. Source: TIFF 6.0, its technical note 2, and libtiff."""
@@ -29,7 +28,6 @@ _FILTERS: Final = {
 }
 
 _FAX_OPTIONS: Final = 292
-_COLOURS: Final = tiff.PHOTOMETRIC_INTERPRETATION
 _YCBCR: Final = 6
 """Its colours may be stored for each second pixel only, so that rows are shorter."""
 
@@ -65,7 +63,7 @@ def fault_of_tiff(image: tiff.TiffImageFile, path: str) -> str | None:
     if compression != _JPEG and compression not in _FILTERS:
         return None
     num_damaged = 0
-    with open(path, "rb") as file, pymupdf.open() as unpacked:
+    with open(path, "rb") as file:
         for number, (offset, length) in enumerate(places, 1):
             file.seek(offset)
             data = file.read(length)
@@ -74,7 +72,7 @@ def fault_of_tiff(image: tiff.TiffImageFile, path: str) -> str | None:
                 num_damaged += fault_of_jpeg(tables[:-2] + data[2:] if tables else data) is not None
             else:
                 rows = pieces.rows if number % pieces.a_plane else pieces.last_rows
-                num_damaged += not _is_whole(data, tags, pieces, rows, unpacked)
+                num_damaged += not _is_whole(data, tags, pieces, rows)
     return f"{num_damaged} of its {pieces.needed} {pieces.name} are corrupt, or end early" if num_damaged else None
 
 
@@ -93,34 +91,19 @@ def _pieces(tags: Any) -> _Pieces:
     return _Pieces("strips", a_plane, a_plane * planes, offsets, lengths, width, rows, last_rows)
 
 
-def _is_whole(data: bytes, tags: Any, pieces: _Pieces, rows: int, document: pymupdf.Document) -> bool:
-    """Whether packed data holds these rows, and no error that MuPDF finds. document: to unpack it in."""
+def _is_whole(data: bytes, tags: Any, pieces: _Pieces, rows: int) -> bool:
+    """Whether packed data holds these rows, and no error that MuPDF finds."""
     if tags.get(tiff.FILLORDER) == 2:
         data = data.translate(_REVERSED)
     compression = tags.get(tiff.COMPRESSION)
     if compression == _LZW and data[:1] == b"\0":  # the order of bits that only TIFF 5 had
         return True
-    num_bytes = _unpacked_bytes(data, _FILTERS[compression], _fax_parameters(tags, pieces.width, rows), document)
+    plain = unpacked(data, f"/{_FILTERS[compression]}", _fax_parameters(tags, pieces.width, rows))
+    if plain is None or tags.get(tiff.PHOTOMETRIC_INTERPRETATION) == _YCBCR:
+        return plain is not None
     row_bytes = _row_bytes(tags, pieces.width)
-    padded = num_bytes == row_bytes * pieces.rows and rows < pieces.rows
-    return num_bytes == row_bytes * rows or padded or (num_bytes > 0 and tags.get(_COLOURS) == _YCBCR)
-
-
-def _unpacked_bytes(data: bytes, filter_name: str, parameters: str, document: pymupdf.Document) -> int:
-    """How many bytes are packed in the data; -1 if MuPDF finds an error in it."""
-    stream = document.get_new_xref()
-    document.update_object(stream, "<<>>")
-    document.update_stream(stream, data, compress=False, new=True)
-    document.xref_set_key(stream, "Filter", f"/{filter_name}")
-    document.xref_set_key(stream, "DecodeParms", parameters)
-    forget_warnings()
-    try:
-        num_bytes = len(document.xref_stream(stream))
-    except REFUSALS:
-        return -1
-    finally:
-        document.update_object(stream, "null")
-    return -1 if all_warnings() else num_bytes
+    is_padded = len(plain) == row_bytes * pieces.rows and rows < pieces.rows
+    return len(plain) == row_bytes * rows or is_padded
 
 
 def _fax_parameters(tags: Any, width: int, rows: int) -> str:
