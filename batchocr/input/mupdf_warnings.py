@@ -46,7 +46,7 @@ _HARMLESS = re.compile(
             r"repairing PDF document",
             _OTHER_LENGTH,
             r"format error: (too many kids|non-page object) in page tree",
-            r"non-page object in page tree \(\w+\)",
+            r"non-page object in page tree \(\w*\)",
             r"Page tree load failed\. Falling back to slow lookup",
             r"Document claims to have \d+ pages, but only has \d+\.",
         )

@@ -54,6 +54,8 @@ def _to_eight_bits(image: Image.Image) -> Image.Image:
     """Return the image in mode L, RGB or RGBA; RGBA only if something is transparent."""
     if image.mode == "F" or image.mode.startswith("I"):
         return _narrowed(image)
+    if image.mode == "P" and image.palette is None:  # a frame of a GIF whose first one was grey, as this is
+        return image.convert("L")
     is_opaque = not image.has_transparency_data or _is_unset(image)
     mode = "RGBA" if not is_opaque else "L" if image.mode in ("1", "L") else "RGB"
     return image if image.mode == mode else image.convert(mode)  # convert would copy: gigabytes for the largest images

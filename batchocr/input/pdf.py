@@ -136,6 +136,8 @@ class PdfDocument:
         """The page, with all of its sheet if its crop box leaves nothing of that, as in other readers."""
         page = self._document.load_page(page_index)
         kind, contents = (value_text(self._document, page.xref, key) for key in ("Type", "Contents"))
+        if not object_text(self._document, page.xref).startswith("<<"):
+            raise DamagedError("the document names a page that it does not have")
         if contents == "null" and kind not in ("/Page", "null"):
             raise DamagedError(f"what the document names as this page is none, but of the type {printable(kind)}")
         crop, sheet = (_box(self._document, page.xref, key) for key in ("CropBox", "MediaBox"))

@@ -17,10 +17,12 @@ from PIL import TiffImagePlugin as tiff
 from batchocr.input.jpeg import fault_of_jpeg
 from batchocr.input.pdf_objects import unpacked
 
-_RLE, _FAX_3, _FAX_4, _LZW, _OLD_JPEG, _JPEG, _DEFLATE, _ADOBE_DEFLATE, _PACK_BITS = 2, 3, 4, 5, 6, 7, 32946, 8, 32773
+_RAW, _RLE, _FAX_3, _FAX_4, _LZW, _OLD_JPEG, _JPEG = 1, 2, 3, 4, 5, 6, 7
+_DEFLATE, _ADOBE_DEFLATE, _PACK_BITS = 32946, 8, 32773
 """Values of the tag Compression. Source: TIFF 6.0, its technical note 2, and libtiff."""
 
 _FILTERS: Final = {
+    _RAW: "",
     **dict.fromkeys((_RLE, _FAX_3, _FAX_4), "CCITTFaxDecode"),
     **dict.fromkeys((_DEFLATE, _ADOBE_DEFLATE), "FlateDecode"),
     _LZW: "LZWDecode",
@@ -28,6 +30,7 @@ _FILTERS: Final = {
 }
 
 _FAX_OPTIONS: Final = 292
+_HEADER_BYTES: Final = 8
 _YCBCR: Final = 6
 """Its colours may be stored for each second pixel only, so that rows are shorter."""
 
@@ -57,10 +60,11 @@ def fault_of_tiff(image: tiff.TiffImageFile, path: str) -> str | None:
     if compression == _OLD_JPEG:  # its strips are often not listed as they should be
         return None
     pieces = _pieces(tags)
-    places = [place for place in zip(pieces.offsets, pieces.lengths, strict=False) if all(place)]
+    lengths = dict(zip(pieces.offsets, pieces.lengths, strict=False))
+    places = [(offset, length) for offset, length in lengths.items() if offset >= _HEADER_BYTES and length]
     if len(places) != pieces.needed:
         return f"the file lists {len(places)} of its {pieces.needed} {pieces.name}"
-    if compression != _JPEG and compression not in _FILTERS:
+    if compression not in (_JPEG, *_FILTERS):
         return None
     num_damaged = 0
     with open(path, "rb") as file:
@@ -98,7 +102,8 @@ def _is_whole(data: bytes, tags: Any, pieces: _Pieces, rows: int) -> bool:
     compression = tags.get(tiff.COMPRESSION)
     if compression == _LZW and data[:1] == b"\0":  # the order of bits that only TIFF 5 had
         return True
-    plain = unpacked(data, f"/{_FILTERS[compression]}", _fax_parameters(tags, pieces.width, rows))
+    packed = compression != _RAW
+    plain = unpacked(data, f"/{_FILTERS[compression]}", _fax_parameters(tags, pieces.width, rows)) if packed else data
     if plain is None or tags.get(tiff.PHOTOMETRIC_INTERPRETATION) == _YCBCR:
         return plain is not None
     row_bytes = _row_bytes(tags, pieces.width)

@@ -230,16 +230,22 @@ def test_a_truncated_image_of_which_nothing_is_decoded_is_damaged(tmp_path: Path
         render(truncated(tmp_path / name))
 
 
-def test_a_gif_whose_palette_comes_too_late_is_damaged(tmp_path: Path) -> None:
+def test_a_gif_whose_first_frame_has_no_palette_is_read(tmp_path: Path) -> None:
     def frame(flags: int, palette: bytes) -> bytes:
         return struct.pack("<BHHHHB", 0x2C, 0, 0, 2, 1, flags) + palette + b"\x02\x02\x04\x0a\x00"
 
     transparent = b"\x21\xf9\x04\x01\x00\x00\x01\x00"
     header = b"GIF89a" + struct.pack("<HHBBB", 2, 1, 0, 0, 0)
     path = written(tmp_path / "a.gif", header + frame(0, b"") + transparent + frame(0x81, bytes(12)) + b";")
-    assert render(path, 0).image.size == (2, 1)
-    with pytest.raises(DamagedError, match="AssertionError"):
-        render(path, 1)
+    assert [render(path, index).image.size for index in range(2)] == [(2, 1), (2, 1)]
+
+
+def test_frames_of_grey_palettes_are_read(tmp_path: Path) -> None:
+    frames = [Image.effect_noise((40, 40), 50 * number) for number in (1, 2, 3)]
+    path = saved(tmp_path / "a.gif", frames[0], save_all=True, append_images=frames[1:])
+    with closing(opened(path)) as document:
+        for index, frame in enumerate(frames):
+            assert greys(document.render(index)) == list(frame.get_flattened_data())
 
 
 def test_a_header_cut_short_is_damage(tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ def hanging_pdf(num_pages: int, *, every: int) -> bytes:
 
 def tiff_chain(num_directories: int) -> bytes:
     """A TIFF whose first page is 1 px, and all others are directories without an entry."""
-    entries = ((256, 1), (257, 1), (258, 8), (259, 1), (262, 1), (273, 4), (277, 1), (278, 1), (279, 1))
+    entries = ((256, 1), (257, 1), (258, 8), (259, 1), (262, 1), (273, 8), (277, 1), (278, 1), (279, 1))
     first = b"".join(struct.pack("<HHII", tag, 4, 1, value) for tag, value in entries)
     data = b"II*\0" + struct.pack("<I", 8)
     data += struct.pack("<H", len(entries)) + first + struct.pack("<I", 8 + 2 + len(first) + 4)
