@@ -11,59 +11,24 @@ document failed, or if it is degraded. A document that crashes or hangs its read
 from __future__ import annotations
 
 import argparse
-import multiprocessing
 import random
 import re
 import sys
 import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
-from dataclasses import dataclass
-from multiprocessing.connection import Connection
+from functools import partial
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pymupdf
-from numpy.typing import NDArray
 
 from batchocr.errors import PageError
-from batchocr.input.render import open_document
+from benchmarks.fates import Sound, Tally, fates, fates_apart, ink_gone, read_sound
 from benchmarks.record import ROOT, Record, benchmark_parser
-
-DPI = 72
-DEADLINE_S = 60.0
-NOTABLE = 0.01
-"""A page that lost more than this share of its ink must not be ok."""
-
-_LEAST_INK = 0.001
-"""Of a black page: what a page without a word is taken to have."""
 
 _STREAM = re.compile(rb"\bstream\r?\n(.{16,}?)\s*endstream", re.DOTALL)
 _OBJECT = re.compile(rb"\b\d+ \d+ obj\b.*?\bendobj\b", re.DOTALL)
 _CODECS = ("DCT", "JPX", "JBIG2", "CCITTFax", "Flate", "LZW")
-
-Darkness = NDArray[Any]
-"""255 less the grey of each pixel, uint8 [height, width]."""
-
-
-@dataclass(frozen=True, slots=True)
-class Sound:
-    """A document as it is. pages: None where one cannot be rendered. said: of pages that should be ok."""
-
-    name: str
-    data: bytes
-    pages: Sequence[Darkness | None]
-    said: Sequence[str]
-
-
-@dataclass(frozen=True, slots=True)
-class Fate:
-    """What became of a page. cost: the share of its ink. told: whether its row, or its document's, says so."""
-
-    cost: float
-    told: bool
 
 
 # --- Damage: each takes a file and returns a damaged copy ---------------------------------------------------------
@@ -141,111 +106,7 @@ def codec_hit(data: bytes, damaged: bytes) -> str:
     return next((codec for codec in _CODECS if b"/%sDecode" % codec.encode() in head), "none")
 
 
-# --- What becomes of the pages ------------------------------------------------------------------------------------
-
-
-def read_sound(path: Path) -> Sound:
-    """The document as it is."""
-    pages: list[Darkness | None] = []
-    said = []
-    with closing(open_document(str(path), password=None, dpi=DPI)) as document:
-        for index in range(document.page_count):
-            try:
-                page = document.render(index)
-            except PageError as error:
-                pages.append(None)
-                said.append(f"{path.name}, page {index + 1} failed: {error}")
-                continue
-            pages.append(_darkness(page.image.convert("L")))
-            if page.lost is not None:
-                said.append(f"{path.name}, page {index + 1}: {page.lost}")
-    return Sound(path.name, path.read_bytes(), pages, said)
-
-
-def fates_apart(sound: Sound, path: Path) -> list[Fate]:
-    """What became of each page of a document, of which `path` is a damaged copy: found in a process of its own."""
-    context = multiprocessing.get_context("fork")
-    receiving, sending = context.Pipe(duplex=False)
-    child = context.Process(target=_send_fates, args=(sending, sound, path))
-    child.start()
-    sending.close()
-    try:
-        found: list[Fate] | None = receiving.recv() if receiving.poll(DEADLINE_S) else None
-    except EOFError:
-        found = None
-    child.kill()
-    child.join()
-    return [Fate(1.0, True)] * len(sound.pages) if found is None else found
-
-
-def _send_fates(sending: Connection, sound: Sound, path: Path) -> None:
-    sending.send(list(_fates(sound, path)))
-
-
-def _fates(sound: Sound, path: Path) -> Iterator[Fate]:
-    try:
-        document = open_document(str(path), password=None, dpi=DPI)
-    except PageError:
-        yield from [Fate(1.0, True)] * len(sound.pages)
-        return
-    for index, before in enumerate(sound.pages):
-        if before is None:
-            continue
-        if index >= document.page_count:
-            yield Fate(1.0, False)
-            continue
-        try:
-            page = document.render(index)
-        except PageError:
-            yield Fate(1.0, True)
-            continue
-        yield Fate(_cost(before, _darkness(page.image.convert("L"))), page.lost is not None)
-
-
-def _darkness(grey: Any) -> Darkness:
-    return 255 - np.asarray(grey, dtype=np.uint8)
-
-
-def _cost(before: Darkness, after: Darkness) -> float:
-    """The share of the ink that is gone."""
-    if before.shape != after.shape or after.min() == after.max() != before.max():
-        return 1.0
-    ink = max(float(before.sum(dtype=np.int64)), before.size * 255 * _LEAST_INK)
-    return float((before.astype(np.int16) - after).clip(0).sum(dtype=np.int64)) / ink
-
-
 # --- The table ----------------------------------------------------------------------------------------------------
-
-
-class Tally:
-    """Counts the pages that one kind of damage costs something, and those of them that are told."""
-
-    def __init__(self) -> None:
-        self.ways = self.pages = self.touched = self.notable = self.untold = self.untold_notable = 0
-        self.worst = 0.0
-
-    def add(self, fates: Sequence[Fate]) -> None:
-        self.ways += 1
-        for fate in fates:
-            self.pages += 1
-            self.touched += fate.cost > 0
-            self.notable += fate.cost > NOTABLE
-            if not fate.told:
-                self.untold += fate.cost > 0
-                self.untold_notable += fate.cost > NOTABLE
-                self.worst = max(self.worst, fate.cost)
-
-    def row(self, name: str) -> dict[str, str | int | float]:
-        return {
-            "damage": name,
-            "ways": self.ways,
-            "pages": self.pages,
-            "lost ink": self.touched,
-            "lost > 1 %": self.notable,
-            "ok, lost ink": self.untold,
-            "ok, lost > 1 %": self.untold_notable,
-            "worst that is ok": self.worst,
-        }
 
 
 def measure(record: Record, sounds: Sequence[Sound], ways: int, seed: int) -> None:
@@ -258,15 +119,15 @@ def measure(record: Record, sounds: Sequence[Sound], ways: int, seed: int) -> No
             sound, damage = sounds[number % len(sounds)], DAMAGE[number // len(sounds) % len(DAMAGE)]
             damaged = damage(sound.data, random.Random(f"{seed} {number}"))
             path.write_bytes(damaged)
-            fates = fates_apart(sound, path)
-            by_damage[damage.__name__.replace("_", " ")].add(fates)
+            found = fates_apart(sound, partial(fates, sound, path, ink_gone))
+            by_damage[damage.__name__.replace("_", " ")].add(found)
             if "stream" in damage.__name__ or damage is sector_zeroed:
-                by_codec[f"in {codec_hit(sound.data, damaged)}"].add(fates)
+                by_codec[f"in {codec_hit(sound.data, damaged)}"].add(found)
             print(f"\r{number + 1} of {ways}", end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)
     for tallies in (by_damage, by_codec):
         for name in sorted(tallies):
-            record.add(tallies[name].row(name))
+            record.add(tallies[name].row(damage=name))
     for name, tally in sorted(by_codec.items()):
         record.figure(f"untold_{name.replace(' ', '_')}", tally.untold_notable)
     record.figure("untold", sum(tally.untold_notable for tally in by_damage.values()))
@@ -289,7 +150,7 @@ def main(arguments: list[str] | None = None) -> None:
 def _read_folder(given: argparse.Namespace) -> Iterator[Sound]:
     for path in sorted(given.folder.glob("*.pdf")):
         try:
-            yield read_sound(path)
+            yield read_sound(path, path.name)
         except PageError as error:
             print(f"{path.name} is left out: {error}", file=sys.stderr)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import shutil
 import sys
 import time
@@ -15,7 +16,7 @@ import torch
 from batchocr.pool import engine_process
 from batchocr.pool.child import Child
 from batchocr.stats.meter import Meter
-from benchmarks import damage, duplicates, export, gpu_check, journal, routing
+from benchmarks import damage, damaged_images, duplicates, export, gpu_check, journal, routing
 from benchmarks.foreseen import pixels_key
 from benchmarks.gpu_check import Check, Part, Results, run_command
 from benchmarks.loading import load, make_engine
@@ -194,3 +195,23 @@ def test_no_damage_to_the_sample_documents_goes_unsaid(tmp_path: Path) -> None:
     found = json.loads((tmp_path / "damage.json").read_text())
     assert sum(row["lost > 1 %"] for row in found["rows"]) > 5
     assert found["figures"]["untold"] == 0
+
+
+def test_no_sound_image_is_said_to_be_damaged_and_what_damage_costs_is_counted(tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    damaged_images.main(["--smoke", "--keep", str(kept), "--out", str(tmp_path / "damaged_images.json")])
+    found = json.loads((tmp_path / "damaged_images.json").read_text())
+    assert found["figures"]["sound_but_not_ok"] == 0
+    by_damage = [row for row in found["rows"] if "encoding" not in row]
+    assert sum(row["lost > 1 %"] for row in by_damage) > 20
+    assert found["figures"]["untold"] == sum(row["ok, lost > 1 %"] for row in by_damage)
+    assert len(list(kept.glob("*.sound"))) <= found["figures"]["untold"]
+
+
+@pytest.mark.parametrize("name", damaged_images.DAMAGE)
+def test_each_kind_of_damage_to_images_finds_something_to_damage(name: str) -> None:
+    files = [
+        damaged_images.ENCODINGS[encoding](damaged_images.PAGES["text"])
+        for encoding in ("TIFF raw, 16 bit", "TIFF raw", "PNG")
+    ]
+    assert any(damaged_images.DAMAGE[name](data, random.Random(1)) not in (None, data) for data in files)
