@@ -116,6 +116,13 @@ def _as_bytes(value: object) -> object:
     return int(match[1]) * _UNITS[match[2]]
 
 
+def _without_use(value: object) -> object:
+    """Raises ValueError for `use`, which versions before this one took; anything else is returned as it is."""
+    if value == "use":
+        raise ValueError("it is gone, as it saved too little: check compares, and the model reads every text")
+    return value
+
+
 def _checked_pages(pages: str) -> str:
     parse_page_spec(pages)
     return pages
@@ -190,11 +197,11 @@ class Config:
     ] = 200
     text_layer: Annotated[
         TextLayerUse,
+        BeforeValidator(_without_use),
         Option(
             INPUT,
-            "The text that a PDF has of its own: off ignores it, check says how far what was read agrees with it, use "
-            "takes it in place of the model's for blocks of text where the page itself proves it.",
-            "USE",
+            "The text that a PDF has of its own: off ignores it, check says how far what was read agrees with it.",
+            "NAME",
         ),
     ] = "check"
     password: Annotated[

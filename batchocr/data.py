@@ -18,7 +18,7 @@ AT_TOKEN_LIMIT: Final = "hit the token limit"
 Status = Literal["ok", "degraded", "failed", "skipped"]
 FinishReason = Literal["stop", "length", "repetition"]
 LoopCheck = Literal["at_once", "at_limit", "never"]
-TextLayerUse = Literal["off", "check", "use"]
+TextLayerUse = Literal["off", "check"]
 TextSource = Literal["model", "layer"]
 ErrorKind = Literal[
     "not_found",  # the path does not exist, or no longer does
@@ -67,51 +67,17 @@ PlacedWord: TypeAlias = tuple[float, float, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Glyph:
-    """A character that a PDF draws as text, upright and filled. Positions and sizes in px of the page's image.
-
-    text: what the file says that it is; several letters for a ligature. A space has no ink. font, shape: numbers; two
-    glyphs of a page have the same font, and the same shape if they also look the same and say the same. x, y: where it
-    begins, on its baseline. advance: from x to where the next would begin. size: of its font. box: x0, y0, x1, y1
-    around its ink.
-    """
-
-    text: str
-    font: int
-    shape: int
-    x: float
-    y: float
-    advance: float
-    size: float
-    box: tuple[float, float, float, float]
-
-
-@dataclass(frozen=True, slots=True)
-class TextLayer:
-    """What a page looks like if nothing but its plain text is drawn.
-
-    glyphs: all of them, whether they can be seen on the page or not, in the order in which they are drawn. ink: grey,
-    of the size of the page's image: how much of each pixel they cover, 255 all of it.
-    """
-
-    glyphs: tuple[Glyph, ...]
-    ink: Image.Image
-
-
-@dataclass(frozen=True, slots=True)
 class Page:
     """A page with its pixels.
 
     image: RGB. dpi: as rendered, after the long side was capped; None for image files. lost: what of the page could not
-    be drawn, in words; None if nothing is known to be missing. words: the page's own text; empty if it has none. layer:
-    the same, glyph by glyph; None if it is not to be used, or there is none.
+    be drawn, in words; None if nothing is known to be missing. words: the page's own text; empty if it has none.
     """
 
     image: Image.Image
     dpi: float | None
     lost: str | None = None
     words: tuple[PlacedWord, ...] = ()
-    layer: TextLayer | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,8 +164,8 @@ class Block:
     bbox: x0, y0, x1, y1 as shares of the page, origin at the top left. angle: 0, 90, 180 or 270, None if the model gave
     none. content: text, HTML for tables, LaTeX for formulas; None for blocks that are not read (figures). A table that
     could not be parsed has what the model wrote, seldom HTML; the row is degraded, and its message names the block.
-    text_source: who says what is in `content`, the model or the PDF's own text; None for blocks that are not read. The
-    four before it are None for blocks that the model did not read on their own.
+    text_source: `model`; `layer`, the PDF's own text, only in tables of versions that could take it from there; None
+    for blocks that are not read. The four before it are None for blocks that the model did not read on their own.
     """
 
     type: str
@@ -215,21 +181,6 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True)
-class LayerUse:
-    """What came of a page's own text. blocks: that it is the text of, so that the model was not asked about them.
-    lines: of these and of others, about which it was asked to find out whether the text can be trusted. letters: in
-    these lines; wrong: by how many of them the answers differ."""
-
-    blocks: int = 0
-    lines: int = 0
-    letters: int = 0
-    wrong: int = 0
-
-
-NO_LAYER_USE: Final = LayerUse()
-
-
-@dataclass(frozen=True, slots=True)
 class Reading:
     """What a protocol made of a page. degraded: why the page was not read in full; None if it was. ink_outside,
     text_layer_agreement: as in PageResult."""
@@ -241,7 +192,6 @@ class Reading:
     degraded: str | None = None
     ink_outside: float | None = None
     text_layer_agreement: float | None = None
-    layer_use: LayerUse = NO_LAYER_USE
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,9 +69,9 @@ class Options(CallOptions, total=False):
     dpi: int
     """Resolution at which PDFs are rendered; the longer side is kept within 3500 px. Default: 200."""
 
-    text_layer: Literal["off", "check", "use"]
-    """The text that a PDF has of its own: off ignores it, check says how far what was read agrees with it, use takes it
-    in place of the model's for blocks of text where the page itself proves it. Default: check."""
+    text_layer: Literal["off", "check"]
+    """The text that a PDF has of its own: off ignores it, check says how far what was read agrees with it. Default:
+    check."""
 
     model: str | os.PathLike[str]
     """A model on Hugging Face, or a folder that holds one. Default: opendatalab/MinerU2.5-Pro-2605-1.2B."""

@@ -18,7 +18,6 @@ from batchocr.data import OutlineEntry, Page, PageSeen, TextLayerUse
 from batchocr.errors import DamagedError, EncryptedError, PageOutOfMemoryError, UnsupportedError
 from batchocr.input.covered import SMALL_EDGE, covered_share
 from batchocr.input.drawn_objects import DrawnObjects
-from batchocr.input.drawn_text import draw_text
 from batchocr.input.file_faults import faults_of_file
 from batchocr.input.mupdf_warnings import REFUSALS, all_warnings, forget_warnings, is_cut_off, lost_content, printable
 from batchocr.input.outline import PdfFile, read_outline
@@ -104,9 +103,8 @@ class PdfDocument:
             raise DamagedError(f"nothing of the page can be drawn: {lost}")
         # Last, for what MuPDF may say about the text is not about what was drawn.
         words = () if self._text_layer == "off" else words_on(drawn)
-        layer = draw_text(drawn, scale) if self._text_layer == "use" and lost is None else None
         self._is_altered = has_spoken
-        return Page(image=image, dpi=scale * _POINTS_PER_INCH, lost=lost, words=words, layer=layer)
+        return Page(image=image, dpi=scale * _POINTS_PER_INCH, lost=lost, words=words)
 
     def look(self, page_index: int) -> PageSeen:
         """Return what the page is like; its text is that which MuPDF takes it to have."""

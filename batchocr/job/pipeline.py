@@ -311,7 +311,6 @@ class Pipeline:
 
     def _finish_page(self, key: RowKey, message: Finished) -> None:
         reading = message.reading
-        self._counter.add_layer_use(reading.layer_use)
         result = PageResult(
             source=self._intake.documents[key.document].source,
             page_index=key.page_index,

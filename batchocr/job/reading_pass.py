@@ -295,7 +295,6 @@ class Pass:
                 pages_in_flight=self._session.pages_in_flight,
                 on_gpu=self._session.on_gpu,
                 settings=self._session.settings(),
-                layer_use=self._counter.layer_use if self._config.text_layer == "use" else None,
                 max_page_error_rate=self._config.max_page_error_rate,
                 max_degraded_rate=self._config.max_degraded_rate,
                 peak_main_bytes=peak_resident_bytes(),

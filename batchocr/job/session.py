@@ -190,7 +190,6 @@ class Session:
             "prefill_max_tokens": self.limits.prefill_max_tokens,
             "embedding_queue_tokens": self.limits.embedding_queue_tokens,
             "max_new_tokens": self.config.max_new_tokens,
-            **self._own_text(),
             "pages_in_flight": self.pages_in_flight,
             "worker_memory": self.worker_memory_bytes,
         }
@@ -206,7 +205,6 @@ class Session:
             "dpi": str(self.config.dpi),
             "max_new_tokens": str(self.config.max_new_tokens),
             "penalties": str(self.config.penalties).lower(),
-            **self._own_text(),
         }
         return RunFacts(
             batchocr_version=own_version(),
@@ -216,10 +214,6 @@ class Session:
             settings_fingerprint=fingerprint_of_settings(settings),
             settings=settings,
         )
-
-    def _own_text(self) -> dict[str, str]:
-        """The setting of the text layer if texts depend on it."""
-        return {"text_layer": "use"} if self.config.text_layer == "use" else {}
 
     def _model_revision(self) -> str:
         """The commit of a model from Hugging Face, which is in a folder of that name; empty for a local folder."""

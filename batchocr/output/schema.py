@@ -141,10 +141,14 @@ def require_same_settings(path: Path | str, found: RunFacts, facts: RunFacts) ->
     differences = [
         f"{name} {there or 'not set'} there, {here or 'not set'} here" for name, (there, here) in different.items()
     ]
-    same = "the same or a higher --max-new-tokens" if different.keys() == {"max_new_tokens"} else "the same"
+    remedy = "run with the same"
+    if different.keys() == {"max_new_tokens"}:
+        remedy += " or a higher --max-new-tokens"
+    elif "text_layer" in different:
+        remedy = "--text-layer use is gone, so continue it with the version of batchocr that began it"
     raise OutputMismatchError(
         f"{path} belongs to other settings ({'; '.join(differences)}): "
-        f"run with {same}, choose another --out, or start over with --overwrite"
+        f"{remedy}, choose another --out, or start over with --overwrite"
     )
 
 

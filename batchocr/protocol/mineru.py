@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import re
 from collections import deque
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final
@@ -36,7 +36,6 @@ from batchocr.protocol.base import Reader
 from batchocr.protocol.ink import Ink
 from batchocr.protocol.markdown import to_markdown
 from batchocr.protocol.shortfalls import block_shortfalls, layout_shortfalls
-from batchocr.protocol.spared import SparedBlocks
 
 _REVISION: Final = 9
 """Changes whenever a change here, in to_markdown, in sanitize or in the engine's rules against loops may alter the text
@@ -67,8 +66,7 @@ _UNPARSABLE_NUMBER: Final = re.compile(r"(?<!\d)\d{4301,}")
 
 _NO_TEXT: Final = "[Non-Text]"
 _COMPLETION: Final = "_batchocr_completion"
-_FROM_LAYER: Final = "_batchocr_from_layer"
-"""Our keys on a ContentBlock: post-processing reorders, drops and replaces blocks, but keeps foreign keys."""
+"""Our key on a ContentBlock: post-processing reorders, drops and replaces blocks, but keeps foreign keys."""
 
 
 class MinerUProtocol:
@@ -99,56 +97,25 @@ class MinerUProtocol:
 
     def read(self, page: Page) -> Reader:
         """Return the generator that reads this page: a round about its layout, then seldom more than one about its
-        blocks; one more if a text layer is not what it seemed. Raises RefusedError."""
+        blocks. Raises RefusedError."""
         ink = Ink(page.image)
         [layout] = yield [self._layout_request(page)]
         if layout.error is not None:
             raise RefusedError(f"the page's layout could not be asked for: {layout.error}")
         blocks = self._parse_layout(layout.text)
         num_surplus = _drop_surplus(blocks)
-        spared = SparedBlocks(page, blocks)
-        image = [page.image]
-        del page
-        first = [block for block in blocks if block not in spared]
-        answered, about_lines = yield from self._ask(
-            image, blocks, first, list(map(self._line_request, spared.line_images(image[0]))), last=not spared.any
-        )
-        if spared.any and (late := spared.settle(about_lines, answered)):
-            answered += (yield from self._ask(image, blocks, late, [], last=True))[0]
-        return self._finish(ink, layout, blocks, num_surplus, spared, answered, about_lines)
-
-    def _ask(
-        self,
-        image: list[Image.Image],
-        blocks: list[ContentBlock],
-        wanted: Sequence[ContentBlock],
-        lines: list[Request],
-        *,
-        last: bool,
-    ) -> Generator[list[Request], list[Completion], tuple[list[tuple[ContentBlock, Completion]], list[Completion]]]:
-        """Ask about the wanted blocks, as many as there is room for in a round, and beside the first of them about
-        lines. Returns the blocks with what was answered, and the answers about the lines. image: the page's, in a list
-        that is emptied as soon as nobody needs it any more. last: nothing is asked after this."""
-        answered: list[tuple[ContentBlock, Completion]] = []
-        about_lines: list[Completion] = []
-        portions = _portions(wanted)
-        while portions or lines:
-            portion = portions.popleft() if portions else []
-            requests, of_portion = self._block_requests(image[0], blocks, portion)
-            requests += lines
-            lines = []
-            if last and not portions:
-                image.clear()
+        asked: list[ContentBlock] = []
+        completions: list[Completion] = []
+        portions = _portions(blocks)
+        while portions:
+            requests, of_portion = self._block_requests(page, blocks, portions.popleft())
             rounds = [requests] if requests else []
+            if not portions:
+                del page
             del requests  # and the round is popped, so that its pixels do not stay here while the model answers
-            answers = (yield rounds.pop()) if rounds else []
-            answered += zip(of_portion, answers, strict=False)
-            about_lines += answers[len(of_portion) :]
-        return answered, about_lines
-
-    def _line_request(self, line: Image.Image) -> Request:
-        sampling = self._sampling(DEFAULT_SAMPLING_PARAMS["[default]"], self._max_new_tokens)
-        return Request(_pixels(line), DEFAULT_PROMPTS["[default]"], sampling, round=1)
+            completions += (yield rounds.pop()) if rounds else []
+            asked += of_portion
+        return self._finish(ink, layout, blocks, num_surplus, asked, completions)
 
     def _layout_request(self, page: Page) -> Request:
         width, height = self._helper.layout_image_size
@@ -165,12 +132,12 @@ class MinerUProtocol:
         return blocks
 
     def _block_requests(
-        self, image: Image.Image, blocks: list[ContentBlock], portion: Sequence[ContentBlock]
+        self, page: Page, blocks: list[ContentBlock], portion: Sequence[ContentBlock]
     ) -> tuple[list[Request], list[ContentBlock]]:
         """The questions about the blocks of a portion that are to be read, and those blocks. Removes from `blocks` what
         MinerU removes."""
         with _same_picture_codes(), _hidden(blocks, portion):
-            crops, prompts, sampling_params, indices = self._helper.prepare_for_extract(image, blocks)
+            crops, prompts, sampling_params, indices = self._helper.prepare_for_extract(page.image, blocks)
         _name_pictures_in_tables(blocks)
         requests = [
             Request(_pixels(crop), prompt, self._block_sampling(params, blocks[index].type), round=1)
@@ -199,13 +166,11 @@ class MinerUProtocol:
         layout: Completion,
         blocks: list[ContentBlock],
         num_surplus: int,
-        spared: SparedBlocks,
-        answered: Sequence[tuple[ContentBlock, Completion]],
-        about_lines: Sequence[Completion],
+        asked: Sequence[ContentBlock],
+        completions: Sequence[Completion],
     ) -> Reading:
         shortfalls = layout_shortfalls(layout, len(blocks), num_surplus, MAX_READ_AREA)
-        asked, completions = [block for block, _ in answered], [completion for _, completion in answered]
-        for block, completion in answered:
+        for block, completion in zip(asked, completions, strict=True):
             block[_COMPLETION] = completion
             block.content = completion.text if completion.error is None else None
         for block in blocks:
@@ -213,9 +178,6 @@ class MinerUProtocol:
                 block.content = ""  # a None in an equation_block would end all post-processing of the page
         pictures = {id(block): block.get(TABLE_IMAGE_TOKEN_MAP_KEY) for block in blocks}  # gone after post-processing
         processed = self._helper.post_process(blocks)
-        for block in processed:  # only now, as this text has nothing that a model has to be mended of
-            if (text := spared.texts.get(id(block))) is not None:
-                block.content, block[_FROM_LAYER] = text, True
         unparsed = [index for index, block in enumerate(processed) if _is_unparsed(block)]
         for index in unparsed:  # of some, MinerU drops the text
             table = processed[index]
@@ -223,7 +185,7 @@ class MinerUProtocol:
         empty = [index for index, block in enumerate(processed) if _is_empty(block) and ink.fills(block.bbox)]
         shortfalls += block_shortfalls(completions, _places(asked, blocks, processed), unparsed, empty)
         read = tuple(_to_block(block) for block in processed)
-        answers = [layout, *completions, *about_lines]
+        answers = [layout, *completions]
         return Reading(
             markdown=to_markdown(read),
             blocks=read,
@@ -231,7 +193,6 @@ class MinerUProtocol:
             output_tokens=sum(answer.output_tokens for answer in answers),
             degraded="; ".join(shortfalls) or None,
             ink_outside=ink.share_outside(block.bbox for block in read),
-            layer_use=spared.use(),
         )
 
 
@@ -363,7 +324,7 @@ def _to_block(block: ContentBlock) -> Block:
         angle=block.angle,
         content=block.content or None,
         merge_prev=block.get("merge_prev", False),
-        text_source="layer" if _FROM_LAYER in block else "model" if block.content else None,
+        text_source="model" if block.content else None,
     )
     completion: Completion | None = block.get(_COMPLETION)
     if completion is None or completion.error is not None:

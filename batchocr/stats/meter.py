@@ -8,10 +8,10 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
 from typing import get_args
 
-from batchocr.data import NO_LAYER_USE, ErrorKind, LayerUse, PageResult, Status
+from batchocr.data import ErrorKind, PageResult, Status
 from batchocr.stats.quality import Quality
 from batchocr.wire.counts import DEVICE_STAGES, AnswerCounts, EngineCounts, Stage, StageCount
 
@@ -37,17 +37,11 @@ class StageCounter:
 
 
 class HostCounter(StageCounter):
-    """Counts the work of the run's own thread and of its workers. blocks: those that the model has read. layer_use:
-    what came of text layers on all pages."""
+    """Counts the work of the run's own thread and of its workers. blocks: those that the model has read."""
 
     def __init__(self) -> None:
         super().__init__()
         self.blocks = 0
-        self.layer_use = NO_LAYER_USE
-
-    def add_layer_use(self, use: LayerUse) -> None:
-        """Count what came of a page's text layer."""
-        self.layer_use = LayerUse(*map(sum, zip(astuple(self.layer_use), astuple(use), strict=True)))
 
 
 class BusyTime:

@@ -120,19 +120,6 @@ class HostMemory:
 
 
 @dataclass(frozen=True, slots=True)
-class LayerReport:
-    """What came of the text that PDFs have of their own. blocks: that took theirs from it. lines_audited: that the
-    model was asked about to find out whether it can be trusted; audit_error: in how many of their letters the answers
-    differ, as a share; None if there were none. questions_saved: blocks without lines; less than 0 where audits were in
-    vain."""
-
-    blocks: int
-    lines_audited: int
-    audit_error: float | None
-    questions_saved: int
-
-
-@dataclass(frozen=True, slots=True)
 class Report:
     """The throughput report. Rates are per second of work, for what was read in this run; those of tokens, and the
     means per page, for what was computed.
@@ -140,8 +127,7 @@ class Report:
     skipped_files: files in the folders of the input that are no documents, by suffix. table_seconds: for building the
     table, once all rows were in the journal. bottleneck: one line, what limits the rate and the option that would
     change that. ink_outside, text_layer_agreement: over all rows of the table; if there is none, over the pages read in
-    this run. text_layer: None if it was not used. worse_documents, worse_pages: those whose files have changed since an
-    earlier run read them better.
+    this run. worse_documents, worse_pages: those whose files have changed since an earlier run read them better.
     """
 
     pages_per_second: float
@@ -163,7 +149,6 @@ class Report:
     saved: SavedReport
     ink_outside: Distribution
     text_layer_agreement: Distribution
-    text_layer: LayerReport | None
     stages: Mapping[Stage, StageReport]
     embedding_queue: QueueReport
     device: DeviceReport

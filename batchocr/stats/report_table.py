@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from batchocr.input.folders import describe_skipped
 from batchocr.stats.bottleneck import LIMITS_BY_MEMORY
 from batchocr.stats.quality import Distribution
-from batchocr.stats.report import EngineReport, LayerReport, Report, SavedReport, Setting, StageReport
+from batchocr.stats.report import EngineReport, Report, SavedReport, Setting, StageReport
 
 _WIDTH = 100
 _LABEL_WIDTH = 12
@@ -57,8 +57,6 @@ def _summary(report: Report) -> Iterator[str]:
         yield from _labelled("saved", saved)
     if quality := _quality(report):
         yield from _labelled("quality", quality)
-    if report.text_layer is not None:
-        yield from _labelled("text layer", _layer(report.text_layer))
     yield from _labelled("device", _device(report))
     if len(report.engines) > 1 or any(engine.lost for engine in report.engines):
         for engine in report.engines:
@@ -144,14 +142,6 @@ def _quality(report: Report) -> str:
         pages = f"{agreement.num_beyond:,} of {agreement.pages:,}"
         said.append(f"agreement with the text layer {_values(agreement)}, below {agreement.bound:g} on {pages}")
     return "; ".join(said)
-
-
-def _layer(layer: LayerReport) -> str:
-    error = "" if layer.audit_error is None else f", {layer.audit_error:.2%} of their letters read otherwise"
-    return (
-        f"{layer.blocks:,} blocks took their text from it, {layer.lines_audited:,} lines audited{error}: "
-        f"{layer.questions_saved:,} questions fewer"
-    )
 
 
 def _values(measure: Distribution) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from batchocr.data import LayerUse
 from batchocr.pool.engines import EngineUse
 from batchocr.stats.bottleneck import name_bottleneck
 from batchocr.stats.meter import HOST_STAGES, STAGES, WORKER_STAGES, Ledger, StageCounter
@@ -16,7 +15,6 @@ from batchocr.stats.report import (
     ExitReason,
     HostMemory,
     Items,
-    LayerReport,
     PerPage,
     QueueReport,
     Report,
@@ -33,8 +31,7 @@ class Circumstances:
 
     pages_in_flight: how many there could be. error: what ended a run that failed. table_s: the time it took to build
     the table, after the work. settings: the devices, model, backend, dtype and batch sizes in use. max_page_error_rate,
-    max_degraded_rate: the shares of failed items and of degraded pages that are allowed. layer_use: what came of text
-    layers; None if they were not used.
+    max_degraded_rate: the shares of failed items and of degraded pages that are allowed.
     """
 
     exit_reason: ExitReason
@@ -48,7 +45,6 @@ class Circumstances:
     settings: Mapping[str, Setting] = field(default_factory=dict)
     max_page_error_rate: float = 0.0
     max_degraded_rate: float = 1.0
-    layer_use: LayerUse | None = None
     peak_main_bytes: int | None = None
     peak_worker_bytes: int | None = None
 
@@ -106,7 +102,6 @@ def make_report(
         ),
         ink_outside=distribution_of_ink_outside(ledger.quality),
         text_layer_agreement=distribution_of_agreement(ledger.quality),
-        text_layer=_layer_report(circumstances.layer_use),
         stages={stage: _stage_report(count, work_s * processes.get(stage, 1)) for stage, count in counts.items()},
         embedding_queue=QueueReport(_ratio(done.queue_token_sum, done.queue_samples), done.queue_max_tokens),
         device=_device_report(engines, work_s),
@@ -123,17 +118,6 @@ def make_report(
     )
     bottleneck = name_bottleneck(report, pages_in_flight=circumstances.pages_in_flight, on_gpu=circumstances.on_gpu)
     return replace(report, bottleneck=bottleneck)
-
-
-def _layer_report(use: LayerUse | None) -> LayerReport | None:
-    if use is None:
-        return None
-    return LayerReport(
-        blocks=use.blocks,
-        lines_audited=use.lines,
-        audit_error=use.wrong / use.letters if use.letters else None,
-        questions_saved=use.blocks - use.lines,
-    )
 
 
 def _stage_report(count: StageCount, available_s: float) -> StageReport:

@@ -32,8 +32,7 @@ Seconds = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
 
 def _storable(reading: Reading) -> Reading:
     """Raises ValueError for numbers that no table can hold."""
-    use = reading.layer_use
-    counts = [reading.image_tokens, reading.output_tokens, use.blocks, use.lines, use.letters, use.wrong]
+    counts = [reading.image_tokens, reading.output_tokens]
     for block in reading.blocks:
         counts += [block.angle or 0, block.output_tokens or 0]
     if not all(-(2**63) <= count < 2**63 for count in counts):

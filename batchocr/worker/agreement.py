@@ -9,7 +9,7 @@ from typing import Final
 
 from rapidfuzz.distance import Levenshtein
 
-from batchocr.data import NO_LAYER_USE, Block, LayerUse, PlacedWord
+from batchocr.data import Block, PlacedWord
 
 _OTHER_THAN_TEXT: Final = {"table", "equation", "image", "chart", "code", "algorithm", "formula_number"}
 """Types whose content is not the letters that are seen, or not in their order."""
@@ -27,28 +27,23 @@ _NOT_COMPARED: Final = re.compile(r"[\s\u00ad\u2010-\u2015\u2212-]+")
 """Spaces, which nobody sets alike, and hyphens, which the model drops at the ends of lines."""
 
 
-def agreement_of(
-    words: Sequence[PlacedWord], blocks: Sequence[Block], audited: LayerUse = NO_LAYER_USE
-) -> float | None:
+def agreement_of(words: Sequence[PlacedWord], blocks: Sequence[Block]) -> float | None:
     """The share of letters that are the same in blocks of text and in the words whose centres lie in them, by edit
-    distance, from 0 to 1. Only what the model has read counts: blocks, and the lines of others that were audited.
-    Blocks without words, or with formulas, do not count; None if nothing is left to compare."""
+    distance, from 0 to 1. Blocks without words, or with formulas, do not count; None if nothing is left to compare."""
     texts = [block for block in blocks if _is_text(block)]
     if len(words) * len(texts) > _MOST_WORK:
         return None
-    num_letters, distance = audited.letters, audited.wrong
+    num_letters, distance = 0, 0
     for block, said in _words_in(words, texts):
         layer, read = _letters(said), _letters(block.content or "")
         if layer:
             num_letters += max(len(layer), len(read))
             distance += Levenshtein.distance(layer, read)
-    return round(max(0.0, 1 - distance / num_letters), 4) if num_letters >= _LEAST_LETTERS else None
+    return round(1 - distance / num_letters, 4) if num_letters >= _LEAST_LETTERS else None
 
 
 def _is_text(block: Block) -> bool:
-    if block.content is None or block.text_source == "layer":
-        return False
-    return block.type not in _OTHER_THAN_TEXT and _FORMULA not in block.content
+    return block.content is not None and block.type not in _OTHER_THAN_TEXT and _FORMULA not in block.content
 
 
 def _words_in(words: Sequence[PlacedWord], blocks: Sequence[Block]) -> list[tuple[Block, str]]:

@@ -175,8 +175,7 @@ class PageWorker:
                 requests = page.reader.send([])
         except StopIteration as end:
             reading = _with_loss(page.lost, end.value)
-            agreement = agreement_of(page.words, reading.blocks, reading.layer_use)
-            reading = replace(reading, text_layer_agreement=agreement)
+            reading = replace(reading, text_layer_agreement=agreement_of(page.words, reading.blocks))
             return Finished(task_id, page.width, page.height, page.dpi, reading), None
         self._in_work[task_id] = page
         return share_round(task_id, requests, digests=self._digests)

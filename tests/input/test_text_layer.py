@@ -83,6 +83,11 @@ def test_a_page_whose_text_cannot_be_had_is_drawn_all_the_same(
     assert (page.words, page.lost, page.image.tobytes()) == ((), None, whole.image.tobytes())
 
 
+def test_a_page_whose_text_is_for_nothing_has_no_words(tmp_path: Path, document: pymupdf.Document) -> None:
+    document.save(tmp_path / "a.pdf")
+    assert open_document(str(tmp_path / "a.pdf"), password=None, dpi=72, text_layer="off").render(0).words == ()
+
+
 def test_an_image_and_a_scan_have_no_words(sample_data: Path) -> None:
     for name in ("fax.tiff", "scanned-letter.png"):
         assert open_document(str(sample_data / "documents" / name), password=None, dpi=72).render(0).words == ()

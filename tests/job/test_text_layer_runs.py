@@ -6,13 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pymupdf
 import pytest
 
 import batchocr
 from batchocr import open_table
 from batchocr.data import PageResult
-from batchocr.errors import OutputMismatchError
 from tests.support.running import make_quick_model
 
 pytestmark = pytest.mark.slow
@@ -46,27 +44,8 @@ def test_off_and_check_differ_in_the_agreement_alone(tmp_path: Path, model: Path
     assert "text_layer" not in open_table(off).facts.settings
 
 
-def test_only_use_is_a_setting_that_rows_depend_on(tmp_path: Path, model: Path, article: Path) -> None:
+def test_a_run_goes_on_with_the_other_use(tmp_path: Path, model: Path, article: Path) -> None:
     out = tmp_path / "t.parquet"
     batchocr.run(article, out=out, model=model, text_layer="off", **OPTIONS)
     again = batchocr.run(article, out=out, model=model, text_layer="check", **OPTIONS)
     assert again.nothing_to_do
-    assert again.text_layer is None
-    with pytest.raises(OutputMismatchError, match="text_layer not set there, use here"):
-        batchocr.run(article, out=out, model=model, text_layer="use", **OPTIONS)
-
-
-def test_use_takes_what_the_model_confirms(tmp_path: Path, sample_data: Path, article: Path) -> None:
-    out = tmp_path / "t.parquet"
-    options = OPTIONS | {"dpi": 200, "pages": "2", "text_layer": "use"}
-    report = batchocr.run(article, out=out, model=sample_data / "model", **options)
-    [row] = rows_of(out)
-    own = [block for block in row.blocks if block.text_source == "layer"]
-    truth = " ".join(pymupdf.open(article)[1].get_text().split())
-    assert own
-    assert all((block.content or "") in truth for block in own)
-    assert {block.text_source for block in row.blocks if block.content is None} <= {None}
-    assert open_table(out).facts.settings["text_layer"] == "use"
-    assert report.text_layer is not None
-    assert report.text_layer.blocks == len(own)
-    assert report.text_layer.lines_audited > 0

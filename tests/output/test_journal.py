@@ -258,6 +258,15 @@ def test_the_commits_of_two_models_are_named_in_full_and_do_not_matter_by_themse
         open_journal(out, other)
 
 
+def test_a_run_that_took_texts_from_the_layer_is_refused_with_what_to_do(out: Path) -> None:
+    used = replace(FACTS, settings={**FACTS.settings, "text_layer": "use"}, settings_fingerprint="b" * 64)
+    write_journal(out, FIRST, facts=used)
+    with pytest.raises(
+        OutputMismatchError, match=r"text_layer use there.* continue it with the version .* --overwrite"
+    ):
+        open_journal(out)
+
+
 def test_another_schema_version_is_refused(out: Path) -> None:
     write_journal(out, FIRST, facts=replace(FACTS, schema_version=SCHEMA_VERSION + 1))
     with pytest.raises(OutputMismatchError, match="schema version"):

@@ -262,7 +262,6 @@ def test_json_has_its_keys_and_the_rate_at_the_top(tmp_path: Path) -> None:
             "worse_pages",
             "ink_outside",
             "text_layer_agreement",
-            "text_layer",
         ),
     }
     assert list(report["stages"]) == list(STAGES)

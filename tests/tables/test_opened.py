@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import batchocr
-from batchocr.data import PageResult
+from batchocr.data import Block, PageResult
 from batchocr.errors import OutputError, OutputMismatchError
 from batchocr.output import jsonl, parquet, schema
 from batchocr.output.files import facts_path, journal_path
@@ -86,6 +86,15 @@ def test_a_table_with_the_columns_of_version_2_is_read(tmp_path: Path, monkeypat
     monkeypatch.undo()
     assert "ink_outside" not in pq.read_schema(path).names
     assert list(open_table(path).rows()) == [page("a.pdf", 0, ink_outside=None)]
+
+
+@pytest.mark.parametrize("name", ["t.parquet", "t.jsonl"])
+def test_blocks_that_an_earlier_version_took_from_the_layer_say_so(tmp_path: Path, name: str) -> None:
+    row = page("a.pdf", 0, blocks=(Block("text", (0.1, 0.2, 0.5, 1.0), 0, "text", text_source="layer"),))
+    used = replace(FACTS, settings={**FACTS.settings, "text_layer": "use"})
+    opened = open_table(write(tmp_path / name, row, facts=used))
+    assert list(opened.rows()) == [row]
+    assert opened.facts == used
 
 
 def test_a_version_of_the_columns_that_is_not_known_is_refused(tmp_path: Path) -> None:
