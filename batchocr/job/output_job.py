@@ -109,8 +109,7 @@ def _log_start(session: Session, found: Found, out: Path) -> None:
 
 
 def _drop_journal(journal: Journal, intake: Intake, report: Report, *, was_redundant: bool) -> None:
-    """Delete the journal, unless it is still needed: for failed rows, for rows that a lower --max-new-tokens cut and
-    that failed when they were read again, or for rows that this input does not ask for.
+    """Delete the journal, unless it is still needed: for failed rows, or for rows that this input does not ask for.
 
     was_redundant: whether this run read nothing, so that failed rows are in the table as they were before.
     """
@@ -121,13 +120,8 @@ def _drop_journal(journal: Journal, intake: Intake, report: Report, *, was_redun
         logger.warning(
             "%s still holds %s that earlier runs read and this table leaves out%s", journal.path, pages, advice
         )
-    elif not _has_cut(journal) and (was_redundant or not report.items.failed):
+    elif was_redundant or not report.items.failed:
         journal.remove()
-
-
-def _has_cut(journal: Journal) -> bool:
-    """Whether a page is still as a lower --max-new-tokens has left it."""
-    return any(row.cut for source in journal.sources() for row in journal.rows(source))
 
 
 def _count_current(journal: Journal, intake: Intake) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from batchocr.data import AT_TOKEN_LIMIT, Completion
+from batchocr.data import Completion
 
 _MAX_NAMED = 10
 """Numbers in one list: more are counted."""
@@ -41,7 +41,7 @@ def block_shortfalls(
     read = [(completion.finish_reason, place) for completion, place in answers if completion.error is None]
     found = []
     if at_limit := [place for reason, place in read if reason == "length"]:
-        found.append(f"{name_blocks(at_limit)} {AT_TOKEN_LIMIT}")
+        found.append(f"{name_blocks(at_limit)} hit the token limit")
     if looped := [place for reason, place in read if reason == "repetition"]:
         found.append(f"{name_blocks(looped)} looped")
     if errors:
