@@ -277,3 +277,8 @@ class PageResult:
     ink_outside: float | None = None
     text_layer_agreement: float | None = None
     attempts: int = 1
+
+
+def counted(number: int, noun: str) -> str:
+    """A number with its noun: "1 page", "2,000 pages"."""
+    return f"{number:,} {noun}{'s' * (number != 1)}"

@@ -22,7 +22,7 @@ from typing import Self
 
 from pydantic import TypeAdapter, ValidationError
 
-from batchocr.data import ErrorKind, PageResult, Status
+from batchocr.data import ErrorKind, PageResult, Status, counted
 from batchocr.errors import OutputError, OutputMismatchError
 from batchocr.output.atomic import atomic_file, reading, writing
 from batchocr.output.checksums import checked_line, is_sound
@@ -243,7 +243,7 @@ class Journal:
             logger.warning(
                 "%s is damaged in %s, first in line %d: what is there is read again; check the disk",
                 self.path,
-                f"{len(damaged):,} line{'s' * (len(damaged) != 1)}",
+                counted(len(damaged), "line"),
                 damaged[0],
             )
 
