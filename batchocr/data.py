@@ -12,9 +12,6 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 if TYPE_CHECKING:
     from PIL import Image
 
-AT_TOKEN_LIMIT: Final = "hit the token limit"
-"""What the message of a page says of blocks that --max-new-tokens cut: under a higher limit, it is read again."""
-
 Status = Literal["ok", "degraded", "failed", "skipped"]
 FinishReason = Literal["stop", "length", "repetition"]
 LoopCheck = Literal["at_once", "at_limit", "never"]
@@ -230,3 +227,8 @@ class PageResult:
     ink_outside: float | None = None
     text_layer_agreement: float | None = None
     attempts: int = 1
+
+
+def counted(number: int, noun: str) -> str:
+    """A number with its noun: "1 page", "2,000 pages"."""
+    return f"{number:,} {noun}{'s' * (number != 1)}"

@@ -1,7 +1,7 @@
 """What each part of the engine's design contributes: the same trace with one thing changed at a time.
 
     python -m benchmarks.ablation
-    python -m benchmarks.ablation --only as_it_is,vit_in_whole_batches,decode_on_24_of_132_sms
+    python -m benchmarks.ablation --only as_it_is,vit_in_whole_batches
 
 The variants come in the order of what they decide, and each is written when it is measured: how decoding keeps pace
 with the ViT first, then how much is in flight, then kernels and what the design has from the start. One that cannot be
@@ -14,8 +14,6 @@ What decides about which constants of `virtual_costs.py` and `virtual_device.py`
 
 - `vit_in_whole_batches`: which `CONTENTION` is true. Its rows and ms a decode step are the forecast's columns; where
   steps are slow but do not stop, the ms say `opening_s`. `vit_…_gflop_a_row` then say `CudaDevice.vit_flop_a_row`.
-- `decode_on_…_sms`: `_DECODE_SMS` and `_MEMORY_A_SM`, by the ms a decode step beside those of `decode.py`. There
-  prefills share decoding's SMs, for which 24 are few; in the forecast they have the ViT's.
 - `no_vit_beside_decoding`: the ViT's share is about its time alone, so `linear` and `attention` in `survey/devices.py`,
   with the milliseconds of `attention.py`, and `_VIT_PASSES` by what is left.
 - `no_graphs` against `as_it_is`: `kernel_s` and `node_s`. Steps of 64 and 256 rows in `decode.py`: `_STEP_EFFICIENCY`
@@ -48,7 +46,6 @@ from benchmarks.variants import (
     WithoutOverlap,
     on_device,
     with_candidate,
-    with_decode_sms,
     with_host_patches,
 )
 
@@ -87,8 +84,6 @@ VARIANTS = (
     Variant("vit_4_gflop_a_row", _paced(4)),
     Variant("vit_16_gflop_a_row", _paced(16)),
     Variant("vit_8_gflop_a_row", _paced(8)),
-    Variant("decode_on_24_of_132_sms", lambda model: with_decode_sms(model, 24)),
-    Variant("decode_on_32_of_132_sms", lambda model: with_decode_sms(model, 32)),
     Variant("as_it_is_again"),
     Variant("80_in_flight_256_rows", sizes={"llm_batch_size": 256}, pages_in_flight=80),
     Variant("208_in_flight_512_rows", sizes={"llm_batch_size": 512}, pages_in_flight=208),

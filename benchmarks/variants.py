@@ -16,7 +16,6 @@ from torch import Tensor
 
 from batchocr.backend.base import ResizePlan
 from batchocr.backend.cpu import CpuOps
-from batchocr.backend.cuda_device import CudaDevice
 from batchocr.backend.device import Device, Mark
 from batchocr.backend.trial import REJECT
 from batchocr.data import Completion, Request
@@ -27,9 +26,6 @@ from batchocr.model.preprocess import Preprocessor
 from batchocr.stats.meter import Meter
 from benchmarks.replay import Steps
 from benchmarks.timing import SpanProfile, covered_share
-
-_SMS_A_GROUP = 8
-"""A part of a GPU has a multiple of 8 SMs on compute capability 9.0 and later, of 2 on earlier ones."""
 
 
 class _Wrapped:
@@ -113,17 +109,6 @@ def with_host_patches(model: Model) -> Model:
 def on_device(model: Model, device: Any) -> Model:
     """The same weights behind another device interface."""
     return replace(model, device=device)
-
-
-def with_decode_sms(model: Model, of_132: int) -> Model:
-    """The model on a GPU where prefill and decoding have SMs of their own: so many of an H100's 132, and as large a
-    share of another's. Raises UsageError where they cannot be divided."""
-    device = model.device.torch_device
-    if device.type != "cuda":
-        raise UsageError("only a GPU has SMs to divide")
-    num_sms = torch.cuda.get_device_properties(device).multi_processor_count
-    groups = max(1, round(num_sms * of_132 / 132 / _SMS_A_GROUP))
-    return on_device(model, CudaDevice(device, groups * _SMS_A_GROUP))
 
 
 def with_candidate(model: Model, operation: str, name: str, load_again: Callable[[], Model]) -> Model:

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from batchocr.backend.device import CaptureError, Mark, Result
-from batchocr.backend.sm_partition import divided_streams
 from batchocr.errors import EngineError
 
 _WARM_UP_RUNS = 2
@@ -52,18 +51,11 @@ class CudaDevice:
     max_unread = 1
     vit_flop_a_row = 1e10
 
-    def __init__(self, device: torch.device, decode_sms: int | None = None) -> None:
-        """decode_sms: SMs for the main stream alone, prefills included; the others are the side stream's. If not given
-        both streams have all of them, as in the product: `benchmarks.ablation` alone divides them, to compare, since by
-        the forecast that gains nothing. Raises UsageError if they cannot be divided.
-        """
+    def __init__(self, device: torch.device) -> None:
         self.torch_device = device
         torch.cuda.set_device(device)
-        if decode_sms is None:
-            self._main = torch.cuda.Stream(device, priority=-1)
-            self._side = torch.cuda.Stream(device, priority=0)
-        else:
-            self._main, self._side = divided_streams(device, decode_sms)
+        self._main = torch.cuda.Stream(device, priority=-1)
+        self._side = torch.cuda.Stream(device, priority=0)
 
     def upload(self, host: Tensor) -> Tensor:
         return host.pin_memory().to(self.torch_device, non_blocking=True)

@@ -13,6 +13,7 @@ from tqdm import tqdm
 
 from batchocr.cli.console import print_out
 from batchocr.config import Config
+from batchocr.data import counted
 from batchocr.errors import ExitCode, UsageError
 from batchocr.export.export import Export, Exported
 from batchocr.export.folder import ExportFolder
@@ -86,24 +87,20 @@ def _tell(done: Exported, to: Path, formats: Sequence[str]) -> None:
         ]
         logger.warning(
             "%s could not be cut out, with a mark in place of each: %s",
-            _counted(sum(done.missing_figures.values()), "figure"),
+            counted(sum(done.missing_figures.values()), "figure"),
             ", ".join(reasons),
         )
     if done.refused:
-        logger.warning("%s not exported in full: see above", _counted(done.refused, "document"))
+        logger.warning("%s not exported in full: see above", counted(done.refused, "document"))
     if done.vanished:
-        what = _counted(done.vanished, "document")
+        what = counted(done.vanished, "document")
         logger.info("%s exported before not in the table any more: the files were left", what)
     logger.info(
         "%s of %s in %s (%s): %s written, %s as before",
-        _counted(done.documents, "document"),
-        _counted(done.pages, "page"),
+        counted(done.documents, "document"),
+        counted(done.pages, "page"),
         to,
         ", ".join(formats),
         f"{done.written:,}",
         f"{done.up_to_date:,}",
     )
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'s' * (number != 1)}"

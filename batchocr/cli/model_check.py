@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 
 from batchocr.cli.finding import Finding
 from batchocr.config import Config, DType
+from batchocr.data import counted
 from batchocr.engine.dtype import VALUE_BYTES
 from batchocr.engine.limits import MemoryNeed, memory_need
 from batchocr.errors import EngineError, ModelError, UsageError
@@ -114,12 +115,8 @@ def _plan(session: Session, num_engines: int) -> str:
     limits = session.limits
     where = "the engine" if num_engines == 1 else "each engine"
     return (
-        f"{_counted(num_engines, 'engine')}, {_counted(session.workers, 'worker')}, "
+        f"{counted(num_engines, 'engine')}, {counted(session.workers, 'worker')}, "
         f"{session.pages_in_flight} pages in flight; in {where} up to {limits.vit_batch_size} images or "
         f"{limits.vit_max_patches:,} patches in a ViT batch, {limits.embedding_queue_tokens:,} image tokens waiting, "
         f"{limits.prefill_max_tokens:,} tokens in a prefill, {limits.llm_batch_size} sequences decoded at once"
     )
-
-
-def _counted(number: int, name: str) -> str:
-    return f"{number} {name}{'s' * (number != 1)}"

@@ -14,6 +14,7 @@ from batchocr.cli import options
 from batchocr.cli.console import LogFormat, configure_logging, printable_lines, quieten_libraries, write_line
 from batchocr.cli.signals import how_to_continue, stop_on_signals
 from batchocr.config import Config, make_config
+from batchocr.data import counted
 from batchocr.errors import ExitCode
 from batchocr.job.progress import Progress, ProgressBar, ProgressLog, event
 from batchocr.job.stop import StopSwitch
@@ -80,13 +81,13 @@ def _conclude(report: Report, config: Config, out: str) -> int:
         return code
     items = report.items
     if code == ExitCode.BUG:
-        logger.error("a bug in batchocr: not all of %s are accounted for: %s", _counted(items.found, "item"), items)
+        logger.error("a bug in batchocr: not all of %s are accounted for: %s", counted(items.found, "item"), items)
     if report.too_many_failed:
         logger.warning(
             "%d of %s failed, more than --max-page-error-rate %g allows; "
             "the columns error_kind and error_message say why",
             items.failed,
-            _counted(items.found, "item"),
+            counted(items.found, "item"),
             report.max_page_error_rate,
         )
     rows = "the only row is" if items.found == 1 else f"all {items.found:,} rows are"
@@ -106,10 +107,6 @@ def _warn_of_degraded(report: Report) -> None:
     logger.warning(
         "%d of %s came out incomplete (status degraded)%s; the column error_message says why",
         items.degraded,
-        _counted(items.ok + items.degraded, "page"),
+        counted(items.ok + items.degraded, "page"),
         too_many,
     )
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}{'s' * (number != 1)}"

@@ -13,7 +13,7 @@ from typing import Literal
 from batchocr.cli.console import print_out, printable
 from batchocr.cli.document_now import DocumentNow, Examiner
 from batchocr.config import Config
-from batchocr.data import Document, ErrorKind, PageResult, Status
+from batchocr.data import Document, ErrorKind, PageResult, Status, counted
 from batchocr.errors import ExitCode
 from batchocr.output.files import files_of, report_path, without_files
 from batchocr.output.schema import storable_text
@@ -260,7 +260,7 @@ class Verdict:
             remarks += f"; {degraded:,} degraded"
             remarks += f", more than --max-degraded-rate {self._max_degraded_rate:g} allows" * self._too_many_degraded
         if empty := self._verifier.num_empty:
-            remarks += f"; {empty:,} ok row{'s' * (empty != 1)} without any text: blank pages, or not read"
+            remarks += f"; {counted(empty, 'ok row')} without any text: blank pages, or not read"
         if uncounted := self._verifier.num_uncounted:
-            remarks += f"; pages not counted in {uncounted:,} document{'s' * (uncounted != 1)} that cannot be opened"
-        return f"{expected:,} row{'s' * (expected != 1)} expected: {found}{remarks}"
+            remarks += f"; pages not counted in {counted(uncounted, 'document')} that cannot be opened"
+        return f"{counted(expected, 'row')} expected: {found}{remarks}"

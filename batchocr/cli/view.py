@@ -14,6 +14,7 @@ from tqdm import tqdm
 
 from batchocr.cli.console import print_out, printable
 from batchocr.config import Config
+from batchocr.data import counted
 from batchocr.errors import ExitCode, UsageError
 from batchocr.output.atomic import remove_leftovers, require_writable
 from batchocr.page_spec import parse_page_spec
@@ -90,9 +91,9 @@ def _tell(out: Path, choice: Choice, written: Written, *, as_json: bool) -> None
             written.missing,
             written.pages,
         )
-    what = f"{written.pages:,} page{'s' * (written.pages != 1)}"
+    what = counted(written.pages, "page")
     if written.documents:
-        what += f" and {written.documents:,} document{'s' * (written.documents != 1)} without one"
+        what += f" and {counted(written.documents, 'document')} without one"
     if len(choice.rows) < choice.num_wanted:
         what += f", {_WHICH[choice.sort]} of {choice.num_wanted:,} rows"
     print_out(printable(f"{out}: {what}, {written.size_bytes / 1e6:.1f} MB"))

@@ -12,6 +12,7 @@ from itertools import islice
 from pathlib import PurePath
 from threading import Lock
 
+from batchocr.data import counted
 from batchocr.input.exported import holds_cuts, is_cut
 from batchocr.input.globs import Bounds, PathKey, is_folder, natural_key, path_key
 
@@ -72,7 +73,7 @@ def describe_skipped(by_kind: Mapping[str, int]) -> str:
     parts = [f"{count:,} {'' if kind.startswith(('.', _CUT)) else 'with '}{kind}" for kind, count in named.items()]
     if len(by_kind) > len(named):
         parts.append(f"{total - sum(named.values()):,} of {len(by_kind) - len(named)} other kinds")
-    return f"skipped {total:,} file{'s' * (total != 1)}: {', '.join(parts)}"
+    return f"skipped {counted(total, 'file')}: {', '.join(parts)}"
 
 
 @dataclass(frozen=True, slots=True)

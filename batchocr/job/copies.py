@@ -55,7 +55,7 @@ class Copies:
 
 def is_of_content(row: IndexedRow) -> bool:
     """Whether the row says what every file of the same bytes would have, and is not to be read again."""
-    return row.error_kind not in _OF_THE_FILE and not row.cut
+    return row.error_kind not in _OF_THE_FILE
 
 
 def copied(row: PageResult, first: Document, copy: Document) -> PageResult:

@@ -313,4 +313,4 @@ class Intake:
     def _settled(self, index: int) -> list[IndexedRow]:
         """The rows of a document that need no further attempt."""
         rows = self._finished.rows(self.documents[index].source) if self._finished else ()
-        return [row for row in rows if not row.cut and (row.status != "failed" or not self._retry_failed)]
+        return [row for row in rows if row.status != "failed" or not self._retry_failed]

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from batchocr.config import Config
-from batchocr.data import Document, PageResult
+from batchocr.data import Document, PageResult, counted
 from batchocr.errors import BatchOcrError, NoInputError, OutputError, OutputMismatchError, UsageError
 from batchocr.input.folders import describe_skipped
 from batchocr.input.sources import Found
@@ -103,31 +103,25 @@ def _log_start(session: Session, found: Found, out: Path) -> None:
     num_documents, skipped = len(found.documents), found.skipped
     fields = {"out": str(out), "documents": num_documents, "skipped_files": dict(skipped)}
     fields |= {"model": facts.model, "version": facts.batchocr_version}
-    count = f"{num_documents:,} document{'s' * (num_documents != 1)}"
+    count = counted(num_documents, "document")
     beside = f"; {said}" if (said := describe_skipped(skipped)) else ""
     logger.info("reading %s into %s%s", count, out, beside, extra=event("run_started", **fields))
 
 
 def _drop_journal(journal: Journal, intake: Intake, report: Report, *, was_redundant: bool) -> None:
-    """Delete the journal, unless it is still needed: for failed rows, for rows that a lower --max-new-tokens cut and
-    that failed when they were read again, or for rows that this input does not ask for.
+    """Delete the journal, unless it is still needed: for failed rows, or for rows that this input does not ask for.
 
     was_redundant: whether this run read nothing, so that failed rows are in the table as they were before.
     """
     num_surplus = _count_current(journal, intake) - report.items.ok - report.items.degraded
     if num_surplus > 0:
-        pages = f"{num_surplus:,} page{'s' * (num_surplus != 1)}"
+        pages = counted(num_surplus, "page")
         advice = "" if report.items.failed else "; if it is deleted, they are lost for good"
         logger.warning(
             "%s still holds %s that earlier runs read and this table leaves out%s", journal.path, pages, advice
         )
-    elif not _has_cut(journal) and (was_redundant or not report.items.failed):
+    elif was_redundant or not report.items.failed:
         journal.remove()
-
-
-def _has_cut(journal: Journal) -> bool:
-    """Whether a page is still as a lower --max-new-tokens has left it."""
-    return any(row.cut for source in journal.sources() for row in journal.rows(source))
 
 
 def _count_current(journal: Journal, intake: Intake) -> int:
@@ -194,7 +188,7 @@ def _require_rows(intake: Intake, config: Config) -> None:
         longest = max(num_pages for _, num_pages in intake.documents_without_rows())
         raise NoInputError(
             f"no document has any of the pages --pages {config.pages} asks for, so that no table was written: "
-            f"the longest has {longest:,} page{'s' * (longest != 1)}"
+            f"the longest has {counted(longest, 'page')}"
         )
 
 

@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from batchocr.data import Failure, PageResult
 from batchocr.errors import BatchOcrError
 from batchocr.job.attempts import Attempts
-from batchocr.job.copies import of_a_copy
 from batchocr.job.intake import Intake
 from batchocr.job.progress import event
 from batchocr.job.shares import Shares
@@ -37,8 +36,6 @@ _FETCHED_AHEAD = 4
 """Rows for each worker, if documents are fetched: a worker keeps only a few copies of large ones."""
 _MOST_CLAIMED_PAGES = 1000
 """Far more than the pages that a document may claim and not have; of those that it has, each takes some bytes."""
-_MAX_DEADLY = 1000
-"""Documents that no worker can open, of which copies are recognised: they are named whenever one is opened."""
 _BEGUN_AT_ONCE = 100
 """How much is begun between two checks for messages and for a stop: a million files may be unchanged in a row."""
 
@@ -88,7 +85,6 @@ class Pipeline:
         self._reopen = deque(reopen)
         self._num_opening = 0
         self._last_id = 0
-        self._deadly: dict[str, Failure] = {}
 
     def results(self, stop: StopSwitch, tick: Callable[[], None]) -> Iterator[tuple[RowKey, PageResult]]:
         """Read everything; yields rows as they are finished. On a stop, finishes what is in flight and ends; whatever
@@ -195,7 +191,7 @@ class Pipeline:
         self._num_opening += task.opening
         path, file = self._intake.documents[key.document].path, self._intake.states[key.document]
         if key.page_index is None:
-            worker.send(OpenDocument(self._last_id, path, tuple(self._deadly)))
+            worker.send(OpenDocument(self._last_id, path))
         else:
             worker.send(ReadPage(self._last_id, path, key.page_index, file.size, file.mtime_ns))
 
@@ -214,10 +210,6 @@ class Pipeline:
                 self._take_opened(message)
             case Finished():
                 self._finish_page(self._end_task(message.task_id).key, message)
-            case Failed(doc_id=str(doc_id)) if doc_id in self._deadly:
-                key = self._end_task(message.task_id).key
-                self._attempts.end(key)  # it was hashed, and not tried
-                self._fail(key, self._deadly[doc_id])
             case Failed(failure=Failure(kind="out_of_memory")):
                 self._try_afresh(message)
             case Failed():
@@ -273,7 +265,7 @@ class Pipeline:
             # Memory may have been taken by others; but a document that is there each time is not to cost any more.
             if worked_on and not (loss.killed and loss.failure.kind == "crashed"):
                 self._shares.charge_worker(key.document, loss.failure.kind)
-            self._begin_again(key, loss.failure, None, hashed=loss.doing.doc_id if worked_on and loss.doing else None)
+            self._begin_again(key, loss.failure, None)
         logger.warning(
             "a worker was lost, and replaced: %s",
             loss.failure.message,
@@ -286,15 +278,12 @@ class Pipeline:
         self._attempts.add_loss(task.key, to_blame=True)
         self._shares.charge_worker(task.key.document, failed.failure.kind)
         self._pool.retire(task.worker)
-        self._begin_again(task.key, failed.failure, failed.doc_id, hashed=failed.doc_id)
+        self._begin_again(task.key, failed.failure, failed.doc_id)
 
-    def _begin_again(self, key: RowKey, failure: Failure, doc_id: str | None, *, hashed: str | None) -> None:
-        """Put a row in front of all others, to be begun again, or fail it if it has been begun often enough. hashed:
-        the SHA-256 of the document that was being opened, as far as it was known by then: its copies fail at once."""
+    def _begin_again(self, key: RowKey, failure: Failure, doc_id: str | None) -> None:
+        """Put a row in front of all others, to be begun again, or fail it if it has been begun often enough."""
         is_last_straw = self._attempts.has_cost_a_worker(key) and self._shares.given_up(key.document) is not None
         if self._attempts.exhausted(key) or is_last_straw:
-            if key.page_index is None and hashed is not None and len(self._deadly) < _MAX_DEADLY:
-                self._deadly[hashed] = of_a_copy(failure, self._intake.documents[key.document])
             self._fail(key, failure, doc_id)
         elif key.page_index is None:
             self._reopen.appendleft(key.document)

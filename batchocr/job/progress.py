@@ -15,7 +15,7 @@ from typing import Any, Literal, Protocol
 
 from tqdm import tqdm
 
-from batchocr.data import PageResult
+from batchocr.data import PageResult, counted
 
 logger = logging.getLogger(__name__)
 
@@ -174,8 +174,8 @@ def _count(state: RunProgress) -> str:
     if state.all_planned and not state.planned:
         return "no pages to read"
     if state.all_planned:
-        return f"{state.done} of {state.planned} page{'s' * (state.planned != 1)}"
-    return f"{state.done} of {state.planned} or more pages" if state.planned else "opening the documents"
+        return f"{state.done:,} of {counted(state.planned, 'page')}"
+    return f"{state.done:,} of {state.planned:,} or more pages" if state.planned else "opening the documents"
 
 
 def _particulars(state: RunProgress, elapsed_s: float) -> list[str]:
@@ -185,7 +185,7 @@ def _particulars(state: RunProgress, elapsed_s: float) -> list[str]:
     if state.degraded:
         said.append(f"{state.degraded} degraded")
     if state.blocks and rate < _SLOW:
-        said.append(f"{state.blocks} block{'s' * (state.blocks != 1)}")
+        said.append(counted(state.blocks, "block"))
     if rate:
         said.append(f"{rate:.2f} pages/s" if rate >= _VERY_SLOW else f"{1 / rate:.0f} s a page")
     return said

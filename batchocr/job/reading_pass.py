@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Self
 
 from batchocr.config import Config
-from batchocr.data import PageResult
+from batchocr.data import PageResult, counted
 from batchocr.errors import UsageError
 from batchocr.input.sources import Found
 from batchocr.job.intake import FinishedRows, Intake
@@ -228,8 +228,7 @@ class Pass:
         short = self.intake.documents_without_rows()
         if short:
             named = ", ".join(
-                f"{document.source} ({num_pages:,} page{'s' * (num_pages != 1)})"
-                for document, num_pages in short[:_MAX_NAMED]
+                f"{document.source} ({counted(num_pages, 'page')})" for document, num_pages in short[:_MAX_NAMED]
             )
             logger.warning(
                 "--pages %s: %s of %s documents have none of these pages, and no row: %s%s",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
+from batchocr.data import counted
 from batchocr.job.intake import DocumentState, Intake
 from batchocr.output.journal import Journal
 
@@ -30,12 +31,14 @@ def count_worsened(intake: Intake, journal: Journal) -> dict[str, int]:
 def warn_of_worsened(worsened: Mapping[str, int]) -> None:
     """Name the documents, and count their pages."""
     if worsened:
-        named = ", ".join(f"{source} ({_pages(count)})" for source, count in list(worsened.items())[:_MAX_NAMED])
+        named = ", ".join(
+            f"{source} ({counted(count, 'page')})" for source, count in list(worsened.items())[:_MAX_NAMED]
+        )
         logger.warning(
             "%s of %s came out worse than in an earlier run, or not at all, as the files are not what they were: %s%s; "
             "restore what was damaged, and run again",
-            _pages(sum(worsened.values())),
-            f"{len(worsened):,} document{'s' * (len(worsened) != 1)}",
+            counted(sum(worsened.values()), "page"),
+            counted(len(worsened), "document"),
             named,
             ", …" * (len(worsened) > _MAX_NAMED),
         )
@@ -52,7 +55,3 @@ def _num_worse(source: str, state: DocumentState, journal: Journal) -> int:
     """How many pages of the document as it is now were read better before."""
     rows = (journal.find(source, page_index) for page_index in journal.worsened(source))
     return sum(row is not None and row.doc_id == state.doc_id for row in rows)
-
-
-def _pages(count: int) -> str:
-    return f"{count:,} page{'s' * (count != 1)}"

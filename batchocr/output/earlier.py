@@ -12,7 +12,6 @@ from batchocr.data import PageResult
 from batchocr.errors import OutputError, OutputMismatchError
 from batchocr.output.checksums import has_checksum, is_sound
 from batchocr.output.files import journal_path
-from batchocr.output.raised_limit import lower_limit, said_of, was_cut
 from batchocr.output.schema import MAX_FACTS_BYTES, RunFacts, facts_from_json, require_same_settings
 from batchocr.output.table import table_for
 
@@ -45,9 +44,8 @@ def facts_of_header(path: Path, line: bytes) -> RunFacts | None:
     raise OutputMismatchError(f"{path} is not a journal of batchocr: choose another --out")
 
 
-def rows_of_table(out: Path, facts: RunFacts) -> Iterable[tuple[PageResult, bool]]:
-    """The rows of a table that an earlier run of these settings, but perhaps of a lower --max-new-tokens, left at
-    `out`, each with whether that has cut it; none if there is no file.
+def rows_of_table(out: Path, facts: RunFacts) -> Iterable[PageResult]:
+    """The rows of a table that an earlier run of these settings left at `out`; none if there is no file.
 
     Raises OutputMismatchError if the table is of other settings or not ours; OutputError, on reading too, if it is
     damaged.
@@ -61,12 +59,8 @@ def rows_of_table(out: Path, facts: RunFacts) -> Iterable[tuple[PageResult, bool
             f"{out} was not written by this version of batchocr, or is damaged: choose another --out, or replace it "
             "with --overwrite"
         )
-    limit = lower_limit(found, facts)
-    if limit is None:
-        require_same_settings(out, found, facts)
-    else:
-        logger.info("%s", said_of(limit, facts))
-    return ((row, limit is not None and was_cut(row, limit)) for row in table.read_rows(out))
+    require_same_settings(out, found, facts)
+    return table.read_rows(out)
 
 
 def dtype_of_rows(out: Path) -> DType | None:

@@ -14,8 +14,7 @@ class IndexedRow:
     """A row of the journal without its text.
 
     size and mtime_ns: of the file when it was read; None if unknown, as in a row copied from a table.
-    offset, length: of its line in the journal, in bytes. cut: whether a lower --max-new-tokens cut the page, so that it
-    is to be read again.
+    offset, length: of its line in the journal, in bytes.
     """
 
     page_index: int | None
@@ -28,7 +27,6 @@ class IndexedRow:
     offset: int
     length: int
     error_kind: ErrorKind | None = None
-    cut: bool = False
 
 
 _QUALITY: dict[Status, int] = {"ok": 2, "degraded": 1, "failed": 0, "skipped": 0}

@@ -22,7 +22,7 @@ from typing import Self
 
 from pydantic import TypeAdapter, ValidationError
 
-from batchocr.data import ErrorKind, PageResult, Status
+from batchocr.data import ErrorKind, PageResult, Status, counted
 from batchocr.errors import OutputError, OutputMismatchError
 from batchocr.output.atomic import atomic_file, reading, writing
 from batchocr.output.checksums import checked_line, is_sound
@@ -30,7 +30,6 @@ from batchocr.output.earlier import facts_of_header, rows_of_table
 from batchocr.output.files import journal_path
 from batchocr.output.index import IndexedRow, RowIndex
 from batchocr.output.locked_file import lies_at, open_locked
-from batchocr.output.raised_limit import lower_limit, said_of, was_cut
 from batchocr.output.schema import (
     MAX_FACTS_BYTES,
     RunFacts,
@@ -48,13 +47,11 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A finished row and the file it was read from. size (in bytes), mtime_ns: None if unknown. cut: as in
-    IndexedRow."""
+    """A finished row and the file it was read from. size (in bytes), mtime_ns: None if unknown."""
 
     result: PageResult
     size: int | None
     mtime_ns: int | None
-    cut: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +74,6 @@ class EntryState:
     result: _RowState
     size: int | None
     mtime_ns: int | None
-    cut: bool = False
 
 
 _ENTRY = TypeAdapter(Entry)
@@ -119,9 +115,6 @@ class Journal:
                     f"{path} belongs to a run that is unfinished or left failed pages: leave out --no-resume to "
                     "continue it, or start over with --overwrite"
                 )
-            elif (limit := lower_limit(found, facts)) is not None:
-                logger.info("%s", said_of(limit, facts))
-                journal._raise_limit(limit, facts)
             else:
                 require_same_settings(path, found, facts)
             journal._load()
@@ -218,18 +211,11 @@ class Journal:
             line = lines.readline(MAX_FACTS_BYTES)
         return facts_of_header(self.path, line)
 
-    def _begin(self, facts: RunFacts, rows: Iterable[tuple[PageResult, bool]]) -> None:
-        """Replace the journal with one that holds these rows, each with whether it is cut."""
-        entries = (Entry(storable(result), size=None, mtime_ns=None, cut=cut) for result, cut in rows)
+    def _begin(self, facts: RunFacts, rows: Iterable[PageResult]) -> None:
+        """Replace the journal with one that holds these rows."""
+        entries = (Entry(storable(result), size=None, mtime_ns=None) for result in rows)
         self._replace(facts, map(_to_line, entries))
         self._is_redundant = True
-
-    def _raise_limit(self, limit: int, facts: RunFacts) -> None:
-        """Replace the journal with one of these facts and the same rows, in which those are marked that `limit` cut."""
-        self._file.seek(0)
-        with open(self._file.fileno(), "rb", closefd=False) as lines:
-            lines.readline()
-            self._replace(facts, (_marked_if_cut(line, limit) for line in lines if line.endswith(b"\n")))
 
     def _replace(self, facts: RunFacts, lines: Iterable[bytes]) -> None:
         """Replace the journal with one that holds the lines of these rows, whole or not at all."""
@@ -257,7 +243,7 @@ class Journal:
             logger.warning(
                 "%s is damaged in %s, first in line %d: what is there is read again; check the disk",
                 self.path,
-                f"{len(damaged):,} line{'s' * (len(damaged) != 1)}",
+                counted(len(damaged), "line"),
                 damaged[0],
             )
 
@@ -287,12 +273,6 @@ def _to_line(entry: Entry) -> bytes:
     return checked_line(_ENTRY.dump_json(entry))
 
 
-def _marked_if_cut(line: bytes, limit: int) -> bytes:
-    """The line of a row; if a limit of so many tokens for a block has cut its page, with a mark."""
-    entry = _parse(line) if b'"status":"degraded"' in line else None
-    return _to_line(replace(entry, cut=True)) if entry is not None and was_cut(entry.result, limit) else line
-
-
 def indexed(entry: Entry | EntryState, offset: int, length: int) -> IndexedRow:
     """What the index remembers of a row whose line is there. offset, length: in bytes."""
     result = entry.result
@@ -307,7 +287,6 @@ def indexed(entry: Entry | EntryState, offset: int, length: int) -> IndexedRow:
         offset=offset,
         length=length,
         error_kind=result.error_kind,
-        cut=entry.cut,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from batchocr.data import AT_TOKEN_LIMIT, Completion
+from batchocr.data import Completion, counted
 
 _MAX_NAMED = 10
 """Numbers in one list: more are counted."""
@@ -20,7 +20,7 @@ def layout_shortfalls(layout: Completion, num_blocks: int, num_left_out: int, ma
     if layout.text.strip() and not num_blocks:
         found.append(f"the layout, {len(layout.text)} characters, contains no block")
     if num_left_out:
-        left_out = f"{num_left_out} block{'s' * (num_left_out != 1)} left out"
+        left_out = f"{counted(num_left_out, 'block')} left out"
         found.append(f"the layout names blocks of more than {max_area:g} pages together: {left_out}")
     return found
 
@@ -41,7 +41,7 @@ def block_shortfalls(
     read = [(completion.finish_reason, place) for completion, place in answers if completion.error is None]
     found = []
     if at_limit := [place for reason, place in read if reason == "length"]:
-        found.append(f"{name_blocks(at_limit)} {AT_TOKEN_LIMIT}")
+        found.append(f"{name_blocks(at_limit)} hit the token limit")
     if looped := [place for reason, place in read if reason == "repetition"]:
         found.append(f"{name_blocks(looped)} looped")
     if errors:
@@ -60,7 +60,7 @@ def name_blocks(places: Sequence[int | None], noun: str = "block") -> str:
     numbers = sorted({place for place in places if place is not None})
     num_left_out = places.count(None)
     if not numbers:
-        return f"{num_left_out} {noun}{'s' * (num_left_out != 1)} that the row leaves out"
+        return f"{counted(num_left_out, noun)} that the row leaves out"
     words = [str(number) for number in numbers[:_MAX_NAMED]]
     if len(numbers) > _MAX_NAMED:
         words.append(f"{len(numbers) - _MAX_NAMED} more")

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 
-from batchocr.data import ErrorKind, Status
+from batchocr.data import ErrorKind, Status, counted
 from batchocr.errors import ExitCode
 from batchocr.ray.folder import PartRows
 from batchocr.stats.report import ExitReason, Items, Setting, is_too_many
@@ -96,7 +96,7 @@ class ClusterReport:
         items, parts, num_actors = self.items, self.parts, len(self.actors)
         lines = [
             f"{self.pages_read:,} pages read at {self.pages_per_second:.2f} pages/s by "
-            f"{num_actors} actor{'s' * (num_actors != 1)} (plan {self.plan_seconds:.1f} s, start-up "
+            f"{counted(num_actors, 'actor')} (plan {self.plan_seconds:.1f} s, start-up "
             f"{self.start_up_seconds:.1f} s, work {self.work_seconds:.1f} s)",
             "",
             f"rows         {items.found:,} = {items.ok:,} ok + {items.degraded:,} degraded + {items.failed:,} failed + "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from batchocr.data import counted
 from batchocr.stats.meter import WORKER_STAGES
 from batchocr.stats.report import Report
 from batchocr.wire.counts import DEVICE_STAGES, Stage
@@ -50,7 +51,7 @@ def name_bottleneck(report: Report, *, pages_in_flight: int, on_gpu: bool) -> st
     if report.start_up_seconds > work_s:
         return "start-up took longer than the work: give a run more to read"
     if work_s < _LEAST_WORK_S or pages < _LEAST_FILLINGS * pages_in_flight:
-        read = f"{pages:,} page{'s' * (pages != 1)} in {work_s:.0f} s, with up to {pages_in_flight} in flight"
+        read = f"{counted(pages, 'page')} in {work_s:.0f} s, with up to {pages_in_flight} in flight"
         return f"unknown: too little was read to tell ({read})"
     if report.device.starved_share > _DEVICE_WAITS:
         return _of_the_host(report)

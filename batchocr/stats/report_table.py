@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator
 
+from batchocr.data import counted
 from batchocr.input.folders import describe_skipped
 from batchocr.stats.bottleneck import LIMITS_BY_MEMORY
 from batchocr.stats.quality import Distribution
@@ -29,7 +30,7 @@ def _heading(report: Report) -> str:
         times += f", table {_duration(report.table_seconds)}"
     ended = "" if report.complete else f"; {report.exit_reason} before the end, run again to continue"
     rate = report.pages_per_second
-    pages = f"{report.pages_read:,} page{'s' * (report.pages_read != 1)}"
+    pages = counted(report.pages_read, "page")
     return f"{pages} read at {f'{rate:,.2f}' if rate >= _SLOW or not rate else f'{rate:.2g}'} pages/s ({times}){ended}"
 
 
@@ -39,9 +40,9 @@ def _summary(report: Report) -> Iterator[str]:
     if report.errors:
         yield from _labelled("errors", ", ".join(f"{count:,} {kind}" for kind, count in report.errors.items()))
     if report.worse_pages:
-        worse = f"{report.worse_pages:,} page{'s' * (report.worse_pages != 1)}"
+        worse = counted(report.worse_pages, "page")
         yield from _labelled(
-            "worse", f"{worse} of {_documents(report.worse_documents)} than in an earlier run, or gone"
+            "worse", f"{worse} of {counted(report.worse_documents, 'document')} than in an earlier run, or gone"
         )
     if skipped := describe_skipped(report.skipped_files):
         yield from _labelled("input", skipped)
@@ -80,14 +81,10 @@ def _items(report: Report) -> str:
         f"{items.found:,} {'=' if report.ledger_adds_up else '≠'} "
         f"{items.ok:,} ok + {items.degraded:,} degraded + {items.failed:,} failed + {items.skipped:,} skipped"
         + (f" + {items.not_reached:,} not reached" if items.not_reached else "")
-        + f"; in {_documents(report.documents)}"
+        + f"; in {counted(report.documents, 'document')}"
         + (f", {not_opened:,} of them not opened yet" if not_opened else "")
         + (f"; {items.already_done:,} were done before this run" if items.already_done else "")
     )
-
-
-def _documents(count: int) -> str:
-    return f"{count:,} document{'s' * (count != 1)}"
 
 
 def _device(report: Report) -> str:
@@ -115,7 +112,7 @@ def _engine(engine: EngineReport) -> str:
     if engine.peak_memory_bytes is not None:
         parts.append(f"peak memory {_size(engine.peak_memory_bytes)}")
     if engine.lost:
-        parts.append(f"{engine.lost} engine{'s' * (engine.lost != 1)} lost")
+        parts.append(f"{counted(engine.lost, 'engine')} lost")
     return ", ".join(parts)
 
 
@@ -127,8 +124,8 @@ def _saved(saved: SavedReport) -> str:
     if answered:
         said.append(f"of {saved.questions:,} questions {', '.join(answered)}")
     if saved.pages:
-        pages = f"{saved.pages:,} page{'s' * (saved.pages != 1)}"
-        said.append(f"{pages} of {_documents(saved.documents)} with the bytes of another")
+        pages = counted(saved.pages, "page")
+        said.append(f"{pages} of {counted(saved.documents, 'document')} with the bytes of another")
     return "; ".join(said)
 
 
@@ -162,8 +159,8 @@ def _host(report: Report) -> str:
 def _stages(report: Report) -> Iterator[str]:
     columns = f"{'busy':>12} {'share':>7} {'batches':>10} {'fill':>6} {'items':>11} {'per busy s':>11}"
     yield f"{'stage':<{_LABEL_WIDTH}} {columns}"
-    for stage, counted in report.stages.items():
-        yield f"{stage:<{_LABEL_WIDTH}} {_stage_columns(counted)}"
+    for stage, stage_counts in report.stages.items():
+        yield f"{stage:<{_LABEL_WIDTH}} {_stage_columns(stage_counts)}"
 
 
 def _stage_columns(counted: StageReport) -> str:

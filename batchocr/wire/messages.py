@@ -88,12 +88,8 @@ class Setup:
 
 @dataclass(frozen=True, slots=True)
 class OpenDocument:
-    """deadly: the SHA-256 of files that are not opened but fail at once, because others of the same bytes have taken
-    workers down."""
-
     task_id: int
     path: str
-    deadly: tuple[str, ...] = ()
     type: Literal["open"] = "open"
 
 
@@ -144,12 +140,10 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class Began:
-    """The worker is about to do something that may hang. doc_id: of the document, once it has been hashed: it is said
-    again then, in the middle of opening it."""
+    """The worker is about to do something that may hang."""
 
     task_id: int
     activity: Activity
-    doc_id: Annotated[str, Field(max_length=64)] | None = None
     type: Literal["began"] = "began"
 
 

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 
 from batchocr.data import Completion, Failure, PageSeen, PlacedWord, Reading
-from batchocr.errors import ChangedError, DamagedError, PageError
+from batchocr.errors import ChangedError, PageError
 from batchocr.protocol.base import PageProtocol, Reader
 from batchocr.wire.channel import Channel, ChannelError
 from batchocr.wire.messages import (
@@ -119,9 +119,6 @@ class PageWorker:
             with self._during(task.task_id, "open"):
                 doc_id, size, mtime_ns = self._documents.fingerprint(task.path)
                 attempt.doc_id = doc_id
-                if doc_id in task.deadly:
-                    raise DamagedError("the same file has taken workers down")
-                self._channel.send(Began(task.task_id, "open", doc_id))
                 with self._documents.one_version(task.path, size, mtime_ns):
                     page_count = self._documents.get(task.path).page_count
             self._channel.send(Opened(task.task_id, page_count, doc_id, size, mtime_ns))

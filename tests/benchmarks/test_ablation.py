@@ -20,10 +20,10 @@ from batchocr.backend.trial import REJECT, Candidate, Trial, choose
 from batchocr.engine.engine import Engine
 from batchocr.errors import UsageError
 from batchocr.model.checkpoint import Model
-from benchmarks import ablation, variants
+from benchmarks import ablation
 from benchmarks.ablation import VARIANTS, Variant
 from benchmarks.loading import free_memory, make_engine
-from benchmarks.variants import Paced, with_candidate, with_decode_sms
+from benchmarks.variants import Paced, with_candidate
 
 SECONDS = {"reference": 9.0, "fast": 1.0, "other": 2.0, "slow": 10.0}
 
@@ -47,11 +47,8 @@ def test_how_decoding_keeps_pace_is_measured_first() -> None:
 
 @pytest.mark.slow
 def test_what_this_device_cannot_have_is_noted_and_left_out(tmp_path: Path) -> None:
-    values = measured(
-        tmp_path, "as_it_is", "decode_on_24_of_132_sms", "paged_attention_triton", "80_in_flight_256_rows"
-    )
+    values = measured(tmp_path, "as_it_is", "paged_attention_triton", "80_in_flight_256_rows")
     assert values["figures"].keys() == {"as_it_is", "80_in_flight_256_rows"}
-    assert values["notes"]["decode_on_24_of_132_sms"] == "only a GPU has SMs to divide"
     assert "no candidates" in values["notes"]["paged_attention_triton"]
     assert all(row["rows a step"] >= 1 and row["ms a step"] > 0 for row in values["rows"])
     assert values["rows"][0]["of as_it_is"] == 1
@@ -161,16 +158,3 @@ def test_what_the_user_rejects_stays_rejected(monkeypatch: pytest.MonkeyPatch) -
 def test_a_candidate_that_cannot_be_compared_says_why(operation: str, name: str, reason: str) -> None:
     with pytest.raises(UsageError, match=reason):
         with_candidate(model_with_choice(), operation, name, lambda: pytest.fail("the model was loaded again"))
-
-
-@pytest.mark.parametrize(("num_sms", "decode_sms"), [(132, 24), (128, 24), (108, 16), (20, 8)])
-def test_decoding_gets_the_same_share_of_every_gpus_sms(
-    num_sms: int, decode_sms: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    device = torch.device("cuda", 0)
-    properties = SimpleNamespace(multi_processor_count=num_sms)
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda of: properties)
-    monkeypatch.setattr(variants, "CudaDevice", lambda *arguments: arguments)
-    monkeypatch.setattr(variants, "on_device", lambda model, device: device)
-    model: Any = SimpleNamespace(device=SimpleNamespace(torch_device=device))
-    assert with_decode_sms(model, 24) == (device, decode_sms)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import itertools
 import os
 import random
-import shutil
 import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -28,7 +27,6 @@ from batchocr.page_spec import parse_page_spec
 from batchocr.pool import child, pool
 from batchocr.pool.child import WORKER_COMMAND
 from batchocr.pool.pool import WorkerPool
-from batchocr.pool.worker import Worker
 from batchocr.stats.meter import HostCounter
 from batchocr.wire.messages import Setup
 from batchocr.wire.pixels import SharedRound
@@ -341,33 +339,3 @@ def test_a_worker_killed_while_it_starts_is_held_against_no_page(tmp_path: Path)
     rows = read([path], page_timeout_s=60, command=WORKER_COMMAND, on_row=kill_one_worker_as_often_as_it_is_started)
     assert len(killed) > 5
     assert {row.status for row in rows.values()} == {"ok"}
-
-
-@pytest.mark.parametrize(
-    ("behaviour", "kind"), [("segfault", "crashed"), ("hang", "timeout"), ("out-of-memory", "out_of_memory")]
-)
-def test_a_file_that_no_worker_can_open_is_tried_in_one_copy_only(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, behaviour: str, kind: str
-) -> None:
-    deadly, sound = tmp_path / "0.script", tmp_path / "9.script"
-    write_script(deadly, ("opening", behaviour))
-    write_script(sound, None, number=9)
-    copies = [shutil.copy(deadly, tmp_path / f"{number}.script") for number in range(1, 7)]
-    started = count_starts(monkeypatch)
-    rows = read([deadly, *copies, sound], workers=1, page_timeout_s=1.0)
-    assert started() == 1 + 2
-    assert rows.pop(("9.script", 0)).status == "ok"
-    assert [row.error_kind for row in rows.values()] == [kind] * 7
-    first = rows.pop(("0.script", None))
-    assert first.attempts == 2
-    for row in rows.values():
-        assert row.attempts == 0
-        assert row.error_message == f"{first.error_message} (not tried here: it is the same file as 0.script)"
-
-
-def count_starts(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
-    """How many worker processes have been started since."""
-    started = []
-    init = Worker.__init__
-    monkeypatch.setattr(Worker, "__init__", lambda self, *given: (started.append(self), init(self, *given))[1])
-    return lambda: len(started)

@@ -55,7 +55,7 @@ def test_pages_done_before_this_run_do_not_count_into_its_rate(caplog: pytest.Lo
     progress.show(RunProgress(1000, 9000, True, failed=0, read=0))
     clock.now_s += 20
     progress.show(RunProgress(1020, 9000, True, failed=0, read=20))
-    assert caplog.messages == ["1000 of 9000 pages", "1020 of 9000 pages, 1.00 pages/s, about 2:13:00 left"]
+    assert caplog.messages == ["1,000 of 9,000 pages", "1,020 of 9,000 pages, 1.00 pages/s, about 2:13:00 left"]
 
 
 def said(state: RunProgress, elapsed_s: float, caplog: pytest.LogCaptureFixture) -> str:
@@ -155,8 +155,8 @@ def test_the_bar_is_not_drawn_again_at_once(monkeypatch: pytest.MonkeyPatch) -> 
         bar.show(RunProgress(done, 1000, True, failed=0, read=done))
     drawn = sys.stderr.getvalue()
     bar.close()
-    assert "0 of 1000 pages" in drawn
-    assert "999 of 1000 pages" not in drawn
+    assert "0 of 1,000 pages" in drawn
+    assert "999 of 1,000 pages" not in drawn
 
 
 def test_a_closed_bar_leaves_the_line_empty(monkeypatch: pytest.MonkeyPatch) -> None:
