@@ -7,7 +7,7 @@ stored in the journal as JSON; pixels cross in shared memory and never as JSON.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 if TYPE_CHECKING:
     from PIL import Image
