@@ -17,7 +17,7 @@ from batchocr.config import Config
 from batchocr.errors import ExitCode
 from batchocr.job.interrupt import SAME_KEYSTROKE_S
 from batchocr.job.progress import event
-from batchocr.job.stop import GRACE_S, StopReason, StopSwitch
+from batchocr.job.stop import StopReason, StopSwitch
 from batchocr.storage.temporary import delete_folders
 
 logger = logging.getLogger(__name__)
@@ -67,7 +67,7 @@ def stop_on_signals(stop: StopSwitch, config: Config) -> Iterator[None]:
         logger.info("stopped at once; finished pages are kept: %s", how_to_continue(config), extra=stopped)
         os._exit(ExitCode.INTERRUPTED)
 
-    with _handled({signal.SIGINT: interrupt, signal.SIGTERM: terminate}, end_at_once, lambda: asked):
+    with _handled({signal.SIGINT: interrupt, signal.SIGTERM: terminate}, end_at_once):
         yield
 
 
@@ -87,14 +87,14 @@ def clear_up_on_signals() -> Iterator[None]:
         logger.info("stopped before the end: run the same command again", extra=stopped)
         raise SystemExit(exit_code)
 
-    with _handled(dict.fromkeys(_CODES, end), lambda: os._exit(ExitCode.INTERRUPTED), lambda: asked):
+    with _handled(dict.fromkeys(_CODES, end), lambda: os._exit(ExitCode.INTERRUPTED)):
         yield
 
 
 @contextmanager
-def _handled(handlers: Mapping[int, _Handler], end: Callable[[], object], heard: Callable[[], bool]) -> Iterator[None]:
-    """Inside the block, the handlers have the signals. They run in the main thread, and not while it hangs in C: so a
-    thread calls `end` on a second Ctrl-C, and ends the process if a signal is not `heard` within GRACE_S."""
+def _handled(handlers: Mapping[int, _Handler], end_at_once: Callable[[], object]) -> Iterator[None]:
+    """Inside the block, the handlers have the signals. They run in the main thread, and not while it hangs in C: so
+    another thread calls `end_at_once` on a second Ctrl-C."""
     arriving, told = os.pipe()
     os.set_blocking(told, False)
 
@@ -102,11 +102,10 @@ def _handled(handlers: Mapping[int, _Handler], end: Callable[[], object], heard:
         interrupts_s: list[float] = []
         with open(arriving, "rb", buffering=0) as numbers:
             while number := numbers.read(1):
-                _end_after(GRACE_S, _CODES[number[0]], unless=heard)
                 if number[0] == signal.SIGINT:
                     interrupts_s.append(time.monotonic())
                     if interrupts_s[-1] - interrupts_s[0] > SAME_KEYSTROKE_S:
-                        end()
+                        end_at_once()
 
     threading.Thread(target=listen, daemon=True).start()
     before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
@@ -120,9 +119,9 @@ def _handled(handlers: Mapping[int, _Handler], end: Callable[[], object], heard:
             signal.signal(number, earlier)
 
 
-def _end_after(seconds: float, exit_code: int, *, unless: Callable[[], bool] = lambda: False) -> None:
+def _end_after(seconds: float, exit_code: int) -> None:
     """End the process then, if it has not ended before: the library that downloads models waits for whole files."""
-    timer = threading.Timer(seconds, lambda: unless() or os._exit(exit_code))
+    timer = threading.Timer(seconds, os._exit, (exit_code,))
     timer.daemon = True
     timer.start()
 
