@@ -26,7 +26,7 @@ from batchocr.machine import peak_resident_bytes, return_freed_memory
 from batchocr.output import parquet
 from batchocr.output.checksums import checked_line
 from batchocr.output.files import journal_path
-from batchocr.output.journal import Entry, Journal
+from batchocr.output.journal import Journal, JournalEntry
 from batchocr.output.schema import RunFacts, facts_to_json
 from benchmarks.record import Record, benchmark_parser
 
@@ -53,7 +53,7 @@ def make_page(dice: random.Random) -> PageResult:
     )
 
 
-def make_entries(rows: int) -> Iterator[Entry]:
+def make_entries(rows: int) -> Iterator[JournalEntry]:
     """Rows of documents with `DOCUMENT_PAGES` pages, in order of completion."""
     dice = random.Random(rows)
     pages = [make_page(dice) for _ in range(DISTINCT_PAGES)]
@@ -62,7 +62,7 @@ def make_entries(rows: int) -> Iterator[Entry]:
         result = replace(
             dice.choice(pages), source=source_of(document), page_index=page_index, doc_id=f"{document:064x}"
         )
-        yield Entry(result, size=1_000_000 + document, mtime_ns=1_700_000_000_000_000_000 + document)
+        yield JournalEntry(result, size=1_000_000 + document, mtime_ns=1_700_000_000_000_000_000 + document)
 
 
 def source_of(document: int) -> str:
@@ -72,7 +72,7 @@ def source_of(document: int) -> str:
 def write_journal(out: Path, rows: int) -> None:
     """Write the journal of a run that was killed after reading all pages. No index is built here, so that its memory
     does not affect the measurement."""
-    entry_type = TypeAdapter(Entry)
+    entry_type = TypeAdapter(JournalEntry)
     with journal_path(out).open("wb") as file:
         file.write(checked_line(facts_to_json(_FACTS)))
         file.writelines(checked_line(entry_type.dump_json(entry)) for entry in make_entries(rows))

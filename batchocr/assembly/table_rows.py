@@ -22,7 +22,7 @@ _COMPARED: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class RowCell:
     """A cell of a table. text: its first characters, without tags."""
 
     text: str
@@ -37,7 +37,7 @@ class TableRows:
     before: str
     rows: list[str]
     after: str
-    cells: list[list[Cell]]
+    cells: list[list[RowCell]]
     num_columns: int
 
     @property
@@ -75,10 +75,10 @@ def table_rows(html: str) -> TableRows | None:
     )
 
 
-def _find_rows(html: str) -> list[tuple[int, int, list[Cell]]] | None:
+def _find_rows(html: str) -> list[tuple[int, int, list[RowCell]]] | None:
     """Where each row begins and ends, and its cells; None if something else stands among them, or one is not closed."""
-    rows: list[tuple[int, int, list[Cell]]] = []
-    cells: list[Cell] = []
+    rows: list[tuple[int, int, list[RowCell]]] = []
+    cells: list[RowCell] = []
     row_start = cell_start = -1
     spans = (1, 1)
     num_tables = 0
@@ -95,7 +95,7 @@ def _find_rows(html: str) -> list[tuple[int, int, list[Cell]]] | None:
         elif name in ("td", "th") and in_row and not in_cell:
             cell_start, spans = tag.end(), _spans(tag[3])
         elif name in ("/td", "/th") and in_cell:
-            cells.append(Cell(_plain(html[cell_start : tag.start()]), *spans))
+            cells.append(RowCell(_plain(html[cell_start : tag.start()]), *spans))
             cell_start = -1
         else:
             return None
@@ -112,7 +112,7 @@ def _plain(html: str) -> str:
     return " ".join(_ANY_TAG.sub(" ", html[: 4 * _COMPARED]).split())[:_COMPARED].casefold()
 
 
-def _num_columns(cells: Sequence[Sequence[Cell]]) -> int | None:
+def _num_columns(cells: Sequence[Sequence[RowCell]]) -> int | None:
     """How many columns the widest row has, with cells that reach into it from above; None if one reaches too far."""
     change = [0] * (len(cells) + 1)
     from_above = widest = 0
@@ -128,7 +128,7 @@ def _num_columns(cells: Sequence[Sequence[Cell]]) -> int | None:
     return widest
 
 
-def _num_repeated(first: Sequence[Sequence[Cell]], second: Sequence[Sequence[Cell]]) -> int:
+def _num_repeated(first: Sequence[Sequence[RowCell]], second: Sequence[Sequence[RowCell]]) -> int:
     """How many rows at the top of the second table are those at the top of the first."""
     reach = whole = 0
     pairs = zip(first[:_MAX_HEADER_ROWS], second[: len(second) - 1], strict=False)
@@ -141,7 +141,7 @@ def _num_repeated(first: Sequence[Sequence[Cell]], second: Sequence[Sequence[Cel
     return whole
 
 
-def _same_row(one: Sequence[Cell], other: Sequence[Cell]) -> bool:
+def _same_row(one: Sequence[RowCell], other: Sequence[RowCell]) -> bool:
     return (
         len(one) == len(other)
         and any(cell.text for cell in one)

@@ -50,12 +50,12 @@ class CpuOps(ReferenceOps):
                 # quick_gelu(x) = swish(1.702 x) / 1.702, and oneDNN has swish.
                 scaled = Affine(inner.weight * _QUICK_GELU, None if inner.bias is None else inner.bias * _QUICK_GELU)
                 unscaled = Affine(outer.weight / _QUICK_GELU, outer.bias)
-                return _Mlp(self._packed(scaled, "swish"), self._packed(unscaled))
+                return _CpuMlp(self._packed(scaled, "swish"), self._packed(unscaled))
             case "gelu":
-                return _Mlp(self._packed(inner, "gelu"), self._packed(outer))
+                return _CpuMlp(self._packed(inner, "gelu"), self._packed(outer))
             case "silu_mul":
                 gate, up = _halves(inner)
-                return _GatedMlp(self._packed(gate, "swish"), self._packed(up), self._packed(outer))
+                return _CpuGatedMlp(self._packed(gate, "swish"), self._packed(up), self._packed(outer))
 
     def _packed(self, layer: Affine, post_op: PostOp = "none") -> _Packed:
         return _Packed(layer, self._cores, post_op)
@@ -114,7 +114,7 @@ class _Packed:
 
 
 @dataclass(frozen=True, slots=True)
-class _Mlp:
+class _CpuMlp:
     inner: _Packed
     outer: _Packed
 
@@ -123,7 +123,7 @@ class _Mlp:
 
 
 @dataclass(frozen=True, slots=True)
-class _GatedMlp:
+class _CpuGatedMlp:
     gate: _Packed
     up: _Packed
     down: _Packed

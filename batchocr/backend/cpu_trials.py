@@ -16,13 +16,13 @@ from batchocr.backend.base import Activation, Affine, Mlp, Ops, PagedContext, Re
 from batchocr.backend.cpu import CpuOps
 from batchocr.backend.reference import ReferenceOps
 from batchocr.backend.trial import relative_error
-from batchocr.wire.engine_messages import Choice
+from batchocr.wire.engine_messages import KernelChoice
 
 _ROWS, _WIDTH, _INNER = 256, 896, 1792
 _TIMED_RUNS = 7
 
 
-def measure_all(dtype: torch.dtype) -> list[Choice]:
+def measure_all(dtype: torch.dtype) -> list[KernelChoice]:
     """One entry for each operation that the CPU backend does in its own way. dtype: the model's."""
     own, reference = CpuOps(), ReferenceOps(torch.device("cpu"))
     generator = torch.Generator().manual_seed(0)
@@ -65,13 +65,13 @@ def _bind(layer: Mlp, x: Tensor) -> Callable[[], Tensor]:
     return lambda: layer(x)
 
 
-def _measure(operation: str, taken: str, own: Callable[[], Tensor], reference: Callable[[], Tensor]) -> Choice:
+def _measure(operation: str, taken: str, own: Callable[[], Tensor], reference: Callable[[], Tensor]) -> KernelChoice:
     error = relative_error((own(),), (reference(),))
     # In turn, so that what else the machine does at the time slows both.
     times = [(_seconds(own), _seconds(reference)) for _ in range(_TIMED_RUNS)]
     own_s, reference_s = (min(measured) for measured in zip(*times, strict=True))
     remark = "" if own_s <= reference_s else "the operations of the cpu backend are taken together"
-    return Choice(operation, taken, error, own_s, others={"reference": reference_s}, remark=remark)
+    return KernelChoice(operation, taken, error, own_s, others={"reference": reference_s}, remark=remark)
 
 
 def _seconds(call: Callable[[], Tensor]) -> float:

@@ -27,7 +27,7 @@ from batchocr.backend.base import (
 )
 from batchocr.backend.fp8 import Fp8Kernels, Fp8Linear, fits_fp8
 from batchocr.errors import UsageError
-from batchocr.wire.engine_messages import Choice
+from batchocr.wire.engine_messages import KernelChoice
 
 _ALIGNED_VALUES = 8
 """Values of bfloat16 in 16 bytes."""
@@ -69,7 +69,7 @@ class CudaOps:
     kv_block_size = 64
     kv_heads_apart = False
 
-    def __init__(self, kernels: Kernels, choices: Sequence[Choice], fp8: Fp8Kernels | None) -> None:
+    def __init__(self, kernels: Kernels, choices: Sequence[KernelChoice], fp8: Fp8Kernels | None) -> None:
         """fp8: for linear layers in fp8; None if they are not available."""
         self._kernels = kernels
         self._fp8 = fp8
@@ -93,12 +93,12 @@ class CudaOps:
     def mlp(self, inner: Affine, outer: Affine, activation: Activation) -> Mlp:
         match activation:
             case "silu_mul":
-                return _GatedMlp(self.linear(inner), self.linear(outer), self._kernels.silu_mul)
+                return _CudaGatedMlp(self.linear(inner), self.linear(outer), self._kernels.silu_mul)
             case "quick_gelu" | "gelu":
                 assert inner.bias is not None
                 last = self.linear(outer)
                 activate = self._bias_activation(last, quick=activation == "quick_gelu")
-                return _Mlp(self.linear(Affine(inner.weight)), inner.bias, last, activate)
+                return _CudaMlp(self.linear(Affine(inner.weight)), inner.bias, last, activate)
 
     def _bias_activation(self, following: Linear, *, quick: bool) -> Callable[[Tensor, Tensor], Rows]:
         """The activation whose result the following layer takes."""
@@ -150,7 +150,7 @@ class Fp8Ops(CudaOps):
     """Implements `backend.base.Ops` with linear layers in fp8. What comes before such a layer quantises its rows in the
     same pass, where that is a norm of a sum or an activation; the layer itself does where it is not."""
 
-    def __init__(self, kernels: Kernels, choices: Sequence[Choice], fp8: Fp8Kernels) -> None:
+    def __init__(self, kernels: Kernels, choices: Sequence[KernelChoice], fp8: Fp8Kernels) -> None:
         super().__init__(kernels, choices, fp8)
         self._quantizing = fp8
 
@@ -173,7 +173,7 @@ class Fp8Ops(CudaOps):
         eps: float,
         following: Linear | Mlp | None,
     ) -> tuple[Tensor, Rows]:
-        first = following.inner if isinstance(following, _Mlp) else following
+        first = following.inner if isinstance(following, _CudaMlp) else following
         if not isinstance(first, Fp8Linear):
             return super().then_layer_norm(layer, x, residual, norm=norm, eps=eps, following=following)
         assert norm.bias is not None
@@ -205,7 +205,7 @@ class PlainLinear:
 
 
 @dataclass(frozen=True, slots=True)
-class _Mlp:
+class _CudaMlp:
     """The inner layer runs without its bias: the activation adds it in its own pass."""
 
     inner: Linear
@@ -218,7 +218,7 @@ class _Mlp:
 
 
 @dataclass(frozen=True, slots=True)
-class _GatedMlp:
+class _CudaGatedMlp:
     gate_up: Linear
     down: Linear
     silu_mul: Callable[[Tensor], Tensor]

@@ -32,7 +32,7 @@ from batchocr.backend.fp8 import AddLayerNormQuantize, Fp8Kernels, Fp8Linear, Ge
 from batchocr.backend.reference import ReferenceOps, activate
 from batchocr.backend.trial import REJECT, Candidate, Trial, choose, unknown_operations
 from batchocr.errors import EngineError, UsageError
-from batchocr.wire.engine_messages import Choice
+from batchocr.wire.engine_messages import KernelChoice
 
 logger = logging.getLogger(__name__)
 
@@ -94,7 +94,7 @@ class CudaTrials:
     """Compares the candidates for one operation after the other, and records each choice in `choices`."""
 
     def __init__(self, device: torch.device, dtype: torch.dtype, timer: Timer) -> None:
-        self.choices: list[Choice] = []
+        self.choices: list[KernelChoice] = []
         self._device = device
         self._dtype = dtype
         self._timer = timer

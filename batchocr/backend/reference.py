@@ -40,7 +40,7 @@ class ReferenceOps:
         return _Linear(layer)
 
     def mlp(self, inner: Affine, outer: Affine, activation: Activation) -> Mlp:
-        return _Mlp(_Linear(inner), _Linear(outer), activation)
+        return _ReferenceMlp(_Linear(inner), _Linear(outer), activation)
 
     def patches(
         self, images: Sequence[Tensor], plans: Sequence[ResizePlan], patch_size: int, merge_size: int
@@ -127,7 +127,7 @@ class _Linear:
 
 
 @dataclass(frozen=True, slots=True)
-class _Mlp:
+class _ReferenceMlp:
     inner: Linear
     outer: Linear
     activation: Activation

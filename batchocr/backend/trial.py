@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from batchocr.errors import EngineError, UsageError
-from batchocr.wire.engine_messages import Choice
+from batchocr.wire.engine_messages import KernelChoice
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ class Trial(Generic[Operation]):
     needed_for: str = ""
 
 
-def choose(trial: Trial[Operation], timer: Callable[[Callable[[], object]], float]) -> tuple[Operation, Choice]:
+def choose(trial: Trial[Operation], timer: Callable[[Callable[[], object]], float]) -> tuple[Operation, KernelChoice]:
     """Try every candidate. Returns the fastest correct one, or the reference if there is none or if it is faster.
 
     timer: returns the seconds that a call takes on the device. Raises EngineError if a candidate has broken the device
@@ -148,19 +148,19 @@ def _fastest(
     right: dict[str, tuple[float, float, Operation]],
     rejected: dict[str, str],
     seconds_of: Callable[[Operation], float],
-) -> tuple[Operation, Choice]:
+) -> tuple[Operation, KernelChoice]:
     """The fastest of the candidates that are right and the reference. right: seconds, error and operation by name."""
     if not right:
-        return trial.reference, Choice(trial.operation, "reference", rejected=rejected)
+        return trial.reference, KernelChoice(trial.operation, "reference", rejected=rejected)
     name, (seconds, error, operation) = min(right.items(), key=lambda item: item[1][0])
     others = {other: measured for other, (measured, _, _) in right.items()}
     reference_s = seconds_of(trial.reference)
     if reference_s < seconds and not trial.needed_for:
-        return trial.reference, Choice(trial.operation, "reference", 0.0, reference_s, rejected, others)
+        return trial.reference, KernelChoice(trial.operation, "reference", 0.0, reference_s, rejected, others)
     del others[name]
     remark = f"{trial.needed_for} needs a kernel" if reference_s < seconds else ""
     others["reference"] = reference_s
-    return operation, Choice(trial.operation, name, error, seconds, rejected, others, remark)
+    return operation, KernelChoice(trial.operation, name, error, seconds, rejected, others, remark)
 
 
 def relative_error(values: Outputs, expected: Outputs) -> float:

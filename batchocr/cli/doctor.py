@@ -15,7 +15,7 @@ from PIL import Image
 from batchocr.cli.console import printable
 from batchocr.cli.device_check import Devices, check_devices
 from batchocr.cli.finding import Finding
-from batchocr.cli.model_check import Plan, Tried, try_out
+from batchocr.cli.model_check import MemoryPlan, Tried, try_out
 from batchocr.config import Config
 from batchocr.data import Pixels, Request, Sampling
 from batchocr.engine.dtype import bfloat16_remark
@@ -24,7 +24,7 @@ from batchocr.input.in_memory import hold
 from batchocr.job.session import num_workers, require_usable, worker_memory_bytes
 from batchocr.machine import own_version, usable_cores, usable_memory_bytes
 from batchocr.pool.pool import WorkerPool
-from batchocr.wire.engine_messages import Choice, DeviceFound
+from batchocr.wire.engine_messages import DeviceFound, KernelChoice
 from batchocr.wire.messages import Opened, Setup
 from batchocr.wire.pixels import SharedRound, share_round
 
@@ -40,7 +40,7 @@ class Operations:
 
     kind: str
     devices: Sequence[str]
-    choices: Sequence[Choice]
+    choices: Sequence[KernelChoice]
 
     def to_lines(self) -> Iterator[str]:
         yield f"{'operation':17} taken              error against reference        time"
@@ -55,7 +55,7 @@ class Diagnosis:
 
     findings: Sequence[Finding]
     operations: Sequence[Operations]
-    plan: Plan | None = None
+    plan: MemoryPlan | None = None
 
     @property
     def exit_code(self) -> ExitCode:

@@ -22,7 +22,7 @@ _GIB = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class MemoryPlan:
     """What a run would do. engines: how many. needed_bytes, usable_bytes: of the first device's memory, for the model
     and its batches."""
 
@@ -39,7 +39,7 @@ class Tried:
 
     findings: Sequence[Finding]
     dtype: DType | None
-    plan: Plan | None = None
+    plan: MemoryPlan | None = None
 
 
 def try_out(config: Config) -> Tried:
@@ -61,7 +61,7 @@ def _try_out(session: Session) -> Tried:
     fits = need.total <= usable
     loading = [_loading(session)] if fits else []
     num_engines = len(session.devices) - len(session.not_loaded)
-    plan = Plan(session.settings(), num_engines, session.workers, asdict(need), usable)
+    plan = MemoryPlan(session.settings(), num_engines, session.workers, asdict(need), usable)
     findings = [
         Finding("model", f"{config.model}, {_described(session.architecture)}", True),
         *([Finding("dtype", session.dtype_remark)] if session.dtype_remark else []),

@@ -27,7 +27,7 @@ Form = Literal["text", "json", "quiet"]
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class VerifyFinding:
     """Something that is not as it should be. page_index: None if it is about a whole document or table."""
 
     problem: Problem
@@ -99,7 +99,7 @@ class Verifier:
         self._outs = outs
         self._rows: dict[str, _Rows] = {}
 
-    def findings(self, documents: Iterable[Document], model_fingerprint: str | None) -> Iterator[Finding]:
+    def findings(self, documents: Iterable[Document], model_fingerprint: str | None) -> Iterator[VerifyFinding]:
         """Yield what is wrong, table by table, then document by document. model_fingerprint: that of the expected
         model. Reads documents in full, to hash them. Raises OutputError, OutputMismatchError, and BatchOcrError if no
         worker can be started."""
@@ -117,29 +117,29 @@ class Verifier:
                 else:
                     yield from self._check_document(source, rows, examiner.look_at(document))
         for source in self._rows:
-            yield Finding("surplus", source, None, "is in the table but not in the input")
+            yield VerifyFinding("surplus", source, None, "is in the table but not in the input")
 
-    def _check_settings(self, model_fingerprint: str | None) -> Iterator[Finding]:
+    def _check_settings(self, model_fingerprint: str | None) -> Iterator[VerifyFinding]:
         first = read_facts(self._outs[0])
         for out in self._outs:
             facts = read_facts(out)
             if facts.settings_fingerprint != first.settings_fingerprint:
-                yield Finding("settings", str(out), None, f"was made with other settings than {self._outs[0]}")
+                yield VerifyFinding("settings", str(out), None, f"was made with other settings than {self._outs[0]}")
             if model_fingerprint not in (None, facts.model_fingerprint):
-                yield Finding(
+                yield VerifyFinding(
                     "stale", str(out), None, f"was made with another model ({facts.model}, or its weights then)"
                 )
 
-    def _take(self, row: PageResult) -> Iterator[Finding]:
+    def _take(self, row: PageResult) -> Iterator[VerifyFinding]:
         rows = self._rows.setdefault(row.source, _Rows())
         if row.page_index in rows.by_page:
-            yield Finding("duplicate", row.source, row.page_index, "has more than one row")
+            yield VerifyFinding("duplicate", row.source, row.page_index, "has more than one row")
         rows.by_page[row.page_index] = _Row(row.status, row.error_kind, row.doc_id, row.markdown is not None)
         self.num_empty += row.status == "ok" and row.markdown is not None and not row.markdown.strip()
         if row.page_count is not None:
             rows.page_counts.setdefault(row.doc_id, set()).add(row.page_count)
 
-    def _check_absent(self, document: Document, source: str, examiner: Examiner) -> Iterator[Finding]:
+    def _check_absent(self, document: Document, source: str, examiner: Examiner) -> Iterator[VerifyFinding]:
         """Check a document without rows: that is right only if it has none of the pages asked for."""
         message = "has no row"
         if self._spec and document.problem is None:
@@ -149,9 +149,9 @@ class Verifier:
             if page_count is None:
                 message = "has no row, or is shorter than --pages"
         self.num_items += 1
-        yield Finding("missing", source, None, message)
+        yield VerifyFinding("missing", source, None, message)
 
-    def _check_document(self, source: str, rows: _Rows, now: DocumentNow) -> Iterator[Finding]:
+    def _check_document(self, source: str, rows: _Rows, now: DocumentNow) -> Iterator[VerifyFinding]:
         yield from _stale(source, rows, now)
         yield from _wrong(source, rows, now)
         self.num_uncounted += now.is_known and bool(now.doc_id) and now.page_count is None and not rows.is_one_failure
@@ -160,14 +160,14 @@ class Verifier:
         for page_index in wanted:
             row = rows.by_page.pop(page_index, None)
             if row is None:
-                yield Finding("missing", source, page_index, "has no row")
+                yield VerifyFinding("missing", source, page_index, "has no row")
                 continue
             self.num_read += row.status in ("ok", "degraded")
             self.num_degraded += row.status == "degraded"
             if row.status == "failed":
-                yield Finding("failed", source, page_index, row.error_kind or "unknown")
+                yield VerifyFinding("failed", source, page_index, row.error_kind or "unknown")
         for page_index in rows.by_page:
-            yield Finding("surplus", source, page_index, "has a row that should not be there")
+            yield VerifyFinding("surplus", source, page_index, "has a row that should not be there")
 
     def _wanted(self, rows: _Rows, now: DocumentNow) -> Sequence[int | None]:
         """The rows there should be: one per page, or one for a document that has none or could not be opened."""
@@ -177,35 +177,39 @@ class Verifier:
         return self._spec.pages(page_count) if self._spec else range(page_count)
 
 
-def _stale(source: str, rows: _Rows, now: DocumentNow) -> Iterator[Finding]:
+def _stale(source: str, rows: _Rows, now: DocumentNow) -> Iterator[VerifyFinding]:
     """What was not read from the file as it is now: one finding for the document, or one for each of some pages. A
     failed row without a doc_id already says that the file could not be read."""
     known = [page_index for page_index, row in rows.by_page.items() if row.doc_id is not None]
     stale = [page_index for page_index in known if rows.by_page[page_index].doc_id != now.doc_id]
     if stale and not now.is_known:
-        yield Finding("unchecked", source, None, f"cannot be compared with its rows: {now.problem}")
+        yield VerifyFinding("unchecked", source, None, f"cannot be compared with its rows: {now.problem}")
     elif stale and now.doc_id is None:
-        yield Finding("stale", source, None, f"cannot be read any more: {now.problem}")
+        yield VerifyFinding("stale", source, None, f"cannot be read any more: {now.problem}")
     elif stale and len(stale) == len(known):
-        yield Finding("stale", source, None, "has changed since it was read")
+        yield VerifyFinding("stale", source, None, "has changed since it was read")
     else:
         for page_index in stale:
-            yield Finding("stale", source, page_index, "was read before the file changed")
+            yield VerifyFinding("stale", source, page_index, "was read before the file changed")
 
 
-def _wrong(source: str, rows: _Rows, now: DocumentNow) -> Iterator[Finding]:
+def _wrong(source: str, rows: _Rows, now: DocumentNow) -> Iterator[VerifyFinding]:
     """What no run can have written: rows that say another number of pages than the document has, or less of themselves
     than every row of their status does."""
     said = rows.page_counts.get(now.doc_id, set())
     if now.page_count is not None and now.doc_id is not None and said - {now.page_count}:
         counts = " and ".join(map(str, sorted(said)))
-        yield Finding("wrong", source, None, f"its rows say that it has {counts} pages, and it has {now.page_count}")
+        yield VerifyFinding(
+            "wrong", source, None, f"its rows say that it has {counts} pages, and it has {now.page_count}"
+        )
     for page_index, row in rows.by_page.items():
         if row.doc_id is None and row.status != "failed":
-            yield Finding("wrong", source, page_index, f"is {row.status}, but names no version of the file (doc_id)")
+            yield VerifyFinding(
+                "wrong", source, page_index, f"is {row.status}, but names no version of the file (doc_id)"
+            )
         if row.status in ("ok", "degraded") and (not row.has_markdown or page_index is None):
             missing = "page_index" if page_index is None else "markdown"
-            yield Finding("wrong", source, page_index, f"is {row.status}, but has no {missing}")
+            yield VerifyFinding("wrong", source, page_index, f"is {row.status}, but has no {missing}")
 
 
 class Verdict:
@@ -218,7 +222,7 @@ class Verdict:
         self._max_failed_rate = max_failed_rate
         self._max_degraded_rate = max_degraded_rate
 
-    def print(self, findings: Iterable[Finding], form: Form) -> None:
+    def print(self, findings: Iterable[VerifyFinding], form: Form) -> None:
         """Print each finding as it is made, and what there is in all; as JSON, one object with a finding a line, which
         is printed once nothing can end it midway."""
         if form == "json":

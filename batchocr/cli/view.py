@@ -20,7 +20,7 @@ from batchocr.output.atomic import remove_leftovers, require_writable
 from batchocr.page_spec import parse_page_spec
 from batchocr.pool.source_files import SourceFiles
 from batchocr.tables.opened import OpenedTable
-from batchocr.view.choose import MAX_PAGES, Choice, Sort, choose
+from batchocr.view.choose import MAX_PAGES, ChosenPage, Sort, choose
 from batchocr.view.review import Written, require_replaceable, write_review
 
 logger = logging.getLogger(__name__)
@@ -75,7 +75,7 @@ def view_table(
     return ExitCode.TOO_MANY_FAILURES if written.missing else ExitCode.DONE
 
 
-def _tell(out: Path, choice: Choice, written: Written, *, as_json: bool) -> None:
+def _tell(out: Path, choice: ChosenPage, written: Written, *, as_json: bool) -> None:
     num_rows = sum(choice.statuses.values())
     if as_json:
         told = {"path": str(out), "size_bytes": written.size_bytes, "pages": written.pages}

@@ -14,7 +14,7 @@ from batchocr.backend.base import Ops
 from batchocr.backend.dtype import select_dtype
 from batchocr.config import BackendName, DType
 from batchocr.errors import EngineError, UsageError
-from batchocr.wire.engine_messages import Choice, KernelsTried
+from batchocr.wire.engine_messages import KernelChoice, KernelsTried
 
 _LIBRARIES: Final = {"triton": "triton", "sgl_kernel": "sglang-kernel"}
 _DTYPES: Final[dict[torch.dtype, DType]] = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
@@ -23,7 +23,7 @@ _DTYPES: Final[dict[torch.dtype, DType]] = {torch.float32: "float32", torch.bflo
 def try_kernels(device: torch.device, name: BackendName, dtype_name: DType) -> KernelsTried:
     """The kernels that a run would take. name: the backend."""
     dtype = select_dtype(dtype_name, device)
-    choices: Sequence[Choice] = ()
+    choices: Sequence[KernelChoice] = ()
     problem = ""
     try:
         choices = _choices(backend.make_ops(name, device, dtype), dtype)
@@ -34,7 +34,7 @@ def try_kernels(device: torch.device, name: BackendName, dtype_name: DType) -> K
     return KernelsTried(_DTYPES[dtype], tuple(choices), libraries, problem)
 
 
-def _choices(ops: Ops, dtype: torch.dtype) -> Sequence[Choice]:
+def _choices(ops: Ops, dtype: torch.dtype) -> Sequence[KernelChoice]:
     match ops.name:
         case "cuda":
             from batchocr.backend.cuda import CudaOps
@@ -46,7 +46,7 @@ def _choices(ops: Ops, dtype: torch.dtype) -> Sequence[Choice]:
 
             return measure_all(dtype)
         case _:
-            return [Choice("all", "reference")]
+            return [KernelChoice("all", "reference")]
 
 
 def _cuda_build() -> str:

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, Final
 
 from batchocr.assembly.document import AssembledDocument, Gap, PageEnd, Piece, Place
-from batchocr.export.cutting import Part, cut_table, cut_text
+from batchocr.export.cutting import CutText, cut_table, cut_text
 from batchocr.export.figures import with_captions
 from batchocr.export.formats import Figures, File, FormatOptions
 from batchocr.export.shares import shares_of
@@ -119,15 +119,15 @@ class _Gathering:
         self._texts.append(text)
         self._places += places
 
-    def _cut(self, piece: Piece, text: str) -> Iterator[Part]:
+    def _cut(self, piece: Piece, text: str) -> Iterator[CutText]:
         """The piece in parts, the first for what room there is."""
         content = (piece.content or "").strip()
         if piece.type == "equation":
-            return iter([Part(text, 0.0, 1.0)])
+            return iter([CutText(text, 0.0, 1.0)])
         if piece.type == "table" and content.startswith("<table"):
             table = table_cells(inert_table(content))
             if table is None:
-                return iter([Part(text, 0.0, 1.0)])
+                return iter([CutText(text, 0.0, 1.0)])
             parts = cut_table(table, self._room(), self._max_chars)
             # Once more: what two rows make together may act, and they were apart.
             return (replace(part, text=inert_table(part.text)) for part in parts)
@@ -137,7 +137,7 @@ class _Gathering:
             return cut_text(code, lambda code: _code(language, code), self._room(), self._max_chars)
         return cut_text(content, partial(block_markdown, piece.type), self._room(), self._max_chars)
 
-    def _places_of(self, piece: Piece, part: Part) -> list[Place]:
+    def _places_of(self, piece: Piece, part: CutText) -> list[Place]:
         """Where the part stands: the places of the blocks whose text it has."""
         found = [
             share.place

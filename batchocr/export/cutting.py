@@ -25,7 +25,7 @@ _FRAME: Final = 80
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class CutText:
     """A part of a piece as Markdown. start, end: where it was, as shares of the piece."""
 
     text: str
@@ -33,7 +33,7 @@ class Part:
     end: float
 
 
-def cut_text(text: str, render: Callable[[str], str], first_room: int, room: int) -> Iterator[Part]:
+def cut_text(text: str, render: Callable[[str], str], first_room: int, room: int) -> Iterator[CutText]:
     """Yield the text in parts that are no longer than `first_room`, the first, and `room` once rendered.
 
     It is cut at the ends of lines; where a line is too long, at those of sentences; then between words; then anywhere,
@@ -53,7 +53,7 @@ def cut_text(text: str, render: Callable[[str], str], first_room: int, room: int
         raw = "".join(atoms[index:end])
         rendered = render(raw)
         if rendered:
-            yield Part(rendered, position / len(text), (position + len(raw)) / len(text))
+            yield CutText(rendered, position / len(text), (position + len(raw)) / len(text))
         position += len(raw)
         index, first_room = end, room
 
@@ -107,7 +107,7 @@ def _runs(text: str) -> Iterator[tuple[bool, int, int]]:
     yield False, last, len(text)
 
 
-def cut_table(table: TableCells, first_room: int, room: int) -> Iterator[Part]:
+def cut_table(table: TableCells, first_room: int, room: int) -> Iterator[CutText]:
     """Yield the table in parts, each a table with the header; none is longer than `first_room`, the first, and `room`,
     unless a single row is, with the table's caption in the first part.
 
@@ -132,7 +132,7 @@ def cut_table(table: TableCells, first_room: int, room: int) -> Iterator[Part]:
         rows = "".join(_row(row, end) for row in [first_row, *table.rows[start + 1 : end]])
         tail = table.after if end == len(lengths) else ""
         first = 0 if start == num_header else start
-        yield Part(f"{lead}<table>{caption}{header}{rows}</table>{tail}", first / len(lengths), end / len(lengths))
+        yield CutText(f"{lead}<table>{caption}{header}{rows}</table>{tail}", first / len(lengths), end / len(lengths))
         above = [*carried, *(cell for row in table.rows[start:end] for cell in row)]
         carried = [_carried(cell, end, room // 4) for cell in above if cell.end_row > end]
         start, first_room = end, room

@@ -16,7 +16,7 @@ from batchocr.assembly.assemble import assemble, version_read
 from batchocr.data import ErrorKind, Failure, PageResult
 from batchocr.errors import ExitCode
 from batchocr.export.figures import CutFigures
-from batchocr.export.folder import ExportFolder, RefusedError
+from batchocr.export.folder import ExportFolder, FileRefusedError
 from batchocr.export.formats import FormatOptions, format_named
 from batchocr.export.names import Names
 from batchocr.output.schema import to_json
@@ -115,7 +115,7 @@ class Export:
             try:
                 files = format_named(format).files(document, name, figures, self.options)
                 results.add("written" if self.folder.write(source, format, files) else "up_to_date")
-            except RefusedError as error:
+            except FileRefusedError as error:
                 results.add("refused")
                 logger.error("%s is not exported as %s: %s", source, format, error)
             else:

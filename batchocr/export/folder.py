@@ -44,7 +44,7 @@ _NO_ROOM: Final = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO}
 """What ends an export; all else concerns one document."""
 
 
-class RefusedError(Exception):
+class FileRefusedError(Exception):
     """A file of a document cannot be put where it belongs; its message names the place."""
 
 
@@ -207,11 +207,11 @@ class ExportFolder:
 
     def _make_folder(self, folder: Path) -> None:
         if self._leads_out(folder):
-            raise RefusedError(f"{folder} is, or is in, a link that leads out of {self._path}: remove it")
+            raise FileRefusedError(f"{folder} is, or is in, a link that leads out of {self._path}: remove it")
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except (FileExistsError, NotADirectoryError) as error:
-            raise RefusedError(f"{folder} is not a folder, or not in one: move away what is there") from error
+            raise FileRefusedError(f"{folder} is not a folder, or not in one: move away what is there") from error
 
     def _leads_out(self, folder: Path) -> bool:
         return not Path(os.path.realpath(folder)).is_relative_to(self._real_path)
@@ -226,7 +226,7 @@ class ExportFolder:
     def _require_ours(self, path: Path, file: File) -> None:
         """Raise RefusedError if there is something that this folder's exports did not write, or not like that."""
         if os.path.lexists(path) and not self._is_unchanged(file.path):
-            raise RefusedError(
+            raise FileRefusedError(
                 f"{path} was not written by an export to this folder, or was changed since: move it away, or choose "
                 "another --to"
             )
@@ -239,7 +239,7 @@ class ExportFolder:
                 (path, self._run),
             ).fetchone()
         if owner not in (None, (source, format)):
-            raise RefusedError(
+            raise FileRefusedError(
                 f"{self._path / path} is already a file of {owner[0]}: choose another --to for one of them"
             )
 
@@ -318,7 +318,7 @@ def _refusing(path: Path) -> Iterator[None]:
     except OutputError as error:
         if isinstance(error.__cause__, OSError) and error.__cause__.errno in _NO_ROOM:
             raise
-        raise RefusedError(str(error)) from error
+        raise FileRefusedError(str(error)) from error
 
 
 def _leftovers_in(folder: Path) -> Iterator[tuple[str, Path]]:

@@ -40,7 +40,7 @@ Pictures = Mapping[Place, str | Failure]
 
 
 @dataclass(frozen=True, slots=True)
-class Heading:
+class ContentsLine:
     """A line of the table of contents. title: as HTML. id: of the piece on the page."""
 
     level: int
@@ -134,9 +134,9 @@ class _Page:
         )
 
 
-def _heading(piece: Piece) -> Heading:
+def _heading(piece: Piece) -> ContentsLine:
     title = inline_html(" ".join((piece.content or "").split()))
-    return Heading(min(piece.level or 1, _LOWEST_HEADING), Markup(title), _id(piece))
+    return ContentsLine(min(piece.level or 1, _LOWEST_HEADING), Markup(title), _id(piece))
 
 
 def _id(piece: Piece) -> str:

@@ -77,7 +77,7 @@ def describe_skipped(by_kind: Mapping[str, int]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class FolderEntry:
     """Something found in a folder. relative: its path from there, "" for the folder itself. error: why it, being a
     folder, cannot be listed."""
 
@@ -88,14 +88,14 @@ class Entry:
     error: OSError | None = None
 
 
-def walk(root: str, bounds: Bounds, visited: set[str], skipped: SkippedFiles) -> list[Entry]:
+def walk(root: str, bounds: Bounds, visited: set[str], skipped: SkippedFiles) -> list[FolderEntry]:
     """Return the documents in a folder and below it, and the folders that cannot be listed, in natural order.
 
     Links are followed last, so that what has a path without links is found by that one. visited: the folders listed
     before, with links resolved; those listed now are added.
     """
-    found: list[Entry] = []
-    waiting, links = [Entry(root, "", is_folder=True)], list[tuple[PathKey, Entry]]()
+    found: list[FolderEntry] = []
+    waiting, links = [FolderEntry(root, "", is_folder=True)], list[tuple[PathKey, FolderEntry]]()
     while waiting or links:
         entry = waiting.pop() if waiting else heappop(links)[1]
         if not bounds.allow(entry.path):
@@ -116,7 +116,7 @@ def walk(root: str, bounds: Bounds, visited: set[str], skipped: SkippedFiles) ->
     return sorted(found, key=lambda entry: path_key(entry.relative))
 
 
-def _list_folder(folder: Entry, may_hold_cuts: bool) -> tuple[list[Entry], list[str]]:
+def _list_folder(folder: FolderEntry, may_hold_cuts: bool) -> tuple[list[FolderEntry], list[str]]:
     """The folders and documents in a folder, in natural order, and the names of its other files. Raises OSError."""
     entries, others = [], []
     with os.scandir(folder.path) as found:
@@ -126,7 +126,7 @@ def _list_folder(folder: Entry, may_hold_cuts: bool) -> tuple[list[Entry], list[
             is_document = item.name.lower().endswith(SUFFIXES) and not (may_hold_cuts and is_cut(item.name))
             if (has_more := is_folder(item)) or is_document:
                 relative = os.path.join(folder.relative, item.name)
-                entries.append(Entry(item.path, relative, has_more, item.is_symlink()))
+                entries.append(FolderEntry(item.path, relative, has_more, item.is_symlink()))
             elif item.is_file(follow_symlinks=False):
                 others.append(item.name)
     return sorted(entries, key=lambda entry: natural_key(entry.relative)), others

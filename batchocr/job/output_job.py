@@ -24,7 +24,7 @@ from batchocr.job.worsened import count_worsened, warn_of_worsened
 from batchocr.output.atomic import remove_leftovers, require_writable
 from batchocr.output.files import files_of, report_path, without_files
 from batchocr.output.index import IndexedRow, is_failed_again
-from batchocr.output.journal import Entry, Journal
+from batchocr.output.journal import Journal, JournalEntry
 from batchocr.output.schema import storable_text
 from batchocr.output.table import table_for
 from batchocr.stats.report import Report, require_place, write_report
@@ -150,7 +150,7 @@ def _read(reading: Pass, journal: Journal, progress: Progress | None) -> None:
                 reading.keeping(earlier)
             else:
                 with reading.storing(result):
-                    journal.append(Entry(_counting_on(result, earlier), file.size, file.mtime_ns))
+                    journal.append(JournalEntry(_counting_on(result, earlier), file.size, file.mtime_ns))
             if result.status == "failed":
                 log_failure(result)
     finally:

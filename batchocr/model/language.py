@@ -23,7 +23,7 @@ _Attend = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True, slots=True)
-class _Layer:
+class _DecoderLayer:
     input_norm: Tensor
     qkv: Linear
     output: Linear
@@ -31,7 +31,7 @@ class _Layer:
     mlp: Mlp
 
     @classmethod
-    def read(cls, weights: WeightReader, index: int, shape: LanguageShape, ops: Ops) -> _Layer:
+    def read(cls, weights: WeightReader, index: int, shape: LanguageShape, ops: Ops) -> _DecoderLayer:
         name, width = f"language_model.layers.{index}", shape.width
         kv_width = shape.num_kv_heads * shape.head_dim
         projections = (("q_proj", width), ("k_proj", kv_width), ("v_proj", kv_width))
@@ -75,7 +75,7 @@ class LanguageModel:
         self.shape = shape
         self._ops = ops
         self._embeddings = weights.take("language_model.embed_tokens.weight", (shape.vocab_size, shape.width))
-        self._layers = [_Layer.read(weights, index, shape, ops) for index in range(shape.num_layers)]
+        self._layers = [_DecoderLayer.read(weights, index, shape, ops) for index in range(shape.num_layers)]
         self._norm = weights.take("language_model.norm.weight", (shape.width,))
         self._lm_head = ops.linear(Affine(_read_lm_head(weights, shape, self._embeddings)))
         self._inv_freq = inverse_frequencies(shape.head_dim, shape.rope_theta, device)

@@ -22,7 +22,7 @@ _NORM_EPS = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
-class _Layer:
+class _VisionLayer:
     norm1: Affine
     qkv: Linear
     proj: Linear
@@ -30,7 +30,7 @@ class _Layer:
     mlp: Mlp
 
     @classmethod
-    def read(cls, weights: WeightReader, index: int, shape: VisionShape, ops: Ops) -> _Layer:
+    def read(cls, weights: WeightReader, index: int, shape: VisionShape, ops: Ops) -> _VisionLayer:
         name, width = f"visual.blocks.{index}", shape.width
         return cls(
             norm1=weights.take_affine(f"{name}.norm1", width),
@@ -60,7 +60,7 @@ class VisionModel:
         )
         self._dtype = frames.dtype
         self._embed = ops.linear(patch_projection(frames, limits))
-        self._layers = [_Layer.read(weights, index, shape, ops) for index in range(shape.depth)]
+        self._layers = [_VisionLayer.read(weights, index, shape, ops) for index in range(shape.depth)]
         merge_norm = weights.take_affine("visual.merger.ln_q", shape.width)
         # The norm behind each layer's MLP, and the linear layer behind that; the merger folds rows before its own.
         behind: list[tuple[Affine, Linear | None]] = [(layer.norm1, layer.qkv) for layer in self._layers[1:]]
@@ -106,7 +106,7 @@ class VisionModel:
         assert isinstance(normed, Tensor)
         return self._merge(normed.view(-1, self._merged_width))
 
-    def _attend(self, layer: _Layer, normed: Rows, cos: Tensor, sin: Tensor, segments: Segments) -> Tensor:
+    def _attend(self, layer: _VisionLayer, normed: Rows, cos: Tensor, sin: Tensor, segments: Segments) -> Tensor:
         qkv = layer.qkv(normed)
         q, k, v = qkv.view(len(qkv), 3, self.shape.num_heads, self.shape.head_dim).unbind(1)
         q, k = self._ops.rotary(q, k, cos, sin)

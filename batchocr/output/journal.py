@@ -46,7 +46,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class JournalEntry:
     """A finished row and the file it was read from. size (in bytes), mtime_ns: None if unknown."""
 
     result: PageResult
@@ -76,7 +76,7 @@ class EntryState:
     mtime_ns: int | None
 
 
-_ENTRY = TypeAdapter(Entry)
+_ENTRY = TypeAdapter(JournalEntry)
 _ENTRY_STATE = TypeAdapter(EntryState)
 
 
@@ -121,7 +121,7 @@ class Journal:
             undo.pop_all()
         return journal
 
-    def append(self, entry: Entry) -> None:
+    def append(self, entry: JournalEntry) -> None:
         """Write the row at once. Raises OutputError, also some seconds after the file was removed or replaced; a write
         that fails leaves the journal as it was."""
         entry = replace(entry, result=storable(entry.result))
@@ -213,7 +213,7 @@ class Journal:
 
     def _begin(self, facts: RunFacts, rows: Iterable[PageResult]) -> None:
         """Replace the journal with one that holds these rows."""
-        entries = (Entry(storable(result), size=None, mtime_ns=None) for result in rows)
+        entries = (JournalEntry(storable(result), size=None, mtime_ns=None) for result in rows)
         self._replace(facts, map(_to_line, entries))
         self._is_redundant = True
 
@@ -247,7 +247,7 @@ class Journal:
                 damaged[0],
             )
 
-    def _put(self, entry: Entry | EntryState, offset: int, length: int) -> None:
+    def _put(self, entry: JournalEntry | EntryState, offset: int, length: int) -> None:
         self._index.put(entry.result.source, indexed(entry, offset, length))
 
     def _require_in_place(self) -> None:
@@ -269,11 +269,11 @@ def _write_whole(file: FileIO, line: bytes) -> None:
         remaining = remaining[file.write(remaining) :]
 
 
-def _to_line(entry: Entry) -> bytes:
+def _to_line(entry: JournalEntry) -> bytes:
     return checked_line(_ENTRY.dump_json(entry))
 
 
-def indexed(entry: Entry | EntryState, offset: int, length: int) -> IndexedRow:
+def indexed(entry: JournalEntry | EntryState, offset: int, length: int) -> IndexedRow:
     """What the index remembers of a row whose line is there. offset, length: in bytes."""
     result = entry.result
     return IndexedRow(
@@ -296,7 +296,7 @@ def parse_row(line: bytes) -> PageResult | None:
     return None if entry is None else entry.result
 
 
-def _parse(line: bytes) -> Entry | None:
+def _parse(line: bytes) -> JournalEntry | None:
     try:
         return _ENTRY.validate_json(line) if is_sound(line) else None
     except ValidationError:

@@ -26,7 +26,7 @@ from batchocr.output.earlier import dtype_of
 from batchocr.output.files import CLUSTER_REPORT_NAME
 from batchocr.output.schema import require_same_settings
 from batchocr.ray.cluster import ActorPlan, Cluster, connected, node_is_lost, plan_actors, start_actor
-from batchocr.ray.folder import OutputFolder, PartRows, Plan, read_part
+from batchocr.ray.folder import ClusterPlan, OutputFolder, PartRows, read_part
 from batchocr.ray.items import Item, PlannedDocument, divide, look_at_file, unchanged_items
 from batchocr.ray.reader import ItemRead, Loaded, Reader
 from batchocr.ray.report import ActorReport, ClusterReport, Parts, Tally, name_bottleneck
@@ -47,7 +47,7 @@ _OWN_CHECK_S = 30.0
 """How often to look whether another run has begun in the same folder."""
 
 
-def plan_items(found: Found, config: Config, earlier: Plan | None, pages_per_task: int) -> list[Item]:
+def plan_items(found: Found, config: Config, earlier: ClusterPlan | None, pages_per_task: int) -> list[Item]:
     """The items, in the order of the input. Those of the run that this one continues stay as they were if their files
     have not changed; only files that are new or have changed are opened, to count their pages. Raises BatchOcrError."""
     documents = [look_at_file(document) for document in found.documents]
@@ -107,7 +107,7 @@ class Driver:
         found: Found,
         folder: OutputFolder,
         items: Sequence[Item],
-        earlier: Plan | None,
+        earlier: ClusterPlan | None,
         *,
         actors: int | None,
     ) -> None:
@@ -389,7 +389,7 @@ def read_on_cluster(
     return report
 
 
-def _require_same_input(folder: OutputFolder, earlier: Plan, found: Found) -> None:
+def _require_same_input(folder: OutputFolder, earlier: ClusterPlan, found: Found) -> None:
     """Refuse to remove the parts of entirely different documents. Raises OutputMismatchError."""
     known = {document.source for item in earlier.items for document in item.documents}
     if known and known.isdisjoint(document.source for document in found.documents):

@@ -38,7 +38,7 @@ _AT_ONCE = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ClusterPlan:
     """What the parts in a folder are of. facts: what their rows depend on; None until the model has been loaded. pages:
     as `--pages` said it. run: of which run it is."""
 
@@ -48,7 +48,7 @@ class Plan:
     items: tuple[Item, ...]
 
 
-_PLAN: TypeAdapter[Plan] = TypeAdapter(Plan)
+_PLAN: TypeAdapter[ClusterPlan] = TypeAdapter(ClusterPlan)
 _NOT_STORED = {"items": {"__all__": {"documents": {"__all__": {"path"}}}}}
 
 
@@ -80,7 +80,7 @@ class OutputFolder:
                 f"{self} holds {others[0]} and no {_PLAN_NAME}: it is not of a run on a cluster; choose another --out"
             )
 
-    def plan(self) -> Plan | None:
+    def plan(self) -> ClusterPlan | None:
         """That of an earlier run; None if there was none. Raises OutputMismatchError if it is damaged."""
         if _PLAN_NAME not in self._place.names():
             return None
@@ -104,7 +104,7 @@ class OutputFolder:
                 raise
             plan = None
         if plan is None:
-            plan = Plan(self._run, None, None, ())
+            plan = ClusterPlan(self._run, None, None, ())
         self._put_plan(replace(plan, run=self._run) if afresh else plan)
 
     def is_own(self, path: str) -> bool:
@@ -115,7 +115,7 @@ class OutputFolder:
     def begin(self, facts: RunFacts, pages: str | None, items: Iterable[Item], *, afresh: bool = False) -> None:
         """Record what the parts will be of, and remove those that are of none of the items; afresh: all that are there.
         From now on the folder is this run's; another one that is at work there ends."""
-        plan = Plan(self._run, facts, pages, tuple(items))
+        plan = ClusterPlan(self._run, facts, pages, tuple(items))
         if afresh:
             self._remove_parts(but=())
             self._place.remove(CLUSTER_REPORT_NAME)
@@ -182,7 +182,7 @@ class OutputFolder:
             (local := Path(folder, name)).write_text(text, encoding="utf-8")
             self._place.put(local, name)
 
-    def _put_plan(self, plan: Plan) -> None:
+    def _put_plan(self, plan: ClusterPlan) -> None:
         self.put_text(_PLAN.dump_json(plan, exclude=_NOT_STORED).decode(), _PLAN_NAME)
 
     def _remove_stale(self, items: Iterable[Item]) -> None:

@@ -19,7 +19,7 @@ from batchocr.storage.objects import list_below, open_object, remove
 from batchocr.storage.uris import is_uri, parse_uri
 
 
-class Place(Protocol):
+class PartsFolder(Protocol):
     """Its `str` is a path, or a URI."""
 
     def names(self) -> set[str]:
@@ -104,7 +104,7 @@ class Prefix:
             raise OutputError(str(error)) from error
 
 
-def place_of(out: str) -> Place:
+def place_of(out: str) -> PartsFolder:
     """The place of this path or URI. Raises UsageError."""
     if not out:
         raise UsageError("--out is empty: say where to write")

@@ -18,7 +18,7 @@ from batchocr.output.files import journal_path
 from batchocr.output.schema import SCHEMA_VERSION, RunFacts
 from batchocr.output.table import table_for
 from batchocr.storage.uris import is_uri
-from batchocr.tables.opened import Part, find_tables
+from batchocr.tables.opened import TablePart, find_tables
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ class _Placed:
     row: PageResult
 
 
-def require_free(out: Path, parts: Sequence[Part], *, overwrite: bool) -> None:
+def require_free(out: Path, parts: Sequence[TablePart], *, overwrite: bool) -> None:
     """Raises OutputError if a merged table may not take this place, UsageError if no table can have this name."""
     table_for(out)
     if any(os.path.realpath(out) == os.path.realpath(part.path) for part in parts):
@@ -67,13 +67,13 @@ def require_finished(tables: Sequence[str]) -> None:
                 )
 
 
-def merged_facts(parts: Sequence[Part]) -> RunFacts:
+def merged_facts(parts: Sequence[TablePart]) -> RunFacts:
     """What the merged rows depend on, in the columns of this version."""
     roots = dict.fromkeys(root for part in parts for root in part.facts.input_roots)
     return replace(parts[0].facts, schema_version=SCHEMA_VERSION, input_roots=tuple(roots))
 
 
-def merged_rows(parts: Sequence[Part], places: Mapping[str, int] | None = None) -> Iterator[PageResult]:
+def merged_rows(parts: Sequence[TablePart], places: Mapping[str, int] | None = None) -> Iterator[PageResult]:
     """Yield the rows of all parts, in the order that one run would have given them.
 
     places: of the documents in the input, by `source`; those that are not in it come behind. None for the natural order
@@ -113,7 +113,7 @@ def _key_by(places: Mapping[str, int] | None) -> Callable[[PageResult], _Key]:
     return key_of
 
 
-def _placed(parts: Sequence[Part], key_of: Callable[[PageResult], _Key]) -> Iterator[_Placed]:
+def _placed(parts: Sequence[TablePart], key_of: Callable[[PageResult], _Key]) -> Iterator[_Placed]:
     """Yield the rows of all parts: always the first, by its key, of those that come next in their parts. A part is read
     from when the key of its first row is reached; until then it is closed, and that key is all there is of it."""
     following: list[tuple[_Key, int, PageResult | None, Iterator[PageResult]]] = []
@@ -132,7 +132,7 @@ def _placed(parts: Sequence[Part], key_of: Callable[[PageResult], _Key]) -> Iter
             heapq.heappop(following)
 
 
-def _require_another_page(before: _Placed, placed: _Placed, parts: Sequence[Part]) -> None:
+def _require_another_page(before: _Placed, placed: _Placed, parts: Sequence[TablePart]) -> None:
     """Raise OutputMismatchError if both rows, of one document, are of the same page, or one speaks of all pages."""
     if before.row.page_index is not None and before.key < placed.key:
         return

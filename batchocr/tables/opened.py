@@ -33,7 +33,7 @@ _BATCH_ROWS = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class TablePart:
     """A table. is_partial: whether its rows are those of the journal beside it, because there is one."""
 
     path: Path
@@ -57,7 +57,7 @@ class OpenedTable:
     parts: in natural order of their names. facts: what the rows depend on, which is the same in all parts.
     """
 
-    def __init__(self, parts: Sequence[Part]) -> None:
+    def __init__(self, parts: Sequence[TablePart]) -> None:
         self.parts = tuple(parts)
         self.facts = parts[0].facts
 
@@ -171,13 +171,13 @@ def read_facts(path: Path) -> RunFacts:
     return _readable(path, facts)
 
 
-def _open_part(path: Path, *, partial: bool) -> Part:
+def _open_part(path: Path, *, partial: bool) -> TablePart:
     if partial and journal_path(path).is_file():
         facts = unfinished.read_facts(path)
         if facts is None:
             raise OutputError(f"{journal_path(path)} is still empty: the run has not begun to read")
-        return Part(path, _readable(path, facts), is_partial=True)
-    return Part(path, read_facts(path), is_partial=False)
+        return TablePart(path, _readable(path, facts), is_partial=True)
+    return TablePart(path, read_facts(path), is_partial=False)
 
 
 def _readable(path: Path, facts: RunFacts) -> RunFacts:

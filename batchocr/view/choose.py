@@ -35,7 +35,7 @@ class ChosenRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class ChosenPage:
     """The rows to be looked at, in this order. statuses: how many rows the table has of each. num_wanted: how many rows
     there were to choose from."""
 
@@ -64,7 +64,7 @@ def worst_first(chosen: ChosenRow) -> tuple[float, ...]:
     return _RANKS[chosen.row.status], quality(chosen.row), chosen.position
 
 
-def choose(rows: Iterable[PageResult], sort: Sort, limit: int, pages: PageSpec | None = None) -> Choice:
+def choose(rows: Iterable[PageResult], sort: Sort, limit: int, pages: PageSpec | None = None) -> ChosenPage:
     """The first `limit` rows in this order, in one pass that keeps no others. pages: those of each document; a document
     that could not be opened has none.
 
@@ -90,7 +90,7 @@ def choose(rows: Iterable[PageResult], sort: Sort, limit: int, pages: PageSpec |
     found = heapq.nsmallest(limit, wanted(), key=keys[sort])
     if sort == "worst":
         found.sort(key=worst_first)
-    return Choice(tuple(found), sort, statuses, num_wanted)
+    return ChosenPage(tuple(found), sort, statuses, num_wanted)
 
 
 class _WorstOf:

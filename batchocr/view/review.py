@@ -27,7 +27,7 @@ from batchocr.output.atomic import atomic_file, reading
 from batchocr.output.schema import RunFacts
 from batchocr.pool.source_files import SourceFiles
 from batchocr.tables.opened import OpenedTable
-from batchocr.view.choose import Choice
+from batchocr.view.choose import ChosenPage
 from batchocr.view.page import PageEntry, page_data, page_entry, picture
 from batchocr.view.summary import groups
 
@@ -57,7 +57,7 @@ def require_replaceable(path: Path) -> None:
 
 def write_review(
     path: Path,
-    choice: Choice,
+    choice: ChosenPage,
     table: OpenedTable,
     source_files: SourceFiles,
     *,
@@ -95,7 +95,7 @@ def write_review(
 class _Pages:
     """The pages of the file, made one at a time, document by document. missing: how many have no picture so far."""
 
-    def __init__(self, choice: Choice, source_files: SourceFiles, step: Callable[[], None]) -> None:
+    def __init__(self, choice: ChosenPage, source_files: SourceFiles, step: Callable[[], None]) -> None:
         self.missing = 0
         self._choice = choice
         self._source_files = source_files

@@ -21,14 +21,14 @@ _RATES = {"pages_per_second": "Pages a second", "output_tokens_per_second": "Tok
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class FactGroup:
     """Facts under a heading, as pairs of a name and a value."""
 
     heading: str
     facts: tuple[tuple[str, str], ...]
 
 
-def groups(table: OpenedTable) -> list[Group]:
+def groups(table: OpenedTable) -> list[FactGroup]:
     """What to show of a table and of the reports of the runs that wrote its parts."""
     paths = [part.path for part in table.parts[:_MAX_REPORTS]]
     headings = [f"Run of {path.name}" if len(paths) > 1 else "Run" for path in paths]
@@ -39,15 +39,15 @@ def groups(table: OpenedTable) -> list[Group]:
         headings = ["Run on a cluster"] * len(reports)
     settings = next(filter(None, (report.get("settings") for report in reports)), dict(table.facts.settings))
     found = [
-        *(Group(heading, tuple(_run(report))) for heading, report in zip(headings, reports, strict=True)),
+        *(FactGroup(heading, tuple(_run(report))) for heading, report in zip(headings, reports, strict=True)),
         *(
-            Group(label, tuple(_distribution(report.get(name))))
+            FactGroup(label, tuple(_distribution(report.get(name))))
             for name, label in _MEASURES.items()
             for report in reports
         ),
-        *(Group("Why pages failed", tuple(_plain(report.get("errors")))) for report in reports),
-        Group("Table", tuple(_table(table.facts))),
-        Group("Settings", tuple(_plain(settings))),
+        *(FactGroup("Why pages failed", tuple(_plain(report.get("errors")))) for report in reports),
+        FactGroup("Table", tuple(_table(table.facts))),
+        FactGroup("Settings", tuple(_plain(settings))),
     ]
     return [group for group in found if group.facts]
 

@@ -46,7 +46,7 @@ class UseDevice:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class KernelChoice:
     """What was chosen for an operation, and why the others were not.
 
     error: relative to the reference. seconds: for one run on the small case; 0 if nothing was compared. rejected: what
@@ -81,7 +81,7 @@ class KernelsTried:
     kernels, its version, or why there is none. error: why there are no choices; empty if there are."""
 
     dtype: DType
-    choices: tuple[Choice, ...] = ()
+    choices: tuple[KernelChoice, ...] = ()
     libraries: dict[str, str] = field(default_factory=dict)
     error: str = ""
 

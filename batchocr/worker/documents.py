@@ -29,7 +29,7 @@ _FETCH_SHARE = 0.8
 _DOUBTED = "check the store: what it gave does not fit its ETag (unless that is of SSE-KMS or SSE-C) nor can be read"
 
 
-class OpenDocument(Protocol):
+class DocumentOpener(Protocol):
     def __call__(self, path: str, *, name: str | None = None) -> RenderableDocument: ...
 
 
@@ -48,7 +48,7 @@ class _Copy:
 class DocumentCache:
     """Opens documents on request, and closes the least recently requested ones. Copies of objects are kept longer."""
 
-    def __init__(self, open_document: OpenDocument, page_timeout_s: float = 60.0) -> None:
+    def __init__(self, open_document: DocumentOpener, page_timeout_s: float = 60.0) -> None:
         self._open_document = open_document
         self._fetch_s = _FETCH_SHARE * page_timeout_s
         self._by_path: OrderedDict[str, RenderableDocument] = OrderedDict()

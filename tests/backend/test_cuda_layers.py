@@ -18,7 +18,7 @@ from batchocr.backend.reference import ReferenceOps, activate
 from batchocr.model.language import LanguageModel
 from batchocr.model.vision import VisionModel
 from batchocr.model.weights import WeightReader
-from batchocr.wire.engine_messages import Choice
+from batchocr.wire.engine_messages import KernelChoice
 from tests.support.mineru_shape import MINERU
 
 CPU = torch.device("cpu")
@@ -62,7 +62,7 @@ KERNELS = Kernels(
     sample=REFERENCE.sample,
     patches=REFERENCE.patches,
 )
-CHOICES = [Choice("paged_attention", "reference"), Choice("sample", "reference")]
+CHOICES = [KernelChoice("paged_attention", "reference"), KernelChoice("sample", "reference")]
 OPS = CudaOps(KERNELS, CHOICES, Fp8Kernels(quantize_rows, add_layer_norm_quantize_, gelu_bias_quantize))
 
 

@@ -32,7 +32,7 @@ from batchocr.model.prompt import PromptTokens
 from batchocr.model.vision import VisionModel
 from batchocr.model.weights import WeightReader
 from batchocr.stats.meter import Meter
-from batchocr.wire.engine_messages import Choice
+from batchocr.wire.engine_messages import KernelChoice
 from tests.support.late_device import LateDevice, LateMark
 from tests.support.mineru_shape import MINERU
 
@@ -244,7 +244,7 @@ def build_engine(
 ) -> Engine:
     """To be called under FakeTensorMode and Indexing. fp8: for the vision model; graphs: whether decode steps are
     captured."""
-    choices = [Choice("paged_attention", "triton"), Choice("sample", "triton" if graphs else "reference")]
+    choices = [KernelChoice("paged_attention", "triton"), KernelChoice("sample", "triton" if graphs else "reference")]
     ops = CudaOps(kernels, choices, fp8)
     vision_ops = ops if fp8 is None else ops.with_fp8()
     weights = ShapelyWeights()

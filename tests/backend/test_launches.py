@@ -21,7 +21,7 @@ from batchocr.backend.base import Ops, PagedContext, Segments
 from batchocr.backend.cuda import CudaOps, Kernels
 from batchocr.model.language import LanguageModel
 from batchocr.model.vision import VisionModel
-from batchocr.wire.engine_messages import Choice
+from batchocr.wire.engine_messages import KernelChoice
 from tests.backend.test_cuda_path import CUDA, FP8, KERNELS, FakeCudaDevice, Indexing, ShapelyWeights
 from tests.support.mineru_shape import MINERU
 
@@ -30,7 +30,7 @@ OTHER_VIEWS = {"_unsafe_view", "device"}
 SEVERAL = {"batchocr::paged_attention": 2, "aten::constant_pad_nd": 2}
 """An operator with parts of long sequences put together in the end, and one that fills before it copies."""
 
-CHOICES = [Choice("paged_attention", "triton"), Choice("sample", "triton")]
+CHOICES = [KernelChoice("paged_attention", "triton"), KernelChoice("sample", "triton")]
 
 
 class Launches(TorchDispatchMode):

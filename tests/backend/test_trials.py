@@ -24,7 +24,7 @@ from batchocr.backend.kernels import activation, norm, paged_attention, rotary, 
 from batchocr.backend.reference import ReferenceOps
 from batchocr.backend.trial import Candidate, Trial, choose, relative_error
 from batchocr.errors import EngineError, UsageError
-from batchocr.wire.engine_messages import Choice
+from batchocr.wire.engine_messages import KernelChoice
 from tests.support.kernel_compilation import kernel_device
 
 pytestmark = pytest.mark.slow
@@ -115,7 +115,7 @@ class Timer:
         return self._seconds.pop(0)
 
 
-def choose_double(candidates: Sequence[Candidate[Function]], timer: cuda_trials.Timer) -> tuple[Function, Choice]:
+def choose_double(candidates: Sequence[Candidate[Function]], timer: cuda_trials.Timer) -> tuple[Function, KernelChoice]:
     x = torch.arange(1.0, 9.0)
     return choose(Trial("double", candidates, reference, lambda double: (double(x),), 1e-3), timer)
 

@@ -30,7 +30,7 @@ from batchocr.engine.start import load_engine
 from batchocr.errors import EngineError, UsageError
 from batchocr.input.in_memory import hold
 from batchocr.pool.pool import WorkerPool
-from batchocr.wire.engine_messages import Choice
+from batchocr.wire.engine_messages import KernelChoice
 from tests.support.running import QUICK_MODEL, raising
 
 pytestmark = pytest.mark.slow
@@ -163,7 +163,7 @@ def test_no_finding_can_move_the_cursor() -> None:
 
 
 def test_a_candidate_that_was_not_taken_is_listed_with_its_reason() -> None:
-    choice = Choice("rms_norm", "triton", 1.5e-3, 2e-5, {"sgl_kernel": "ImportError: libcuda.so.1"})
+    choice = KernelChoice("rms_norm", "triton", 1.5e-3, 2e-5, {"sgl_kernel": "ImportError: libcuda.so.1"})
     findings = [Finding("host", "8 cores", None), Finding("workers", "none", False)]
     shown = Diagnosis(findings, [Operations("", ["cpu"], [choice])]).to_text()
     assert shown.splitlines() == [

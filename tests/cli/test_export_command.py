@@ -22,7 +22,7 @@ from batchocr.data import PageResult
 from batchocr.export.formats import FORMAT_NAMES
 from batchocr.input.exported import EXPORT_RECORD
 from batchocr.input.sources import find_documents
-from batchocr.output.journal import Entry, Journal
+from batchocr.output.journal import Journal, JournalEntry
 from tests.support.documents import FACTS, block, draw, rows_of, text_row, write_table
 
 pytestmark = pytest.mark.slow
@@ -157,10 +157,10 @@ def test_what_a_run_that_goes_on_has_read_is_exported_and_later_the_rest(
 ) -> None:
     out = tmp_path / "t.parquet"
     with Journal.open(out, FACTS, resume=True, overwrite=False) as journal:
-        journal.append(Entry(rows[0], size=1, mtime_ns=1))
+        journal.append(JournalEntry(rows[0], size=1, mtime_ns=1))
         assert run(out, "--to", "out", "--input", "in")[0] == 6
         assert run(out, "--to", "out", "--input", "in", "--partial")[0] == 0
-        journal.append(Entry(rows[1], size=1, mtime_ns=1))
+        journal.append(JournalEntry(rows[1], size=1, mtime_ns=1))
         assert "1 written, 1 as before" in run(out, "--to", "out", "--input", "in", "--partial")[2]
 
 
@@ -170,12 +170,12 @@ def test_a_page_that_is_not_read_yet_has_a_mark_until_it_is(run: Run, tmp_path: 
         replace(text_row("a.pdf", number, block("text", f"Text {number}.")), page_count=2) for number in (0, 1)
     )
     with Journal.open(out, FACTS, resume=True, overwrite=False) as journal:
-        journal.append(Entry(first, size=1, mtime_ns=1))
+        journal.append(JournalEntry(first, size=1, mtime_ns=1))
         run(out, "--to", "out", "--partial")
         assert (
             tmp_path / "out" / "a.md"
         ).read_text() == "Text 0.\n\n**Page 2 is missing:** page 2 has not been read yet\n"
-        journal.append(Entry(second, size=1, mtime_ns=1))
+        journal.append(JournalEntry(second, size=1, mtime_ns=1))
         run(out, "--to", "out", "--partial")
         assert (tmp_path / "out" / "a.md").read_text() == "Text 0.\n\nText 1.\n"
 

@@ -19,7 +19,7 @@ from batchocr.cli import view as command
 from batchocr.cli.main import run_app
 from batchocr.config import Config
 from batchocr.output.files import leftovers_of, temporary_path
-from batchocr.output.journal import Entry, Journal
+from batchocr.output.journal import Journal, JournalEntry
 from tests.support.review_pages import FACTS, WhitePages, block, failed, reviewed, row, saved
 from tests.support.running import draw_pdf
 
@@ -169,7 +169,7 @@ def test_an_unfinished_run_is_shown_when_it_is_asked_for(tmp_path: Path) -> None
     out = tmp_path / "table.parquet"
     with Journal.open(out, FACTS, resume=True, overwrite=False) as journal:
         for index in range(3):
-            journal.append(Entry(row("a.pdf", index, block("text", "a")), 1, 1))
+            journal.append(JournalEntry(row("a.pdf", index, block("text", "a")), 1, 1))
         assert view(out, "-o", tmp_path / "review.html")[0] == 6
         code, said = view(out, "-o", tmp_path / "review.html", "--partial")
     assert (code, said) == (0, f"{tmp_path}/review.html: 3 pages, 0.0 MB\n")

@@ -14,7 +14,7 @@ from typing import BinaryIO
 import pytest
 
 from batchocr.errors import OutputError
-from batchocr.export.folder import ExportFolder, RefusedError
+from batchocr.export.folder import ExportFolder, FileRefusedError
 from batchocr.export.formats import File
 from batchocr.input.exported import EXPORT_RECORD
 from batchocr.output.atomic import atomic_file
@@ -66,7 +66,7 @@ def test_a_document_whose_file_became_another_s_is_written_again(tmp_path: Path,
 def test_a_document_keeps_what_somebody_changed_when_another_is_refused_its_place(tmp_path: Path) -> None:
     write(tmp_path, ("a.md", b"1"))
     (tmp_path / "a.md").write_bytes(b"mine")
-    with pytest.raises(RefusedError):
+    with pytest.raises(FileRefusedError):
         write(tmp_path, ("a.md", b"2"), source="b.pdf")
     assert is_up_to_date(tmp_path)
 
@@ -90,7 +90,7 @@ def test_files_that_a_document_has_no_more_are_removed(tmp_path: Path) -> None:
 @pytest.mark.parametrize("before", [b"theirs", b"x"])
 def test_a_file_of_somebody_else_is_never_replaced(tmp_path: Path, before: bytes) -> None:
     (tmp_path / "a.md").write_bytes(before)
-    with pytest.raises(RefusedError, match=r"a\.md was not written by an export"):
+    with pytest.raises(FileRefusedError, match=r"a\.md was not written by an export"):
         write(tmp_path, ("a.md", b"ours"))
     assert (tmp_path / "a.md").read_bytes() == before
     assert not is_up_to_date(tmp_path)
@@ -100,7 +100,7 @@ def test_a_file_that_somebody_changed_is_neither_replaced_nor_removed(tmp_path: 
     write(tmp_path, ("a.md", b"ours"), ("a.images/1.png", b"ours"))
     (tmp_path / "a.md").write_bytes(b"mine")
     (tmp_path / "a.images/1.png").write_bytes(b"mine")
-    with pytest.raises(RefusedError):
+    with pytest.raises(FileRefusedError):
         write(tmp_path, ("a.md", b"new"))
     write(tmp_path, ("b.md", b"new"))
     assert files_in(tmp_path) == {"a.md": b"mine", "a.images/1.png": b"mine", "b.md": b"new"}
@@ -127,7 +127,7 @@ def test_what_is_no_ordinary_file_is_never_replaced_nor_written_through(tmp_path
             (out / "a.md").mkdir()
         case _:
             os.mkfifo(out / "a.md")
-    with pytest.raises(RefusedError):
+    with pytest.raises(FileRefusedError):
         write(out, ("a.md", b"ours"))
     assert target.read_bytes() == b"ours"
     assert not (tmp_path / "nowhere").exists()
@@ -135,7 +135,7 @@ def test_what_is_no_ordinary_file_is_never_replaced_nor_written_through(tmp_path
 
 def test_a_file_in_the_place_of_a_folder_concerns_its_documents_alone(tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(b"theirs")
-    with pytest.raises(RefusedError, match="x is not a folder"):
+    with pytest.raises(FileRefusedError, match="x is not a folder"):
         write(tmp_path, ("x/a.md", b"1"))
     write(tmp_path, ("b.md", b"1"), source="b.pdf")
     assert files_in(tmp_path) == {"b.md": b"1", "x": b"theirs"}
@@ -145,7 +145,7 @@ def test_a_link_within_the_folder_does_not_lead_out_of_it(tmp_path: Path) -> Non
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "out").mkdir()
     (tmp_path / "out/x").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(RefusedError, match="leads out of"):
+    with pytest.raises(FileRefusedError, match="leads out of"):
         write(tmp_path / "out", ("x/y/a.md", b"1"))
     assert not any(tmp_path.glob("elsewhere/**/*.md"))
     (tmp_path / "out" / EXPORT_RECORD).unlink()
@@ -160,14 +160,14 @@ def test_two_documents_never_share_a_file(tmp_path: Path) -> None:
         for source in ("a.pdf", "b.pdf"):
             folder.begin(source, "md")
         folder.write("a.pdf", "md", [File("x.md", b"1")])
-        with pytest.raises(RefusedError, match=r"already a file of a\.pdf"):
+        with pytest.raises(FileRefusedError, match=r"already a file of a\.pdf"):
             folder.write("b.pdf", "md", [File("x.md", b"2")])
     assert files_in(tmp_path) == {"x.md": b"1"}
 
 
 def test_what_was_written_before_an_error_is_ours(tmp_path: Path) -> None:
     (tmp_path / "a.md").write_bytes(b"theirs")
-    with pytest.raises(RefusedError):
+    with pytest.raises(FileRefusedError):
         write(tmp_path, ("a.images/1.png", b"1"), ("a.md", b"1"))
     (tmp_path / "a.md").unlink()
     write(tmp_path, ("a.images/1.png", b"2"), ("a.md", b"2"))
@@ -336,7 +336,7 @@ def test_no_folder_is_made_through_a_link_that_leads_out(tmp_path: Path, to: str
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "out").mkdir()
     (tmp_path / "out/x").symlink_to(tmp_path / to)
-    with pytest.raises(RefusedError, match="leads out of"):
+    with pytest.raises(FileRefusedError, match="leads out of"):
         write(tmp_path / "out", ("x/y/z/a.md", b"1"))
     assert not list((tmp_path / "elsewhere").iterdir())
     assert not (tmp_path / "nowhere").exists()

@@ -13,7 +13,7 @@ import pytest
 from batchocr.data import Block, PageResult
 from batchocr.errors import OutputError
 from batchocr.output.files import facts_path, journal_path
-from batchocr.output.journal import Entry, Journal
+from batchocr.output.journal import Journal, JournalEntry
 from batchocr.output.schema import RunFacts
 from batchocr.output.table import table_for
 
@@ -75,7 +75,7 @@ def test_no_flipped_bit_in_a_journal_changes_a_row(memory: Path, monkeypatch: py
 
     with open_journal() as journal:
         for row in ROWS:
-            journal.append(Entry(row, size=1000, mtime_ns=12345))
+            journal.append(JournalEntry(row, size=1000, mtime_ns=12345))
     num_refused = num_missing = 0
     for damaged in flipped(journal_path(out).read_bytes()):
         journal_path(out).write_bytes(damaged)

@@ -19,7 +19,7 @@ from batchocr.job.output_job import _counting_on
 from batchocr.job.pipeline import Pipeline
 from batchocr.job.stop import StopSwitch
 from batchocr.output.index import is_failed_again
-from batchocr.output.journal import Entry, Journal
+from batchocr.output.journal import Journal, JournalEntry
 from batchocr.output.schema import RunFacts
 from batchocr.page_spec import parse_page_spec
 from batchocr.stats.meter import HostCounter
@@ -79,7 +79,7 @@ class Job:
                 file = intake.states[key.document]
                 earlier = journal.find(result.source, result.page_index)
                 if earlier is None or not is_failed_again(result, earlier):
-                    journal.append(Entry(_counting_on(result, earlier), file.size, file.mtime_ns))
+                    journal.append(JournalEntry(_counting_on(result, earlier), file.size, file.mtime_ns))
                 if len(seen) == stop_at:
                     stop.request()
             assert intake.exhausted or stop_at is not None

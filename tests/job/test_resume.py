@@ -28,7 +28,7 @@ from batchocr.job.session import Session
 from batchocr.job.stop import StopSwitch
 from batchocr.output import parquet
 from batchocr.output.files import UNFINISHED_REPORT, facts_path, report_path, temporary_path
-from batchocr.output.journal import Entry, Journal
+from batchocr.output.journal import Journal, JournalEntry
 from batchocr.output.schema import RunFacts
 from batchocr.stats.report import require_place
 from batchocr.stats.report_table import format_table
@@ -464,7 +464,7 @@ def test_a_run_can_be_stopped_while_it_goes_past_documents_that_have_not_changed
             (folder / f"{number:04}.pdf").write_bytes(b"unchanged")
             file = (folder / f"{number:04}.pdf").stat()
             row = PageResult(f"{number:04}.pdf", 0, "ok", doc_id=str(number), page_count=1)
-            journal.append(Entry(row, file.st_size, file.st_mtime_ns))
+            journal.append(JournalEntry(row, file.st_size, file.st_mtime_ns))
     report = run_with(config, folder, out=out, stop=stop, progress=StopAtFirstSight(stop))
     assert report.exit_reason == "stopped"
     assert report.items.already_done == report.items.found

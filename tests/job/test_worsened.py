@@ -10,7 +10,7 @@ import pytest
 from batchocr.data import Document, Failure, PageResult, Status
 from batchocr.job.intake import Intake
 from batchocr.job.worsened import count_worsened, warn_of_worsened
-from batchocr.output.journal import Entry, Journal
+from batchocr.output.journal import Journal, JournalEntry
 from batchocr.output.schema import RunFacts
 from batchocr.page_spec import parse_page_spec
 
@@ -32,7 +32,7 @@ def journal(tmp_path: Path) -> Iterator[Journal]:
 def append(journal: Journal, doc_id: str, *statuses: Status) -> None:
     for page_index, status in enumerate(statuses):
         row = PageResult("a.pdf", page_index, status, doc_id, len(statuses))
-        journal.append(Entry(row, size=None, mtime_ns=None))
+        journal.append(JournalEntry(row, size=None, mtime_ns=None))
 
 
 def intake_of(doc_id: str, page_count: int, spec: str | None = None) -> Intake:

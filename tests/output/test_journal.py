@@ -17,7 +17,7 @@ from batchocr.data import Block, PageResult
 from batchocr.errors import OutputError, OutputMismatchError
 from batchocr.output import jsonl, parquet
 from batchocr.output.files import journal_path
-from batchocr.output.journal import Entry, Journal
+from batchocr.output.journal import Journal, JournalEntry
 from batchocr.output.schema import SCHEMA_VERSION, RunFacts, facts_to_json
 
 FACTS = RunFacts(
@@ -45,14 +45,14 @@ def open_journal(out: Path, facts: RunFacts = FACTS, *, resume: bool = True, ove
 def write_journal(out: Path, *results: PageResult, facts: RunFacts = FACTS) -> Path:
     with open_journal(out, facts) as journal:
         for result in results:
-            journal.append(Entry(result, size=10, mtime_ns=20))
+            journal.append(JournalEntry(result, size=10, mtime_ns=20))
     return journal_path(out)
 
 
 def test_a_row_read_back_is_the_row_appended(out: Path) -> None:
     with open_journal(out) as journal:
         for result in (FIRST, SECOND, THIRD):
-            journal.append(Entry(result, size=10, mtime_ns=20))
+            journal.append(JournalEntry(result, size=10, mtime_ns=20))
         assert [journal.read(r.source, r.page_index) for r in (FIRST, SECOND, THIRD)] == [FIRST, SECOND, THIRD]
 
 
@@ -69,13 +69,13 @@ def test_a_resumed_run_knows_every_row_and_its_file(out: Path) -> None:
 
 def test_a_row_is_in_the_file_as_soon_as_it_is_appended(out: Path) -> None:
     with open_journal(out) as journal:
-        journal.append(Entry(FIRST, None, None))
+        journal.append(JournalEntry(FIRST, None, None))
         assert len(journal_path(out).read_bytes().splitlines()) == 2
 
 
 def test_an_unknown_row_is_none_and_cannot_be_read(out: Path) -> None:
     with open_journal(out) as journal:
-        journal.append(Entry(FIRST, None, None))
+        journal.append(JournalEntry(FIRST, None, None))
         assert journal.find("a.pdf", 1) is None
         assert journal.find("a.pdf", None) is None
         assert journal.rows("b.pdf") == ()
@@ -124,7 +124,7 @@ def test_a_torn_last_line_is_dropped_wherever_it_was_torn(out: Path) -> None:
         finished = max(0, whole[:length].count(b"\n") - 1)
         with open_journal(out) as journal:
             assert len(journal.rows("a.pdf")) == finished
-            journal.append(Entry(THIRD, None, None))
+            journal.append(JournalEntry(THIRD, None, None))
         with open_journal(out) as journal:
             assert journal.read("b/c.png", None) == THIRD
             assert [journal.read("a.pdf", i) for i in range(finished)] == results[:finished]
@@ -157,7 +157,7 @@ def test_a_row_whose_line_was_changed_is_not_there_and_those_beside_it_are(
     with open_journal(out) as journal:
         assert journal.find("a.pdf", 0) is None
         assert [journal.read(r.source, r.page_index) for r in (SECOND, THIRD)] == [SECOND, THIRD]
-        journal.append(Entry(FIRST, None, None))
+        journal.append(JournalEntry(FIRST, None, None))
     assert "is damaged in 1 line, first in line 3: what is there is read again" in caplog.text
     assert path.read_bytes().startswith(damaged)
     with open_journal(out) as journal:
@@ -176,7 +176,7 @@ def test_lines_that_are_no_rows_of_this_journal_count_as_damaged(out: Path, capl
 
 def test_a_row_that_is_damaged_while_it_is_in_the_index_is_not_read_back(out: Path) -> None:
     with open_journal(out) as journal:
-        journal.append(Entry(FIRST, None, None))
+        journal.append(JournalEntry(FIRST, None, None))
         whole = journal.path.read_bytes()
         journal.path.write_bytes(flipped(whole, whole.index(b"0.2,")))
         with pytest.raises(OutputError, match=r"is damaged at byte \d+: run again to read that page again"):
@@ -218,17 +218,17 @@ def test_a_second_run_at_once_is_refused(out: Path) -> None:
             open_journal(out)
         with pytest.raises(OutputError, match="another run"):
             open_journal(out, overwrite=True)
-        journal.append(Entry(FIRST, None, None))
+        journal.append(JournalEntry(FIRST, None, None))
         assert journal.read("a.pdf", 0) == FIRST
 
 
 def test_a_run_that_was_killed_holds_no_lock_and_loses_no_row(out: Path) -> None:
     killed = f"""
 import os, pathlib, signal
-from tests.output.test_journal import Entry, FIRST, SECOND, open_journal
+from tests.output.test_journal import FIRST, SECOND, JournalEntry, open_journal
 journal = open_journal(pathlib.Path({str(out)!r}))
-journal.append(Entry(FIRST, None, None))
-journal.append(Entry(SECOND, None, None))
+journal.append(JournalEntry(FIRST, None, None))
+journal.append(JournalEntry(SECOND, None, None))
 os.kill(os.getpid(), signal.SIGKILL)
 """
     root = Path(__file__).resolve().parents[2]
@@ -296,7 +296,7 @@ def test_overwrite_begins_with_nothing_whatever_lies_there(out: Path) -> None:
     other = replace(FACTS, settings_fingerprint="b" * 64)
     with open_journal(out, other, overwrite=True) as journal:
         assert journal.rows("a.pdf") == ()
-        journal.append(Entry(SECOND, None, None))
+        journal.append(JournalEntry(SECOND, None, None))
     with open_journal(out, other) as journal:
         assert journal.read("a.pdf", 1) == SECOND
 
@@ -338,7 +338,7 @@ def test_a_journal_of_someone_else_is_never_taken_over(out: Path, text: str) -> 
 def test_an_overwriting_run_leaves_the_old_table_and_goes_on_without_being_told_again(out: Path) -> None:
     parquet.write(out, [THIRD], replace(FACTS, settings_fingerprint="b" * 64))
     with open_journal(out, overwrite=True) as journal:
-        journal.append(Entry(FIRST, None, None))
+        journal.append(JournalEntry(FIRST, None, None))
     assert list(parquet.read_rows(out)) == [THIRD]
     with open_journal(out) as journal:
         assert journal.read("a.pdf", 0) == FIRST
@@ -356,7 +356,7 @@ def test_a_damaged_table_begins_no_journal(tmp_path: Path) -> None:
 
 def test_a_removed_journal_is_gone_and_unlocked(out: Path) -> None:
     with open_journal(out) as journal:
-        journal.append(Entry(FIRST, None, None))
+        journal.append(JournalEntry(FIRST, None, None))
         journal.remove()
     assert not journal_path(out).exists()
     with open_journal(out) as journal:
@@ -394,20 +394,20 @@ def room_for(num_bytes: int) -> Iterator[None]:
 
 def test_a_disk_that_fills_up_costs_only_the_row_that_no_longer_fits(out: Path) -> None:
     with open_journal(out) as journal:
-        journal.append(Entry(FIRST, None, None))
+        journal.append(JournalEntry(FIRST, None, None))
         before = journal_path(out).read_bytes()
         with room_for(len(before) + 30), pytest.raises(OutputError, match="cannot write"):
-            journal.append(Entry(SECOND, None, None))
+            journal.append(JournalEntry(SECOND, None, None))
         assert journal_path(out).read_bytes() == before
         assert journal.find("a.pdf", 1) is None
-        journal.append(Entry(THIRD, None, None))
+        journal.append(JournalEntry(THIRD, None, None))
         assert journal.read("b/c.png", None) == THIRD
 
 
 def test_a_journal_that_is_removed_meanwhile_is_noticed(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("batchocr.output.journal._SYNC_INTERVAL_S", 0.0)
     with open_journal(out) as journal:
-        journal.append(Entry(FIRST, None, None))
+        journal.append(JournalEntry(FIRST, None, None))
         journal_path(out).unlink()
         with pytest.raises(OutputError, match="was removed or replaced"):
-            journal.append(Entry(SECOND, None, None))
+            journal.append(JournalEntry(SECOND, None, None))

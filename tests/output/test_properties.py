@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from batchocr.data import Block, PageResult
 from batchocr.output.files import journal_path
 from batchocr.output.index import IndexedRow, RowIndex
-from batchocr.output.journal import Entry, Journal
+from batchocr.output.journal import Journal, JournalEntry
 from batchocr.output.schema import RunFacts, storable, storable_text
 from batchocr.output.table import table_for
 
@@ -57,7 +57,7 @@ results = st.builds(
     output_tokens=sizes,
     attempts=sizes,
 )
-entries = st.builds(Entry, results, size=st.none() | sizes, mtime_ns=st.none() | sizes)
+entries = st.builds(JournalEntry, results, size=st.none() | sizes, mtime_ns=st.none() | sizes)
 
 
 @contextmanager
@@ -71,13 +71,13 @@ def open_journal(out: Path) -> Journal:
     return Journal.open(out, FACTS, resume=True, overwrite=False)
 
 
-def write_journal(out: Path, written: list[Entry]) -> None:
+def write_journal(out: Path, written: list[JournalEntry]) -> None:
     with open_journal(out) as journal:
         for entry in written:
             journal.append(entry)
 
 
-def key(entry: Entry) -> tuple[str, int | None]:
+def key(entry: JournalEntry) -> tuple[str, int | None]:
     return storable_text(entry.result.source), entry.result.page_index
 
 
@@ -96,7 +96,7 @@ def test_what_is_storable_stays_as_it_is(row: PageResult) -> None:
 
 
 @given(written=st.lists(entries, max_size=4, unique_by=key))
-def test_a_journal_gives_back_any_rows_and_what_is_known_of_their_files(written: list[Entry]) -> None:
+def test_a_journal_gives_back_any_rows_and_what_is_known_of_their_files(written: list[JournalEntry]) -> None:
     with folder() as place:
         write_journal(place / "out.parquet", written)
         with open_journal(place / "out.parquet") as journal:
@@ -110,7 +110,7 @@ def test_a_journal_gives_back_any_rows_and_what_is_known_of_their_files(written:
 
 @given(written=st.lists(entries, min_size=1, max_size=3, unique_by=key), later=entries, torn=st.randoms())
 def test_a_journal_torn_at_any_byte_holds_its_whole_lines_and_takes_more(
-    written: list[Entry], later: Entry, torn: random.Random
+    written: list[JournalEntry], later: JournalEntry, torn: random.Random
 ) -> None:
     with folder() as place:
         out = place / "out.parquet"

@@ -15,7 +15,7 @@ from batchocr.data import Block, PageResult
 from batchocr.errors import OutputError, OutputMismatchError
 from batchocr.output import jsonl, parquet, schema
 from batchocr.output.files import facts_path, journal_path
-from batchocr.output.journal import Entry, Journal
+from batchocr.output.journal import Journal, JournalEntry
 from batchocr.output.schema import PAGE_SCHEMA, RunFacts
 from batchocr.output.table import table_for
 from batchocr.tables.opened import open_table
@@ -36,7 +36,7 @@ def write(path: Path, *rows: PageResult, facts: RunFacts = FACTS) -> Path:
 def write_journal(out: Path, *rows: PageResult) -> None:
     with Journal.open(out, FACTS, resume=True, overwrite=False) as journal:
         for row in rows:
-            journal.append(Entry(row, size=10, mtime_ns=20))
+            journal.append(JournalEntry(row, size=10, mtime_ns=20))
 
 
 def test_the_parts_in_a_folder_are_read_in_natural_order(tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_an_unfinished_run_is_read_from_its_journal(tmp_path: Path) -> None:
 def test_a_journal_that_is_being_written_is_read_up_to_its_last_whole_line(tmp_path: Path) -> None:
     out = tmp_path / "t.jsonl"
     with Journal.open(out, FACTS, resume=True, overwrite=False) as journal:
-        journal.append(Entry(page("a.pdf", 0), size=10, mtime_ns=20))
+        journal.append(JournalEntry(page("a.pdf", 0), size=10, mtime_ns=20))
         with journal_path(out).open("ab") as other:
             other.write(b'{"result":{"source":"a.pdf","page_index":1')
         assert list(open_table(out, partial=True).rows()) == [page("a.pdf", 0)]

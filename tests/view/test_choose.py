@@ -10,11 +10,11 @@ import pytest
 
 from batchocr.data import PageResult
 from batchocr.page_spec import parse_page_spec
-from batchocr.view.choose import Choice, Sort, choose, quality
+from batchocr.view.choose import ChosenPage, Sort, choose, quality
 from tests.support.review_pages import block, failed, row
 
 
-def names(choice: Choice) -> list[str]:
+def names(choice: ChosenPage) -> list[str]:
     return [chosen.row.source for chosen in choice.rows]
 
 

@@ -21,7 +21,7 @@ from batchocr.page_spec import parse_page_spec
 from batchocr.tables.opened import open_table
 from batchocr.view.page import MAX_BLOCKS, MAX_PAGE_CHARACTERS
 from batchocr.view.review import require_replaceable
-from batchocr.view.summary import Group, groups
+from batchocr.view.summary import FactGroup, groups
 from tests.support.review_pages import FACTS, WhitePages, block, failed, reviewed, row
 
 ENDS_A_SCRIPT = "</script><script>x=1</script><!-- <script> ]]> \u2028 \ud800 \x00"
@@ -180,11 +180,11 @@ def test_the_report_of_a_run_on_a_cluster_is_that_of_all_parts_in_its_folder(tmp
         parquet.write(tmp_path / f"part-{name}.parquet", [row(f"{name}.pdf")], FACTS)
     (tmp_path / "report.json").write_text('{"actors": [], "bottleneck": "items"}')
     facts = ("Bottleneck", "items")
-    assert groups(open_table(tmp_path))[0] == Group("Run on a cluster", (facts,))
+    assert groups(open_table(tmp_path))[0] == FactGroup("Run on a cluster", (facts,))
     (tmp_path / "report.json").write_text('{"bottleneck": "of something else"}')
     assert groups(open_table(tmp_path))[0].heading == "Table"
     report_path(tmp_path / "part-b.parquet").write_text('{"bottleneck": "items"}')
-    assert groups(open_table(tmp_path))[0] == Group("Run of part-b.parquet", (facts,))
+    assert groups(open_table(tmp_path))[0] == FactGroup("Run of part-b.parquet", (facts,))
 
 
 def test_only_a_review_page_is_replaced(tmp_path: Path) -> None:
