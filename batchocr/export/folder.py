@@ -110,8 +110,8 @@ class ExportFolder:
         """Write the files of a document, and remove those that it had before and has no more; returns whether there
         was anything to do. The document is `complete` only when that is said.
 
-        Raises OutputError if nothing more can be written here, RefusedError if one of its files cannot be put in its
-        place.
+        Raises OutputError if nothing more can be written here, FileRefusedError if one of its files cannot be put in
+        its place.
         """
         self.complete(source, format, "")
         before = self._files_of(source, format)
@@ -159,7 +159,10 @@ class ExportFolder:
         return int(number)
 
     def _put(self, file: File, source: str, format: str) -> bool:
-        """Write a file, unless it is there already; returns whether it was not. Raises OutputError, RefusedError."""
+        """Write a file, unless it is there already; returns whether it was not.
+
+        Raises OutputError, FileRefusedError.
+        """
         path = self._path / file.path
         digest = _digest(file.data)
         if (leftover := self._leftovers.pop(file.path, None)) is not None:
@@ -224,7 +227,7 @@ class ExportFolder:
         return False
 
     def _require_ours(self, path: Path, file: File) -> None:
-        """Raise RefusedError if there is something that this folder's exports did not write, or not like that."""
+        """Raise FileRefusedError if there is something that this folder's exports did not write, or not like that."""
         if os.path.lexists(path) and not self._is_unchanged(file.path):
             raise FileRefusedError(
                 f"{path} was not written by an export to this folder, or was changed since: move it away, or choose "
@@ -232,7 +235,7 @@ class ExportFolder:
             )
 
     def _require_free(self, path: str, source: str, format: str) -> None:
-        """Raise RefusedError if the file is already that of another document of this run."""
+        """Raise FileRefusedError if the file is already that of another document of this run."""
         with self._recording():
             owner = self._record.execute(
                 "select source, format from files join documents using (source, format) where path = ? and run = ?",
@@ -311,7 +314,7 @@ def _digest(data: bytes) -> bytes:
 
 @contextmanager
 def _refusing(path: Path) -> Iterator[None]:
-    """Turn what prevents one file into a RefusedError; OutputError is for what prevents all others too."""
+    """Turn what prevents one file into a FileRefusedError; OutputError is for what prevents all others too."""
     try:
         with writing(path):
             yield

@@ -189,7 +189,7 @@ def test_it_runs_from_a_checkout_without_what_only_whole_runs_need(tmp_path: Pat
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 1, done.stderr
     values = written(out)
-    assert values["failed"] == {"end_to_end": "needs simplejpeg", "throughput.peers": "needs loguru"}
+    assert values["failed"] == {"end_to_end": "needs pymupdf", "throughput.peers": "needs loguru"}
     assert all(check["ok"] for check in values["checks"].values())
     measured = {name.rpartition(".")[0] for name in values["figures"]}
     assert {"throughput.dense_bf16", "decode", "small_images"} <= measured

@@ -72,7 +72,7 @@ def test_what_hangs_on_our_table_is_not_ours(tmp_path: Path, statement: str) -> 
 def test_a_query_without_an_end_is_ended_and_the_next_has_its_own_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, query: str
 ) -> None:
-    monkeypatch.setattr(sqlite_file, "QUERY_S", 0.05)
+    monkeypatch.setattr(sqlite_file, "QUERY_S", 0.5)
     with closing(SqliteFile(tmp_path / "db", wait_s=0)) as db:
         with pytest.raises(sqlite3.OperationalError, match="interrupted"):
             for _ in db.execute(query):
