@@ -34,10 +34,10 @@ from batchocr.model.image_size import smart_resize
 from batchocr.protocol.audit_plan import plan_audit
 from batchocr.protocol.layer_text import LayerBlock, LegiblePage
 from batchocr.protocol.mineru import MinerUProtocol
-from batchocr.survey.page_work import MINERU
 from batchocr.wire.pixels import share_round
 from batchocr.worker.agreement import agreement_of
 from benchmarks.text_layer import DPI, TextBlock, layout_line, text_layers
+from benchmarks.virtual_gpu import ARCHITECTURE
 
 PROTOCOL = MinerUProtocol(max_new_tokens=8192, penalties=True)
 _USES: tuple[TextLayerUse, ...] = ("off", "check", "use")
@@ -231,7 +231,7 @@ def _said(block: LayerBlock, first: int, last: int) -> str:
 
 def _patches(request: Request) -> int:
     height, width = request.resize_to or (request.pixels.height, request.pixels.width)
-    patch, limits = MINERU.vision.patch_size, MINERU.images
+    patch, limits = ARCHITECTURE.vision.patch_size, ARCHITECTURE.images
     sides = smart_resize(height, width, factor=2 * patch, min_pixels=limits.min_pixels, max_pixels=limits.max_pixels)
     return (sides[0] // patch) * (sides[1] // patch)
 
