@@ -30,8 +30,6 @@ from batchocr.survey.survey import Survey
 _NOTHING_TO_READ = "there is no page that could be read"
 _NONE_READ = "none of the pages that were drawn could be read"
 _NOT_ASKED = "--read N reads N pages to tell, --like REPORT takes the rate of an earlier run"
-_MANY = 4
-"""Of a GPU's pages in flight: with fewer pages, its beginning and its end are most of what was measured."""
 _SIZES_SHOWN = 3
 _Counted = TypeVar("_Counted", str, ErrorKind, tuple[int, int])
 _PROBLEMS_SHOWN = 10
@@ -78,15 +76,12 @@ def _look(found: Found, config: Config) -> Survey:
 
 
 def _remark(survey: Survey, sample: Sample | None, estimate: Estimate | None) -> str:
-    """Why there is no time, or what has to be known about it."""
+    """Why there is no time."""
+    if estimate is not None:
+        return ""
     if not survey.readable_pages:
         return _NOTHING_TO_READ
-    if estimate is None:
-        return _NOT_ASKED if sample is None else _NONE_READ
-    if sample is not None and "cuda" in estimate.device and sample.num_pages < survey.distinct_pages:
-        many = _MANY * int(sample.report.settings["pages_in_flight"] or 0)
-        return f"too few pages to keep the GPU busy: read {many:,} for a rate" if sample.num_pages < many else ""
-    return ""
+    return _NOT_ASKED if sample is None else _NONE_READ
 
 
 def _as_text(survey: Survey, sample: Sample | None, estimate: Estimate | None, remark: str) -> str:
@@ -103,12 +98,12 @@ def _as_text(survey: Survey, sample: Sample | None, estimate: Estimate | None, r
     if survey.represented:
         lines += _measured(survey)
     if sample is not None:
-        lines += _read(sample, survey)
-    if estimate is not None:
-        lines += [f"time        {_time(estimate)}"]
-        lines += [f"            {remark}"] if remark else []
-    else:
-        lines += [f"time        {'not known' if survey.readable_pages else 'none'}: {remark}"]
+        settings, failed = sample.report.settings, f", {sample.num_failed:,} failed" if sample.num_failed else ""
+        made_with = f"{settings['model']} in {settings['dtype']} on {settings['device']}"
+        lines += [f"read        {sample.num_pages:,} of {survey.distinct_pages:,} pages{failed}: with {made_with}"]
+        lines += [f"bottleneck  {sample.report.bottleneck}"]
+    why = f"{'not known' if survey.readable_pages else 'none'}: {remark}"
+    lines += [f"time        {_time(estimate) if estimate else why}"]
     shown = survey.named[:_PROBLEMS_SHOWN]
     lines += [""] * bool(shown) + [f"{kind:11} {source}: {message}" for source, kind, message in shown]
     if (rest := survey.problems.total() - len(shown)) > 0:
@@ -136,20 +131,6 @@ def _most_first(counts: Counter[_Counted]) -> list[tuple[_Counted, int]]:
     return sorted(counts.items(), key=lambda counted: (-counted[1], counted[0]))
 
 
-def _read(sample: Sample, survey: Survey) -> list[str]:
-    """How much was read, and with what."""
-    report, settings = sample.report, sample.report.settings
-    failed, degraded = sample.num_pages - report.pages_read, report.items.degraded
-    said = f"{sample.num_pages:,} of {survey.distinct_pages:,} pages"
-    said += f", {failed:,} failed" if failed else ""
-    said += f", {degraded:,} degraded" if degraded else ""
-    work = report.per_page
-    return [
-        f"read        {said}: with {settings['model']} in {settings['dtype']} on {settings['device']}",
-        f"work        {work.patches:,.0f} patches and {work.output_tokens:,.0f} output tokens a page",
-    ]
-
-
 def _time(estimate: Estimate) -> str:
     about, rate = f"about {_duration(estimate.seconds)}", f"{estimate.pages_per_second:.2g} pages/s"
     if estimate.basis == "earlier run":
@@ -169,11 +150,7 @@ def _duration(seconds: float) -> str:
 
 
 def _as_json(survey: Survey, sample: Sample | None, estimate: Estimate | None, remark: str) -> str:
-    read: dict[str, object] | None = None
-    if sample is not None:
-        failed, degraded = sample.num_pages - sample.report.pages_read, sample.report.items.degraded
-        read = {"pages": sample.num_pages, "failed": failed, "degraded": degraded}
-        read["settings"] = dict(sample.report.settings)
+    report = sample.report if sample else None
     return json.dumps(
         {
             "documents": survey.documents,
@@ -193,8 +170,11 @@ def _as_json(survey: Survey, sample: Sample | None, estimate: Estimate | None, r
                 for (width, height), count in _most_first(survey.sizes)
             ],
             "text_layer_share": survey.text_share,
-            "read": read,
-            "per_page": asdict(sample.report.per_page) if sample else None,
+            "pages_read": sample.num_pages if sample else 0,
+            "pages_failed": sample.num_failed if sample else 0,
+            "per_page": asdict(report.per_page) if report else None,
+            "bottleneck": report.bottleneck if report else "",
+            "settings": report.settings if report else None,
             "estimate": asdict(estimate) if estimate else None,
             "remark": remark,
         },

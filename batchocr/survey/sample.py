@@ -33,6 +33,10 @@ class Sample:
         """How many pages were drawn."""
         return len(self.tokens)
 
+    @property
+    def num_failed(self) -> int:
+        return len(self.tokens) - self.report.pages_read
+
 
 def draw(wanted: Sequence[tuple[Document, Sequence[int]]], number: int) -> list[Document]:
     """Documents that have so many of the wanted pages, or all if there are no more. The row of all pages is cut into
