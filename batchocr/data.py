@@ -48,7 +48,7 @@ class Document:
     path: for the file system, or the URI of an object in a store. source: where the file is under its INPUT,
     `/`-separated: the stable name in rows and in the journal. problem: why the file cannot be opened, if that is
     already known. held: what has to live as long as this, because `path` leads to it. size in bytes, mtime_ns: of an
-    object, from its listing.
+    object, from its listing. pages: the only ones of it that are read, by index; None for those that the run asks for.
     """
 
     path: str
@@ -57,6 +57,7 @@ class Document:
     held: object = None
     size: int | None = None
     mtime_ns: int | None = None
+    pages: tuple[int, ...] | None = None
 
 
 PlacedWord: TypeAlias = tuple[float, float, str]
@@ -80,13 +81,11 @@ class Page:
 @dataclass(frozen=True, slots=True)
 class PageSeen:
     """A page that was looked at and not read. width, height: px as it would be drawn. characters: of its own text,
-    white space left out; 0 if it has none, as images and scans. covered: the share of the page that the blocks of its
-    text cover, or, if it has none, its ink."""
+    white space left out; 0 if it has none, as images and scans."""
 
     width: int
     height: int
     characters: int = 0
-    covered: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

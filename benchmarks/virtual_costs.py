@@ -11,7 +11,6 @@ from typing import Final, Literal
 
 from batchocr.model.architecture import Architecture
 from batchocr.model.cost import decode_flop, prefill_flop, vision_flop
-from batchocr.survey.devices import GPUS
 from benchmarks.virtual_device import Kernels
 
 GpuName = Literal["h200", "h100", "a100", "rtx4090"]
@@ -110,21 +109,24 @@ class Gpu:
     speed: Speed
 
 
-def _gpu(name: GpuName, gib: float, attention: str, *, upload: float) -> Gpu:
-    rates = GPUS[name]
-    return Gpu(name, int(gib * _GIB), attention, Speed(rates.linear, rates.attention, rates.memory, upload))
+def _gpu(name: GpuName, gib: float, attention: str, speed: Speed) -> Gpu:
+    return Gpu(name, int(gib * _GIB), attention, speed)
 
 
-# Rates of products, attention and memory with their sources: batchocr/survey/devices.py. Uploads from pinned memory:
-# four fifths of PCIe 5.0 x16 (64 GB/s) and 4.0 (32 GB/s).
+# Rates that kernels reach, not peaks: FLOP/s in bfloat16, useful ones only. Uploads from pinned memory: four fifths of
+# PCIe 5.0 x16 (64 GB/s) and 4.0 (32 GB/s).
 VIRTUAL_GPUS: dict[GpuName, Gpu] = {
-    # FlashAttention 3 from sglang-kernel.
-    "h200": _gpu("h200", 139.0, "FA3", upload=50e9),
-    # The same GPU if sglang-kernel does not load: torch's varlen_attn.
-    "h100": _gpu("h100", 79.0, "FA2", upload=50e9),
-    # 80 GB. FlashAttention 3 needs sm_90.
-    "a100": _gpu("a100", 79.0, "FA2", upload=25e9),
-    "rtx4090": _gpu("rtx4090", 23.5, "FA2", upload=25e9),
+    # FlashAttention 3 from sglang-kernel. 640 and 430: what large products and it (head size 80 padded to 96) reach by
+    # published figures; 4.3 TB/s were measured on one.
+    "h200": _gpu("h200", 139.0, "FA3", Speed(640e12, 430e12, 4.3e12, upload=50e9)),
+    # The same chip if sglang-kernel does not load: torch's varlen_attn, which is FlashAttention 2; with slower memory
+    # (3.35 TB/s by its data sheet, nine tenths of it).
+    "h100": _gpu("h100", 79.0, "FA2", Speed(640e12, 270e12, 3.0e12, upload=50e9)),
+    # 80 GB. FlashAttention 3 needs sm_90. Of 312 TFLOP/s and 2.0 TB/s by its data sheet: four fifths in products, half
+    # in FlashAttention 2.
+    "a100": _gpu("a100", 79.0, "FA2", Speed(250e12, 150e12, 1.75e12, upload=25e9)),
+    # Of 165 TFLOP/s (float32 accumulation) and 1.0 TB/s by its data sheet: nine tenths, two thirds.
+    "rtx4090": _gpu("rtx4090", 23.5, "FA2", Speed(150e12, 110e12, 0.92e12, upload=25e9)),
 }
 
 

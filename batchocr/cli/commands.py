@@ -13,48 +13,57 @@ from batchocr.cli import options
 from batchocr.cli.console import configure_logging, print_out, quieten_libraries
 from batchocr.cli.signals import clear_up_on_signals
 from batchocr.config import CONTINUING, INPUT, MODEL, RUN, Option, make_config
-from batchocr.errors import ExitCode
+from batchocr.errors import ExitCode, UsageError
 from batchocr.input.sources import find_documents
 
 logger = logging.getLogger(__name__)
 
 
 @options.takes_options(
-    *("model", "revision", "pages", "dpi", "password", "null", "follow_symlinks", "shard", "workers", "page_timeout"),
-    model=Option(MODEL, "The model that would read. Only its dimensions count; nothing is loaded.", "NAME_OR_DIR"),
+    *("pages", "dpi", "text_layer", "password", "null", "follow_symlinks", "shard"),
+    *("model", "revision", "device", "dtype", "vit_dtype", "backend", "memory_fraction", "max_new_tokens", "penalties"),
+    *("vit_batch_size", "vit_max_patches", "llm_batch_size", "prefill_max_tokens", "embedding_queue_tokens"),
+    *("pages_in_flight", "workers", "worker_memory", "page_timeout"),
     page_timeout=Option(RUN, "Time limit for hashing and opening a document, and for each page.", "SECONDS"),
 )
 @clear_up_on_signals()
 def inspect(
     inputs: options.Inputs,
     flags: options.Flags,
-    device_kind: Annotated[
-        str,
+    read: Annotated[
+        int | None,
         typer.Option(
-            metavar="KIND",
+            metavar="N",
+            min=2,
             show_default=False,
-            help="The device to calculate for: here, cpu, h200, h100, a100 or rtx4090. Of a GPU it is a forecast. "
-            "Default: here.",
+            help="Read N pages, drawn at random from all of the input, and say how long all of them would take.",
         ),
-    ] = "here",
+    ] = None,
     like: Annotated[
         Path | None,
         typer.Option(
             metavar="REPORT",
             show_default=False,
-            help="Calculate at the rate of an earlier run, from its OUT.report.json: the most exact, after a run with "
-            "--limit 20 over the same input.",
+            help="Calculate at the rate of an earlier run, from its OUT.report.json.",
         ),
     ] = None,
+    device_kind: Annotated[str | None, typer.Option(hidden=True)] = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Look at the INPUTs before a long run: formats and what will be skipped, pages, documents that are encrypted,
-    damaged or identical, page sizes, text layers, and how long reading would take. No model is loaded. Of long
-    documents, a sample of pages is looked at."""
+    damaged or identical, page sizes, text layers; and with --read or --like, how long reading would take. Only --read
+    loads the model, and the options of the model are for it. Of long documents, a sample of pages is looked at."""
     configure_logging("json" if as_json else "text", logging.INFO)
+    if device_kind is not None:
+        raise UsageError(
+            "--device-kind is no longer there, as what it calculated was wrong by half: --read N reads N pages on "
+            "--device and says how long all would take, --like REPORT takes the rate of an earlier run"
+        )
+    options.refuse_both("--read", read is not None, "--like", like is not None)
+    quieten_libraries(downloads=not sys.stderr.isatty())
     from batchocr.cli.inspect import inspect_inputs
 
-    inspect_inputs(inputs, make_config(flags), device_kind=device_kind, like=like, as_json=as_json)
+    inspect_inputs(inputs, make_config(flags), read=read, like=like, as_json=as_json)
 
 
 @options.takes_options(

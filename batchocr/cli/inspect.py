@@ -1,11 +1,13 @@
-"""`batchocr inspect`: what is in an input, and how long reading it would take."""
+"""`batchocr inspect`: what is in an input and, by reading some of it, how long reading it would take."""
 
 from __future__ import annotations
 
 import json
 import sys
+import time
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 from typing import TypeVar
@@ -15,63 +17,74 @@ from tqdm import tqdm
 from batchocr.cli.console import print_out, printable
 from batchocr.config import Config
 from batchocr.data import ErrorKind
-from batchocr.errors import UsageError
 from batchocr.input.folders import describe_skipped
-from batchocr.input.sources import find_documents
+from batchocr.input.sources import Found, find_documents
+from batchocr.job.progress import ProgressBar, ProgressLog
+from batchocr.job.session import Session
 from batchocr.machine import usable_cores
-from batchocr.survey.devices import DEVICE_KINDS, GPUS, DeviceKind, device_here, measured_cpu_rate
-from batchocr.survey.estimate import Estimate, estimate_like, estimate_on_cpu, forecast_on_gpu
+from batchocr.survey.estimate import Estimate, estimate_by, estimate_like
 from batchocr.survey.look import Look
-from batchocr.survey.model_shape import architecture_at_hand
-from batchocr.survey.page_work import MINERU
+from batchocr.survey.sample import Sample, draw, read_pages
 from batchocr.survey.survey import Survey
 
 _NOTHING_TO_READ = "there is no page that could be read"
+_NONE_READ = "none of the pages that were drawn could be read"
+_NOT_ASKED = "--read N reads N pages to tell, --like REPORT takes the rate of an earlier run"
 _SIZES_SHOWN = 3
 _Counted = TypeVar("_Counted", str, ErrorKind, tuple[int, int])
 _PROBLEMS_SHOWN = 10
 
 
 def inspect_inputs(
-    inputs: Sequence[str], config: Config, *, device_kind: str, like: Path | None, as_json: bool
+    inputs: Sequence[str], config: Config, *, read: int | None, like: Path | None, as_json: bool
 ) -> None:
-    """Look at the documents, and print what there is and how long reading would take. device_kind: of the device;
-    `here` for the one that a run would take. like: the report of an earlier run, at whose rate to calculate.
-    Raises UsageError, NoInputError, ModelError, OutputError, BatchOcrError."""
-    if device_kind not in DEVICE_KINDS:
-        raise UsageError(f"--device-kind {device_kind!r}: one of {', '.join(DEVICE_KINDS)}")
+    """Look at the documents, and print what there is and, if that is asked for, how long reading would take. read: how
+    many pages to read to tell. like: the report of an earlier run, at whose rate to calculate. Raises UsageError,
+    NoInputError, ModelError, EngineError, OutputError, BatchOcrError."""
     if like is not None:
         estimate_like(like, 0)  # to refuse it before all the work
-    model = architecture_at_hand(config.model, config.revision)
     found = find_documents(
         inputs, stdin=sys.stdin, null=config.null, follow_symlinks=config.follow_symlinks, shard=config.shard
     )
-    survey = Survey(model or MINERU, found.skipped)
+    sample, estimate = None, None
+    if read is None:
+        survey = _look(found, config)
+        if like is not None and survey.readable_pages:
+            estimate = estimate_like(like, survey.readable_pages)
+    else:
+        started_s = time.perf_counter()
+        with closing(Session(config)) as session:  # first, so that a wrong model is refused before all the work
+            opening_s = time.perf_counter() - started_s
+            survey = _look(found, config)
+            if survey.readable_pages:
+                documents = draw(sorted(survey.wanted, key=lambda wanted: wanted[0].source), read)
+                progress = ProgressBar() if sys.stderr.isatty() and not as_json else ProgressLog()
+                sample = read_pages(session, documents, progress, started_s=time.perf_counter() - opening_s)
+                estimate = estimate_by(sample, survey.distinct_pages)
+    remark = _remark(survey, sample, estimate)
+    said = _as_json if as_json else _as_text
+    print_out(said(survey, sample, estimate, remark))
+
+
+def _look(found: Found, config: Config) -> Survey:
+    survey = Survey(found.skipped)
     with Look(found.documents, config, workers=config.workers or usable_cores()) as look:
         total = len(found.documents)
         for seen in tqdm(look.documents(), total=total, desc="inspecting", unit=" files", disable=None, leave=False):
             survey.take(seen)
-    if survey.readable_pages:
-        estimate = _estimate(survey, device_kind, like, config.workers or max(1, usable_cores() // 2))
-        remark = "" if model else f"{config.model} is not on this machine: MinerU2.5's dimensions are assumed"
-    else:
-        estimate, remark = None, _NOTHING_TO_READ
-    print_out(_as_json(survey, estimate, remark) if as_json else "\n".join(_as_text(survey, estimate, remark)))
+    return survey
 
 
-def _estimate(survey: Survey, device_kind: DeviceKind, like: Path | None, workers: int) -> Estimate | None:
-    """None for a GPU of which no figures are known."""
-    pages = survey.readable_pages
-    if like is not None:
-        return estimate_like(like, pages)
-    kind = device_here() if device_kind == "here" else device_kind
-    work = survey.per_page.times(pages)
-    if kind == "cpu":
-        return estimate_on_cpu(work, pages, survey.model, rate=measured_cpu_rate(), workers=workers)
-    return None if kind is None else forecast_on_gpu(work, pages, survey.model, GPUS[kind])
+def _remark(survey: Survey, sample: Sample | None, estimate: Estimate | None) -> str:
+    """Why there is no time."""
+    if estimate is not None:
+        return ""
+    if not survey.readable_pages:
+        return _NOTHING_TO_READ
+    return _NOT_ASKED if sample is None else _NONE_READ
 
 
-def _as_text(survey: Survey, estimate: Estimate | None, remark: str) -> list[str]:
+def _as_text(survey: Survey, sample: Sample | None, estimate: Estimate | None, remark: str) -> str:
     parts = [f"{count:,} {name}" for name, count in _most_first(survey.formats)]
     parts += [f"{survey.same_documents:,} identical to others"] if survey.same_documents else []
     parts += [f"{count:,} {kind}" for kind, count in _most_first(survey.problems)]
@@ -84,16 +97,18 @@ def _as_text(survey: Survey, estimate: Estimate | None, remark: str) -> list[str
         lines += [f"            {survey.unreadable:,} of {survey.measured:,} that were looked at cannot be read"]
     if survey.represented:
         lines += _measured(survey)
-    if survey.readable_pages:
-        lines += [f"time        {_time(estimate)}"]
-        lines += [f"            {remark}"] if remark else []
-    else:
-        lines += [f"time        none: {remark}"]
+    if sample is not None:
+        settings, failed = sample.report.settings, f", {sample.num_failed:,} failed" if sample.num_failed else ""
+        made_with = f"{settings['model']} in {settings['dtype']} on {settings['device']}"
+        lines += [f"read        {sample.num_pages:,} of {survey.distinct_pages:,} pages{failed}: with {made_with}"]
+        lines += [f"bottleneck  {sample.report.bottleneck}"]
+    why = f"{'not known' if survey.readable_pages else 'none'}: {remark}"
+    lines += [f"time        {_time(estimate) if estimate else why}"]
     shown = survey.named[:_PROBLEMS_SHOWN]
     lines += [""] * bool(shown) + [f"{kind:11} {source}: {message}" for source, kind, message in shown]
     if (rest := survey.problems.total() - len(shown)) > 0:
         lines += [f"and {rest:,} more: --json has them"]
-    return [printable(line) for line in lines]
+    return "\n".join(map(printable, lines))
 
 
 def _measured(survey: Survey) -> list[str]:
@@ -105,11 +120,9 @@ def _measured(survey: Survey) -> list[str]:
     ]
     others = len(survey.sizes) - len(sizes)
     sizes += [f"{others:,} other sizes"] if others else []
-    work = survey.per_page
     return [
         f"page size   {', '.join(sizes)}{sample}",
         f"text layer  on {survey.text_share:.0%} of the pages{sample}",
-        f"work        about {work.patches:,.0f} patches and {work.output_tokens:,.0f} output tokens a page{sample}",
     ]
 
 
@@ -118,17 +131,13 @@ def _most_first(counts: Counter[_Counted]) -> list[tuple[_Counted, int]]:
     return sorted(counts.items(), key=lambda counted: (-counted[1], counted[0]))
 
 
-def _time(estimate: Estimate | None) -> str:
-    if estimate is None:
-        return "not known for the GPU here: name one with --device-kind, or an earlier run's report with --like"
-    rate = f"{estimate.pages_per_second:.2g} pages/s"
-    match estimate.basis:
-        case "earlier run":
-            return f"about {_duration(estimate.seconds)}, at the {rate} of that run on {estimate.device}"
-        case "forecast":
-            return f"about {_duration(estimate.seconds)} on {estimate.device}, {rate}: a forecast, not measured on one"
-        case _:
-            return f"about {_duration(estimate.seconds)} on {estimate.device}, {rate}: calculated from its rate now"
+def _time(estimate: Estimate) -> str:
+    about, rate = f"about {_duration(estimate.seconds)}", f"{estimate.pages_per_second:.2g} pages/s"
+    if estimate.basis == "earlier run":
+        return f"{about}, at the {rate} of that run on {estimate.device}"
+    low, high = (_duration(seconds or 0.0) for seconds in (estimate.seconds_low, estimate.seconds_high))
+    between = f", between {low} and {high}" if low != high else ""
+    return f"{about}{between}: {_duration(estimate.start_up_seconds)} to start, then {rate}"
 
 
 def _duration(seconds: float) -> str:
@@ -140,8 +149,8 @@ def _duration(seconds: float) -> str:
     return f"{minutes / 60:.1f} h" if minutes < 6000 else f"{minutes / 1440:,.1f} days"
 
 
-def _as_json(survey: Survey, estimate: Estimate | None, remark: str) -> str:
-    work = survey.per_page
+def _as_json(survey: Survey, sample: Sample | None, estimate: Estimate | None, remark: str) -> str:
+    report = sample.report if sample else None
     return json.dumps(
         {
             "documents": survey.documents,
@@ -161,7 +170,11 @@ def _as_json(survey: Survey, estimate: Estimate | None, remark: str) -> str:
                 for (width, height), count in _most_first(survey.sizes)
             ],
             "text_layer_share": survey.text_share,
-            "per_page": {"patches": work.patches, "output_tokens": work.output_tokens},
+            "pages_read": sample.num_pages if sample else 0,
+            "pages_failed": sample.num_failed if sample else 0,
+            "per_page": asdict(report.per_page) if report else None,
+            "bottleneck": report.bottleneck if report else "",
+            "settings": report.settings if report else None,
             "estimate": asdict(estimate) if estimate else None,
             "remark": remark,
         },

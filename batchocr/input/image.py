@@ -13,7 +13,6 @@ from PIL.TiffImagePlugin import TiffImageFile
 
 from batchocr.data import OutlineEntry, Page, PageSeen
 from batchocr.errors import DamagedError, PageOutOfMemoryError, TooLargeError, UnreadableError
-from batchocr.input.covered import SMALL_EDGE, covered_share
 from batchocr.input.frames import TiffFile, gif_frames, tiff_directories, webp_pictures
 from batchocr.input.image_faults import fault_found_by_mupdf, fault_of_webp, words_of_libtiff
 from batchocr.input.jpeg import fault_of_jpeg
@@ -42,6 +41,9 @@ _SIGNATURES = (
 )
 
 _CUT_OFF = "the file ends before it should: this page, and whatever came after it, is missing"
+
+_SMALL_EDGE = 550
+"""Long side in px to which an image is decoded that is only looked at."""
 
 _NOT_SEEN = "the image has several colours, but nothing of them can be seen: it is transparent, or too faint"
 
@@ -94,8 +96,9 @@ class ImageDocument:
     def _seen(self, image: ImageFile.ImageFile) -> PageSeen:
         scale = min(1.0, self._max_edge / max(1, *image.size))
         width, height = round(image.width * scale), round(image.height * scale)
-        image.draft("L", (SMALL_EDGE, SMALL_EDGE))
-        return PageSeen(width, height, 0, covered_share(as_page(image, SMALL_EDGE)))
+        image.draft("L", (_SMALL_EDGE, _SMALL_EDGE))
+        as_page(image, _SMALL_EDGE)  # raises if it cannot be decoded
+        return PageSeen(width, height)
 
     def outline(self) -> list[OutlineEntry]:
         """An image has none."""

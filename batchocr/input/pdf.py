@@ -16,7 +16,6 @@ from PIL import Image
 
 from batchocr.data import OutlineEntry, Page, PageSeen, TextLayerUse
 from batchocr.errors import DamagedError, EncryptedError, PageOutOfMemoryError, UnsupportedError
-from batchocr.input.covered import SMALL_EDGE, covered_share
 from batchocr.input.drawn_objects import DrawnObjects
 from batchocr.input.file_faults import faults_of_file
 from batchocr.input.mupdf_warnings import REFUSALS, all_warnings, forget_warnings, is_cut_off, lost_content, printable
@@ -115,11 +114,7 @@ class PdfDocument:
             scale = self._scale(page)
             width, height = round(page.rect.width * scale), round(page.rect.height * scale)
             texts = [block for block in page.get_text("blocks") if block[6] == _TEXT_BLOCK]
-            characters = sum(len("".join(block[4].split())) for block in texts)
-            if not characters:
-                return PageSeen(width, height, 0, covered_share(self._small(page)))
-        area = sum((x1 - x0) * (y1 - y0) for x0, y0, x1, y1, *_ in texts)
-        return PageSeen(width, height, characters, min(1.0, max(0.0, area / abs(page.rect))))
+            return PageSeen(width, height, sum(len("".join(block[4].split())) for block in texts))
 
     def outline(self) -> list[OutlineEntry]:
         self._is_altered = True
@@ -143,12 +138,6 @@ class PdfDocument:
             page.set_cropbox(page.mediabox)
             page = self._document.load_page(page_index)
         return page
-
-    def _small(self, page: pymupdf.Page) -> Image.Image:
-        """A small picture of the page, in grey."""
-        scale = SMALL_EDGE / max(page.rect.width, page.rect.height)
-        pixmap = page.get_pixmap(matrix=pymupdf.Matrix(scale, scale), colorspace=pymupdf.csGRAY, alpha=False)
-        return Image.frombytes("L", (pixmap.width, pixmap.height), pixmap.samples_mv)
 
     def _require_tried(self, page_index: int) -> None:
         """Raise DamagedError if the page is one of those that the document only claims to have."""

@@ -275,6 +275,8 @@ class Intake:
         state.page_count, state.doc_id = page_count, doc_id
         if not page_count:
             state.rows = [None]
+        elif (chosen := self.documents[index].pages) is not None:
+            state.rows = chosen
         else:
             state.rows = self._spec.pages(page_count) if self._spec else range(page_count)
         state.done = frozenset(row.page_index for row in settled if row.doc_id == doc_id).intersection(state.rows)

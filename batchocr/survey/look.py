@@ -14,7 +14,7 @@ from batchocr.wire.messages import Failed, LookAtPages, OpenDocument, Opened, Pa
 
 MAX_SAMPLE = 40
 MIN_SAMPLE = 3
-"""Pages of a document that are measured, evenly spread, as those of a document are alike: a scan takes 50 ms."""
+"""Pages of a document that are measured, evenly spread, as those of a document are alike."""
 MEASURED_PAGES = 10_000
 """With more documents than these allow for, fewer pages of each are measured."""
 
@@ -26,7 +26,7 @@ _LOOK_INTERVAL_S = 1.0
 class DocumentSeen:
     """What was found out about a document.
 
-    doc_id: None if it could not be hashed. page_count: None if it could not be opened. num_wanted: of its pages, those
+    doc_id: None if it could not be hashed. page_count: None if it could not be opened. wanted: the indices of its pages
     that would be read. problem: why it cannot be opened, or its pages cannot be measured. same: whether a document
     before it has the same bytes; its pages are then not measured again. pages: those of the sample; None for one that
     cannot be read.
@@ -35,7 +35,7 @@ class DocumentSeen:
     document: Document
     doc_id: str | None = None
     page_count: int | None = None
-    num_wanted: int = 0
+    wanted: Sequence[int] = ()
     problem: Failure | None = None
     same: bool = False
     format: str = ""
@@ -111,7 +111,7 @@ class Look:
             self._begun[opened.task_id],
             doc_id=opened.doc_id,
             page_count=opened.page_count,
-            num_wanted=len(wanted),
+            wanted=wanted,
             same=self._is_known(opened.doc_id),
         )
         self._begun[opened.task_id] = seen

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from batchocr.data import ErrorKind
-from batchocr.model.architecture import Architecture
+from batchocr.data import Document, ErrorKind
 from batchocr.survey.look import DocumentSeen
-from batchocr.survey.page_work import DENSE, PageWork, page_work
 
 MAX_NAMED = 1000
 """Of the documents that cannot be opened."""
@@ -23,10 +21,10 @@ class Survey:
     or measured, by what is wrong; the first of them are in `named` as (source, kind, message); same_documents: those
     with the bytes of one before, and same_pages theirs; formats: the others. pages: that would have rows. measured: of
     the distinct ones; unreadable: of these, those that cannot be read; sizes: the others, by (width, height) in px.
-    represented: the pages that these stand for; with_text: of them, with text of their own.
+    represented: the pages that these stand for; with_text: of them, with text of their own. wanted: the distinct
+    documents, and the indices of their pages, to draw some from.
     """
 
-    model: Architecture
     skipped: Mapping[str, int]
     documents: int = 0
     formats: Counter[str] = field(default_factory=Counter)
@@ -40,25 +38,27 @@ class Survey:
     represented: float = 0.0
     with_text: float = 0.0
     sizes: Counter[tuple[int, int]] = field(default_factory=Counter)
-    _work: PageWork = field(default_factory=PageWork)
+    wanted: list[tuple[Document, Sequence[int]]] = field(default_factory=list)
 
     def take(self, seen: DocumentSeen) -> None:
         """Count a document."""
         self.documents += 1
-        self.pages += seen.num_wanted
+        self.pages += len(seen.wanted)
+        if seen.wanted and not seen.same:
+            self.wanted.append((seen.document, seen.wanted))
         if seen.problem is not None:
             self.problems[seen.problem.kind] += 1
             if len(self.named) < MAX_NAMED:
                 self.named.append((seen.document.source, seen.problem.kind, seen.problem.message))
         elif seen.same:
             self.same_documents += 1
-            self.same_pages += seen.num_wanted
+            self.same_pages += len(seen.wanted)
         else:
             self.formats[seen.format] += 1
         self._measure(seen)
 
     def _measure(self, seen: DocumentSeen) -> None:
-        each = seen.num_wanted / len(seen.pages) if seen.pages else 0.0
+        each = len(seen.wanted) / len(seen.pages) if seen.pages else 0.0
         self.measured += len(seen.pages)
         for page in seen.pages:
             if page is None:
@@ -67,12 +67,6 @@ class Survey:
             self.represented += each
             self.with_text += each * bool(page.characters)
             self.sizes[page.width, page.height] += 1
-            self._work += page_work(page, self.model).times(each)
-
-    @property
-    def per_page(self) -> PageWork:
-        """The mean work of a page; that of a dense one if none was measured."""
-        return self._work.times(1 / self.represented) if self.represented else page_work(DENSE, self.model)
 
     @property
     def distinct_pages(self) -> int:

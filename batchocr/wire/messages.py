@@ -45,8 +45,8 @@ def _storable(reading: Reading) -> Reading:
 def _plausible(pages: tuple[PageSeen | None, ...]) -> tuple[PageSeen | None, ...]:
     """Raises ValueError for pages that no document has."""
     for page in filter(None, pages):
-        if min(page.width, page.height, page.characters) < 0 or not 0 <= page.covered <= 1:
-            raise ValueError("a page is smaller than nothing, or more than covered")
+        if min(page.width, page.height, page.characters) < 0:
+            raise ValueError("a page is smaller than nothing")
         if max(page.width, page.height) > _MAX_PIXELS or page.characters > _MAX_CHARACTERS:
             raise ValueError("a page is larger than any that is drawn")
     return pages
@@ -114,7 +114,7 @@ class ReadOutline:
 
 @dataclass(frozen=True, slots=True)
 class LookAtPages:
-    """What these pages are like: their size, and how much there is to read. None is drawn at full size."""
+    """What these pages are like: their size, and how much text they have of their own. None is drawn."""
 
     task_id: int
     path: str

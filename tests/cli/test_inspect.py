@@ -1,29 +1,56 @@
-"""`batchocr inspect`: what it prints, and what it does not load."""
+"""`batchocr inspect`: what it prints, what it reads, and what it does not load."""
 
 from __future__ import annotations
 
 import json
+import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import psutil
 import pytest
+from PIL import Image
 
-from batchocr.cli.inspect import inspect_inputs
+from batchocr.cli.inspect import _look, _time, inspect_inputs
 from batchocr.config import Config
-from batchocr.errors import NoInputError, UsageError
+from batchocr.errors import ModelError, NoInputError, UsageError
+from batchocr.input.sources import Found
+from batchocr.survey.estimate import Estimate
+from batchocr.survey.survey import Survey
 from tests.conftest import ROOT
-from tests.support.running import draw_pdf
+from tests.support.running import draw_pdf, environment, eventually, make_quick_model
 
 pytestmark = pytest.mark.slow
 
 DOCUMENTS = str(ROOT / "sample_data" / "documents")
-MODEL = str(ROOT / "sample_data" / "model")
+HOW = "--read N reads N pages to tell, --like REPORT takes the rate of an earlier run"
+
+
+def inspected(
+    inputs: list[str],
+    config: Config,
+    capsys: pytest.CaptureFixture[str],
+    *,
+    read: int | None = None,
+    like: Path | None = None,
+) -> tuple[list[str], dict[str, Any]]:
+    """The lines, and the JSON."""
+    inspect_inputs(inputs, config, read=read, like=like, as_json=False)
+    lines = capsys.readouterr().out.splitlines()
+    inspect_inputs(inputs, config, read=read, like=like, as_json=True)
+    return lines, json.loads(capsys.readouterr().out)
+
+
+def line(lines: list[str], name: str) -> str:
+    [found] = [line for line in lines if line.startswith(f"{name} ")]
+    return found[12:]
 
 
 def test_the_sample_documents_for_people(capsys: pytest.CaptureFixture[str]) -> None:
-    config = Config(model=MODEL, password="batchocr")
-    inspect_inputs([DOCUMENTS], config, device_kind="h200", like=None, as_json=False)
+    inspect_inputs([DOCUMENTS], Config(password="batchocr"), read=None, like=None, as_json=False)
     lines = capsys.readouterr().out.splitlines()
     assert lines[:4] == [
         "files       6: 3 PDF, 1 PNG, 1 TIFF, 1 damaged",
@@ -31,7 +58,7 @@ def test_the_sample_documents_for_people(capsys: pytest.CaptureFixture[str]) -> 
         "page size   1653 × 2339 px (7), 1240 × 1755 px (1)",
         "text layer  on 50% of the pages",
     ]
-    assert "a forecast, not measured on one" in lines[5]
+    assert lines[4] == f"time        not known: {HOW}"
     assert lines[-1].startswith("damaged     broken.pdf: the document cannot be opened")
 
 
@@ -40,33 +67,143 @@ def test_as_json_and_without_loading_torch(tmp_path: Path) -> None:
     command = (
         "import sys; from batchocr.cli import main; "
         f"main.leave = lambda code: open({str(said)!r}, 'w').write(f'{{code}} {{\"torch\" in sys.modules}}'); "
-        f"sys.argv[1:] = ['inspect', {DOCUMENTS!r}, '--model', {MODEL!r}, '--json']; main.run_command('json')"
+        f"sys.argv[1:] = ['inspect', {DOCUMENTS!r}, '--model', 'acme/nowhere', '--json']; main.run_command('json')"
     )
     done = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, cwd=ROOT, check=True)
     printed = json.loads(done.stdout)
     assert said.read_text() == "0 False"
     assert (printed["documents"], printed["pages"], printed["problems"]) == (6, 7, {"encrypted": 1, "damaged": 1})
-    assert printed["estimate"]["device"] == "this CPU"
+    assert (printed["pages_read"], printed["settings"], printed["estimate"], printed["remark"]) == (0, None, None, HOW)
 
 
-@pytest.mark.parametrize("content", [b"no document", None], ids=["damaged", "no such page"])
-def test_where_nothing_can_be_read_no_time_is_given(
-    tmp_path: Path, content: bytes | None, capsys: pytest.CaptureFixture[str]
+def test_some_pages_are_read_and_the_whole_is_told_from_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    path, config = tmp_path / "a.pdf", Config(model=MODEL, pages="7")
+    draw_pdf(tmp_path / "a.pdf", *"abcdefgh")
+    Image.new("RGB", (40, 900), "white").save(tmp_path / "b.png")
+    model = make_quick_model(tmp_path / "model")
+    config = Config(model=str(model), dpi=72, workers=1)
+    with caplog.at_level("INFO", logger="batchocr"):
+        lines, printed = inspected([str(tmp_path)], config, capsys, read=3)
+    assert "3 of 3 pages" in caplog.text, "how far it is"
+    assert line(lines, "read") == f"3 of 9 pages: with {model} in float32 on cpu"
+    assert re.fullmatch(
+        r"about \d+ s(, between \d+ s and \d+ s)?: \d+ s to start, then [\d.]+ pages/s", line(lines, "time")
+    )
+    assert line(lines, "bottleneck") and printed["bottleneck"]
+    assert (printed["pages_read"], printed["pages_failed"], printed["settings"]["model"]) == (3, 0, str(model))
+    estimate = printed["estimate"]
+    assert (estimate["device"], estimate["basis"]) == ("cpu", "pages read")
+    assert estimate["start_up_seconds"] < estimate["seconds_low"] <= estimate["seconds"] <= estimate["seconds_high"]
+    work_s = estimate["seconds"] - estimate["start_up_seconds"]
+    assert work_s == pytest.approx(9 / estimate["pages_per_second"])
+    assert printed["per_page"]["patches"] > 0
+
+
+def test_a_page_that_fails_while_it_is_read_counts_as_failed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    draw_pdf(tmp_path / "a.pdf", *"abc")
+    data = Path(DOCUMENTS, "fax.tiff").read_bytes()
+    (tmp_path / "cut.tiff").write_bytes(data[: len(data) * 2 // 3])
+    config = Config(model=str(make_quick_model(tmp_path / "model")), dpi=72, workers=1)
+    lines, printed = inspected([str(tmp_path)], config, capsys, read=1000)
+    failed, pages = printed["pages_failed"], printed["pages"]
+    assert (printed["pages_read"], failed) == (pages, printed["pages_unreadable"])
+    assert failed and line(lines, "read").startswith(f"{pages} of {pages} pages, {failed} failed")
+    assert ", between " not in line(lines, "time"), "all of it was read"
+    assert re.search(r"page \d of cut.tiff failed \(damaged\)", caplog.text)
+
+
+def test_where_all_that_was_read_failed_no_time_is_given(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = draw_pdf(tmp_path / "a.pdf", *"abcd")
+
+    def look_before_it_is_gone(found: Found, config: Config) -> Survey:
+        survey = _look(found, config)
+        path.unlink()
+        return survey
+
+    monkeypatch.setattr("batchocr.cli.inspect._look", look_before_it_is_gone)
+    config = Config(model=str(make_quick_model(tmp_path / "model")))
+    inspect_inputs([str(path)], config, read=3, like=None, as_json=False)
+    lines = capsys.readouterr().out.splitlines()
+    assert line(lines, "read").startswith("3 of 4 pages, 3 failed: with ")
+    assert line(lines, "time") == "not known: none of the pages that were drawn could be read"
+
+
+@pytest.mark.parametrize(
+    ("low_s", "high_s", "said"),
+    [
+        (50.0, 98.0, "about 75 s, between 50 s and 98 s: 5 s to start, then 0.12 pages/s"),
+        (74.8, 75.2, "about 75 s: 5 s to start, then 0.12 pages/s"),
+    ],
+)
+def test_the_range_is_said_unless_it_is_narrower_than_the_figure(low_s: float, high_s: float, said: str) -> None:
+    assert _time(Estimate("cpu", "pages read", 75.0, 0.1234, 5.0, low_s, high_s)) == said
+
+
+def test_at_the_rate_of_an_earlier_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    report = {"pages_read": 20, "work_seconds": 40.0, "start_up_seconds": 5.0, "settings": {"device": "cpu"}}
+    (tmp_path / "report.json").write_text(json.dumps(report))
+    path = draw_pdf(tmp_path / "a.pdf", *"abcd")
+    lines, printed = inspected([str(path)], Config(), capsys, like=tmp_path / "report.json")
+    assert line(lines, "time") == "about 13 s, at the 0.5 pages/s of that run on cpu"
+    assert (printed["estimate"]["basis"], printed["estimate"]["seconds"]) == ("earlier run", 13.0)
+
+
+@pytest.mark.parametrize(
+    ("content", "read"), [(b"no document", None), (None, 2)], ids=["damaged", "no such page, and asked to read"]
+)
+def test_where_nothing_can_be_read_no_time_is_given(
+    tmp_path: Path, content: bytes | None, read: int | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, config = tmp_path / "a.pdf", Config(model=str(make_quick_model(tmp_path / "model")), pages="7")
     path.write_bytes(content) if content else draw_pdf(path, "one page")
-    inspect_inputs([str(path)], config, device_kind="h200", like=None, as_json=False)
-    [line] = [line for line in capsys.readouterr().out.splitlines() if line.startswith("time")]
-    assert line == "time        none: there is no page that could be read"
-    inspect_inputs([str(path)], config, device_kind="h200", like=None, as_json=True)
-    printed = json.loads(capsys.readouterr().out)
+    lines, printed = inspected([str(path)], config, capsys, read=read)
+    assert line(lines, "time") == "none: there is no page that could be read"
     assert (printed["estimate"], printed["remark"]) == (None, "there is no page that could be read")
+    assert printed["pages_read"] == 0
 
 
 def test_wrong_usage_is_refused_before_the_work(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="one of here, cpu, h200"):
-        inspect_inputs([DOCUMENTS], Config(), device_kind="b300", like=None, as_json=False)
     with pytest.raises(UsageError, match="--like"):
-        inspect_inputs([DOCUMENTS], Config(), device_kind="here", like=tmp_path / "none", as_json=False)
+        inspect_inputs([DOCUMENTS], Config(), read=None, like=tmp_path / "none", as_json=False)
     with pytest.raises(NoInputError):
-        inspect_inputs([str(tmp_path)], Config(model=MODEL), device_kind="here", like=None, as_json=False)
+        inspect_inputs([str(tmp_path)], Config(), read=None, like=None, as_json=False)
+    with pytest.raises(ModelError):
+        inspect_inputs([DOCUMENTS], Config(model=str(tmp_path)), read=2, like=None, as_json=False)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--device-kind", "h200"), "--device-kind is no longer there"),
+        (("--read", "5", "--like", "report.json"), "--read and --like contradict each other"),
+        (("--read", "1"), "--read"),
+    ],
+)
+def test_wrong_flags_are_wrong_usage(arguments: tuple[str, ...], said: str) -> None:
+    command = [sys.executable, "-m", "batchocr", "inspect", "--json", DOCUMENTS, *arguments]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert said in json.loads(done.stderr.splitlines()[-1])["message"]
+    if arguments[0] == "--device-kind":
+        assert "--read N" in done.stderr and "--like REPORT" in done.stderr
+
+
+def test_ctrl_c_while_pages_are_read_ends_it_and_leaves_no_process(tmp_path: Path) -> None:
+    draw_pdf(tmp_path / "a.pdf", *map(str, range(400)))
+    model = make_quick_model(tmp_path / "model")
+    command = [sys.executable, "-m", "batchocr", "inspect", tmp_path / "a.pdf", "--model", model, "--read", "400"]
+    with subprocess.Popen(command, cwd=ROOT, env=environment(), stderr=subprocess.PIPE, stdout=subprocess.PIPE) as run:
+        assert run.stderr is not None
+        eventually(lambda: b"opening the documents" in run.stderr.readline())
+        children = psutil.Process(run.pid).children(recursive=True)
+        run.send_signal(signal.SIGINT)
+        out, said = run.communicate(timeout=60)
+    assert (run.returncode, out) == (130, b"")
+    assert b"batchocr: stopped before the end: run the same command again\n" in said and b"Traceback" not in said
+    assert children
+    eventually(lambda: not any(child.is_running() for child in children))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -26,6 +26,19 @@ class Finished:
 
     def find(self, source: str, page_index: int | None) -> IndexedRow | None:
         return next((row for row in self.rows(source) if row.page_index == page_index), None)
+
+
+def test_of_a_document_that_names_its_pages_only_those_are_read() -> None:
+    first, second = documents("a.pdf", "b.pdf")
+    intake = make_intake([replace(first, pages=(2, 5)), second], "1-2")
+    for index in range(2):
+        intake.opened(index, page_count=9, doc_id=f"{index}", size=1, mtime_ns=1)
+    assert [key for key in intake.rows() if key is not None] == [
+        RowKey(0, 2),
+        RowKey(0, 5),
+        RowKey(1, 0),
+        RowKey(1, 1),
+    ]
 
 
 def documents(*names: str) -> list[Document]:

@@ -175,7 +175,7 @@ def test_inspect_and_view_read_from_the_store_too(store: ObjectStore, options: d
     facts = batchocr.open_table(out).facts
     assert facts.input_roots[0] == "s3://around/in/"
 
-    inspected = json.loads(said("inspect", "--json", "--device-kind", "h200", "s3://around/in/*.pdf"))
+    inspected = json.loads(said("inspect", "--json", "s3://around/in/*.pdf"))
     assert (inspected["documents"], inspected["pages"]) == (2, 2)
     assert inspected["problems"] == {}
     said("view", out, "--out", tmp_path / "review.html")

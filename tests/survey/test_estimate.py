@@ -1,85 +1,98 @@
-"""How long a run would take: near what was measured, or called a forecast."""
+"""How long a run would take: at the rate of pages that were read, or of an earlier run; and what is added up."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
+from random import Random
 
 import pytest
 
 from batchocr.data import Document, Failure, PageSeen
-from batchocr.errors import ModelError, UsageError
-from batchocr.input.render import open_document
-from batchocr.model.architecture import Architecture, read_architecture
-from batchocr.survey.devices import GPUS, device_here, measured_cpu_rate
-from batchocr.survey.estimate import estimate_like, estimate_on_cpu, forecast_on_gpu
+from batchocr.errors import UsageError
+from batchocr.pool.engines import EngineUse
+from batchocr.stats.meter import Ledger, Meter
+from batchocr.stats.summary import Circumstances, make_report
+from batchocr.survey.estimate import Estimate, estimate_by, estimate_like
 from batchocr.survey.look import DocumentSeen
-from batchocr.survey.model_shape import architecture_at_hand
-from batchocr.survey.page_work import DENSE, MINERU, PageWork, page_work
+from batchocr.survey.sample import Sample
 from batchocr.survey.survey import Survey
-from tests.conftest import ROOT
-from tests.support.mineru_shape import MINERU as REAL
-
-SAMPLE = ROOT / "sample_data"
-READABLE = {"article.pdf": 2, "encrypted.pdf": 1, "fax.tiff": 3, "scanned-letter.png": 1, "two-columns.pdf": 1}
 
 
-@pytest.fixture(scope="module")
-def sample_model() -> Architecture:
-    return read_architecture(SAMPLE / "model")
+def sample(work_s: float, tokens: Sequence[tuple[int, int]], *, decoding: float = 0.5) -> Sample:
+    """Pages that took so long together, so much of it in decoding, after a start of 5 s; one without tokens failed."""
+    meter = Meter()
+    meter.add("vit", (1 - decoding) * work_s)
+    meter.add("decode", decoding * work_s)
+    ledger = Ledger(documents=1, found=len(tokens), pages_read=sum(page != (0, 0) for page in tokens))
+    ended = Circumstances("finished", start_up_s=5.0, work_s=work_s, workers=1, settings={"device": "cpu"})
+    return Sample(tokens, make_report(ledger, meter, [EngineUse("cpu", counts=meter.counts())], ended))
 
 
-@pytest.fixture(scope="module")
-def sample_work(sample_model: Architecture) -> PageWork:
-    """Of the eight pages of the sample documents that can be read."""
-    work = PageWork()
-    for name, num_pages in READABLE.items():
-        document = open_document(str(SAMPLE / "documents" / name), password="batchocr", dpi=200)
-        for index in range(num_pages):
-            work += page_work(document.look(index), sample_model)
-    return work
+def range_of(estimate: Estimate | None) -> tuple[float, float]:
+    assert estimate is not None and estimate.seconds_low is not None and estimate.seconds_high is not None
+    return estimate.seconds_low, estimate.seconds_high
 
 
-def test_the_dense_page_is_the_one_of_the_targets() -> None:
-    work = page_work(DENSE, MINERU)
-    assert work.patches == pytest.approx(17_900, rel=0.02)
-    assert work.linear_flop == pytest.approx(22.6e12, rel=0.03)
-    assert work.attention_flop == pytest.approx(9.16e12, rel=0.03)
-    assert work.prefill_flop == pytest.approx(3.5e12, rel=0.03)
-    assert work.output_tokens == pytest.approx(1480, rel=0.25)
+def test_all_pages_take_as_long_as_those_that_were_read_and_the_start_counts_once() -> None:
+    estimate = estimate_by(sample(20.0, [(100, 50)] * 10), 1000)
+    assert estimate == Estimate("cpu", "pages read", 2005.0, 0.5, 5.0, seconds_low=2005.0, seconds_high=2005.0)
 
 
-def test_patches_and_tokens_are_near_those_that_a_run_counted(sample_work: PageWork) -> None:
-    """`batchocr run sample_data/documents --model sample_data/model`: 89,212 patches, 11,690 tokens."""
-    assert sample_work.patches == pytest.approx(89_212, rel=0.15)
-    assert sample_work.output_tokens == pytest.approx(11_690, rel=0.3)
+@pytest.mark.parametrize("decoding", [0.0, 0.5, 1.0])
+def test_pages_that_differ_in_what_takes_the_time_make_a_range(decoding: float) -> None:
+    images = estimate_by(sample(20.0, [(50, 50), (150, 50)] * 5, decoding=decoding), 1000)
+    texts = estimate_by(sample(20.0, [(100, 25), (100, 75)] * 5, decoding=decoding), 1000)
+    assert images is not None and texts is not None and images.seconds == texts.seconds == 2005.0
+    low, high = range_of(images)
+    assert high - 2005 == pytest.approx(2005 - low)
+    assert high - low == pytest.approx((1 - decoding) * 1547.8, rel=0.01, abs=0.01)
+    low, high = range_of(texts)
+    assert high - low == pytest.approx(decoding * 1547.8, rel=0.01, abs=0.01)
 
 
-def test_the_time_on_a_cpu_is_near_what_was_measured(sample_work: PageWork, sample_model: Architecture) -> None:
-    """The same run: 26 s of work on two cores that multiply at 204 GFLOP/s."""
-    estimate = estimate_on_cpu(sample_work, 8, sample_model, rate=204e9, workers=1)
-    assert 26 / 1.5 < 8 / estimate.pages_per_second < 26 * 1.5
-    assert estimate.basis == "calculated"
+def test_the_more_of_all_pages_were_read_the_narrower_the_range() -> None:
+    tokens = [(50, 50), (150, 50)]
+    widths = []
+    for number, pages in ((4, 40), (20, 40), (40, 40)):
+        low, high = range_of(estimate_by(sample(2.0 * number, tokens * (number // 2)), pages))
+        widths.append(high - low)
+    assert widths[0] > 2 * widths[1] > 0 == widths[2]
 
 
-@pytest.mark.parametrize(("kind", "simulated"), [("h200", 8.2), ("h100", 7.2)])
-def test_the_forecast_of_a_gpu_is_near_the_simulated_one(kind: str, simulated: float) -> None:
-    """On a virtual clock, the scheduler as it is: within a quarter, as that is itself a forecast."""
-    [gpu] = [gpu for name, gpu in GPUS.items() if name == kind]
-    estimate = forecast_on_gpu(page_work(DENSE, MINERU).times(1000), 1000, MINERU, gpu)
-    assert estimate.pages_per_second == pytest.approx(simulated, rel=0.25)
-    assert estimate.basis == "forecast"
+@pytest.mark.parametrize(("number", "lengths"), [(5, (100, 150, 200, 250)), (20, (100, 150, 200, 200, 300, 400, 1000))])
+def test_the_range_holds_the_time_of_the_whole_about_nineteen_times_out_of_twenty(
+    number: int, lengths: tuple[int, ...]
+) -> None:
+    """From five pages on where they are alike, from twenty on where some take ten times as long."""
+    random, held, times = Random(1), 0, 400
+    pages = [random.choice(lengths) for _ in range(500)]
+    for _ in range(times):
+        drawn = [(tokens, tokens) for tokens in random.sample(pages, number)]
+        low, high = range_of(estimate_by(sample(sum(tokens for tokens, _ in drawn) / 100, drawn), len(pages)))
+        held += low <= 5.0 + sum(pages) / 100 <= high
+    assert 0.9 < held / times < 0.99
 
 
-def test_the_model_that_is_assumed_is_the_real_one() -> None:
-    assert (MINERU.vision, MINERU.language) == (REAL.vision, REAL.language)
-    assert (MINERU.images.min_pixels, MINERU.images.max_pixels) == (REAL.images.min_pixels, REAL.images.max_pixels)
+def test_the_whole_takes_no_less_than_what_was_read_of_it() -> None:
+    low, _ = range_of(estimate_by(sample(20.0, [(10, 10), (5000, 5000)]), 20))
+    assert low == 25.0
 
 
-def test_a_page_of_nothing_takes_a_layout_and_no_more() -> None:
-    blank, photograph, full = (page_work(PageSeen(1700, 2200, 0, covered), MINERU) for covered in (0.0, 1.0, 0.65))
-    assert blank.patches == pytest.approx(74 * 74, rel=0.05)
-    assert photograph == full
+def test_pages_that_fail_are_part_of_the_rate_and_of_the_range() -> None:
+    estimate = estimate_by(sample(10.0, [(100, 50)] * 5 + [(0, 0)] * 5), 1000)
+    assert estimate is not None and (estimate.seconds, estimate.pages_per_second) == (1005.0, 1.0)
+    low, high = range_of(estimate)
+    assert low < 1005 < high
+
+
+def test_of_pages_that_all_failed_there_is_no_time() -> None:
+    assert estimate_by(sample(1.0, [(0, 0)] * 4), 8) is None
+
+
+def test_the_only_page_of_an_input_has_no_range() -> None:
+    assert range_of(estimate_by(sample(2.0, [(100, 50)]), 1)) == (7.0, 7.0)
 
 
 def test_the_time_at_the_rate_of_an_earlier_run(tmp_path: Path) -> None:
@@ -114,46 +127,20 @@ def test_what_is_no_report_is_refused(tmp_path: Path, text: str | None) -> None:
         estimate_like(tmp_path / "report.json", 100)
 
 
-def test_the_rate_of_this_cpu_is_that_of_a_computer() -> None:
-    assert 1e8 < measured_cpu_rate() < 1e14
-
-
-@pytest.mark.parametrize(
-    ("names", "kind"), [([], "cpu"), (["NVIDIA H100 80GB HBM3"], "h100"), (["NVIDIA T4", "NVIDIA H200"], None)]
-)
-def test_the_device_here_is_the_first_gpu_or_the_cpu(tmp_path: Path, names: list[str], kind: str | None) -> None:
-    for number, name in enumerate(names):
-        (tmp_path / f"0000:0{number}:00.0").mkdir()
-        (tmp_path / f"0000:0{number}:00.0" / "information").write_text(f"Model: \t\t {name}\n")
-    assert device_here(tmp_path) == kind
-
-
-def test_a_model_that_is_not_here_is_not_fetched(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
-    assert architecture_at_hand("acme/nowhere", None) is None
-    for name in ("nowhere", "./a/b", "a/b/c", "acme/no where"):
-        with pytest.raises(ModelError):
-            architecture_at_hand(name, None)
-
-
 def seen(source: str, **more: object) -> DocumentSeen:
     return DocumentSeen(Document(source, source), **more)  # type: ignore[arg-type]
 
 
 def test_the_counts_add_up_and_a_sample_stands_for_its_document() -> None:
-    survey = Survey(MINERU, {".docx": 2})
-    scan, text = PageSeen(1700, 2200, 0, 0.5), PageSeen(1700, 2200, 2000, 0.5)
-    survey.take(seen("long.pdf", page_count=300, num_wanted=300, format="PDF", pages=(text, text, None)))
-    survey.take(seen("copy.pdf", page_count=300, num_wanted=300, same=True))
-    survey.take(seen("scan.png", page_count=1, num_wanted=1, format="PNG", pages=(scan,)))
+    survey = Survey({".docx": 2})
+    scan, text = PageSeen(1700, 2200, 0), PageSeen(1700, 2200, 2000)
+    survey.take(seen("long.pdf", page_count=300, wanted=range(300), format="PDF", pages=(text, text, None)))
+    survey.take(seen("copy.pdf", page_count=300, wanted=range(300), same=True))
+    survey.take(seen("scan.png", page_count=1, wanted=range(1), format="PNG", pages=(scan,)))
     survey.take(seen("locked.pdf", problem=Failure("encrypted", "asks for a password")))
     assert survey.documents == survey.formats.total() + survey.problems.total() + survey.same_documents == 4
     assert (survey.pages, survey.same_pages, survey.measured, survey.unreadable) == (601, 300, 4, 1)
     assert survey.text_share == pytest.approx(200 / 201)
     assert survey.readable_pages == 301 * 3 / 4, "a copy is not read"
-    expected = (200 * page_work(text, MINERU).patches + page_work(scan, MINERU).patches) / 201
-    assert survey.per_page.patches == pytest.approx(expected)
-
-
-def test_without_a_measured_page_they_are_taken_for_dense_ones() -> None:
-    assert Survey(MINERU, {}).per_page == page_work(DENSE, MINERU)
+    assert [(document.source, len(pages)) for document, pages in survey.wanted] == [("long.pdf", 300), ("scan.png", 1)]
+    assert survey.distinct_pages == 301
