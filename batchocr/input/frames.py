@@ -105,21 +105,28 @@ def gif_frames(path: str) -> tuple[int, bool]:
     return count, whole and mark == b";"
 
 
-def webp_pictures(path: str) -> list[tuple[int, int]]:
-    """Return where the chunk of each frame's picture begins and ends. Source: WebP container specification."""
+def webp_pictures(path: str) -> tuple[list[tuple[int, int]], bool]:
+    """Return where the chunk of each frame's picture begins and ends, and whether every chunk has a name.
+
+    Source: WebP container specification.
+    """
     found: list[tuple[int, int]] = []
-    position = _RIFF_BYTES
     with open(path, "rb") as file:
-        while True:
+        _, size = _CHUNK.unpack(file.read(_CHUNK.size))
+        position, end_of_chunks = _RIFF_BYTES, _CHUNK.size + size
+        while position < end_of_chunks:
             file.seek(position)
             head = file.read(_CHUNK.size)
             if len(head) < _CHUNK.size:
-                return found
+                break
             kind, size = _CHUNK.unpack(head)
+            if not kind.isascii() or b"\0" in kind:
+                return found, False
             end = position + _CHUNK.size + size
             if kind in (b"VP8 ", b"VP8L"):
                 found.append((position, end))
             position = position + _WEBP_FRAME_BYTES if kind == b"ANMF" else end + size % 2  # its chunks follow
+    return found, True
 
 
 def _skip_palette(file: io.BufferedReader, flags: bytes) -> None:

@@ -80,7 +80,7 @@ class ImageDocument:
 
     def _fault_of_picture(self, number: int) -> str | None:
         """What is wrong with a picture of a WebP."""
-        places = webp_pictures(self._path)
+        places, _ = webp_pictures(self._path)
         if number >= len(places):
             return None
         start, end = places[number]
@@ -234,6 +234,7 @@ def open_image(path: str, *, max_edge: int) -> ImageDocument:
             num_frames, complete = gif_frames(path)
         elif image.format == "WEBP":
             num_frames = int(getattr(image, "n_frames", 1))
+            complete = not getattr(image, "is_animated", False) or webp_pictures(path)[1]
     if num_frames > 1 or not complete:
         return Animation(path, format_name, num_frames, complete=complete, max_edge=max_edge)
     return ImageDocument(path, format_name, max_edge=max_edge)

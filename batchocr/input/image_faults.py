@@ -24,14 +24,17 @@ _UNNEEDED: Final = 8
 """A picture's last bytes, without which a sound one cannot be decoded: encoders leave at most two unused."""
 
 _OTHER_LENGTH: Final = "its picture ends elsewhere than its data"
-_SIGNATURE: Final = re.compile(rb"\x89PNG\r\n\x1a\n|^GIF8")
+_PNG_SIGNATURE: Final = b"\x89PNG\r\n\x1a\n"
+_BLOCK_ENDED_TWICE: Final = "unsupported block indicator 00 in gif image"
+"""Some programs write such GIFs."""
 
 
 def fault_found_by_mupdf(data: bytes) -> str | None:
     """Of a PNG or GIF, or of the PNGs in a collection of icons. Pillow takes rows that are not there for black ones,
     and looks at no checksum behind the last row."""
-    starts = [found.start() for found in _SIGNATURE.finditer(data)]
-    return next(filter(None, (_said_by_mupdf(data[start:]) for start in starts)), None)
+    icons = [_PNG_SIGNATURE + icon for icon in data.split(_PNG_SIGNATURE)[1:]]
+    images = icons if data.startswith(b"icns") else [data]
+    return next(filter(None, map(_said_by_mupdf, images)), None)
 
 
 def fault_of_webp(chunk: bytes) -> str | None:
@@ -75,5 +78,7 @@ def _said_by_mupdf(data: bytes) -> str | None:
         reason = printable(re.sub(r"^code=\d+: ", "", str(error)))
         if "malloc" in reason:
             raise MemoryError from error
+        if reason == _BLOCK_ENDED_TWICE:
+            return None
         return f"MuPDF says: {reason[:_MAX_SAID]}"
     return lost_content(all_warnings())

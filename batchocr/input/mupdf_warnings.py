@@ -31,7 +31,7 @@ _HARMLESS = re.compile(
             r"lcms: .*",
             r"format error: cmsOpenProfileFromMem failed",
             r"syntax error: ICC profile \(N=\d+\) is not .*",
-            r"ignoring broken ICC profile",
+            r"ignoring (broken|embedded) ICC profile.*",
             # Fonts that are not in the file are replaced, as by every viewer.
             r"freetype could not find any cmaps",
             r"unknown cid collection: .*",

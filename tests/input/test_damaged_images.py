@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageCms, ImageDraw, ImageFont
 
 from batchocr.data import Page
 from batchocr.errors import DamagedError
@@ -90,7 +90,7 @@ def test_half_of_a_strip_zeroed_is_told(tmp_path: Path, compression: str, tags: 
     data[start + size // 2 : start + size] = bytes(size - size // 2)
     words = told(tmp_path, bytes(data))
     assert words is not None
-    assert f"1 of its {-(-HEIGHT // rows)} strips are corrupt, or end early" in words
+    assert f"1 of its {-(-HEIGHT // rows)} strips are missing, corrupt, or end early" in words
 
 
 @pytest.mark.parametrize("compression", ["group4", "tiff_ccitt", "group3"])
@@ -109,17 +109,25 @@ def test_a_fax_with_an_early_end_mark_is_told(tmp_path: Path) -> None:
     start, size = strips_of(data)[0]
     data[start + size // 2 : start + size // 2 + 6] = b"\x00\x10\x01\x00\x10\x01"
     page = rendered(tmp_path, bytes(data))
-    assert page.lost == "the image is damaged: 1 of its 1 strips are corrupt, or end early"
+    assert page.lost == "the image is damaged: 1 of its 1 strips are missing, corrupt, or end early"
     assert share_lost(page) > 0.3
 
 
-def tiff(offsets: list[int], strip: bytes, *, bits: int = 8, sample_format: int = 1, white: int = 1) -> bytes:
+def tiff(
+    offsets: list[int],
+    strip: bytes,
+    *,
+    bits: int = 8,
+    sample_format: int = 1,
+    white: int = 1,
+    lengths: list[int] | None = None,
+) -> bytes:
     """An uncompressed TIFF in little endian. offsets: of its strips, of 100 rows, counted from the end of the head; −1
-    for 0. strip: the data of them all. white: 0 if the lowest level is."""
+    for 0. strip: the data of them all. white: 0 if the lowest level is. lengths: of the strips, as the file has it."""
     num = len(offsets)
     head = 8 + 2 + 12 * 10 + 4
     places = [0 if at < 0 else head + 8 * num + at for at in offsets]
-    lengths = [100 * WIDTH * bits // 8] * num
+    lengths = lengths or [100 * WIDTH * bits // 8] * num
     entries = [(256, WIDTH), (257, HEIGHT), (258, bits), (259, 1), (262, white), (273, head), (277, 1), (278, 100)]
     counts = {273: num, 279: num}
     entries += [(279, head + 4 * num), (339, sample_format)]
@@ -135,19 +143,21 @@ ROWS = [100 * WIDTH * number for number in range(5)]
 def test_strips_that_are_not_listed_are_told(tmp_path: Path, offsets: list[int]) -> None:
     assert rendered(tmp_path, tiff(ROWS, LEVELS.tobytes())).lost is None
     page = rendered(tmp_path, tiff(offsets, LEVELS.tobytes()))
-    assert page.lost == f"the image is damaged: the file lists {sum(at >= 0 for at in offsets)} of its 5 strips"
+    num_lost = 5 - sum(at >= 0 for at in offsets)
+    assert page.lost == f"the image is damaged: {num_lost} of its 5 strips are missing, corrupt, or end early"
 
 
-def png_of(rows: int, *, interlaced: bool = False) -> bytes:
-    """A PNG, each of its checksums right, whose deflated data ends behind so many of its rows."""
+def png_chunk(kind: bytes, body: bytes) -> bytes:
+    return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
 
-    def chunk(kind: bytes, body: bytes) -> bytes:
-        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
 
-    header = struct.pack(">IIBBBBB", WIDTH, HEIGHT, 8, 0, 0, 0, interlaced)
-    data = b"".join(b"\0" + row.tobytes() for row in LEVELS[:rows])
-    chunks = chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(data)) + chunk(b"IEND", b"")
-    return b"\x89PNG\r\n\x1a\n" + chunks
+def png_of(rows: int, *others: bytes) -> bytes:
+    """A PNG, each of its checksums right, whose deflated data ends behind so many of its rows. others: its chunks
+    before these."""
+    header = struct.pack(">IIBBBBB", WIDTH, HEIGHT, 8, 0, 0, 0, 0)
+    data = zlib.compress(b"".join(b"\0" + row.tobytes() for row in LEVELS[:rows]))
+    chunks = [png_chunk(b"IHDR", header), *others, png_chunk(b"IDAT", data), png_chunk(b"IEND", b"")]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(chunks)
 
 
 def test_a_png_whose_rows_end_early_is_told(tmp_path: Path) -> None:
@@ -196,6 +206,46 @@ def test_each_frame_behind_a_damaged_one_says_so_in_any_order(tmp_path: Path) ->
     (tmp_path / "image").write_bytes(data)
     document = open_document(str(tmp_path / "image"), password=None, dpi=200)
     assert [document.render(index).lost for index in (2, 1, 0)] == alone[::-1]
+
+
+def test_a_webp_whose_later_frames_are_gone_has_a_page_that_says_so(tmp_path: Path) -> None:
+    frames = [PAGE.convert("RGB").rotate(angle) for angle in (0, 180, 90, 270)]
+    buffer = io.BytesIO()
+    frames[0].save(buffer, "WEBP", save_all=True, append_images=frames[1:])
+    data = buffer.getvalue()
+    third = data.rindex(b"ANMF", 0, data.rindex(b"ANMF"))
+    damaged = data[:third] + bytes(800)
+    (tmp_path / "image").write_bytes(b"RIFF" + struct.pack("<L", len(damaged) - 8) + damaged[8:])
+    document = open_document(str(tmp_path / "image"), password=None, dpi=200)
+    with pytest.raises(DamagedError, match="whatever came after it, is missing"):
+        document.render(document.page_count - 1)
+    assert rendered(tmp_path, data + b"bytes behind the end", 3).lost is None
+
+
+def without_lengths() -> bytes:
+    """Another tag takes the place of StripByteCounts."""
+    return tiff(ROWS, WHOLE).replace(struct.pack("<HH", 279, 4), struct.pack("<HH", 281, 4))
+
+
+WHOLE = LEVELS.tobytes()
+ODD_FILES: dict[str, Callable[[], bytes]] = {
+    "strips without lengths": without_lengths,
+    "strips longer than their rows": lambda: tiff(ROWS, WHOLE, lengths=[100 * WIDTH + 3] * 5),
+    "strips of length 0": lambda: tiff(ROWS, WHOLE, lengths=[0] * 5),
+    "strips of 2 GB": lambda: tiff(ROWS, WHOLE, lengths=[2**31] * 5),
+    "a grey PNG with a profile for RGB": lambda: png_of(HEIGHT, png_chunk(b"iCCP", b"p\0\0" + zlib.compress(SRGB))),
+    "a PNG with a profile that is none": lambda: png_of(HEIGHT, png_chunk(b"iCCP", b"p\0\0" + zlib.compress(b"no"))),
+    "a PNG with half of another inside": lambda: png_of(HEIGHT, png_chunk(b"prVt", encoded("PNG")[:500])),
+    "a GIF with a block that ends twice": lambda: encoded("GIF", interlace=0)[:-1] + b"\0;",
+}
+SRGB = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
+
+
+@pytest.mark.parametrize("oddity", ODD_FILES)
+def test_an_odd_file_that_lacks_nothing_says_nothing(tmp_path: Path, oddity: str) -> None:
+    page = rendered(tmp_path, ODD_FILES[oddity]())
+    assert page.lost is None
+    assert share_lost(page) == 0
 
 
 def with_one(value: float, levels: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
