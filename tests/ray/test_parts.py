@@ -19,9 +19,9 @@ from batchocr.machine import own_version
 from batchocr.output import parquet
 from batchocr.output.schema import RunFacts
 from batchocr.ray.cluster import connected
-from batchocr.ray.driver import plan_items
 from batchocr.ray.folder import OutputFolder
 from batchocr.ray.items import Item
+from batchocr.ray.plan import plan_items
 from batchocr.ray.reader import Reader
 from batchocr.tables.opened import open_table
 from tests.support.object_store import ObjectStore, answering, first, running_store, used
