@@ -19,7 +19,7 @@ from batchocr.output.table import table_for
 from batchocr.storage.temporary import new_folder
 from batchocr.storage.uris import is_uri
 from batchocr.tables.merge import merged_facts, merged_rows, require_finished, require_free
-from batchocr.tables.opened import open_table
+from batchocr.tables.opened import open_rows
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ def merge_tables(tables: Sequence[str], out: str | os.PathLike[str], inputs: Seq
     place.require_free(overwrite=config.overwrite)
     path = place.path
     require_finished(tables)
-    parts = open_table(tables).parts
+    parts = open_rows(tables).parts
     require_free(path, parts, overwrite=config.overwrite)
     require_writable(path)
     remove_leftovers(files_of(path, report_path(path)))
