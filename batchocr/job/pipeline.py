@@ -10,6 +10,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import count
 
 from batchocr.data import Failure, PageResult
 from batchocr.errors import BatchOcrError
@@ -38,6 +39,8 @@ _MOST_CLAIMED_PAGES = 1000
 """Far more than the pages that a document may claim and not have; of those that it has, each takes some bytes."""
 _BEGUN_AT_ONCE = 100
 """How much is begun between two checks for messages and for a stop: a million files may be unchanged in a row."""
+_TASK_IDS = count(1)
+"""Of all runs of this process: an engine may still answer what an earlier one asked."""
 
 
 @dataclass(slots=True, eq=False)
@@ -84,7 +87,6 @@ class Pipeline:
         self._finished: deque[tuple[RowKey, PageResult]] = deque()
         self._reopen = deque(reopen)
         self._num_opening = 0
-        self._last_id = 0
 
     def results(self, stop: StopSwitch, tick: Callable[[], None]) -> Iterator[tuple[RowKey, PageResult]]:
         """Read everything; yields rows as they are finished. On a stop, finishes what is in flight and ends; whatever
@@ -185,15 +187,15 @@ class Pipeline:
         """Give a worker the task."""
         self._attempts.begin(key)
         worker = self._shares.worker_for(key.document, fresh=self._attempts.has_cost_a_worker(key))
-        self._last_id += 1
-        self._tasks[self._last_id] = task = _Task(key, worker)
+        task_id = next(_TASK_IDS)
+        self._tasks[task_id] = task = _Task(key, worker)
         self._shares.begin(key, worker)
         self._num_opening += task.opening
         path, file = self._intake.documents[key.document].path, self._intake.states[key.document]
         if key.page_index is None:
-            worker.send(OpenDocument(self._last_id, path))
+            worker.send(OpenDocument(task_id, path))
         else:
-            worker.send(ReadPage(self._last_id, path, key.page_index, file.size, file.mtime_ns))
+            worker.send(ReadPage(task_id, path, key.page_index, file.size, file.mtime_ns))
 
     # Routing
 
