@@ -29,10 +29,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from batchocr.backend.attention_kernels import ATTENTION, PAGED_ATTENTION
+from batchocr.engine.backend.attention_kernels import ATTENTION, PAGED_ATTENTION
+from batchocr.engine.model.checkpoint import Model
 from batchocr.errors import EngineError, UsageError
-from batchocr.model.checkpoint import Model
-from batchocr.stats.meter import Meter
+from batchocr.processes.meter import Meter
 from benchmarks.loading import free_memory, load, make_engine, note_kernels
 from benchmarks.options import add_trace_options, engine_options, given_trace, numbers
 from benchmarks.record import Record, Row, benchmark_parser

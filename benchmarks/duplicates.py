@@ -24,11 +24,11 @@ from tempfile import TemporaryDirectory
 from batchocr.api import find_inputs
 from batchocr.config import Config
 from batchocr.data import Pixels, Request, Sampling
-from batchocr.input.sources import find_documents
 from batchocr.job.output_job import read_into_table
 from batchocr.job.session import Session
 from batchocr.job.stop import StopSwitch
-from batchocr.wire.pixels import digest_of
+from batchocr.pages.input.sources import find_documents
+from batchocr.processes.pixels import digest_of
 from benchmarks.record import ROOT, Record, Row, benchmark_parser
 from benchmarks.text_layer import Answer, read_answers
 from benchmarks.trace import Ask

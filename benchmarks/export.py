@@ -21,8 +21,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from batchocr.data import PageResult
-from batchocr.output import parquet
-from batchocr.output.schema import RunFacts
+from batchocr.tables import parquet
+from batchocr.tables.schema import RunFacts
 from benchmarks.journal import DISTINCT_PAGES, DOCUMENT_PAGES, make_page, source_of
 from benchmarks.record import Record, benchmark_parser
 

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from batchocr.errors import PageError
-from batchocr.input.render import open_document
+from batchocr.pages.input.render import open_document
 
 DPI = 72
 DEADLINE_S = 60.0

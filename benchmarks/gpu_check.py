@@ -29,8 +29,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from batchocr import backend
-from batchocr.backend.trial import REJECT, TRYING
+from batchocr.engine import backend
+from batchocr.engine.backend.trial import REJECT, TRYING
 from benchmarks.ops_cases import CASES
 from benchmarks.ops_check import broke_the_context
 from benchmarks.options import add_checkpoint_option
@@ -191,7 +191,7 @@ class Check:
 
     def run_kernel_tests(self, part: Part) -> None:
         """Run the tests of our kernels on the GPU. Compiling for other GPUs is left out."""
-        tests = sorted(str(path) for path in (ROOT / "tests" / "backend").glob("test_kernels_*.py"))
+        tests = sorted(str(path) for path in (ROOT / "tests" / "engine").glob("test_kernels_*.py"))
         self.results.begin(part)
         command = [sys.executable, "-m", part.module, "-q", "-k", "not compile", *tests]
         self.results.take(part, {}, *run_command(command, min(part.deadline_s, self.left_s)))

@@ -22,10 +22,10 @@ from pathlib import Path
 import numpy as np
 import pymupdf
 
-from batchocr.assembly.assemble import assemble
-from batchocr.assembly.document import Piece
 from batchocr.data import Block, OutlineEntry, PageResult
-from batchocr.input.outline import read_outline
+from batchocr.documents.assembly.assemble import assemble
+from batchocr.documents.assembly.document import Piece
+from batchocr.pages.input.outline import read_outline
 from benchmarks.record import Record, benchmark_parser
 
 _DPI = 144

@@ -20,9 +20,9 @@ import torch
 
 from batchocr.data import Pixels, Request, Sampling
 from batchocr.engine.engine import Engine
-from batchocr.model.checkpoint import Model
-from batchocr.model.preprocess import Preprocessor
-from batchocr.stats.meter import Meter
+from batchocr.engine.model.checkpoint import Model
+from batchocr.engine.model.preprocess import Preprocessor
+from batchocr.processes.meter import Meter
 from benchmarks.record import commit
 from benchmarks.virtual_costs import VIRTUAL_GPUS, costs_on
 from benchmarks.virtual_device import Gate, Kernels, VirtualClock, VirtualDevice, VirtualMark, slices

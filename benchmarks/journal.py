@@ -23,11 +23,11 @@ from batchocr.data import Block, Document, PageResult
 from batchocr.job.intake import Intake
 from batchocr.job.output_job import rows_in_order
 from batchocr.machine import peak_resident_bytes, return_freed_memory
-from batchocr.output import parquet
-from batchocr.output.checksums import checked_line
-from batchocr.output.files import journal_path
-from batchocr.output.journal import Journal, JournalEntry
-from batchocr.output.schema import RunFacts, facts_to_json
+from batchocr.storage.checksums import checked_line
+from batchocr.tables import parquet
+from batchocr.tables.files import journal_path
+from batchocr.tables.journal import Journal, JournalEntry
+from batchocr.tables.schema import RunFacts, facts_to_json
 from benchmarks.record import Record, benchmark_parser
 
 BLOCKS = 14

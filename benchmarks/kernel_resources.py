@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 
-KERNEL_TESTS = Path(__file__).resolve().parent.parent / "tests" / "backend"
+KERNEL_TESTS = Path(__file__).resolve().parent.parent / "tests" / "engine"
 
 
 def rows() -> Iterator[tuple[object, ...]]:

@@ -23,8 +23,8 @@ import pytest
 import torch
 from torch._ops import OpOverload
 
-from batchocr.backend.kernels import activation, norm, rotary
-from batchocr.backend.kernels.launch import Kernel
+from batchocr.engine.backend.kernels import activation, norm, rotary
+from batchocr.engine.backend.kernels.launch import Kernel
 from tests.support.kernel_compilation import pretended_gpu
 
 CALLS, ROUNDS = 1000, 7

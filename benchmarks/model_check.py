@@ -19,12 +19,12 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from batchocr import backend
-from batchocr.backend.device import HostDevice
-from batchocr.backend.reference import ReferenceOps
-from batchocr.model.checkpoint import Model, load_model
-from batchocr.model.prompt import PromptFormat
-from batchocr.stats.meter import Meter
+from batchocr.engine import backend
+from batchocr.engine.backend.device import HostDevice
+from batchocr.engine.backend.reference import ReferenceOps
+from batchocr.engine.model.checkpoint import Model, load_model
+from batchocr.engine.model.prompt import PromptFormat
+from batchocr.processes.meter import Meter
 from benchmarks.loading import load, make_engine
 from benchmarks.options import add_checkpoint_option
 from benchmarks.record import Record, Row, benchmark_parser

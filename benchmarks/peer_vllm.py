@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import Any
 
 from batchocr.data import Request
-from batchocr.model.architecture import Architecture, read_architecture
-from batchocr.model.preprocess import Preprocessor
-from batchocr.model.prompt import PromptFormat
+from batchocr.engine.model.preprocess import Preprocessor
+from batchocr.engine.model.prompt import PromptFormat
+from batchocr.planning.architecture import Architecture, read_architecture
 from benchmarks.peer_transformers import request_image
 from benchmarks.record import ROOT
 from benchmarks.replay import PagesInFlight, Replayed, Work

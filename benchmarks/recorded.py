@@ -10,9 +10,9 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from batchocr.data import Page, Pixels, Reading, Request, Sampling
-from batchocr.input.render import open_document
-from batchocr.input.sources import find_documents
-from batchocr.protocol.mineru import MinerUProtocol
+from batchocr.pages.input.render import open_document
+from batchocr.pages.input.sources import find_documents
+from batchocr.pages.protocol.mineru import MinerUProtocol
 from benchmarks.foreseen import Foreseen, pixels_key
 
 _SIDE = 4

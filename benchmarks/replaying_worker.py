@@ -1,7 +1,7 @@
 """`python -m benchmarks.replaying_worker RECORDING FD`: a worker process that plays recorded pages.
 
 Its messages are those of a real one, but it renders nothing and its pixels are few. RECORDING: the pages' file
-(`recorded.py`), which every document repeats. FD: as of `batchocr.worker`.
+(`recorded.py`), which every document repeats. FD: as of `batchocr.pages`.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from pathlib import Path
 from PIL import Image
 
 from batchocr.data import OutlineEntry, Page, PageSeen
-from batchocr.protocol.base import Reader
-from batchocr.worker import serve
+from batchocr.pages import serve
+from batchocr.pages.protocol.base import Reader
 from benchmarks.recorded import Recording, read_recording
 
 PAGES_EACH = 10

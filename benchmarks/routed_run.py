@@ -24,7 +24,7 @@ from batchocr.job.output_job import read_into_table
 from batchocr.job.progress import RunProgress
 from batchocr.job.session import Session
 from batchocr.job.stop import StopSwitch
-from batchocr.pool.pool import WorkerPool
+from batchocr.processes.pool import WorkerPool
 from benchmarks.foreseen import engine_command
 
 

@@ -16,13 +16,13 @@ from pathlib import Path
 
 import batchocr.ray
 from batchocr.config import Config
-from batchocr.input.sources import Found, find_documents
 from batchocr.job.stop import StopSwitch
-from batchocr.output.schema import RunFacts
+from batchocr.pages.input.sources import Found, find_documents
 from batchocr.ray import driver
 from batchocr.ray.folder import OutputFolder, PartRows
 from batchocr.ray.items import Item
 from batchocr.ray.reader import ItemRead, Loaded, Reader
+from batchocr.tables.schema import RunFacts
 from tests.support.running import draw_pdf, make_quick_model, texts
 
 _FACTS = RunFacts(batchocr.__version__, "none", "0", "0", {"dtype": "float32"})

@@ -19,10 +19,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from batchocr.data import PageResult
-from batchocr.input.sources import in_shard
 from batchocr.machine import peak_resident_bytes
-from batchocr.output.schema import RunFacts
-from batchocr.output.table import table_for
+from batchocr.pages.input.sources import in_shard
+from batchocr.tables.schema import RunFacts
+from batchocr.tables.table import table_for
 from benchmarks.journal import DISTINCT_PAGES, DOCUMENT_PAGES, make_page, source_of
 from benchmarks.record import ROOT, Record, benchmark_parser
 

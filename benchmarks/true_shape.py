@@ -21,7 +21,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from batchocr.model.architecture import Architecture, read_architecture
+from batchocr.planning.architecture import Architecture, read_architecture
 from benchmarks.record import QUICK_MODEL
 
 WEIGHT_STD = 0.02

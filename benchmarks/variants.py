@@ -14,16 +14,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from batchocr.backend.base import ResizePlan
-from batchocr.backend.cpu import CpuOps
-from batchocr.backend.device import Device, Mark
-from batchocr.backend.trial import REJECT
 from batchocr.data import Completion, Request
+from batchocr.engine.backend.base import ResizePlan
+from batchocr.engine.backend.cpu import CpuOps
+from batchocr.engine.backend.device import Device, Mark
+from batchocr.engine.backend.trial import REJECT
 from batchocr.engine.engine import Engine
+from batchocr.engine.model.checkpoint import Model
+from batchocr.engine.model.preprocess import Preprocessor
 from batchocr.errors import UsageError
-from batchocr.model.checkpoint import Model
-from batchocr.model.preprocess import Preprocessor
-from batchocr.stats.meter import Meter
+from batchocr.processes.meter import Meter
 from benchmarks.replay import Steps
 from benchmarks.timing import SpanProfile, covered_share
 

@@ -24,9 +24,9 @@ import psutil
 import pymupdf
 
 from batchocr.data import Block, PageResult
-from batchocr.input.render import open_document
-from batchocr.output import parquet
-from batchocr.output.schema import RunFacts
+from batchocr.pages.input.render import open_document
+from batchocr.tables import parquet
+from batchocr.tables.schema import RunFacts
 from tests.support.browser import chromium, opened
 
 ROOT = Path(__file__).resolve().parent.parent

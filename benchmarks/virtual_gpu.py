@@ -18,11 +18,11 @@ import torch
 
 from batchocr.config import Config
 from batchocr.data import Request
-from batchocr.engine.limits import engine_limits
 from batchocr.job.session import useful_pages_in_flight
-from batchocr.protocol.mineru import MAX_LAYOUT_TOKENS
-from batchocr.stats.meter import Meter
-from batchocr.wire.engine_messages import EngineLimits
+from batchocr.pages.protocol.mineru import MAX_LAYOUT_TOKENS
+from batchocr.planning.limits import engine_limits
+from batchocr.processes.engine_messages import EngineLimits
+from batchocr.processes.meter import Meter
 from benchmarks.record import commit, write_json
 from benchmarks.replay import PagesInFlight
 from benchmarks.small_images import SIDE, small_image_trace

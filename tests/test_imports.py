@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -34,8 +35,13 @@ def test_the_help_loads_nothing_heavy() -> None:
         assert not loaded & HEAVY
 
 
-def test_the_doctor_leaves_torch_to_engines() -> None:
-    assert "torch" not in loaded_after("import batchocr.cli.doctor")
+def test_nothing_but_an_engine_loads_torch() -> None:
+    package = Path(batchocr.__file__).parent
+    modules = [path.relative_to(package.parent).with_suffix("") for path in package.rglob("*.py")]
+    names = [".".join(module.parts) for module in modules if "engine" not in module.parts[:2]]
+    names = [name for name in names if not name.endswith("__main__")]
+    assert len(names) > 150
+    assert not loaded_after(f"import {', '.join(names)}") & {"torch", "triton"}
 
 
 def test_an_engine_tells_torch_how_to_wait_before_it_loads_it() -> None:

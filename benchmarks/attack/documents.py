@@ -14,9 +14,9 @@ from PIL import Image, ImageDraw
 
 from batchocr.config import make_config
 from batchocr.data import Completion
-from batchocr.pool.pool import WorkerPool
-from batchocr.pool.worker import Asked, Loss
-from batchocr.wire.messages import Completions, Failed, Finished, OpenDocument, Opened, ReadPage, Setup
+from batchocr.processes.messages import Completions, Failed, Finished, OpenDocument, Opened, ReadPage, Setup
+from batchocr.processes.pool import WorkerPool
+from batchocr.processes.worker import Asked, Loss
 from benchmarks.attack.tally import Tally
 
 MAX_PAGES = 3

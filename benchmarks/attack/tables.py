@@ -13,10 +13,10 @@ from pathlib import Path
 
 from batchocr.data import PageResult
 from batchocr.errors import OutputError
-from batchocr.output import parquet
-from batchocr.output.files import journal_path
-from batchocr.output.journal import Journal
-from batchocr.output.schema import RunFacts
+from batchocr.tables import parquet
+from batchocr.tables.files import journal_path
+from batchocr.tables.journal import Journal
+from batchocr.tables.schema import RunFacts
 from benchmarks.attack.tally import Tally
 from benchmarks.journal import make_entries
 

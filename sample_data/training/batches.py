@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from batchocr.model.rope import mrope_positions, vision_positions
+from batchocr.engine.model.rope import mrope_positions, vision_positions
 from sample_data.training.heads import IGNORED
 from sample_data.training.samples import MERGE, PATCH, LayoutBlock, Sample
 from sample_data.training.vocabulary import Vocabulary

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from batchocr.model.rope import (
+from batchocr.engine.model.rope import (
     inverse_frequencies,
     mrope_cos_sin,
     mrope_dimensions,

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from batchocr.model.image_size import smart_resize
+from batchocr.planning.image_size import smart_resize
 from sample_data.training.heads import (
     BLOCK_TYPES,
     EDGE_STEP,

@@ -9,7 +9,7 @@ import pymupdf
 from numpy.typing import NDArray
 from PIL import Image, ImageFilter
 
-from batchocr.input.render import MAX_EDGE
+from batchocr.pages.input.render import MAX_EDGE
 from sample_data.training.pages import compose_page
 from sample_data.training.truth import TrainingPage, moved
 from sample_data.training.typesetting import Sheet

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 import torch
 
-from batchocr.backend.device import HostDevice
-from batchocr.backend.trial import REJECT, Candidate, Trial, choose
+from batchocr.engine.backend.device import HostDevice
+from batchocr.engine.backend.trial import REJECT, Candidate, Trial, choose
 from batchocr.engine.engine import Engine
+from batchocr.engine.model.checkpoint import Model
 from batchocr.errors import UsageError
-from batchocr.model.checkpoint import Model
 from benchmarks import ablation
 from benchmarks.ablation import VARIANTS, Variant
 from benchmarks.loading import free_memory, make_engine

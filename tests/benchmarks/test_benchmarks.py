@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 import torch
 
-from batchocr.pool import engine_process
-from batchocr.pool.child import Child
-from batchocr.stats.meter import Meter
+from batchocr.processes import engine_process
+from batchocr.processes.child import Child
+from batchocr.processes.meter import Meter
 from benchmarks import damage, damaged_images, duplicates, export, gpu_check, journal, routing
 from benchmarks.foreseen import pixels_key
 from benchmarks.gpu_check import Check, Part, Results, run_command

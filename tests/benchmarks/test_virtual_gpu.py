@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from batchocr.wire.engine_messages import EngineLimits
+from batchocr.processes.engine_messages import EngineLimits
 from benchmarks import virtual_gpu
 from benchmarks.trace import dense_trace
 from benchmarks.virtual_costs import VIRTUAL_GPUS, Speed, costs_on

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from batchocr.engine.graphs import DecodeGraphs
-from batchocr.stats.meter import Meter
+from batchocr.processes.meter import Meter
 from benchmarks.host_step import full_engine
 from tests.support.late_device import LateDevice
 

@@ -13,7 +13,7 @@ from PIL import Image
 from transformers import AutoTokenizer, Qwen2VLForConditionalGeneration
 
 from batchocr.data import Completion, Page
-from batchocr.protocol.mineru import MinerUProtocol
+from batchocr.pages.protocol.mineru import MinerUProtocol
 from sample_data.training import memory, train
 from sample_data.training.batches import Batch, collate
 from sample_data.training.export import checkpoint_weights, export
