@@ -148,13 +148,9 @@ def _checked_device(device: str) -> str:
     gpus = [name for name in names if name != "cpu"]
     if 0 < len(gpus) < len(names):
         raise ValueError("GPUs or CPUs, not both in one run")
-    if len(gpus) > 1 and len({_gpu_index(name) for name in gpus}) < len(gpus):
+    if len(gpus) > 1 and len({int(name.partition(":")[2] or 0) for name in gpus}) < len(gpus):
         raise ValueError("each GPU once: two engines on one would only divide it")
     return device
-
-
-def _gpu_index(name: str) -> int:
-    return int(name.partition(":")[2] or 0)
 
 
 Count = Annotated[int, Field(gt=0, lt=1 << 63)]

@@ -21,7 +21,7 @@ from batchocr.errors import ExitCode, UsageError
 from batchocr.page_spec import parse_page_spec
 from batchocr.processes.source_files import SourceFiles
 from batchocr.tables.atomic import remove_leftovers, require_writable
-from batchocr.tables.opened import TableRows
+from batchocr.tables.opened import StoredRows
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ def as_limit(sample: str | None, pages: str | None) -> int:
 
 
 def view_table(
-    table: TableRows,
+    table: StoredRows,
     out: Path,
     *,
     roots: Sequence[str],

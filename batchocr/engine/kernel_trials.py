@@ -29,7 +29,8 @@ def try_kernels(device: torch.device, name: BackendName, dtype_name: DType) -> K
         choices = _choices(backend.make_ops(name, device, dtype), dtype)
     except (EngineError, UsageError) as error:
         problem = str(error)
-    libraries = {"torch": f"{torch.__version__}, built {_cuda_build()}"}
+    build = f"for CUDA {torch.version.cuda}" if torch.version.cuda else "without CUDA"
+    libraries = {"torch": f"{torch.__version__}, built {build}"}
     libraries |= {module: _library(module, package) for module, package in _LIBRARIES.items()}
     return KernelsTried(_DTYPES[dtype], tuple(choices), libraries, problem)
 
@@ -47,10 +48,6 @@ def _choices(ops: Ops, dtype: torch.dtype) -> Sequence[KernelChoice]:
             return measure_all(dtype)
         case _:
             return [KernelChoice("all", "reference")]
-
-
-def _cuda_build() -> str:
-    return f"for CUDA {torch.version.cuda}" if torch.version.cuda else "without CUDA"
 
 
 def _library(module: str, package: str) -> str:

@@ -34,7 +34,10 @@ class Scheduler:
         rows and blocks. A prompt longer than the batch limit gets a batch of its own."""
         admitted: list[Sequence] = []
         tokens = 0
-        while self._sampler.num_free and (sequence := self._next_waiting()) is not None:
+        while (
+            self._sampler.num_free
+            and (sequence := self._preempted[0] if self._preempted else self._queue.peek()) is not None
+        ):
             tokens += sequence.num_tokens
             if admitted and tokens > self.prefill_max_tokens:
                 break
@@ -111,9 +114,6 @@ class Scheduler:
         assert sequence.row is not None
         self._sampler.release(sequence.row)
         sequence.row = None
-
-    def _next_waiting(self) -> Sequence | None:
-        return self._preempted[0] if self._preempted else self._queue.peek()
 
     def _take_waiting(self) -> None:
         if self._preempted:

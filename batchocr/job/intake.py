@@ -101,7 +101,10 @@ class Intake:
     @property
     def exhausted(self) -> bool:
         """Whether every row has been handed out, and every copy made."""
-        return not self.queue.num_returned and self._all_handed_out and not self.copies.are_left
+        if self.queue.num_returned or self.copies.are_left:
+            return False
+        is_known = self.num_known == len(self.documents)
+        return self.num_handed_out == self._limit or (is_known and self.num_handed_out == self._num_planned)
 
     @property
     def all_planned(self) -> bool:
@@ -117,12 +120,6 @@ class Intake:
     def num_handed_out(self) -> int:
         """How many of the known rows were handed out, or done before."""
         return self.queue.num_handed_out
-
-    @property
-    def _all_handed_out(self) -> bool:
-        if self.num_handed_out == self._limit:
-            return True
-        return self.num_known == len(self.documents) and self.num_handed_out == self._num_planned
 
     @property
     def num_planned(self) -> int:

@@ -18,7 +18,7 @@ from batchocr.job.attempts import Attempts
 from batchocr.job.intake import Intake
 from batchocr.job.progress import event
 from batchocr.job.row_queue import RowKey
-from batchocr.job.scheduler import Scheduler
+from batchocr.job.scheduler import PageScheduler
 from batchocr.job.stop import StopSwitch
 from batchocr.processes.answers import SharedAnswers
 from batchocr.processes.engines import Engines
@@ -83,7 +83,7 @@ class Pipeline:
         self._page_timeout_s = page_timeout_s
         self._tasks: dict[int, _Task] = {}
         self._attempts = Attempts()
-        self._scheduler = Scheduler(intake, pool, pages_in_flight=pages_in_flight, page_timeout_s=page_timeout_s)
+        self._scheduler = PageScheduler(intake, pool, pages_in_flight=pages_in_flight, page_timeout_s=page_timeout_s)
         self._finished: deque[tuple[RowKey, PageResult]] = deque()
         self._reopen = deque(reopen)
         self._num_opening = 0

@@ -1,4 +1,4 @@
-"""Which row is begun next, and by which worker: `Scheduler.pick` says how. Owns what each document has in hand."""
+"""Which row is begun next, and by which worker: `PageScheduler.pick` says how. Owns what each document has in hand."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MAX_FETCHED = 64
 _NONE: Counter[Worker] = Counter()
 
 
-class Scheduler:
+class PageScheduler:
     """Picks the next row to begin, and a worker for it. Owns what each document has in hand and what it has cost.
 
     pages_each: how many pages a document may have in hand while there are others.

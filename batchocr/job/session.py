@@ -207,19 +207,15 @@ class Session:
             "max_new_tokens": str(self.config.max_new_tokens),
             "penalties": str(self.config.penalties).lower(),
         }
-        return RunFacts(
+        is_local = self._folder == Path(os.path.expanduser(self.config.model))
+        return RunFacts(  # the folder of a model from Hugging Face is named by its commit
             batchocr_version=own_version(),
             model=valid_text(self.config.model),
-            model_revision=self._model_revision(),
+            model_revision="" if is_local else self._folder.name,
             model_fingerprint=settings["model_fingerprint"],
             settings_fingerprint=fingerprint_of_settings(settings),
             settings=settings,
         )
-
-    def _model_revision(self) -> str:
-        """The commit of a model from Hugging Face, which is in a folder of that name; empty for a local folder."""
-        is_local = self._folder == Path(os.path.expanduser(self.config.model))
-        return "" if is_local else self._folder.name
 
 
 def require_usable(config: Config) -> None:

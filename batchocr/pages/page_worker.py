@@ -171,7 +171,9 @@ class PageWorker:
             while not requests:
                 requests = page.reader.send([])
         except StopIteration as end:
-            reading = _with_loss(page.lost, end.value)
+            reading: Reading = end.value
+            if page.lost is not None:
+                reading = replace(reading, degraded="; ".join(filter(None, [page.lost, reading.degraded])))
             reading = replace(reading, text_layer_agreement=agreement_of(page.words, reading.blocks))
             return Finished(task_id, page.width, page.height, page.dpi, reading), None
         self._in_work[task_id] = page
@@ -213,13 +215,6 @@ class PageWorker:
             self._in_work.pop(task_id, None)
             doc_id = None if isinstance(error, ChangedError) else attempt.doc_id
             self._channel.send(Failed(task_id, _failure(error), doc_id))
-
-
-def _with_loss(lost: str | None, reading: Reading) -> Reading:
-    """The reading of a page; degraded if the page itself has lost something."""
-    if lost is None:
-        return reading
-    return replace(reading, degraded="; ".join(filter(None, [lost, reading.degraded])))
 
 
 def _failure(error: Exception) -> Failure:

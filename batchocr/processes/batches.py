@@ -26,7 +26,7 @@ _PIXELS_PER_TOKEN: Final = 28 * 28
 
 
 @dataclass(slots=True, eq=False)
-class _Batch:
+class _AskedBatch:
     """task_id: what the answers come back under. answers: to the questions that are asked, by their positions. kills:
     how many engines were killed that had begun with it. num_poisonous: the questions that cost an engine."""
 
@@ -42,7 +42,7 @@ class BatchPart:
     """Questions of a batch, by their positions, that are asked together. losses: of engines that had begun with
     them."""
 
-    batch: _Batch
+    batch: _AskedBatch
     positions: list[int]
     losses: int = 0
 
@@ -69,7 +69,7 @@ class RequestBatches:
 
     def add(self, task_id: int, round: SharedRound, positions: Sequence[int]) -> None:
         """task_id: what it comes back under, with the answers to the questions at these positions, in this order."""
-        self.waiting.append(BatchPart(_Batch(task_id, round, dict.fromkeys(positions)), list(positions)))
+        self.waiting.append(BatchPart(_AskedBatch(task_id, round, dict.fromkeys(positions)), list(positions)))
 
     def take_done(self) -> list[tuple[int, tuple[Completion, ...]]]:
         """The batches that have been answered since the last call."""

@@ -107,7 +107,11 @@ class Channel(Generic[Sent, Received]):
         try:
             while self._outgoing:
                 frame = self._outgoing[0]
-                attached = [] if frame.descriptor is None else [_rights(frame.descriptor)]
+                attached = (
+                    []
+                    if frame.descriptor is None
+                    else [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [frame.descriptor]))]
+                )
                 sent = self._socket.sendmsg([frame.rest], attached, socket.MSG_NOSIGNAL)
                 _close(frame.descriptor)
                 frame.descriptor, frame.rest = None, frame.rest[sent:]
@@ -232,10 +236,6 @@ def engine_end(sock: socket.socket) -> Channel[FromEngine, ToEngine]:
     """The engine's end of a channel. It never blocks: the run may take its time, and the device is not to wait."""
     sock.setblocking(False)
     return Channel(sock, _FROM_ENGINE, _TO_ENGINE)
-
-
-def _rights(descriptor: int) -> tuple[int, int, array.array[int]]:
-    return socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [descriptor])
 
 
 def _descriptors_in(ancillary: list[tuple[int, int, bytes]]) -> Iterator[int]:

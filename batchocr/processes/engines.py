@@ -259,7 +259,9 @@ class Engines:
         gets nothing more until it is idle."""
         batches = self._batches
         able = [slot for slot in self._slots if slot.is_ready and not any(part.is_alone for part in slot.sent.values())]
-        if batches.alone and (fit := [slot for slot in able if self._may_have_alone(slot)]):
+        if batches.alone and (
+            fit := [slot for slot in able if self._is_trusted(slot) and not (slot.num_fruitless and batches.waiting)]
+        ):
             slot = min(fit, key=lambda slot: slot.work)
             able.remove(slot)
             if not slot.sent:
@@ -267,10 +269,6 @@ class Engines:
         share = -(-self._max_batches // max(1, len(self._slots)))
         while batches.waiting and (able := [slot for slot in able if len(slot.sent) < share]):
             min(able, key=lambda slot: slot.work).send(batches.waiting.popleft())
-
-    def _may_have_alone(self, slot: _Slot) -> bool:
-        """After a loss it first answers others well, if there are any: it may be the device's fault."""
-        return self._is_trusted(slot) and not (slot.num_fruitless and self._batches.waiting)
 
     def _is_trusted(self, slot: _Slot) -> bool:
         """Whether a question may be blamed for what happens here: this device has given a good answer, or none has."""

@@ -111,7 +111,7 @@ class SourceFiles:
 
     def _places(self, source: str) -> Iterator[str]:
         """The files that the source may be, of those that exist; each once."""
-        names = [source, _ESCAPED.sub(_surrogate, source)]
+        names = [source, _ESCAPED.sub(lambda escaped: chr(int(f"d{escaped[1]}", 16)), source)]
         candidates = [os.path.join(root, name) for root in self._roots for name in names if os.path.isdir(root)]
         candidates += [root for root in self._roots if os.path.basename(root) == os.path.basename(source)]
         yield from dict.fromkeys(path for path in candidates + names if os.path.isfile(path))
@@ -129,7 +129,3 @@ def _objects(roots: Sequence[str], source: str) -> Iterator[str]:
         return
     for root in filter(is_uri, roots):
         yield root if root.endswith(f"/{source}") else f"{root.rstrip('/')}/{source}"
-
-
-def _surrogate(escaped: re.Match[str]) -> str:
-    return chr(int(f"d{escaped[1]}", 16))

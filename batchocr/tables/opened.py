@@ -47,7 +47,7 @@ class TablePart:
         return (row.source for row in self.rows())
 
 
-class TableRows:
+class StoredRows:
     """One or several tables, read as one. Each method begins anew at the first row; at no time are all in memory.
 
     parts: in natural order of their names. facts: what the rows depend on, which is the same in all parts.
@@ -102,7 +102,7 @@ def _place(row: PageResult) -> int:
     return -1 if row.page_index is None else row.page_index
 
 
-def open_rows(tables: TableNames, *, partial: bool = False) -> TableRows:
+def open_rows(tables: TableNames, *, partial: bool = False) -> StoredRows:
     """Open tables that batchocr wrote, to be read as one.
 
     partial: where a run is unfinished, take the rows that it has finished so far: those in its journal.
@@ -119,7 +119,7 @@ def open_rows(tables: TableNames, *, partial: bool = False) -> TableRows:
             raise OutputMismatchError(
                 f"{part.path} was made with other settings than {parts[0].path}: they cannot be read as one table"
             )
-    return TableRows(parts)
+    return StoredRows(parts)
 
 
 def find_tables(name: str, *, partial: bool = False) -> list[Path]:

@@ -74,10 +74,8 @@ def _num_lines(em: float, line: Line) -> int:
 def _em_width(text: str) -> float:
     """How wide the text is on one line, in em."""
     letters = _LATEX_COMMAND.sub("", text)
-    return sum(_WIDTHS.get(letter) or _usual_width(letter) for letter in letters)
-
-
-def _usual_width(letter: str) -> float:
-    if unicodedata.east_asian_width(letter) in "WF":
-        return 1.0
-    return 0.66 if letter.isupper() else 0.5
+    return sum(
+        _WIDTHS.get(letter)
+        or (1.0 if unicodedata.east_asian_width(letter) in "WF" else 0.66 if letter.isupper() else 0.5)
+        for letter in letters
+    )

@@ -9,10 +9,10 @@ from batchocr.config import Config
 from batchocr.documents.assembly.assemble import assemble, version_read
 from batchocr.documents.assembly.document import AssembledDocument
 from batchocr.processes.source_files import SourceFile, SourceFiles
-from batchocr.tables.opened import TableNames, TableRows, open_rows
+from batchocr.tables.opened import StoredRows, TableNames, open_rows
 
 
-class OpenedTable(TableRows):
+class OpenedTable(StoredRows):
     """One or several tables, read as one. Each method begins anew at the first row; at no time are all in memory.
 
     parts: in natural order of their names. facts: what the rows depend on, which is the same in all parts.

@@ -122,7 +122,7 @@ def cut_table(table: TableCells, first_room: int, room: int) -> Iterator[CutText
     start = num_header
     carried: list[Cell] = []
     while start < len(lengths):
-        first_row = sorted([*carried, *table.rows[start]], key=_column)
+        first_row = sorted([*carried, *table.rows[start]], key=lambda cell: cell.column)
         lead, caption = (table.before, table.caption) if start == num_header else ("", "")
         length = len(lead) + len(caption) + frame + len(_row(first_row))
         end = start + 1
@@ -147,7 +147,3 @@ def _carried(cell: Cell, row: int, longest: int) -> Cell:
 def _row(cells: Sequence[Cell], end_row: int | None = None) -> str:
     """The row as HTML. end_row: where its part of the table ends, if that is cut."""
     return f"<tr>{''.join(cell.tag(min(cell.end_row, end_row or cell.end_row) - cell.row) for cell in cells)}</tr>"
-
-
-def _column(cell: Cell) -> int:
-    return cell.column

@@ -20,7 +20,7 @@ from batchocr.documents.export.formats import FormatOptions, format_named
 from batchocr.documents.export.names import Names
 from batchocr.errors import ExitCode
 from batchocr.processes.source_files import SourceFile, SourceFiles
-from batchocr.tables.opened import TableRows
+from batchocr.tables.opened import StoredRows
 from batchocr.tables.schema import to_json
 
 logger = logging.getLogger(__name__)
@@ -73,7 +73,7 @@ class Exported:
 class Export:
     """An export to be made. formats: of FORMAT_NAMES. on_document: is told after each how many pages it has."""
 
-    table: TableRows
+    table: StoredRows
     folder: ExportFolder
     formats: Sequence[str]
     options: FormatOptions

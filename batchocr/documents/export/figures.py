@@ -91,11 +91,9 @@ def pieces_of(document: AssembledDocument) -> Iterator[Piece]:
 
 def with_captions(piece: Piece) -> list[Piece]:
     """The piece among its captions and footnotes, in reading order."""
-    return sorted([*piece.captions, piece, *piece.footnotes], key=_position)
-
-
-def _position(piece: Piece) -> tuple[int, int]:
-    return piece.places[0].page_index, piece.places[0].block
+    return sorted(
+        [*piece.captions, piece, *piece.footnotes], key=lambda each: (each.places[0].page_index, each.places[0].block)
+    )
 
 
 def picture_places(document: AssembledDocument) -> Iterator[Place]:

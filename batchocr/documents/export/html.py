@@ -62,7 +62,7 @@ def document_html(document: AssembledDocument, pictures: Pictures) -> str:
     page = _Page(document, pictures)
     parts = [page.part(part) for part in document.parts]
     source = shown_characters(document.source)
-    style = _style()
+    style = package_files("batchocr.documents.export").joinpath("page.css").read_text() + MATHML_STYLE
     return _template().render(
         title=shown_characters(headings[0].content or "")[:_MAX_TITLE] if headings else source,
         source=source,
@@ -150,8 +150,3 @@ def _id(piece: Piece) -> str:
 def _template() -> Template:
     text = package_files("batchocr.documents.export").joinpath("page.html.j2").read_text()
     return Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(text)
-
-
-@cache
-def _style() -> str:
-    return package_files("batchocr.documents.export").joinpath("page.css").read_text() + MATHML_STYLE

@@ -28,7 +28,7 @@ from batchocr.documents.review.summary import groups
 from batchocr.errors import OutputError
 from batchocr.processes.source_files import SourceFiles
 from batchocr.tables.atomic import atomic_file, reading
-from batchocr.tables.opened import TableRows
+from batchocr.tables.opened import StoredRows
 from batchocr.tables.schema import RunFacts
 
 _GENERATOR = b'<meta name="generator" content="batchocr view">'
@@ -58,7 +58,7 @@ def require_replaceable(path: Path) -> None:
 def write_review(
     path: Path,
     choice: ChosenPage,
-    table: TableRows,
+    table: StoredRows,
     source_files: SourceFiles,
     *,
     step: Callable[[], None] = lambda: None,
@@ -70,11 +70,12 @@ def write_review(
     template = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(
         _our_own("review.html.j2")
     )
+    name, others = table.parts[0].path.name, len(table.parts) - 1
     parts = template.generate(
         css=Markup(css),
         script=Markup(script),
         policy=_policy(css, script),
-        title=_title(table),
+        title=f"{name} and {others} more" if others else name,
         statuses=choice.statuses,
         num_rows=sum(choice.statuses.values()),
         num_wanted=choice.num_wanted,
@@ -145,11 +146,6 @@ class _Pages:
 
 def _document(row: PageResult) -> tuple[str, str]:
     return row.source, row.doc_id or ""
-
-
-def _title(table: TableRows) -> str:
-    name, others = table.parts[0].path.name, len(table.parts) - 1
-    return f"{name} and {others} more" if others else name
 
 
 def _our_own(name: str) -> str:

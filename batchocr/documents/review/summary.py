@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from batchocr.tables.files import CLUSTER_REPORT_NAME, report_path
-from batchocr.tables.opened import TableRows
+from batchocr.tables.opened import StoredRows
 from batchocr.tables.schema import RunFacts
 
 _MAX_REPORT_BYTES = 4 << 20
@@ -28,7 +28,7 @@ class FactGroup:
     facts: tuple[tuple[str, str], ...]
 
 
-def groups(table: TableRows) -> list[FactGroup]:
+def groups(table: StoredRows) -> list[FactGroup]:
     """What to show of a table and of the reports of the runs that wrote its parts."""
     paths = [part.path for part in table.parts[:_MAX_REPORTS]]
     headings = [f"Run of {path.name}" if len(paths) > 1 else "Run" for path in paths]

@@ -21,7 +21,9 @@ _SLOW = 0.1
 
 def format_table(report: Report) -> str:
     """The report as lines of at most 100 columns: a heading, what was read, a line per stage, the bottleneck."""
-    return "\n".join([_heading(report), "", *_summary(report), "", *_stages(report), "", *_bottleneck(report)])
+    return "\n".join(
+        [_heading(report), "", *_summary(report), "", *_stages(report), "", *_labelled("bottleneck", report.bottleneck)]
+    )
 
 
 def _heading(report: Report) -> str:
@@ -171,10 +173,6 @@ def _stage_columns(counted: StageReport) -> str:
         f"{_duration(counted.busy_seconds):>12} {counted.busy_share:>7.0%} {counted.batches:>10,} {fill:>6} "
         f"{counted.items:>11,} {counted.items_per_busy_second:>11,.1f}"
     )
-
-
-def _bottleneck(report: Report) -> Iterator[str]:
-    return _labelled("bottleneck", report.bottleneck)
 
 
 def _labelled(label: str, text: str) -> Iterator[str]:

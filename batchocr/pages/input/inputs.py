@@ -26,7 +26,7 @@ _LOOKS_AT_ONCE = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class FoundInput:
     """A Document without its final `source`.
 
     real: the path with links resolved, by which a file is recognised. whole: the path as given, without dots. below:
@@ -58,11 +58,11 @@ class Search:
     skipped: SkippedFiles
 
 
-def expand(text: str | Document, search: Search, *, is_first: bool) -> Iterator[Candidate]:
+def expand(text: str | Document, search: Search, *, is_first: bool) -> Iterator[FoundInput]:
     """Yield what one INPUT stands for."""
     if isinstance(text, Document):
         name, real = text.source, f"in memory: {id(text)}"
-        yield Candidate(text.path, real, whole=name, below=name, problem=text.problem, given=text)
+        yield FoundInput(text.path, real, whole=name, below=name, problem=text.problem, given=text)
     elif text == "-" or text.startswith("@"):
         yield from _read_list(text, search)
     elif is_uri(text):
@@ -73,7 +73,7 @@ def expand(text: str | Document, search: Search, *, is_first: bool) -> Iterator[
         yield from _look_at(text, search, is_plain=is_first)
 
 
-def _read_list(text: str, search: Search) -> Iterator[Candidate]:
+def _read_list(text: str, search: Search) -> Iterator[FoundInput]:
     """Yield what the paths of a list stand for. text: `@` and its path, or `-`."""
     name = "stdin" if text == "-" else f"the list {valid_text(text[1:])}"
     try:
@@ -95,7 +95,7 @@ def _read_list(text: str, search: Search) -> Iterator[Candidate]:
                 yield from next(looked) if is_uri(path) else _look_at(path, search)
 
 
-def _found_in_store(uri: str, search: Search, *, is_plain: bool = False) -> list[Candidate]:
+def _found_in_store(uri: str, search: Search, *, is_plain: bool = False) -> list[FoundInput]:
     """The object, the documents below the prefix, or what matches the glob. Raises UsageError."""
     try:
         if WILDCARD.search(uri) and not _is_object(uri):
@@ -121,17 +121,17 @@ def _is_object(uri: str) -> bool:
         return False
 
 
-def _of_object(stored: StoredObject, below: str = "", *, is_plain: bool = False) -> Candidate:
+def _of_object(stored: StoredObject, below: str = "", *, is_plain: bool = False) -> FoundInput:
     name = valid_text(stored.uri)
-    return Candidate(stored.uri, stored.uri, name, valid_text(below) or name, is_plain, stored=stored)
+    return FoundInput(stored.uri, stored.uri, name, valid_text(below) or name, is_plain, stored=stored)
 
 
-def _failed_object(uri: str, kind: ErrorKind, message: str) -> Candidate:
+def _failed_object(uri: str, kind: ErrorKind, message: str) -> FoundInput:
     name = valid_text(uri)
-    return Candidate(uri, uri, name, name, problem=Failure(kind, message))
+    return FoundInput(uri, uri, name, name, problem=Failure(kind, message))
 
 
-def _expand_glob(pattern: str, search: Search) -> Iterator[Candidate]:
+def _expand_glob(pattern: str, search: Search) -> Iterator[FoundInput]:
     folder = os.path.dirname(WILDCARD.split(pattern, maxsplit=1)[0])
     bounds = Bounds(folder, search.follow_symlinks)
     matches = sorted(set(paths_matching(folder, pattern[len(folder) :].lstrip("/"), bounds)), key=natural_key)
@@ -155,7 +155,7 @@ def _count_cuts(matches: Sequence[str], skipped: SkippedFiles) -> set[str]:
     return set(cuts)
 
 
-def _look_at(path: str, search: Search, *, is_plain: bool = False) -> Iterator[Candidate]:
+def _look_at(path: str, search: Search, *, is_plain: bool = False) -> Iterator[FoundInput]:
     """Yield the file at `path`, or the documents in it if it is a folder."""
     if os.path.isdir(path):
         bounds = Bounds(path, search.follow_symlinks)
@@ -166,7 +166,7 @@ def _look_at(path: str, search: Search, *, is_plain: bool = False) -> Iterator[C
         yield _look_at_file(path)
 
 
-def _look_at_file(path: str, below: str = "") -> Candidate:
+def _look_at_file(path: str, below: str = "") -> FoundInput:
     try:
         os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -176,7 +176,7 @@ def _look_at_file(path: str, below: str = "") -> Candidate:
     return _candidate(path, os.path.realpath(path), below)
 
 
-def _look_into(folder: str, bounds: Bounds, visited: set[str], search: Search) -> Iterator[Candidate]:
+def _look_into(folder: str, bounds: Bounds, visited: set[str], search: Search) -> Iterator[FoundInput]:
     """Yield the documents in a folder and the folders below it. visited: see `walk`."""
     for entry in walk(folder, bounds, visited, search.skipped):
         if entry.error is None:
@@ -186,13 +186,13 @@ def _look_into(folder: str, bounds: Bounds, visited: set[str], search: Search) -
             yield _failed(entry.path, "unreadable", message, entry.relative)
 
 
-def _candidate(path: str, real: str, below: str = "", problem: Failure | None = None) -> Candidate:
+def _candidate(path: str, real: str, below: str = "", problem: Failure | None = None) -> FoundInput:
     """below: the path below its folder, if it was found in one."""
     whole = valid_text(PurePath(path).as_posix())
-    return Candidate(path, real, whole, valid_text(below) or whole, problem=problem)
+    return FoundInput(path, real, whole, valid_text(below) or whole, problem=problem)
 
 
-def _failed(path: str, kind: ErrorKind, message: str, below: str = "") -> Candidate:
+def _failed(path: str, kind: ErrorKind, message: str, below: str = "") -> FoundInput:
     return _candidate(path, os.path.abspath(path), below, Failure(kind, message))
 
 

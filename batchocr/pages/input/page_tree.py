@@ -39,7 +39,8 @@ def count_pages(document: pymupdf.Document, num_bytes: int) -> PageCount:
     claimed = int(document.page_count)
     _has_page(document, 0)  # has MuPDF read the tree
     if not document.page_count or "Page tree load failed" in all_warnings():
-        _correct_count(document)
+        if (num_pages := _count_leaves(document)) > document.page_count:
+            document.xref_set_key(_root(document), "Count", str(num_pages))
         claimed = max(claimed, int(document.page_count))
     plausible = min(_count_present(document, claimed), num_bytes // _FEWEST_BYTES_PER_PAGE)
     return PageCount(claimed, min(claimed, plausible + _MAX_MISSING_PAGES))
@@ -64,12 +65,6 @@ def _has_page(document: pymupdf.Document, page_index: int) -> bool:
         return bool(document.page_xref(page_index))
     except REFUSALS:
         return False
-
-
-def _correct_count(document: pymupdf.Document) -> None:
-    num_pages = _count_leaves(document)
-    if num_pages > document.page_count:
-        document.xref_set_key(_root(document), "Count", str(num_pages))
 
 
 def _count_leaves(document: pymupdf.Document) -> int:

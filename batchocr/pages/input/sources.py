@@ -26,7 +26,7 @@ from typing import TextIO
 from batchocr.data import Document, valid_text
 from batchocr.errors import NoInputError, UsageError
 from batchocr.pages.input.folders import SUFFIXES, SkippedFiles, describe_skipped, num_links
-from batchocr.pages.input.inputs import Candidate, Search, expand
+from batchocr.pages.input.inputs import FoundInput, Search, expand
 from batchocr.storage.uris import is_uri, parse_uri
 
 logger = logging.getLogger(__name__)
@@ -96,14 +96,14 @@ def in_shard(source: str, index: int, count: int) -> bool:
     return int.from_bytes(digest[:8], "big") % count == index - 1
 
 
-def _one_of_each(found: Iterable[Candidate], kept: dict[str, str]) -> Iterator[Candidate]:
+def _one_of_each(found: Iterable[FoundInput], kept: dict[str, str]) -> Iterator[FoundInput]:
     """Yield each file of an INPUT once: by its path with the fewest links, else by the first.
 
     Hard links and copies count as separate files. kept: the paths of the files of earlier INPUTs, by their paths with
     links resolved; those yielded now are added.
     """
     candidates = list(found)
-    chosen: dict[str, Candidate] = {}
+    chosen: dict[str, FoundInput] = {}
     for candidate in candidates:
         other = chosen.setdefault(candidate.real, candidate)
         if other is not candidate and num_links(candidate.path) < num_links(other.path):
@@ -118,7 +118,7 @@ def _one_of_each(found: Iterable[Candidate], kept: dict[str, str]) -> Iterator[C
         kept.setdefault(candidate.real, candidate.path)
 
 
-def _choose_names(candidates: Sequence[Candidate]) -> Iterator[str]:
+def _choose_names(candidates: Sequence[FoundInput]) -> Iterator[str]:
     """Yield for each candidate its `source`; where an earlier one has the same, its absolute path.
 
     Raises UsageError.
@@ -128,13 +128,13 @@ def _choose_names(candidates: Sequence[Candidate]) -> Iterator[str]:
         usual = candidate.below if candidate.is_plain else candidate.whole
         if candidate.given is not None and usual in taken:
             raise UsageError(f"another document is named {usual!r} already: give the one in memory another name")
-        absolute = _as_unique_text(candidate.real)
+        absolute = valid_text(candidate.real.replace("\\", "\\\\"))  # so that no two paths have the same
         others = (f"{absolute} ({number})" for number in count(2))  # a name that looks like an escape
         taken.add(source := next(name for name in chain((usual, absolute), others) if name not in taken))
         yield source
 
 
-def _nothing_found(inputs: Sequence[str | Document], candidates: Sequence[Candidate], skipped: SkippedFiles) -> str:
+def _nothing_found(inputs: Sequence[str | Document], candidates: Sequence[FoundInput], skipped: SkippedFiles) -> str:
     texts = [valid_text(given.source if isinstance(given, Document) else given) for given in inputs[:_MAX_NAMED]]
     problems = [candidate.problem.message for candidate in candidates[:_MAX_NAMED] if candidate.problem]
     others = f"; {said}" if (said := describe_skipped(skipped.by_kind())) else ""
@@ -145,8 +145,3 @@ def _nothing_found(inputs: Sequence[str | Document], candidates: Sequence[Candid
         f"no document to read{looked}: {found}. An INPUT is a file, a folder with files of these kinds "
         f"({' '.join(SUFFIXES)}), a glob, @list.txt with one path a line, or - for paths on stdin"
     )
-
-
-def _as_unique_text(path: str) -> str:
-    """Like `valid_text`, but never the same for two paths: a backslash in the path itself is doubled."""
-    return valid_text(path.replace("\\", "\\\\"))

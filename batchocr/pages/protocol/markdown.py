@@ -90,7 +90,8 @@ def block_markdown(type: str, content: str, *, level: int | None = None) -> str:
         mark = _HEADING_MARKS[type] if level is None else "#" * min(level, _LOWEST_HEADING)
         return f"{mark} {' '.join(_with_dollars(content).split())}"
     if type == "equation":
-        return _display_formula(content)
+        latex = content.removeprefix("\\[").removesuffix("\\]").strip()
+        return f"$$\n{without_blank_lines(inert_formula(latex))}\n$$" if latex else ""
     if type == "table":
         return inert_table(content) if content.startswith("<table") else f"{_NO_TABLE}\n\n{_fenced(content)}"
     if type == "code":
@@ -112,11 +113,6 @@ def _inline_formula(latex: str) -> str:
     if latex.rfind("{") > latex.rfind("}"):
         return inert_text(f"\\({latex}\\)", before_formula=True)
     return f"${inert_formula(' '.join(latex.split()))}$"
-
-
-def _display_formula(content: str) -> str:
-    latex = content.removeprefix("\\[").removesuffix("\\]").strip()
-    return f"$$\n{without_blank_lines(inert_formula(latex))}\n$$" if latex else ""
 
 
 def _code(content: str) -> str:
