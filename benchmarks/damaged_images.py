@@ -3,9 +3,10 @@
     python -m benchmarks.damaged_images --ways 2000 --keep FOLDER
 
 Each file is opened and rendered as a run does it, sound and damaged; no model is needed. Damage has cost a page the ink
-that is missing, or the share of its inked cells that are drawn as something else, whichever is more; all of it if the
-page has no row, is of one colour, or has another size. It is told if the page or its file failed, or if it is degraded.
-A page that is missing is told by a failure of the last one that is there. No sound page may be said to be damaged.
+that is missing, or the cells that are drawn as something else, white ones too, as a share of those that have something
+on them, whichever is more; all of it if the page has no row, is of one colour, or has another size. It is told if the
+page or its file failed, or if it is degraded. A page that is missing is told by a failure of the last one that is
+there. No sound page may be said to be damaged.
 """
 
 from __future__ import annotations
@@ -42,13 +43,13 @@ _SMOKE_ENCODINGS = ("TIFF Group 4", "TIFF raw", "TIFF deflate, pages", "PNG", "J
 
 
 def cost(before: Darkness, after: Darkness) -> float:
-    """The share of the page that is gone, or that is garbage now."""
+    """The share of the page that is gone, or that is garbage now; 1 if there is as much garbage as there was ink."""
     gone = ink_gone(before, after)
     if before.shape != after.shape:
         return gone
-    inked = _cells(before) > _INKED
-    changed = _cells(np.abs(before.astype(np.int16) - after)) > _OTHER
-    return max(gone, float((changed & inked).sum()) / max(1, int(inked.sum())))
+    inked = int((_cells(before) > _INKED).sum())
+    changed = int((_cells(np.abs(before.astype(np.int16) - after)) > _OTHER).sum())
+    return max(gone, min(1.0, changed / max(1, inked)))
 
 
 def _cells(pixels: Darkness) -> Darkness:
