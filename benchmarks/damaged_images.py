@@ -3,9 +3,10 @@
     python -m benchmarks.damaged_images --ways 2000 --keep FOLDER
 
 Each file is opened and rendered as a run does it, sound and damaged; no model is needed. Damage has cost a page the ink
-that is missing, or the share of its inked cells that are drawn as something else, whichever is more; all of it if the
-page has no row, is of one colour, or has another size. It is told if the page or its file failed, or if it is degraded.
-A page that is missing is told by a failure of the last one that is there. No sound page may be said to be damaged.
+that is missing, or the cells that are drawn as something else, white ones too, as a share of those that have something
+on them, whichever is more; all of it if the page has no row, is of one colour, or has another size. It is told if the
+page or its file failed, or if it is degraded. A page that is missing is told by a failure of the last one that is
+there. No sound page may be said to be damaged, nor one whose file is only odd.
 """
 
 from __future__ import annotations
@@ -26,8 +27,9 @@ import numpy as np
 from batchocr.errors import PageError
 from benchmarks.fates import NOTABLE, Darkness, Fate, Sound, Tally, darkness, fates, fates_apart, ink_gone, read_sound
 from benchmarks.image_damage import DAMAGE
+from benchmarks.odd_images import ODD
 from benchmarks.record import Record, benchmark_parser
-from benchmarks.sound_images import ENCODINGS, PAGES
+from benchmarks.sound_images import ENCODINGS, PAGES, Writer
 
 _CELL = (20, 50)
 """Rows and columns of a cell, px: about a word."""
@@ -42,13 +44,13 @@ _SMOKE_ENCODINGS = ("TIFF Group 4", "TIFF raw", "TIFF deflate, pages", "PNG", "J
 
 
 def cost(before: Darkness, after: Darkness) -> float:
-    """The share of the page that is gone, or that is garbage now."""
+    """The share of the page that is gone, or that is garbage now; 1 if there is as much garbage as there was ink."""
     gone = ink_gone(before, after)
     if before.shape != after.shape:
         return gone
-    inked = _cells(before) > _INKED
-    changed = _cells(np.abs(before.astype(np.int16) - after)) > _OTHER
-    return max(gone, float((changed & inked).sum()) / max(1, int(inked.sum())))
+    inked = int((_cells(before) > _INKED).sum())
+    changed = int((_cells(np.abs(before.astype(np.int16) - after)) > _OTHER).sum())
+    return max(gone, min(1.0, changed / max(1, inked)))
 
 
 def _cells(pixels: Darkness) -> Darkness:
@@ -59,15 +61,15 @@ def _cells(pixels: Darkness) -> Darkness:
     return means
 
 
-def read_sounds(folder: Path, encodings: Sequence[str]) -> Iterator[Sound]:
+def read_sounds(folder: Path, encodings: Mapping[str, Writer]) -> Iterator[Sound]:
     """Each page in each encoding, as it is read; their names are those of the encodings.
 
     Said of them is also that they are not drawn as they are; a page of another size is not compared.
     """
-    for encoding in encodings:
+    for encoding, write in encodings.items():
         for content, page in PAGES.items():
             path = folder / "sound"
-            path.write_bytes(ENCODINGS[encoding](page))
+            path.write_bytes(write(page))
             name = f"{encoding} ({content})"
             try:
                 sound = read_sound(path, name)
@@ -149,11 +151,15 @@ def main(arguments: list[str] | None = None) -> None:
     given = parser.parse_args(arguments)
     record = Record("damaged_images", given)
     with tempfile.TemporaryDirectory() as folder:
-        sounds = list(read_sounds(Path(folder), _SMOKE_ENCODINGS if given.smoke else list(ENCODINGS)))
+        encodings = {name: ENCODINGS[name] for name in _SMOKE_ENCODINGS} if given.smoke else ENCODINGS
+        odd = sorted({sound.name for sound in read_sounds(Path(folder), ODD) if sound.said})
+        sounds = list(read_sounds(Path(folder), encodings))
         said = [line for sound in sounds for line in sound.said]
         record.note("sound", f"{sum(len(sound.pages) for sound in sounds)} pages of {len(sounds)} files")
         record.note("sound, but not ok", said or "none")
         record.figure("sound_but_not_ok", len(said))
+        record.note("odd, but not ok", odd or "none")
+        record.figure("odd_but_not_ok", len(odd))
         measure(record, sounds, Path(folder), given)
 
 

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
+from PIL.TiffImagePlugin import TiffImageFile
 
 Pixels: TypeAlias = NDArray[Any]
 Writer: TypeAlias = Callable[[Image.Image], bytes]
@@ -114,11 +115,15 @@ def tiff_in_strips(page: Image.Image, *, white_is_0: bool = False, **layout: Any
     return tiff(tags, _strips(255 - grey if white_is_0 else grey), **layout)
 
 
-def tiff_in_planes(page: Image.Image) -> bytes:
-    """A deflated TIFF that has all strips of red before those of green and of blue."""
-    colour = np.array(page.convert("RGB"))
-    parts = [zlib.compress(part) for plane in range(3) for part in _strips(colour[:, :, plane])]
-    return tiff({**tiff_tags(colour, 8), 278: [STRIP_ROWS], 284: [2]}, parts)
+def tiff_in_planes(compression: int, encode: Callable[[bytes], bytes]) -> Writer:
+    """Writes a TIFF that has all strips of red before those of green and of blue."""
+
+    def write(page: Image.Image) -> bytes:
+        colour = np.array(page.convert("RGB"))
+        parts = [encode(part) for plane in range(3) for part in _strips(colour[:, :, plane])]
+        return tiff({**tiff_tags(colour, compression), 278: [STRIP_ROWS], 284: [2]}, parts)
+
+    return write
 
 
 def tiff_in_tiles(compression: int, encode: Callable[[Pixels], bytes]) -> Writer:
@@ -132,6 +137,23 @@ def tiff_in_tiles(compression: int, encode: Callable[[Pixels], bytes]) -> Writer
         return tiff({**tiff_tags(np.array(page), compression), **edges}, tiles)
 
     return write
+
+
+def one_bit_tiff_in_tiles(page: Image.Image) -> bytes:
+    """A TIFF in tiles of Group 4."""
+    one_bit = page.convert("1", dither=Image.Dither.NONE)
+    corners = [(x, y) for y in range(0, HEIGHT, TILE_EDGE) for x in range(0, WIDTH, TILE_EDGE)]
+    tiles = [_only_strip(one_bit.crop((x, y, x + TILE_EDGE, y + TILE_EDGE)), "group4") for x, y in corners]
+    tags = {256: [WIDTH], 257: [HEIGHT], 258: [1], 259: [4], 262: [1], 277: [1], 322: [TILE_EDGE], 323: [TILE_EDGE]}
+    return tiff(tags, tiles)
+
+
+def _only_strip(image: Image.Image, compression: str) -> bytes:
+    """An image as libtiff packs it."""
+    data = pillow("TIFF", image.mode, compression=compression, tiffinfo={278: image.height})(image)
+    with TiffImageFile(io.BytesIO(data)) as packed:
+        [start], [size] = packed.tag_v2[273], packed.tag_v2[279]
+    return data[start : start + size]
 
 
 def png_chunk(kind: bytes, data: bytes) -> bytes:
@@ -176,10 +198,14 @@ def plain_pgm(page: Image.Image) -> bytes:
     return f"P2\n{page.width} {page.height}\n255\n{chr(10).join(lines)}\n".encode()
 
 
-def icns(page: Image.Image) -> bytes:
-    """An icon of one size, 512 px, which is a PNG."""
-    picture = pillow("PNG", "RGB")(page.crop((0, 0, 512, 512)))
-    return b"icns" + struct.pack(">L", len(picture) + 16) + b"ic09" + struct.pack(">L", len(picture) + 8) + picture
+def icns(write: Writer) -> Writer:
+    """Writes an icon of one size, 512 px."""
+
+    def write_icon(page: Image.Image) -> bytes:
+        picture = write(page.crop((0, 0, 512, 512)))
+        return b"icns" + struct.pack(">L", len(picture) + 16) + b"ic09" + struct.pack(">L", len(picture) + 8) + picture
+
+    return write_icon
 
 
 # --- All of them --------------------------------------------------------------------------------------------------
@@ -212,9 +238,17 @@ def _in_mode(page: Image.Image, mode: str) -> Image.Image:
     return page.convert("1", dither=Image.Dither.NONE) if mode == "1" else page.convert(mode)
 
 
-def _tiff(compression: str, mode: str = "L", *, strip_rows: int = STRIP_ROWS, t4: int = 0, **more: Any) -> Writer:
+def _tiff(
+    compression: str,
+    mode: str = "L",
+    *,
+    strip_rows: int = STRIP_ROWS,
+    t4: int = 0,
+    more_tags: Mapping[int, int] | None = None,
+    **more: Any,
+) -> Writer:
     """Writes a TIFF as libtiff does. t4: 1 for the codes of Group 3 in two dimensions."""
-    tags = {278: strip_rows, **({292: t4} if compression == "group3" else {})}
+    tags = {278: strip_rows, **({292: t4} if compression == "group3" else {}), **(more_tags or {})}
     return pillow("TIFF", mode, compression=compression, tiffinfo=tags, **more)
 
 
@@ -226,11 +260,18 @@ ENCODINGS: Mapping[str, Writer] = {
     "TIFF Group 4": _tiff("group4", "1"),
     "TIFF Group 4, one strip": _tiff("group4", "1", strip_rows=HEIGHT),
     "TIFF Group 4, pages": _tiff("group4", "1", more_pages=True),
+    "TIFF Group 4, lowest bit first": _tiff("group4", "1", more_tags={266: 2}),
+    "TIFF modified Huffman": _tiff("tiff_ccitt", "1"),
     "TIFF LZW": _tiff("tiff_lzw"),
+    "TIFF LZW, differences": _tiff("tiff_lzw", "RGB", more_tags={317: 2}),
     "TIFF LZW, one strip": _tiff("tiff_lzw", "RGB", strip_rows=HEIGHT),
     "TIFF deflate": _tiff("tiff_adobe_deflate"),
+    "TIFF deflate, differences": _tiff("tiff_deflate", "RGB", more_tags={317: 2}),
     "TIFF deflate, pages": _tiff("tiff_adobe_deflate", more_pages=True, strip_rows=HEIGHT),
     "TIFF packbits": _tiff("packbits"),
+    "TIFF packbits, 1 bit": _tiff("packbits", "1"),
+    "TIFF Zstandard": _tiff("zstd"),
+    "TIFF LZMA": _tiff("lzma"),
     "TIFF JPEG": _tiff("jpeg"),
     "TIFF JPEG, one strip": _tiff("jpeg", "RGB", strip_rows=HEIGHT),
     "TIFF raw": tiff_in_strips,
@@ -244,12 +285,16 @@ ENCODINGS: Mapping[str, Writer] = {
     "TIFF raw, float": pillow("TIFF", "F"),
     "TIFF deflate, float": _tiff("tiff_adobe_deflate", "F"),
     "BigTIFF raw": lambda page: tiff_in_strips(page, big=True),
+    "BigTIFF deflate": _tiff("tiff_adobe_deflate", "RGB", big_tiff=True),
     "BigTIFF Group 4": _tiff("group4", "1", big_tiff=True),
-    "TIFF planes": tiff_in_planes,
+    "TIFF planes, raw": tiff_in_planes(1, bytes),
+    "TIFF planes, deflate": tiff_in_planes(8, zlib.compress),
     "TIFF tiles, raw": tiff_in_tiles(1, lambda tile: tile.tobytes()),
     "TIFF tiles, deflate": tiff_in_tiles(8, lambda tile: zlib.compress(tile.tobytes())),
+    "TIFF tiles, Group 4": one_bit_tiff_in_tiles,
     "TIFF tiles, JPEG": tiff_in_tiles(7, lambda tile: pillow("JPEG", quality=90)(Image.fromarray(tile))),
     "PNG": pillow("PNG"),
+    "PNG colour": pillow("PNG", "RGB"),
     "PNG 1 bit": pillow("PNG", "1"),
     "PNG palette": pillow("PNG", "P"),
     "PNG 16 bit": pillow("PNG", "I;16"),
@@ -265,9 +310,11 @@ ENCODINGS: Mapping[str, Writer] = {
     "WebP lossless": pillow("WEBP", "RGB", lossless=True),
     "WebP alpha": pillow("WEBP", "Ink", quality=80),
     "WebP frames": pillow("WEBP", "RGB", more_pages=True, lossless=True),
+    "WebP frames, lossy": pillow("WEBP", "RGB", more_pages=True, quality=80),
     "GIF": pillow("GIF", interlace=0),
     "GIF interlaced": pillow("GIF"),
     "GIF frames": pillow("GIF", more_pages=True),
+    "BMP 1 bit": pillow("BMP", "1"),
     "BMP 8 bit": pillow("BMP"),
     "BMP 24 bit": pillow("BMP", "RGB"),
     "BMP 32 bit": pillow("BMP", "RGBA"),
@@ -275,11 +322,13 @@ ENCODINGS: Mapping[str, Writer] = {
     "BMP runs": bmp_rle8,
     "JPEG 2000 lossless": pillow("JPEG2000"),
     "JPEG 2000 lossy": pillow("JPEG2000", "RGB", irreversible=True, quality_mode="dB", quality_layers=[40]),
+    "JPEG 2000 layers": pillow("JPEG2000", irreversible=True, quality_layers=[80, 20, 5], progression="RLCP"),
     "JPEG 2000 codestream": pillow("JPEG2000", no_jp2=True, irreversible=True, quality_mode="dB", quality_layers=[40]),
     "JPEG 2000 tiles": pillow("JPEG2000", tile_size=(200, 200)),
     "PBM": pillow("PPM", "1"),
     "PGM": pillow("PPM"),
     "PPM": pillow("PPM", "RGB"),
     "PGM plain": plain_pgm,
-    "ICNS": icns,
+    "ICNS": icns(pillow("PNG", "RGBA")),
+    "ICNS JPEG 2000": icns(pillow("JPEG2000", "RGBA")),
 }

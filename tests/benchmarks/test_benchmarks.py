@@ -20,6 +20,7 @@ from benchmarks import damage, damaged_images, duplicates, export, gpu_check, jo
 from benchmarks.foreseen import pixels_key
 from benchmarks.gpu_check import Check, Part, Results, run_command
 from benchmarks.loading import load, make_engine
+from benchmarks.odd_images import ODD
 from benchmarks.replay import Work, model_flop, replay
 from benchmarks.text_layer import read_answers
 from benchmarks.timing import covered_share
@@ -202,6 +203,7 @@ def test_no_sound_image_is_said_to_be_damaged_and_what_damage_costs_is_counted(t
     damaged_images.main(["--smoke", "--keep", str(kept), "--out", str(tmp_path / "damaged_images.json")])
     found = json.loads((tmp_path / "damaged_images.json").read_text())
     assert found["figures"]["sound_but_not_ok"] == 0
+    assert found["figures"]["odd_but_not_ok"] < len(ODD)
     by_damage = [row for row in found["rows"] if "encoding" not in row]
     assert sum(row["lost > 1 %"] for row in by_damage) > 20
     assert found["figures"]["untold"] == sum(row["ok, lost > 1 %"] for row in by_damage)
