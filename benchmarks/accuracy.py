@@ -1,9 +1,8 @@
 """How well a model reads: `batchocr run` on pages whose content is known.
 
-    python -m sample_data.training.exam FOLDER --pages 200
-    python -m benchmarks.accuracy FOLDER --model sample_data/model
+    python -m benchmarks.accuracy sample_data/exam --model sample_data/model
 
-FOLDER holds documents and `truth.jsonl`, one line per page in the format of batchocr's JSON Lines output:
+The folder holds documents and `truth.jsonl`, one line per page in the format of batchocr's JSON Lines output:
 
     {"source": "a.pdf", "page_index": 0, "blocks": [{"type": "text", "bbox": [0.1, 0.1, 0.9, 0.2], "content": "…"}]}
 
