@@ -18,7 +18,6 @@ from batchocr.errors import PageError
 from batchocr.input.render import open_document
 from batchocr.input.sources import find_documents
 from batchocr.protocol.mineru import MinerUProtocol
-from batchocr.wire.pixels import digest_of
 from benchmarks.foreseen import Foreseen, pixels_key
 from benchmarks.trace import LAYOUT_SIZE, Ask, Kind, TracePage
 
@@ -42,12 +41,11 @@ class TextBlock:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The answer to one request. key: `pixels_key` of its image. digest: of the request."""
+    """The answer to one request. key: `pixels_key` of its image."""
 
     key: bytes
     ask: Ask
     text: str
-    digest: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,13 +86,12 @@ def _answers(protocol: MinerUProtocol, page: Page, blocks: list[TextBlock]) -> P
     height, width = layout.pixels.height, layout.pixels.width
     ask = Ask("layout", height, width, _LAYOUT_TOKENS_A_BLOCK * len(blocks), LAYOUT_SIZE)
     return PageAnswers(
-        Answer(pixels_key(layout.pixels), ask, text, digest_of(layout)),
+        Answer(pixels_key(layout.pixels), ask, text),
         tuple(
             Answer(
                 pixels_key(request.pixels),
                 Ask(block.kind, request.pixels.height, request.pixels.width, _tokens(block)),
                 block.text,
-                digest_of(request),
             )
             for block, request in zip(blocks, requests, strict=True)
         ),

@@ -8,19 +8,20 @@ import resource
 import signal
 import tempfile
 from collections.abc import Callable
-from itertools import islice
+from dataclasses import replace
 from pathlib import Path
 
-from batchocr.data import PageResult
+from batchocr.data import Block, PageResult
 from batchocr.errors import OutputError
 from batchocr.output import parquet
 from batchocr.output.files import journal_path
-from batchocr.output.journal import Journal
+from batchocr.output.journal import Journal, JournalEntry
 from batchocr.output.schema import RunFacts
 from benchmarks.attack.tally import Tally
-from benchmarks.journal import make_entries
 
 NUM_ROWS = 60
+_DOCUMENT_PAGES = 3
+_LETTERS = "etaoin shrdlu cmfwyp vbgkqj xz, ETAOIN. SHRDLU 0123456789 "
 _DEADLINE_S = 20
 _MEMORY_BYTES = 4 << 30
 _FACTS = RunFacts("0", "benchmark", "f" * 64, "a" * 64, {})
@@ -33,8 +34,8 @@ def journal(dice: random.Random, count: int, tally: Tally, folder: Path | None) 
     with tempfile.TemporaryDirectory() as temporary:
         out = Path(temporary) / "table.parquet"
         with Journal.open(out, _FACTS, resume=True, overwrite=False) as made:
-            for entry in islice(make_entries(NUM_ROWS), NUM_ROWS):
-                made.append(entry)
+            for row in _rows():
+                made.append(JournalEntry(row, size=1_000_000, mtime_ns=1_700_000_000_000_000_000))
             made.keep()
         _flip(journal_path(out), lambda path: _rows_of_journal(out), dice, count, tally)
 
@@ -43,8 +44,20 @@ def table(dice: random.Random, count: int, tally: Tally, folder: Path | None) ->
     """A Parquet table, read by `verify` and by a run that reads more into it. folder: unused."""
     with tempfile.TemporaryDirectory() as temporary:
         out = Path(temporary) / "table.parquet"
-        parquet.write(out, [entry.result for entry in make_entries(NUM_ROWS)], _FACTS)
+        parquet.write(out, _rows(), _FACTS)
         _flip(out, _rows_of_table, dice, count, tally)
+
+
+def _rows() -> list[PageResult]:
+    """Dense pages of random letters, of documents with three pages."""
+    dice, rows = random.Random(NUM_ROWS), []
+    for number in range(NUM_ROWS):
+        document, page_index = divmod(number, _DOCUMENT_PAGES)
+        texts = ["".join(dice.choices(_LETTERS, k=380)) for _ in range(14)]
+        blocks = tuple(Block("text", (0.1, 0.2, 0.9, 1.0), 0, text) for text in texts)
+        page = PageResult(f"{document}.pdf", page_index, "ok", f"{document:064x}", _DOCUMENT_PAGES, 1700, 2200, 200.0)
+        rows.append(replace(page, markdown="\n\n".join(texts), blocks=blocks, image_tokens=4500))
+    return rows
 
 
 def _rows_of_journal(out: Path) -> list[PageResult]:

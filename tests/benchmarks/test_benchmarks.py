@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import shutil
 import sys
 import time
 from pathlib import Path
@@ -16,7 +15,7 @@ import torch
 from batchocr.pool import engine_process
 from batchocr.pool.child import Child
 from batchocr.stats.meter import Meter
-from benchmarks import damage, damaged_images, duplicates, export, gpu_check, journal, routing
+from benchmarks import damage, damaged_images, gpu_check, routing
 from benchmarks.foreseen import pixels_key
 from benchmarks.gpu_check import Check, Part, Results, run_command
 from benchmarks.loading import load, make_engine
@@ -28,7 +27,6 @@ from benchmarks.trace import LAYOUT_SIZE, Noise, Trace, TracePage, dense_trace, 
 from benchmarks.true_shape import SMOKE_SHAPE, TRUE_SHAPE, architecture_of, write_checkpoint
 from benchmarks.variants import CoupledEngine
 from tests.conftest import ROOT
-from tests.support.running import draw_pdf
 
 pytestmark = pytest.mark.slow
 
@@ -151,35 +149,6 @@ def test_a_replay_asks_for_blocks_behind_their_layout_and_gets_all_it_asked_for(
     )
     assert meter.stages["vit"].items == len(result.work) == 15
     assert meter.patches == sum(work.patches for work in result.work)
-
-
-def test_the_journal_benchmark_measures_memory_a_row(tmp_path: Path) -> None:
-    journal.main(["--smoke", "--out", str(tmp_path / "journal.json")])
-    figures = json.loads((tmp_path / "journal.json").read_text())["figures"]
-    assert figures["peak_mb"] > 0
-
-
-def test_the_export_benchmark_measures_a_whole_export(tmp_path: Path) -> None:
-    export.main(["--smoke", "--out", str(tmp_path / "export.json")])
-    figures = json.loads((tmp_path / "export.json").read_text())["figures"]
-    assert figures["all_new.pages_per_second_a_core"] > 0 < figures["nothing_new.peak_mb"]
-
-
-def test_the_duplicates_benchmark_counts_what_is_there_more_than_once(tmp_path: Path) -> None:
-    (tmp_path / "documents").mkdir()
-    draw_pdf(tmp_path / "documents" / "a.pdf", "One", "Two")
-    shutil.copy(tmp_path / "documents" / "a.pdf", tmp_path / "documents" / "b.pdf")
-    draw_pdf(tmp_path / "documents" / "c.pdf", "Two", "Three")
-    duplicates.main(["--smoke", "--out", str(tmp_path / "duplicates.json"), str(tmp_path / "documents")])
-    found = json.loads((tmp_path / "duplicates.json").read_text())
-    assert [(row["what"], row["there"], row["distinct"]) for row in found["rows"][:2]] == [
-        ("documents", 3, 2),
-        ("pages", 6, 3),
-    ]
-    blocks, both = found["rows"][2:]
-    assert (both["there"], both["distinct"]) == (6 + blocks["there"], 3 + blocks["distinct"])
-    assert both["of image area %"] == pytest.approx(50, abs=1)
-    assert found["figures"]["hash_ms_a_page"] > 0
 
 
 def test_the_routing_benchmark_counts_the_main_process_alone(tmp_path: Path) -> None:
