@@ -16,10 +16,9 @@ import torch
 
 from batchocr import backend
 from batchocr.machine import usable_cores, usable_memory_bytes
+from benchmarks import ROOT
 
-ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
-QUICK_MODEL = ROOT / "tests" / "support" / "quick_model" / "checkpoint"
 
 Value: TypeAlias = str | int | float | bool | None
 Row: TypeAlias = Mapping[str, Value]

@@ -22,7 +22,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from batchocr.model.architecture import Architecture, read_architecture
-from benchmarks.record import QUICK_MODEL
+from benchmarks import QUICK_MODEL
 
 WEIGHT_STD = 0.02
 _POOL_VALUES = 1 << 25

@@ -20,10 +20,10 @@ from batchocr.backend.trial import REJECT, Candidate, Trial, choose
 from batchocr.engine.engine import Engine
 from batchocr.errors import UsageError
 from batchocr.model.checkpoint import Model
-from benchmarks import ablation
-from benchmarks.ablation import VARIANTS, Variant
+from benchmarks.gpu import ablation
+from benchmarks.gpu.ablation import VARIANTS, Variant
+from benchmarks.gpu.variants import Paced, with_candidate
 from benchmarks.loading import free_memory, make_engine
-from benchmarks.variants import Paced, with_candidate
 
 SECONDS = {"reference": 9.0, "fast": 1.0, "other": 2.0, "slow": 10.0}
 

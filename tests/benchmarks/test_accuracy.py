@@ -7,8 +7,8 @@ import unicodedata
 import pymupdf
 import pytest
 
-from benchmarks.accuracy import Block, read_pages, score, score_page, summary, worst
-from benchmarks.scoring import (
+from benchmarks.accuracy.__main__ import Block, read_pages, score, score_page, summary, worst
+from benchmarks.accuracy.scoring import (
     character_error_rate,
     goes_in_circles,
     matched,

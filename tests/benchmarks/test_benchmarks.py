@@ -15,17 +15,19 @@ import torch
 from batchocr.pool import engine_process
 from batchocr.pool.child import Child
 from batchocr.stats.meter import Meter
-from benchmarks import damage, damaged_images, gpu_check, routing
+from benchmarks.attack import damaged_images, damaged_pdfs
+from benchmarks.attack.odd_images import ODD
 from benchmarks.foreseen import pixels_key
-from benchmarks.gpu_check import Check, Part, Results, run_command
+from benchmarks.gpu import check as gpu_check
+from benchmarks.gpu.check import Check, Part, Results, run_command
+from benchmarks.gpu.variants import CoupledEngine
 from benchmarks.loading import load, make_engine
-from benchmarks.odd_images import ODD
 from benchmarks.replay import Work, model_flop, replay
+from benchmarks.speed import routing
 from benchmarks.text_layer import read_answers
 from benchmarks.timing import covered_share
 from benchmarks.trace import LAYOUT_SIZE, Noise, Trace, TracePage, dense_trace, read_trace, write_trace
 from benchmarks.true_shape import SMOKE_SHAPE, TRUE_SHAPE, architecture_of, write_checkpoint
-from benchmarks.variants import CoupledEngine
 from tests.conftest import ROOT
 
 pytestmark = pytest.mark.slow
@@ -68,7 +70,7 @@ def test_a_part_that_fails_is_written_down_and_what_was_known_stays(tmp_path: Pa
     path = tmp_path / "results.json"
     check = Check(Results(path, {}), smoke=True, deadline_s=time.perf_counter() + 60)
     for name, case in (("good", "norms"), ("bad", "nonsense")):
-        check.run(Part(name, "benchmarks.ops_check", 60, needs_model=False), ["--device", "cpu", "--only", case])
+        check.run(Part(name, "benchmarks.gpu.ops_check", 60, needs_model=False), ["--device", "cpu", "--only", case])
 
     values = json.loads(path.read_text())
     assert values["failed"] == {"bad": "exit code 1"}
@@ -161,7 +163,7 @@ def test_the_routing_benchmark_counts_the_main_process_alone(tmp_path: Path) -> 
 
 
 def test_no_damage_to_the_sample_documents_goes_unsaid(tmp_path: Path) -> None:
-    damage.main(["--smoke", "--out", str(tmp_path / "damage.json")])
+    damaged_pdfs.main(["--smoke", "--out", str(tmp_path / "damage.json")])
     found = json.loads((tmp_path / "damage.json").read_text())
     assert sum(row["lost > 1 %"] for row in found["rows"]) > 5
     assert found["figures"]["untold"] == 0

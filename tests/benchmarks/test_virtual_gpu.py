@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from batchocr.wire.engine_messages import EngineLimits
-from benchmarks import virtual_gpu
+from benchmarks.gpu import virtual_gpu
+from benchmarks.gpu.virtual_costs import VIRTUAL_GPUS, Speed, costs_on
+from benchmarks.gpu.virtual_device import CONTENTION, ContentionName, Gate, Kernels, VirtualClock, VirtualMark
+from benchmarks.gpu.virtual_gpu import ARCHITECTURE, Forecast, Run, limits_on
+from benchmarks.gpu.virtual_model import virtual_engine
 from benchmarks.trace import dense_trace
-from benchmarks.virtual_costs import VIRTUAL_GPUS, Speed, costs_on
-from benchmarks.virtual_device import CONTENTION, ContentionName, Gate, Kernels, VirtualClock, VirtualMark
-from benchmarks.virtual_gpu import ARCHITECTURE, Forecast, Run, limits_on
-from benchmarks.virtual_model import virtual_engine
 from tests.support.mineru_shape import MINERU
 
 H200 = VIRTUAL_GPUS["h200"]

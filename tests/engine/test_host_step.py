@@ -18,10 +18,10 @@ from batchocr.engine.graphs import DecodeGraphs
 from batchocr.model.checkpoint import Model
 from batchocr.model.preprocess import Preprocessor
 from batchocr.stats.meter import Meter
-from benchmarks.virtual_costs import VIRTUAL_GPUS, costs_on
-from benchmarks.virtual_device import Gate, Kernels, VirtualClock, VirtualDevice, VirtualMark, slices
-from benchmarks.virtual_gpu import ARCHITECTURE, limits_on
-from benchmarks.virtual_model import VirtualLanguage, VirtualOps, VirtualPrompts, VirtualVision
+from benchmarks.gpu.virtual_costs import VIRTUAL_GPUS, costs_on
+from benchmarks.gpu.virtual_device import Gate, Kernels, VirtualClock, VirtualDevice, VirtualMark, slices
+from benchmarks.gpu.virtual_gpu import ARCHITECTURE, limits_on
+from benchmarks.gpu.virtual_model import VirtualLanguage, VirtualOps, VirtualPrompts, VirtualVision
 from tests.support.late_device import LateDevice
 
 CALLS_A_ROW = 5
