@@ -5,7 +5,7 @@ Run as `python -m benchmarks.FOLDER.NAME --help`; RESULTS.md has what they gave.
     speed       pages per second: the engine, whole runs, other programs; what the main process and a cluster cost
     memory      what a run holds over thousands of pages
     gpu         checks and measurements of a GPU, all in one command (`gpu.check`), and a forecast without one
-    attack      hostile documents and text, flipped bits, killed processes; damaged PDFs and images
+    attack      hostile documents and text, killed processes; damaged PDFs and images
     accuracy    how well a model reads pages whose content is known
 
 The GPU benchmarks take --device, --out and --smoke (a size that runs on a CPU in seconds). What the folders share:

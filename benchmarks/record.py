@@ -23,7 +23,7 @@ RESULTS = ROOT / "benchmarks" / "results"
 Value: TypeAlias = str | int | float | bool | None
 Row: TypeAlias = Mapping[str, Value]
 
-_LIBRARIES = ("torch", "triton", "transformers", "sglang-kernel", "sgl-kernel", "xformers", "flash-attn", "vllm")
+_LIBRARIES = ("torch", "triton", "transformers", "sglang-kernel", "sgl-kernel")
 _MIN_COLUMN = 9
 
 

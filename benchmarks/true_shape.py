@@ -1,20 +1,17 @@
 """A checkpoint with MinerU2.5's shape and random weights: it cannot read, but every step takes as long.
 
-    python -m benchmarks.true_shape FOLDER
-
 Its end token is outside its vocabulary, so an answer has `max_new_tokens` tokens in any engine, and all engines do the
 same work. It takes 2.3 GB in bfloat16. Tokenizer and chat template are those of `tests/support/quick_model`.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -171,18 +168,3 @@ def _cut(pool: Tensor, count: int, generator: torch.Generator) -> Tensor:
         parts.append(pool[start : start + min(count, len(pool) - start)])
         count -= len(parts[-1])
     return torch.cat(parts)
-
-
-def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--vision-layers", type=int, default=TRUE_SHAPE.vision_depth)
-    parser.add_argument("--layers", type=int, default=TRUE_SHAPE.layers)
-    parser.add_argument("--smoke", action="store_true", help="a shape that runs on a CPU in seconds")
-    given = parser.parse_args(arguments)
-    true_shape = replace(TRUE_SHAPE, vision_depth=given.vision_layers, layers=given.layers)
-    print(write_checkpoint(given.folder, SMOKE_SHAPE if given.smoke else true_shape))
-
-
-if __name__ == "__main__":
-    main()

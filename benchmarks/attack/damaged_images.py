@@ -11,32 +11,17 @@ there. No sound page may be said to be damaged, nor one whose file is only odd.
 
 from __future__ import annotations
 
-import argparse
 import os
 import random
-import sys
 import tempfile
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from itertools import cycle, islice
 from pathlib import Path
 
 import numpy as np
 
 from batchocr.errors import PageError
-from benchmarks.attack.fates import (
-    NOTABLE,
-    Darkness,
-    Fate,
-    Sound,
-    Tally,
-    darkness,
-    fates,
-    fates_apart,
-    ink_gone,
-    read_sound,
-)
+from benchmarks.attack.fates import Damaged, Darkness, Fate, Sound, darkness, fates, ink_gone, measure, read_sound
 from benchmarks.attack.image_damage import DAMAGE
 from benchmarks.attack.odd_images import ODD
 from benchmarks.attack.sound_images import ENCODINGS, PAGES, Writer
@@ -100,58 +85,25 @@ def _alike(meant: Darkness, drawn: Darkness) -> bool:
     return float(off.mean()) < (0.5 if two_levels else 0.02)
 
 
-def ways_to_damage(sounds: Sequence[Sound], seed: int) -> list[tuple[Sound, str]]:
-    """Each file with each kind of damage that it can have, shuffled."""
-    ways = [
+def damaged_copies(sounds: Sequence[Sound], ways: int, seed: int) -> Iterator[Damaged]:
+    """Each file with each kind of damage that it can have, in any order, again and again."""
+    known = [
         (sound, name)
         for sound in sounds
         for name, damage in DAMAGE.items()
         if damage(sound.data, random.Random(seed)) is not None
     ]
-    random.Random(seed).shuffle(ways)
-    return ways
+    random.Random(seed).shuffle(known)
+    for number, (sound, name) in enumerate(islice(cycle(known), ways)):
+        damaged = DAMAGE[name](sound.data, random.Random(f"{seed} {number}"))
+        assert damaged is not None
+        both = {"encoding": sound.name, "damage": name}
+        yield Damaged(sound, damaged, [both, {"damage": name}, {"encoding": sound.name}])
 
 
 def _silent_fates(sound: Sound, path: Path) -> Iterator[Fate]:
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # where libtiff says what it finds
     yield from fates(sound, path, cost, missing_told=True)
-
-
-def measure(record: Record, sounds: Sequence[Sound], folder: Path, given: argparse.Namespace) -> None:
-    """Damage the files in as many ways as are asked for, and record what became of them."""
-    by: dict[str, defaultdict[str, Tally]] = {"damage": defaultdict(Tally), "encoding": defaultdict(Tally)}
-    by_both: defaultdict[tuple[str, str], Tally] = defaultdict(Tally)
-    path = folder / "damaged"
-    ways = 60 if given.smoke else given.ways
-    for number, (sound, name) in enumerate(islice(cycle(ways_to_damage(sounds, given.seed)), ways)):
-        damaged = DAMAGE[name](sound.data, random.Random(f"{given.seed} {number}"))
-        assert damaged is not None
-        path.write_bytes(damaged)
-        found = fates_apart(sound, partial(_silent_fates, sound, path))
-        for tally in (by["damage"][name], by["encoding"][sound.name], by_both[sound.name, name]):
-            tally.add(found)
-        if given.keep is not None and any(fate.cost > NOTABLE and not fate.told for fate in found):
-            _keep(given.keep / f"{sound.name}, {name}, {number}".replace(" ", "_"), sound.data, damaged)
-        print(f"\r{number + 1} of {ways}", end="", file=sys.stderr, flush=True)
-    print(file=sys.stderr)
-    _record(record, by, by_both)
-
-
-def _keep(path: Path, sound: bytes, damaged: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.with_name(path.name + ".sound").write_bytes(sound)
-    path.write_bytes(damaged)
-
-
-def _record(record: Record, by: Mapping[str, Mapping[str, Tally]], by_both: Mapping[tuple[str, str], Tally]) -> None:
-    """Three tables: by damage, by encoding, and of the pairs of them that are not told."""
-    for what, tallies in by.items():
-        for name, tally in sorted(tallies.items()):
-            record.add(tally.row(**{what: name}))
-    for (encoding, damage), tally in sorted(by_both.items()):
-        if tally.untold_notable:
-            record.add(tally.row(encoding=encoding, damage=damage))
-    record.figure("untold", sum(tally.untold_notable for tally in by["damage"].values()))
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -171,7 +123,8 @@ def main(arguments: list[str] | None = None) -> None:
         record.figure("sound_but_not_ok", len(said))
         record.note("odd, but not ok", odd or "none")
         record.figure("odd_but_not_ok", len(odd))
-        measure(record, sounds, Path(folder), given)
+    copies = damaged_copies(sounds, 60 if given.smoke else given.ways, given.seed)
+    measure(record, copies, _silent_fates, given.keep)
 
 
 if __name__ == "__main__":

@@ -14,17 +14,14 @@ import argparse
 import random
 import re
 import sys
-import tempfile
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from pathlib import Path
 
 import pymupdf
 
 from batchocr.errors import PageError
 from benchmarks import ROOT
-from benchmarks.attack.fates import Sound, Tally, fates, fates_apart, ink_gone, read_sound
+from benchmarks.attack.fates import Damaged, Sound, fates, ink_gone, measure, read_sound
 from benchmarks.record import Record, benchmark_parser
 
 _STREAM = re.compile(rb"\bstream\r?\n(.{16,}?)\s*endstream", re.DOTALL)
@@ -107,31 +104,18 @@ def codec_hit(data: bytes, damaged: bytes) -> str:
     return next((codec for codec in _CODECS if b"/%sDecode" % codec.encode() in head), "none")
 
 
-# --- The table ----------------------------------------------------------------------------------------------------
+# --- The command --------------------------------------------------------------------------------------------------
 
 
-def measure(record: Record, sounds: Sequence[Sound], ways: int, seed: int) -> None:
-    """Damage the documents in turn, each in every way in turn, and record what became of them."""
-    by_damage: defaultdict[str, Tally] = defaultdict(Tally)
-    by_codec: defaultdict[str, Tally] = defaultdict(Tally)
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "damaged.pdf"
-        for number in range(ways):
-            sound, damage = sounds[number % len(sounds)], DAMAGE[number // len(sounds) % len(DAMAGE)]
-            damaged = damage(sound.data, random.Random(f"{seed} {number}"))
-            path.write_bytes(damaged)
-            found = fates_apart(sound, partial(fates, sound, path, ink_gone))
-            by_damage[damage.__name__.replace("_", " ")].add(found)
-            if "stream" in damage.__name__ or damage is sector_zeroed:
-                by_codec[f"in {codec_hit(sound.data, damaged)}"].add(found)
-            print(f"\r{number + 1} of {ways}", end="", file=sys.stderr, flush=True)
-    print(file=sys.stderr)
-    for tallies in (by_damage, by_codec):
-        for name in sorted(tallies):
-            record.add(tallies[name].row(damage=name))
-    for name, tally in sorted(by_codec.items()):
-        record.figure(f"untold_{name.replace(' ', '_')}", tally.untold_notable)
-    record.figure("untold", sum(tally.untold_notable for tally in by_damage.values()))
+def damaged_copies(sounds: Sequence[Sound], ways: int, seed: int) -> Iterator[Damaged]:
+    """The documents in turn, each damaged in every way in turn."""
+    for number in range(ways):
+        sound, damage = sounds[number % len(sounds)], DAMAGE[number // len(sounds) % len(DAMAGE)]
+        damaged = damage(sound.data, random.Random(f"{seed} {number}"))
+        counted_as = [{"damage": damage.__name__.replace("_", " ")}]
+        if "stream" in damage.__name__ or damage is sector_zeroed:
+            counted_as.append({"encoding": codec_hit(sound.data, damaged)})
+        yield Damaged(sound, damaged, counted_as)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -145,7 +129,8 @@ def main(arguments: list[str] | None = None) -> None:
     said = [line for sound in sounds for line in sound.said]
     record.note("sound", f"{sum(len(sound.pages) for sound in sounds)} pages of {len(sounds)} documents")
     record.note("sound, but not ok", said or "none")
-    measure(record, sounds, 14 if given.smoke else given.ways, given.seed)
+    copies = damaged_copies(sounds, 14 if given.smoke else given.ways, given.seed)
+    measure(record, copies, lambda sound, path: fates(sound, path, ink_gone))
 
 
 def _read_folder(given: argparse.Namespace) -> Iterator[Sound]:

@@ -6,9 +6,13 @@ Ink is how much darker than white the pixels are, summed over the page.
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Callable, Iterator, Sequence
+import sys
+import tempfile
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -18,6 +22,7 @@ from numpy.typing import NDArray
 
 from batchocr.errors import PageError
 from batchocr.input.render import open_document
+from benchmarks.record import Record
 
 DPI = 72
 DEADLINE_S = 60.0
@@ -160,3 +165,41 @@ class Tally:
             "ok, lost > 1 %": self.untold_notable,
             "worst that is ok": self.worst,
         }
+
+
+@dataclass(frozen=True, slots=True)
+class Damaged:
+    """A damaged copy of a document. counted_as: the rows of tables that it counts for, each by its columns' values."""
+
+    sound: Sound
+    data: bytes
+    counted_as: Sequence[Mapping[str, str]]
+
+
+def measure(
+    record: Record, copies: Iterable[Damaged], find: Callable[[Sound, Path], Iterator[Fate]], keep: Path | None = None
+) -> None:
+    """Record what `find` says became of the copies: rows by one column, then those by two that have untold losses.
+
+    keep: a folder for the copies whose loss is not told.
+    """
+    tallies: defaultdict[tuple[tuple[str, str], ...], Tally] = defaultdict(Tally)
+    with tempfile.TemporaryDirectory() as folder:
+        for number, copy in enumerate(copies):
+            path = Path(folder) / f"damaged{Path(copy.sound.name).suffix}"
+            path.write_bytes(copy.data)
+            found = fates_apart(copy.sound, partial(find, copy.sound, path))
+            for names in copy.counted_as:
+                tallies[tuple(names.items())].add(found)
+            if keep is not None and any(fate.cost > NOTABLE and not fate.told for fate in found):
+                keep.mkdir(parents=True, exist_ok=True)
+                name = "_".join([*copy.counted_as[0].values(), str(number)]).replace(" ", "_")
+                (keep / f"{name}.sound").write_bytes(copy.sound.data)
+                (keep / name).write_bytes(copy.data)
+            print(f"\r{number + 1}", end="", file=sys.stderr, flush=True)
+    print(file=sys.stderr)
+    for names, tally in sorted(tallies.items(), key=lambda item: (len(item[0]), item[0])):
+        if len(names) == 1 or tally.untold_notable:
+            record.add(tally.row(**dict(names)))
+    every = (tally for names, tally in tallies.items() if [column for column, _ in names] == ["damage"])
+    record.figure("untold", sum(tally.untold_notable for tally in every))

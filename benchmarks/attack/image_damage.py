@@ -1,27 +1,29 @@
 """Damage to image files: each function takes a file and returns a damaged copy; None where it has nothing to damage.
 
-Blind damage knows nothing of the format. The rest leaves a file in good order that says too little: a compressed stream
-that ends early, with whatever checksum it has set right, or an index that lies.
+Blind damage knows nothing of the format. The rest leaves a file in good order that says too little: a stream with fewer
+rows than its header names, a header with fewer than its stream, or an index that lies.
 """
 
 from __future__ import annotations
 
+import io
 import random
 import re
 import struct
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
-from benchmarks.attack.sound_images import png_chunk
+from PIL import Image
+
+from benchmarks.attack.sound_images import only_strip, png_chunk, tiff
 from benchmarks.attack.tiff_lies import LIES, TiffPage, is_tiff
 
 Damage: TypeAlias = Callable[[bytes, random.Random], bytes | None]
 
-_GROUP_3, _GROUP_4, _LZW, _DEFLATE, _JPEG = 3, 4, 5, (8, 32946), 7
-"""Values of the tag Compression."""
-
-_EOL = "000000000001"
+_JPEG, _DEFLATE = 7, (8, 32946)
+_PACKED = {2: "tiff_ccitt", 3: "group3", 4: "group4", 5: "tiff_lzw", 32773: "packbits", 34925: "lzma", 50000: "zstd"}
+"""Values of the tag Compression, and Pillow's names for some."""
 
 
 # --- Blind --------------------------------------------------------------------------------------------------------
@@ -60,27 +62,7 @@ def _overwritten(data: bytes, at: int, by: bytes) -> bytes:
     return data[:at] + by[: len(data) - at] + data[at + len(by) :]
 
 
-# --- The height in the header -------------------------------------------------------------------------------------
-
-
-def height_halved(data: bytes, dice: random.Random) -> bytes | None:
-    """A header, right in every other way, that names half of the rows."""
-    if is_tiff(data):
-        page = TiffPage(data, dice)
-        page.put(257, [page.get(257)[0] // 2])
-        return bytes(page.data)
-    if data.startswith(b"\x89PNG"):
-        head = data[16:20] + struct.pack(">L", struct.unpack(">L", data[20:24])[0] // 2) + data[24:29]
-        return data[:8] + png_chunk(b"IHDR", head) + data[33:]
-    if data.startswith(b"P"):
-        kind, width, height, rest = re.split(rb"\s", data, maxsplit=3)
-        return b"%s\n%s %d\n%s" % (kind, width, int(height) // 2, rest)
-    for mark, behind, number in _HEIGHTS:
-        if found := mark.search(data):
-            [height] = struct.unpack_from(number, data, found.end() + behind)
-            return _overwritten(data, found.end() + behind, struct.pack(number, height // 2))
-    return None
-
+# --- A height in the header that is not that of the data ----------------------------------------------------------
 
 _HEIGHTS = (
     (re.compile(rb"\ABM", re.DOTALL), 20, "<l"),
@@ -92,147 +74,82 @@ _HEIGHTS = (
 """What stands before a height, how many bytes are between them, and its type: BMP, GIF, JPEG, WebP, JPEG 2000."""
 
 
-# --- Streams that end early ---------------------------------------------------------------------------------------
+def height_halved(data: bytes, dice: random.Random) -> bytes | None:
+    """A header, right in every other way, that names half of the rows."""
+    if is_tiff(data):
+        page = TiffPage(data, dice)
+        page.put(257, [page.get(257)[0] // 2])
+        return bytes(page.data)
+    with Image.open(io.BytesIO(data)) as image:
+        return _with_height(data, image.height // 2)
 
 
 def stream_ends_early(data: bytes, dice: random.Random) -> bytes | None:
-    """The mark of its end somewhere within a compressed stream; the rest of it stays, but of deflate, where the
-    checksum is right."""
+    """The first 10 to 90 % of the rows, in good order, under a header that names all of them."""
+    share = dice.uniform(0.1, 0.9)
     if is_tiff(data):
         page = TiffPage(data, dice)
-        return bytes(page.data) if _tiff_part_ends_early(page, dice) else None
-    if data.startswith(b"\x89PNG"):
-        return _png_ends_early(data, dice)
-    if data.startswith(b"GIF8"):
-        return _gif_ends_early(data, dice)
-    if data.startswith(b"\xff\xd8"):
-        return _marked(data, data.index(b"\xff\xda") + 14, len(data), b"\xff\xd9", dice)
-    if b"\xff\x4f\xff\x51" in data[:256]:
-        return _marked(data, data.index(b"\xff\x93") + 2, len(data), b"\xff\xd9", dice)
+        return bytes(page.data) if _tiff_part_ends_early(page, share, dice) else None
     if data.startswith(b"RIFF") and data[12:16] in (b"VP8 ", b"VP8L"):
-        size = int(len(data[20:]) * dice.uniform(0.1, 0.9)) & ~1
-        head = b"RIFF" + struct.pack("<L", size + 12) + b"WEBP" + data[12:16] + struct.pack("<L", size)
-        return head + data[20 : 20 + size]
-    if data.startswith(b"BM") and data[30] == 1:  # runs: two bytes each
-        return _marked(data, int.from_bytes(data[10:14], "little"), len(data), b"\0\1", dice, step=2)
+        size = int(len(data[20:]) * share) & ~1
+        return (
+            b"RIFF" + struct.pack("<L", size + 12) + b"WEBP" + data[12:16] + struct.pack("<L", size) + data[20:][:size]
+        )
+    with Image.open(io.BytesIO(data)) as image:
+        if image.format == "ICNS" or getattr(image, "n_frames", 1) > 1:
+            return None
+        file = io.BytesIO()
+        image.crop((0, 0, image.width, int(image.height * share))).save(file, image.format)
+        early = file.getvalue()
+        if image.format == "GIF":
+            early = _overwritten(early, 8, struct.pack("<H", image.height))  # of the screen
+        return _with_height(early, image.height)
+
+
+def _with_height(data: bytes, height: int) -> bytes | None:
+    """The file with another height in its header; None if it is not known where that is."""
+    if data.startswith(b"\x89PNG"):
+        head = data[16:20] + struct.pack(">L", height) + data[24:29]
+        return data[:8] + png_chunk(b"IHDR", head) + data[33:]
+    if data.startswith(b"P"):
+        kind, width, _, rest = re.split(rb"\s", data, maxsplit=3)
+        return b"%s\n%s %d\n%s" % (kind, width, height, rest)
+    for mark, behind, number in _HEIGHTS:
+        if found := mark.search(data):
+            return _overwritten(data, found.end() + behind, struct.pack(number, height))
     return None
 
 
-def _marked(data: bytes, start: int, end: int, mark: bytes, dice: random.Random, *, step: int = 1) -> bytes:
-    """The data with a mark at one of the places from 10 to 90 % of a range."""
-    tenth = (end - start) // 10
-    return _overwritten(data, start + dice.randrange(tenth, 9 * tenth) // step * step, mark)
-
-
-def _tiff_part_ends_early(page: TiffPage, dice: random.Random) -> bool:
-    index = dice.randrange(len(page))
+def _tiff_part_ends_early(page: TiffPage, share: float, dice: random.Random) -> bool:
+    """Put into a strip or tile fewer rows than it should have. Returns False if it is not known how to pack them."""
+    index, [compression] = dice.randrange(len(page)), page.get(259)
     start, end = page.part(index)
     part = bytes(page.data[start:end])
-    [compression] = page.get(259)
-    if compression == _GROUP_4:
-        part = _with_bits(part, dice.randrange(len(part) * 8), _EOL * 2)
-    elif compression == _GROUP_3:
-        tag = "1" if page.get(292)[0] & 1 else ""
-        part = _with_bits(part, dice.randrange(len(part) * 8), (_EOL + tag) * 6)
-    elif compression == _LZW:
-        at, width = dice.choice(list(_codes(part, 8, early=1, lsb_first=False))[1:])
-        part = _with_bits(part, at, f"{257:0{width}b}")
-    elif compression in _DEFLATE:
+    if compression in _DEFLATE:
         rows = zlib.decompress(part)
-        part = zlib.compress(rows[: int(len(rows) * dice.uniform(0.1, 0.9))])[: len(part)]
-        sizes = page.get(page.sizes_tag)
-        sizes[index] = len(part)
-        page.put(page.sizes_tag, sizes)
+        less = zlib.compress(rows[: int(len(rows) * share)])
     elif compression == _JPEG:
-        part = _marked(part, part.index(b"\xff\xda") + 8, len(part), b"\xff\xd9", dice)
+        less = part[: int(len(part) * share)] + b"\xff\xd9"
+    elif compression in _PACKED and 322 not in page:
+        less = _fewer_rows(page, index, part, share)
     else:
         return False
-    page.data[start : start + len(part)] = part
+    sizes = page.get(page.sizes_tag)
+    sizes[index] = min(len(less), len(part))
+    page.put(page.sizes_tag, sizes)
+    page.data[start : start + sizes[index]] = less[: sizes[index]]
     return True
 
 
-def _png_ends_early(data: bytes, dice: random.Random) -> bytes:
-    chunks, at = [], 8
-    while at < len(data):
-        [size] = struct.unpack_from(">L", data, at)
-        chunks.append((data[at + 4 : at + 8], data[at + 8 : at + 8 + size]))
-        at += size + 12
-    rows = zlib.decompress(b"".join(body for kind, body in chunks if kind == b"IDAT"))
-    less = png_chunk(b"IDAT", zlib.compress(rows[: int(len(rows) * dice.uniform(0.1, 0.9))]))
-    first = next(index for index, (kind, _) in enumerate(chunks) if kind == b"IDAT")
-    parts = [png_chunk(*chunk) for chunk in chunks if chunk[0] != b"IDAT"]
-    return data[:8] + b"".join(parts[:first]) + less + b"".join(parts[first:])
-
-
-def _gif_ends_early(data: bytes, dice: random.Random) -> bytes:
-    """A code for the end in one of the frames, or a block of no bytes, which ends it, too."""
-    frame = dice.choice(list(_gif_frames(data)))
-    if dice.random() < 0.5:
-        return _overwritten(data, dice.choice([block.start - 1 for block in frame[1:]] or [frame[0].start - 1]), b"\0")
-    min_bits = data[frame[0].start - 2]
-    stream = b"".join(data[block.start : block.stop] for block in frame)
-    at, width = dice.choice(list(_codes(stream, min_bits, early=0, lsb_first=True))[1:])
-    mirrored = _with_bits(_mirrored(stream), at, f"{(1 << min_bits) + 1:0{width}b}"[::-1])
-    places = [place for block in frame for place in block]
-    changed = bytearray(data)
-    for place, byte in zip(places, _mirrored(mirrored), strict=True):
-        changed[place] = byte
-    return bytes(changed)
-
-
-def _gif_frames(data: bytes) -> Iterator[list[range]]:
-    """For each frame, where the blocks of its stream are. Source: GIF89a, appendix B."""
-    at = 13 + _palette_bytes(data[10])
-    while data[at] != 0x3B:
-        image = data[at] == 0x2C
-        at += 11 + _palette_bytes(data[at + 9]) if image else 2
-        blocks = []
-        while data[at]:
-            blocks.append(range(at + 1, at + 1 + data[at]))
-            at += 1 + data[at]
-        at += 1
-        if image:
-            yield blocks
-
-
-def _palette_bytes(flags: int) -> int:
-    return 3 << ((flags & 7) + 1) if flags & 128 else 0
-
-
-def _codes(stream: bytes, min_bits: int, *, early: int, lsb_first: bool) -> Iterator[tuple[int, int]]:
-    """Where each code of an LZW stream begins, in bits, and its width, up to the code for the end.
-
-    early: by how many codes the width grows before it has to, 1 in a TIFF (TIFF 6.0, section 13).
-    """
-    bits = "".join(f"{byte:08b}"[:: -1 if lsb_first else 1] for byte in stream)
-    clear, at, width, known = 1 << min_bits, 0, min_bits + 1, -1
-    while at + width <= len(bits):
-        code = int(bits[at : at + width][:: -1 if lsb_first else 1], 2)
-        if code == clear + 1:
-            return
-        yield at, width
-        at += width
-        if code == clear:
-            width, known = min_bits + 1, clear + 1
-        elif known <= clear + 1:
-            known = clear + 2
-        elif known < 4096:
-            known += 1
-        if known >= (1 << width) - early and width < 12:
-            width += 1
-
-
-def _mirrored(stream: bytes) -> bytes:
-    return bytes(int(f"{byte:08b}"[::-1], 2) for byte in stream)
-
-
-def _with_bits(stream: bytes, at: int, bits: str) -> bytes:
-    """The stream with these bits in place of those from bit `at` on; the first bit of a byte is its highest."""
-    bits = bits[: len(stream) * 8 - at]
-    shift = len(stream) * 8 - at - len(bits)
-    number = int.from_bytes(stream, "big")
-    number ^= ((number >> shift) & ((1 << len(bits)) - 1)) << shift
-    return (number | int(bits, 2) << shift).to_bytes(len(stream), "big")
+def _fewer_rows(page: TiffPage, index: int, part: bytes, share: float) -> bytes:
+    """The first rows of a strip, as libtiff packs them."""
+    [height] = page.get(257)
+    rows = min(page.get(278, height)[0], height - index * page.get(278, height)[0])
+    tags = {tag: page.get(tag) for tag in (256, 258, 259, 262, 266, 277, 292, 317) if tag in page}
+    with Image.open(io.BytesIO(tiff({**tags, 257: [rows], 278: [rows]}, [part]))) as strip:
+        some = strip.crop((0, 0, strip.width, max(1, int(rows * share))))
+        more = {tag: tags[tag][0] for tag in (266, 292, 317) if tag in tags}
+        return only_strip(some, _PACKED[page.get(259)[0]], more)
 
 
 DAMAGE: Mapping[str, Damage] = {

@@ -30,7 +30,7 @@ _LEVELS: Mapping[str, tuple[Any, Any]] = {
 }
 """Modes of more than 8 bits: their type, and by how much the levels of 8 bits are stretched."""
 
-_SHORT_TAGS = (258, 259, 262, 277, 284, 339)
+_SHORT_TAGS = (258, 259, 262, 266, 277, 284, 317, 339)
 _LETTERS = "etaoinshrdlucmfwypvbgk"
 _ADAM7 = ((0, 0, 8, 8), (0, 4, 8, 8), (4, 0, 8, 4), (0, 2, 4, 4), (2, 0, 4, 2), (0, 1, 2, 2), (1, 0, 2, 1))
 """First row, first column, and the step of rows and of columns, of each pass (PNG, section 8.2)."""
@@ -104,7 +104,7 @@ def tiff_tags(pixels: Pixels, compression: int = 1) -> dict[int, list[int]]:
     return {**size, 259: [compression], 262: [2 if samples == 3 else 1], 277: [samples]}
 
 
-def _strips(pixels: Pixels) -> list[bytes]:
+def strips_of(pixels: Pixels) -> list[bytes]:
     return [pixels[row : row + STRIP_ROWS].tobytes() for row in range(0, len(pixels), STRIP_ROWS)]
 
 
@@ -112,7 +112,7 @@ def tiff_in_strips(page: Image.Image, *, white_is_0: bool = False, **layout: Any
     """A TIFF without compression, in ten strips."""
     grey = np.array(page)
     tags = {**tiff_tags(grey), 262: [0 if white_is_0 else 1], 278: [STRIP_ROWS]}
-    return tiff(tags, _strips(255 - grey if white_is_0 else grey), **layout)
+    return tiff(tags, strips_of(255 - grey if white_is_0 else grey), **layout)
 
 
 def tiff_in_planes(compression: int, encode: Callable[[bytes], bytes]) -> Writer:
@@ -120,7 +120,7 @@ def tiff_in_planes(compression: int, encode: Callable[[bytes], bytes]) -> Writer
 
     def write(page: Image.Image) -> bytes:
         colour = np.array(page.convert("RGB"))
-        parts = [encode(part) for plane in range(3) for part in _strips(colour[:, :, plane])]
+        parts = [encode(part) for plane in range(3) for part in strips_of(colour[:, :, plane])]
         return tiff({**tiff_tags(colour, compression), 278: [STRIP_ROWS], 284: [2]}, parts)
 
     return write
@@ -143,14 +143,14 @@ def one_bit_tiff_in_tiles(page: Image.Image) -> bytes:
     """A TIFF in tiles of Group 4."""
     one_bit = page.convert("1", dither=Image.Dither.NONE)
     corners = [(x, y) for y in range(0, HEIGHT, TILE_EDGE) for x in range(0, WIDTH, TILE_EDGE)]
-    tiles = [_only_strip(one_bit.crop((x, y, x + TILE_EDGE, y + TILE_EDGE)), "group4") for x, y in corners]
+    tiles = [only_strip(one_bit.crop((x, y, x + TILE_EDGE, y + TILE_EDGE)), "group4") for x, y in corners]
     tags = {256: [WIDTH], 257: [HEIGHT], 258: [1], 259: [4], 262: [1], 277: [1], 322: [TILE_EDGE], 323: [TILE_EDGE]}
     return tiff(tags, tiles)
 
 
-def _only_strip(image: Image.Image, compression: str) -> bytes:
+def only_strip(image: Image.Image, compression: str, tags: Mapping[int, int] | None = None) -> bytes:
     """An image as libtiff packs it."""
-    data = pillow("TIFF", image.mode, compression=compression, tiffinfo={278: image.height})(image)
+    data = pillow("TIFF", image.mode, compression=compression, tiffinfo={278: image.height, **(tags or {})})(image)
     with TiffImageFile(io.BytesIO(data)) as packed:
         [start], [size] = packed.tag_v2[273], packed.tag_v2[279]
     return data[start : start + size]

@@ -4,8 +4,8 @@
     python -m benchmarks.gpu.ablation --only as_it_is,vit_in_whole_batches
 
 The variants come in the order of what they decide, and each is written when it is measured: how decoding keeps pace
-with the ViT first, then how much is in flight, then kernels and what the design has from the start. One that cannot be
-had on this device is noted with the reason and left out. `as_it_is_again` shows how far two equal runs differ.
+with the ViT first, then how much is in flight, then what the design has from the start. `as_it_is_again` shows how far
+two equal runs differ.
 
 `coupled_N` stands for a server with one batch size N for both stages: it encodes a batch of images, answers all of
 them, then begins the next batch. Compare with the best of the batch sizes.
@@ -27,9 +27,7 @@ import math
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
-from batchocr.backend.attention_kernels import ATTENTION, PAGED_ATTENTION
 from batchocr.errors import EngineError, UsageError
 from batchocr.model.checkpoint import Model
 from batchocr.stats.meter import Meter
@@ -39,10 +37,8 @@ from benchmarks.gpu.variants import (
     WithoutGraphs,
     WithoutOverlap,
     on_device,
-    with_candidate,
-    with_host_patches,
 )
-from benchmarks.loading import free_memory, load, make_engine, note_kernels
+from benchmarks.loading import load, make_engine, note_kernels
 from benchmarks.options import add_trace_options, engine_options, given_trace, numbers
 from benchmarks.record import Record, Row, benchmark_parser
 from benchmarks.replay import Steps, replay, stage_shares
@@ -52,21 +48,17 @@ from benchmarks.true_shape import checkpoint
 _LARGEST_IMAGE = 5476
 """Patches of a layout image."""
 _MOST_WARM_UP_PAGES = 24
-_CANDIDATES = [("attention", each.name) for each in ATTENTION]
-_CANDIDATES += [("paged_attention", each.name) for each in PAGED_ATTENTION]
 
 
 @dataclass(frozen=True, slots=True)
 class Variant:
     """The engine with one thing changed.
 
-    change: changes the model; raises UsageError where that cannot be had. candidate: an operation, and what it is to be
-    done with. sizes, pages_in_flight: instead of those given. coupled: one batch size for both stages.
+    change: changes the model. sizes, pages_in_flight: instead of those given. coupled: one batch size for both stages.
     """
 
     name: str
     change: Callable[[Model], Model] | None = None
-    candidate: tuple[str, str] | None = None
     sizes: Mapping[str, int] = field(default_factory=dict)
     pages_in_flight: int | None = None
     coupled: int | None = None
@@ -89,10 +81,8 @@ VARIANTS = (
     Variant("208_in_flight_512_rows", sizes={"llm_batch_size": 512}, pages_in_flight=208),
     Variant("208_in_flight_256_rows", sizes={"llm_batch_size": 256}, pages_in_flight=208),
     Variant("80_in_flight_512_rows", sizes={"llm_batch_size": 512}, pages_in_flight=80),
-    *(Variant("_".join([operation, *name.split()]), candidate=(operation, name)) for operation, name in _CANDIDATES),
     Variant("no_vit_beside_decoding", lambda model: on_device(model, WithoutOverlap(model.device))),
     Variant("no_graphs", lambda model: on_device(model, WithoutGraphs(model.device))),
-    Variant("preprocessing_on_the_host", with_host_patches),
 )
 """And, behind them, the coupled engines."""
 
@@ -116,13 +106,10 @@ def _coupled(size: int) -> Variant:
     return Variant(f"coupled_{size}", sizes=sizes, coupled=size)
 
 
-def engine_of(variant: Variant, model: Model, folder: Path, given: argparse.Namespace) -> Steps:
-    """The variant's engine. model: the one that the variants change, of this folder. Raises UsageError."""
+def engine_of(variant: Variant, model: Model, given: argparse.Namespace) -> Steps:
+    """The variant's engine. model: the one that the variants change."""
     if variant.change is not None:
         model = variant.change(model)
-    if variant.candidate is not None:
-        free_memory()
-        model = with_candidate(model, *variant.candidate, lambda: load(folder, given.device))
     engine = make_engine(model, **engine_options(given) | dict(variant.sizes))
     return engine if variant.coupled is None else CoupledEngine(engine, variant.coupled)
 
@@ -158,15 +145,15 @@ def main(arguments: list[str] | None = None) -> None:
     with checkpoint(given.checkpoint, smoke=given.smoke) as folder:
         model = load(folder, given.device)
         note_kernels(record, model)
-        failed = measure_all(chosen, model, folder, trace, record, given)
+        failed = measure_all(chosen, model, trace, record, given)
     if failed:
         sys.exit(f"failed: {', '.join(failed)}")
 
 
 def measure_all(
-    chosen: list[Variant], model: Model, folder: Path, trace: Trace, record: Record, given: argparse.Namespace
+    chosen: list[Variant], model: Model, trace: Trace, record: Record, given: argparse.Namespace
 ) -> list[str]:
-    """Returns the names of those that failed, for other reasons than that this device cannot have them."""
+    """Returns the names of those that failed."""
     failed: list[str] = []
     whole: float | None = None
     width = max(len(variant.name) for variant in chosen)
@@ -174,10 +161,7 @@ def measure_all(
         pages_in_flight = variant.pages_in_flight or given.pages_in_flight
         try:
             # Held by no name here: its memory is needed for the next one.
-            row = measure(engine_of(variant, model, folder, given), model, trace, pages_in_flight)
-        except UsageError as error:
-            record.note(variant.name, str(error))
-            continue
+            row = measure(engine_of(variant, model, given), model, trace, pages_in_flight)
         except (EngineError, RuntimeError) as error:
             record.note(variant.name, f"{type(error).__name__}: {str(error).splitlines()[0]}")
             failed.append(variant.name)

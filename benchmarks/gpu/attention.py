@@ -1,4 +1,4 @@
-"""The ViT's attention, in every library that has it.
+"""The ViT's attention, by the backend, by each of its candidates, and by what else torch has.
 
     python -m benchmarks.gpu.attention
 
@@ -54,16 +54,15 @@ def cases() -> dict[str, list[int]]:
 
 
 def candidates(device: torch.device, dtype: torch.dtype) -> list[Candidate[Attend]]:
-    """The backend and its candidates, and what else torch and other libraries have."""
+    """The backend and its candidates, and what else torch has."""
     ops = backend.make_ops(backend.select_backend("auto", device), device, dtype)
 
     def load_ops() -> Attend:
         return lambda q, k, v, segments, causal: ops.attention(q, k, v, segments, causal=causal)
 
-    found = [*ATTENTION, Candidate("xFormers", _xformers), Candidate("flash-attn", _flash_attn)]
     kinds = _SDPA if device.type == "cuda" else _SDPA[:2]
-    found += [Candidate(f"SDPA {kind.name.lower()}", lambda kind=kind: _sdpa(kind)) for kind in kinds]
-    return [*found, Candidate(f"{ops.name} backend", load_ops)]
+    of_torch = [Candidate(f"SDPA {kind.name.lower()}", lambda kind=kind: _sdpa(kind)) for kind in kinds]
+    return [*ATTENTION, *of_torch, Candidate(f"{ops.name} backend", load_ops)]
 
 
 def _sdpa(kind: SDPBackend) -> Attend:
@@ -75,30 +74,6 @@ def _sdpa(kind: SDPBackend) -> Attend:
                 for qkv in zip(*(x.split(lengths) for x in (q, k, v)), strict=True)
             ]
         return torch.cat([part.squeeze(0).transpose(0, 1) for part in parts])
-
-    return attend
-
-
-def _xformers() -> Attend:
-    from xformers.ops import memory_efficient_attention
-    from xformers.ops.fmha.attn_bias import BlockDiagonalMask
-
-    def attend(q: Tensor, k: Tensor, v: Tensor, segments: Segments, causal: bool) -> Tensor:
-        mask = BlockDiagonalMask.from_seqlens(list(segments.lengths), device=q.device)
-        batch = (x.unsqueeze(0) for x in (q, k, v))
-        out: Tensor = memory_efficient_attention(*batch, attn_bias=mask.make_causal() if causal else mask)
-        return out.squeeze(0)
-
-    return attend
-
-
-def _flash_attn() -> Attend:
-    from flash_attn import flash_attn_varlen_func
-
-    def attend(q: Tensor, k: Tensor, v: Tensor, segments: Segments, causal: bool) -> Tensor:
-        ends, longest = segments.cu_seqlens, segments.max_length
-        out: Tensor = flash_attn_varlen_func(q, k, v, ends, ends, longest, longest, causal=causal)
-        return out
 
     return attend
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import heapq
-import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -14,15 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from batchocr.backend.base import ResizePlan
-from batchocr.backend.cpu import CpuOps
 from batchocr.backend.device import Device, Mark
-from batchocr.backend.trial import REJECT
 from batchocr.data import Completion, Request
 from batchocr.engine.engine import Engine
-from batchocr.errors import UsageError
 from batchocr.model.checkpoint import Model
-from batchocr.model.preprocess import Preprocessor
 from batchocr.stats.meter import Meter
 from benchmarks.replay import Steps
 from benchmarks.timing import SpanProfile, covered_share
@@ -85,62 +79,9 @@ class _WatchedMark(_Wrapped):
         self._device.waited_s += time.perf_counter() - started
 
 
-class HostPatches(_Wrapped):
-    """Operations that resize and cut images on the host's cores, with Pillow, and upload the patches."""
-
-    def __init__(self, wrapped: object, device: Device) -> None:
-        super().__init__(wrapped)
-        self._host = CpuOps()
-        self._device = device
-
-    def patches(
-        self, images: Sequence[Tensor], plans: Sequence[ResizePlan], patch_size: int, merge_size: int
-    ) -> Tensor:
-        return self._device.upload(self._host.patches(images, plans, patch_size, merge_size))
-
-
-def with_host_patches(model: Model) -> Model:
-    """The model with images preprocessed on the host."""
-    ops: Any = HostPatches(model.ops, model.device)
-    architecture = model.architecture
-    return replace(model, preprocessor=Preprocessor(architecture.vision, architecture.images, ops))
-
-
 def on_device(model: Model, device: Any) -> Model:
     """The same weights behind another device interface."""
     return replace(model, device=device)
-
-
-def with_candidate(model: Model, operation: str, name: str, load_again: Callable[[], Model]) -> Model:
-    """The model loaded again, with this candidate for an operation. Raises UsageError if it is the one in use, or if it
-    cannot be had."""
-    choice = next((each for each in getattr(model.ops, "choices", ()) if each.operation == operation), None)
-    if choice is None:
-        raise UsageError(f"this backend has no candidates for {operation}")
-    if choice.taken == name:
-        raise UsageError("the same as as_it_is")
-    if name not in choice.others:
-        raise UsageError(choice.rejected.get(name, "not tried"))
-    others = [choice.taken, *choice.others, *choice.rejected]
-    with _rejected(f"{operation}:{other}" for other in others if other not in (name, "reference")):
-        changed = load_again()
-    taken = next(each.taken for each in getattr(changed.ops, "choices", ()) if each.operation == operation)
-    if taken != name:
-        raise UsageError(f"slower than {taken}")
-    return changed
-
-
-@contextmanager
-def _rejected(entries: Iterable[str]) -> Iterator[None]:
-    """Inside, these are not tried, nor what the user has rejected."""
-    before = os.environ.get(REJECT)
-    os.environ[REJECT] = ",".join([*filter(None, [before]), *entries])
-    try:
-        yield
-    finally:
-        del os.environ[REJECT]
-        if before is not None:
-            os.environ[REJECT] = before
 
 
 class CoupledEngine:

@@ -6,7 +6,7 @@ No figure here was measured with batchocr on a GPU. When a trace of one comes, t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Final, Literal
 
 from batchocr.model.architecture import Architecture
@@ -46,11 +46,6 @@ _LOGIT_BYTES = 8
 _STEP_SHARE = 0.15
 """Of the GPU, that small kernels take from the ViT even if they read nothing."""
 _MOST_SHARE = 0.9
-
-_DECODE_SMS: Final = 24 / 132
-"""A partition for decoding: 24 of an H100's 132 SMs, and as large a part of another GPU."""
-_MEMORY_A_SM = 2.2
-"""A part of the SMs reaches this many times that part of the memory's rate: half of them saturate it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +88,6 @@ class Speed:
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return Speed(**{name: x / factor if name.endswith("_s") else x * factor for name, x in values.items()})
 
-    def part(self, sms: float) -> Speed:
-        """That of a part of the SMs."""
-        memory = self.memory * min(1.0, _MEMORY_A_SM * sms)
-        return replace(self, linear=self.linear * sms, attention=self.attention * sms, memory=memory)
-
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
@@ -132,23 +122,20 @@ VIRTUAL_GPUS: dict[GpuName, Gpu] = {
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """The kernels of the engine's work. vision, prefill, decode: how fast they run alone; the same, unless the SMs are
-    divided."""
+    """The kernels of the engine's work on a GPU of this speed."""
 
     architecture: Architecture
-    vision: Speed
-    prefill: Speed
-    decode: Speed
+    speed: Speed
 
     def patches(self, pixel_bytes: int) -> Kernels:
         """Of bringing images to the GPU and cutting them into patches, which reads and writes each a few times."""
-        speed = self.vision
+        speed = self.speed
         seconds = pixel_bytes / speed.upload + 6 * pixel_bytes / speed.memory
         return Kernels("preprocess", seconds, num=3, gaps=3 + seconds / speed.opening_s)
 
     def vision_layer(self, num_patches: Sequence[int]) -> Kernels:
         """Of one layer of the ViT; the embedding and the merger count as parts of all layers."""
-        shape, speed = self.architecture.vision, self.vision
+        shape, speed = self.architecture.vision, self.speed
         attention = 4.0 * shape.width * sum(count**2 for count in num_patches)
         linear = vision_flop(shape, num_patches) / shape.depth - attention
         short_s = _VIT_PASSES * shape.width * _BFLOAT16 * sum(num_patches) / speed.memory
@@ -166,18 +153,18 @@ class Costs:
 
     def prefill_layer(self, lengths: Sequence[int]) -> Kernels:
         """Of one layer of a prefill; the logits count as parts of all layers."""
-        shape, speed = self.architecture.language, self.prefill
+        shape, speed = self.architecture.language, self.speed
         products_s = prefill_flop(shape, lengths) / shape.num_layers / (speed.linear * _PREFILL_EFFICIENCY)
         seconds = products_s + sum(lengths) * _PREFILL_LAYER_BYTES / speed.memory
         return Kernels("prefill", max(seconds, _PREFILL_LAYER_KERNELS * speed.kernel_s), _PREFILL_LAYER_KERNELS)
 
     def begin(self) -> Kernels:
         """Of what a prefill needs besides its layers."""
-        return Kernels("prefill", _PREFILL_KERNELS * self.prefill.kernel_s, _PREFILL_KERNELS, share=_STEP_SHARE)
+        return Kernels("prefill", _PREFILL_KERNELS * self.speed.kernel_s, _PREFILL_KERNELS, share=_STEP_SHARE)
 
     def decode_step(self, num_rows: int, num_tokens: int) -> Kernels:
         """num_rows: of the graph, its padding included. num_tokens: in the KV cache, of all its rows."""
-        shape, speed = self.architecture.language, self.decode
+        shape, speed = self.architecture.language, self.speed
         row_flop = decode_flop(shape, [0])
         weight_bytes = row_flop / 2 * _BFLOAT16
         kv_bytes = num_tokens * 2 * shape.num_layers * shape.num_kv_heads * shape.head_dim * _BFLOAT16
@@ -186,11 +173,3 @@ class Costs:
         seconds = _STEP_KERNELS * speed.node_s + products_s + reading_s
         share = _STEP_SHARE + (weight_bytes + kv_bytes) / speed.memory / seconds
         return Kernels("decode", seconds, _STEP_KERNELS, share=min(_MOST_SHARE, share))
-
-
-def costs_on(speed: Speed, architecture: Architecture, *, divided: bool) -> Costs:
-    """divided: whether decoding has a partition of the SMs, and the rest the others."""
-    if not divided:
-        return Costs(architecture, speed, speed, speed)
-    rest = speed.part(1 - _DECODE_SMS)
-    return Costs(architecture, vision=rest, prefill=rest, decode=speed.part(_DECODE_SMS))

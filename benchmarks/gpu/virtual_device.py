@@ -22,7 +22,7 @@ from batchocr.backend.cuda_device import CudaDevice
 from batchocr.backend.device import Mark, Result
 
 Work = Literal["preprocess", "vit", "prefill", "decode"]
-ContentionName = Literal["persistent", "slices", "partition"]
+ContentionName = Literal["persistent", "slices"]
 
 ANSWER = 9
 """The token that every step chooses."""
@@ -70,15 +70,7 @@ def slices(main: Kernels, side: Kernels) -> tuple[float, float]:
     return 1.0, 0.0
 
 
-def partition(main: Kernels, side: Kernels) -> tuple[float, float]:
-    """SMs of their own for decoding, and what is left for the rest, where a prefill goes before the ViT.
-
-    What each partition is able to do is in the kernels' own times (`virtual_costs.costs_on`).
-    """
-    return (1.0, 1.0) if main.work == "decode" else (1.0, 0.0)
-
-
-CONTENTION: dict[ContentionName, Contention] = {"persistent": persistent, "slices": slices, "partition": partition}
+CONTENTION: dict[ContentionName, Contention] = {"persistent": persistent, "slices": slices}
 
 
 class VirtualMark:

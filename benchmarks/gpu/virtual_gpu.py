@@ -3,7 +3,7 @@
     python -m benchmarks.gpu.virtual_gpu
 
 Scheduler, stages, queue, limits and meters are the product's; only the operations and the device are replaced. What
-they cost is calculated (virtual_costs.py), and how two streams get into each other's way is not known, so each of three
+they cost is calculated (virtual_costs.py), and how two streams get into each other's way is not known, so each of two
 models of it is shown (virtual_device.py). Dense pages of the design, in steady state; then 448 × 448 images.
 """
 

@@ -18,7 +18,7 @@ from batchocr.model.cost import decode_flop
 from batchocr.model.preprocess import PatchGrid, Preprocessor
 from batchocr.model.prompt import PromptTokens
 from batchocr.wire.engine_messages import EngineLimits
-from benchmarks.gpu.virtual_costs import Costs, Speed, costs_on
+from benchmarks.gpu.virtual_costs import Costs, Speed
 from benchmarks.gpu.virtual_device import ANSWER, CONTENTION, ContentionName, Kernels, VirtualClock, VirtualDevice
 
 _BEFORE_IMAGE, _AFTER_IMAGE = 16, 14
@@ -41,7 +41,7 @@ class VirtualOps:
         self, images: Sequence[Tensor], plans: Sequence[ResizePlan], patch_size: int, merge_size: int
     ) -> Tensor:
         pixel_bytes = sum(image.numel() for image in images)
-        speed = self._costs.vision
+        speed = self._costs.speed
         self._device.clock.work(speed.vit_host_s + pixel_bytes / speed.staging)
         self._device.launch(self._costs.patches(pixel_bytes))
         return torch.empty(0)
@@ -61,7 +61,7 @@ class VirtualVision:
         for number in range(shape.depth):
             if number:
                 yield
-            self._device.clock.work(self._costs.vision.vit_layer_host_s)
+            self._device.clock.work(self._costs.speed.vit_layer_host_s)
             self._device.launch(self._costs.vision_layer(counts))
         return torch.empty(sum(counts) // shape.merge_size**2, 1)
 
@@ -85,7 +85,7 @@ class VirtualLanguage:
         return torch.empty(len(token_ids), 1)
 
     def prefill(self, x: Tensor, positions: Tensor, slots: Tensor, segments: Segments, cache: Tensor) -> Tensor:
-        lengths, speed = segments.lengths, self._costs.prefill
+        lengths, speed = segments.lengths, self._costs.speed
         self.prefills.append((len(lengths), len(x)))
         self._device.clock.work(speed.prefill_host_s + len(lengths) * speed.begin_host_s)
         self._device.launch(self._costs.begin())
@@ -149,7 +149,7 @@ class DecodeGraph:
 
     def step(self, num_rows: int, num_used: int) -> tuple[float, Kernels]:
         """The host's seconds, and the kernels. num_rows: of the graph; num_used: those that are not padding."""
-        speed = self._costs.decode
+        speed = self._costs.speed
         num_tokens = round((self._flop - num_used * self._row_flop) / self._token_flop)
         host_s = speed.step_host_s + num_used * speed.row_host_s
         return host_s, self._costs.decode_step(num_rows, num_tokens)
@@ -159,7 +159,7 @@ def virtual_engine(
     speed: Speed, architecture: Architecture, limits: EngineLimits, contention: ContentionName
 ) -> VirtualEngine:
     """The product's engine on a virtual device that has just been switched on."""
-    costs = costs_on(speed, architecture, divided=contention == "partition")
+    costs = Costs(architecture, speed)
     graph = DecodeGraph(costs)
     device = VirtualDevice(VirtualClock(CONTENTION[contention]), graph.step)
     ops: Any = VirtualOps(device, costs)

@@ -2,52 +2,48 @@
 
     python -m benchmarks.memory --pages 5000
 
-Reads copies of the sample article (two pages each) with the real command. The quick model's image limit is lowered so
-that thousands of pages take minutes; pages are still rendered, shared and post-processed at full size. Nothing may grow
-with the number of pages; the growth after the first 200 is reported.
+Reads copies of the sample article (two pages each) with the real command, each with other specks on it, as a run reads
+nothing twice. The quick model's image limit is lowered so that thousands of pages take minutes; pages are still
+rendered, shared and post-processed at full size. Nothing may grow with the number of pages; the growth after the first
+200 is reported.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import random
 import shutil
 import sys
 import tempfile
 import time
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
+import pymupdf
 
 from benchmarks import QUICK_MODEL, ROOT
 
 WARM_UP_PAGES = 200
 MAX_PIXELS = 150_000
-
-
-@dataclass(frozen=True)
-class Sample:
-    """pages: rows in the journal. main, engine, worker: resident bytes of the main process, of the engine and of the
-    largest worker. shared: bytes of shared memory in all processes. descriptors: open files in all processes.
-    processes: the command and its children."""
-
-    pages: int
-    main: int
-    engine: int
-    worker: int
-    shared: int
-    descriptors: int
-    processes: int
+SPECKS = 200
+"""On a page: enough that no block is without one."""
 
 
 def make_input(folder: Path, pages: int) -> tuple[Path, Path]:
     """Returns a folder of documents with this many pages in all, and a model with a low image limit."""
     documents = folder / "documents"
     documents.mkdir()
+    dice = random.Random(0)
     for index in range(pages // 2):
-        shutil.copy(ROOT / "sample_data" / "documents" / "article.pdf", documents / f"{index}.pdf")
+        with pymupdf.open(ROOT / "sample_data" / "documents" / "article.pdf") as document:
+            for page in document:
+                for _ in range(SPECKS):
+                    x, y = dice.uniform(0, page.rect.width), dice.uniform(0, page.rect.height)
+                    page.draw_rect((x, y, x + 1, y + 1), fill=0)
+            document.save(documents / f"{index}.pdf")
     model = folder / "model"
     shutil.copytree(QUICK_MODEL, model)
     limits = json.loads((model / "preprocessor_config.json").read_text())
@@ -56,31 +52,22 @@ def make_input(folder: Path, pages: int) -> tuple[Path, Path]:
 
 
 def rows_in(journal: Path) -> int:
-    if not journal.exists():
-        return 0
-    with journal.open("rb") as file:
-        return max(0, sum(1 for _ in file) - 1)
+    return max(0, journal.read_bytes().count(b"\n") - 1) if journal.exists() else 0
 
 
-def look_at(process: psutil.Process, pages: int) -> Sample:
-    """Take a sample. Raises NoSuchProcess if a process ends meanwhile."""
-    children = process.children(recursive=True)
-    engines = [child for child in children if is_engine(child)]
-    family = [process, *children]
-    return Sample(
-        pages=pages,
-        main=process.memory_info().rss,
-        engine=max((engine.memory_info().rss for engine in engines), default=0),
-        worker=max((child.memory_info().rss for child in children if child not in engines), default=0),
-        shared=sum(shared_bytes(member.pid) for member in family),
-        descriptors=sum(member.num_fds() for member in family),
-        processes=len(family),
-    )
-
-
-def is_engine(process: psutil.Process) -> bool:
-    """Whether it is an engine of a run, and no worker. Raises NoSuchProcess if it has ended."""
-    return "batchocr.engine" in process.cmdline()
+def look_at(run: psutil.Process) -> dict[str, float]:
+    """What the run's processes hold, resident memory in MB. Raises NoSuchProcess if one ends meanwhile."""
+    children = run.children(recursive=True)
+    engines = [child for child in children if "batchocr.engine" in child.cmdline()]
+    family = [run, *children]
+    return {
+        "main": run.memory_info().rss / 1e6,
+        "engine": max((engine.memory_info().rss for engine in engines), default=0) / 1e6,
+        "largest worker": max((child.memory_info().rss for child in children if child not in engines), default=0) / 1e6,
+        "shared": sum(shared_bytes(member.pid) for member in family) / 1e6,
+        "descriptors": sum(member.num_fds() for member in family),
+        "processes": len(family),
+    }
 
 
 def shared_bytes(pid: int) -> int:
@@ -92,58 +79,40 @@ def shared_bytes(pid: int) -> int:
     return 0
 
 
-def watch(command: list[str], journal: Path) -> list[Sample]:
-    """Run the command and sample its processes once a second."""
+def watch(command: list[str], journal: Path) -> list[dict[str, float]]:
+    """Run the command, and look at its processes once a second."""
     samples = []
     process = psutil.Popen(command)
     while process.poll() is None:
-        try:
-            samples.append(look_at(process, rows_in(journal)))
-        except psutil.NoSuchProcess:
-            continue
+        with suppress(psutil.NoSuchProcess):
+            samples.append({"pages": rows_in(journal), **look_at(process)})
         time.sleep(1)
     if process.returncode:
         sys.exit(f"the run ended with exit code {process.returncode}")
     return samples
 
 
-def growth(samples: list[Sample]) -> dict[str, float]:
-    """Growth, as the mean of the last tenth of samples minus that of the first tenth after the warm-up; and peaks.
-
-    Sizes are in MB.
-    """
-    warm = [sample for sample in samples if sample.pages >= WARM_UP_PAGES]
-    tenth = max(1, len(warm) // 10)
-
-    def grown(name: str) -> float:
-        values = [getattr(sample, name) for sample in warm]
-        return float(sum(values[-tenth:]) - sum(values[:tenth])) / tenth
-
-    figures: dict[str, float] = {}
-    for name in ("main", "engine", "worker", "shared", "descriptors", "processes"):
-        unit, suffix = (1, "") if name in ("descriptors", "processes") else (1e6, "_mb")
-        figures[f"{name}_growth{suffix}"] = round(grown(name) / unit, 2)
-        figures[f"{name}_peak{suffix}"] = round(max(getattr(sample, name) for sample in samples) / unit, 1)
-    return figures
+def growth(samples: Sequence[Mapping[str, float]], name: str) -> float:
+    """The mean of the last tenth of the samples minus that of the first tenth, after the warm-up."""
+    values = [sample[name] for sample in samples if sample["pages"] >= WARM_UP_PAGES]
+    tenth = max(1, len(values) // 10)
+    return (sum(values[-tenth:]) - sum(values[:tenth])) / tenth
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pages", type=int, default=5000)
-    arguments = parser.parse_args()
+    given = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        documents, model = make_input(folder, arguments.pages)
+        documents, model = make_input(folder, given.pages)
         out = folder / "results.parquet"
         command = [sys.executable, "-m", "batchocr", "run", str(documents), "--model", str(model), "--out", str(out)]
         samples = watch(command, out.with_name(out.name + ".journal"))
     for sample in samples[:: max(1, len(samples) // 20)]:
-        print(
-            f"{sample.pages:6} pages  main {sample.main / 1e6:7.1f} MB  engine {sample.engine / 1e6:7.1f} MB  "
-            f"worker {sample.worker / 1e6:7.1f} MB  shared {sample.shared / 1e6:7.1f} MB  "
-            f"{sample.descriptors} descriptors  {sample.processes} processes"
-        )
-    print(json.dumps({"pages": arguments.pages} | growth(samples)))
+        print("  ".join(f"{name} {value:,.0f}" for name, value in sample.items()))
+    for name in list(samples[0])[1:]:
+        print(f"{name}: grew by {growth(samples, name):.2f}, at most {max(sample[name] for sample in samples):,.1f}")
 
 
 if __name__ == "__main__":

@@ -2,9 +2,8 @@
 
     python -m benchmarks.speed.cpu_vs_transformers --checkpoint sample
     python -m benchmarks.speed.cpu_vs_transformers --checkpoint quick
-    python -m benchmarks.speed.cpu_vs_transformers --checkpoint wide --limit 4
 
-sample: the model that can read. quick: the tests' model, with short answers. wide: the quick one at true layer widths.
+sample: the model that can read. quick: the tests' model, with short answers.
 
 Each reads the pages in its own process, one after the other: batchocr, then the client with batches of 1, 4 and 16. The
 time runs from the first document to the last result, including rendering but not model loading. Both decode greedily
@@ -20,7 +19,6 @@ import os
 import platform
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -89,11 +87,10 @@ def read_with_transformers(
     return len(results), num_characters(block for blocks in results for block in blocks), seconds
 
 
-def measure(arguments: argparse.Namespace, folder: Path, engine: str) -> dict[str, float]:
+def measure(arguments: argparse.Namespace, engine: str) -> dict[str, float]:
     """Run one engine in its own process."""
-    options = ("--engine", engine, "--folder", str(folder), "--limit", str(arguments.limit), "--dtype", arguments.dtype)
-    command = [sys.executable, "-m", "benchmarks.speed.cpu_vs_transformers", *options]
-    output = subprocess.run([*command, *arguments.inputs], check=True, stdout=subprocess.PIPE, text=True).stdout
+    command = [sys.executable, "-m", "benchmarks.speed.cpu_vs_transformers", *sys.argv[1:], "--engine", engine]
+    output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
     result: dict[str, float] = json.loads(output.splitlines()[-1])
     result["pages_per_second"] = result["pages"] / result["seconds"]
     print(
@@ -103,7 +100,7 @@ def measure(arguments: argparse.Namespace, folder: Path, engine: str) -> dict[st
 
 
 def run_one(arguments: argparse.Namespace) -> None:
-    folder = Path(arguments.folder)
+    folder = SAMPLE_MODEL if arguments.checkpoint == "sample" else QUICK_MODEL
     if arguments.engine == "batchocr":
         pages, characters, seconds = read_with_batchocr(folder, arguments.inputs, arguments.limit, arguments.dtype)
     else:
@@ -115,39 +112,24 @@ def run_one(arguments: argparse.Namespace) -> None:
 
 
 def compare(arguments: argparse.Namespace) -> None:
-    from benchmarks.speed.wide_checkpoint import make_wide_checkpoint
-
-    with tempfile.TemporaryDirectory() as temporary:
-        wide = arguments.checkpoint == "wide"
-        narrow = SAMPLE_MODEL if arguments.checkpoint == "sample" else QUICK_MODEL
-        folder = make_wide_checkpoint(narrow, Path(temporary)) if wide else narrow
-        ours = measure(arguments, folder, "batchocr")
-        theirs = [measure(arguments, folder, f"transformers-{size}") for size in BATCH_SIZES]
-        best = max(theirs, key=lambda result: result["pages_per_second"])
-        ratio = ours["pages_per_second"] / best["pages_per_second"]
-        print(f"ratio            {ratio:.2f} ({platform.processor() or platform.machine()}, {os.cpu_count()} cores)")
-        report = {
-            "checkpoint": arguments.checkpoint,
-            "dtype": arguments.dtype,
-            "batchocr": ours,
-            "transformers": theirs,
-            "ratio": ratio,
-        }
-        print(json.dumps(report))
-        rounds_alike = arguments.dtype == "float32"
-        if ours["pages"] != best["pages"] or (rounds_alike and ours["characters"] != best["characters"]):
-            sys.exit("the two did not read the same: the figures cannot be compared")
+    ours = measure(arguments, "batchocr")
+    theirs = [measure(arguments, f"transformers-{size}") for size in BATCH_SIZES]
+    best = max(theirs, key=lambda result: result["pages_per_second"])
+    ratio = ours["pages_per_second"] / best["pages_per_second"]
+    print(f"ratio            {ratio:.2f} ({platform.processor() or platform.machine()}, {os.cpu_count()} cores)")
+    rounds_alike = arguments.dtype == "float32"
+    if ours["pages"] != best["pages"] or (rounds_alike and ours["characters"] != best["characters"]):
+        sys.exit("the two did not read the same: the figures cannot be compared")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     documents = ROOT / "sample_data" / "documents"
     parser.add_argument("inputs", nargs="*", default=[str(documents / name) for name in READABLE])
-    parser.add_argument("--checkpoint", choices=["sample", "quick", "wide"], default="sample")
+    parser.add_argument("--checkpoint", choices=["sample", "quick"], default="sample")
     parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32")
     parser.add_argument("--limit", type=int, default=64, help="pages at most")
     parser.add_argument("--engine", help=argparse.SUPPRESS)
-    parser.add_argument("--folder", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.engine:
         run_one(arguments)

@@ -68,7 +68,7 @@ def measure(given: argparse.Namespace, folder: Path, inputs: list[str], record: 
     model = load(Path(config.model), config.device, config.dtype, config.vit_dtype)
     note_kernels(record, model)
     engine = Engine(model, session.limits)
-    trace = Trace("the run's own requests", tuple(page.asks for page in pages))
+    trace = Trace(tuple(page.asks for page in pages))
     few, all_pages = (trace.repeated(number) for number in (min(len(pages), _WARM_UP_PAGES), report.pages_read))
     replay(engine, model, few, pages_in_flight=session.pages_in_flight, meter=Meter())
     alone = replay(engine, model, all_pages, pages_in_flight=session.pages_in_flight, meter=Meter())

@@ -21,7 +21,7 @@ OUTPUT_TOKENS = 16
 
 def small_image_trace(images: int, side: int) -> Trace:
     """A trace in which each image is a page with a single request."""
-    return Trace(f"{side} × {side} px", (TracePage(Ask("text", side, side, OUTPUT_TOKENS), ()),) * images)
+    return Trace((TracePage(Ask("text", side, side, OUTPUT_TOKENS), ()),) * images)
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -1,11 +1,11 @@
-"""Pages per second of the engine alone, compared with transformers and vLLM on the same requests.
+"""Pages per second of the engine alone, compared with transformers on the same requests.
 
-    python -m benchmarks.speed.throughput                            # the design's dense page, batchocr alone
-    python -m benchmarks.speed.throughput --trace benchmarks/traces/documents.json --transformers 4,16 --vllm 1,2,4
+    python -m benchmarks.speed.throughput --transformers 4,16
 
-Every engine runs MinerU2.5's shape with random weights and no end token (`true_shape.py`), so that all do the same
-work; a page's blocks are requested once its layout is ready. The time runs from the first request to the last answer,
-after a warm-up, without model loading and page rendering (`end_to_end.py` measures the whole).
+The pages are the design's dense ones (`trace.py`). Both run MinerU2.5's shape with random weights and no end token
+(`true_shape.py`), so that they do the same work; a page's blocks are requested once its layout is ready. The time runs
+from the first request to the last answer, after a warm-up, without model loading and page rendering (`end_to_end.py`
+measures the whole).
 
 GPU idle time is measured in two ways: `no stage` by the events around the engine's stages, over the whole replay;
 `device_idle_share_profiled` by torch's profiler, between kernels, over at most 200 steps of another replay.
@@ -14,7 +14,6 @@ GPU idle time is measured in two ways: `no stage` by the events around the engin
 from __future__ import annotations
 
 import argparse
-import importlib.util
 from pathlib import Path
 from typing import get_args
 
@@ -78,26 +77,16 @@ def measure_engine(given: argparse.Namespace, folder: Path, trace: Trace, record
     record.note("device_idle_share_profiled", None if busy is None else round(1 - busy, 3))
 
 
-def measure_peers(given: argparse.Namespace, folder: Path, trace: Trace, record: Record) -> None:
-    """Run the requests through the other engines, after the memory of ours is freed."""
-    architecture = read_architecture(folder)
+def measure_transformers(given: argparse.Namespace, folder: Path, trace: Trace, record: Record) -> None:
+    """Run the requests through transformers, after the memory of our engine is freed."""
+    from benchmarks.speed.peer_transformers import TransformersEngine
+
     free_memory()
-    if given.transformers:
-        from benchmarks.speed.peer_transformers import TransformersEngine
-
-        some = trace.repeated(min(len(trace.pages), given.peer_pages))
-        engine = TransformersEngine(folder, given.device)
-        for batch_size in given.transformers:
-            rates = engine.replay(some, batch_size).rates(architecture, given.peak_tflops)
-            record.add({"engine": f"transformers, batches of {batch_size}"} | rates)
-    if given.vllm and importlib.util.find_spec("vllm") is None:
-        record.note("vLLM", "not installed")
-    elif given.vllm:
-        from benchmarks.speed.peer_vllm import measure_vllm
-
-        for processes in given.vllm:
-            rates = measure_vllm(folder, given, processes).rates(architecture, given.peak_tflops)
-            record.add({"engine": f"vLLM, {processes} processes"} | rates)
+    some = trace.repeated(min(len(trace.pages), given.peer_pages))
+    engine = TransformersEngine(folder, given.device)
+    for batch_size in given.transformers:
+        rates = engine.replay(some, batch_size).rates(read_architecture(folder), given.peak_tflops)
+        record.add({"engine": f"transformers, batches of {batch_size}"} | rates)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -109,7 +98,6 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--chrome-trace", type=Path, help="write 50 steps there, for chrome://tracing: FILE.json.gz")
     parser.add_argument("--peak-tflops", type=float, help=f"of the device; {PEAK_TFLOPS:g} on a GPU if not given")
     parser.add_argument("--transformers", type=numbers, default=[], help="batch sizes to measure it with: 4,16")
-    parser.add_argument("--vllm", type=numbers, default=[], help="numbers of processes to measure it with: 1,2,4")
     parser.add_argument("--peer-pages", type=int, default=16, help="pages for transformers, which takes its time")
     given = parser.parse_args(arguments)
     if given.smoke:
@@ -117,10 +105,10 @@ def main(arguments: list[str] | None = None) -> None:
     record = Record("throughput", given)
     given.peak_tflops = given.peak_tflops or peak_tflops(record.device.type)
     trace = given_trace(given)
-    record.note("trace", trace.source)
     with checkpoint(given.checkpoint, smoke=given.smoke) as folder:
         measure_engine(given, folder, trace, record)
-        measure_peers(given, folder, trace, record)
+        if given.transformers:
+            measure_transformers(given, folder, trace, record)
 
 
 if __name__ == "__main__":

@@ -26,9 +26,8 @@ from benchmarks.replay import Work, model_flop, replay
 from benchmarks.speed import routing
 from benchmarks.text_layer import read_answers
 from benchmarks.timing import covered_share
-from benchmarks.trace import LAYOUT_SIZE, Noise, Trace, TracePage, dense_trace, read_trace, write_trace
+from benchmarks.trace import LAYOUT_SIZE, Noise, Trace, TracePage, dense_trace
 from benchmarks.true_shape import SMOKE_SHAPE, TRUE_SHAPE, architecture_of, write_checkpoint
-from tests.conftest import ROOT
 
 pytestmark = pytest.mark.slow
 
@@ -99,26 +98,11 @@ def test_a_dense_page_takes_the_36_8_tflop_that_were_counted_by_hand() -> None:
     assert model_flop(architecture_of(TRUE_SHAPE), work) == pytest.approx(36.8e12, rel=0.02)
 
 
-def test_a_trace_survives_its_file(tmp_path: Path) -> None:
-    trace = dense_trace(3)
-    write_trace(trace, tmp_path / "trace.json")
-    assert read_trace(tmp_path / "trace.json") == trace
-
-
-def test_a_stored_trace_can_be_replayed() -> None:
-    for path in (ROOT / "benchmarks" / "traces").glob("*.json"):
-        noise = Noise()
-        for page in read_trace(path).pages:
-            assert noise.request(page.layout).round == 0
-            assert all(noise.request(ask).sampling.max_new_tokens > 0 for ask in page.blocks)
-
-
 def test_a_pages_text_layer_becomes_the_requests_of_a_run(sample_data: Path) -> None:
     first, *_ = read_answers([str(sample_data / "documents" / "article.pdf")])
     asks = first.asks
     assert (asks.layout.height, asks.layout.width, asks.layout.resize_to) == (2339, 1653, LAYOUT_SIZE)
     assert len(first.layout.text.splitlines()) == len(asks.blocks)
-    assert {ask.kind for ask in asks.blocks} >= {"title", "text"}
     long = max(first.blocks, key=lambda answer: len(answer.text))
     assert long.ask.output_tokens == pytest.approx(len(long.text) / 3.6, abs=3)
     assert len({answer.key for answer in first.blocks}) == len(first.blocks)
@@ -144,7 +128,7 @@ def test_a_replay_asks_for_blocks_behind_their_layout_and_gets_all_it_asked_for(
     meter = Meter()
     steps = CoupledEngine(engine, 5) if coupled else engine
     with torch.inference_mode():
-        result = replay(steps, model, Trace("", pages), pages_in_flight=2, meter=meter)
+        result = replay(steps, model, Trace(pages), pages_in_flight=2, meter=meter)
     assert result.pages == 3
     assert sum(work.output_tokens for work in result.work) == sum(
         ask.output_tokens for page in pages for ask in page.asks

@@ -18,7 +18,7 @@ from batchocr.engine.graphs import DecodeGraphs
 from batchocr.model.checkpoint import Model
 from batchocr.model.preprocess import Preprocessor
 from batchocr.stats.meter import Meter
-from benchmarks.gpu.virtual_costs import VIRTUAL_GPUS, costs_on
+from benchmarks.gpu.virtual_costs import VIRTUAL_GPUS, Costs
 from benchmarks.gpu.virtual_device import Gate, Kernels, VirtualClock, VirtualDevice, VirtualMark, slices
 from benchmarks.gpu.virtual_gpu import ARCHITECTURE, limits_on
 from benchmarks.gpu.virtual_model import VirtualLanguage, VirtualOps, VirtualPrompts, VirtualVision
@@ -51,7 +51,7 @@ class InstantClock(VirtualClock):
 def full_engine(num_rows: int) -> Engine:
     """An engine in which so many sequences decode, all begun, with the default limits of a large GPU otherwise."""
     gpu = VIRTUAL_GPUS["h200"]
-    costs = costs_on(gpu.speed, ARCHITECTURE, divided=False)
+    costs = Costs(ARCHITECTURE, gpu.speed)
     device = VirtualDevice(InstantClock(), lambda num_graph_rows, num_used: (0.0, Kernels("decode", 0.0, num=1)))
     ops: Any = VirtualOps(device, costs)
     language: Any = VirtualLanguage(device, costs)
