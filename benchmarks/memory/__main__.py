@@ -40,9 +40,12 @@ def make_input(folder: Path, pages: int) -> tuple[Path, Path]:
     for index in range(pages // 2):
         with pymupdf.open(ROOT / "sample_data" / "documents" / "article.pdf") as document:
             for page in document:
+                specks = page.new_shape()
                 for _ in range(SPECKS):
                     x, y = dice.uniform(0, page.rect.width), dice.uniform(0, page.rect.height)
-                    page.draw_rect((x, y, x + 1, y + 1), fill=0)
+                    specks.draw_rect((x, y, x + 1, y + 1))
+                specks.finish(fill=0)
+                specks.commit()
             document.save(documents / f"{index}.pdf")
     model = folder / "model"
     shutil.copytree(QUICK_MODEL, model)
