@@ -1,4 +1,4 @@
-"""The ViT's attention, by the backend, by each of its candidates, and by what else torch has.
+"""The ViT's attention, by the backend and by each of its candidates.
 
     python -m benchmarks.gpu.attention
 
@@ -13,8 +13,6 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor
-from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.nn.functional import scaled_dot_product_attention
 
 from batchocr import backend
 from batchocr.backend.attention_kernels import ATTENTION
@@ -27,12 +25,6 @@ from benchmarks.trace import dense_trace
 
 HEADS, HEAD_DIM = 16, 80
 
-_SDPA = (
-    SDPBackend.MATH,
-    SDPBackend.FLASH_ATTENTION,
-    SDPBackend.EFFICIENT_ATTENTION,
-    SDPBackend.CUDNN_ATTENTION,
-)
 _FAILURES = (ImportError, OSError, RuntimeError, ValueError, TypeError, AssertionError, AttributeError)
 """What libraries raise if they are missing or do not support the device or the case."""
 
@@ -54,28 +46,13 @@ def cases() -> dict[str, list[int]]:
 
 
 def candidates(device: torch.device, dtype: torch.dtype) -> list[Candidate[Attend]]:
-    """The backend and its candidates, and what else torch has."""
+    """The backend and its candidates."""
     ops = backend.make_ops(backend.select_backend("auto", device), device, dtype)
 
     def load_ops() -> Attend:
         return lambda q, k, v, segments, causal: ops.attention(q, k, v, segments, causal=causal)
 
-    kinds = _SDPA if device.type == "cuda" else _SDPA[:2]
-    of_torch = [Candidate(f"SDPA {kind.name.lower()}", lambda kind=kind: _sdpa(kind)) for kind in kinds]
-    return [*ATTENTION, *of_torch, Candidate(f"{ops.name} backend", load_ops)]
-
-
-def _sdpa(kind: SDPBackend) -> Attend:
-    def attend(q: Tensor, k: Tensor, v: Tensor, segments: Segments, causal: bool) -> Tensor:
-        lengths = list(segments.lengths)
-        with sdpa_kernel(kind):
-            parts = [
-                scaled_dot_product_attention(*(part.transpose(0, 1).unsqueeze(0) for part in qkv), is_causal=causal)
-                for qkv in zip(*(x.split(lengths) for x in (q, k, v)), strict=True)
-            ]
-        return torch.cat([part.squeeze(0).transpose(0, 1) for part in parts])
-
-    return attend
+    return [*ATTENTION, Candidate(f"{ops.name} backend", load_ops)]
 
 
 def main(arguments: list[str] | None = None) -> None:

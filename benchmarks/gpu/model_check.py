@@ -23,7 +23,6 @@ from batchocr import backend
 from batchocr.backend.device import HostDevice
 from batchocr.backend.reference import ReferenceOps
 from batchocr.model.checkpoint import Model, load_model
-from batchocr.model.prompt import PromptFormat
 from batchocr.stats.meter import Meter
 from benchmarks.gpu.teacher_forcing import our_logits, transformers_logits
 from benchmarks.loading import load, make_engine
@@ -31,6 +30,7 @@ from benchmarks.options import add_checkpoint_option
 from benchmarks.record import Record, Row, benchmark_parser
 from benchmarks.trace import Ask, Noise
 from benchmarks.true_shape import checkpoint
+from tests.support.checkpoints import SHAPES, TokenIdFormat, make_checkpoint
 
 _SIZES = ((60, 60), (300, 40), (33, 400), (500, 500), (90, 200), (28, 28), (640, 200), (121, 77))
 _NEW_TOKENS = 34
@@ -39,16 +39,9 @@ _NO_WORSE = 1.1
 _AGREEMENT_MARGIN = 0.03
 
 
-class TokenIds(PromptFormat):
-    """Decodes an answer to its token ids, so that different answers never look alike."""
-
-    def decode(self, token_ids: Sequence[int]) -> str:
-        return " ".join(map(str, token_ids))
-
-
 def answers(model: Model, folder: Path, *, llm_batch_size: int) -> list[str]:
     """The token ids of 24 answers about images of different sizes."""
-    model = replace(model, prompts=TokenIds(folder, model.architecture))
+    model = replace(model, prompts=TokenIdFormat(folder, model.architecture))
     engine = make_engine(model, llm_batch_size=llm_batch_size, max_new_tokens=_NEW_TOKENS)
     noise = Noise(1 << 22)
     for index in range(24):
@@ -78,8 +71,6 @@ def check_tiny_model(name: str, device_name: str, folder: Path) -> Row:
 
 def check_tiny_models(device_name: str, record: Record, *, smoke: bool) -> bool:
     """Add a row for each shape of the tests' checkpoints. Returns whether all are right."""
-    from tests.support.checkpoints import SHAPES, make_checkpoint
-
     rows = []
     for name, shape in list(SHAPES.items())[: 1 if smoke else None]:
         with tempfile.TemporaryDirectory() as folder:

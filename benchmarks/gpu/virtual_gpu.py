@@ -30,11 +30,9 @@ from benchmarks.record import commit, write_json
 from benchmarks.replay import PagesInFlight
 from benchmarks.speed.small_images import SIDE, small_image_trace
 from benchmarks.trace import Noise, Trace, TracePage, dense_trace
-from benchmarks.true_shape import TRUE_SHAPE, architecture_of
+from tests.support.mineru_shape import MINERU
 
 WHAT_IT_IS = "A forecast: calculated, not measured. No GPU was used."
-
-ARCHITECTURE = architecture_of(TRUE_SHAPE)
 
 _WORKERS = 8
 """Of a machine with 16 cores; 208 pages are in flight then."""
@@ -143,7 +141,7 @@ class Run:
 
 def patches(page: TracePage) -> list[int]:
     """Of each of its images."""
-    side = ARCHITECTURE.vision.patch_size
+    side = MINERU.vision.patch_size
     return [(ask.resize_to or ask.height) // side * ((ask.resize_to or ask.width) // side) for ask in page.asks]
 
 
@@ -151,7 +149,7 @@ def limits_on(gpu: Gpu) -> EngineLimits:
     """The product's, of its default options."""
     return engine_limits(
         Config(),
-        ARCHITECTURE,
+        MINERU,
         on_gpu=True,
         memory_bytes=gpu.memory_bytes,
         value_bytes=_BFLOAT16_BYTES,
@@ -165,7 +163,7 @@ def forecast_pages(
     """Of this many dense pages, behind others that bring the engine into its steady state."""
     in_flight = useful_pages_in_flight(_WORKERS, limits.llm_batch_size, on_gpu=True)
     first = in_flight
-    virtual = virtual_engine(speed, ARCHITECTURE, limits, contention)
+    virtual = virtual_engine(speed, MINERU, limits, contention)
     run = Run(virtual, dense_trace(first + num_pages + in_flight), in_flight)
     run.until(first)
     run.count_anew()
@@ -177,7 +175,7 @@ def images_per_second(
     speed: Speed, limits: EngineLimits, contention: ContentionName, *, num_images: int = _IMAGES
 ) -> float:
     """Of small images that are all submitted at once, as in `small_images.py`."""
-    virtual = virtual_engine(speed, ARCHITECTURE, limits, contention)
+    virtual = virtual_engine(speed, MINERU, limits, contention)
     run = Run(virtual, small_image_trace(num_images, SIDE), num_images)
     run.until(num_images)
     return num_images / run.seconds

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 
+from batchocr.model.architecture import read_architecture
 from batchocr.pool import engine_process
 from batchocr.pool.child import Child
 from batchocr.stats.meter import Meter
@@ -27,7 +28,8 @@ from benchmarks.speed import routing
 from benchmarks.text_layer import read_answers
 from benchmarks.timing import covered_share
 from benchmarks.trace import LAYOUT_SIZE, Noise, Trace, TracePage, dense_trace
-from benchmarks.true_shape import SMOKE_SHAPE, TRUE_SHAPE, architecture_of, write_checkpoint
+from benchmarks.true_shape import SMOKE_SHAPE, write_checkpoint
+from tests.support.mineru_shape import MINERU
 
 pytestmark = pytest.mark.slow
 
@@ -95,7 +97,7 @@ def test_a_dense_page_takes_the_36_8_tflop_that_were_counted_by_hand() -> None:
     for ask in dense_trace(1).pages[0].asks:
         patches = (ask.resize_to or ask.height) // 14 * ((ask.resize_to or ask.width) // 14)
         work.append(Work(patches, patches // 4, patches // 4 + 30, ask.output_tokens))
-    assert model_flop(architecture_of(TRUE_SHAPE), work) == pytest.approx(36.8e12, rel=0.02)
+    assert model_flop(MINERU, work) == pytest.approx(36.8e12, rel=0.02)
 
 
 def test_a_pages_text_layer_becomes_the_requests_of_a_run(sample_data: Path) -> None:
@@ -106,6 +108,12 @@ def test_a_pages_text_layer_becomes_the_requests_of_a_run(sample_data: Path) -> 
     long = max(first.blocks, key=lambda answer: len(answer.text))
     assert long.ask.output_tokens == pytest.approx(len(long.text) / 3.6, abs=3)
     assert len({answer.key for answer in first.blocks}) == len(first.blocks)
+
+
+def test_a_checkpoint_of_random_weights_has_the_shape_that_it_is_given(tmp_path: Path) -> None:
+    written = read_architecture(write_checkpoint(tmp_path, SMOKE_SHAPE, torch.float32))
+    assert (written.vision, written.language) == (SMOKE_SHAPE.vision, SMOKE_SHAPE.language)
+    assert written.images.max_pixels == SMOKE_SHAPE.images.max_pixels
 
 
 def test_images_that_differ_have_different_keys() -> None:
@@ -121,7 +129,7 @@ def test_overlapping_spans_count_once() -> None:
 
 @pytest.mark.parametrize("coupled", [False, True])
 def test_a_replay_asks_for_blocks_behind_their_layout_and_gets_all_it_asked_for(tmp_path: Path, coupled: bool) -> None:
-    model = load(write_checkpoint(tmp_path, SMOKE_SHAPE), "cpu")
+    model = load(write_checkpoint(tmp_path, SMOKE_SHAPE, torch.float32), "cpu")
     engine = make_engine(model, max_new_tokens=64)
     trace = dense_trace(3).shrunk(0.1)
     pages = tuple(TracePage(page.layout, page.blocks[:4]) for page in trace.pages)

@@ -13,7 +13,7 @@ from batchocr.wire.engine_messages import EngineLimits
 from benchmarks.gpu import virtual_gpu
 from benchmarks.gpu.virtual_costs import VIRTUAL_GPUS, Costs, Speed
 from benchmarks.gpu.virtual_device import CONTENTION, ContentionName, Gate, Kernels, VirtualClock, VirtualMark
-from benchmarks.gpu.virtual_gpu import ARCHITECTURE, Forecast, Run, limits_on
+from benchmarks.gpu.virtual_gpu import Forecast, Run, limits_on
 from benchmarks.gpu.virtual_model import virtual_engine
 from benchmarks.trace import dense_trace
 from tests.support.mineru_shape import MINERU
@@ -25,7 +25,7 @@ PAGES = 2
 
 def read_all(speed: Speed, contention: ContentionName = "persistent", limits: EngineLimits = LIMITS) -> Run:
     """A run that has read a few dense pages at once."""
-    run = Run(virtual_engine(speed, ARCHITECTURE, limits, contention), dense_trace(PAGES), PAGES)
+    run = Run(virtual_engine(speed, MINERU, limits, contention), dense_trace(PAGES), PAGES)
     run.until(PAGES)
     return run
 
@@ -65,17 +65,16 @@ def test_a_page_takes_as_long_on_the_gpu_as_was_inferred_from_published_rates() 
 
 def ms_a_page(speed: Speed) -> float:
     """The sum of a dense page's kernels, at 100 rows a decode step."""
-    costs = Costs(ARCHITECTURE, speed)
+    costs = Costs(MINERU, speed)
     counts = virtual_gpu.patches(dense_trace(1).pages[0])
     assert (sum(counts), sum(count // 4 + 30 for count in counts)) == (17_900, 4_925)
     vit = costs.vision_seconds(counts)
-    prefill = ARCHITECTURE.language.num_layers * costs.prefill_layer([count // 4 + 30 for count in counts]).alone_s
+    prefill = MINERU.language.num_layers * costs.prefill_layer([count // 4 + 30 for count in counts]).alone_s
     steps = 1480 / 100
     return 1000 * (vit + prefill + steps * costs.decode_step(100, 100 * 800).alone_s)
 
 
-def test_the_shape_and_the_limits_are_those_of_a_run() -> None:
-    assert (ARCHITECTURE.vision, ARCHITECTURE.language) == (MINERU.vision, MINERU.language)
+def test_the_limits_are_those_of_a_run() -> None:
     assert [limits_on(gpu).llm_batch_size for gpu in VIRTUAL_GPUS.values()] == [512, 512, 512, 256]
 
 

@@ -20,9 +20,10 @@ from batchocr.model.preprocess import Preprocessor
 from batchocr.stats.meter import Meter
 from benchmarks.gpu.virtual_costs import VIRTUAL_GPUS, Costs
 from benchmarks.gpu.virtual_device import Gate, Kernels, VirtualClock, VirtualDevice, VirtualMark, slices
-from benchmarks.gpu.virtual_gpu import ARCHITECTURE, limits_on
+from benchmarks.gpu.virtual_gpu import limits_on
 from benchmarks.gpu.virtual_model import VirtualLanguage, VirtualOps, VirtualPrompts, VirtualVision
 from tests.support.late_device import LateDevice
+from tests.support.mineru_shape import MINERU
 
 CALLS_A_ROW = 5
 """Whether it can go on, twice how many tokens it has, and two for the token that is read."""
@@ -51,14 +52,14 @@ class InstantClock(VirtualClock):
 def full_engine(num_rows: int) -> Engine:
     """An engine in which so many sequences decode, all begun, with the default limits of a large GPU otherwise."""
     gpu = VIRTUAL_GPUS["h200"]
-    costs = Costs(ARCHITECTURE, gpu.speed)
+    costs = Costs(MINERU, gpu.speed)
     device = VirtualDevice(InstantClock(), lambda num_graph_rows, num_used: (0.0, Kernels("decode", 0.0, num=1)))
     ops: Any = VirtualOps(device, costs)
     language: Any = VirtualLanguage(device, costs)
     vision: Any = VirtualVision(device, costs)
     prompts: Any = VirtualPrompts()
-    preprocessor = Preprocessor(ARCHITECTURE.vision, ARCHITECTURE.images, ops)
-    model = Model(ARCHITECTURE, preprocessor, vision, language, prompts, ops, device)
+    preprocessor = Preprocessor(MINERU.vision, MINERU.images, ops)
+    model = Model(MINERU, preprocessor, vision, language, prompts, ops, device)
     limits = replace(limits_on(gpu), llm_batch_size=num_rows, num_kv_tokens=num_rows * KV_TOKENS_A_ROW)
     engine = Engine(model, limits)
     pixels = Pixels(SIDE, SIDE, memoryview(bytearray(3 * SIDE * SIDE)))
