@@ -50,7 +50,7 @@ def run(session: Session, inputs: Sequence[str], *, limit: int | None = None) ->
 
 
 def copied(inputs: Sequence[str], copies: int, folder: Path) -> list[str]:
-    """Copy each document `copies` times, so that each copy is read anew. Returns the inputs to read."""
+    """Copy each document `copies` times. Returns the inputs to read."""
     for path in map(Path, inputs):
         for index in range(copies):
             shutil.copy(path, folder / f"{path.stem}-{index}{path.suffix}")
@@ -88,14 +88,14 @@ def measure_run(config: Config, inputs: Sequence[str], pages: Sequence[PageAnswe
     with tempfile.TemporaryDirectory() as folder:
         answers = Path(folder) / "answers.json"
         write_foreseen(answers, {key: answer for page in pages for key, answer in page.foreseen.items()})
-        session = Session(config, engine_command=engine_command("forced_engine", answers))
+        session = Session(config, engine_command=engine_command("forced_engine", answers), reads_all=True)
         try:
             run(session, inputs, limit=_WARM_UP_PAGES)
             report = run(session, inputs)
         finally:
             session.close()
-    if report.items.ok != report.items.found:
-        raise RuntimeError(f"not every request was foreseen: {report.items}, {report.errors}")
+    if not report.pages_read == report.items.ok == report.items.found:
+        raise RuntimeError(f"not every page was read: {report.items}, {report.errors}")
     return report, session
 
 
