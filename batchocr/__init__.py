@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from batchocr.api import Ocr, process, run
+    from batchocr.assembly.opened import OpenedTable, open_table
     from batchocr.data import Block, PageResult
     from batchocr.errors import (
         BatchOcrError,
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from batchocr.job.stop import StopSwitch
     from batchocr.options import CallOptions, Options
     from batchocr.stats.report import Report
-    from batchocr.tables.opened import OpenedTable, open_table
 
     __version__: str
 
@@ -63,7 +63,7 @@ _MODULES = {
     "ModelError": "batchocr.errors",
     "NoInputError": "batchocr.errors",
     "Ocr": "batchocr.api",
-    "OpenedTable": "batchocr.tables.opened",
+    "OpenedTable": "batchocr.assembly.opened",
     "Options": "batchocr.options",
     "OutputError": "batchocr.errors",
     "OutputMismatchError": "batchocr.errors",
@@ -72,7 +72,7 @@ _MODULES = {
     "RunProgress": "batchocr.job.progress",
     "StopSwitch": "batchocr.job.stop",
     "UsageError": "batchocr.errors",
-    "open_table": "batchocr.tables.opened",
+    "open_table": "batchocr.assembly.opened",
     "process": "batchocr.api",
     "run": "batchocr.api",
 }

@@ -231,3 +231,8 @@ class PageResult:
 def counted(number: int, noun: str) -> str:
     """A number with its noun: "1 page", "2,000 pages"."""
     return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
+def valid_text(text: str) -> str:
+    r"""The text in a form that UTF-8 can hold: lone surrogates, as in odd file names, are escaped (`\udce9`)."""
+    return text.encode("utf-8", "backslashreplace").decode()

@@ -129,13 +129,13 @@ def view(
     as JSON Lines. Exits with 3 if pages are without their picture, as their files are missing or have changed."""
     configure_logging("json" if as_json else "text", logging.INFO)
     from batchocr.cli.view import as_limit, as_sort, view_table
-    from batchocr.tables.opened import open_table
+    from batchocr.tables.opened import open_rows
 
     config = make_config(flags)
     limit, order = as_limit(sample, config.pages), as_sort(sort)
     path = options.as_local_path("--out", out)
     options.require_roots(roots or [])
-    opened = open_table(table, partial=partial)
+    opened = open_rows(table, partial=partial)
     raise typer.Exit(
         view_table(opened, path, roots=roots or [], sort=order, limit=limit, config=config, as_json=as_json)
     )
@@ -215,12 +215,12 @@ def export(
     configure_logging("json" if as_json else "text", logging.WARNING if quiet else logging.INFO)
     from batchocr.cli.export import export_table, formats_named
     from batchocr.export.formats import FormatOptions
-    from batchocr.tables.opened import open_table
+    from batchocr.tables.opened import open_rows
 
     folder = options.as_local_path("--to", to)
     options.require_roots(roots or [])
     exit_code = export_table(
-        open_table(table, partial=partial),
+        open_rows(table, partial=partial),
         folder,
         formats_named(formats),
         roots=roots,

@@ -13,7 +13,7 @@ from batchocr.compare.match import matched
 from batchocr.compare.page_change import PageChange
 from batchocr.errors import ExitCode, UsageError
 from batchocr.output.schema import different_settings
-from batchocr.tables.opened import open_table
+from batchocr.tables.opened import open_rows
 
 logger = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ def compare_tables(
         raise UsageError(f"--max-change {max_change:g}: should be from 0 to 1")
     if num_top < 0:
         raise UsageError(f"--top {num_top}: should be 0 or more")
-    one, other = open_table(first, partial=partial), open_table(second, partial=partial)
+    one, other = open_rows(first, partial=partial), open_rows(second, partial=partial)
     settings = different_settings(one.facts, other.facts)
     pairs = tqdm(matched(one.rows(), other.rows()), desc="comparing", unit=" rows", disable=None, leave=False)
     found = compare(pairs, num_top=num_top)

@@ -20,7 +20,7 @@ from batchocr.export.folder import ExportFolder
 from batchocr.export.formats import FORMAT_NAMES, FormatOptions, format_named
 from batchocr.export.names import Names
 from batchocr.pool.source_files import SourceFiles
-from batchocr.tables.opened import OpenedTable
+from batchocr.tables.opened import TableRows
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ def formats_named(names: str) -> list[str]:
 
 
 def export_table(
-    table: OpenedTable,
+    table: TableRows,
     to: Path,
     formats: Sequence[str],
     *,
@@ -71,7 +71,7 @@ def export_table(
     return done.exit_code
 
 
-def _names_in(table: OpenedTable) -> tuple[Names, int]:
+def _names_in(table: TableRows) -> tuple[Names, int]:
     """The names of the table's documents, and how many rows it has."""
     num_rows = count()
     names = Names(source for source, _ in zip(table.sources(), num_rows, strict=False))

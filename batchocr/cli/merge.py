@@ -10,16 +10,16 @@ from collections.abc import Sequence
 from tqdm import tqdm
 
 from batchocr.config import Config
+from batchocr.data import valid_text
 from batchocr.input.sources import find_documents
 from batchocr.output.atomic import remove_leftovers, require_writable
 from batchocr.output.files import files_of, report_path
 from batchocr.output.in_store import OutputPlace
-from batchocr.output.schema import storable_text
 from batchocr.output.table import table_for
 from batchocr.storage.temporary import new_folder
 from batchocr.storage.uris import is_uri
 from batchocr.tables.merge import merged_facts, merged_rows, require_finished, require_free
-from batchocr.tables.opened import open_table
+from batchocr.tables.opened import open_rows
 
 logger = logging.getLogger(__name__)
 
@@ -31,14 +31,14 @@ def merge_tables(tables: Sequence[str], out: str | os.PathLike[str], inputs: Seq
     place.require_free(overwrite=config.overwrite)
     path = place.path
     require_finished(tables)
-    parts = open_table(tables).parts
+    parts = open_rows(tables).parts
     require_free(path, parts, overwrite=config.overwrite)
     require_writable(path)
     remove_leftovers(files_of(path, report_path(path)))
     places = None
     if inputs:
         found = find_documents(inputs, stdin=sys.stdin, null=config.null, follow_symlinks=config.follow_symlinks)
-        places = {storable_text(document.source): place for place, document in enumerate(found.documents)}
+        places = {valid_text(document.source): place for place, document in enumerate(found.documents)}
     rows = tqdm(merged_rows(parts, places), desc="merging", unit=" rows", disable=None, leave=False)
     table_for(path).write(path, rows, merged_facts(parts))
     if config.overwrite:

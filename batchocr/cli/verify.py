@@ -13,10 +13,9 @@ from typing import Literal
 from batchocr.cli.console import print_out, printable
 from batchocr.cli.document_now import DocumentNow, Examiner
 from batchocr.config import Config
-from batchocr.data import Document, ErrorKind, PageResult, Status, counted
+from batchocr.data import Document, ErrorKind, PageResult, Status, counted, valid_text
 from batchocr.errors import ExitCode
 from batchocr.output.files import files_of, report_path, without_files
-from batchocr.output.schema import storable_text
 from batchocr.output.table import table_for
 from batchocr.page_spec import parse_page_spec
 from batchocr.stats.report import is_too_many
@@ -110,7 +109,7 @@ class Verifier:
                 for row in table_for(out).read_rows(out):
                     yield from self._take(row)
             for document in without_files(documents, outputs):
-                source = storable_text(document.source)
+                source = valid_text(document.source)
                 rows = self._rows.pop(source, None)
                 if rows is None:
                     yield from self._check_absent(document, source, examiner)

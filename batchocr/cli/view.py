@@ -19,7 +19,7 @@ from batchocr.errors import ExitCode, UsageError
 from batchocr.output.atomic import remove_leftovers, require_writable
 from batchocr.page_spec import parse_page_spec
 from batchocr.pool.source_files import SourceFiles
-from batchocr.tables.opened import OpenedTable
+from batchocr.tables.opened import TableRows
 from batchocr.view.choose import MAX_PAGES, ChosenPage, Sort, choose
 from batchocr.view.review import Written, require_replaceable, write_review
 
@@ -48,7 +48,7 @@ def as_limit(sample: str | None, pages: str | None) -> int:
 
 
 def view_table(
-    table: OpenedTable,
+    table: TableRows,
     out: Path,
     *,
     roots: Sequence[str],

@@ -21,7 +21,7 @@ from batchocr.export.formats import FormatOptions, format_named
 from batchocr.export.names import Names
 from batchocr.output.schema import to_json
 from batchocr.pool.source_files import SourceFile, SourceFiles
-from batchocr.tables.opened import OpenedTable
+from batchocr.tables.opened import TableRows
 
 logger = logging.getLogger(__name__)
 
@@ -73,7 +73,7 @@ class Exported:
 class Export:
     """An export to be made. formats: of FORMAT_NAMES. on_document: is told after each how many pages it has."""
 
-    table: OpenedTable
+    table: TableRows
     folder: ExportFolder
     formats: Sequence[str]
     options: FormatOptions

@@ -15,7 +15,8 @@ from typing import Final
 import pymupdf
 from PIL import Image
 
-from batchocr.input.mupdf_warnings import REFUSALS, all_warnings, forget_warnings, lost_content, printable
+from batchocr.data import valid_text
+from batchocr.input.mupdf_warnings import REFUSALS, all_warnings, forget_warnings, lost_content
 
 _MAX_READ: Final = 1 << 16
 _MAX_SAID: Final = 200
@@ -75,7 +76,7 @@ def _said_by_mupdf(data: bytes) -> str | None:
     try:
         pymupdf.Pixmap(data)
     except REFUSALS as error:
-        reason = printable(re.sub(r"^code=\d+: ", "", str(error)))
+        reason = valid_text(re.sub(r"^code=\d+: ", "", str(error)))
         if "malloc" in reason:
             raise MemoryError from error
         if reason == _BLOCK_ENDED_TWICE:

@@ -14,7 +14,7 @@ from typing import Protocol, TypeAlias
 
 from PIL import Image
 
-from batchocr.data import Document, Failure
+from batchocr.data import Document, Failure, valid_text
 from batchocr.errors import PageError, UsageError
 from batchocr.input.image import MAX_EDGE, refusals
 from batchocr.input.page_pixels import as_page
@@ -44,7 +44,7 @@ def hold(name: str, content: Content) -> Document:
         raise UsageError(
             f"a document in memory needs a name that is not empty, as in ('scan-1.pdf', data), not {name!r}"
         )
-    name = name.encode("utf-8", "backslashreplace").decode()
+    name = valid_text(name)
     try:
         parts = _parts(name, content)
     except PageError as error:

@@ -12,6 +12,8 @@ import re
 
 import pymupdf
 
+from batchocr.data import valid_text
+
 # A broken PDF becomes a row with a reason; what MuPDF prints as well would end up among the run's own lines.
 pymupdf.TOOLS.mupdf_display_errors(False)
 pymupdf.TOOLS.mupdf_display_warnings(False)
@@ -81,12 +83,7 @@ def lost_content(warnings: str, *, cut_off: bool = False) -> str | None:
     lines = [line for line in said if not _HARMLESS.fullmatch(line) or (cut_off and line == _OTHER_LENGTH)]
     if not lines:
         return None
-    words = [printable(line)[:_MAX_LENGTH] for line in lines[:_MAX_WARNINGS]]
+    words = [valid_text(line)[:_MAX_LENGTH] for line in lines[:_MAX_WARNINGS]]
     if len(lines) > _MAX_WARNINGS:
         words.append(f"and {len(lines) - _MAX_WARNINGS} more")
     return f"MuPDF says: {', '.join(words)}"
-
-
-def printable(words: str) -> str:
-    """MuPDF's words, which can quote the file, with odd bytes escaped."""
-    return words.encode("utf-8", "backslashreplace").decode()

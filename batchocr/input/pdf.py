@@ -14,11 +14,11 @@ from contextlib import ExitStack, contextmanager
 import pymupdf
 from PIL import Image
 
-from batchocr.data import OutlineEntry, Page, PageSeen, TextLayerUse
+from batchocr.data import OutlineEntry, Page, PageSeen, TextLayerUse, valid_text
 from batchocr.errors import DamagedError, EncryptedError, PageOutOfMemoryError, UnsupportedError
 from batchocr.input.drawn_objects import DrawnObjects
 from batchocr.input.file_faults import faults_of_file
-from batchocr.input.mupdf_warnings import REFUSALS, all_warnings, forget_warnings, is_cut_off, lost_content, printable
+from batchocr.input.mupdf_warnings import REFUSALS, all_warnings, forget_warnings, is_cut_off, lost_content
 from batchocr.input.outline import PdfFile, read_outline
 from batchocr.input.page_tree import count_pages, require_meant_to_be_empty
 from batchocr.input.pdf_objects import inherited_text, object_text, references, value_text
@@ -132,7 +132,7 @@ class PdfDocument:
         if not object_text(self._document, page.xref).startswith("<<"):
             raise DamagedError("the document names a page that it does not have")
         if contents == "null" and kind not in ("/Page", "null"):
-            raise DamagedError(f"what the document names as this page is none, but of the type {printable(kind)}")
+            raise DamagedError(f"what the document names as this page is none, but of the type {valid_text(kind)}")
         crop, sheet = (_box(self._document, page.xref, key) for key in ("CropBox", "MediaBox"))
         if crop is not None and sheet is not None and (crop & sheet).is_empty:
             page.set_cropbox(page.mediabox)
@@ -238,4 +238,4 @@ def _refusals_of(what: str, done: str) -> Iterator[None]:
 def _reason(error: BaseException) -> str:
     """MuPDF's own words, which FileDataError hides; they can quote the file, so odd bytes are escaped."""
     words = str(error.__cause__ or error).removesuffix("\n")
-    return printable(re.sub(r"^code=\d+: ", "", words))
+    return valid_text(re.sub(r"^code=\d+: ", "", words))

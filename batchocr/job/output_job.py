@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from batchocr.config import Config
-from batchocr.data import Document, PageResult, counted
+from batchocr.data import Document, PageResult, counted, valid_text
 from batchocr.errors import BatchOcrError, NoInputError, OutputError, OutputMismatchError, UsageError
 from batchocr.input.folders import describe_skipped
 from batchocr.input.sources import Found
@@ -25,7 +25,6 @@ from batchocr.output.atomic import remove_leftovers, require_writable
 from batchocr.output.files import files_of, report_path, without_files
 from batchocr.output.index import IndexedRow, is_failed_again
 from batchocr.output.journal import Journal, JournalEntry
-from batchocr.output.schema import storable_text
 from batchocr.output.table import table_for
 from batchocr.stats.report import Report, require_place, write_report
 
@@ -53,7 +52,7 @@ def read_into_table(
     require_writable(out)
     require_place(report_file)
     found = _without_output(found, files_of(out, report_file))
-    facts = replace(session.facts, input_roots=tuple(map(storable_text, found.roots)))
+    facts = replace(session.facts, input_roots=tuple(map(valid_text, found.roots)))
     with Journal.open(out, facts, resume=config.resume, overwrite=config.overwrite) as journal:
         remove_leftovers(files_of(out, report_file))
         _require_same_input(out, found.documents, journal)
@@ -127,7 +126,7 @@ def _drop_journal(journal: Journal, intake: Intake, report: Report, *, was_redun
 def _count_current(journal: Journal, intake: Intake) -> int:
     """How many of the journal's pages were read from files that have not been replaced since, as far as is known."""
     documents = zip(intake.documents, intake.states, strict=True)
-    versions = {storable_text(document.source): state.doc_id for document, state in documents if state.doc_id}
+    versions = {valid_text(document.source): state.doc_id for document, state in documents if state.doc_id}
     return sum(
         row.status in ("ok", "degraded") and versions.get(source, row.doc_id) == row.doc_id
         for source in journal.sources()
@@ -169,7 +168,7 @@ def _counting_on(result: PageResult, earlier: IndexedRow | None) -> PageResult:
 def _require_same_input(out: Path, documents: Sequence[Document], journal: Journal) -> None:
     """Refuse to replace a table with one of entirely different documents. Raises OutputMismatchError."""
     known = journal.sources()
-    if known and not any(storable_text(document.source) in known for document in documents):
+    if known and not any(valid_text(document.source) in known for document in documents):
         raise OutputMismatchError(
             f"{out} holds {len(known)} other documents, {min(known)!r} among them, and none of this input: "
             "choose another --out, or start over with --overwrite, which deletes their rows for good"
@@ -200,7 +199,7 @@ def _report_of_failure(reading: Pass, path: Path) -> Iterator[None]:
     except Exception as error:
         said = str(error) if isinstance(error, BatchOcrError) else f"{type(error).__name__}: {error}"
         try:
-            write_report(reading.report(error=storable_text(said)), path)
+            write_report(reading.report(error=valid_text(said)), path)
         except OutputError as in_the_way:
             logger.warning("there is no report of this run: %s", in_the_way)
         else:

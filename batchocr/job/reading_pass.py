@@ -27,7 +27,8 @@ from batchocr.page_spec import parse_page_spec
 from batchocr.pool.answers import SharedAnswers
 from batchocr.pool.engines import Engines, EngineUse
 from batchocr.pool.pool import WorkerPool
-from batchocr.stats.meter import HostCounter, Ledger
+from batchocr.stats.ledger import Ledger
+from batchocr.stats.meter import HostCounter
 from batchocr.stats.quality import Quality
 from batchocr.stats.report import ExitReason, Report
 from batchocr.stats.summary import Circumstances, make_report

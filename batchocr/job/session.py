@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from batchocr.config import LEAST_WORKER_BYTES, Config, DType, flag_of
+from batchocr.data import valid_text
 from batchocr.engine.dtype import VALUE_BYTES, StoredWeights, choose_dtype
 from batchocr.engine.limits import engine_limits
 from batchocr.errors import UsageError
@@ -18,7 +19,7 @@ from batchocr.machine import open_standard_descriptors, own_version, usable_core
 from batchocr.model.architecture import read_architecture
 from batchocr.model.checkpoint_files import find_checkpoint, fingerprint, stored_dtype
 from batchocr.model.cost import num_parameters
-from batchocr.output.schema import RunFacts, fingerprint_of_settings, storable_text
+from batchocr.output.schema import RunFacts, fingerprint_of_settings
 from batchocr.pool.answer_cache import AnswerCache, cache_folder
 from batchocr.pool.child import ENGINE_COMMAND
 from batchocr.pool.engines import Engines
@@ -181,7 +182,7 @@ class Session:
             "backend": self.backend,
             **({"kernels": self._kernels} if self._kernels else {}),
             "dtype": self.dtype,
-            "model": storable_text(self.config.model),
+            "model": valid_text(self.config.model),
             "vit_dtype": self.config.vit_dtype,
             "dpi": self.config.dpi,
             "vit_batch_size": self.limits.vit_batch_size,
@@ -208,7 +209,7 @@ class Session:
         }
         return RunFacts(
             batchocr_version=own_version(),
-            model=storable_text(self.config.model),
+            model=valid_text(self.config.model),
             model_revision=self._model_revision(),
             model_fingerprint=settings["model_fingerprint"],
             settings_fingerprint=fingerprint_of_settings(settings),

@@ -22,7 +22,7 @@ from typing import Self
 
 from pydantic import TypeAdapter, ValidationError
 
-from batchocr.data import ErrorKind, PageResult, Status, counted
+from batchocr.data import ErrorKind, PageResult, Status, counted, valid_text
 from batchocr.errors import OutputError, OutputMismatchError
 from batchocr.output.atomic import atomic_file, reading, writing
 from batchocr.output.checksums import checked_line, is_sound
@@ -36,7 +36,6 @@ from batchocr.output.schema import (
     facts_to_json,
     require_same_settings,
     storable,
-    storable_text,
 )
 
 _SYNC_INTERVAL_S = 3.0
@@ -141,7 +140,7 @@ class Journal:
 
     def rows(self, source: str) -> tuple[IndexedRow, ...]:
         """What is known about a document's rows, by page; the document as a whole (page_index None) comes first."""
-        return self._index.rows(storable_text(source))
+        return self._index.rows(valid_text(source))
 
     def sources(self) -> Collection[str]:
         """Every document that has rows."""
@@ -149,11 +148,11 @@ class Journal:
 
     def find(self, source: str, page_index: int | None) -> IndexedRow | None:
         """What is known about one row; None if it is not finished."""
-        return self._index.find(storable_text(source), page_index)
+        return self._index.find(valid_text(source), page_index)
 
     def worsened(self, source: str) -> Collection[int | None]:
         """The pages of a document that had a better row before, of an earlier version of the file."""
-        return self._index.worsened(storable_text(source))
+        return self._index.worsened(valid_text(source))
 
     def read(self, source: str, page_index: int | None) -> PageResult:
         """The row itself. Raises KeyError if it is not finished, OutputError if its line cannot be read."""

@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 from pydantic import TypeAdapter, ValidationError
 
-from batchocr.data import Block, PageResult
+from batchocr.data import Block, PageResult, valid_text
 from batchocr.errors import OutputMismatchError
 
 SCHEMA_VERSION = 4
@@ -216,16 +216,11 @@ def _words_of_ours() -> Iterator[None]:
         ) from error
 
 
-def storable_text(text: str) -> str:
-    r"""The text in a form that UTF-8 can hold: lone surrogates, as in odd file names, are escaped (`\udce9`)."""
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")
-
-
 def storable(result: PageResult) -> PageResult:
     """The result in a form that every format can hold: valid UTF-8, and None for a probability that is not finite."""
     return replace(
         result,
-        source=storable_text(result.source),
+        source=valid_text(result.source),
         error_message=_storable_optional(result.error_message),
         markdown=_storable_optional(result.markdown),
         blocks=tuple(_storable_block(block) for block in result.blocks),
@@ -237,7 +232,7 @@ def storable(result: PageResult) -> PageResult:
 def _storable_block(block: Block) -> Block:
     return replace(
         block,
-        type=storable_text(block.type),
+        type=valid_text(block.type),
         content=_storable_optional(block.content),
         confidence=_finite(block.confidence),
         min_logprob=_finite(block.min_logprob),
@@ -245,7 +240,7 @@ def _storable_block(block: Block) -> Block:
 
 
 def _storable_optional(text: str | None) -> str | None:
-    return None if text is None else storable_text(text)
+    return None if text is None else valid_text(text)
 
 
 def _finite(value: float | None) -> float | None:

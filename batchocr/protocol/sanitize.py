@@ -14,6 +14,7 @@ from typing import Final
 
 import nh3
 
+from batchocr.data import valid_text
 from batchocr.protocol.attribute_lists import without_lists, without_lists_in_html, without_values
 
 _TABLE_TAGS: Final = frozenset(
@@ -42,7 +43,7 @@ _ACTIVE_COMMAND: Final = re.compile(
 def harmless_characters(text: str) -> str:
     """The text without control characters, except line breaks and tabs, and without those that reorder letters. Lone
     surrogates, which no file can hold, are escaped."""
-    return _CONTROLS.sub("", text).encode("utf-8", "backslashreplace").decode()
+    return valid_text(_CONTROLS.sub("", text))
 
 
 def inert_text(text: str, *, before_formula: bool = False) -> str:

@@ -21,7 +21,7 @@ from batchocr.job.session import require_usable
 from batchocr.job.stop import StopSwitch
 from batchocr.options import Options
 from batchocr.ray.cluster import PAGES_PER_TASK, Cluster, load_ray
-from batchocr.ray.driver import read_on_cluster
+from batchocr.ray.cluster_run import read_on_cluster
 from batchocr.ray.folder import OutputFolder
 from batchocr.ray.report import ClusterReport
 

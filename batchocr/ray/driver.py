@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import tempfile
 import time
 from collections import Counter
@@ -14,24 +13,21 @@ from types import ModuleType
 from typing import Any
 
 from batchocr.config import Config
-from batchocr.data import Document, Failure
-from batchocr.errors import BatchOcrError, EngineError, NoInputError, OutputError, OutputMismatchError
+from batchocr.data import Failure
+from batchocr.errors import BatchOcrError, EngineError, OutputError, OutputMismatchError
 from batchocr.input.sources import Found
 from batchocr.job.progress import Progress, RunProgress, event
 from batchocr.job.stop import StopSwitch
-from batchocr.machine import own_version, usable_cores
+from batchocr.machine import own_version
 from batchocr.output import parquet
-from batchocr.output.atomic import atomic_file
 from batchocr.output.earlier import dtype_of
-from batchocr.output.files import CLUSTER_REPORT_NAME
 from batchocr.output.schema import require_same_settings
-from batchocr.ray.cluster import ActorPlan, Cluster, connected, node_is_lost, plan_actors, start_actor
+from batchocr.ray.cluster import ActorPlan, connected, node_is_lost, plan_actors, start_actor
 from batchocr.ray.folder import ClusterPlan, OutputFolder, PartRows, read_part
-from batchocr.ray.items import Item, PlannedDocument, divide, look_at_file, unchanged_items
+from batchocr.ray.items import Item
 from batchocr.ray.reader import ItemRead, Loaded, Reader
-from batchocr.ray.report import ActorReport, ClusterReport, Parts, Tally, name_bottleneck
-from batchocr.stats.report import ExitReason, Setting, require_place
-from batchocr.survey.page_counts import count_pages
+from batchocr.ray.report import ActorReport, Tally
+from batchocr.stats.report import Setting
 
 logger = logging.getLogger(__name__)
 
@@ -45,40 +41,6 @@ _TICK_S = 0.5
 _WAIT_NOTICE_S = 60.0
 _OWN_CHECK_S = 30.0
 """How often to look whether another run has begun in the same folder."""
-
-
-def plan_items(found: Found, config: Config, earlier: ClusterPlan | None, pages_per_task: int) -> list[Item]:
-    """The items, in the order of the input. Those of the run that this one continues stay as they were if their files
-    have not changed; only files that are new or have changed are opened, to count their pages. Raises BatchOcrError."""
-    documents = [look_at_file(document) for document in found.documents]
-    now = {document.source: document for document in documents}
-    kept: list[Item] = []
-    counted: dict[str, PlannedDocument] = {}
-    if earlier is not None:
-        counted = {each.source: each for item in earlier.items for each in item.documents}
-        if earlier.pages == config.pages:
-            kept = unchanged_items(earlier.items, now)
-    covered = {each.source for item in kept for each in item.documents}
-    rest = [document for document in documents if document.source not in covered]
-    first = 1 + max((item.number for item in earlier.items), default=-1) if earlier is not None else 0
-    return [*kept, *divide(_counted(rest, counted, config), config.pages, pages_per_task, first=first)]
-
-
-def _counted(
-    documents: Sequence[PlannedDocument], known: dict[str, PlannedDocument], config: Config
-) -> list[PlannedDocument]:
-    """The documents with their numbers of pages. known: as they were counted by an earlier run."""
-    done: dict[str, int | None] = {
-        document.source: before.page_count
-        for document in documents
-        if (before := known.get(document.source)) is not None and before.is_same(document) and before.page_count
-    }
-    unknown = [document for document in documents if document.source not in done]
-    if unknown:
-        asked = [Document(each.path, each.source, each.problem) for each in unknown]
-        for index, page_count in count_pages(asked, config, workers=config.workers or usable_cores()):
-            done[unknown[index].source] = page_count
-    return [replace(document, page_count=done[document.source]) for document in documents]
 
 
 @dataclass(slots=True)
@@ -342,90 +304,3 @@ def _in_a_line(error: Exception) -> str:
     lines = [line.strip() for line in str(error).partition("Some common causes")[0].splitlines() if line.strip()]
     said = " ".join(lines if len(lines) < 4 else [lines[0], *lines[-2:]])
     return f"{type(error).__name__}: {said}"[:500].strip()
-
-
-def read_on_cluster(
-    config: Config,
-    found: Found,
-    folder: OutputFolder,
-    cluster: Cluster,
-    stop: StopSwitch,
-    progress: Progress | None,
-    *,
-    started_s: float,
-) -> ClusterReport:
-    """Read what was found into parts in the folder, and write the report. started_s: on time.perf_counter.
-
-    Raises NoInputError, UsageError, OutputError, ModelError, EngineError.
-    """
-    remaining = [document for document in found.documents if not folder.is_own(document.path)]
-    if not remaining:
-        raise NoInputError("nothing to read: nothing was found but the run's own output")
-    found = replace(found, documents=remaining)
-    folder.require_of_cluster()
-    if config.report:
-        require_place(Path(config.report))
-    earlier = None if config.overwrite else folder.plan()
-    if earlier is not None:
-        _require_same_input(folder, earlier, found)
-    folder.try_to_put(afresh=config.overwrite)
-    items = plan_items(found, config, earlier, cluster.pages_per_task)
-    if not items:
-        raise NoInputError(f"no document has any of the pages --pages {config.pages} asks for")
-    planned_s = time.perf_counter()
-    counted = f"{len(found.documents):,} documents into {folder}, in {len(items):,} items"
-    fields = {"out": str(folder), "documents": len(found.documents), "skipped_files": dict(found.skipped)}
-    fields |= {"model": config.model, "version": own_version()}
-    logger.info("reading %s", counted, extra=event("run_started", **fields))
-    driver = Driver(config, found, folder, items, earlier, actors=cluster.actors)
-    driver.run(cluster.address, stop, progress)
-    stop.enter("finishing")
-    report = _report_of(driver, config, found, len(items), stop, began_s=(started_s, planned_s))
-    if config.report and not report.nothing_to_do:
-        with atomic_file(Path(config.report)) as file:
-            file.write(report.to_json().encode() + b"\n")
-    elif not report.nothing_to_do:
-        folder.put_text(f"{report.to_json()}\n", CLUSTER_REPORT_NAME)
-    return report
-
-
-def _require_same_input(folder: OutputFolder, earlier: ClusterPlan, found: Found) -> None:
-    """Refuse to remove the parts of entirely different documents. Raises OutputMismatchError."""
-    known = {document.source for item in earlier.items for document in item.documents}
-    if known and known.isdisjoint(document.source for document in found.documents):
-        raise OutputMismatchError(
-            f"{folder} holds {len(known)} other documents, {min(known)!r} among them, and none of this input: choose "
-            "another --out"
-        )
-
-
-def _report_of(
-    driver: Driver, config: Config, found: Found, num_parts: int, stop: StopSwitch, *, began_s: tuple[float, float]
-) -> ClusterReport:
-    """began_s: when the run began, and when its items were known."""
-    (started_s, planned_s), ended_s = began_s, time.perf_counter()
-    ready_s = driver.first_ready_s or ended_s
-    tally, actors = driver.tally, tuple(driver.actor_reports)
-    all_read = tally.parts_before + tally.parts_read == num_parts
-    reason: ExitReason = "finished" if all_read else "interrupted" if stop.reason == "interrupted" else "stopped"
-    return ClusterReport(
-        pages_per_second=tally.pages_read / (ended_s - ready_s) if ended_s > ready_s else 0.0,
-        exit_reason=reason,
-        pages_read=tally.pages_read,
-        documents=len(found.documents),
-        skipped_files=dict(found.skipped),
-        items=tally.items(finished=all_read),
-        errors=dict(tally.errors.most_common()),
-        parts=Parts(num_parts, tally.parts_before, tally.parts_read, tally.lost_twice),
-        wall_seconds=ended_s - started_s,
-        plan_seconds=planned_s - started_s,
-        start_up_seconds=ready_s - planned_s,
-        work_seconds=ended_s - ready_s,
-        driver_cpu_seconds=sum(os.times()[:2]),
-        actors=actors,
-        actors_lost=tally.actors_lost,
-        settings=driver.settings,
-        max_page_error_rate=config.max_page_error_rate,
-        max_degraded_rate=config.max_degraded_rate,
-        bottleneck=name_bottleneck(tally, actors),
-    )

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 
 from batchocr.pool.engines import EngineUse
 from batchocr.stats.bottleneck import name_bottleneck
-from batchocr.stats.meter import HOST_STAGES, STAGES, WORKER_STAGES, Ledger, StageCounter
+from batchocr.stats.ledger import Ledger
+from batchocr.stats.meter import HOST_STAGES, STAGES, WORKER_STAGES, StageCounter
 from batchocr.stats.quality import distribution_of_agreement, distribution_of_ink_outside
 from batchocr.stats.report import (
     DeviceReport,

@@ -12,9 +12,6 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from batchocr.assembly.assemble import assemble, version_read
-from batchocr.assembly.document import AssembledDocument
-from batchocr.config import Config
 from batchocr.data import PageResult
 from batchocr.errors import OutputError, OutputMismatchError
 from batchocr.input.globs import natural_key
@@ -22,7 +19,6 @@ from batchocr.output import jsonl, parquet, unfinished
 from batchocr.output.files import facts_path, is_beside_a_table, journal_path, table_of_journal
 from batchocr.output.schema import PAGE_SCHEMA, READABLE_VERSIONS, RunFacts, to_row
 from batchocr.output.table import could_be_table, table_for
-from batchocr.pool.source_files import SourceFile, SourceFiles
 from batchocr.storage.uris import is_uri
 from batchocr.tables.fetched import fetch_tables
 
@@ -51,7 +47,7 @@ class TablePart:
         return (row.source for row in self.rows())
 
 
-class OpenedTable:
+class TableRows:
     """One or several tables, read as one. Each method begins anew at the first row; at no time are all in memory.
 
     parts: in natural order of their names. facts: what the rows depend on, which is the same in all parts.
@@ -91,20 +87,6 @@ class OpenedTable:
                 pages.append(row)
             yield source, pages
 
-    def documents(self, roots: Sequence[str | os.PathLike[str]] | None = None) -> Iterator[AssembledDocument]:
-        """Yield each document, put together from its rows.
-
-        roots: folders in which the documents are, for the outlines of PDFs; None for those of the table's run. A
-        document that is not there, or no longer the same, goes without. Raises OutputError, and BatchOcrError if the
-        worker process that reads outlines cannot be started.
-        """
-        roots = self.input_roots if roots is None else roots
-        with SourceFiles([os.fspath(root) for root in roots], Config()) as files:
-            for source, rows in self.by_document():
-                file = files.find(source, version_read(rows))
-                outline = files.outline(file) if isinstance(file, SourceFile) else []
-                yield assemble(source, rows, outline, unfinished=self.is_partial)
-
     def to_arrow(self) -> pa.RecordBatchReader:
         """The rows as record batches with the columns of this version. Reading raises OutputError."""
         return pa.RecordBatchReader.from_batches(PAGE_SCHEMA, self._batches())
@@ -120,7 +102,7 @@ def _place(row: PageResult) -> int:
     return -1 if row.page_index is None else row.page_index
 
 
-def open_table(tables: TableNames, *, partial: bool = False) -> OpenedTable:
+def open_rows(tables: TableNames, *, partial: bool = False) -> TableRows:
     """Open tables that batchocr wrote, to be read as one.
 
     partial: where a run is unfinished, take the rows that it has finished so far: those in its journal.
@@ -137,7 +119,7 @@ def open_table(tables: TableNames, *, partial: bool = False) -> OpenedTable:
             raise OutputMismatchError(
                 f"{part.path} was made with other settings than {parts[0].path}: they cannot be read as one table"
             )
-    return OpenedTable(parts)
+    return TableRows(parts)
 
 
 def find_tables(name: str, *, partial: bool = False) -> list[Path]:

@@ -26,7 +26,7 @@ from batchocr.errors import OutputError
 from batchocr.output.atomic import atomic_file, reading
 from batchocr.output.schema import RunFacts
 from batchocr.pool.source_files import SourceFiles
-from batchocr.tables.opened import OpenedTable
+from batchocr.tables.opened import TableRows
 from batchocr.view.choose import ChosenPage
 from batchocr.view.page import PageEntry, page_data, page_entry, picture
 from batchocr.view.summary import groups
@@ -58,7 +58,7 @@ def require_replaceable(path: Path) -> None:
 def write_review(
     path: Path,
     choice: ChosenPage,
-    table: OpenedTable,
+    table: TableRows,
     source_files: SourceFiles,
     *,
     step: Callable[[], None] = lambda: None,
@@ -147,7 +147,7 @@ def _document(row: PageResult) -> tuple[str, str]:
     return row.source, row.doc_id or ""
 
 
-def _title(table: OpenedTable) -> str:
+def _title(table: TableRows) -> str:
     name, others = table.parts[0].path.name, len(table.parts) - 1
     return f"{name} and {others} more" if others else name
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from batchocr.output.files import CLUSTER_REPORT_NAME, report_path
 from batchocr.output.schema import RunFacts
-from batchocr.tables.opened import OpenedTable
+from batchocr.tables.opened import TableRows
 
 _MAX_REPORT_BYTES = 4 << 20
 _MAX_REPORTS = 8
@@ -28,7 +28,7 @@ class FactGroup:
     facts: tuple[tuple[str, str], ...]
 
 
-def groups(table: OpenedTable) -> list[FactGroup]:
+def groups(table: TableRows) -> list[FactGroup]:
     """What to show of a table and of the reports of the runs that wrote its parts."""
     paths = [part.path for part in table.parts[:_MAX_REPORTS]]
     headings = [f"Run of {path.name}" if len(paths) > 1 else "Run" for path in paths]

@@ -11,6 +11,7 @@ import pymupdf
 import pytest
 from PIL import Image
 
+from batchocr.assembly.opened import open_table
 from batchocr.config import Config
 from batchocr.data import Block, PageResult
 from batchocr.export.export import Export, Exported
@@ -20,7 +21,6 @@ from batchocr.export.formats import FormatOptions
 from batchocr.export.names import Names
 from batchocr.input.exported import EXPORT_RECORD
 from batchocr.pool.source_files import SourceFiles
-from batchocr.tables.opened import open_table
 from tests.support.documents import DPI, block, draw, page_of, rows_of, text_row, write_table
 
 FIGURE = block("image", None, (0.2, 0.25, 0.6, 0.5))

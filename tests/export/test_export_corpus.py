@@ -11,6 +11,7 @@ import pytest
 from jsonschema import Draft202012Validator
 from PIL import Image
 
+from batchocr.assembly.opened import open_table
 from batchocr.config import Config
 from batchocr.data import Block
 from batchocr.export.export import Export
@@ -19,7 +20,6 @@ from batchocr.export.folder import ExportFolder
 from batchocr.export.formats import FormatOptions
 from batchocr.export.names import Names
 from batchocr.pool.source_files import SourceFiles
-from batchocr.tables.opened import open_table
 from tests.conftest import ROOT
 from tests.support.documents import DPI, block, page_of, rows_of, write_table
 from tests.support.mineru_output_schema import CONTENT_LIST, CONTENT_LIST_V2, MODEL

@@ -21,6 +21,7 @@ import torch
 import batchocr
 from batchocr import PageResult, Report
 from batchocr.api import run_with
+from batchocr.assembly.opened import open_table
 from batchocr.config import Config
 from batchocr.errors import ModelError, NoInputError, OutputError, OutputMismatchError, UsageError
 from batchocr.job.progress import RunProgress
@@ -32,7 +33,6 @@ from batchocr.output.journal import Journal, JournalEntry
 from batchocr.output.schema import RunFacts
 from batchocr.stats.report import require_place
 from batchocr.stats.report_table import format_table
-from batchocr.tables.opened import open_table
 from tests.support.running import (
     command,
     draw_pdf,

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batchocr.data import Block, PageResult
+from batchocr.data import Block, PageResult, valid_text
 from batchocr.output.files import journal_path
 from batchocr.output.index import IndexedRow, RowIndex
 from batchocr.output.journal import Journal, JournalEntry
-from batchocr.output.schema import RunFacts, storable, storable_text
+from batchocr.output.schema import RunFacts, storable
 from batchocr.output.table import table_for
 
 FACTS = RunFacts("0.1.0", "acme/reader", "f" * 64, "a" * 64, {"dpi": "200"})
@@ -78,7 +78,7 @@ def write_journal(out: Path, written: list[JournalEntry]) -> None:
 
 
 def key(entry: JournalEntry) -> tuple[str, int | None]:
-    return storable_text(entry.result.source), entry.result.page_index
+    return valid_text(entry.result.source), entry.result.page_index
 
 
 @pytest.mark.parametrize("name", ["table.jsonl", "table.parquet"])

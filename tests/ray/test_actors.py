@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from batchocr.assembly.opened import open_table
 from batchocr.config import Config
 from batchocr.errors import BatchOcrError, EngineError, ModelError, OutputError, OutputMismatchError, UsageError
 from batchocr.input.sources import Found, find_documents
@@ -21,7 +22,6 @@ from batchocr.ray import driver
 from batchocr.ray.cluster import ActorPlan, plan_actors
 from batchocr.ray.folder import OutputFolder, PartRows
 from batchocr.ray.reader import ItemRead, Loaded
-from batchocr.tables.opened import open_table
 from tests.support.running import draw_pdf
 
 FACTS = RunFacts(own_version(), "none", "0", "0", {"dtype": "float32"})

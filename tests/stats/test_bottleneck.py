@@ -8,7 +8,8 @@ import pytest
 
 from batchocr.data import ErrorKind
 from batchocr.pool.engines import EngineUse
-from batchocr.stats.meter import WORKER_STAGES, Ledger, Meter
+from batchocr.stats.ledger import Ledger
+from batchocr.stats.meter import WORKER_STAGES, Meter
 from batchocr.stats.report import Report
 from batchocr.stats.summary import Circumstances, make_report
 from batchocr.wire.counts import Stage

@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 
 from batchocr.data import PageResult
-from batchocr.stats.meter import Ledger, Meter
+from batchocr.stats.ledger import Ledger
+from batchocr.stats.meter import Meter
 from batchocr.stats.quality import Distribution, Quality, distribution_of_agreement, distribution_of_ink_outside
 from batchocr.stats.report import Report
 from batchocr.stats.report_table import format_table

@@ -14,7 +14,8 @@ from batchocr.errors import OutputError
 from batchocr.machine import peak_resident_bytes
 from batchocr.output.atomic import require_writable
 from batchocr.pool.engines import EngineUse
-from batchocr.stats.meter import STAGES, Ledger, Meter, StageCounter
+from batchocr.stats.ledger import Ledger
+from batchocr.stats.meter import STAGES, Meter, StageCounter
 from batchocr.stats.report import ExitReason, Report, SavedReport, write_report
 from batchocr.stats.report_table import format_table
 from batchocr.stats.summary import Circumstances, make_report

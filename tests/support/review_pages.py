@@ -8,11 +8,11 @@ from pathlib import Path
 
 from PIL import Image
 
+from batchocr.assembly.opened import OpenedTable, open_table
 from batchocr.data import Block, Failure, PageResult
 from batchocr.output.schema import RunFacts
 from batchocr.output.table import table_for
 from batchocr.page_spec import PageSpec
-from batchocr.tables.opened import OpenedTable, open_table
 from batchocr.view.choose import Sort, choose
 from batchocr.view.review import Written, write_review
 

@@ -8,7 +8,8 @@ import sys
 STAND_IN = """
 import signal, sys, time, types
 from batchocr import errors
-from batchocr.stats.meter import Ledger, StageCounter
+from batchocr.stats.ledger import Ledger
+from batchocr.stats.meter import StageCounter
 from batchocr.job.progress import RunProgress
 from batchocr.stats.summary import Circumstances, make_report
 

@@ -12,7 +12,8 @@ import pytest
 from batchocr.data import Document, Failure, PageSeen
 from batchocr.errors import UsageError
 from batchocr.pool.engines import EngineUse
-from batchocr.stats.meter import Ledger, Meter
+from batchocr.stats.ledger import Ledger
+from batchocr.stats.meter import Meter
 from batchocr.stats.summary import Circumstances, make_report
 from batchocr.survey.estimate import Estimate, estimate_by, estimate_like
 from batchocr.survey.look import DocumentSeen

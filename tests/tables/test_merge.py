@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 import batchocr
+from batchocr.assembly.opened import open_table
 from batchocr.cli.main import run_app as run_command_line
 from batchocr.cli.merge import merge_tables
 from batchocr.config import Config
@@ -27,7 +28,6 @@ from batchocr.output.files import facts_path, journal_path, report_path
 from batchocr.output.schema import SCHEMA_VERSION, RunFacts
 from batchocr.output.table import table_for
 from batchocr.tables.merge import merged_rows
-from batchocr.tables.opened import open_table
 from tests.support.running import draw_pdf, make_quick_model, read_rows
 
 FACTS = RunFacts(

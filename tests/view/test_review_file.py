@@ -14,11 +14,11 @@ import html5lib
 import pytest
 from PIL import Image
 
+from batchocr.assembly.opened import open_table
 from batchocr.errors import OutputError
 from batchocr.output import parquet
 from batchocr.output.files import report_path
 from batchocr.page_spec import parse_page_spec
-from batchocr.tables.opened import open_table
 from batchocr.view.page import MAX_BLOCKS, MAX_PAGE_CHARACTERS
 from batchocr.view.review import require_replaceable
 from batchocr.view.summary import FactGroup, groups

@@ -1,0 +1,113 @@
+"""One run on a cluster from start to finish: its plan, its parts, its report."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from batchocr.config import Config
+from batchocr.errors import NoInputError, OutputMismatchError
+from batchocr.input.sources import Found
+from batchocr.job.progress import Progress, event
+from batchocr.job.stop import StopSwitch
+from batchocr.machine import own_version
+from batchocr.output.atomic import atomic_file
+from batchocr.output.files import CLUSTER_REPORT_NAME
+from batchocr.ray.cluster import Cluster
+from batchocr.ray.driver import Driver
+from batchocr.ray.folder import ClusterPlan, OutputFolder
+from batchocr.ray.plan import plan_items
+from batchocr.ray.report import ClusterReport, Parts, name_bottleneck
+from batchocr.stats.report import ExitReason, require_place
+
+logger = logging.getLogger(__name__)
+
+
+def read_on_cluster(
+    config: Config,
+    found: Found,
+    folder: OutputFolder,
+    cluster: Cluster,
+    stop: StopSwitch,
+    progress: Progress | None,
+    *,
+    started_s: float,
+) -> ClusterReport:
+    """Read what was found into parts in the folder, and write the report. started_s: on time.perf_counter.
+
+    Raises NoInputError, UsageError, OutputError, ModelError, EngineError.
+    """
+    remaining = [document for document in found.documents if not folder.is_own(document.path)]
+    if not remaining:
+        raise NoInputError("nothing to read: nothing was found but the run's own output")
+    found = replace(found, documents=remaining)
+    folder.require_of_cluster()
+    if config.report:
+        require_place(Path(config.report))
+    earlier = None if config.overwrite else folder.plan()
+    if earlier is not None:
+        _require_same_input(folder, earlier, found)
+    folder.try_to_put(afresh=config.overwrite)
+    items = plan_items(found, config, earlier, cluster.pages_per_task)
+    if not items:
+        raise NoInputError(f"no document has any of the pages --pages {config.pages} asks for")
+    planned_s = time.perf_counter()
+    counted = f"{len(found.documents):,} documents into {folder}, in {len(items):,} items"
+    fields = {"out": str(folder), "documents": len(found.documents), "skipped_files": dict(found.skipped)}
+    fields |= {"model": config.model, "version": own_version()}
+    logger.info("reading %s", counted, extra=event("run_started", **fields))
+    driver = Driver(config, found, folder, items, earlier, actors=cluster.actors)
+    driver.run(cluster.address, stop, progress)
+    stop.enter("finishing")
+    report = _report_of(driver, config, found, len(items), stop, began_s=(started_s, planned_s))
+    if config.report and not report.nothing_to_do:
+        with atomic_file(Path(config.report)) as file:
+            file.write(report.to_json().encode() + b"\n")
+    elif not report.nothing_to_do:
+        folder.put_text(f"{report.to_json()}\n", CLUSTER_REPORT_NAME)
+    return report
+
+
+def _require_same_input(folder: OutputFolder, earlier: ClusterPlan, found: Found) -> None:
+    """Refuse to remove the parts of entirely different documents. Raises OutputMismatchError."""
+    known = {document.source for item in earlier.items for document in item.documents}
+    if known and known.isdisjoint(document.source for document in found.documents):
+        raise OutputMismatchError(
+            f"{folder} holds {len(known)} other documents, {min(known)!r} among them, and none of this input: choose "
+            "another --out"
+        )
+
+
+def _report_of(
+    driver: Driver, config: Config, found: Found, num_parts: int, stop: StopSwitch, *, began_s: tuple[float, float]
+) -> ClusterReport:
+    """began_s: when the run began, and when its items were known."""
+    (started_s, planned_s), ended_s = began_s, time.perf_counter()
+    ready_s = driver.first_ready_s or ended_s
+    tally, actors = driver.tally, tuple(driver.actor_reports)
+    all_read = tally.parts_before + tally.parts_read == num_parts
+    reason: ExitReason = "finished" if all_read else "interrupted" if stop.reason == "interrupted" else "stopped"
+    return ClusterReport(
+        pages_per_second=tally.pages_read / (ended_s - ready_s) if ended_s > ready_s else 0.0,
+        exit_reason=reason,
+        pages_read=tally.pages_read,
+        documents=len(found.documents),
+        skipped_files=dict(found.skipped),
+        items=tally.items(finished=all_read),
+        errors=dict(tally.errors.most_common()),
+        parts=Parts(num_parts, tally.parts_before, tally.parts_read, tally.lost_twice),
+        wall_seconds=ended_s - started_s,
+        plan_seconds=planned_s - started_s,
+        start_up_seconds=ready_s - planned_s,
+        work_seconds=ended_s - ready_s,
+        driver_cpu_seconds=sum(os.times()[:2]),
+        actors=actors,
+        actors_lost=tally.actors_lost,
+        settings=driver.settings,
+        max_page_error_rate=config.max_page_error_rate,
+        max_degraded_rate=config.max_degraded_rate,
+        bottleneck=name_bottleneck(tally, actors),
+    )
