@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Final
 
-from batchocr.job.turns import RowKey
+from batchocr.job.row_queue import RowKey
 
 _MAX_FAILURES: Final = 2
 _MAX_LOSSES: Final = 5

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from batchocr.data import Document, ErrorKind, Failure, PageResult
-from batchocr.job.turns import RowKey
+from batchocr.job.row_queue import RowKey
 from batchocr.output.index import IndexedRow
 
 _OF_THE_FILE: Final[frozenset[ErrorKind | None]] = frozenset({"not_found", "unreadable", "changed"})

@@ -1,16 +1,16 @@
-"""What is still to be read: which document to open next, which row to begin next."""
+"""Which document is opened next, and what is known of each: with its pages, its rows come into the queue."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, takewhile
 from typing import Protocol
 
 from batchocr.data import Document, Failure, PageResult
 from batchocr.job.copies import Copies, Copy, copied, is_of_content
-from batchocr.job.turns import RowKey, Turns
+from batchocr.job.row_queue import RowKey, RowQueue
 from batchocr.output.index import IndexedRow
 from batchocr.page_spec import PageSpec
 
@@ -61,7 +61,7 @@ class DocumentState:
 
 
 class Intake:
-    """Hands out documents to open and rows to begin, and owns what is known about each document.
+    """Hands out documents to open, fills the queue of rows, and owns what is known about each document.
 
     Documents are opened ahead, in any order, and their rows can be handed out once they are known: with a limit, which
     has to mean the same rows in every run, or with max_unreleased, once those of all documents before are known, too.
@@ -69,7 +69,7 @@ class Intake:
     Of documents with the same bytes, one is read, and the rows of the others are `copies`: if there are finished rows
     to make them of, and unless `reads_all`.
 
-    retry_failed: begin rows again that failed in an earlier run. max_unreleased: see Turns.
+    retry_failed: begin rows again that failed in an earlier run. max_unreleased: see RowQueue.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class Intake:
         self._limit = limit
         self._retry_failed = retry_failed
         self._in_order = limit is not None or max_unreleased is not None
-        self._turns = Turns(max_unreleased)
+        self.queue = RowQueue(max_unreleased)
         self._num_opened = 0
         self._num_planned = 0
         self._num_done_before = 0
@@ -101,22 +101,22 @@ class Intake:
     @property
     def exhausted(self) -> bool:
         """Whether every row has been handed out, and every copy made."""
-        return not self._turns.num_returned and self._all_handed_out and not self.copies.are_left
+        return not self.queue.num_returned and self._all_handed_out and not self.copies.are_left
 
     @property
     def all_planned(self) -> bool:
         """Whether `num_planned` is final."""
-        return self.num_known == len(self.documents) or self._turns.num_rows == self._limit
+        return self.num_known == len(self.documents) or self.queue.num_rows == self._limit
 
     @property
     def more_to_come(self) -> bool:
         """Whether rows may soon be handed out of documents that are not known yet."""
-        return not self.all_planned and self._turns.room_for_more
+        return not self.all_planned and self.queue.room_for_more
 
     @property
     def num_handed_out(self) -> int:
         """How many of the known rows were handed out, or done before."""
-        return self._turns.num_handed_out
+        return self.queue.num_handed_out
 
     @property
     def _all_handed_out(self) -> bool:
@@ -133,24 +133,19 @@ class Intake:
     def num_done_before(self) -> int:
         """How many of the planned rows an earlier run has dealt with; with a limit, which may leave out some, only of
         the rows that were reached."""
-        return self._num_done_before if self._limit is None else self._turns.num_passed_over
+        return self._num_done_before if self._limit is None else self.queue.num_passed_over
 
     @property
     def num_rows_ahead(self) -> int:
         """How many known rows have not been handed out yet, without those of postponed documents."""
-        return self._num_planned - self._turns.num_rows + self._turns.num_rows_ready
+        return self._num_planned - self.queue.num_rows + self.queue.num_rows_ready
 
     def has_ready(self, count: int, *, per_document: int) -> bool:
         """Whether so many rows can be handed out, if no document may have more than `per_document` of them; or whether
         there will be no more for now."""
-        num_waiting = self.num_known - self._turns.num_documents
-        num_ready = num_waiting + self._turns.num_ready(per_document=per_document, enough=count)
+        num_waiting = self.num_known - self.queue.num_documents
+        num_ready = num_waiting + self.queue.num_ready(per_document=per_document, enough=count)
         return num_ready >= count or not self.more_to_come
-
-    def others_wait(self, document: int) -> bool:
-        """Whether rows of other documents can be handed out now or soon. For a postponed document, only postponed ones
-        count."""
-        return self.more_to_come or self._turns.others_wait(document)
 
     def rows(self) -> Iterator[RowKey | None]:
         """Yield every row of the output in input order, including those done before; None while the rows of the next
@@ -188,7 +183,7 @@ class Intake:
         Looks at one file per call, so that a million unchanged ones do not keep the caller from everything else: if
         `num_known` has grown, there may be more to come.
         """
-        if self._turns.num_rows == self._limit or self._num_opened == len(self.documents):
+        if self.queue.num_rows == self._limit or self._num_opened == len(self.documents):
             return None
         index = self._num_opened
         self._num_opened += 1
@@ -210,24 +205,6 @@ class Intake:
         state.problem = problem
         self._plan(index, None, doc_id, self._settled(index) if doc_id is not None else [])
 
-    def next_row(
-        self,
-        may_begin: Callable[[int], bool] = lambda document: True,
-        *,
-        among: Collection[int] | None = None,
-        postponed: bool = False,
-    ) -> RowKey | None:
-        """The next row to begin; see Turns.next_row."""
-        return self._turns.next_row(may_begin, among=among, postponed=postponed)
-
-    def postpone(self, document: int, *, on: bool = True) -> None:
-        """Hand out the rows of a document only if asked for postponed ones; or, if not `on`, in its turn again."""
-        self._turns.postpone(document, on=on)
-
-    def give_back(self, key: RowKey) -> None:
-        """Put a row that was handed out back in front of all others, to be begun again."""
-        self._turns.give_back(key)
-
     def ended(self, key: RowKey) -> None:
         """Record that a row is finished, or will be in a moment."""
         if key.page_index is not None:
@@ -244,10 +221,6 @@ class Intake:
         if row is None or row.doc_id != self.states[copy.key.document].doc_id or not is_of_content(row):
             return copy.key, None
         return copy.key, copied(self._finished.read(first.source, copy.first.page_index), first, document)
-
-    def released(self) -> None:
-        """Record that one more of the rows handed out has been passed on in input order."""
-        self._turns.released()
 
     def _unchanged(self, index: int) -> bool:
         """Plan a document from what an earlier run learnt about it, if its file has not been touched since."""
@@ -284,18 +257,18 @@ class Intake:
         self._num_done_before += len(state.done)
         self.num_known += 1
         if not self._in_order:
-            self._take_turn(index)
-        while self._in_order and (following := self._turns.num_documents) < len(self.states):
+            self._queue_rows(index)
+        while self._in_order and (following := self.queue.num_documents) < len(self.states):
             if self.states[following].rows is None:
                 break
-            self._take_turn(following)
+            self._queue_rows(following)
 
-    def _take_turn(self, index: int) -> None:
+    def _queue_rows(self, index: int) -> None:
         """Have the rows of a document handed out, as far as the limit allows."""
         state = self.states[index]
         assert state.rows is not None
-        rows = state.rows if self._limit is None else state.rows[: self._limit - self._turns.num_rows]
-        self._turns.add(index, rows, state.done, self._copied_rows(index, rows))
+        rows = state.rows if self._limit is None else state.rows[: self._limit - self.queue.num_rows]
+        self.queue.add(index, rows, state.done, self._copied_rows(index, rows))
 
     def _copied_rows(self, index: int, rows: Sequence[int | None]) -> frozenset[int | None]:
         """The rows of a document that are made from those of another, and not read."""

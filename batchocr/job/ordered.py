@@ -15,9 +15,9 @@ from batchocr.errors import UsageError
 from batchocr.input.sources import Found
 from batchocr.job.intake import Intake
 from batchocr.job.reading_pass import Pass
+from batchocr.job.row_queue import RowKey
 from batchocr.job.session import Session
 from batchocr.job.stop import StopSwitch
-from batchocr.job.turns import RowKey
 
 _Rows = Queue[PageResult | None]
 """Finished rows, and None at the end."""
@@ -68,7 +68,7 @@ def _in_order(intake: Intake, rows: Iterable[tuple[RowKey, PageResult]]) -> Iter
         early[key] = row
         expected = expected or next(order, None)
         while expected in early:
-            intake.released()
+            intake.queue.released()
             yield early.pop(expected)
             expected = next(order, None)
     # After a stop, some finished rows have gaps before them.

@@ -10,15 +10,16 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import count
 
 from batchocr.data import Failure, PageResult
 from batchocr.errors import BatchOcrError
 from batchocr.job.attempts import Attempts
 from batchocr.job.intake import Intake
 from batchocr.job.progress import event
-from batchocr.job.shares import Shares
+from batchocr.job.row_queue import RowKey
+from batchocr.job.scheduler import Scheduler
 from batchocr.job.stop import StopSwitch
-from batchocr.job.turns import RowKey
 from batchocr.pool.answers import SharedAnswers
 from batchocr.pool.engines import Engines
 from batchocr.pool.pool import WorkerPool
@@ -38,6 +39,8 @@ _MOST_CLAIMED_PAGES = 1000
 """Far more than the pages that a document may claim and not have; of those that it has, each takes some bytes."""
 _BEGUN_AT_ONCE = 100
 """How much is begun between two checks for messages and for a stop: a million files may be unchanged in a row."""
+_TASK_IDS = count(1)
+"""Of all runs of this process: an engine may still answer what an earlier one asked."""
 
 
 @dataclass(slots=True, eq=False)
@@ -80,11 +83,10 @@ class Pipeline:
         self._page_timeout_s = page_timeout_s
         self._tasks: dict[int, _Task] = {}
         self._attempts = Attempts()
-        self._shares = Shares(intake, pool, pages_in_flight=pages_in_flight, page_timeout_s=page_timeout_s)
+        self._scheduler = Scheduler(intake, pool, pages_in_flight=pages_in_flight, page_timeout_s=page_timeout_s)
         self._finished: deque[tuple[RowKey, PageResult]] = deque()
         self._reopen = deque(reopen)
         self._num_opening = 0
-        self._last_id = 0
 
     def results(self, stop: StopSwitch, tick: Callable[[], None]) -> Iterator[tuple[RowKey, PageResult]]:
         """Read everything; yields rows as they are finished. On a stop, finishes what is in flight and ends; whatever
@@ -127,7 +129,7 @@ class Pipeline:
         for _ in range(num_made := min(len(ready), _BEGUN_AT_ONCE)):
             key, row = self._intake.next_copy()
             if row is None:
-                self._intake.give_back(key)
+                self._intake.queue.give_back(key)
             else:
                 self._emit(key, row)
         return num_made > 0
@@ -141,7 +143,7 @@ class Pipeline:
         logger.warning("%d pages in flight were not finished in time: the next run reads them", len(self._tasks))
         for task in self._tasks.values():
             if not task.opening:
-                self._intake.give_back(task.key)
+                self._intake.queue.give_back(task.key)
 
     # Beginning
 
@@ -154,12 +156,12 @@ class Pipeline:
         if index is not None:
             self._begin_task(RowKey(index, None))
             return True
-        key = None if full else self._shares.next_row()
+        key = None if full else self._scheduler.pick()
         if key is None:
             return self._intake.num_known > num_known
         if key.page_index is None:
             self._finish_document(key)
-        elif (given_up := self._shares.given_up(key.document)) is not None:
+        elif (given_up := self._scheduler.given_up(key.document)) is not None:
             self._fail(key, given_up)
         else:
             self._begin_task(key)
@@ -168,7 +170,7 @@ class Pipeline:
     def _next_document(self, *, full: bool) -> int | None:
         """The next document to open, if too few known rows follow, or only rows of a document that has its share in
         hand; and if a worker has none to open. full: so many pages are being read that no row may be begun."""
-        if self._num_opening >= len(self._pool.workers) or not self._shares.has_worker_for(None):
+        if self._num_opening >= len(self._pool.workers) or not self._scheduler.has_worker_for(None):
             return None
         if self._reopen:
             return self._reopen.popleft()
@@ -177,23 +179,23 @@ class Pipeline:
             enough = rows_ahead = min(enough, _FETCHED_AHEAD * len(self._pool.workers))
         if self._intake.num_rows_ahead + self._num_opening >= rows_ahead:
             enough -= self._num_opening
-            if self._intake.has_ready(enough, per_document=self._shares.pages_each):
+            if self._intake.has_ready(enough, per_document=self._scheduler.pages_each):
                 return None
         return self._intake.next_document()
 
     def _begin_task(self, key: RowKey) -> None:
         """Give a worker the task."""
         self._attempts.begin(key)
-        worker = self._shares.worker_for(key.document, fresh=self._attempts.has_cost_a_worker(key))
-        self._last_id += 1
-        self._tasks[self._last_id] = task = _Task(key, worker)
-        self._shares.begin(key, worker)
+        worker = self._scheduler.worker_for(key.document, fresh=self._attempts.has_cost_a_worker(key))
+        task_id = next(_TASK_IDS)
+        self._tasks[task_id] = task = _Task(key, worker)
+        self._scheduler.begin(key, worker)
         self._num_opening += task.opening
         path, file = self._intake.documents[key.document].path, self._intake.states[key.document]
         if key.page_index is None:
-            worker.send(OpenDocument(self._last_id, path))
+            worker.send(OpenDocument(task_id, path))
         else:
-            worker.send(ReadPage(self._last_id, path, key.page_index, file.size, file.mtime_ns))
+            worker.send(ReadPage(task_id, path, key.page_index, file.size, file.mtime_ns))
 
     # Routing
 
@@ -203,7 +205,7 @@ class Pipeline:
                 pass
             case Ended():
                 self._counter.add(message.activity, message.seconds)
-                self._shares.charge_step(self._tasks[message.task_id].key.document, message.seconds)
+                self._scheduler.charge_step(self._tasks[message.task_id].key.document, message.seconds)
             case Asked():
                 self._ask(message)
             case Opened():
@@ -264,7 +266,7 @@ class Pipeline:
                 self._attempts.add_loss(key, to_blame=worked_on and not loss.killed)
             # Memory may have been taken by others; but a document that is there each time is not to cost any more.
             if worked_on and not (loss.killed and loss.failure.kind == "crashed"):
-                self._shares.charge_worker(key.document, loss.failure.kind)
+                self._scheduler.charge_worker(key.document, loss.failure.kind)
             self._begin_again(key, loss.failure, None)
         logger.warning(
             "a worker was lost, and replaced: %s",
@@ -276,26 +278,26 @@ class Pipeline:
         """Give a task that ran out of memory one more attempt, in a worker that holds nothing else yet."""
         task = self._end_task(failed.task_id)
         self._attempts.add_loss(task.key, to_blame=True)
-        self._shares.charge_worker(task.key.document, failed.failure.kind)
+        self._scheduler.charge_worker(task.key.document, failed.failure.kind)
         self._pool.retire(task.worker)
         self._begin_again(task.key, failed.failure, failed.doc_id)
 
     def _begin_again(self, key: RowKey, failure: Failure, doc_id: str | None) -> None:
         """Put a row in front of all others, to be begun again, or fail it if it has been begun often enough."""
-        is_last_straw = self._attempts.has_cost_a_worker(key) and self._shares.given_up(key.document) is not None
+        is_last_straw = self._attempts.has_cost_a_worker(key) and self._scheduler.given_up(key.document) is not None
         if self._attempts.exhausted(key) or is_last_straw:
             self._fail(key, failure, doc_id)
         elif key.page_index is None:
             self._reopen.appendleft(key.document)
         else:
-            self._intake.give_back(key)
+            self._intake.queue.give_back(key)
 
     # Ending
 
     def _end_task(self, task_id: int) -> _Task:
         task = self._tasks.pop(task_id)
         self._num_opening -= task.opening
-        self._shares.end(task.key, task.worker)
+        self._scheduler.end(task.key, task.worker)
         return task
 
     def _finish_page(self, key: RowKey, message: Finished) -> None:

@@ -18,9 +18,9 @@ from batchocr.input.sources import Found
 from batchocr.job.intake import FinishedRows, Intake
 from batchocr.job.pipeline import Pipeline
 from batchocr.job.progress import RunProgress
+from batchocr.job.row_queue import RowKey
 from batchocr.job.session import Session
 from batchocr.job.stop import StopSwitch
-from batchocr.job.turns import RowKey
 from batchocr.machine import allow_open_files, num_files_to_open, peak_resident_bytes, return_freed_memory
 from batchocr.output.index import IndexedRow
 from batchocr.page_spec import parse_page_spec
@@ -131,8 +131,7 @@ class Pass:
         if self._finished is None or not documents or not self._finished.rows(documents[0].source):
             return False
         while (left_s := deadline_s - time.monotonic()) > 0:
-            if (key := self.intake.next_row()) is not None:
-                self.intake.give_back(key)
+            if next(self.intake.queue.candidates(), None) is not None:
                 return False
             if self.intake.exhausted:
                 return True

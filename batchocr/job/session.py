@@ -116,7 +116,7 @@ class Session:
         if not self._engines.are_loaded:
             if self.dtype_remark:
                 logger.info("%s", self.dtype_remark)
-            self._engines.load(self._plan, most_rounds=self.pages_in_flight)
+            self._engines.load(self._plan, max_batches=self.pages_in_flight)
             uses = self._engines.uses()
             self._kernels = uses[0].kernels
             self.not_loaded = {use.device: use.given_up for use in uses if use.given_up}

@@ -1,6 +1,6 @@
-"""The engines of a session: started, given the rounds of pages, watched, replaced. Knows nothing of pages or rows.
+"""The engines of a session: started, given request batches, watched, replaced. Knows nothing of pages or rows.
 
-A round goes to the engine with the least to do. `rounds` says what is asked again when an engine is lost.
+A batch goes to the engine with the least to do. `batches` says what is asked again when an engine is lost.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from batchocr.config import BackendName
 from batchocr.data import Completion
 from batchocr.errors import EngineError, ModelError, UsageError
 from batchocr.machine import peak_resident_bytes
+from batchocr.pool.batches import BatchPart, RequestBatches
 from batchocr.pool.child import ENGINE_COMMAND
 from batchocr.pool.engine_process import EngineLoss, EngineProcess
-from batchocr.pool.rounds import Group, Part, Rounds
 from batchocr.running_clock import RunningClock
 from batchocr.wire.channel import Channel, wait_for
 from batchocr.wire.counts import EngineCounts, sum_of
@@ -27,16 +27,12 @@ logger = logging.getLogger(__name__)
 
 _LOOK_INTERVAL_S = 0.5
 _MAX_STILLBORN = 6
-"""If this many engines in a row are lost on a device before they are ready, it gets no more."""
+"""Give a device up after this many consecutive engines that were lost before they were ready,"""
 _MAX_FRUITLESS = 24
-_MAX_CULPRITS = 40
-_MAX_CULPRITS_AT_FIRST = 3
+_MAX_FRUITLESS_AT_FIRST = 8
+"""or lost without a good answer in between: fewer as long as the device has never given one,"""
 _MAX_KILLED = 30
-"""Nor if this many in a row are lost, or so many questions found to be to blame (fewer as long as nothing at all has
-been answered well), or so many engines killed, without a good answer in between. A question that is found makes up for
-the engines that it has cost."""
-_FRUITLESS_OF_TRUST = 4
-"""A device that has lost so many in a row is not trusted: no question is blamed for it while another device is."""
+"""or killed."""
 
 Plan = Callable[[DeviceFound], LoadModel]
 """What to load on a device. Raises UsageError if it has no room for it."""
@@ -57,22 +53,20 @@ class EngineUse:
     given_up: str = ""
 
 
-class _Place:
-    """A device, and the engine that is there now. work: what that has to do, in tokens. sent: what it was asked, and
-    has not answered. group: the suspects that it has, if any, and then nothing else. num_lost: engines since the last
-    `forget`; the other numbers, of which the limits above speak, are of what came in a row."""
+class _Slot:
+    """A device, and the engine that is there now. sent: what that was asked and has not answered, by task; work: how
+    much that is, in tokens. num_lost: engines since the last `forget`; the numbers of which the limits above speak are
+    of consecutive ones."""
 
     def __init__(self, device: str, process: EngineProcess) -> None:
         self.device = device
         self.process = process
-        self.sent: dict[int, Part] = {}
+        self.sent: dict[int, BatchPart] = {}
         self.work = 0.0
-        self.group: Group | None = None
         self.kernels = ""
         self.peak_flop_per_s: float | None = None
         self.num_lost = 0
-        self.num_stillborn = 0
-        self.num_fruitless = self.num_culprits = self.num_killed = 0
+        self.num_stillborn = self.num_fruitless = self.num_killed = 0
         self.has_answered = False
         self.counts_of_lost = EngineCounts()
         self.peak_bytes: int | None = None
@@ -82,31 +76,33 @@ class _Place:
         return self.process.ready is not None
 
     @property
-    def is_trusted(self) -> bool:
-        """Whether a question may be blamed for what happens here: it has answered others well, and not too long ago."""
-        return self.has_answered and self.num_fruitless < _FRUITLESS_OF_TRUST
-
-    @property
     def is_hopeless(self) -> bool:
         return (
             self.num_stillborn >= _MAX_STILLBORN
-            or self.num_fruitless >= _MAX_FRUITLESS
-            or self.num_culprits >= (_MAX_CULPRITS if self.has_answered else _MAX_CULPRITS_AT_FIRST)
+            or self.num_fruitless >= (_MAX_FRUITLESS if self.has_answered else _MAX_FRUITLESS_AT_FIRST)
             or self.num_killed >= _MAX_KILLED
         )
 
-    def send(self, number: int, part: Part) -> None:
-        self.sent[number] = part
+    def send(self, part: BatchPart) -> None:
+        self.sent[part.batch.task_id] = part
         self.work += part.work
-        self.process.ask(number, part.round, part.positions)
+        self.process.ask(part.batch.task_id, part.batch.round, part.positions)
 
-    def take_back(self, number: int) -> Part:
-        """What was sent under this number, and is answered or lost."""
-        part = self.sent.pop(number)
+    def take_back(self, task_id: int) -> BatchPart:
+        """What was sent for this task, and is answered or lost."""
+        part = self.sent.pop(task_id)
         self.work -= part.work
-        if not self.sent:
-            self.group = None
         return part
+
+    def count_loss(self, *, killed: bool) -> None:
+        """Count the engine that is there as lost."""
+        self.num_lost += 1
+        if not self.is_ready:
+            self.num_stillborn += 1
+            return
+        self.num_stillborn = 0
+        self.num_fruitless += not killed
+        self.num_killed += killed
 
     def note_facts(self) -> None:
         """What a report needs that is known only while the process is there."""
@@ -146,12 +142,11 @@ class Engines:
         self._command = command
         self._clock = RunningClock()
         self._plan: Plan | None = None
-        self._most_rounds = 0
+        self._max_batches = 0
         self._is_starting = False
-        self._places: list[_Place] = []
+        self._slots: list[_Slot] = []
         self._given_up: list[EngineUse] = []
-        self._rounds = Rounds()
-        self._last_number = 0
+        self._batches = RequestBatches()
 
     # Starting and ending
 
@@ -168,54 +163,54 @@ class Engines:
         self._plan, self._given_up = None, []
         with self._starting():
             self._add(name)
-            while (found := self._places[0].process.found) is None:
+            while (found := self._slots[0].process.found) is None:
                 self._look()
-        self._places[0].device = found.device
+        self._slots[0].device = found.device
         opened, names = (found.device, found.alike) if name == "auto" else (name, self._names)
         others = list(names)
         others.remove(opened)
         self._names = (opened, *others)
         return found
 
-    def load(self, plan: Plan, *, most_rounds: int) -> None:
+    def load(self, plan: Plan, *, max_batches: int) -> None:
         """Start the engines of the other devices, and wait until all have loaded what is planned for them. Devices may
         be given up, with a warning; if none is left, raises what the last one refused with, or EngineError.
 
-        most_rounds: how many all together have at once, and each its share; others wait for the next that has fewer.
+        max_batches: how many all together have at once, and each its share; others wait for the next that has fewer.
         Raises ModelError.
         """
-        if not self._places:  # all that there were have been lost
+        if not self._slots:  # all that there were have been lost
             self.open()
-        self._plan, self._most_rounds = plan, most_rounds
+        self._plan, self._max_batches = plan, max_batches
         with self._starting():
             for name in self._names[1:]:
                 self._add(name)
-            while not all(place.is_ready for place in self._places):
+            while not all(slot.is_ready for slot in self._slots):
                 self._look()
 
     def close(self) -> None:
         """End all engines, whatever they are doing."""
-        for place in self._places:  # they end at once, if they can, and together
-            place.process.channel.close()
+        for slot in self._slots:  # they end at once, if they can, and together
+            slot.process.channel.close()
         with ExitStack() as closing:  # all of them, though Ctrl-C be pressed meanwhile
-            while self._places:
-                closing.callback(self._places.pop().process.close)
-        self._rounds.drop()
+            while self._slots:
+                closing.callback(self._slots.pop().process.close)
+        self._batches.drop()
 
     def forget(self) -> None:
         """Drop all rounds, and count from zero. Devices that were given up stay so."""
-        self._rounds.drop()
+        self._batches.drop()
         self._given_up = [replace(use, counts=EngineCounts(), num_lost=0) for use in self._given_up]
-        for place in self._places:
-            for number in list(place.sent):
-                place.take_back(number)
-            place.num_lost, place.counts_of_lost = 0, EngineCounts()
-            place.process.forget()
+        for slot in self._slots:
+            for task_id in list(slot.sent):
+                slot.take_back(task_id)
+            slot.num_lost, slot.counts_of_lost = 0, EngineCounts()
+            slot.process.forget()
 
     @property
     def are_loaded(self) -> bool:
         """Whether there are engines that have been told what to load."""
-        return self._plan is not None and bool(self._places)
+        return self._plan is not None and bool(self._slots)
 
     @property
     def devices(self) -> tuple[str, ...]:
@@ -225,80 +220,61 @@ class Engines:
     @property
     def channels(self) -> list[Channel[ToEngine, FromEngine]]:
         """Those to wait for: of the engines that there are now."""
-        return [place.process.channel for place in self._places]
+        return [slot.process.channel for slot in self._slots]
 
     def uses(self) -> list[EngineUse]:
         """What became of each device: whether there is an engine, and what was done since the last `forget`."""
-        for place in self._places:
-            place.note_facts()
-        return [*(place.use() for place in self._places), *self._given_up]
+        for slot in self._slots:
+            slot.note_facts()
+        return [*(slot.use() for slot in self._slots), *self._given_up]
 
     # Asking and answering
 
-    def ask(self, key: int, round: SharedRound, positions: Sequence[int] | None = None) -> None:
-        """Have a round answered, or the questions at these positions. key: what it comes back under, with all these
-        answers, in this order. Never blocks."""
-        self._rounds.add(key, round, range(len(round.message.questions)) if positions is None else positions)
+    def ask(self, task_id: int, round: SharedRound, positions: Sequence[int] | None = None) -> None:
+        """Have a batch answered, or the questions at these positions. task_id: what it comes back under, with all these
+        answers, in this order; never the same for two batches at once. Never blocks."""
+        self._batches.add(task_id, round, range(len(round.message.questions)) if positions is None else positions)
         self._assign()
 
     def take_answers(self) -> list[tuple[int, tuple[Completion, ...]]]:
-        """The rounds that have been answered since the last call. Replaces engines that are lost; raises EngineError if
-        there is none any more."""
-        if not self._places:
+        """The batches that have been answered since the last call. Replaces engines that are lost. Raises EngineError
+        if there is none any more."""
+        if not self._slots:
             raise EngineError("there is no engine any more")
         self._hear()
         self._tend()
         self._assign()
-        return self._rounds.take_done()
+        return self._batches.take_done()
 
     def _hear(self) -> None:
-        for place in self._places:
-            for answers in place.process.receive():
+        for slot in self._slots:
+            for answers in slot.process.receive():
                 if any(completion.error is None for completion in answers.completions):
-                    place.has_answered = True
-                    place.num_fruitless = place.num_culprits = place.num_killed = 0
-                self._rounds.answer(place.take_back(answers.task_id), answers.completions)
+                    slot.has_answered = True
+                    slot.num_fruitless = slot.num_killed = 0
+                self._batches.answer(slot.take_back(answers.task_id), answers.completions)
 
     def _assign(self) -> None:
-        """Give out what is waiting: suspects to engines that have nothing else, the rest to those with the least."""
-        rounds = self._rounds
-        for place in self._places:
-            if place.is_ready and not place.sent and rounds.suspects:
-                self._assign_suspects(place)
-        able = [place for place in self._places if place.is_ready and place.group is None]
-        if rounds.suspects and able and len(able) == len(self._places):
-            # One of them gets no more until it has nothing else.
-            able.remove(min(able, key=lambda place: (not self._may_have(place, rounds.suspects[0]), place.work)))
-        share = -(-self._most_rounds // max(1, len(self._places)))
-        while rounds.waiting and (able := [place for place in able if len(place.sent) < share]):
-            self._send(min(able, key=lambda place: place.work), rounds.waiting.popleft())
+        """Give out what is waiting, to the engines with the least to do. What is to be asked alone goes to one that
+        gets nothing more until it is idle."""
+        batches = self._batches
+        able = [slot for slot in self._slots if slot.is_ready and not any(part.is_alone for part in slot.sent.values())]
+        if batches.alone and (fit := [slot for slot in able if self._may_have_alone(slot)]):
+            slot = min(fit, key=lambda slot: slot.work)
+            able.remove(slot)
+            if not slot.sent:
+                slot.send(batches.alone.popleft())
+        share = -(-self._max_batches // max(1, len(self._slots)))
+        while batches.waiting and (able := [slot for slot in able if len(slot.sent) < share]):
+            min(able, key=lambda slot: slot.work).send(batches.waiting.popleft())
 
-    def _assign_suspects(self, place: _Place) -> None:
-        """Give an idle engine a group of suspects. If the one before it answered nothing well, it first gets a round
-        that is above suspicion, if there is one: it may be the device's fault. But only every other time: they may be
-        dangerous as well."""
-        rounds = self._rounds
-        if place.num_fruitless % 2 and rounds.waiting:
-            self._send(place, rounds.waiting.popleft())
-            return
-        group = next((group for group in rounds.suspects if self._may_have(place, group)), None)
-        if group is not None:
-            rounds.suspects.remove(group)
-            for part in group.parts:
-                self._send(place, part)
-            place.group = group
+    def _may_have_alone(self, slot: _Slot) -> bool:
+        """After a loss it first answers others well, if there are any: it may be the device's fault."""
+        return self._is_trusted(slot) and not (slot.num_fruitless and self._batches.waiting)
 
-    def _may_have(self, place: _Place, group: Group) -> bool:
-        """Suspects are tried on a device that is trusted, if there is one, and on another one than before, if that is
-        ready."""
-        others = [other for other in self._places if other is not place and other.is_trusted]
-        if not place.is_trusted:
-            return not others
-        return group.lost_on is not place or not any(other.is_ready for other in others)
-
-    def _send(self, place: _Place, part: Part) -> None:
-        self._last_number += 1
-        place.send(self._last_number, part)
+    def _is_trusted(self, slot: _Slot) -> bool:
+        """Whether a question may be blamed for what happens here: this device has given a good answer, or none has."""
+        return slot.has_answered or not any(other.has_answered for other in self._slots)
 
     # Watching and replacing
 
@@ -322,17 +298,17 @@ class Engines:
     def _add(self, device: str) -> None:
         """Start an engine on a device. Raises EngineError if that is impossible, and it was the only one."""
         try:
-            self._places.append(_Place(device, self._start_process(device)))
+            self._slots.append(_Slot(device, self._start_process(device)))
         except EngineError as error:
-            if not self._places:
+            if not self._slots:
                 raise
             self._given_up.append(EngineUse(device, given_up=str(error)))
             logger.warning("going on without %s: %s", device, error)
 
     def _tend(self) -> None:
         """Let engines that have found their device load, and replace those that are lost. Raises BatchOcrError."""
-        for place in list(self._places):
-            process = place.process
+        for slot in list(self._slots):
+            process = slot.process
             loss = process.loss()
             if loss is None and self._plan is not None and process.found is not None and not process.is_loading:
                 try:
@@ -340,68 +316,49 @@ class Engines:
                 except UsageError as error:
                     loss = EngineLoss(str(error), refusal=error)
             if loss is not None:
-                self._lose(place, loss)
+                self._lose(slot, loss)
 
-    def _lose(self, place: _Place, loss: EngineLoss) -> None:
-        """Replace an engine, or give its device up, and see to it that its rounds are asked again. Raises
+    def _lose(self, slot: _Slot, loss: EngineLoss) -> None:
+        """Replace an engine, or give its device up, and see to it that its batches are asked again. Raises
         BatchOcrError."""
         try:
-            self._replace(place, loss)
-        except BaseException:  # a Ctrl-C too: the next pass opens all again
+            self._replace(slot, loss)
+        except BaseException:  # a Ctrl-C too: the next run opens all again
             self.close()
             raise
 
-    def _replace(self, place: _Place, loss: EngineLoss) -> None:
-        process = place.process
-        place.note_facts()
-        may_blame = place.is_trusted or not any(other.is_trusted for other in self._places)
-        index = self._places.index(place)
-        del self._places[index]
-        process.close()
-        place.num_lost += 1
-        if process.ready is None:
-            place.num_stillborn += 1
-        else:
-            place.num_stillborn = 0
-            place.num_fruitless += not loss.killed
-            place.num_killed += loss.killed
-        place.counts_of_lost = sum_of([place.counts_of_lost, process.counts])
-        process.counts = EngineCounts()
-        if self._take_back(place, loss, may_blame=may_blame):
-            place.num_fruitless = 0
-            place.num_culprits += 1
-        is_refused = self._is_starting and loss.refusal is not None
-        if is_refused or place.is_hopeless:
-            self._give_up(place, loss)
+    def _replace(self, slot: _Slot, loss: EngineLoss) -> None:
+        slot.note_facts()
+        slot.count_loss(killed=loss.killed)
+        self._take_back(slot, loss)
+        slot.process.close()
+        slot.counts_of_lost = sum_of([slot.counts_of_lost, slot.process.counts])
+        slot.process.counts = EngineCounts()
+        if (self._is_starting and loss.refusal is not None) or slot.is_hopeless:
+            self._give_up(slot, loss)
             return
-        logger.warning("the engine on %s was lost, and is replaced: %s", place.device, loss.message)
+        logger.warning("the engine on %s was lost, and is replaced: %s", slot.device, loss.message)
         try:
-            place.process = self._start_process(place.device)
+            slot.process = self._start_process(slot.device)
         except EngineError as error:
-            self._give_up(place, EngineLoss(str(error)))
-        else:
-            self._places.insert(index, place)
+            self._give_up(slot, EngineLoss(str(error)))
 
-    def _take_back(self, place: _Place, loss: EngineLoss, *, may_blame: bool) -> bool:
-        """Returns whether a question was found to be to blame."""
-        group = place.group
-        begun: list[Part] = []
-        others: list[Part] = []
-        for number in sorted(place.sent):
-            (begun if number in place.process.begun else others).append(place.take_back(number))
-        return self._rounds.lose(
-            begun, others, group, on=place, killed=loss.killed, may_blame=may_blame, why=loss.message
-        )
+    def _take_back(self, slot: _Slot, loss: EngineLoss) -> None:
+        parts = {task_id: slot.take_back(task_id) for task_id in list(slot.sent)}
+        begun = [part for task_id, part in parts.items() if task_id in slot.process.begun]
+        others = [part for task_id, part in parts.items() if task_id not in slot.process.begun]
+        self._batches.lose(begun, others, killed=loss.killed, may_blame=self._is_trusted(slot), why=loss.message)
 
-    def _give_up(self, place: _Place, loss: EngineLoss) -> None:
+    def _give_up(self, slot: _Slot, loss: EngineLoss) -> None:
         """Go on without a device. Raises BatchOcrError if it was the last, or if it refused a model, as all would."""
-        self._given_up.append(replace(place.use(), given_up=loss.message))
+        self._slots.remove(slot)
+        self._given_up.append(replace(slot.use(), given_up=loss.message))
         if self._is_starting and loss.refusal is not None:
-            if not self._places or isinstance(loss.refusal, ModelError):
+            if not self._slots or isinstance(loss.refusal, ModelError):
                 raise loss.refusal
-        elif not self._places:
-            raise EngineError(f"the engine on {place.device} failed: {loss.message}")
-        logger.warning("going on without %s: %s", place.device, loss.message)
+        elif not self._slots:
+            raise EngineError(f"the engine on {slot.device} failed: {loss.message}")
+        logger.warning("going on without %s: %s", slot.device, loss.message)
 
     def _start_process(self, device: str) -> EngineProcess:
         """Raises EngineError."""

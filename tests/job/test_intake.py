@@ -10,7 +10,7 @@ import pytest
 
 from batchocr.data import Document, Failure, Status
 from batchocr.job.intake import Intake
-from batchocr.job.turns import RowKey
+from batchocr.job.row_queue import RowKey
 from batchocr.output.index import IndexedRow
 from batchocr.page_spec import parse_page_spec
 
@@ -81,10 +81,19 @@ def open_next(intake: Intake, page_count: int) -> int:
     return index
 
 
+def next_row(intake: Intake, *, at_least: int = 0, postponed: bool = False) -> RowKey | None:
+    """Hand out the next row, of the documents from this one on."""
+    candidates = intake.queue.candidates(postponed=postponed)
+    key = next((key for key in candidates if key.document >= at_least), None)
+    if key is not None:
+        intake.queue.take(key)
+    return key
+
+
 def remaining(intake: Intake) -> list[tuple[int, int | None]]:
     """All the rows that can be handed out now."""
     rows = []
-    while (key := intake.next_row()) is not None:
+    while (key := next_row(intake)) is not None:
         rows.append((key.document, key.page_index))
     return rows
 
@@ -113,7 +122,7 @@ def test_a_document_that_takes_long_to_open_does_not_hold_up_those_behind_it() -
     intake = make_intake(documents("a", "b", "c"))
     assert [next_to_open(intake) for _ in range(3)] == [0, 1, 2]
     intake.opened(2, page_count=2, doc_id="c", size=1, mtime_ns=1)
-    assert intake.next_row() == RowKey(2, 0)
+    assert next_row(intake) == RowKey(2, 0)
     intake.opened(0, page_count=1, doc_id="a", size=1, mtime_ns=1)
     assert remaining(intake) == [(0, 0), (2, 1)]
 
@@ -127,7 +136,7 @@ def test_where_their_order_matters_rows_are_handed_out_in_input_order_however_th
     assert indices == [0, 1, 2]
     assert next_to_open(intake) is None
     intake.opened(2, page_count=1, doc_id="c", size=1, mtime_ns=1)
-    assert intake.next_row() is None
+    assert next_row(intake) is None
     intake.opened(0, page_count=2, doc_id="a", size=1, mtime_ns=1)
     assert remaining(intake) == [(0, 0), (0, 1)]
     assert not intake.exhausted
@@ -139,7 +148,7 @@ def test_where_their_order_matters_rows_are_handed_out_in_input_order_however_th
 def test_documents_can_be_opened_ahead_of_their_rows() -> None:
     intake = make_intake(documents("a", "b"))
     open_next(intake, 5)
-    assert intake.next_row() == RowKey(0, 0)
+    assert next_row(intake) == RowKey(0, 0)
     assert next_to_open(intake) == 1
     assert not intake.all_planned
     intake.opened(1, page_count=7, doc_id="id-1", size=100, mtime_ns=5)
@@ -216,7 +225,7 @@ def test_a_document_without_the_pages_asked_for_has_no_rows() -> None:
 
 def test_no_documents_are_no_rows() -> None:
     intake = make_intake([])
-    assert (next_to_open(intake), intake.next_row()) == (None, None)
+    assert (next_to_open(intake), next_row(intake)) == (None, None)
     assert intake.exhausted
     assert intake.all_planned
 
@@ -224,13 +233,13 @@ def test_no_documents_are_no_rows() -> None:
 def test_a_row_given_back_comes_before_all_others() -> None:
     intake = make_intake(documents("a"))
     open_next(intake, 4)
-    first, second = intake.next_row(), intake.next_row()
+    first, second = next_row(intake), next_row(intake)
     assert first is not None
     assert second is not None
-    intake.give_back(second)
-    intake.give_back(first)
+    intake.queue.give_back(second)
+    intake.queue.give_back(first)
     assert remaining(intake) == [(0, 0), (0, 1), (0, 2), (0, 3)]
-    intake.give_back(first)
+    intake.queue.give_back(first)
     assert not intake.exhausted
     assert remaining(intake) == [(0, 0)]
     assert intake.exhausted
@@ -240,15 +249,15 @@ def test_a_postponed_document_is_read_on_demand_until_it_is_restored() -> None:
     intake = make_intake(documents("a", "b"))
     open_next(intake, 4)
     open_next(intake, 2)
-    first = intake.next_row()
+    first = next_row(intake)
     assert first == RowKey(0, 0)
-    intake.postpone(0)
-    intake.give_back(first)
+    intake.queue.postpone(0, on=True)
+    intake.queue.give_back(first)
     assert intake.num_rows_ahead == 2
-    assert intake.next_row() == RowKey(1, 0)
-    assert intake.next_row(postponed=True) == first
-    assert intake.next_row(postponed=True) == RowKey(0, 1)
-    intake.postpone(0, on=False)
+    assert next_row(intake) == RowKey(1, 0)
+    assert next_row(intake, postponed=True) == first
+    assert next_row(intake, postponed=True) == RowKey(0, 1)
+    intake.queue.postpone(0, on=False)
     assert remaining(intake) == [(0, 2), (0, 3), (1, 1)]
     assert intake.exhausted
 
@@ -257,9 +266,9 @@ def test_a_document_that_may_not_begin_a_row_lets_the_next_one_pass() -> None:
     intake = make_intake(documents("a", "b", "c"))
     for _ in range(3):
         open_next(intake, 200)
-    assert intake.next_row(lambda document: document == 2) == RowKey(2, 0)
-    assert intake.next_row(lambda document: document >= 1) == RowKey(1, 0)
-    assert intake.next_row() == RowKey(0, 0)
+    assert next_row(intake, at_least=2) == RowKey(2, 0)
+    assert next_row(intake, at_least=1) == RowKey(1, 0)
+    assert next_row(intake) == RowKey(0, 0)
 
 
 def test_with_a_limit_no_document_is_opened_once_the_known_rows_reach_it() -> None:
@@ -380,7 +389,7 @@ def test_a_million_unchanged_documents_are_looked_at_one_a_call(tmp_path: Path) 
     intake = make_intake(found * 1_000_000, finished=finished)
     assert intake.next_document() is None
     assert intake.num_known == 1
-    assert intake.next_row() is None
+    assert next_row(intake) is None
     assert (intake.num_done_before, intake.all_planned, intake.exhausted) == (1, False, False)
 
 
@@ -388,9 +397,9 @@ def test_no_more_rows_are_handed_out_than_may_wait_until_some_are_released(tmp_p
     intake = make_intake(documents("a"), max_unreleased=3)
     open_next(intake, 8)
     assert remaining(intake) == [(0, 0), (0, 1), (0, 2)]
-    intake.released()
+    intake.queue.released()
     assert remaining(intake) == [(0, 3)]
-    intake.give_back(RowKey(0, 0))
+    intake.queue.give_back(RowKey(0, 0))
     assert remaining(intake) == [(0, 0)]
     assert not intake.exhausted
 

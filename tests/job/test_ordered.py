@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from batchocr.data import Document, PageResult
 from batchocr.job.intake import Intake
 from batchocr.job.ordered import _in_order
-from batchocr.job.turns import RowKey
+from batchocr.job.row_queue import RowKey
 
 NUM_PAGES = 20
 MAX_UNRELEASED = 6
@@ -20,15 +20,22 @@ def make_intake() -> Intake:
     return intake
 
 
+def next_row(intake: Intake) -> RowKey | None:
+    key = next(intake.queue.candidates(), None)
+    if key is not None:
+        intake.queue.take(key)
+    return key
+
+
 def finished(key: RowKey) -> tuple[RowKey, PageResult]:
     return key, PageResult("a.pdf", key.page_index, "ok")
 
 
 def slow_at_the_first(intake: Intake, num_waiting: list[int]) -> Iterator[tuple[RowKey, PageResult]]:
     """Finish the first page only when no other page may be begun; then do the same with the remaining pages."""
-    while (first := intake.next_row()) is not None:
+    while (first := next_row(intake)) is not None:
         num_waiting.append(0)
-        while (key := intake.next_row()) is not None:
+        while (key := next_row(intake)) is not None:
             num_waiting[-1] += 1
             yield finished(key)
         yield finished(first)
@@ -43,6 +50,6 @@ def test_rows_behind_a_slow_page_wait_up_to_a_bound_and_all_come_in_order() -> N
 
 def test_rows_that_a_stop_left_behind_a_gap_come_last_and_in_order() -> None:
     intake = make_intake()
-    keys = [key for _ in range(5) if (key := intake.next_row()) is not None]
+    keys = [key for _ in range(5) if (key := next_row(intake)) is not None]
     rows = _in_order(intake, (finished(keys[index]) for index in (0, 4, 2)))
     assert [row.page_index for row in rows] == [0, 2, 4]

@@ -14,8 +14,8 @@ from batchocr.data import Completion, Document, Failure, PageResult, Pixels, Rea
 from batchocr.job import stop as stopping
 from batchocr.job.intake import Intake
 from batchocr.job.pipeline import Pipeline
+from batchocr.job.row_queue import RowKey
 from batchocr.job.stop import StopSwitch
-from batchocr.job.turns import RowKey
 from batchocr.pool.answers import SharedAnswers
 from batchocr.pool.child import _killing
 from batchocr.pool.worker import Arrived, Asked, Loss

@@ -54,7 +54,7 @@ def make(folder: Path) -> Iterator[Callable[[str], Engines]]:
     def load(device: str) -> Engines:
         made.append(engines := Engines(device, "reference"))
         engines.open()
-        engines.load(lambda found: plan(folder, found), most_rounds=100)
+        engines.load(lambda found: plan(folder, found), max_batches=100)
         return engines
 
     yield load
@@ -182,7 +182,7 @@ def test_the_rounds_of_an_engine_that_is_killed_are_answered_by_another_and_nobo
     def kill_one(engine: Engine, meter: Meter) -> Answered:
         if not killed.is_set():
             killed.set()
-            engines._places[0].process.channel.close()
+            engines._slots[0].process.channel.close()
             time.sleep(0.05)
         return step(engine, meter)
 
@@ -277,10 +277,10 @@ def test_a_model_that_is_gone_when_an_engine_is_replaced_costs_only_that_engine(
     copy = Path(shutil.copytree(folder, tmp_path / "model"))
     engines = Engines("cpu,cpu", "reference")
     planned = plan(copy, engines.open())
-    engines.load(lambda found: planned, most_rounds=100)
+    engines.load(lambda found: planned, max_batches=100)
     shutil.rmtree(copy)
     try:
-        engines._places[0].process.channel.close()
+        engines._slots[0].process.channel.close()
         answers = ask(engines, ONE_BY_ONE)
         assert not any(completion.error for [completion] in answers.values())
         eventually(lambda: engines.take_answers() == [] and len(engines.channels) == 1)
@@ -298,10 +298,10 @@ def test_engines_that_have_all_been_lost_are_an_error_and_not_silence(make: Call
 
 def test_an_engine_has_no_more_rounds_than_it_may(make: Callable[[str], Engines]) -> None:
     engines = make("cpu")
-    engines.load(lambda found: plan(Path(), found), most_rounds=2)
+    engines.load(lambda found: plan(Path(), found), max_batches=2)
     for key, numbers in enumerate(ONE_BY_ONE):
         engines.ask(key, round_of(*numbers))
-    assert len(engines._places[0].sent) == 2
+    assert len(engines._slots[0].sent) == 2
     assert len(take_all(engines, 5)) == 5
 
 
@@ -329,7 +329,7 @@ def test_a_run_goes_on_without_a_device_that_cannot_be_used_even_if_it_is_the_fi
     engines = Engines("cuda:0,cpu", "reference")
     assert engines.open().device == "cpu"
     try:
-        engines.load(lambda found: plan(folder, found), most_rounds=9)
+        engines.load(lambda found: plan(folder, found), max_batches=9)
         assert texts(ask(engines, [(0,)]))
         assert "going on without cuda:0: --device cuda:0 cannot be used here" in caplog.text
         assert [use.device for use in engines.uses()] == ["cpu", "cuda:0"]
@@ -347,7 +347,7 @@ def test_a_run_goes_on_without_a_device_that_has_no_room(folder: Path, caplog: p
 
     engines.open()
     try:
-        engines.load(plan_if_there_is_room, most_rounds=100)
+        engines.load(plan_if_there_is_room, max_batches=100)
         assert texts(ask(engines, [(0,)]))
         assert "going on without cpu: it does not fit" in caplog.text
     finally:
@@ -358,7 +358,7 @@ def test_a_model_that_cannot_be_loaded_is_an_error_however_many_engines_there_ar
     engines = Engines("cpu,cpu", "reference")
     engines.open()
     with pytest.raises(ModelError, match="holds no"):
-        engines.load(lambda found: replace(plan(folder, found), folder=str(tmp_path)), most_rounds=100)
+        engines.load(lambda found: replace(plan(folder, found), folder=str(tmp_path)), max_batches=100)
     assert engines.channels == []
 
 

@@ -122,7 +122,7 @@ def opened(devices: str) -> Iterator[Engines]:
     """Engines that are ready."""
     engines = Engines(devices, "reference")
     engines.open()
-    engines.load(lambda found: LoadModel("", "float32", "auto", LIMITS), most_rounds=IN_FLIGHT)
+    engines.load(lambda found: LoadModel("", "float32", "auto", LIMITS), max_batches=IN_FLIGHT)
     yield engines
 
 

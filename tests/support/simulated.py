@@ -10,8 +10,8 @@ from math import inf
 from batchocr.data import Completion, Document, Failure, PageResult, Pixels, Reading, Request, Sampling
 from batchocr.job.intake import Intake
 from batchocr.job.pipeline import Pipeline
+from batchocr.job.row_queue import RowKey
 from batchocr.job.stop import StopSwitch
-from batchocr.job.turns import RowKey
 from batchocr.pool.worker import Arrived, Asked, Loss
 from batchocr.stats.meter import HostCounter
 from batchocr.wire.messages import Began, Completions, Ended, Failed, Finished, OpenDocument, Opened, ReadPage
@@ -216,6 +216,6 @@ def simulate(
         done.add(key)
         following = following or next(expected, None)
         while following in done:
-            intake.released()
+            intake.queue.released()
             following = next(expected, None)
     return rows

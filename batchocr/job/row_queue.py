@@ -1,10 +1,10 @@
-"""Whose turn it is: the rows that are to be handed out, by document, and which of them comes next."""
+"""The rows that are still to be begun, in input order. `scheduler` picks from them."""
 
 from __future__ import annotations
 
 from bisect import insort
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 
@@ -17,7 +17,7 @@ class RowKey:
 
 
 @dataclass(slots=True)
-class _Queue:
+class _DocumentRows:
     """A document's rows, to be handed out from `position` on, but not those in `done` or `copied`. first: how many rows
     of the output come before the document's, if they are known."""
 
@@ -46,8 +46,8 @@ class _Line:
     num_rows: int = 0
 
 
-class Turns:
-    """The first document in input order comes first, of those that may begin a row; postponed ones are a line apart.
+class RowQueue:
+    """The rows of each document, in input order, and those that were given back. Postponed documents are a line apart.
 
     max_unreleased: how many rows of the output, from the first one that is not `released` yet, may be handed out; None
     for no limit. num_rows: those of all documents so far. num_passed_over: those that were done already.
@@ -60,7 +60,7 @@ class Turns:
         self.num_passed_over = 0
         self._max_unreleased = max_unreleased
         self._num_released = 0
-        self._queues: dict[int, _Queue] = {}
+        self._queues: dict[int, _DocumentRows] = {}
         self._postponed: set[int] = set()
         self._ready, self._later = _Line(), _Line()
 
@@ -88,7 +88,7 @@ class Turns:
     ) -> None:
         """Have these rows of a document handed out, except those that are done. With max_unreleased, the documents have
         to come in input order. copied: those that need not be read; they count as handed out."""
-        queue = _Queue(rows, done, copied, self.num_rows)
+        queue = _DocumentRows(rows, done, copied, self.num_rows)
         self.num_documents += 1
         self.num_rows += len(rows)
         line = self._line_of(document)
@@ -97,25 +97,28 @@ class Turns:
         insort(line.documents, document)
         self._pass_over_done(document)
 
-    def next_row(
-        self, may_begin: Callable[[int], bool], *, among: Collection[int] | None, postponed: bool
-    ) -> RowKey | None:
-        """The next row to begin; None if there is none for now, and at the end.
+    def candidates(self, among: Collection[int] | None = None, *, postponed: bool = False) -> Iterator[RowKey]:
+        """Yield the rows that could be begun now: those that were given back, then the next one of each document.
 
-        may_begin: whether a row of a document may. among: no others may; None if any might. postponed: of the postponed
+        among: only of these documents, not counting those given back; None for all. postponed: of the postponed
         documents, instead of the others.
         """
         line = self._later if postponed else self._ready
-        for key in line.returned:
-            if may_begin(key.document):
-                line.returned.remove(key)
-                return key
+        yield from line.returned
         for document in line.documents if among is None else self._in_line(line, among):
-            if not self._is_open(self._queues[document].place):
-                return None
-            if may_begin(document):
-                return self._take(document)
-        return None
+            queue = self._queues[document]
+            if not self._is_open(queue.place):
+                return
+            yield RowKey(document, queue.rows[queue.position])
+
+    def take(self, key: RowKey) -> None:
+        """Hand out one of the candidates."""
+        line = self._line_of(key.document)
+        if key in line.returned:
+            line.returned.remove(key)
+        else:
+            self._advance(key.document)
+            self._pass_over_done(key.document)
 
     def give_back(self, key: RowKey) -> None:
         """Put a row that was handed out back in front of all others, to be begun again."""
@@ -158,13 +161,6 @@ class Turns:
 
     def _in_line(self, line: _Line, among: Collection[int]) -> list[int]:
         return sorted(document for document in among if document in self._queues and self._line_of(document) is line)
-
-    def _take(self, document: int) -> RowKey:
-        queue = self._queues[document]
-        key = RowKey(document, queue.rows[queue.position])
-        self._advance(document)
-        self._pass_over_done(document)
-        return key
 
     def _pass_over_done(self, document: int) -> None:
         """Leave the next row of the document to be one to hand out; or none, and the document leaves its line."""

@@ -1,19 +1,15 @@
-"""Each document's share: how many pages it may have in hand, and in which workers, so that it never holds up others.
-
-While there are other documents, half of the pages in flight and half of the workers are for them. A document that has
-cost too much has to wait until the others are read, and has one page in hand once it has cost a worker.
-"""
+"""Which row is begun next, and by which worker: `Scheduler.pick` says how. Owns what each document has in hand."""
 
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from weakref import WeakKeyDictionary
 
 from batchocr.data import ErrorKind, Failure
 from batchocr.job.costs import Costs
 from batchocr.job.intake import Intake
-from batchocr.job.turns import RowKey
+from batchocr.job.row_queue import RowKey
 from batchocr.pool.pool import WorkerPool
 from batchocr.pool.worker import Worker
 from batchocr.storage.uris import is_uri
@@ -27,8 +23,8 @@ _MAX_FETCHED = 64
 _NONE: Counter[Worker] = Counter()
 
 
-class Shares:
-    """Chooses the next row to begin, and a worker for it. Owns what each document has in hand and what it has cost.
+class Scheduler:
+    """Picks the next row to begin, and a worker for it. Owns what each document has in hand and what it has cost.
 
     pages_each: how many pages a document may have in hand while there are others.
     """
@@ -36,22 +32,36 @@ class Shares:
     def __init__(self, intake: Intake, pool: WorkerPool, *, pages_in_flight: int, page_timeout_s: float) -> None:
         self.pages_each = max(1, pages_in_flight // 2)
         self._intake = intake
+        self._queue = intake.queue
         self._pool = pool
         self._costs = Costs(page_timeout_s)
         self._in_hand: dict[int, Counter[Worker]] = {}
         self._last_document: WeakKeyDictionary[Worker, int] = WeakKeyDictionary()
         self._fetched: WeakKeyDictionary[Worker, OrderedDict[int, None]] = WeakKeyDictionary()
 
-    def next_row(self) -> RowKey | None:
-        """The next row to begin. Those of documents that have cost too much come when nothing else is in hand."""
+    def pick(self) -> RowKey | None:
+        """The next row to begin; None if there is none for now, and at the end.
+
+        1. Rows whose worker was lost come first, then documents in input order, each from its first page on.
+        2. While others wait, a document has at most half of the pages in flight and half of the workers.
+        3. A row is picked if a worker can begin it soon, with nothing to do or little but the same document.
+        4. Objects that only busy workers have fetched come after others.
+        5. A document that has cost too much comes when nothing else is in hand; one page at a time if it cost a worker.
+        """
         among = None if self.has_worker_for(None) else self._begun_by_workers_with_room()
-        key = None
-        if elsewhere := self._fetched_by_busy_workers():
-            key = self._intake.next_row(lambda each: each not in elsewhere and self._may_begin(each), among=among)
-        key = key or self._intake.next_row(self._may_begin, among=among)
+        elsewhere = self._fetched_by_busy_workers()
+        key = (self._first(among, but=elsewhere) if elsewhere else None) or self._first(among)
         if key is None and not self._intake.more_to_come and all(map(self._costs.has_cost, self._in_hand)):
-            return self._intake.next_row(self._may_begin, among=among, postponed=True)
+            key = self._first(among, postponed=True)
+        if key is not None:
+            self._queue.take(key)
         return key
+
+    def _first(
+        self, among: Collection[int] | None, *, but: Collection[int] = (), postponed: bool = False
+    ) -> RowKey | None:
+        candidates = self._queue.candidates(among, postponed=postponed)
+        return next((key for key in candidates if key.document not in but and self._may_begin(key.document)), None)
 
     def _fetched_by_busy_workers(self) -> set[int]:
         """Objects that a worker with nothing to do would have to fetch again: other documents come first."""
@@ -130,12 +140,12 @@ class Shares:
     def charge_step(self, document: int, seconds: float) -> None:
         """Count how long a step took."""
         self._costs.add_step(document, seconds, self._intake.states[document].bytes_per_page)
-        self._intake.postpone(document, on=self._costs.has_cost(document))
+        self._queue.postpone(document, on=self._costs.has_cost(document))
 
     def charge_worker(self, document: int, error_kind: ErrorKind) -> None:
         """Count a worker that the document has cost."""
         self._costs.add_lost_worker(document, error_kind)
-        self._intake.postpone(document, on=self._costs.has_cost(document))
+        self._queue.postpone(document, on=self._costs.has_cost(document))
 
     def given_up(self, document: int) -> Failure | None:
         """Why no more pages of the document are begun; None if it has not been given up."""
@@ -151,4 +161,5 @@ class Shares:
         return (num_in_hand < self.pages_each or self._is_alone(document)) and self.has_worker_for(document)
 
     def _is_alone(self, document: int) -> bool:
-        return self._in_hand.keys() <= {document} and not self._intake.others_wait(document)
+        others_wait = self._intake.more_to_come or self._queue.others_wait(document)
+        return not others_wait and self._in_hand.keys() <= {document}
