@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from batchocr.api import Ocr, process, run
-    from batchocr.assembly.opened import OpenedTable, open_table
     from batchocr.data import Block, PageResult
+    from batchocr.documents.assembly.opened import OpenedTable, open_table
     from batchocr.errors import (
         BatchOcrError,
         EngineError,
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
         UsageError,
     )
     from batchocr.job.progress import RunProgress
+    from batchocr.job.stats.report import Report
     from batchocr.job.stop import StopSwitch
     from batchocr.options import CallOptions, Options
-    from batchocr.stats.report import Report
 
     __version__: str
 
@@ -63,16 +63,16 @@ _MODULES = {
     "ModelError": "batchocr.errors",
     "NoInputError": "batchocr.errors",
     "Ocr": "batchocr.api",
-    "OpenedTable": "batchocr.assembly.opened",
+    "OpenedTable": "batchocr.documents.assembly.opened",
     "Options": "batchocr.options",
     "OutputError": "batchocr.errors",
     "OutputMismatchError": "batchocr.errors",
     "PageResult": "batchocr.data",
-    "Report": "batchocr.stats.report",
+    "Report": "batchocr.job.stats.report",
     "RunProgress": "batchocr.job.progress",
     "StopSwitch": "batchocr.job.stop",
     "UsageError": "batchocr.errors",
-    "open_table": "batchocr.assembly.opened",
+    "open_table": "batchocr.documents.assembly.opened",
     "process": "batchocr.api",
     "run": "batchocr.api",
 }

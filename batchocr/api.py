@@ -13,20 +13,20 @@ from typing import Any, Self, TypeGuard, Unpack
 from batchocr.config import Config, for_call, make_config
 from batchocr.data import Document, PageResult
 from batchocr.errors import UsageError
-from batchocr.input.in_memory import Content, hold
-from batchocr.input.sources import Found, find_documents
 from batchocr.job.interrupt import finish_on_interrupt
 from batchocr.job.ordered import read_in_order
 from batchocr.job.output_job import read_into_table
 from batchocr.job.progress import Progress, ProgressCallback, ProgressLog, RunProgress
 from batchocr.job.session import Session, require_usable
+from batchocr.job.stats.report import Report
 from batchocr.job.stop import StopSwitch
 from batchocr.options import CallOptions, Options
-from batchocr.output.atomic import require_writable
-from batchocr.output.earlier import dtype_of_rows
-from batchocr.output.in_store import OutputPlace
-from batchocr.stats.report import Report
+from batchocr.pages.input.in_memory import Content, hold
+from batchocr.pages.input.sources import Found, find_documents
 from batchocr.storage.uris import is_uri
+from batchocr.tables.atomic import require_writable
+from batchocr.tables.earlier import dtype_of_rows
+from batchocr.tables.remote_output import OutputPlace
 
 Named = tuple[str, Content]
 """A document in memory, under the name that becomes its `source`."""

@@ -1,7 +1,7 @@
 """Every option of a run, declared once: its type, its limits, its default, and what `--help` says about it.
 
 `Config` holds what the user said; None leaves a size to be chosen for the machine (`job/session.py`,
-`engine/limits.py`). It is checked when it is made, and nothing changes it after that. The flags (`cli/options.py`), the
+`planning/limits.py`). It is checked when it is made, and nothing changes it after that. The flags (`cli/options.py`), the
 keys of a recipe, `batchocr.Options` and docs/options.md are made from its fields.
 """
 

@@ -1,6 +1,6 @@
 """The data that travels between input, workers, engine, output and the caller.
 
-Everything here is frozen. Types with only plain fields cross process boundaries as JSON (`wire/channel.py`) and are
+Everything here is frozen. Types with only plain fields cross process boundaries as JSON (`processes/channel.py`) and are
 stored in the journal as JSON; pixels cross in shared memory and never as JSON.
 """
 

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import torch
 
-from batchocr import backend
-from batchocr.backend.dtype import select_dtype
 from batchocr.config import Config, DType, VitDType
+from batchocr.engine import backend
+from batchocr.engine.backend.dtype import select_dtype
 from batchocr.engine.engine import Engine
-from batchocr.engine.limits import EngineLimits, engine_limits
-from batchocr.model.checkpoint import Model, load_model
-from batchocr.model.cost import num_parameters
+from batchocr.engine.model.checkpoint import Model, load_model
+from batchocr.planning.cost import num_parameters
+from batchocr.planning.limits import EngineLimits, engine_limits
 from benchmarks.record import Record
 
 

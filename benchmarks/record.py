@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 import torch
 
-from batchocr import backend
+from batchocr.engine import backend
 from batchocr.machine import usable_cores, usable_memory_bytes
 from benchmarks import ROOT
 

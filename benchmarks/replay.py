@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from batchocr.data import Completion, Request
-from batchocr.model.architecture import Architecture
-from batchocr.model.checkpoint import Model
-from batchocr.model.cost import decode_flop, prefill_flop, vision_flop
-from batchocr.stats.meter import Meter
-from batchocr.wire.counts import DEVICE_STAGES
+from batchocr.engine.model.checkpoint import Model
+from batchocr.planning.architecture import Architecture
+from batchocr.planning.cost import decode_flop, prefill_flop, vision_flop
+from batchocr.processes.counts import DEVICE_STAGES
+from batchocr.processes.meter import Meter
 from benchmarks.record import Value
 from benchmarks.trace import Noise, Trace
 

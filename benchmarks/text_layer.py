@@ -15,9 +15,9 @@ import pymupdf
 
 from batchocr.data import Completion, Document, Page
 from batchocr.errors import PageError
-from batchocr.input.render import open_document
-from batchocr.input.sources import find_documents
-from batchocr.protocol.mineru import MinerUProtocol
+from batchocr.pages.input.render import open_document
+from batchocr.pages.input.sources import find_documents
+from batchocr.pages.protocol.mineru import MinerUProtocol
 from benchmarks.foreseen import Foreseen, pixels_key
 from benchmarks.trace import LAYOUT_SIZE, Ask, TracePage
 

@@ -18,7 +18,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from batchocr.model.architecture import Architecture
+from batchocr.planning.architecture import Architecture
 from benchmarks import QUICK_MODEL
 from tests.support.mineru_shape import MINERU
 

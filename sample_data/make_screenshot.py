@@ -13,10 +13,10 @@ from PIL import Image
 from playwright.sync_api import Page
 
 from batchocr.config import Config
-from batchocr.pool.source_files import SourceFiles
+from batchocr.documents.review.choose import choose
+from batchocr.documents.review.review import write_review
+from batchocr.processes.source_files import SourceFiles
 from batchocr.tables.opened import open_table
-from batchocr.view.choose import choose
-from batchocr.view.review import write_review
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import settings
 
 import batchocr.engine.before_torch  # noqa: F401
-from batchocr.pool import child, engine_process
+from batchocr.processes import child, engine_process
 from tests.support.engine_thread import EngineThread
 
 ROOT = Path(__file__).resolve().parent.parent

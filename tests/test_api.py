@@ -24,8 +24,8 @@ import batchocr
 from batchocr import Ocr, PageResult
 from batchocr.data import Completion
 from batchocr.errors import EngineError, ModelError, NoInputError, OutputMismatchError, UsageError
-from batchocr.output.files import report_path
-from batchocr.pool.engines import Engines
+from batchocr.processes.engines import Engines
+from batchocr.tables.files import report_path
 from tests.support.running import (
     draw_pdf,
     environment,

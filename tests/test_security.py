@@ -19,7 +19,7 @@ import batchocr
 from batchocr.cli.console import JsonFormatter, TextFormatter
 from batchocr.config import make_config
 from batchocr.errors import ModelError, UsageError
-from batchocr.input.render import open_document
+from batchocr.pages.input.render import open_document
 from tests.support.running import command, draw_pdf, environment, eventually, make_quick_model, workers_of
 
 pytestmark = pytest.mark.slow

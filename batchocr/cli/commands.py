@@ -14,7 +14,7 @@ from batchocr.cli.console import configure_logging, print_out, quieten_libraries
 from batchocr.cli.signals import clear_up_on_signals
 from batchocr.config import CONTINUING, INPUT, MODEL, RUN, Option, make_config
 from batchocr.errors import ExitCode, UsageError
-from batchocr.input.sources import find_documents
+from batchocr.pages.input.sources import find_documents
 
 logger = logging.getLogger(__name__)
 
@@ -97,8 +97,8 @@ def verify(
     ).documents
     fingerprint = None
     if "model" in flags:
-        from batchocr.model.checkpoint_files import find_checkpoint
-        from batchocr.model.checkpoint_files import fingerprint as fingerprint_of
+        from batchocr.planning.checkpoint_files import find_checkpoint
+        from batchocr.planning.checkpoint_files import fingerprint as fingerprint_of
 
         fingerprint = fingerprint_of(find_checkpoint(config.model, config.revision))
     verifier = Verifier(tables, config)
@@ -214,7 +214,7 @@ def export(
     read or nothing can be written."""
     configure_logging("json" if as_json else "text", logging.WARNING if quiet else logging.INFO)
     from batchocr.cli.export import export_table, formats_named
-    from batchocr.export.formats import FormatOptions
+    from batchocr.documents.export.formats import FormatOptions
     from batchocr.tables.opened import open_rows
 
     folder = options.as_local_path("--to", to)

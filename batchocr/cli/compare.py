@@ -8,12 +8,12 @@ import logging
 from tqdm import tqdm
 
 from batchocr.cli.console import print_out, printable
-from batchocr.compare.comparison import SHARES, Comparison, compare
-from batchocr.compare.match import matched
-from batchocr.compare.page_change import PageChange
 from batchocr.errors import ExitCode, UsageError
-from batchocr.output.schema import different_settings
+from batchocr.tables.comparison import SHARES, Comparison, compare
+from batchocr.tables.match import matched
 from batchocr.tables.opened import open_rows
+from batchocr.tables.page_change import PageChange
+from batchocr.tables.schema import different_settings
 
 logger = logging.getLogger(__name__)
 

@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 
 from batchocr.config import Config, DType
 from batchocr.errors import EngineError, UsageError
-from batchocr.pool.child import ENGINE_COMMAND
-from batchocr.pool.engine_process import EngineLoss, EngineProcess
-from batchocr.running_clock import RunningClock
-from batchocr.wire.channel import wait_for
-from batchocr.wire.engine_messages import DeviceFound, KernelsTried, UseDevice
+from batchocr.processes.channel import wait_for
+from batchocr.processes.child import ENGINE_COMMAND
+from batchocr.processes.engine_messages import DeviceFound, KernelsTried, UseDevice
+from batchocr.processes.engine_process import EngineLoss, EngineProcess
+from batchocr.processes.running_clock import RunningClock
 
 _LOOK_INTERVAL_S = 0.5
 

@@ -18,15 +18,15 @@ from batchocr.cli.finding import Finding
 from batchocr.cli.model_check import MemoryPlan, Tried, try_out
 from batchocr.config import Config
 from batchocr.data import Pixels, Request, Sampling
-from batchocr.engine.dtype import bfloat16_remark
 from batchocr.errors import BatchOcrError, ExitCode
-from batchocr.input.in_memory import hold
 from batchocr.job.session import num_workers, require_usable, worker_memory_bytes
 from batchocr.machine import own_version, usable_cores, usable_memory_bytes
-from batchocr.pool.pool import WorkerPool
-from batchocr.wire.engine_messages import DeviceFound, KernelChoice
-from batchocr.wire.messages import Opened, Setup
-from batchocr.wire.pixels import SharedRound, share_round
+from batchocr.pages.input.in_memory import hold
+from batchocr.planning.dtype import bfloat16_remark
+from batchocr.processes.engine_messages import DeviceFound, KernelChoice
+from batchocr.processes.messages import Opened, Setup
+from batchocr.processes.pixels import SharedRound, share_round
+from batchocr.processes.pool import WorkerPool
 
 _GIB = 1 << 30
 _WORKER_DEADLINE_S = 30.0

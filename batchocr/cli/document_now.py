@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 from batchocr.config import Config
 from batchocr.data import Document
-from batchocr.pool.pool import WorkerPool
-from batchocr.pool.worker import Loss
-from batchocr.wire.messages import Failed, Setup
+from batchocr.processes.messages import Failed, Setup
+from batchocr.processes.pool import WorkerPool
+from batchocr.processes.worker import Loss
 
 _WORKER_BYTES = 2 * 2**30
 

@@ -14,12 +14,12 @@ from tqdm import tqdm
 from batchocr.cli.console import print_out
 from batchocr.config import Config
 from batchocr.data import counted
+from batchocr.documents.export.export import Export, Exported
+from batchocr.documents.export.folder import ExportFolder
+from batchocr.documents.export.formats import FORMAT_NAMES, FormatOptions, format_named
+from batchocr.documents.export.names import Names
 from batchocr.errors import ExitCode, UsageError
-from batchocr.export.export import Export, Exported
-from batchocr.export.folder import ExportFolder
-from batchocr.export.formats import FORMAT_NAMES, FormatOptions, format_named
-from batchocr.export.names import Names
-from batchocr.pool.source_files import SourceFiles
+from batchocr.processes.source_files import SourceFiles
 from batchocr.tables.opened import TableRows
 
 logger = logging.getLogger(__name__)

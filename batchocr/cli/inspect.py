@@ -17,15 +17,15 @@ from tqdm import tqdm
 from batchocr.cli.console import print_out, printable
 from batchocr.config import Config
 from batchocr.data import ErrorKind
-from batchocr.input.folders import describe_skipped
-from batchocr.input.sources import Found, find_documents
 from batchocr.job.progress import ProgressBar, ProgressLog
 from batchocr.job.session import Session
+from batchocr.job.survey.estimate import Estimate, estimate_by, estimate_like
+from batchocr.job.survey.look import Look
+from batchocr.job.survey.sample import Sample, draw, read_pages
+from batchocr.job.survey.survey import Survey
 from batchocr.machine import usable_cores
-from batchocr.survey.estimate import Estimate, estimate_by, estimate_like
-from batchocr.survey.look import Look
-from batchocr.survey.sample import Sample, draw, read_pages
-from batchocr.survey.survey import Survey
+from batchocr.pages.input.folders import describe_skipped
+from batchocr.pages.input.sources import Found, find_documents
 
 _NOTHING_TO_READ = "there is no page that could be read"
 _NONE_READ = "none of the pages that were drawn could be read"

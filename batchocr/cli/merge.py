@@ -11,15 +11,15 @@ from tqdm import tqdm
 
 from batchocr.config import Config
 from batchocr.data import valid_text
-from batchocr.input.sources import find_documents
-from batchocr.output.atomic import remove_leftovers, require_writable
-from batchocr.output.files import files_of, report_path
-from batchocr.output.in_store import OutputPlace
-from batchocr.output.table import table_for
+from batchocr.pages.input.sources import find_documents
 from batchocr.storage.temporary import new_folder
 from batchocr.storage.uris import is_uri
+from batchocr.tables.atomic import remove_leftovers, require_writable
+from batchocr.tables.files import files_of, report_path
 from batchocr.tables.merge import merged_facts, merged_rows, require_finished, require_free
 from batchocr.tables.opened import open_rows
+from batchocr.tables.remote_output import OutputPlace
+from batchocr.tables.table import table_for
 
 logger = logging.getLogger(__name__)
 

@@ -10,13 +10,13 @@ from dataclasses import asdict, dataclass
 from batchocr.cli.finding import Finding
 from batchocr.config import Config, DType
 from batchocr.data import counted
-from batchocr.engine.dtype import VALUE_BYTES
-from batchocr.engine.limits import MemoryNeed, memory_need
 from batchocr.errors import EngineError, ModelError, UsageError
 from batchocr.job.session import Session
-from batchocr.model.architecture import Architecture
-from batchocr.model.cost import num_parameters
-from batchocr.stats.report import Setting
+from batchocr.job.stats.report import Setting
+from batchocr.planning.architecture import Architecture
+from batchocr.planning.cost import num_parameters
+from batchocr.planning.dtype import VALUE_BYTES
+from batchocr.planning.limits import MemoryNeed, memory_need
 
 _GIB = 1 << 30
 

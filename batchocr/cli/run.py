@@ -17,13 +17,13 @@ from batchocr.config import Config, make_config
 from batchocr.data import counted
 from batchocr.errors import ExitCode
 from batchocr.job.progress import Progress, ProgressBar, ProgressLog, event
+from batchocr.job.stats.report_table import format_table
 from batchocr.job.stop import StopSwitch
-from batchocr.output.files import report_path
-from batchocr.stats.report_table import format_table
 from batchocr.storage.uris import is_uri
+from batchocr.tables.files import report_path
 
 if TYPE_CHECKING:
-    from batchocr.stats.report import Report
+    from batchocr.job.stats.report import Report
 
 logger = logging.getLogger(__name__)
 

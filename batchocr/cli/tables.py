@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from batchocr.errors import OutputError, UsageError
-from batchocr.output.files import files_of, final_name, report_path
-from batchocr.output.table import TABLE_SUFFIXES, table_for
+from batchocr.tables.files import files_of, final_name, report_path
+from batchocr.tables.table import TABLE_SUFFIXES, table_for
 
 logger = logging.getLogger(__name__)
 

@@ -15,11 +15,11 @@ from batchocr.cli.document_now import DocumentNow, Examiner
 from batchocr.config import Config
 from batchocr.data import Document, ErrorKind, PageResult, Status, counted, valid_text
 from batchocr.errors import ExitCode
-from batchocr.output.files import files_of, report_path, without_files
-from batchocr.output.table import table_for
+from batchocr.job.stats.report import is_too_many
 from batchocr.page_spec import parse_page_spec
-from batchocr.stats.report import is_too_many
+from batchocr.tables.files import files_of, report_path, without_files
 from batchocr.tables.opened import read_facts
+from batchocr.tables.table import table_for
 
 Problem = Literal["missing", "stale", "duplicate", "failed", "surplus", "wrong", "unchecked", "settings"]
 Form = Literal["text", "json", "quiet"]

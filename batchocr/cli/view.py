@@ -15,13 +15,13 @@ from tqdm import tqdm
 from batchocr.cli.console import print_out, printable
 from batchocr.config import Config
 from batchocr.data import counted
+from batchocr.documents.review.choose import MAX_PAGES, ChosenPage, Sort, choose
+from batchocr.documents.review.review import Written, require_replaceable, write_review
 from batchocr.errors import ExitCode, UsageError
-from batchocr.output.atomic import remove_leftovers, require_writable
 from batchocr.page_spec import parse_page_spec
-from batchocr.pool.source_files import SourceFiles
+from batchocr.processes.source_files import SourceFiles
+from batchocr.tables.atomic import remove_leftovers, require_writable
 from batchocr.tables.opened import TableRows
-from batchocr.view.choose import MAX_PAGES, ChosenPage, Sort, choose
-from batchocr.view.review import Written, require_replaceable, write_review
 
 logger = logging.getLogger(__name__)
 

@@ -1,6 +1,6 @@
 """`python -m batchocr.engine FD`: a process that owns a device and answers questions about images.
 
-FD: its end of the channel. Standard input closes when the run ends. Started by `pool/child.py`.
+FD: its end of the channel. Standard input closes when the run ends. Started by `processes/child.py`.
 """
 
 from __future__ import annotations

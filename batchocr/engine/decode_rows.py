@@ -11,8 +11,8 @@ from collections.abc import Sequence as Collection
 import torch
 from torch import Tensor
 
-from batchocr.backend.base import PagedContext
-from batchocr.backend.device import Device
+from batchocr.engine.backend.base import PagedContext
+from batchocr.engine.backend.device import Device
 from batchocr.engine.kv_cache import SCRATCH_BLOCK
 from batchocr.engine.sequence import Sequence
 

@@ -10,21 +10,21 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from batchocr.backend.base import SamplingHints, Segments
-from batchocr.backend.device import DeviceClock, Mark
 from batchocr.data import Completion, FinishReason, failed_completion
+from batchocr.engine.backend.base import SamplingHints, Segments
+from batchocr.engine.backend.device import DeviceClock, Mark
 from batchocr.engine.decode_rows import DecodeRows
 from batchocr.engine.embedding_queue import EmbeddingQueue
 from batchocr.engine.graphs import DecodeGraphs
 from batchocr.engine.kv_cache import KVCache
-from batchocr.engine.limits import max_output_tokens
+from batchocr.engine.model.checkpoint import Model
 from batchocr.engine.sampler import Sampler, sampling_hints
 from batchocr.engine.scheduler import Scheduler
 from batchocr.engine.sequence import Announce, Sequence
-from batchocr.model.checkpoint import Model
-from batchocr.model.cost import decode_flop, prefill_flop
-from batchocr.stats.meter import Meter
-from batchocr.wire.counts import Stage
+from batchocr.planning.cost import decode_flop, prefill_flop
+from batchocr.planning.limits import max_output_tokens
+from batchocr.processes.counts import Stage
+from batchocr.processes.meter import Meter
 
 logger = logging.getLogger(__name__)
 

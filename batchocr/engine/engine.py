@@ -6,16 +6,16 @@ from dataclasses import replace
 
 import torch
 
-from batchocr.backend.device import DeviceClock
 from batchocr.data import Completion, Request, failed_completion
+from batchocr.engine.backend.device import DeviceClock
 from batchocr.engine.decode_stage import DecodeStage
 from batchocr.engine.embedding_queue import EmbeddingQueue
+from batchocr.engine.model.checkpoint import Model
+from batchocr.engine.model.rope import mrope_positions
 from batchocr.engine.sequence import Announce, Sequence, announce_nothing
 from batchocr.engine.vision_stage import VisionStage
-from batchocr.model.checkpoint import Model
-from batchocr.model.rope import mrope_positions
-from batchocr.stats.meter import Meter
-from batchocr.wire.engine_messages import EngineLimits
+from batchocr.processes.engine_messages import EngineLimits
+from batchocr.processes.meter import Meter
 
 
 class Engine:

@@ -11,7 +11,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from batchocr.backend.device import CaptureError, Device
+from batchocr.engine.backend.device import CaptureError, Device
 
 logger = logging.getLogger(__name__)
 

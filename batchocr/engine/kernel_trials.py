@@ -9,12 +9,12 @@ from typing import Final
 
 import torch
 
-from batchocr import backend
-from batchocr.backend.base import Ops
-from batchocr.backend.dtype import select_dtype
 from batchocr.config import BackendName, DType
+from batchocr.engine import backend
+from batchocr.engine.backend.base import Ops
+from batchocr.engine.backend.dtype import select_dtype
 from batchocr.errors import EngineError, UsageError
-from batchocr.wire.engine_messages import KernelChoice, KernelsTried
+from batchocr.processes.engine_messages import KernelChoice, KernelsTried
 
 _LIBRARIES: Final = {"triton": "triton", "sgl_kernel": "sglang-kernel"}
 _DTYPES: Final[dict[torch.dtype, DType]] = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
@@ -37,12 +37,12 @@ def try_kernels(device: torch.device, name: BackendName, dtype_name: DType) -> K
 def _choices(ops: Ops, dtype: torch.dtype) -> Sequence[KernelChoice]:
     match ops.name:
         case "cuda":
-            from batchocr.backend.cuda import CudaOps
+            from batchocr.engine.backend.cuda import CudaOps
 
             assert isinstance(ops, CudaOps)
             return ops.choices
         case "cpu":
-            from batchocr.backend.cpu_trials import measure_all
+            from batchocr.engine.backend.cpu_trials import measure_all
 
             return measure_all(dtype)
         case _:

@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from batchocr.backend.base import Ops, SamplerRows, SamplingHints
-from batchocr.backend.device import Device
 from batchocr.data import Sampling
+from batchocr.engine.backend.base import Ops, SamplerRows, SamplingHints
+from batchocr.engine.backend.device import Device
 
 
 @dataclass(frozen=True, slots=True)

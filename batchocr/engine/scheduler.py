@@ -8,7 +8,7 @@ from batchocr.engine.embedding_queue import EmbeddingQueue
 from batchocr.engine.kv_cache import KVCache
 from batchocr.engine.sampler import Sampler
 from batchocr.engine.sequence import Sequence
-from batchocr.stats.meter import Meter
+from batchocr.processes.meter import Meter
 
 
 class Scheduler:

@@ -10,10 +10,10 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from batchocr.backend.device import Mark
 from batchocr.data import Completion, FinishReason, Pixels, Sampling
-from batchocr.model.preprocess import PatchGrid
-from batchocr.model.prompt import PromptTokens
+from batchocr.engine.backend.device import Mark
+from batchocr.engine.model.preprocess import PatchGrid
+from batchocr.engine.model.prompt import PromptTokens
 
 _NGRAM_AFTER_LOOP = 20
 """Length of the n-grams that a second attempt may not repeat: longer than a phrase, shorter than most loops."""

@@ -9,17 +9,16 @@ from typing import Final, Literal, TypeVar
 
 import torch
 
-from batchocr import backend
-from batchocr.backend.dtype import select_dtype
 from batchocr.data import Completion, Pixels, Request, Sampling, failed_completion
+from batchocr.engine import backend
+from batchocr.engine.backend.dtype import select_dtype
 from batchocr.engine.start import find_device, flop_per_s, load_engine
 from batchocr.errors import BatchOcrError, EngineError, ModelError, UsageError
 from batchocr.machine import return_freed_memory
-from batchocr.stats.meter import Meter
-from batchocr.wire.channel import Channel, ChannelError, engine_end
-from batchocr.wire.child_process import belong_to_the_run
-from batchocr.wire.counts import DEVICE_STAGES
-from batchocr.wire.engine_messages import (
+from batchocr.processes.channel import Channel, ChannelError, engine_end
+from batchocr.processes.child_process import belong_to_the_run
+from batchocr.processes.counts import DEVICE_STAGES
+from batchocr.processes.engine_messages import (
     Answers,
     Broken,
     DeviceFound,
@@ -32,8 +31,9 @@ from batchocr.wire.engine_messages import (
     UseDevice,
     Working,
 )
-from batchocr.wire.messages import Round
-from batchocr.wire.pixels import SharedRound
+from batchocr.processes.messages import Round
+from batchocr.processes.meter import Meter
+from batchocr.processes.pixels import SharedRound
 
 _OOM_SCORE = 500
 """When memory runs out, the system kills the workers before an engine, and an engine before the run."""

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import torch
 
-from batchocr import backend
-from batchocr.backend.dtype import bfloat16_speedup, select_dtype
+from batchocr.engine import backend
+from batchocr.engine.backend.dtype import bfloat16_speedup, select_dtype
 from batchocr.engine.engine import Engine
 from batchocr.engine.kernel_trials import try_kernels
+from batchocr.engine.model.checkpoint import load_model
 from batchocr.engine.sequence import Announce, announce_nothing
 from batchocr.errors import UsageError
 from batchocr.machine import multiplies_bfloat16
-from batchocr.model.checkpoint import load_model
-from batchocr.wire.engine_messages import DeviceFound, LoadModel, Ready, UseDevice
+from batchocr.processes.engine_messages import DeviceFound, LoadModel, Ready, UseDevice
 
 _TRIAL_ROWS, _TRIAL_WIDTH = 256, 1024
 

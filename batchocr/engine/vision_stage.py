@@ -13,12 +13,12 @@ from itertools import count
 import torch
 from torch import Tensor
 
-from batchocr.backend.device import DeviceClock, Mark
+from batchocr.engine.backend.device import DeviceClock, Mark
 from batchocr.engine.embedding_queue import EmbeddingQueue
+from batchocr.engine.model.checkpoint import Model
 from batchocr.engine.sequence import Announce, Sequence
-from batchocr.model.checkpoint import Model
-from batchocr.model.cost import vision_flop
-from batchocr.stats.meter import Meter
+from batchocr.planning.cost import vision_flop
+from batchocr.processes.meter import Meter
 
 logger = logging.getLogger(__name__)
 

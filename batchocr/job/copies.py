@@ -12,7 +12,7 @@ from typing import Final
 
 from batchocr.data import Document, ErrorKind, Failure, PageResult
 from batchocr.job.row_queue import RowKey
-from batchocr.output.index import IndexedRow
+from batchocr.tables.index import IndexedRow
 
 _OF_THE_FILE: Final[frozenset[ErrorKind | None]] = frozenset({"not_found", "unreadable", "changed"})
 """What is wrong with the place of one file, and not with what is in it."""

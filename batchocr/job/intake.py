@@ -11,8 +11,8 @@ from typing import Protocol
 from batchocr.data import Document, Failure, PageResult
 from batchocr.job.copies import Copies, Copy, copied, is_of_content
 from batchocr.job.row_queue import RowKey, RowQueue
-from batchocr.output.index import IndexedRow
 from batchocr.page_spec import PageSpec
+from batchocr.tables.index import IndexedRow
 
 
 class FinishedRows(Protocol):

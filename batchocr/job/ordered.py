@@ -12,12 +12,12 @@ from queue import Full, Queue
 from batchocr.config import Config
 from batchocr.data import PageResult
 from batchocr.errors import UsageError
-from batchocr.input.sources import Found
 from batchocr.job.intake import Intake
 from batchocr.job.reading_pass import Pass
 from batchocr.job.row_queue import RowKey
 from batchocr.job.session import Session
 from batchocr.job.stop import StopSwitch
+from batchocr.pages.input.sources import Found
 
 _Rows = Queue[PageResult | None]
 """Finished rows, and None at the end."""

@@ -13,20 +13,20 @@ from pathlib import Path
 from batchocr.config import Config
 from batchocr.data import Document, PageResult, counted, valid_text
 from batchocr.errors import BatchOcrError, NoInputError, OutputError, OutputMismatchError, UsageError
-from batchocr.input.folders import describe_skipped
-from batchocr.input.sources import Found
 from batchocr.job.intake import Intake
 from batchocr.job.progress import Progress, event, log_failure
 from batchocr.job.reading_pass import Pass
 from batchocr.job.session import Session
+from batchocr.job.stats.report import Report, require_place, write_report
 from batchocr.job.stop import StopSwitch
 from batchocr.job.worsened import count_worsened, warn_of_worsened
-from batchocr.output.atomic import remove_leftovers, require_writable
-from batchocr.output.files import files_of, report_path, without_files
-from batchocr.output.index import IndexedRow, is_failed_again
-from batchocr.output.journal import Journal, JournalEntry
-from batchocr.output.table import table_for
-from batchocr.stats.report import Report, require_place, write_report
+from batchocr.pages.input.folders import describe_skipped
+from batchocr.pages.input.sources import Found
+from batchocr.tables.atomic import remove_leftovers, require_writable
+from batchocr.tables.files import files_of, report_path, without_files
+from batchocr.tables.index import IndexedRow, is_failed_again
+from batchocr.tables.journal import Journal, JournalEntry
+from batchocr.tables.table import table_for
 
 logger = logging.getLogger(__name__)
 

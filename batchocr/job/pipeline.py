@@ -20,13 +20,13 @@ from batchocr.job.progress import event
 from batchocr.job.row_queue import RowKey
 from batchocr.job.scheduler import Scheduler
 from batchocr.job.stop import StopSwitch
-from batchocr.pool.answers import SharedAnswers
-from batchocr.pool.engines import Engines
-from batchocr.pool.pool import WorkerPool
-from batchocr.pool.worker import Arrived, Asked, Loss, Worker
-from batchocr.stats.meter import HostCounter
+from batchocr.processes.answers import SharedAnswers
+from batchocr.processes.engines import Engines
+from batchocr.processes.messages import Began, Completions, Ended, Failed, Finished, OpenDocument, Opened, ReadPage
+from batchocr.processes.meter import HostCounter
+from batchocr.processes.pool import WorkerPool
+from batchocr.processes.worker import Arrived, Asked, Loss, Worker
 from batchocr.storage.uris import is_uri
-from batchocr.wire.messages import Began, Completions, Ended, Failed, Finished, OpenDocument, Opened, ReadPage
 
 logger = logging.getLogger(__name__)
 

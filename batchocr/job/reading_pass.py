@@ -14,25 +14,25 @@ from typing import Self
 from batchocr.config import Config
 from batchocr.data import PageResult, counted
 from batchocr.errors import UsageError
-from batchocr.input.sources import Found
 from batchocr.job.intake import FinishedRows, Intake
 from batchocr.job.pipeline import Pipeline
 from batchocr.job.progress import RunProgress
 from batchocr.job.row_queue import RowKey
 from batchocr.job.session import Session
+from batchocr.job.stats.ledger import Ledger
+from batchocr.job.stats.quality import Quality
+from batchocr.job.stats.report import ExitReason, Report
+from batchocr.job.stats.summary import Circumstances, make_report
 from batchocr.job.stop import StopSwitch
 from batchocr.machine import allow_open_files, num_files_to_open, peak_resident_bytes, return_freed_memory
-from batchocr.output.index import IndexedRow
 from batchocr.page_spec import parse_page_spec
-from batchocr.pool.answers import SharedAnswers
-from batchocr.pool.engines import Engines, EngineUse
-from batchocr.pool.pool import WorkerPool
-from batchocr.stats.ledger import Ledger
-from batchocr.stats.meter import HostCounter
-from batchocr.stats.quality import Quality
-from batchocr.stats.report import ExitReason, Report
-from batchocr.stats.summary import Circumstances, make_report
-from batchocr.wire.messages import Opened, Setup
+from batchocr.pages.input.sources import Found
+from batchocr.processes.answers import SharedAnswers
+from batchocr.processes.engines import Engines, EngineUse
+from batchocr.processes.messages import Opened, Setup
+from batchocr.processes.meter import HostCounter
+from batchocr.processes.pool import WorkerPool
+from batchocr.tables.index import IndexedRow
 
 _TRIM_INTERVAL_S = 10.0
 _OTHER_FILES = 1024

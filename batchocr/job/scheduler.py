@@ -10,15 +10,15 @@ from batchocr.data import ErrorKind, Failure
 from batchocr.job.costs import Costs
 from batchocr.job.intake import Intake
 from batchocr.job.row_queue import RowKey
-from batchocr.pool.pool import WorkerPool
-from batchocr.pool.worker import Worker
+from batchocr.processes.pool import WorkerPool
+from batchocr.processes.worker import Worker
 from batchocr.storage.uris import is_uri
 
 _MAX_QUEUED = 2
 """Tasks of one document that a worker has before it: while it works on one, it should not have to wait for the next."""
 
 _MAX_FETCHED = 64
-"""Objects that a worker was given last, of which it may still hold a copy (`worker/documents`)."""
+"""Objects that a worker was given last, of which it may still hold a copy (`pages/documents`)."""
 
 _NONE: Counter[Worker] = Counter()
 

@@ -11,22 +11,22 @@ from pathlib import Path
 
 from batchocr.config import LEAST_WORKER_BYTES, Config, DType, flag_of
 from batchocr.data import valid_text
-from batchocr.engine.dtype import VALUE_BYTES, StoredWeights, choose_dtype
-from batchocr.engine.limits import engine_limits
 from batchocr.errors import UsageError
-from batchocr.input import REVISION as INPUT_REVISION
+from batchocr.job.stats.report import Setting
 from batchocr.machine import open_standard_descriptors, own_version, usable_cores, usable_memory_bytes
-from batchocr.model.architecture import read_architecture
-from batchocr.model.checkpoint_files import find_checkpoint, fingerprint, stored_dtype
-from batchocr.model.cost import num_parameters
-from batchocr.output.schema import RunFacts, fingerprint_of_settings
-from batchocr.pool.answer_cache import AnswerCache, cache_folder
-from batchocr.pool.child import ENGINE_COMMAND
-from batchocr.pool.engines import Engines
-from batchocr.protocol.mineru import MAX_LAYOUT_TOKENS
-from batchocr.protocol.mineru import VERSION as PROTOCOL_VERSION
-from batchocr.stats.report import Setting
-from batchocr.wire.engine_messages import DeviceFound, EngineLimits, LoadModel
+from batchocr.pages.input import REVISION as INPUT_REVISION
+from batchocr.pages.protocol.mineru import MAX_LAYOUT_TOKENS
+from batchocr.pages.protocol.mineru import VERSION as PROTOCOL_VERSION
+from batchocr.planning.architecture import read_architecture
+from batchocr.planning.checkpoint_files import find_checkpoint, fingerprint, stored_dtype
+from batchocr.planning.cost import num_parameters
+from batchocr.planning.dtype import VALUE_BYTES, StoredWeights, choose_dtype
+from batchocr.planning.limits import engine_limits
+from batchocr.processes.answer_cache import AnswerCache, cache_folder
+from batchocr.processes.child import ENGINE_COMMAND
+from batchocr.processes.engine_messages import DeviceFound, EngineLimits, LoadModel
+from batchocr.processes.engines import Engines
+from batchocr.tables.schema import RunFacts, fingerprint_of_settings
 
 logger = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from batchocr.data import counted
 from batchocr.job.intake import DocumentState, Intake
-from batchocr.output.journal import Journal
+from batchocr.tables.journal import Journal
 
 _MAX_NAMED = 5
 

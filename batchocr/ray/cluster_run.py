@@ -10,18 +10,18 @@ from pathlib import Path
 
 from batchocr.config import Config
 from batchocr.errors import NoInputError, OutputMismatchError
-from batchocr.input.sources import Found
 from batchocr.job.progress import Progress, event
+from batchocr.job.stats.report import ExitReason, require_place
 from batchocr.job.stop import StopSwitch
 from batchocr.machine import own_version
-from batchocr.output.atomic import atomic_file
-from batchocr.output.files import CLUSTER_REPORT_NAME
+from batchocr.pages.input.sources import Found
 from batchocr.ray.cluster import Cluster
 from batchocr.ray.driver import Driver
 from batchocr.ray.folder import ClusterPlan, OutputFolder
 from batchocr.ray.plan import plan_items
 from batchocr.ray.report import ClusterReport, Parts, name_bottleneck
-from batchocr.stats.report import ExitReason, require_place
+from batchocr.tables.atomic import atomic_file
+from batchocr.tables.files import CLUSTER_REPORT_NAME
 
 logger = logging.getLogger(__name__)
 

@@ -15,19 +15,19 @@ from typing import Any
 from batchocr.config import Config
 from batchocr.data import Failure
 from batchocr.errors import BatchOcrError, EngineError, OutputError, OutputMismatchError
-from batchocr.input.sources import Found
 from batchocr.job.progress import Progress, RunProgress, event
+from batchocr.job.stats.report import Setting
 from batchocr.job.stop import StopSwitch
 from batchocr.machine import own_version
-from batchocr.output import parquet
-from batchocr.output.earlier import dtype_of
-from batchocr.output.schema import require_same_settings
+from batchocr.pages.input.sources import Found
 from batchocr.ray.cluster import ActorPlan, connected, node_is_lost, plan_actors, start_actor
 from batchocr.ray.folder import ClusterPlan, OutputFolder, PartRows, read_part
 from batchocr.ray.items import Item
 from batchocr.ray.reader import ItemRead, Loaded, Reader
 from batchocr.ray.report import ActorReport, Tally
-from batchocr.stats.report import Setting
+from batchocr.tables import parquet
+from batchocr.tables.earlier import dtype_of
+from batchocr.tables.schema import require_same_settings
 
 logger = logging.getLogger(__name__)
 

@@ -23,11 +23,11 @@ from pydantic import TypeAdapter, ValidationError
 
 from batchocr.data import ErrorKind, Status
 from batchocr.errors import OutputError, OutputMismatchError, PageError
-from batchocr.output.files import CLUSTER_REPORT_NAME, final_name
-from batchocr.output.schema import RunFacts, decode_facts
 from batchocr.ray.items import Item
 from batchocr.ray.places import place_of
 from batchocr.storage.uris import is_uri
+from batchocr.tables.files import CLUSTER_REPORT_NAME, final_name
+from batchocr.tables.schema import RunFacts, decode_facts
 
 logger = logging.getLogger(__name__)
 

@@ -13,10 +13,10 @@ from typing import Protocol
 import pyarrow as pa
 
 from batchocr.errors import NotFoundError, OutputError, PageError, UsageError
-from batchocr.output.atomic import atomic_file, reading, writing
-from batchocr.output.in_store import fetch_file, put_file
 from batchocr.storage.objects import list_below, open_object, remove
 from batchocr.storage.uris import is_uri, parse_uri
+from batchocr.tables.atomic import atomic_file, reading, writing
+from batchocr.tables.remote_output import fetch_file, put_file
 
 
 class PartsFolder(Protocol):

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 from batchocr.config import Config
 from batchocr.data import Document
-from batchocr.input.sources import Found
+from batchocr.job.survey.page_counts import count_pages
 from batchocr.machine import usable_cores
+from batchocr.pages.input.sources import Found
 from batchocr.ray.folder import ClusterPlan
 from batchocr.ray.items import Item, PlannedDocument, divide, look_at_file, unchanged_items
-from batchocr.survey.page_counts import count_pages
 
 
 def plan_items(found: Found, config: Config, earlier: ClusterPlan | None, pages_per_task: int) -> list[Item]:

@@ -17,15 +17,15 @@ from pathlib import Path
 from batchocr.config import Config, DType, for_call
 from batchocr.data import Failure
 from batchocr.errors import NoInputError, OutputError
-from batchocr.input.sources import Found
 from batchocr.job.output_job import read_into_table
 from batchocr.job.session import Session, worker_memory_bytes
+from batchocr.job.stats.report import Report, Setting
 from batchocr.job.stop import StopSwitch
-from batchocr.output import parquet
-from batchocr.output.schema import RunFacts
+from batchocr.pages.input.sources import Found
 from batchocr.ray.folder import OutputFolder, PartRows, read_part
 from batchocr.ray.items import Item
-from batchocr.stats.report import Report, Setting
+from batchocr.tables import parquet
+from batchocr.tables.schema import RunFacts
 
 _MOST_WORKERS = 16
 _PUT_AGAIN_S = (5.0, 60.0)

@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass, field
 
 from batchocr.data import ErrorKind, Status, counted
 from batchocr.errors import ExitCode
+from batchocr.job.stats.report import ExitReason, Items, Setting, is_too_many
 from batchocr.ray.folder import PartRows
-from batchocr.stats.report import ExitReason, Items, Setting, is_too_many
 
 _WAITS = 0.1
 """If the actors had nothing to read for more than this share of the time, that is what limits the rate."""

@@ -7,14 +7,14 @@ from contextlib import suppress
 from pathlib import Path
 
 from batchocr.errors import NotFoundError, OutputError, PageError
-from batchocr.input.folders import SkippedFiles
-from batchocr.input.globs import WILDCARD, natural_key
-from batchocr.input.objects import documents_matching
-from batchocr.output.files import CLUSTER_REPORT_NAME, facts_path, is_beside_a_table, report_path
-from batchocr.output.in_store import fetch_file
-from batchocr.output.table import TABLE_SUFFIXES, could_be_table
+from batchocr.pages.input.folders import SkippedFiles
+from batchocr.pages.input.globs import WILDCARD, natural_key
+from batchocr.pages.input.objects import documents_matching
 from batchocr.storage.objects import list_below, look_at
 from batchocr.storage.temporary import new_folder
+from batchocr.tables.files import CLUSTER_REPORT_NAME, facts_path, is_beside_a_table, report_path
+from batchocr.tables.remote_output import fetch_file
+from batchocr.tables.table import TABLE_SUFFIXES, could_be_table
 
 _AT_ONCE = 8
 

@@ -11,14 +11,14 @@ from pathlib import Path
 
 from batchocr.data import PageResult
 from batchocr.errors import OutputError, OutputMismatchError
-from batchocr.input.globs import PathKey, path_key
 from batchocr.machine import allow_open_files
-from batchocr.output.atomic import reading
-from batchocr.output.files import journal_path
-from batchocr.output.schema import SCHEMA_VERSION, RunFacts
-from batchocr.output.table import table_for
+from batchocr.pages.input.globs import PathKey, path_key
 from batchocr.storage.uris import is_uri
+from batchocr.tables.atomic import reading
+from batchocr.tables.files import journal_path
 from batchocr.tables.opened import TablePart, find_tables
+from batchocr.tables.schema import SCHEMA_VERSION, RunFacts
+from batchocr.tables.table import table_for
 
 logger = logging.getLogger(__name__)
 

@@ -14,13 +14,13 @@ import pyarrow as pa
 
 from batchocr.data import PageResult
 from batchocr.errors import OutputError, OutputMismatchError
-from batchocr.input.globs import natural_key
-from batchocr.output import jsonl, parquet, unfinished
-from batchocr.output.files import facts_path, is_beside_a_table, journal_path, table_of_journal
-from batchocr.output.schema import PAGE_SCHEMA, READABLE_VERSIONS, RunFacts, to_row
-from batchocr.output.table import could_be_table, table_for
+from batchocr.pages.input.globs import natural_key
 from batchocr.storage.uris import is_uri
+from batchocr.tables import jsonl, parquet, unfinished
 from batchocr.tables.fetched import fetch_tables
+from batchocr.tables.files import facts_path, is_beside_a_table, journal_path, table_of_journal
+from batchocr.tables.schema import PAGE_SCHEMA, READABLE_VERSIONS, RunFacts, to_row
+from batchocr.tables.table import could_be_table, table_for
 
 TableNames = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 """A table, a folder of tables, a glob, or several of these; or the same in an object store."""

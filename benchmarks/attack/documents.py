@@ -12,9 +12,9 @@ import pymupdf
 
 from batchocr.config import make_config
 from batchocr.data import Completion
-from batchocr.pool.pool import WorkerPool
-from batchocr.pool.worker import Asked, Loss
-from batchocr.wire.messages import Completions, Failed, Finished, OpenDocument, Opened, ReadPage, Setup
+from batchocr.processes.messages import Completions, Failed, Finished, OpenDocument, Opened, ReadPage, Setup
+from batchocr.processes.pool import WorkerPool
+from batchocr.processes.worker import Asked, Loss
 from benchmarks.attack.sound_images import ENCODINGS, PAGES
 from benchmarks.attack.tally import Tally
 

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from batchocr.errors import PageError
-from batchocr.input.render import open_document
+from batchocr.pages.input.render import open_document
 from benchmarks.record import Record
 
 DPI = 72

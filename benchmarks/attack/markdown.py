@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
-from batchocr.protocol.markdown import to_markdown
+from batchocr.pages.protocol.markdown import to_markdown
 from benchmarks.attack.tally import Tally
 
 _AT_ONCE = 100

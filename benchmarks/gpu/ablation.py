@@ -28,9 +28,9 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from batchocr.engine.model.checkpoint import Model
 from batchocr.errors import EngineError, UsageError
-from batchocr.model.checkpoint import Model
-from batchocr.stats.meter import Meter
+from batchocr.processes.meter import Meter
 from benchmarks.gpu.variants import (
     CoupledEngine,
     Paced,

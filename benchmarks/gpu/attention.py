@@ -14,11 +14,11 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from batchocr import backend
-from batchocr.backend.attention_kernels import ATTENTION
-from batchocr.backend.base import Segments
-from batchocr.backend.dtype import select_dtype
-from batchocr.backend.trial import Candidate
+from batchocr.engine import backend
+from batchocr.engine.backend.attention_kernels import ATTENTION
+from batchocr.engine.backend.base import Segments
+from batchocr.engine.backend.dtype import select_dtype
+from batchocr.engine.backend.trial import Candidate
 from benchmarks.record import Record, benchmark_parser
 from benchmarks.timing import mean_ms
 from benchmarks.trace import dense_trace

@@ -29,8 +29,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from batchocr import backend
-from batchocr.backend.trial import REJECT, TRYING
+from batchocr.engine import backend
+from batchocr.engine.backend.trial import REJECT, TRYING
 from benchmarks import ROOT
 from benchmarks.gpu.ops_cases import CASES
 from benchmarks.gpu.ops_check import broke_the_context

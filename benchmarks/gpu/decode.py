@@ -15,8 +15,8 @@ import time
 from typing import Any
 
 from batchocr.engine.engine import Engine
-from batchocr.model.checkpoint import Model
-from batchocr.stats.meter import Meter
+from batchocr.engine.model.checkpoint import Model
+from batchocr.processes.meter import Meter
 from benchmarks.gpu.variants import Watched, WithoutGraphs, on_device
 from benchmarks.loading import load, make_engine, note_kernels
 from benchmarks.options import add_checkpoint_option, numbers

@@ -19,11 +19,11 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from batchocr import backend
-from batchocr.backend.device import HostDevice
-from batchocr.backend.reference import ReferenceOps
-from batchocr.model.checkpoint import Model, load_model
-from batchocr.stats.meter import Meter
+from batchocr.engine import backend
+from batchocr.engine.backend.device import HostDevice
+from batchocr.engine.backend.reference import ReferenceOps
+from batchocr.engine.model.checkpoint import Model, load_model
+from batchocr.processes.meter import Meter
 from benchmarks.gpu.teacher_forcing import our_logits, transformers_logits
 from benchmarks.loading import load, make_engine
 from benchmarks.options import add_checkpoint_option

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from batchocr import backend
-from batchocr.backend.base import Activation, Affine, Ops, PagedContext, SamplerRows, Segments
 from batchocr.data import Sampling
+from batchocr.engine import backend
+from batchocr.engine.backend.base import Activation, Affine, Ops, PagedContext, SamplerRows, Segments
 from batchocr.engine.sampler import sampling_hints
 
 Copy = Callable[[Tensor], Tensor]

@@ -13,9 +13,9 @@ import sys
 import torch
 from torch import Tensor
 
-from batchocr import backend
-from batchocr.backend.reference import ReferenceOps
-from batchocr.backend.trial import relative_error
+from batchocr.engine import backend
+from batchocr.engine.backend.reference import ReferenceOps
+from batchocr.engine.backend.trial import relative_error
 from benchmarks.gpu.ops_cases import CASES, Bench
 from benchmarks.loading import free_memory
 from benchmarks.record import Record, Row, Value, benchmark_parser

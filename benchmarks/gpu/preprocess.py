@@ -13,14 +13,14 @@ from contextlib import contextmanager
 
 import torch
 
-from batchocr import backend
-from batchocr.backend.base import Ops
-from batchocr.backend.cpu import CpuOps
-from batchocr.backend.dtype import select_dtype
-from batchocr.backend.reference import ReferenceOps
 from batchocr.data import Pixels
-from batchocr.model.architecture import read_architecture
-from batchocr.model.preprocess import Preprocessor
+from batchocr.engine import backend
+from batchocr.engine.backend.base import Ops
+from batchocr.engine.backend.cpu import CpuOps
+from batchocr.engine.backend.dtype import select_dtype
+from batchocr.engine.backend.reference import ReferenceOps
+from batchocr.engine.model.preprocess import Preprocessor
+from batchocr.planning.architecture import read_architecture
 from benchmarks import QUICK_MODEL
 from benchmarks.record import Record, Value, benchmark_parser
 from benchmarks.timing import mean_ms, spans

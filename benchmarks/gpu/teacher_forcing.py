@@ -10,12 +10,12 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from batchocr.backend.base import PagedContext, Segments
 from batchocr.data import Pixels
-from batchocr.model.architecture import read_architecture
-from batchocr.model.checkpoint import Model
-from batchocr.model.prompt import PromptFormat, PromptTokens
-from batchocr.model.rope import mrope_positions
+from batchocr.engine.backend.base import PagedContext, Segments
+from batchocr.engine.model.checkpoint import Model
+from batchocr.engine.model.prompt import PromptFormat, PromptTokens
+from batchocr.engine.model.rope import mrope_positions
+from batchocr.planning.architecture import read_architecture
 from benchmarks.loading import free_memory
 
 QUESTION = "\nText Recognition:"

@@ -13,11 +13,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from batchocr.backend.device import Device, Mark
 from batchocr.data import Completion, Request
+from batchocr.engine.backend.device import Device, Mark
 from batchocr.engine.engine import Engine
-from batchocr.model.checkpoint import Model
-from batchocr.stats.meter import Meter
+from batchocr.engine.model.checkpoint import Model
+from batchocr.processes.meter import Meter
 from benchmarks.replay import Steps
 from benchmarks.timing import SpanProfile, covered_share
 

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Final, Literal
 
-from batchocr.model.architecture import Architecture
-from batchocr.model.cost import decode_flop, prefill_flop, vision_flop
+from batchocr.planning.architecture import Architecture
+from batchocr.planning.cost import decode_flop, prefill_flop, vision_flop
 from benchmarks.gpu.virtual_device import Kernels
 
 GpuName = Literal["h200", "h100", "a100", "rtx4090"]

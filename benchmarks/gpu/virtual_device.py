@@ -18,8 +18,8 @@ from typing import Any, Literal, TypeAlias
 import torch
 from torch import Tensor
 
-from batchocr.backend.cuda_device import CudaDevice
-from batchocr.backend.device import Mark, Result
+from batchocr.engine.backend.cuda_device import CudaDevice
+from batchocr.engine.backend.device import Mark, Result
 
 Work = Literal["preprocess", "vit", "prefill", "decode"]
 ContentionName = Literal["persistent", "slices"]

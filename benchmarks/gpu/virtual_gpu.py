@@ -18,11 +18,11 @@ import torch
 
 from batchocr.config import Config
 from batchocr.data import Request
-from batchocr.engine.limits import engine_limits
 from batchocr.job.session import useful_pages_in_flight
-from batchocr.protocol.mineru import MAX_LAYOUT_TOKENS
-from batchocr.stats.meter import Meter
-from batchocr.wire.engine_messages import EngineLimits
+from batchocr.pages.protocol.mineru import MAX_LAYOUT_TOKENS
+from batchocr.planning.limits import engine_limits
+from batchocr.processes.engine_messages import EngineLimits
+from batchocr.processes.meter import Meter
 from benchmarks.gpu.virtual_costs import VIRTUAL_GPUS, Gpu, Speed
 from benchmarks.gpu.virtual_device import CONTENTION, ContentionName
 from benchmarks.gpu.virtual_model import VirtualEngine, virtual_engine

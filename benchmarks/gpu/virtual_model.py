@@ -9,15 +9,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from batchocr.backend.base import PagedContext, ResizePlan, SamplerRows, SamplingHints, Segments
-from batchocr.backend.cuda import CudaOps
+from batchocr.engine.backend.base import PagedContext, ResizePlan, SamplerRows, SamplingHints, Segments
+from batchocr.engine.backend.cuda import CudaOps
 from batchocr.engine.engine import Engine
-from batchocr.model.architecture import Architecture
-from batchocr.model.checkpoint import Model
-from batchocr.model.cost import decode_flop
-from batchocr.model.preprocess import PatchGrid, Preprocessor
-from batchocr.model.prompt import PromptTokens
-from batchocr.wire.engine_messages import EngineLimits
+from batchocr.engine.model.checkpoint import Model
+from batchocr.engine.model.preprocess import PatchGrid, Preprocessor
+from batchocr.engine.model.prompt import PromptTokens
+from batchocr.planning.architecture import Architecture
+from batchocr.planning.cost import decode_flop
+from batchocr.processes.engine_messages import EngineLimits
 from benchmarks.gpu.virtual_costs import Costs, Speed
 from benchmarks.gpu.virtual_device import ANSWER, CONTENTION, ContentionName, Kernels, VirtualClock, VirtualDevice
 

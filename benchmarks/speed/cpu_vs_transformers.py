@@ -68,8 +68,8 @@ def read_with_transformers(
     """Returns the same as `read_with_batchocr`. The client gets 16 pages at a time, however small the batch."""
     import torch
 
-    from batchocr.input.render import open_document
-    from batchocr.input.sources import find_documents
+    from batchocr.pages.input.render import open_document
+    from batchocr.pages.input.sources import find_documents
     from tests.support.mineru_oracle import make_client
 
     torch_dtype = getattr(torch, dtype)

@@ -23,10 +23,10 @@ from batchocr.config import Config, for_call
 from batchocr.engine.engine import Engine
 from batchocr.job.output_job import read_into_table
 from batchocr.job.session import Session
+from batchocr.job.stats.report import Report
+from batchocr.job.stats.report_table import format_table
 from batchocr.job.stop import StopSwitch
-from batchocr.stats.meter import Meter
-from batchocr.stats.report import Report
-from batchocr.stats.report_table import format_table
+from batchocr.processes.meter import Meter
 from benchmarks import ROOT
 from benchmarks.foreseen import engine_command, write_foreseen
 from benchmarks.loading import load, note_kernels

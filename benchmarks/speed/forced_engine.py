@@ -15,10 +15,10 @@ from pathlib import Path
 from batchocr.data import Completion, Request, failed_completion
 from batchocr.engine import serve, start
 from batchocr.engine.engine import Engine
-from batchocr.engine.limits import EngineLimits
+from batchocr.engine.model.checkpoint import Model
 from batchocr.engine.sequence import Announce
-from batchocr.model.checkpoint import Model
-from batchocr.stats.meter import Meter
+from batchocr.planning.limits import EngineLimits
+from batchocr.processes.meter import Meter
 from benchmarks.foreseen import Foreseen, pixels_key, read_foreseen
 
 _WARM_UP_ID = 0

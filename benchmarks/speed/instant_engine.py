@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from batchocr.machine import usable_memory_bytes
-from batchocr.wire.channel import Channel, engine_end
-from batchocr.wire.child_process import belong_to_the_run
-from batchocr.wire.counts import DEVICE_STAGES, EngineCounts, StageCount
-from batchocr.wire.engine_messages import (
+from batchocr.processes.channel import Channel, engine_end
+from batchocr.processes.child_process import belong_to_the_run
+from batchocr.processes.counts import DEVICE_STAGES, EngineCounts, StageCount
+from batchocr.processes.engine_messages import (
     Answers,
     DeviceFound,
     Forget,
@@ -25,8 +25,8 @@ from batchocr.wire.engine_messages import (
     UseDevice,
     Working,
 )
-from batchocr.wire.messages import Round
-from batchocr.wire.pixels import SharedRound
+from batchocr.processes.messages import Round
+from batchocr.processes.pixels import SharedRound
 from benchmarks.foreseen import Foreseen, pixels_key, read_foreseen
 
 _COUNTS = EngineCounts(

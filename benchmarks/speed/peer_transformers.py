@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from PIL import Image
 
-from batchocr import backend
-from batchocr.backend.dtype import select_dtype
 from batchocr.data import Request
-from batchocr.model.prompt import SYSTEM_PROMPT
+from batchocr.engine import backend
+from batchocr.engine.backend.dtype import select_dtype
+from batchocr.engine.model.prompt import SYSTEM_PROMPT
 from benchmarks.replay import Replayed, Work
 from benchmarks.timing import synchronize
 from benchmarks.trace import Noise, Trace

@@ -7,7 +7,7 @@ All requests are submitted at once; the model has MinerU2.5's shape and random w
 
 from __future__ import annotations
 
-from batchocr.stats.meter import Meter
+from batchocr.processes.meter import Meter
 from benchmarks.loading import load, make_engine, note_kernels
 from benchmarks.options import add_engine_options, engine_options, peak_tflops
 from benchmarks.record import Record, benchmark_parser

@@ -17,10 +17,10 @@ import argparse
 from pathlib import Path
 from typing import get_args
 
-from batchocr import backend
 from batchocr.config import DType, VitDType
-from batchocr.model.architecture import read_architecture
-from batchocr.stats.meter import Meter
+from batchocr.engine import backend
+from batchocr.planning.architecture import read_architecture
+from batchocr.processes.meter import Meter
 from benchmarks.gpu.variants import ProfiledEngine
 from benchmarks.loading import free_memory, load, make_engine, note_kernels
 from benchmarks.options import (

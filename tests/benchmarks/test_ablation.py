@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 import torch
 
-from batchocr.backend.device import HostDevice
+from batchocr.engine.backend.device import HostDevice
 from batchocr.engine.engine import Engine
+from batchocr.engine.model.checkpoint import Model
 from batchocr.errors import UsageError
-from batchocr.model.checkpoint import Model
 from benchmarks.gpu import ablation
 from benchmarks.gpu.ablation import VARIANTS, Variant
 from benchmarks.gpu.variants import Paced

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from batchocr.pool.pool import WorkerPool
+from batchocr.processes.pool import WorkerPool
 from benchmarks.attack import documents, kills, markdown
 from benchmarks.attack.__main__ import CAMPAIGNS, main
 from benchmarks.attack.tally import Tally

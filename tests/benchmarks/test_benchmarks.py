@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 import torch
 
-from batchocr.model.architecture import read_architecture
-from batchocr.pool import engine_process
-from batchocr.pool.child import Child
-from batchocr.stats.meter import Meter
+from batchocr.planning.architecture import read_architecture
+from batchocr.processes import engine_process
+from batchocr.processes.child import Child
+from batchocr.processes.meter import Meter
 from benchmarks.attack import damaged_images, damaged_pdfs
 from benchmarks.attack.odd_images import ODD
 from benchmarks.foreseen import pixels_key

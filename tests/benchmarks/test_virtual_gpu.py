@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from batchocr.wire.engine_messages import EngineLimits
+from batchocr.processes.engine_messages import EngineLimits
 from benchmarks.gpu import virtual_gpu
 from benchmarks.gpu.virtual_costs import VIRTUAL_GPUS, Costs, Speed
 from benchmarks.gpu.virtual_device import CONTENTION, ContentionName, Gate, Kernels, VirtualClock, VirtualMark

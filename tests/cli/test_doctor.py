@@ -19,18 +19,18 @@ from typing import Any
 import pytest
 import torch
 
-from batchocr import backend
-from batchocr.backend import select_device
 from batchocr.cli.doctor import Diagnosis, Operations, examine
 from batchocr.cli.finding import Finding
 from batchocr.cli.model_check import try_out
 from batchocr.config import Config
+from batchocr.engine import backend
+from batchocr.engine.backend import select_device
 from batchocr.engine.kernel_trials import _library
 from batchocr.engine.start import load_engine
 from batchocr.errors import EngineError, UsageError
-from batchocr.input.in_memory import hold
-from batchocr.pool.pool import WorkerPool
-from batchocr.wire.engine_messages import KernelChoice
+from batchocr.pages.input.in_memory import hold
+from batchocr.processes.engine_messages import KernelChoice
+from batchocr.processes.pool import WorkerPool
 from tests.support.running import QUICK_MODEL, raising
 
 pytestmark = pytest.mark.slow

@@ -19,10 +19,10 @@ import pytest
 
 from batchocr.cli.main import run_app
 from batchocr.data import PageResult
-from batchocr.export.formats import FORMAT_NAMES
-from batchocr.input.exported import EXPORT_RECORD
-from batchocr.input.sources import find_documents
-from batchocr.output.journal import Journal, JournalEntry
+from batchocr.documents.export.formats import FORMAT_NAMES
+from batchocr.pages.input.exported import EXPORT_RECORD
+from batchocr.pages.input.sources import find_documents
+from batchocr.tables.journal import Journal, JournalEntry
 from tests.support.documents import FACTS, block, draw, rows_of, text_row, write_table
 
 pytestmark = pytest.mark.slow

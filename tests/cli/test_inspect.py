@@ -17,9 +17,9 @@ from PIL import Image
 from batchocr.cli.inspect import _look, _time, inspect_inputs
 from batchocr.config import Config
 from batchocr.errors import ModelError, NoInputError, UsageError
-from batchocr.input.sources import Found
-from batchocr.survey.estimate import Estimate
-from batchocr.survey.survey import Survey
+from batchocr.job.survey.estimate import Estimate
+from batchocr.job.survey.survey import Survey
+from batchocr.pages.input.sources import Found
 from tests.conftest import ROOT
 from tests.support.running import draw_pdf, environment, eventually, make_quick_model
 

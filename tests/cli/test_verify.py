@@ -23,11 +23,11 @@ import pytest
 
 from batchocr.cli.main import run_app
 from batchocr.data import PageResult
-from batchocr.model.checkpoint_files import fingerprint
-from batchocr.output.files import facts_path
-from batchocr.output.schema import RunFacts
-from batchocr.output.table import table_for
 from batchocr.page_spec import parse_page_spec
+from batchocr.planning.checkpoint_files import fingerprint
+from batchocr.tables.files import facts_path
+from batchocr.tables.schema import RunFacts
+from batchocr.tables.table import table_for
 from tests.support.checkpoints import make_checkpoint
 from tests.support.running import draw_pdf
 

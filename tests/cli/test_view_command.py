@@ -18,8 +18,8 @@ import pytest
 from batchocr.cli import view as command
 from batchocr.cli.main import run_app
 from batchocr.config import Config
-from batchocr.output.files import leftovers_of, temporary_path
-from batchocr.output.journal import Journal, JournalEntry
+from batchocr.tables.files import leftovers_of, temporary_path
+from batchocr.tables.journal import Journal, JournalEntry
 from tests.support.review_pages import FACTS, WhitePages, block, failed, reviewed, row, saved
 from tests.support.running import draw_pdf
 

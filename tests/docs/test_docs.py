@@ -19,11 +19,11 @@ import pytest
 from batchocr import Block, PageResult
 from batchocr.config import Config, load_recipe
 from batchocr.data import ErrorKind, Status
-from batchocr.engine.limits import engine_limits
 from batchocr.errors import ExitCode
 from batchocr.job.progress import EventName
-from batchocr.output.schema import PAGE_SCHEMA, RunFacts, encode_facts
-from batchocr.output.table import table_for
+from batchocr.planning.limits import engine_limits
+from batchocr.tables.schema import PAGE_SCHEMA, RunFacts, encode_facts
+from batchocr.tables.table import table_for
 from tests.conftest import ROOT
 from tests.support.mineru_shape import MINERU
 from tests.support.running import draw_pdf, make_quick_model

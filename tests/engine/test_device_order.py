@@ -13,16 +13,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from batchocr.backend.device import CaptureError, Device, HostDevice, Mark, Result
-from batchocr.backend.reference import ReferenceOps
 from batchocr.data import Pixels, Request, Sampling
+from batchocr.engine.backend.device import CaptureError, Device, HostDevice, Mark, Result
+from batchocr.engine.backend.reference import ReferenceOps
 from batchocr.engine.engine import Engine
 from batchocr.engine.graphs import DecodeGraphs, graph_sizes
-from batchocr.engine.limits import EngineLimits
+from batchocr.engine.model.checkpoint import Model, load_model
+from batchocr.engine.model.preprocess import PatchGrid
 from batchocr.errors import EngineError
-from batchocr.model.checkpoint import Model, load_model
-from batchocr.model.preprocess import PatchGrid
-from batchocr.stats.meter import Meter
+from batchocr.planning.limits import EngineLimits
+from batchocr.processes.meter import Meter
 from tests.support.checkpoints import make_checkpoint
 from tests.support.late_device import CapturableOps, LateDevice, LateMark
 

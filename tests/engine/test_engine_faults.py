@@ -9,14 +9,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from batchocr.backend.device import HostDevice
-from batchocr.backend.reference import ReferenceOps
 from batchocr.data import Completion, Pixels, Request, Sampling
+from batchocr.engine.backend.device import HostDevice
+from batchocr.engine.backend.reference import ReferenceOps
 from batchocr.engine.engine import Engine
-from batchocr.model.checkpoint import Model, load_model
-from batchocr.model.preprocess import PatchGrid
-from batchocr.stats.meter import Meter
-from batchocr.wire.engine_messages import EngineLimits
+from batchocr.engine.model.checkpoint import Model, load_model
+from batchocr.engine.model.preprocess import PatchGrid
+from batchocr.processes.engine_messages import EngineLimits
+from batchocr.processes.meter import Meter
 from tests.support.checkpoints import make_checkpoint
 
 CPU = torch.device("cpu")

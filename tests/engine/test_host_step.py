@@ -15,9 +15,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from batchocr.data import Pixels, Request, Sampling
 from batchocr.engine.engine import Engine
 from batchocr.engine.graphs import DecodeGraphs
-from batchocr.model.checkpoint import Model
-from batchocr.model.preprocess import Preprocessor
-from batchocr.stats.meter import Meter
+from batchocr.engine.model.checkpoint import Model
+from batchocr.engine.model.preprocess import Preprocessor
+from batchocr.processes.meter import Meter
 from benchmarks.gpu.virtual_costs import VIRTUAL_GPUS, Costs
 from benchmarks.gpu.virtual_device import Gate, Kernels, VirtualClock, VirtualDevice, VirtualMark, slices
 from benchmarks.gpu.virtual_gpu import limits_on

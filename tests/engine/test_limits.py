@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from batchocr.config import Config
-from batchocr.engine.limits import EngineLimits, engine_limits
 from batchocr.errors import UsageError
+from batchocr.planning.limits import EngineLimits, engine_limits
 from tests.support.mineru_shape import MINERU
 
 GIB = 1 << 30

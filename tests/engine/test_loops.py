@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from batchocr.backend.device import Device, HostDevice
-from batchocr.backend.reference import ReferenceOps
 from batchocr.data import Completion, LoopCheck, Pixels, Request, Sampling
+from batchocr.engine.backend.device import Device, HostDevice
+from batchocr.engine.backend.reference import ReferenceOps
 from batchocr.engine.decode_stage import goes_in_circles
 from batchocr.engine.engine import Engine
-from batchocr.engine.limits import EngineLimits
-from batchocr.model.checkpoint import Model, load_model
-from batchocr.stats.meter import Meter
+from batchocr.engine.model.checkpoint import Model, load_model
+from batchocr.planning.limits import EngineLimits
+from batchocr.processes.meter import Meter
 from tests.support.checkpoints import TokenIdFormat, make_checkpoint
 from tests.support.late_device import LateDevice
 

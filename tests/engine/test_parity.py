@@ -10,15 +10,15 @@ import torch
 from PIL import Image
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
-from batchocr.backend.cpu import CpuOps
-from batchocr.backend.device import HostDevice
-from batchocr.backend.reference import ReferenceOps
 from batchocr.data import Completion, Pixels, Request, Sampling
+from batchocr.engine.backend.cpu import CpuOps
+from batchocr.engine.backend.device import HostDevice
+from batchocr.engine.backend.reference import ReferenceOps
 from batchocr.engine.engine import Engine
-from batchocr.engine.limits import EngineLimits
-from batchocr.model.checkpoint import Model, load_model
-from batchocr.model.rope import mrope_positions
-from batchocr.stats.meter import Meter
+from batchocr.engine.model.checkpoint import Model, load_model
+from batchocr.engine.model.rope import mrope_positions
+from batchocr.planning.limits import EngineLimits
+from batchocr.processes.meter import Meter
 from tests.support.checkpoints import SHAPES, TokenIdFormat, make_checkpoint, oracle, tokenizer
 from tests.support.late_device import CapturableOps, LateDevice
 

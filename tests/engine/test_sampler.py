@@ -13,10 +13,10 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from batchocr.backend.base import SamplerRows, SamplingHints
-from batchocr.backend.device import HostDevice
-from batchocr.backend.reference import ReferenceOps
 from batchocr.data import Sampling
+from batchocr.engine.backend.base import SamplerRows, SamplingHints
+from batchocr.engine.backend.device import HostDevice
+from batchocr.engine.backend.reference import ReferenceOps
 from batchocr.engine.sampler import Sampler, common_suffixes, sampling_hints
 
 VOCABULARY = 7

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import torch
 
-from batchocr.backend.device import HostDevice
-from batchocr.backend.reference import ReferenceOps
 from batchocr.data import Pixels, Sampling
+from batchocr.engine.backend.device import HostDevice
+from batchocr.engine.backend.reference import ReferenceOps
 from batchocr.engine.embedding_queue import EmbeddingQueue
 from batchocr.engine.kv_cache import KVCache
+from batchocr.engine.model.prompt import PromptTokens
 from batchocr.engine.sampler import Sampler
 from batchocr.engine.scheduler import Scheduler
 from batchocr.engine.sequence import Sequence
-from batchocr.model.prompt import PromptTokens
-from batchocr.stats.meter import Meter
+from batchocr.processes.meter import Meter
 
 BLOCK_SIZE = 4
 

@@ -12,10 +12,10 @@ import pytest
 
 from batchocr.data import Block, PageResult
 from batchocr.errors import OutputError
-from batchocr.output.files import facts_path, journal_path
-from batchocr.output.journal import Journal, JournalEntry
-from batchocr.output.schema import RunFacts
-from batchocr.output.table import table_for
+from batchocr.tables.files import facts_path, journal_path
+from batchocr.tables.journal import Journal, JournalEntry
+from batchocr.tables.schema import RunFacts
+from batchocr.tables.table import table_for
 
 pytestmark = pytest.mark.slow
 

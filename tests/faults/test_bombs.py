@@ -17,7 +17,7 @@ from PIL import Image
 
 from batchocr import PageResult
 from batchocr.errors import DamagedError
-from batchocr.input.render import open_document
+from batchocr.pages.input.render import open_document
 from tests.support.hostile import FORM, pdf, stream
 from tests.support.running import draw_pdf, make_quick_model, read_rows, run_command
 
@@ -213,7 +213,7 @@ def test_a_large_image_is_in_memory_once_while_it_is_reduced(tmp_path: Path) -> 
     Image.new("RGB", (edge, edge), "white").save(tmp_path / "large.png")
     script = (
         "import sys\n"
-        "from batchocr.input.render import open_document\n"
+        "from batchocr.pages.input.render import open_document\n"
         "from batchocr.machine import peak_resident_bytes\n"
         "document = open_document(sys.argv[1], password=None, dpi=200)\n"
         "before = peak_resident_bytes()\n"

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from batchocr.errors import OutputError
-from batchocr.output.files import leftovers_of
+from batchocr.tables.files import leftovers_of
 from tests.support.jobs import Job, make_job, started, wait_for_rows
 from tests.support.running import journal, num_rows, read_rows, texts
 from tests.support.small_disk import BLOCK_BYTES, SmallDisk, small_disk

@@ -13,13 +13,13 @@ import pytest
 
 from batchocr.config import make_config
 from batchocr.data import PageResult
-from batchocr.input.sources import find_documents
 from batchocr.job.output_job import read_into_table
 from batchocr.job.session import Session
+from batchocr.job.stats.report import Report
 from batchocr.job.stop import StopSwitch
-from batchocr.pool.child import ENGINE_COMMAND
-from batchocr.running_clock import RunningClock
-from batchocr.stats.report import Report
+from batchocr.pages.input.sources import find_documents
+from batchocr.processes.child import ENGINE_COMMAND
+from batchocr.processes.running_clock import RunningClock
 from tests.support.engine_entry import num_started, times_asked, write_faults
 from tests.support.running import draw_pdf, make_quick_model, mapped_pixels, read_rows, texts
 
@@ -101,7 +101,7 @@ FAULTS = (
 def test_engines_that_fail_one_after_the_other_at_every_point_change_no_row(
     document: Path, model: Path, quiet: list[PageResult], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("batchocr.pool.engines.RunningClock", ImpatientClock)
+    monkeypatch.setattr("batchocr.processes.engines.RunningClock", ImpatientClock)
     command = write_faults(tmp_path / "engines", *FAULTS, fresh_page=PAGES_IN_FLIGHT + 1)
     report, rows = read(document, model, tmp_path / "out.parquet", command=command)
     assert num_started(tmp_path / "engines") == len(FAULTS) + 1, "not all faults happened"

@@ -14,16 +14,16 @@ import pytest
 import torch
 
 import batchocr
-import batchocr.backend
+import batchocr.engine.backend
 from batchocr.api import run_with
-from batchocr.backend.device import Mark
 from batchocr.config import make_config
 from batchocr.data import Completion, PageResult
+from batchocr.engine.backend.device import Mark
 from batchocr.engine.engine import Engine
 from batchocr.errors import EngineError
 from batchocr.job.stop import StopSwitch
-from batchocr.output.files import report_path
-from batchocr.stats.meter import Meter
+from batchocr.processes.meter import Meter
+from batchocr.tables.files import report_path
 from tests.support.late_device import LateDevice, LateMark
 from tests.support.running import draw_pdf, make_quick_model, num_rows, read_rows, texts
 
@@ -94,7 +94,7 @@ class SlowDevice(LateDevice):
 def test_an_engine_on_a_slow_device_is_not_lost(
     document: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batchocr.backend, "open_device", lambda _: SlowDevice())
+    monkeypatch.setattr(batchocr.engine.backend, "open_device", lambda _: SlowDevice())
     report = batchocr.run(document, out=tmp_path / "out.parquet", model=model, vit_batch_size=2)
     assert report.items.ok + report.items.degraded == NUM_PAGES
     assert [engine.lost for engine in report.engines] == [0]

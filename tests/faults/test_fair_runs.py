@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from batchocr.data import PageResult
-from batchocr.pool.child import WORKER_COMMAND
+from batchocr.processes.child import WORKER_COMMAND
 from tests.faults.test_worker_faults import read
 from tests.support.hostile import gif_chain, hanging_pdf
 from tests.support.running import draw_pdf

@@ -150,7 +150,7 @@ def test_a_second_ctrl_c_ends_at_once_and_the_run_can_go_on(job: Job, tmp_path: 
 
 _HANG = """
 import sqlite3
-from batchocr.pool.answer_cache import AnswerCache
+from batchocr.processes.answer_cache import AnswerCache
 from tests.support.running import Path, num_rows
 find = AnswerCache.find
 

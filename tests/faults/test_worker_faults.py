@@ -24,12 +24,12 @@ from batchocr.job.intake import Intake
 from batchocr.job.pipeline import Pipeline
 from batchocr.job.stop import StopSwitch
 from batchocr.page_spec import parse_page_spec
-from batchocr.pool import child, pool
-from batchocr.pool.child import WORKER_COMMAND
-from batchocr.pool.pool import WorkerPool
-from batchocr.stats.meter import HostCounter
-from batchocr.wire.messages import Setup
-from batchocr.wire.pixels import SharedRound
+from batchocr.processes import child, pool
+from batchocr.processes.child import WORKER_COMMAND
+from batchocr.processes.messages import Setup
+from batchocr.processes.meter import HostCounter
+from batchocr.processes.pixels import SharedRound
+from batchocr.processes.pool import WorkerPool
 from tests.support import worker_entry
 from tests.support.running import draw_pdf, mapped_pixels
 from tests.support.worker_entry import POINTS, Fault, write_script

@@ -18,11 +18,11 @@ from batchocr.job.intake import Intake
 from batchocr.job.output_job import _counting_on
 from batchocr.job.pipeline import Pipeline
 from batchocr.job.stop import StopSwitch
-from batchocr.output.index import is_failed_again
-from batchocr.output.journal import Journal, JournalEntry
-from batchocr.output.schema import RunFacts
 from batchocr.page_spec import parse_page_spec
-from batchocr.stats.meter import HostCounter
+from batchocr.processes.meter import HostCounter
+from batchocr.tables.index import is_failed_again
+from batchocr.tables.journal import Journal, JournalEntry
+from batchocr.tables.schema import RunFacts
 from tests.support.simulated import CRASHES, HANGS, Simulated, SimulatedMachine
 
 FACTS = RunFacts("1", "m", "m", "s", {})

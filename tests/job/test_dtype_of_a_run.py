@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 import batchocr
-from batchocr.engine import dtype as dtypes
 from batchocr.engine import start
 from batchocr.errors import OutputMismatchError
 from batchocr.job import session as sessions
-from batchocr.model.checkpoint_files import stored_dtype
-from batchocr.output.earlier import dtype_of_rows
+from batchocr.planning import dtype as dtypes
+from batchocr.planning.checkpoint_files import stored_dtype
+from batchocr.tables.earlier import dtype_of_rows
 from tests.support.running import QUICK_MODEL, draw_pdf, journal, make_quick_model
 
 pytestmark = pytest.mark.slow

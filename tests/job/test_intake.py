@@ -11,8 +11,8 @@ import pytest
 from batchocr.data import Document, Failure, Status
 from batchocr.job.intake import Intake
 from batchocr.job.row_queue import RowKey
-from batchocr.output.index import IndexedRow
 from batchocr.page_spec import parse_page_spec
+from batchocr.tables.index import IndexedRow
 
 
 @dataclass

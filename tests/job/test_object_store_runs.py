@@ -23,7 +23,7 @@ from batchocr.cli.merge import merge_tables
 from batchocr.config import Config
 from batchocr.data import PageResult
 from batchocr.errors import NoInputError, OutputError, OutputMismatchError, UsageError
-from batchocr.output.in_store import OutputPlace
+from batchocr.tables.remote_output import OutputPlace
 from tests.support.corpus import expected_outcomes
 from tests.support.object_store import SECRET, Environ, ObjectStore, answering, first, running_store, used
 from tests.support.running import draw_pdf, make_quick_model, read_rows, texts

@@ -16,12 +16,12 @@ from batchocr.job.intake import Intake
 from batchocr.job.pipeline import Pipeline
 from batchocr.job.row_queue import RowKey
 from batchocr.job.stop import StopSwitch
-from batchocr.pool.answers import SharedAnswers
-from batchocr.pool.child import _killing
-from batchocr.pool.worker import Arrived, Asked, Loss
-from batchocr.stats.meter import HostCounter
-from batchocr.wire.messages import Began, Completions, Failed, Finished, OpenDocument, Opened, Question, ReadPage
-from batchocr.wire.pixels import SharedRound, share_round
+from batchocr.processes.answers import SharedAnswers
+from batchocr.processes.child import _killing
+from batchocr.processes.messages import Began, Completions, Failed, Finished, OpenDocument, Opened, Question, ReadPage
+from batchocr.processes.meter import HostCounter
+from batchocr.processes.pixels import SharedRound, share_round
+from batchocr.processes.worker import Arrived, Asked, Loss
 
 Message = OpenDocument | ReadPage | Completions
 Rows = Iterator[tuple[RowKey, PageResult]]

@@ -21,18 +21,18 @@ import torch
 import batchocr
 from batchocr import PageResult, Report
 from batchocr.api import run_with
-from batchocr.assembly.opened import open_table
 from batchocr.config import Config
+from batchocr.documents.assembly.opened import open_table
 from batchocr.errors import ModelError, NoInputError, OutputError, OutputMismatchError, UsageError
 from batchocr.job.progress import RunProgress
 from batchocr.job.session import Session
+from batchocr.job.stats.report import require_place
+from batchocr.job.stats.report_table import format_table
 from batchocr.job.stop import StopSwitch
-from batchocr.output import parquet
-from batchocr.output.files import UNFINISHED_REPORT, facts_path, report_path, temporary_path
-from batchocr.output.journal import Journal, JournalEntry
-from batchocr.output.schema import RunFacts
-from batchocr.stats.report import require_place
-from batchocr.stats.report_table import format_table
+from batchocr.tables import parquet
+from batchocr.tables.files import UNFINISHED_REPORT, facts_path, report_path, temporary_path
+from batchocr.tables.journal import Journal, JournalEntry
+from batchocr.tables.schema import RunFacts
 from tests.support.running import (
     command,
     draw_pdf,

@@ -15,7 +15,7 @@ import batchocr
 from batchocr.cli.verify import Verifier
 from batchocr.config import Config
 from batchocr.errors import NoInputError, OutputMismatchError
-from batchocr.input.sources import find_documents
+from batchocr.pages.input.sources import find_documents
 from tests.support.running import draw_pdf, journal, make_quick_model, read_rows
 
 pytestmark = pytest.mark.slow

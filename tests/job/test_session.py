@@ -14,8 +14,8 @@ import batchocr
 from batchocr import UsageError
 from batchocr.config import Config, make_config
 from batchocr.job.session import Session, default_pages_in_flight, require_usable
-from batchocr.output.schema import RunFacts, facts_from_json, facts_to_json
-from batchocr.stats.report import Setting
+from batchocr.job.stats.report import Setting
+from batchocr.tables.schema import RunFacts, facts_from_json, facts_to_json
 from tests.support.running import QUICK_MODEL
 
 COMMIT = "c" * 40

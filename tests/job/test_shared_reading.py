@@ -28,11 +28,11 @@ from batchocr.job import reading_pass
 from batchocr.job.ordered import read_in_order
 from batchocr.job.output_job import read_into_table
 from batchocr.job.session import Session
+from batchocr.job.stats.report import SavedReport
 from batchocr.job.stop import StopSwitch
-from batchocr.pool.answer_cache import NAME
-from batchocr.pool.pool import WorkerPool
-from batchocr.stats.report import SavedReport
-from batchocr.wire.pixels import digest_of
+from batchocr.processes.answer_cache import NAME
+from batchocr.processes.pixels import digest_of
+from batchocr.processes.pool import WorkerPool
 from tests.support import worker_entry
 from tests.support.running import (
     command,
@@ -289,7 +289,7 @@ def test_a_run_that_is_killed_goes_on_with_its_cache_to_the_same_table(
 _KILLED_WHILE_IT_WRITES = """
 import os, runpy, signal, sys
 from pathlib import Path
-from batchocr.pool import answer_cache
+from batchocr.processes import answer_cache
 from tests.support.running import eventually, num_rows
 
 beside, opened, begun = Path(sys.argv.pop()), answer_cache._open, []

@@ -10,9 +10,9 @@ import pytest
 from batchocr.data import Document, Failure, PageResult, Status
 from batchocr.job.intake import Intake
 from batchocr.job.worsened import count_worsened, warn_of_worsened
-from batchocr.output.journal import Journal, JournalEntry
-from batchocr.output.schema import RunFacts
 from batchocr.page_spec import parse_page_spec
+from batchocr.tables.journal import Journal, JournalEntry
+from batchocr.tables.schema import RunFacts
 
 FACTS = RunFacts("0.1.0", "acme/reader", "f" * 64, "a" * 64, {"dpi": "200"})
 

@@ -11,17 +11,17 @@ from typing import Any
 
 import pytest
 
-from batchocr.assembly.opened import open_table
 from batchocr.config import Config
+from batchocr.documents.assembly.opened import open_table
 from batchocr.errors import BatchOcrError, EngineError, ModelError, OutputError, OutputMismatchError, UsageError
-from batchocr.input.sources import Found, find_documents
 from batchocr.job.stop import StopSwitch
 from batchocr.machine import own_version
-from batchocr.output.schema import RunFacts
+from batchocr.pages.input.sources import Found, find_documents
 from batchocr.ray import driver
 from batchocr.ray.cluster import ActorPlan, plan_actors
 from batchocr.ray.folder import OutputFolder, PartRows
 from batchocr.ray.reader import ItemRead, Loaded
+from batchocr.tables.schema import RunFacts
 from tests.support.running import draw_pdf
 
 FACTS = RunFacts(own_version(), "none", "0", "0", {"dtype": "float32"})

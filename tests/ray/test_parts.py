@@ -11,19 +11,19 @@ import pytest
 import torch
 
 import batchocr.ray.reader
-from batchocr.assembly.opened import open_table
 from batchocr.config import Config
 from batchocr.data import Failure
+from batchocr.documents.assembly.opened import open_table
 from batchocr.errors import NoInputError, OutputError, OutputMismatchError, UsageError
-from batchocr.input.sources import find_documents
 from batchocr.machine import own_version
-from batchocr.output import parquet
-from batchocr.output.schema import RunFacts
+from batchocr.pages.input.sources import find_documents
 from batchocr.ray.cluster import connected
 from batchocr.ray.folder import OutputFolder
 from batchocr.ray.items import Item
 from batchocr.ray.plan import plan_items
 from batchocr.ray.reader import Reader
+from batchocr.tables import parquet
+from batchocr.tables.schema import RunFacts
 from tests.support.object_store import ObjectStore, answering, first, running_store, used
 from tests.support.running import draw_pdf, make_quick_model
 

@@ -100,9 +100,9 @@ UNREAD_TABLE = """
     from hashlib import sha256
     from pathlib import Path
     from batchocr.data import PageResult
-    from batchocr.input.sources import find_documents
-    from batchocr.output.schema import RunFacts
-    from batchocr.output.table import table_for
+    from batchocr.pages.input.sources import find_documents
+    from batchocr.tables.schema import RunFacts
+    from batchocr.tables.table import table_for
     assert Path(config.model, "config.json").exists()
     rows = [
         PageResult(

@@ -17,12 +17,12 @@ import pytest
 
 from batchocr.config import Config
 from batchocr.errors import ChangedError, DamagedError, NotFoundError, UnreadableError
-from batchocr.input.render import open_document
-from batchocr.pool.pool import WorkerPool
+from batchocr.pages import documents
+from batchocr.pages.documents import DocumentCache
+from batchocr.pages.input.render import open_document
+from batchocr.processes.messages import Failed, Opened, Setup
+from batchocr.processes.pool import WorkerPool
 from batchocr.storage.objects import StoredObject, fetch
-from batchocr.wire.messages import Failed, Opened, Setup
-from batchocr.worker import documents
-from batchocr.worker.documents import DocumentCache
 from tests.support.object_store import ObjectStore, lying, running_store, used
 from tests.support.running import draw_pdf, raising, workers_of
 

@@ -9,8 +9,8 @@ import pytest
 
 from batchocr.data import Document
 from batchocr.errors import NoInputError, UsageError
-from batchocr.input.exported import EXPORT_RECORD
-from batchocr.input.sources import find_documents
+from batchocr.pages.input.exported import EXPORT_RECORD
+from batchocr.pages.input.sources import find_documents
 from tests.support.object_store import ObjectStore, answering, running_store, used
 
 KEYS = ["docs/page10.pdf", "docs/page2.pdf", "docs/2024-01/a.PDF", "docs/2024-02/b.tif", "docs/2024-02/sub/c.pdf"]

@@ -10,14 +10,14 @@ from pathlib import Path
 import pymupdf
 from PIL import Image
 
-from batchocr.assembly.document import AssembledDocument, Gap, PageEnd, Piece, Place
 from batchocr.data import Block, Failure, PageResult
-from batchocr.export.figures import encoded
-from batchocr.export.formats import Encoding, Picture
-from batchocr.input.render import open_document
-from batchocr.output.schema import RunFacts
-from batchocr.output.table import table_for
-from batchocr.protocol.markdown import LEFT_OUT
+from batchocr.documents.assembly.document import AssembledDocument, Gap, PageEnd, Piece, Place
+from batchocr.documents.export.figures import encoded
+from batchocr.documents.export.formats import Encoding, Picture
+from batchocr.pages.input.render import open_document
+from batchocr.pages.protocol.markdown import LEFT_OUT
+from batchocr.tables.schema import RunFacts
+from batchocr.tables.table import table_for
 
 FACTS = RunFacts("0.1.0", "acme/reader", "f" * 64, "a" * 64, {"dpi": "100"})
 DPI = 100

@@ -95,10 +95,10 @@ def _serve(folder: Path, descriptor: int) -> None:
     from batchocr.data import Completion, Request
     from batchocr.engine import serve
     from batchocr.engine.engine import Engine
-    from batchocr.model.language import LanguageModel
-    from batchocr.model.vision import VisionModel
-    from batchocr.wire.channel import Channel
-    from batchocr.wire.engine_messages import Answers, DeviceFound
+    from batchocr.engine.model.language import LanguageModel
+    from batchocr.engine.model.vision import VisionModel
+    from batchocr.processes.channel import Channel
+    from batchocr.processes.engine_messages import Answers, DeviceFound
 
     fresh_page = json.loads((folder / "faults.json").read_text())["fresh_page"]
     num_pages = 0

@@ -16,8 +16,8 @@ from transformers import AutoTokenizer  # noqa: F401 (not by two threads at once
 
 from batchocr.data import Failure
 from batchocr.engine.serve import work
-from batchocr.pool.child import Death
-from batchocr.wire.channel import ChannelError, engine_end
+from batchocr.processes.channel import ChannelError, engine_end
+from batchocr.processes.child import Death
 
 _JOIN_S = 20.0
 

@@ -15,9 +15,9 @@ from typing import NoReturn
 import torch
 from torch import Tensor
 
-from batchocr.backend.cpu import CpuOps
-from batchocr.backend.device import CaptureError, HostDevice
-from batchocr.backend.trial import Candidate, Trial, choose
+from batchocr.engine.backend.cpu import CpuOps
+from batchocr.engine.backend.device import CaptureError, HostDevice
+from batchocr.engine.backend.trial import Candidate, Trial, choose
 from benchmarks.gpu import ops_check
 from benchmarks.gpu.ops_cases import Bench
 from benchmarks.record import Record, Value, benchmark_parser

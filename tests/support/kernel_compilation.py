@@ -36,7 +36,7 @@ from triton.compiler import CompiledKernel
 from triton.runtime import JITFunction
 from triton.runtime.interpreter import InterpretedFunction, InterpreterBuilder, TensorHandle, _patch_lang
 
-from batchocr.backend.kernels.launch import Kernel
+from batchocr.engine.backend.kernels.launch import Kernel
 
 ARCHITECTURES = (80, 86, 89, 90, 100)
 

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from batchocr.backend.device import HostDevice, HostMark, Mark, Result
-from batchocr.backend.reference import ReferenceOps
+from batchocr.engine.backend.device import HostDevice, HostMark, Mark, Result
+from batchocr.engine.backend.reference import ReferenceOps
 
 
 class CapturableOps(ReferenceOps):

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from batchocr.data import Document
-from batchocr.input.sources import find_documents
+from batchocr.pages.input.sources import find_documents
 
 
 def make(*paths: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from batchocr.model.architecture import Architecture, ImageLimits, LanguageShape, VisionShape
+from batchocr.planning.architecture import Architecture, ImageLimits, LanguageShape, VisionShape
 
 MINERU = Architecture(
     vision=VisionShape(

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from PIL import Image
 
-from batchocr.assembly.document import AssembledDocument, Gap, PageEnd, Piece, Place
 from batchocr.data import Block, Failure, PageResult
-from batchocr.export.figures import encoded
-from batchocr.export.formats import Encoding, Picture
+from batchocr.documents.assembly.document import AssembledDocument, Gap, PageEnd, Piece, Place
+from batchocr.documents.export.figures import encoded
+from batchocr.documents.export.formats import Encoding, Picture
 
 BBOX = (0.1, 0.2, 0.9, 0.4)
 

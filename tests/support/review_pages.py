@@ -8,13 +8,13 @@ from pathlib import Path
 
 from PIL import Image
 
-from batchocr.assembly.opened import OpenedTable, open_table
 from batchocr.data import Block, Failure, PageResult
-from batchocr.output.schema import RunFacts
-from batchocr.output.table import table_for
+from batchocr.documents.assembly.opened import OpenedTable, open_table
+from batchocr.documents.review.choose import Sort, choose
+from batchocr.documents.review.review import Written, write_review
 from batchocr.page_spec import PageSpec
-from batchocr.view.choose import Sort, choose
-from batchocr.view.review import Written, write_review
+from batchocr.tables.schema import RunFacts
+from batchocr.tables.table import table_for
 
 FACTS = RunFacts("0.1.0", "acme/reader", "f" * 64, "a" * 64, {"dpi": "200"})
 

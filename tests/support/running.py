@@ -18,7 +18,7 @@ import psutil
 import pymupdf
 
 from batchocr.data import PageResult
-from batchocr.output.table import table_for
+from batchocr.tables.table import table_for
 
 DEADLINE_S = 60.0
 QUICK_MODEL = Path(__file__).parent / "quick_model" / "checkpoint"
@@ -95,7 +95,7 @@ def mapped_pixels() -> set[str]:
 
 def workers_of(process: psutil.Process | None = None) -> list[psutil.Process]:
     """The worker processes of this process, or of another."""
-    return _children_of(process, "batchocr.worker")
+    return _children_of(process, "batchocr.pages")
 
 
 def engines_of(process: psutil.Process | None = None) -> list[psutil.Process]:

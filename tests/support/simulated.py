@@ -12,10 +12,10 @@ from batchocr.job.intake import Intake
 from batchocr.job.pipeline import Pipeline
 from batchocr.job.row_queue import RowKey
 from batchocr.job.stop import StopSwitch
-from batchocr.pool.worker import Arrived, Asked, Loss
-from batchocr.stats.meter import HostCounter
-from batchocr.wire.messages import Began, Completions, Ended, Failed, Finished, OpenDocument, Opened, ReadPage
-from batchocr.wire.pixels import SharedRound, share_round
+from batchocr.processes.messages import Began, Completions, Ended, Failed, Finished, OpenDocument, Opened, ReadPage
+from batchocr.processes.meter import HostCounter
+from batchocr.processes.pixels import SharedRound, share_round
+from batchocr.processes.worker import Arrived, Asked, Loss
 
 POST_S = 0.02
 """How long a worker takes to go on with a page, which it does twice."""

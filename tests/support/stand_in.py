@@ -8,10 +8,10 @@ import sys
 STAND_IN = """
 import signal, sys, time, types
 from batchocr import errors
-from batchocr.stats.ledger import Ledger
-from batchocr.stats.meter import StageCounter
+from batchocr.job.stats.ledger import Ledger
+from batchocr.processes.meter import StageCounter
 from batchocr.job.progress import RunProgress
-from batchocr.stats.summary import Circumstances, make_report
+from batchocr.job.stats.summary import Circumstances, make_report
 
 def report(
     reason="finished", found=10, failed=0, allowed=0.0, done_before=0, degraded=0, degraded_allowed=1.0

@@ -13,9 +13,9 @@ from pathlib import Path
 from PIL import Image
 
 from batchocr.data import Page, Pixels, Reading, Request, Sampling, TextLayerUse
-from batchocr.input.render import RenderableDocument
-from batchocr.protocol.base import Reader
-from batchocr.worker import serve
+from batchocr.pages import serve
+from batchocr.pages.input.render import RenderableDocument
+from batchocr.pages.protocol.base import Reader
 
 COMMAND = (sys.executable, "-P", __file__)
 BEHAVIOURS = ("read", "segfault", "exit", "hang", "hang-later", "raise", "out-of-memory", "lie", "ask-nothing", "noisy")

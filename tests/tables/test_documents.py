@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 import batchocr
-from batchocr.assembly.document import Piece
-from batchocr.output.schema import RunFacts
-from batchocr.output.table import table_for
+from batchocr.documents.assembly.document import Piece
+from batchocr.tables.schema import RunFacts
+from batchocr.tables.table import table_for
 from tests.support.documents import text_row, write_table
 from tests.support.typeset import Heading, Paragraph, typeset
 

@@ -17,17 +17,17 @@ from pathlib import Path
 import pytest
 
 import batchocr
-from batchocr.assembly.opened import open_table
 from batchocr.cli.main import run_app as run_command_line
 from batchocr.cli.merge import merge_tables
 from batchocr.config import Config
 from batchocr.data import Block, PageResult
+from batchocr.documents.assembly.opened import open_table
 from batchocr.errors import OutputError, OutputMismatchError
-from batchocr.input.sources import find_documents, in_shard
-from batchocr.output.files import facts_path, journal_path, report_path
-from batchocr.output.schema import SCHEMA_VERSION, RunFacts
-from batchocr.output.table import table_for
+from batchocr.pages.input.sources import find_documents, in_shard
+from batchocr.tables.files import facts_path, journal_path, report_path
 from batchocr.tables.merge import merged_rows
+from batchocr.tables.schema import SCHEMA_VERSION, RunFacts
+from batchocr.tables.table import table_for
 from tests.support.running import draw_pdf, make_quick_model, read_rows
 
 FACTS = RunFacts(

@@ -11,14 +11,14 @@ import pyarrow.parquet as pq
 import pytest
 
 import batchocr
-from batchocr.assembly.opened import open_table
 from batchocr.data import Block, PageResult
+from batchocr.documents.assembly.opened import open_table
 from batchocr.errors import OutputError, OutputMismatchError
-from batchocr.output import jsonl, parquet, schema
-from batchocr.output.files import facts_path, journal_path
-from batchocr.output.journal import Journal, JournalEntry
-from batchocr.output.schema import PAGE_SCHEMA, RunFacts
-from batchocr.output.table import table_for
+from batchocr.tables import jsonl, parquet, schema
+from batchocr.tables.files import facts_path, journal_path
+from batchocr.tables.journal import Journal, JournalEntry
+from batchocr.tables.schema import PAGE_SCHEMA, RunFacts
+from batchocr.tables.table import table_for
 
 FACTS = RunFacts("0.1.0", "a model", "c" * 64, "a" * 64, {"dpi": "200"})
 

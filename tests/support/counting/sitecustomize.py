@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import sys
 
-if "batchocr.worker" in sys.orig_argv and "PAGES_BEGUN" in os.environ:
-    from batchocr.wire.messages import ReadPage
-    from batchocr.worker.page_worker import PageWorker
+if "batchocr.pages" in sys.orig_argv and "PAGES_BEGUN" in os.environ:
+    from batchocr.pages.page_worker import PageWorker
+    from batchocr.processes.messages import ReadPage
 
     read = PageWorker._read
 

@@ -1,0 +1,131 @@
+"""From the rows of a document to the document."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from batchocr.data import OutlineEntry, PageResult
+from batchocr.documents.assembly.captions import ATTACHED, CODE, FIGURES, TABLES
+from batchocr.documents.assembly.document import AssembledDocument, Gap, PageEnd
+from batchocr.documents.assembly.draft import Draft
+from batchocr.documents.assembly.headings import HEADINGS, set_levels
+from batchocr.documents.assembly.over_pages import go_on_as_footnote, go_on_as_list, go_on_as_table, go_on_as_text
+from batchocr.documents.assembly.pages import page_drafts
+
+_FLOATS: Final = FIGURES | TABLES | CODE | ATTACHED
+"""What may stand between two halves of a paragraph."""
+
+
+def assemble(
+    source: str, rows: Sequence[PageResult], outline: Sequence[OutlineEntry] = (), *, unfinished: bool = False
+) -> AssembledDocument:
+    """The document in these rows, which are all of one document.
+
+    outline: of its file, if that is at hand. unfinished: whether a page without a row is still to be read, and gets a
+    mark; otherwise nobody asked for it. Whatever the blocks hold, this raises nothing, and takes time in proportion to
+    them.
+    """
+    rows = sorted(rows, key=lambda row: -1 if row.page_index is None else row.page_index)
+    page_count = next((row.page_count for row in rows if row.page_count is not None), None)
+    assembly = _Assembly()
+    for row in rows:
+        if unfinished and row.page_index is not None:
+            assembly.mark_unread(row.page_index)
+        assembly.add(row)
+    if unfinished and page_count is not None:
+        assembly.mark_unread(page_count)
+    set_levels(assembly.headings, outline)
+    return AssembledDocument(
+        source=source,
+        doc_id=version_read(rows),
+        page_count=page_count,
+        rows=tuple(rows),
+        parts=tuple(part.piece() if isinstance(part, Draft) else part for part in assembly.parts),
+    )
+
+
+def version_read(rows: Iterable[PageResult]) -> str | None:
+    """The `doc_id` of the file that the rows are of; that of most of them, if it changed while it was read."""
+    versions = Counter(row.doc_id for row in rows if row.doc_id is not None)
+    return max(versions, key=versions.__getitem__, default=None)
+
+
+class _Assembly:
+    """A document to which pages are added, in order."""
+
+    def __init__(self) -> None:
+        self.parts: list[Draft | Gap | PageEnd] = []
+        self.headings: list[tuple[Draft, PageResult]] = []
+        """Each with the row of its page."""
+        self._next_page = 0
+        self._text: Draft | None = None
+        """What grew last, floats aside: a paragraph or list may go on after them."""
+        self._table: Draft | None = None
+        """What grew last, if it is a table."""
+        self._float_is_last = False
+        self._footnote: Draft | None = None
+        """The last footnote of the page before."""
+
+    def add(self, row: PageResult) -> None:
+        """Add the next row."""
+        if row.page_index is None or row.page_index != self._next_page:
+            self._close()
+        if row.status != "ok":
+            reason = row.error_message or row.error_kind or "nothing is known of the reason"
+            self.parts.append(Gap(row.page_index, row.status, reason))
+        if row.page_index is None:
+            return
+        if row.status in ("ok", "degraded"):
+            self._add_page(row, row.page_index)
+        else:
+            self._close()
+        self.parts.append(PageEnd(row.page_index))
+        self._next_page = row.page_index + 1
+
+    def mark_unread(self, end: int) -> None:
+        """Put a mark for the pages from the next one to this, exclusive, if there are any."""
+        first, last = self._next_page + 1, end
+        if first <= last:
+            pages = f"page {first} has" if first == last else f"pages {first} to {last} have"
+            self.parts.append(Gap(self._next_page, "skipped", f"{pages} not been read yet"))
+
+    def _add_page(self, row: PageResult, page_index: int) -> None:
+        page = page_drafts(page_index, row.blocks)
+        self.headings += [(draft, row) for draft in page.body if draft.type in HEADINGS]
+        text, table, footnote = self._text, self._table, self._footnote
+        self._footnote = None
+        for draft in page.body:
+            is_float, was_table = draft.type in _FLOATS, table
+            if draft.type not in ATTACHED:
+                table = None  # only the first piece of a page can be the rest of a table
+            if was_table is not None and draft.type in TABLES and go_on_as_table(was_table, draft):
+                continue
+            if is_float or not self._goes_on(text, draft):
+                self._append(draft)
+            if not is_float:
+                self._table = text = None
+            self._float_is_last = is_float
+        for draft in page.footnotes:
+            if footnote is None or not go_on_as_footnote(footnote, draft):
+                self.parts.append(draft)
+                footnote = draft
+            self._footnote, footnote = footnote, None
+
+    def _goes_on(self, before: Draft | None, draft: Draft) -> bool:
+        """Whether the draft is the rest of the text of the page before, or of the list in the column before; if so, it
+        has been joined to it."""
+        if before is not None:
+            return go_on_as_text(before, draft)
+        return self._text is not None and not self._float_is_last and go_on_as_list(self._text, draft)
+
+    def _append(self, draft: Draft) -> None:
+        self.parts.append(draft)
+        if draft.type not in ATTACHED:
+            self._table = draft if draft.type in TABLES else None
+        if draft.type not in _FLOATS:
+            self._text = draft
+
+    def _close(self) -> None:
+        self._text = self._table = self._footnote = None

@@ -1,0 +1,184 @@
+"""The level of each heading: from the outline, else from its number, else from the size of its letters."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Sequence
+from statistics import median
+from typing import Final
+
+from batchocr.data import OutlineEntry, PageResult
+from batchocr.documents.assembly.draft import Draft
+from batchocr.documents.assembly.letter_size import Line, letter_sizes
+from batchocr.documents.assembly.numbering import depths, parse_number
+from batchocr.documents.assembly.outline import Heading, outline_levels
+
+HEADINGS: Final = frozenset({"title", "doc_title", "paragraph_title"})
+
+_SAME_SIZE: Final = 1.12
+"""Letters whose sizes differ by less than this factor are of one size: a box is not exact."""
+_LOWEST: Final = 6
+_SEEN: Final = 300
+"""Characters of a heading that are looked at."""
+_A4: Final = (595.0, 842.0)
+
+_OF_ONE_PART: Final = re.compile(
+    r"(?:abstract|summary|executive summary|introduction|conclusions?|references|bibliography|literature cited"
+    r"|acknowledge?ments?|(?:table of )?contents|appendix|appendices|glossary|index|preface|foreword|epilogue|prologue"
+    r"|(?:data|code) availability.*|(?:author )?contributions?|(?:competing|conflicts? of) interests?|funding"
+    r"|supplementary (?:material|information)s?|zusammenfassung|einleitung|literatur(?:verzeichnis)?"
+    r"|inhalt(?:sverzeichnis)?|résumé|references bibliographiques|resumen|referencias"
+    r"|摘\s*要|参考文献|參考文獻|致\s*谢|附\s*录|目\s*录|引言|前言"
+    r"|绪论|结论|结\s*语)[:.]?",
+    re.IGNORECASE,
+)
+"""Headings that are seldom numbered even where their like are: of the highest level, apart from the title's."""
+
+
+def set_levels(drafts: Sequence[tuple[Draft, PageResult]], outline: Sequence[OutlineEntry]) -> None:
+    """Give each heading, which is here with the row of its page, its level. They are in reading order."""
+    headings = [_heading(draft) for draft, _ in drafts]
+    sizes = letter_sizes([_line(draft, row) for draft, row in drafts])
+    for (draft, _), level in zip(drafts, heading_levels(headings, sizes, outline), strict=True):
+        draft.level = level
+
+
+def heading_levels(
+    headings: Sequence[Heading], sizes: Sequence[float], outline: Sequence[OutlineEntry] = ()
+) -> list[int]:
+    """The levels of headings in reading order, from 1. sizes: of their letters, in any unit.
+
+    What the outline names has its level there. Numbered ones stand below the document's title, or as the outline has
+    others of their depth; the rest stand with those of their size.
+    """
+    numbers = [parse_number(heading.text) for heading in headings]
+    depth_of = depths(numbers)
+    levels = outline_levels(headings, outline)
+    title = _find_title(headings, sizes, depth_of, levels)
+    if title is not None:
+        levels[title] = levels[title] or 1
+    top = _level_of_depth_1(depth_of, levels, title)
+    levels = [
+        level if level is not None or depth is None else max(1, top + depth - 1)
+        for level, depth in zip(levels, depth_of, strict=True)
+    ]
+    sizes = list(sizes)
+    for at, number in enumerate(numbers[:-1]):  # "Chapter 3", and what it is called in a block of its own
+        if number and not number.rest and headings[at].page_index == headings[at + 1].page_index:
+            levels[at + 1] = levels[at + 1] or levels[at]
+            sizes[at] = max(sizes[at : at + 2])
+    return _by_size(headings, sizes, levels, title, has_numbers=any(depth_of))
+
+
+def _find_title(
+    headings: Sequence[Heading],
+    sizes: Sequence[float],
+    depth_of: Sequence[int | None],
+    levels: Sequence[int | None],
+) -> int | None:
+    """Which heading is the title of the document: the largest on its first page, if it is larger than all parts of the
+    document or stands before them."""
+    first_page = [
+        at
+        for at, heading in enumerate(headings)
+        if heading.page_index == 0 and depth_of[at] is None and not _OF_ONE_PART.fullmatch(heading.text.strip())
+    ]
+    if not first_page:
+        return None
+    title = max(first_page, key=lambda at: (sizes[at], -at))
+    if levels[title] is not None:
+        return title if levels.count(levels[title]) == 1 and levels[title] == 1 else None
+    parts = [size for at, size in enumerate(sizes) if at != title and (depth_of[at] == 1 or levels[at] == 1)] or [
+        size for at, size in enumerate(sizes) if at != title
+    ]
+    is_large = not parts or sizes[title] >= _SAME_SIZE * (median(parts) if any(depth_of) else max(parts))
+    stands_before = title == 0 and any(depth_of) and sizes[title] * _SAME_SIZE >= median(parts)
+    return title if is_large or stands_before else None
+
+
+def _level_of_depth_1(depth_of: Sequence[int | None], levels: Sequence[int | None], title: int | None) -> int:
+    """The level of the highest numbered headings."""
+    tops = Counter(
+        level - depth + 1
+        for level, depth in zip(levels, depth_of, strict=True)
+        if level is not None and depth is not None
+    )
+    if tops:
+        return tops.most_common(1)[0][0]
+    return 1 if title is None else 1 + (levels[title] or 1)
+
+
+def _by_size(
+    headings: Sequence[Heading],
+    sizes: Sequence[float],
+    known: Sequence[int | None],
+    title: int | None,
+    *,
+    has_numbers: bool,
+) -> list[int]:
+    """The levels with those filled in that are not known yet, each at most one below that of the heading above it."""
+    anchors = _size_of_levels(sizes, known, title)
+    smallest = min(anchors.values(), default=math.inf)
+    smaller = [size for size, level in zip(sizes, known, strict=True) if level is None and size * _SAME_SIZE < smallest]
+    anchors |= _size_of_clusters(smaller, 1 + max(anchors, default=int(title is not None)))
+    top = min(anchors, default=1)
+    levels: list[int] = []
+    above: list[tuple[int, int]] = []  # what the next heading may stand below: the level of the size, and the one given
+    for heading, size, level in zip(headings, sizes, known, strict=True):
+        of_size = level if level is not None else _nearest_level(size, anchors)
+        if level is None and has_numbers and _OF_ONE_PART.fullmatch(heading.text.strip()):
+            of_size = top if size * _SAME_SIZE >= anchors[top] else of_size
+        while above and above[-1][0] >= of_size:
+            above.pop()
+        if level is None:
+            level = min(of_size, 1 + above[-1][1] if above else _LOWEST)
+        above.append((of_size, level))
+        levels.append(level)
+    return levels
+
+
+def _size_of_levels(sizes: Sequence[float], levels: Sequence[int | None], title: int | None) -> dict[int, float]:
+    """The usual size of each level that is known; the title's own is no other heading's."""
+    of_level: dict[int, list[float]] = {}
+    for at, (size, level) in enumerate(zip(sizes, levels, strict=True)):
+        if level is not None and at != title:
+            of_level.setdefault(level, []).append(size)
+    return {level: median(of_level[level]) for level in of_level}
+
+
+def _size_of_clusters(sizes: Sequence[float], first_level: int) -> dict[int, float]:
+    """Sizes as levels, the largest as `first_level`; those that differ little are one."""
+    clusters: list[list[float]] = []
+    for size in sorted(sizes, reverse=True):
+        if clusters and size * _SAME_SIZE >= clusters[-1][0]:
+            clusters[-1].append(size)
+        else:
+            clusters.append([size])
+    return {level: median(cluster) for level, cluster in enumerate(clusters[:_LOWEST], start=first_level)}
+
+
+def _nearest_level(size: float, anchors: dict[int, float]) -> int:
+    """The level of letters of this size; if there is none, the one below the next larger."""
+    if size <= 0:
+        return max(anchors)
+    distances = {level: abs(math.log(size / anchor)) for level, anchor in anchors.items() if anchor > 0}
+    nearest = min(distances, key=lambda level: (round(distances[level], 2), level), default=min(anchors))
+    if distances.get(nearest, 0.0) < math.log(_SAME_SIZE):
+        return nearest
+    return max((level + 1 for level, anchor in anchors.items() if anchor > size), default=min(anchors))
+
+
+def _heading(draft: Draft) -> Heading:
+    return Heading("".join(draft.texts)[:_SEEN], draft.places[0].page_index, draft.places[0].bbox[1])
+
+
+def _line(draft: Draft, row: PageResult) -> Line:
+    """The heading's box in points, or in pixels of a page that has no size in points."""
+    x0, y0, x1, y1 = draft.places[0].bbox
+    scale = 72 / row.dpi if row.dpi else 1.0
+    width = max(0.0, x1 - x0) * (row.width or _A4[0]) * scale
+    height = max(0.0, y1 - y0) * (row.height or _A4[1]) * scale
+    is_turned = row.blocks[draft.places[0].block].angle in (90, 270)
+    return Line("".join(draft.texts)[:_SEEN], *((height, width) if is_turned else (width, height)))

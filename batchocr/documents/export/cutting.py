@@ -1,0 +1,153 @@
+"""Texts and tables cut into parts of a size, where they may be cut."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from batchocr.documents.export.table_cells import Cell, TableCells
+from batchocr.pages.protocol.markdown import INLINE_FORMULA
+
+_LINE_END: Final = re.compile(r"\n+")
+_SENTENCE_END: Final = re.compile(r"(?<!\b[A-Z])[.!?…][)\]\"'”’»]*\s+(?=[^a-z\s])|[。！？；][」』）”’]*\s*")
+_WORD_END: Final = re.compile(r"\s+")
+_ABBREVIATED: Final = re.compile(
+    r"\b(?:al|approx|ca|cf|e\.g|i\.e|z\.B|d\.h|bzw|Eqs?|Figs?|Nos?|pp?|Refs?|Secs?|Tab|vs)\.\s+$"
+)
+_LONGEST_ABBREVIATION: Final = 12
+
+_LONGEST_RENDERED: Final = 8
+"""More characters than this Markdown has not for one of the text; `<` becomes `&lt;`."""
+_FRAME: Final = 80
+"""Nor more than this around it: fences, and the line above a table that could not be parsed."""
+
+
+@dataclass(frozen=True, slots=True)
+class CutText:
+    """A part of a piece as Markdown. start, end: where it was, as shares of the piece."""
+
+    text: str
+    start: float
+    end: float
+
+
+def cut_text(text: str, render: Callable[[str], str], first_room: int, room: int) -> Iterator[CutText]:
+    """Yield the text in parts that are no longer than `first_room`, the first, and `room` once rendered.
+
+    It is cut at the ends of lines; where a line is too long, at those of sentences; then between words; then anywhere,
+    but in a formula.
+    """
+    atoms = _atoms(text, render, room)
+    if len(render(atoms[0])) > first_room:
+        atoms[:1] = _atoms(atoms[0], render, first_room)
+    position = index = 0
+    while index < len(atoms):
+        end, length = index, 0
+        while end < len(atoms) and (end == index or length + len(atoms[end]) <= first_room):
+            length += len(atoms[end])
+            end += 1
+        while end - index > 1 and len(render("".join(atoms[index:end]))) > first_room:
+            end -= max(1, (end - index) // 8)
+        raw = "".join(atoms[index:end])
+        rendered = render(raw)
+        if rendered:
+            yield CutText(rendered, position / len(text), (position + len(raw)) / len(text))
+        position += len(raw)
+        index, first_room = end, room
+
+
+def _atoms(text: str, render: Callable[[str], str], room: int) -> list[str]:
+    """The text in its smallest parts; together they are the text."""
+
+    def fits(part: str) -> bool:
+        return _LONGEST_RENDERED * len(part) + _FRAME <= room or len(render(part)) <= room
+
+    parts = [text]
+    for pattern in (_LINE_END, _SENTENCE_END, _WORD_END):
+        parts = [smaller for part in parts for smaller in ([part] if fits(part) else _split(part, pattern))]
+    return [smaller for part in parts for smaller in ([part] if fits(part) else _hacked(part, room))]
+
+
+def _split(text: str, pattern: re.Pattern[str]) -> list[str]:
+    """The text cut behind each match that is not within a formula."""
+    ends: list[int] = [0]
+    for is_formula, start, end in _runs(text):
+        if not is_formula:
+            ends += [
+                match.end()
+                for match in pattern.finditer(text, start, end)
+                if pattern is not _SENTENCE_END or not _is_abbreviated(text, match.end())
+            ]
+    return [text[a:b] for a, b in zip(ends, [*ends[1:], len(text)], strict=True) if a < b]
+
+
+def _is_abbreviated(text: str, end: int) -> bool:
+    return _ABBREVIATED.search(text, max(0, end - _LONGEST_ABBREVIATION), end) is not None
+
+
+def _hacked(text: str, room: int) -> list[str]:
+    """The text in pieces that fit even if each of their characters is escaped, and its formulas."""
+    size = max(1, room // _LONGEST_RENDERED)
+    parts = []
+    for is_formula, start, end in _runs(text):
+        step = end - start if is_formula else size
+        parts += [text[at : min(at + step, end)] for at in range(start, end, step)]
+    return parts
+
+
+def _runs(text: str) -> Iterator[tuple[bool, int, int]]:
+    """Yield the text's formulas and what is between them: whether it is a formula, where it begins and ends."""
+    last = 0
+    for formula in INLINE_FORMULA.finditer(text):
+        yield False, last, formula.start()
+        yield True, formula.start(), formula.end()
+        last = formula.end()
+    yield False, last, len(text)
+
+
+def cut_table(table: TableCells, first_room: int, room: int) -> Iterator[CutText]:
+    """Yield the table in parts, each a table with the header; none is longer than `first_room`, the first, and `room`,
+    unless a single row is, with the table's caption in the first part.
+
+    A cell that reaches over a cut is in both parts; in the later ones it is empty if it is long.
+    """
+    num_header = table.num_header_rows
+    header = "".join(_row(table.rows[row]) for row in range(num_header))
+    if len(header) > room // 2:
+        num_header, header = 0, ""
+    lengths = [len(_row(row)) for row in table.rows]
+    frame = len("<table></table>") + len(header)
+    start = num_header
+    carried: list[Cell] = []
+    while start < len(lengths):
+        first_row = sorted([*carried, *table.rows[start]], key=_column)
+        lead, caption = (table.before, table.caption) if start == num_header else ("", "")
+        length = len(lead) + len(caption) + frame + len(_row(first_row))
+        end = start + 1
+        while end < len(lengths) and length + lengths[end] <= first_room:
+            length += lengths[end]
+            end += 1
+        rows = "".join(_row(row, end) for row in [first_row, *table.rows[start + 1 : end]])
+        tail = table.after if end == len(lengths) else ""
+        first = 0 if start == num_header else start
+        yield CutText(f"{lead}<table>{caption}{header}{rows}</table>{tail}", first / len(lengths), end / len(lengths))
+        above = [*carried, *(cell for row in table.rows[start:end] for cell in row)]
+        carried = [_carried(cell, end, room // 4) for cell in above if cell.end_row > end]
+        start, first_room = end, room
+
+
+def _carried(cell: Cell, row: int, longest: int) -> Cell:
+    """What of the cell is from this row on."""
+    html = cell.html if len(cell.html) <= longest else ""
+    return Cell(row, cell.column, cell.end_row - row, cell.colspan, html, cell.is_header)
+
+
+def _row(cells: Sequence[Cell], end_row: int | None = None) -> str:
+    """The row as HTML. end_row: where its part of the table ends, if that is cut."""
+    return f"<tr>{''.join(cell.tag(min(cell.end_row, end_row or cell.end_row) - cell.row) for cell in cells)}</tr>"
+
+
+def _column(cell: Cell) -> int:
+    return cell.column

@@ -1,0 +1,264 @@
+"""A document as Docling's JSON, for all that reads a DoclingDocument. Needs the extra `docling`.
+
+Text is what the model wrote, with formulas between dollar signs: Docling's own exporters escape it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from html import unescape
+from pathlib import Path
+from typing import Final
+
+from batchocr.data import Block, Failure, PageResult
+from batchocr.documents.assembly.document import AssembledDocument, Gap, PageEnd, Piece, Place
+from batchocr.documents.export.figures import pieces_of, pixel_box
+from batchocr.documents.export.formats import Figures, File, FormatOptions
+from batchocr.documents.export.picture_files import picture_files
+from batchocr.documents.export.shares import Share, shares_of
+from batchocr.documents.export.table_cells import TableCells, table_cells
+from batchocr.documents.export.words import gap_in_words, list_items, with_dollars
+from batchocr.errors import UsageError
+from batchocr.pages.protocol.markdown import FIGURES, HEADINGS, LEFT_OUT, OWN_FENCES
+from batchocr.pages.protocol.sanitize import harmless_characters, table_structure
+
+try:
+    from docling_core.types.doc import (
+        BoundingBox,
+        CodeItem,
+        CodeLanguageLabel,
+        ContentLayer,
+        CoordOrigin,
+        DocItemLabel,
+        DoclingDocument,
+        DocumentOrigin,
+        ImageRef,
+        PictureItem,
+        ProvenanceItem,
+        Size,
+        TableCell,
+        TableData,
+        TableItem,
+        TextItem,
+    )
+except ImportError as error:
+    raise UsageError("--format docling needs docling-core: pip install 'batchocr[docling]'") from error
+
+REVISION: Final = 1
+
+_LABELS: Final = {
+    "page_footnote": DocItemLabel.FOOTNOTE,
+    "image_footnote": DocItemLabel.FOOTNOTE,
+    "table_footnote": DocItemLabel.FOOTNOTE,
+    "footnote": DocItemLabel.FOOTNOTE,
+    "ref_text": DocItemLabel.REFERENCE,
+}
+_LANGUAGES: Final = {language.value.lower(): language for language in CodeLanguageLabel}
+_MIME_TYPES: Final = {
+    "pdf": "application/pdf",
+    "png": "image/png",
+    "jpg": "image/jpeg",
+    "jpeg": "image/jpeg",
+    "tif": "image/tiff",
+    "tiff": "image/tiff",
+}
+_POINTS_PER_INCH: Final = 72
+_MAX_LEVEL: Final = 100
+_ANY_TAG: Final = re.compile(r"<[^>]*>")
+_RAISED: Final = re.compile(r"</?su[bp]>")
+
+
+def files(document: AssembledDocument, name: str, figures: Figures, options: FormatOptions) -> Iterator[File]:
+    """As in `Format`: `NAME.docling.images/page-P-block-B.png` for each figure, then `NAME.docling.json`."""
+    places = (piece.places[0] for piece in pieces_of(document) if piece.type in FIGURES)
+    pictures: dict[Place, str | Failure] = {}
+    yield from picture_files(places, f"{name}.docling.images", figures, pictures)
+    made = docling_document(document, name.rpartition("/")[2], pictures)
+    yield File(f"{name}.docling.json", made.model_dump_json(by_alias=True, exclude_none=True).encode())
+
+
+def docling_document(
+    document: AssembledDocument, name: str, pictures: Mapping[Place, str | Failure]
+) -> DoclingDocument:
+    """The document as Docling has it: pages in points where the resolution is known, else in px; boxes from the top
+    left; page headers and footers as furniture."""
+    writer = _Writer(document, name, pictures)
+    for part in document.parts:
+        if isinstance(part, Gap):
+            writer.add_gap(part)
+        elif isinstance(part, PageEnd):
+            writer.add_furniture(part.page_index)
+        else:
+            writer.add(part)
+    return writer.made
+
+
+class _Writer:
+    """A DoclingDocument while it is made."""
+
+    def __init__(self, document: AssembledDocument, name: str, pictures: Mapping[Place, str | Failure]) -> None:
+        self._pictures = pictures
+        self._rows: dict[int | None, PageResult] = {row.page_index: row for row in document.rows}
+        self.made = DoclingDocument(name=name, origin=_origin(document))
+        for row in document.rows:
+            if row.page_index is not None and row.width and row.height:
+                size = Size(width=row.width * _scale(row), height=row.height * _scale(row))
+                self.made.add_page(page_no=row.page_index + 1, size=size)
+
+    def add_gap(self, gap: Gap) -> None:
+        """A paragraph that says what is missing."""
+        self.made.add_text(label=DocItemLabel.TEXT, text=": ".join(gap_in_words(gap)))
+
+    def add_furniture(self, page_index: int) -> None:
+        """What belongs to the sheet of this page rather than to the text."""
+        for number, block in enumerate(self._rows[page_index].blocks):
+            text = _text(block.content)
+            if block.type in LEFT_OUT and text:
+                place = Place(page_index, block.bbox, number)
+                self.made.add_text(
+                    label=_furniture_label(block),
+                    text=text,
+                    prov=self._provenance(Share(place, 0.0, 1.0), text),
+                    content_layer=ContentLayer.FURNITURE,
+                )
+
+    def add(self, piece: Piece) -> None:
+        """A piece with its captions and footnotes. Footnotes stand behind it: those that are part of a table are left
+        out by Docling's exporters."""
+        captions = [self._add_text(caption, DocItemLabel.CAPTION) for caption in piece.captions]
+        item: PictureItem | TableItem | CodeItem | None = None
+        if piece.type in FIGURES:
+            item = self._add_picture(piece)
+        elif piece.type == "table" and (table := _table(piece.content or "")) is not None:
+            own = replace(piece, content=_cell_text(table.caption), places=piece.places[:1])
+            captions.append(self._add_text(own, DocItemLabel.CAPTION))
+            item = self.made.add_table(data=_table_data(table))
+        elif piece.type in ("code", "algorithm"):
+            item = self._add_code(piece)
+        else:
+            self._add_text(piece)
+        if item is not None:
+            item.prov = self._all_provenance(piece, getattr(item, "text", ""))
+            item.captions = [caption.get_ref() for caption in captions if caption is not None]
+        for footnote in piece.footnotes:
+            self._add_text(footnote, DocItemLabel.FOOTNOTE)
+
+    def _add_text(self, piece: Piece, label: DocItemLabel | None = None) -> TextItem | None:
+        """The piece as text of some kind; None if it has none."""
+        text = _text(piece.content)
+        if not text:
+            return None
+        if piece.type == "list":
+            self._add_list(piece, text)
+            return None
+        if piece.type == "doc_title":
+            item: TextItem = self.made.add_title(text=" ".join(text.split()))
+        elif piece.type in HEADINGS:
+            item = self.made.add_heading(text=" ".join(text.split()), level=min(piece.level or 1, _MAX_LEVEL))
+        elif piece.type == "equation":
+            item = self.made.add_formula(text=text.removeprefix("\\[").removesuffix("\\]").strip())
+        else:
+            item = self.made.add_text(label=label or _LABELS.get(piece.type, DocItemLabel.TEXT), text=text)
+        item.prov = self._all_provenance(piece, item.text)
+        return item
+
+    def _add_list(self, piece: Piece, text: str) -> None:
+        """A group with the list's items. An item is on the page where it begins."""
+        items = list_items(text)
+        shares = shares_of(piece, self._rows)
+        group = self.made.add_list_group()
+        for index, (number, item) in enumerate(items):
+            share = next((share for share in shares if index / len(items) < share.end), shares[-1])
+            prov = self._provenance(replace(share, start=0.0, end=1.0), item)
+            self.made.add_list_item(item, enumerated=bool(number), marker=number or "-", parent=group, prov=prov)
+
+    def _add_picture(self, piece: Piece) -> PictureItem:
+        place = piece.places[0]
+        row = self._rows[place.page_index]
+        picture = self._pictures.get(place)
+        if not isinstance(picture, str) or not row.width or not row.height:
+            return self.made.add_picture()
+        left, top, right, bottom = pixel_box(place.bbox, row.width, row.height)
+        size = Size(width=right - left, height=bottom - top)
+        dpi = round(row.dpi or _POINTS_PER_INCH)
+        return self.made.add_picture(image=ImageRef(mimetype="image/png", dpi=dpi, size=size, uri=Path(picture)))
+
+    def _add_code(self, piece: Piece) -> CodeItem:
+        text = harmless_characters(piece.content or "").strip()
+        own = OWN_FENCES.fullmatch(text)
+        language, code = own.groups() if own else ("", text)
+        return self.made.add_code(text=code, code_language=_LANGUAGES.get(language.lower()))
+
+    def _all_provenance(self, piece: Piece, text: str) -> list[ProvenanceItem]:
+        return [self._provenance(share, text) for share in shares_of(piece, self._rows)]
+
+    def _provenance(self, share: Share, text: str) -> ProvenanceItem:
+        """Where a share of the text stands."""
+        row = self._rows[share.place.page_index]
+        width, height = ((length or 1) * _scale(row) for length in (row.width, row.height))
+        left, top, right, bottom = (min(1.0, max(0.0, side)) for side in share.place.bbox)
+        return ProvenanceItem(
+            page_no=share.place.page_index + 1,
+            bbox=BoundingBox(
+                l=left * width, t=top * height, r=right * width, b=bottom * height, coord_origin=CoordOrigin.TOPLEFT
+            ),
+            charspan=(round(share.start * len(text)), round(share.end * len(text))),
+        )
+
+
+def _origin(document: AssembledDocument) -> DocumentOrigin | None:
+    """The file, with 64 bits of its hash, as Docling has them; None if it could not be read."""
+    if document.doc_id is None:
+        return None
+    filename = document.source.rpartition("/")[2]
+    mimetype = _MIME_TYPES.get(filename.rpartition(".")[2].lower(), "application/octet-stream")
+    return DocumentOrigin(mimetype=mimetype, binary_hash=int(document.doc_id[-16:], 16), filename=filename)
+
+
+def _scale(row: PageResult) -> float:
+    """Points a pixel; 1 where the resolution is not known."""
+    return _POINTS_PER_INCH / row.dpi if row.dpi else 1.0
+
+
+def _text(content: str | None) -> str:
+    return with_dollars(harmless_characters(content or "").strip())
+
+
+def _furniture_label(block: Block) -> DocItemLabel:
+    if block.type == "aside_text":
+        return DocItemLabel.TEXT
+    is_above = block.bbox[1] + block.bbox[3] < 1
+    is_header = block.type == "header" or (block.type == "page_number" and is_above)
+    return DocItemLabel.PAGE_HEADER if is_header else DocItemLabel.PAGE_FOOTER
+
+
+def _cell_text(html: str) -> str:
+    return _text(" ".join(unescape(_ANY_TAG.sub(" ", _RAISED.sub("", html))).split()))
+
+
+def _table(html: str) -> TableCells | None:
+    """The table taken apart; None if it is no table."""
+    html = harmless_characters(html).strip()
+    return table_cells(harmless_characters(table_structure(html))) if html.startswith("<table") else None
+
+
+def _table_data(table: TableCells) -> TableData:
+    """The table's cells as text."""
+    num_header_rows = table.num_header_rows
+    cells = [
+        TableCell(
+            text=_cell_text(cell.html),
+            row_span=cell.rowspan,
+            col_span=cell.colspan,
+            start_row_offset_idx=cell.row,
+            end_row_offset_idx=cell.end_row,
+            start_col_offset_idx=cell.column,
+            end_col_offset_idx=cell.column + cell.colspan,
+            column_header=cell.is_header or cell.row < num_header_rows,
+        )
+        for row in table.rows
+        for cell in row
+    ]
+    return TableData(table_cells=cells, num_rows=len(table.rows), num_cols=table.num_columns)

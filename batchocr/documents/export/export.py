@@ -1,0 +1,149 @@
+"""What `batchocr export` does: the documents of a table as files, written only where something is new."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import asdict, astuple, dataclass, field
+from functools import cache, partial
+from typing import Final, Literal
+
+from PIL import Image
+
+from batchocr.data import ErrorKind, Failure, PageResult
+from batchocr.documents.assembly.assemble import assemble, version_read
+from batchocr.documents.export.figures import CutFigures
+from batchocr.documents.export.folder import ExportFolder, FileRefusedError
+from batchocr.documents.export.formats import FormatOptions, format_named
+from batchocr.documents.export.names import Names
+from batchocr.errors import ExitCode
+from batchocr.processes.source_files import SourceFile, SourceFiles
+from batchocr.tables.opened import TableRows
+from batchocr.tables.schema import to_json
+
+logger = logging.getLogger(__name__)
+
+_REVISION: Final = 2
+"""Goes up with every change in `assembly` that may alter a document, so that it is written again."""
+
+
+_UNSEEN: Final = " without its file"
+"""Follows the version of a document that was written while its file could not be found."""
+
+_Result = Literal["written", "up_to_date", "refused"]
+
+
+@dataclass(slots=True)
+class Exported:
+    """What became of the documents of a table.
+
+    written, up_to_date: documents of which a file was written, or none had to be. refused: documents of which a file
+    could not be put in its place. vanished: documents exported before that are no longer in the table.
+    missing_figures: pictures that could not be cut out, by what is wrong with their file or page.
+    """
+
+    documents: int = 0
+    pages: int = 0
+    written: int = 0
+    up_to_date: int = 0
+    refused: int = 0
+    vanished: int = 0
+    missing_figures: dict[ErrorKind, int] = field(default_factory=dict)
+
+    def add(self, results: Collection[_Result], figures: CutFigures) -> None:
+        """Count a document. results: of its formats; the worst counts."""
+        self.refused += "refused" in results
+        self.written += "refused" not in results and "written" in results
+        self.up_to_date += results == {"up_to_date"}
+        for kind in figures.missing.values():
+            self.missing_figures[kind] = self.missing_figures.get(kind, 0) + 1
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """3 if a document is not exported in full."""
+        return ExitCode.TOO_MANY_FAILURES if self.refused or self.missing_figures else ExitCode.DONE
+
+    def to_json(self) -> str:
+        return json.dumps({**asdict(self), "exit_code": self.exit_code})
+
+
+@dataclass(frozen=True, slots=True)
+class Export:
+    """An export to be made. formats: of FORMAT_NAMES. on_document: is told after each how many pages it has."""
+
+    table: TableRows
+    folder: ExportFolder
+    formats: Sequence[str]
+    options: FormatOptions
+    sources: SourceFiles
+    on_document: Callable[[int], object] = lambda _pages: None
+
+    def run(self, names: Names) -> Exported:
+        """Write what is new. A file that cannot be put in its place is logged, and the rest is written.
+
+        Raises OutputError if the table cannot be read, or nothing more can be written.
+        """
+        done = Exported()
+        for source, rows in self.table.by_document():
+            done.documents += 1
+            done.pages += len(rows)
+            self._export(names.name_of(source), source, rows, done)
+            self.on_document(len(rows))
+        done.vanished = self.folder.num_vanished(self.formats)
+        return done
+
+    def _export(self, name: str, source: str, rows: Sequence[PageResult], done: Exported) -> None:
+        begun = [self.folder.begin(source, format) for format in self.formats]
+        if not all(begun):
+            done.refused += 1
+            logger.error("%s has rows in two places of the table: only the first are exported", source)
+            return
+        versions = {format: self._version(format, name, rows) for format in self.formats}
+        find = cache(partial(self.sources.find, source, version_read(rows)))
+        stale = [format for format in self.formats if not self._is_up_to_date(source, format, versions[format], find)]
+        if not stale:
+            done.up_to_date += 1
+            return
+        file = find()
+        outline = self.sources.outline(file) if isinstance(file, SourceFile) else []
+        document = assemble(source, rows, outline, unfinished=self.table.is_partial)
+        figures = CutFigures(document, partial(self._page_image, file), self.folder.picture)
+        results: set[_Result] = set()
+        for format in stale:
+            try:
+                files = format_named(format).files(document, name, figures, self.options)
+                results.add("written" if self.folder.write(source, format, files) else "up_to_date")
+            except FileRefusedError as error:
+                results.add("refused")
+                logger.error("%s is not exported as %s: %s", source, format, error)
+            else:
+                if not figures.missing:
+                    unseen = _UNSEEN if isinstance(file, Failure) else ""
+                    self.folder.complete(source, format, versions[format] + unseen)
+        done.add(results, figures)
+
+    def _is_up_to_date(self, source: str, format: str, version: str, find: Callable[[], SourceFile | Failure]) -> bool:
+        """Whether the document need not be written again. One that was written without its file, which may have an
+        outline, is as soon as the file is there. find: looks for it, which takes as long as to read it."""
+        if self.folder.is_up_to_date(source, format, version):
+            return True
+        return self.folder.is_up_to_date(source, format, version + _UNSEEN) and isinstance(find(), Failure)
+
+    def _version(self, format: str, name: str, rows: Sequence[PageResult]) -> str:
+        """A digest of all that the document's files depend on, but for the pictures."""
+        made_by = [_REVISION, format, format_named(format).REVISION, name, *astuple(self.options)]
+        made_by += ["partial"] if self.table.is_partial else []
+        digest = hashlib.sha256(repr(made_by).encode())
+        for row in rows:
+            digest.update(to_json(row))
+        return digest.hexdigest()
+
+    def _page_image(self, file: SourceFile | Failure, row: PageResult) -> Image.Image | Failure:
+        """The page as it was read, or why it cannot be had."""
+        if isinstance(file, Failure):
+            return file
+        if row.doc_id != file.doc_id:
+            return Failure("changed", f"{row.source} has changed since this page was read")
+        return self.sources.page_image(file, row)

@@ -1,0 +1,152 @@
+"""The pictures of a document, cut out of its pages."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Final
+
+from PIL import Image
+
+from batchocr.data import ErrorKind, Failure, PageResult
+from batchocr.documents.assembly.document import AssembledDocument, Piece, Place
+from batchocr.documents.export.formats import Encoding, Figures, Picture
+from batchocr.pages.protocol.markdown import FIGURES
+
+PICTURE_IN_TABLE: Final = re.compile(r'<img src="(#bbox=(?:[0-9.e-]{1,30},){3}[0-9.e-]{1,30})"[^<>]*>')
+"""How a table refers to a picture within it, with the name of that: see `pages/protocol/mineru`."""
+
+_MAX_PICTURES_IN_TABLE: Final = 200
+"""More are none that a layout found: a model may write whatever it likes."""
+
+_NEAR: Final = 0.01
+"""How far a picture may stand out of its table, as a share of the page."""
+
+_NO_AREA: Final = Failure("damaged", "its box has no area")
+
+
+class CutFigures:
+    """Figures of a document whose pages are drawn by `page_image`. Of a page, no more than the last one is held.
+
+    Where there is no page to cut from, a picture is the one that an earlier export has cut. missing: why places could
+    not be cut, and were not before.
+    """
+
+    def __init__(
+        self,
+        document: AssembledDocument,
+        page_image: Callable[[PageResult], Image.Image | Failure],
+        earlier: Callable[[str], bytes | None] = lambda _shows: None,
+    ) -> None:
+        """earlier: gives the content of the file that shows what is asked for, if there is one."""
+        self._rows = {row.page_index: row for row in document.rows}
+        self._page_image = page_image
+        self._earlier = earlier
+        self._last: tuple[int, Image.Image | Failure] | None = None
+        self.missing: dict[Place, ErrorKind] = {}
+
+    def picture(self, place: Place, encoding: Encoding) -> Picture | Failure:
+        """As in `Figures`."""
+        shows = self._shows(place, encoding)
+        page = self._page(place.page_index)
+        if not isinstance(page, Failure):
+            left, top, right, bottom = pixel_box(place.bbox, page.width, page.height)
+            if left >= right or top >= bottom:
+                return _NO_AREA
+            return Picture(encoded(page.crop((left, top, right, bottom)), encoding), shows)
+        data = self._earlier(shows)
+        if data is None and encoding == "jpeg" and (png := self._earlier(self._shows(place, "png"))) is not None:
+            data = encoded(Image.open(io.BytesIO(png)), encoding)
+        if data is None:
+            self.missing[place] = page.kind
+            return page
+        return Picture(data, shows)
+
+    def _page(self, page_index: int) -> Image.Image | Failure:
+        if self._last is None or self._last[0] != page_index:
+            self._last = None  # never two pages at once
+            self._last = (page_index, self._page_image(self._rows[page_index]))
+        return self._last[1]
+
+    def _shows(self, place: Place, encoding: Encoding) -> str:
+        row = self._rows[place.page_index]
+        return json.dumps([row.doc_id, place.page_index, row.width, row.height, *place.bbox, encoding])
+
+
+def pixel_box(bbox: tuple[float, float, float, float], width: int, height: int) -> tuple[int, int, int, int]:
+    """The box in px of a page, to the nearest, as MinerU crops; it has no area if nothing of it is on the page."""
+    x0, y0, x1, y1 = (min(1.0, max(0.0, share)) if share == share else 0.0 for share in bbox)
+    return round(x0 * width), round(y0 * height), round(x1 * width), round(y1 * height)
+
+
+def pieces_of(document: AssembledDocument) -> Iterator[Piece]:
+    """The document's pieces in the order in which they are shown, each with its captions and footnotes around it."""
+    for part in document.parts:
+        if isinstance(part, Piece):
+            yield from with_captions(part)
+
+
+def with_captions(piece: Piece) -> list[Piece]:
+    """The piece among its captions and footnotes, in reading order."""
+    return sorted([*piece.captions, piece, *piece.footnotes], key=_position)
+
+
+def _position(piece: Piece) -> tuple[int, int]:
+    return piece.places[0].page_index, piece.places[0].block
+
+
+def picture_places(document: AssembledDocument) -> Iterator[Place]:
+    """Where the document has figures, and pictures within tables, in the order of `pieces_of`."""
+    for piece in pieces_of(document):
+        if piece.type in FIGURES:
+            yield piece.places[0]
+        elif piece.type == "table" and piece.content and "#bbox=" in piece.content:
+            yield from pictures_in_table(document, piece).values()
+
+
+def pictures_in_table(document: AssembledDocument, table: Piece) -> Mapping[str, Place]:
+    """The pictures that a table refers to, by what it calls them: `#bbox=…`; those alone that stand within it."""
+    rows = {row.page_index: row for row in document.rows}
+    found: dict[str, Place] = {}
+    for place in table.places:
+        content = rows[place.page_index].blocks[place.block].content or ""
+        for name in dict.fromkeys(PICTURE_IN_TABLE.findall(content)):
+            box = _bbox_in(name)
+            if len(found) < _MAX_PICTURES_IN_TABLE and box and _is_within(box, place.bbox):
+                found.setdefault(name, replace(place, bbox=box))
+    return found
+
+
+def _bbox_in(name: str) -> tuple[float, float, float, float] | None:
+    try:
+        x0, y0, x1, y1 = map(float, name.removeprefix("#bbox=").split(","))
+    except ValueError:
+        return None
+    return x0, y0, x1, y1
+
+
+def _is_within(box: tuple[float, float, float, float], around: tuple[float, float, float, float]) -> bool:
+    x0, y0, x1, y1 = around
+    return x0 - _NEAR <= box[0] <= box[2] <= x1 + _NEAR and y0 - _NEAR <= box[1] <= box[3] <= y1 + _NEAR
+
+
+def cut(places: Iterator[Place], figures: Figures, encoding: Encoding) -> Iterator[tuple[Place, Picture | Failure]]:
+    """Yield each place once, with its picture or why there is none."""
+    seen: set[Place] = set()
+    for place in places:
+        if place not in seen:
+            seen.add(place)
+            yield place, figures.picture(place, encoding)
+
+
+def encoded(image: Image.Image, encoding: Encoding) -> bytes:
+    """The picture without loss as PNG; with hardly any as JPEG, for the formats that know that alone."""
+    file = io.BytesIO()
+    if encoding == "png":
+        image.save(file, "PNG", compress_level=3)  # takes a third of the time of the default, for files a tenth larger
+    else:
+        image.save(file, "JPEG", quality=95, subsampling=0)
+    return file.getvalue()

@@ -1,0 +1,86 @@
+"""What a format is: a module that makes files of a document. It writes none itself; `documents/export/export.py` does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Final, Literal, Protocol, cast
+
+from batchocr.data import Failure
+
+if TYPE_CHECKING:
+    from batchocr.documents.assembly.document import AssembledDocument, Place
+
+_MODULES: Final = {
+    "md": "batchocr.documents.export.markdown",
+    "mineru": "batchocr.documents.export.mineru",
+    "chunks": "batchocr.documents.export.chunks",
+    "docling": "batchocr.documents.export.docling",
+    "html": "batchocr.documents.export.html",
+}
+
+FORMAT_NAMES: Final = tuple(_MODULES)
+
+
+@dataclass(frozen=True, slots=True)
+class FormatOptions:
+    """What the user may choose. page_breaks: mark where pages end. max_chars: the longest text of a chunk."""
+
+    page_breaks: bool = False
+    max_chars: int = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A file to be written.
+
+    path: below the folder of the export, separated by `/`. shows: as in Picture, if it is one.
+    """
+
+    path: str
+    data: bytes
+    shows: str = ""
+
+
+Encoding = Literal["png", "jpeg"]
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A picture as the content of a file. shows: the same for the same box of the same page of the same version of a
+    document, in the same encoding."""
+
+    data: bytes
+    shows: str
+
+
+class Figures(Protocol):
+    """The pictures of one document."""
+
+    def picture(self, place: Place, encoding: Encoding) -> Picture | Failure:
+        """The place cut out of its page, RGB, in px of the row's size; or why it cannot be had, for a mark in its
+        place. Cheapest in the order of pages."""
+        ...
+
+
+class Format(Protocol):
+    """What each format's module offers.
+
+    REVISION: goes up with every change in what it writes, so that documents exported before are written again.
+    """
+
+    REVISION: int
+
+    def files(self, document: AssembledDocument, name: str, figures: Figures, options: FormatOptions) -> Iterator[File]:
+        """Yield the document's files, one at a time; pictures as they are cut, the text that refers to them last.
+
+        name: the path, below the folder of the export, that the document's files are to have, without a suffix: of
+        `a/b` come `a/b.md`, `a/b.images/…`. It is unique, fits the file system and holds no control characters.
+        """
+        ...
+
+
+def format_named(name: str) -> Format:
+    """The format, loaded now: one of them needs libraries that the others do not. name: one of FORMAT_NAMES."""
+    return cast(Format, import_module(_MODULES[name]))

@@ -1,0 +1,156 @@
+"""A document as one page to read in a browser, its figures as image files beside it.
+
+Nothing in it is active and nothing comes from elsewhere, whatever the model wrote: see `documents/markup/html` and SECURITY.md.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files as package_files
+from typing import Final
+from urllib.parse import quote
+
+from jinja2 import Environment, Template
+from markupsafe import Markup
+
+from batchocr.data import Failure
+from batchocr.documents.assembly.document import AssembledDocument, Gap, PageEnd, Piece, Place
+from batchocr.documents.export.figures import picture_places, pictures_in_table, with_captions
+from batchocr.documents.export.formats import Figures, File, FormatOptions
+from batchocr.documents.export.picture_files import picture_files
+from batchocr.documents.export.words import gap_in_words, missing_figure_in_words
+from batchocr.documents.markup.characters import shown_characters
+from batchocr.documents.markup.html import block_html, inline_html
+from batchocr.documents.markup.mathml import MATHML_STYLE
+from batchocr.pages.protocol.markdown import FIGURES, HEADINGS
+
+REVISION: Final = 1
+
+_LOWEST_HEADING: Final = 6
+_FOOTNOTES: Final = frozenset({"page_footnote", "footnote", "image_footnote", "table_footnote"})
+_PICTURE: Final = re.compile('<span class="picture" data-bbox="([^"]*)"></span>')
+_MAX_TITLE: Final = 200
+
+Pictures = Mapping[Place, str | Failure]
+
+
+@dataclass(frozen=True, slots=True)
+class ContentsLine:
+    """A line of the table of contents. title: as HTML. id: of the piece on the page."""
+
+    level: int
+    title: Markup
+    id: str
+
+
+def files(document: AssembledDocument, name: str, figures: Figures, options: FormatOptions) -> Iterator[File]:
+    """As in `Format`: `NAME.html.images/page-P-block-B.png` for each figure, then `NAME.html`."""
+    pictures: dict[Place, str | Failure] = {}
+    yield from picture_files(picture_places(document), f"{name}.html.images", figures, pictures)
+    yield File(f"{name}.html", document_html(document, pictures).encode())
+
+
+def document_html(document: AssembledDocument, pictures: Pictures) -> str:
+    """The page. pictures: of each place with a picture, the path of its file from the page; or why there is none."""
+    headings = [part for part in document.parts if isinstance(part, Piece) and part.type in HEADINGS and part.content]
+    page = _Page(document, pictures)
+    parts = [page.part(part) for part in document.parts]
+    source = shown_characters(document.source)
+    style = _style()
+    return _template().render(
+        title=shown_characters(headings[0].content or "")[:_MAX_TITLE] if headings else source,
+        source=source,
+        page_count=document.page_count,
+        outline=[_heading(piece) for piece in headings],
+        num_gaps=page.num_gaps,
+        parts=[part for part in parts if part],
+        style=Markup(style),
+        style_hash=f"sha256-{base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()}",
+    )
+
+
+class _Page:
+    """The parts of a page. num_gaps: marks of something missing that were written so far."""
+
+    def __init__(self, document: AssembledDocument, pictures: Pictures) -> None:
+        self._document = document
+        self._pictures = pictures
+        self.num_gaps = 0
+
+    def part(self, part: Piece | Gap | PageEnd) -> Markup:
+        if isinstance(part, Gap):
+            return self._gap(*gap_in_words(part))
+        if isinstance(part, PageEnd):
+            number = part.page_index + 1
+            return Markup('<div class="page" id="end-of-page-{0}">end of page {0}</div>').format(number)
+        shown = Markup("\n").join(filter(None, (self._piece(piece) for piece in with_captions(part))))
+        if not shown:
+            return shown
+        tag = "figure" if part.type in FIGURES or part.type == "table" else "div"
+        return Markup('<{0} class="piece" id="{1}">{2}</{0}>').format(tag, _id(part), shown)
+
+    def _piece(self, piece: Piece) -> Markup:
+        if piece.type in FIGURES:
+            return self._figure(piece)
+        made = block_html(piece.type, piece.content, level=piece.level)
+        if piece.type == "table":
+            return Markup(f'<div class="wide">{self._with_pictures(made, piece)}</div>' if made else "")
+        if piece.type.endswith("_caption"):
+            return Markup(f'<div class="caption">{made}</div>' if made else "")
+        if piece.type in _FOOTNOTES:
+            return Markup(f'<div class="footnote">{made}</div>' if made else "")
+        return Markup(made)
+
+    def _figure(self, piece: Piece) -> Markup:
+        picture = self._pictures[piece.places[0]]
+        if isinstance(picture, Failure):
+            return self._gap(*missing_figure_in_words(piece, picture))
+        text = f"{piece.type} of page {piece.places[0].page_index + 1}"
+        return Markup('<img src="{}" alt="{}">').format(quote(picture, safe="/"), text)
+
+    def _with_pictures(self, table: str, piece: Piece) -> str:
+        """The table with its pictures."""
+        if 'class="picture"' not in table:
+            return table
+        places = pictures_in_table(self._document, piece)
+
+        def tag(found: re.Match[str]) -> str:
+            picture = self._pictures.get(places[name]) if (name := f"#bbox={found[1]}") in places else None
+            if not isinstance(picture, str):
+                return "(picture not available)"
+            return Markup('<img src="{}" alt="">').format(quote(picture, safe="/"))
+
+        return _PICTURE.sub(tag, table)
+
+    def _gap(self, what: str, why: str) -> Markup:
+        self.num_gaps += 1
+        return Markup('<p class="gap" id="gap-{}"><strong>{}:</strong> {}</p>').format(
+            self.num_gaps, what, shown_characters(why)
+        )
+
+
+def _heading(piece: Piece) -> ContentsLine:
+    title = inline_html(" ".join((piece.content or "").split()))
+    return ContentsLine(min(piece.level or 1, _LOWEST_HEADING), Markup(title), _id(piece))
+
+
+def _id(piece: Piece) -> str:
+    """As in the names of figures' files."""
+    place = piece.places[0]
+    return f"page-{place.page_index + 1}-block-{place.block}"
+
+
+@cache
+def _template() -> Template:
+    text = package_files("batchocr.documents.export").joinpath("page.html.j2").read_text()
+    return Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(text)
+
+
+@cache
+def _style() -> str:
+    return package_files("batchocr.documents.export").joinpath("page.css").read_text() + MATHML_STYLE

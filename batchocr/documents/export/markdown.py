@@ -1,0 +1,83 @@
+"""A document as a Markdown file, its figures as image files beside it.
+
+As in the column `markdown`, nothing in it is active in a browser, whatever the model wrote; see SECURITY.md.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from html import escape
+from typing import Final
+from urllib.parse import quote
+
+from batchocr.data import Failure
+from batchocr.documents.assembly.document import AssembledDocument, Gap, PageEnd, Piece, Place
+from batchocr.documents.export.figures import PICTURE_IN_TABLE, picture_places, pictures_in_table, with_captions
+from batchocr.documents.export.formats import Figures, File, FormatOptions
+from batchocr.documents.export.picture_files import picture_files
+from batchocr.documents.export.words import gap_in_words, missing_figure_in_words
+from batchocr.pages.protocol.markdown import FIGURES, block_markdown
+
+REVISION: Final = 1
+
+Pictures = Mapping[Place, str | Failure]
+"""Of each place with a picture, the path of its file from that of the text; or why there is none."""
+
+_NO_PICTURE: Final = "(picture not available)"
+
+
+def files(document: AssembledDocument, name: str, figures: Figures, options: FormatOptions) -> Iterator[File]:
+    """As in `Format`: `NAME.images/page-P-block-B.png` for each figure, then `NAME.md`."""
+    pictures: dict[Place, str | Failure] = {}
+    yield from picture_files(picture_places(document), f"{name}.images", figures, pictures)
+    yield File(f"{name}.md", document_markdown(document, pictures, options).encode())
+
+
+def document_markdown(document: AssembledDocument, pictures: Pictures, options: FormatOptions) -> str:
+    """The text of a document; ends with one newline, or is empty."""
+    texts: list[str] = []
+    for part in document.parts:
+        if isinstance(part, Gap):
+            texts.append(gap_markdown(part))
+        elif isinstance(part, PageEnd):
+            texts += [f"*End of page {part.page_index + 1}*"] if options.page_breaks else []
+        else:
+            texts += [_piece_markdown(document, piece, pictures) for piece in with_captions(part)]
+    texts = [text for text in texts if text]
+    return "\n\n".join(texts) + "\n" if texts else ""
+
+
+def gap_markdown(gap: Gap) -> str:
+    """A line that says which page, or that the document, was not read or not in full, and why."""
+    what, why = gap_in_words(gap)
+    return f"**{what}:** {block_markdown('text', why)}"
+
+
+def _piece_markdown(document: AssembledDocument, piece: Piece, pictures: Pictures) -> str:
+    if piece.type in FIGURES:
+        return _figure(piece, pictures[piece.places[0]])
+    text = block_markdown(piece.type, piece.content or "", level=piece.level)
+    if piece.type == "table" and "#bbox=" in text:
+        return _with_pictures(text, pictures_in_table(document, piece), pictures)
+    return text
+
+
+def _figure(piece: Piece, picture: str | Failure) -> str:
+    if isinstance(picture, Failure):
+        what, why = missing_figure_in_words(piece, picture)
+        return f"**{what}:** {block_markdown('text', why)}"
+    return f"![{piece.type}]({quote(picture, safe='/')})"
+
+
+def _with_pictures(table: str, places: Mapping[str, Place], pictures: Pictures) -> str:
+    """The table, whose pictures are the files; what refers to a place that is none of the table's stays as it is."""
+
+    def tag(found: re.Match[str]) -> str:
+        place = places.get(found[1])
+        if place is None:
+            return found[0]
+        picture = pictures[place]
+        return _NO_PICTURE if isinstance(picture, Failure) else f'<img src="{escape(quote(picture, safe="/"))}">'
+
+    return PICTURE_IN_TABLE.sub(tag, table)

@@ -1,0 +1,277 @@
+"""A document as MinerU's output folder: the files that RAGFlow, LightRAG, Dify's plugin and others read.
+
+Source: MinerU's "Output Files" (docs/en/reference/output_files.md), 3.x, VLM backend. The JSON holds what the model
+wrote, as MinerU's does; only the Markdown is inert.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from batchocr.data import Block, Failure
+from batchocr.documents.assembly.document import AssembledDocument, PageEnd, Piece, Place
+from batchocr.documents.export.figures import (
+    PICTURE_IN_TABLE,
+    cut,
+    picture_places,
+    pictures_in_table,
+    pieces_of,
+)
+from batchocr.documents.export.formats import Figures, File, FormatOptions
+from batchocr.documents.export.markdown import Pictures, document_markdown
+from batchocr.documents.export.words import with_dollars
+from batchocr.pages.protocol.markdown import FIGURES, HEADINGS, INLINE_FORMULA, LEFT_OUT
+
+REVISION: Final = 1
+
+Item = dict[str, Any]
+"""An entry of a content list, as JSON."""
+
+_OF_THE_SHEET: Final = {
+    "header": "page_header",
+    "footer": "page_footer",
+    "page_number": "page_number",
+    "aside_text": "page_aside_text",
+    "page_footnote": "page_footnote",
+}
+"""Types of blocks that belong to a page rather than to the text, and what the second content list calls them."""
+
+_SHOWN: Final = frozenset({"table", "equation"})
+"""Types of blocks of which MinerU keeps a picture, although it reads them."""
+
+_ORDERED: Final = re.compile(r"\(?(?:\d{1,4}|[A-Za-z]|[ivxIVX]{1,6})[.)]\s")
+_SPANNING: Final = re.compile(r"\b(?:row|col)span\b", re.IGNORECASE)
+_TABLE_TAG: Final = re.compile(r"<table\b", re.IGNORECASE)
+
+
+def files(document: AssembledDocument, name: str, figures: Figures, options: FormatOptions) -> Iterator[File]:
+    """As in `Format`: everything in a folder of the document's name."""
+    stem = f"{name}/{name.rpartition('/')[2]}"
+    pictures: dict[Place, str | Failure] = {}
+    for place, picture in cut(_places(document), figures, "jpeg"):
+        if isinstance(picture, Failure):
+            pictures[place] = picture
+            continue
+        pictures[place] = f"images/{hashlib.sha256(picture.data).hexdigest()}.jpg"
+        yield File(f"{name}/{pictures[place]}", picture.data, picture.shows)
+    flat, paged = _content_lists(document, pictures)
+    yield _json(f"{stem}_content_list.json", flat)
+    yield _json(f"{stem}_content_list_v2.json", paged)
+    yield _json(f"{stem}_model.json", _model_output(document))
+    yield File(f"{stem}.md", document_markdown(document, pictures, options).encode())
+
+
+def _places(document: AssembledDocument) -> Iterator[Place]:
+    """Where MinerU has a picture, in reading order: also of tables and formulas, each where it begins."""
+    shown = (piece.places[0] for piece in pieces_of(document) if piece.type in FIGURES | _SHOWN)
+    yield from sorted({*shown, *picture_places(document)}, key=lambda place: (place.page_index, place.block))
+
+
+def _json(path: str, content: object) -> File:
+    return File(path, json.dumps(content, ensure_ascii=False, indent=2, allow_nan=False).encode())
+
+
+def _content_lists(document: AssembledDocument, pictures: Pictures) -> tuple[list[Item], list[list[Item]]]:
+    """The flat content list, and the one by pages. A piece is on the page on which it begins; what belongs to the sheet
+    follows the text of its page."""
+    rows = {row.page_index: row for row in document.rows}
+    flat: list[Item] = []
+    paged: list[list[Item]] = [[] for _ in range(_num_pages(document))]
+
+    def add(first: Item, second: Item, page_index: int, bbox: Sequence[float]) -> None:
+        box = [round(1000 * min(1.0, max(0.0, share))) for share in bbox]
+        flat.append({**first, "bbox": box, "page_idx": page_index})
+        paged[page_index].append({**second, "bbox": box})
+
+    for part in document.parts:
+        if isinstance(part, Piece):
+            item = _Item(document, part, pictures)
+            if (entries := item.entries()) is not None:
+                add(*entries, part.places[0].page_index, part.places[0].bbox)
+        elif isinstance(part, PageEnd):
+            for block in rows[part.page_index].blocks:
+                if block.type in LEFT_OUT and block.content:
+                    add(*_of_the_sheet(block.type, block.content), part.page_index, block.bbox)
+    return flat, paged
+
+
+def _num_pages(document: AssembledDocument) -> int:
+    """Up to the last page with a row: a damaged document may claim any number."""
+    return 1 + max((row.page_index for row in document.rows if row.page_index is not None), default=-1)
+
+
+def _model_output(document: AssembledDocument) -> list[list[Item]]:
+    """The blocks of each page as the model gave them."""
+    pages: list[list[Item]] = [[] for _ in range(_num_pages(document))]
+    for row in document.rows:
+        if row.page_index is not None:
+            pages[row.page_index] = [_model_block(block) for block in row.blocks]
+    return pages
+
+
+def _model_block(block: Block) -> Item:
+    return {
+        "type": block.type,
+        "bbox": list(block.bbox),
+        "angle": block.angle,
+        "score": block.confidence,
+        "content": block.content,
+    }
+
+
+class _Item:
+    """A piece on its way into both content lists."""
+
+    def __init__(self, document: AssembledDocument, piece: Piece, pictures: Pictures) -> None:
+        self._document = document
+        self._piece = piece
+        self._pictures = pictures
+        self._content = (piece.content or "").strip()
+
+    def entries(self) -> tuple[Item, Item] | None:
+        """The entry of the first list and of the second, without page and box; None for a piece without content."""
+        kind = self._piece.type
+        if kind in FIGURES:
+            return self._figure()
+        if not self._content:
+            return None
+        if kind in HEADINGS:
+            return self._heading()
+        if kind in _OF_THE_SHEET:
+            return _of_the_sheet(kind, self._content)
+        by_kind = {
+            "table": self._table,
+            "equation": self._equation,
+            "code": self._code,
+            "algorithm": self._code,
+            "list": self._list,
+            "ref_text": self._list,
+            "index": self._index,
+        }
+        return by_kind.get(kind, self._text)()
+
+    def _text(self) -> tuple[Item, Item]:
+        content = {"paragraph_content": _spans(self._content)}
+        return {"type": "text", "text": with_dollars(self._content)}, {"type": "paragraph", "content": content}
+
+    def _heading(self) -> tuple[Item, Item]:
+        text = " ".join(self._content.split())
+        level = self._piece.level or 1
+        return (
+            {"type": "text", "text": with_dollars(text), "text_level": level},
+            {"type": "title", "content": {"title_content": _spans(text), "level": level}},
+        )
+
+    def _figure(self) -> tuple[Item, Item]:
+        kind = self._piece.type
+        first = {"type": kind, "img_path": self._picture(), **self._notes(kind)}
+        content = {"image_source": {"path": self._picture()}, **self._note_spans(kind)}
+        if kind == "chart":
+            first["content"] = content["content"] = self._content
+        return first, {"type": kind, "content": content}
+
+    def _table(self) -> tuple[Item, Item]:
+        html = self._with_pictures(self._content)
+        nest_level = 2 if len(_TABLE_TAG.findall(html)) > 1 else 1
+        is_complex = nest_level > 1 or _SPANNING.search(html)
+        content = {
+            "image_source": {"path": self._picture()},
+            **self._note_spans("table"),
+            "html": html,
+            "table_type": "complex_table" if is_complex else "simple_table",
+            "table_nest_level": nest_level,
+        }
+        first = {"type": "table", "img_path": self._picture(), **self._notes("table"), "table_body": html}
+        return first, {"type": "table", "content": content}
+
+    def _equation(self) -> tuple[Item, Item]:
+        latex = self._content.removeprefix("\\[").removesuffix("\\]").strip()
+        source = {"path": self._picture()}
+        first = {"type": "equation", "img_path": self._picture(), "text": f"$$\n{latex}\n$$", "text_format": "latex"}
+        content = {"math_content": latex, "math_type": "latex", "image_source": source}
+        return first, {"type": "equation_interline", "content": content}
+
+    def _code(self) -> tuple[Item, Item]:
+        kind = self._piece.type
+        body = self._content if kind == "code" else with_dollars(self._content)
+        first = {"type": "code", "sub_type": kind, "code_body": body, **self._notes("code")}
+        content: Item = {**self._note_spans(kind), f"{kind}_content": [{"type": "text", "content": body}]}
+        if kind == "code":
+            content["code_language"] = "txt"
+        return first, {"type": kind, "content": content}
+
+    def _list(self) -> tuple[Item, Item]:
+        lines = [line.strip() for line in self._content.split("\n") if line.strip()]
+        is_references = self._piece.type == "ref_text"
+        first = {
+            "type": "list",
+            "sub_type": "ref_text" if is_references else "text",
+            "list_items": [with_dollars(line) for line in lines],
+        }
+        content: Item = {
+            "list_type": "reference_list" if is_references else "text_list",
+            "list_items": [{"item_type": "text", "item_content": _spans(line)} for line in lines],
+        }
+        if not is_references:
+            content["attribute"] = "ordered" if all(map(_ORDERED.match, lines)) else "unordered"
+        return first, {"type": "list", "content": content}
+
+    def _index(self) -> tuple[Item, Item]:
+        lines = [line.strip() for line in self._content.split("\n") if line.strip()]
+        items = [{"item_type": "text", "item_content": _spans(line)} for line in lines]
+        first = {"type": "index", "list_items": [with_dollars(line) for line in lines]}
+        return first, {"type": "index", "content": {"list_type": "text_list", "list_items": items}}
+
+    def _notes(self, kind: str) -> Item:
+        """The captions and footnotes of the first list."""
+        piece = self._piece
+        return {
+            f"{kind}_caption": [with_dollars(note.content) for note in piece.captions if note.content],
+            f"{kind}_footnote": [with_dollars(note.content) for note in piece.footnotes if note.content],
+        }
+
+    def _note_spans(self, kind: str) -> Item:
+        """The captions and footnotes of the second list."""
+        piece = self._piece
+        return {
+            f"{kind}_caption": [span for note in piece.captions for span in _spans(note.content or "")],
+            f"{kind}_footnote": [span for note in piece.footnotes for span in _spans(note.content or "")],
+        }
+
+    def _picture(self) -> str:
+        """The path of the piece's picture; '' if it could not be cut out, as MinerU has it too."""
+        picture = self._pictures.get(self._piece.places[0])
+        return picture if isinstance(picture, str) else ""
+
+    def _with_pictures(self, html: str) -> str:
+        """The table, whose pictures are files."""
+        if "#bbox=" not in html:
+            return html
+        places: Mapping[str, Place] = pictures_in_table(self._document, self._piece)
+
+        def tag(found: re.Match[str]) -> str:
+            picture = self._pictures.get(places[found[1]]) if found[1] in places else None
+            return f'<img src="{picture}"/>' if isinstance(picture, str) else found[0]
+
+        return PICTURE_IN_TABLE.sub(tag, html)
+
+
+def _of_the_sheet(kind: str, content: str) -> tuple[Item, Item]:
+    name = _OF_THE_SHEET[kind]
+    return (
+        {"type": kind, "text": with_dollars(content)},
+        {"type": name, "content": {f"{name}_content": _spans(content)}},
+    )
+
+
+def _spans(text: str) -> list[Item]:
+    """The text and its formulas, one after the other."""
+    return [
+        {"type": "equation_inline", "content": part.strip()} if i % 2 else {"type": "text", "content": part}
+        for i, part in enumerate(INLINE_FORMULA.split(text))
+        if part.strip()
+    ]

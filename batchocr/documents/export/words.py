@@ -1,0 +1,54 @@
+"""What several formats say in the same words."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from batchocr.data import Failure
+from batchocr.documents.assembly.document import Gap, Piece
+from batchocr.pages.protocol.markdown import INLINE_FORMULA
+
+_ITEM: Final = re.compile(
+    r"(?P<bullet>[•●○◦▪■‣∙·–—*-])\s+|(?P<number>\(?(?:\d{1,4}|[A-Za-z]|[ivxIVX]{2,6})[.)]|\[\d{1,4}\])\s+"
+)
+
+
+def with_dollars(text: str) -> str:
+    """The text with its formulas between dollar signs, as most programs expect them."""
+    return INLINE_FORMULA.sub(lambda formula: f"${formula[1].strip()}$", text)
+
+
+def gap_in_words(gap: Gap) -> tuple[str, str]:
+    """Which page, or that the document, was not read or not in full; and why."""
+    what = "This document" if gap.page_index is None else f"Page {gap.page_index + 1}"
+    skipped = "was skipped" if gap.page_index is None else "is missing"
+    said = {"degraded": "was read in part", "skipped": skipped}.get(gap.status, "could not be read")
+    return f"{what} {said}", " ".join(gap.reason.split())
+
+
+def missing_figure_in_words(piece: Piece, failure: Failure) -> tuple[str, str]:
+    """That a figure is missing here; and why."""
+    page = piece.places[0].page_index + 1
+    return f"Here is a figure of page {page} that could not be cut out", " ".join(failure.message.split())
+
+
+def list_items(content: str) -> list[tuple[str, str]]:
+    """The items of a list: the number of each, '' if it has a bullet or nothing, and its text.
+
+    A line without bullet or number belongs to the item before, if that has one.
+    """
+    items: list[tuple[str, str]] = []
+    is_marked = False
+    for line in content.split("\n"):
+        text = line.strip()
+        mark = _ITEM.match(text)
+        if not text:
+            continue
+        if mark is None and is_marked:
+            number, before = items[-1]
+            items[-1] = (number, f"{before} {text}")
+            continue
+        is_marked = is_marked or mark is not None
+        items.append((mark["number"] or "", text[mark.end() :]) if mark else ("", text))
+    return items

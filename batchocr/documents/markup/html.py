@@ -1,0 +1,86 @@
+r"""Blocks as HTML that may stand in any page, whatever a model wrote.
+
+All text is escaped; the only tags are those written here, a table's (`pages/protocol/sanitize.py`) and a formula's
+(`documents/markup/mathml.py`); no attribute has a value from the model but spans and numbers. Nothing in it refers to anything.
+"""
+
+from __future__ import annotations
+
+import re
+from html import escape, unescape
+from itertools import groupby
+from typing import Final
+
+from batchocr.documents.markup.characters import shown_characters
+from batchocr.documents.markup.mathml import to_mathml
+from batchocr.pages.protocol.markdown import INLINE_FORMULA, OWN_FENCES
+from batchocr.pages.protocol.sanitize import table_structure
+
+_HEADING_LEVELS: Final = {"doc_title": 1, "title": 1, "paragraph_title": 2}
+_LISTS: Final = frozenset({"list", "ref_text", "index"})
+_NO_TABLE: Final = "<p><em>A table that could not be parsed, as the model wrote it:</em></p>"
+
+_BULLET: Final = re.compile(r"[•●○◦▪■‣∙][ \t]*")
+_TAG: Final = re.compile("(<[^>]*>)")
+_PICTURE: Final = re.compile('<img(?: src="#(?:bbox=)?([^"]*)")?>')
+
+
+def block_html(type: str, content: str | None, *, level: int | None = None) -> str:
+    """The block as HTML; '' for one without content, as figures are. level: of a heading, 1 to 6."""
+    text = shown_characters(content or "").strip()
+    if not text:
+        return ""
+    if type in _HEADING_LEVELS:
+        heading = f"h{min(level or _HEADING_LEVELS[type], 6)}"
+        return f"<{heading}>{inline_html(text)}</{heading}>"
+    if type == "equation":
+        latex = text.removeprefix("\\[").removesuffix("\\]")
+        return f'<div class="formula">{to_mathml(latex, display=True)}</div>'
+    if type == "table":
+        return table_html(text) if text.startswith("<table") else _NO_TABLE + _preformatted(text)
+    if type == "code":
+        own = OWN_FENCES.fullmatch(text)
+        return _preformatted(own[2] if own else text)
+    return _paragraphs(text, joined=type not in _LISTS)
+
+
+def inline_html(text: str) -> str:
+    r"""The text as it may stand within a line, with `\( x \)` as a formula."""
+    parts = INLINE_FORMULA.split(shown_characters(text))  # text and formulas alternate
+    return "".join(
+        to_mathml(part, display=False) if index % 2 else escape(part, quote=False) for index, part in enumerate(parts)
+    )
+
+
+def table_html(html: str) -> str:
+    """The table with its structure, its text and its formulas. A picture in it is `<span class="picture"
+    data-bbox="x0,y0,x1,y1">`, in shares of the page."""
+    parts = _TAG.split(_PICTURE.sub(_picture, shown_characters(table_structure(html))))  # text and tags alternate
+    return "".join(part if index % 2 else inline_html(unescape(part)) for index, part in enumerate(parts))
+
+
+def _picture(match: re.Match[str]) -> str:
+    return f'<span class="picture" data-bbox="{match[1] or ""}"></span>'
+
+
+def _paragraphs(text: str, *, joined: bool) -> str:
+    """The text's lines; those with bullets as lists. joined: whether lines without are one paragraph, or one each."""
+    made = []
+    for bulleted, group in groupby(text.split("\n"), key=lambda line: _BULLET.match(line) is not None):
+        lines = list(group)
+        if bulleted:
+            made.append(_list(lines))
+        else:
+            made += [
+                f"<p>{inline_html(line)}</p>" for line in (["\n".join(lines)] if joined else lines) if line.strip()
+            ]
+    return "".join(made)
+
+
+def _list(lines: list[str]) -> str:
+    items = "".join(f"<li>{inline_html(_BULLET.sub('', line, count=1))}</li>" for line in lines)
+    return f"<ul>{items}</ul>"
+
+
+def _preformatted(text: str) -> str:
+    return f"<pre><code>{escape(text, quote=False)}</code></pre>"

@@ -1,0 +1,133 @@
+"""What the review page's script is given about one row. What a model wrote is cut where a browser could not show it."""
+
+from __future__ import annotations
+
+import base64
+import io
+import math
+from collections.abc import Iterator
+from typing import TypedDict
+
+from PIL import Image
+
+from batchocr.data import Block, PageResult
+from batchocr.documents.markup.html import block_html
+from batchocr.documents.review.choose import ChosenRow, quality
+
+DPI = 110
+MAX_EDGE = 1600
+"""In px, as for images without dpi."""
+
+MAX_BLOCKS = 3_000
+MAX_PAGE_CHARACTERS = 400_000
+"""What a page may hold in all; there are hundreds of pages in the file."""
+
+_MAX_BLOCK_CHARACTERS = 200_000
+_MAX_TYPE_CHARACTERS = 60
+_WEBP_QUALITY = 55
+
+
+class BlockData(TypedDict):
+    """html: the content as it should look. text: as the model wrote it; None if the block has no content. cut: how many
+    characters of it are left out."""
+
+    type: str
+    box: list[float]
+    html: str
+    text: str | None
+    cut: int
+    confidence: float | None
+    finish: str | None
+    merge: bool
+
+
+class PageData(TypedDict):
+    """shape: width and height in px. missing: why there is no picture; "" if there is one. more: how many blocks are
+    left out."""
+
+    shape: list[int] | None
+    message: str
+    missing: str
+    blocks: list[BlockData]
+    more: int
+
+
+class PageEntry(TypedDict):
+    """A line of the list of pages. document: index in the list of sources. position: in the table."""
+
+    document: int
+    page: int | None
+    pages: int | None
+    doc: str | None
+    status: str
+    quality: float | None
+    ink_outside: float | None
+    agreement: float | None
+    position: int
+    types: list[str]
+
+
+def page_data(row: PageResult, missing: str) -> PageData:
+    """What is shown of a row. missing: why it has no picture."""
+    shape = [row.width, row.height] if row.width and row.height else None
+    failure = f"{row.error_kind}: " if row.error_kind else ""
+    return PageData(
+        shape=shape,
+        message=f"{failure}{row.error_message}" if row.error_message else "",
+        missing=missing,
+        blocks=list(_blocks(row.blocks[:MAX_BLOCKS])),
+        more=max(0, len(row.blocks) - MAX_BLOCKS),
+    )
+
+
+def page_entry(chosen: ChosenRow, document: int) -> PageEntry:
+    row = chosen.row
+    return PageEntry(
+        document=document,
+        page=row.page_index,
+        pages=row.page_count,
+        doc=row.doc_id,
+        status=row.status,
+        quality=round(quality(row), 4) if row.status in ("ok", "degraded") else None,
+        ink_outside=_finite(row.ink_outside),
+        agreement=_finite(row.text_layer_agreement),
+        position=chosen.position,
+        types=sorted({_type(block) for block in row.blocks[:MAX_BLOCKS]}),
+    )
+
+
+def picture(image: Image.Image, dpi: float | None) -> str:
+    """The page as WebP, in base64, about as large as it is read on a screen."""
+    scale = min(DPI / dpi if dpi else 1.0, MAX_EDGE / max(image.size), 1.0)
+    width, height = (max(1, round(edge * scale)) for edge in image.size)
+    file = io.BytesIO()
+    image.resize((width, height), Image.Resampling.LANCZOS, reducing_gap=3.0).save(
+        file, "WEBP", quality=_WEBP_QUALITY, method=2
+    )
+    return base64.b64encode(file.getvalue()).decode()
+
+
+def _blocks(blocks: tuple[Block, ...]) -> Iterator[BlockData]:
+    left = MAX_PAGE_CHARACTERS
+    for block in blocks:
+        content = block.content
+        shown = None if content is None else content[: min(_MAX_BLOCK_CHARACTERS, left)]
+        left -= len(shown or "")
+        yield BlockData(
+            type=_type(block),
+            box=[round(max(0.0, min(1.0, edge)), 5) for edge in block.bbox],
+            html=block_html(block.type, shown) if shown else "",
+            text=shown,
+            cut=len(content or "") - len(shown or ""),
+            confidence=_finite(block.confidence),
+            finish=block.finish_reason,
+            merge=block.merge_prev,
+        )
+
+
+def _type(block: Block) -> str:
+    return block.type[:_MAX_TYPE_CHARACTERS]
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None

@@ -1,0 +1,174 @@
+"""The review page: one HTML file that loads nothing else.
+
+What a model wrote is hostile. It stands in the file as JSON in script elements that no browser runs, without any `<`;
+HTML in it has been sanitised by `markup`; and the policy in the file's head lets only our own script and style act.
+Each page is parsed when it is shown.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment
+from markupsafe import Markup
+
+from batchocr.data import Failure, PageResult
+from batchocr.documents.review.choose import ChosenPage
+from batchocr.documents.review.page import PageEntry, page_data, page_entry, picture
+from batchocr.documents.review.summary import groups
+from batchocr.errors import OutputError
+from batchocr.processes.source_files import SourceFiles
+from batchocr.tables.atomic import atomic_file, reading
+from batchocr.tables.opened import TableRows
+from batchocr.tables.schema import RunFacts
+
+_GENERATOR = b'<meta name="generator" content="batchocr view">'
+_HEAD_BYTES = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """documents: how many rows are shown that are of a document as a whole, because it has no page that could be read.
+    missing: how many pages that were read have no picture."""
+
+    pages: int
+    documents: int
+    missing: int
+    size_bytes: int
+
+
+def require_replaceable(path: Path) -> None:
+    """Raise OutputError if there is a file at `path` that is no review page of ours."""
+    if not path.exists():
+        return
+    with reading(path), open(path, "rb") as file:
+        if _GENERATOR not in file.read(_HEAD_BYTES):
+            raise OutputError(f"{path} is not a review page: it is left as it is, choose another --out")
+
+
+def write_review(
+    path: Path,
+    choice: ChosenPage,
+    table: TableRows,
+    source_files: SourceFiles,
+    *,
+    step: Callable[[], None] = lambda: None,
+) -> Written:
+    """Write the chosen pages as one HTML file, whole or not at all; one picture at a time is in memory. table: where
+    they are from. step: called after each page. Raises OutputError."""
+    pages = _Pages(choice, source_files, step)
+    css, script = _our_own("review.css"), _our_own("review.js")
+    template = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(
+        _our_own("review.html.j2")
+    )
+    parts = template.generate(
+        css=Markup(css),
+        script=Markup(script),
+        policy=_policy(css, script),
+        title=_title(table),
+        statuses=choice.statuses,
+        num_rows=sum(choice.statuses.values()),
+        num_wanted=choice.num_wanted,
+        num_shown=len(choice.rows),
+        sort=choice.sort,
+        groups=groups(table),
+        pages=pages.written(),
+        index=lambda: _data(pages.index(table.facts)),
+    )
+    with atomic_file(path) as file:
+        for part in parts:
+            file.write(part.encode("utf-8", "backslashreplace"))
+        size_bytes = file.tell()
+    num_pages = sum(chosen.row.page_index is not None for chosen in choice.rows)
+    return Written(num_pages, len(choice.rows) - num_pages, pages.missing, size_bytes)
+
+
+class _Pages:
+    """The pages of the file, made one at a time, document by document. missing: how many have no picture so far."""
+
+    def __init__(self, choice: ChosenPage, source_files: SourceFiles, step: Callable[[], None]) -> None:
+        self.missing = 0
+        self._choice = choice
+        self._source_files = source_files
+        self._step = step
+        self._sources: list[str] = []
+        self._entries: dict[int, PageEntry] = {}
+
+    def written(self) -> Iterator[dict[str, Any]]:
+        """Yield what the template needs of each page. number: its place among those chosen."""
+        numbered = sorted(enumerate(self._choice.rows), key=lambda item: _document(item[1].row))
+        for (source, doc_id), group in groupby(numbered, key=lambda item: _document(item[1].row)):
+            if source not in self._sources[-1:]:
+                self._sources.append(source)
+            pictures = self._pictures(source, doc_id or None)
+            for number, chosen in group:
+                self._entries[number] = page_entry(chosen, len(self._sources) - 1)
+                image, missing = pictures(chosen.row)
+                yield {"number": number, "picture": image, "data": _data(page_data(chosen.row, missing))}
+                self._step()
+
+    def index(self, facts: RunFacts) -> dict[str, Any]:
+        """What the script needs to list all pages, once they are written."""
+        return {
+            "table": facts.settings_fingerprint,
+            "sort": self._choice.sort,
+            "sources": self._sources,
+            "pages": [self._entries[number] for number in range(len(self._entries))],
+        }
+
+    def _pictures(self, source: str, doc_id: str | None) -> Callable[[PageResult], tuple[str, str]]:
+        """A function from a row of this document to its picture, and why there is none. The file is looked for once, if
+        it is needed at all."""
+        find = cache(lambda: self._source_files.find(source, doc_id))
+
+        def picture_of(row: PageResult) -> tuple[str, str]:
+            if row.page_index is None or not (row.width and row.height):
+                return "", ""
+            found = find()
+            image = found if isinstance(found, Failure) else self._source_files.page_image(found, row)
+            if isinstance(image, Failure):
+                self.missing += 1
+                return "", f"No picture: {image.message}"
+            return picture(image, row.dpi), ""
+
+        return picture_of
+
+
+def _document(row: PageResult) -> tuple[str, str]:
+    return row.source, row.doc_id or ""
+
+
+def _title(table: TableRows) -> str:
+    name, others = table.parts[0].path.name, len(table.parts) - 1
+    return f"{name} and {others} more" if others else name
+
+
+def _our_own(name: str) -> str:
+    return files(__package__).joinpath(name).read_text("utf-8")
+
+
+def _policy(css: str, script: str) -> str:
+    """What the browser allows: our own style and script, known by their hashes, and the pictures in the file."""
+    return (
+        f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(css)}; img-src data:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def _hash(text: str) -> str:
+    digest = hashlib.sha256(text.encode()).digest()
+    return f"'sha256-{base64.b64encode(digest).decode()}'"
+
+
+def _data(value: object) -> Markup:
+    """The value as JSON in ASCII, in which nothing ends a script element, nor begins another."""
+    return Markup(json.dumps(value, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c"))

@@ -1,0 +1,165 @@
+"""Where the model runs and with which operations: chosen once, when a run starts."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+import torch
+
+from batchocr.config import BackendName, DType, VitDType
+from batchocr.engine.backend.base import Ops
+from batchocr.engine.backend.cpu import CpuOps
+from batchocr.engine.backend.cuda import CudaOps
+from batchocr.engine.backend.device import Device, HostDevice
+from batchocr.engine.backend.reference import ReferenceOps
+from batchocr.errors import UsageError
+from batchocr.machine import usable_memory_bytes
+
+_PEAK_BF16_FLOP_PER_S = {
+    "H200": 989e12,
+    "H100 PCIe": 756e12,
+    "H100": 989e12,
+    "A100": 312e12,
+    "L40S": 362e12,
+    "RTX 4090": 165e12,
+}
+_DEVICE_TYPES = ("cpu", "cuda")
+
+
+def select_device(name: str) -> torch.device:
+    """The device of this name; `auto` takes the first GPU that can be used, or the CPU if there is none at all. Raises
+    UsageError if it cannot be used."""
+    if name != "auto":
+        return _device(name)
+    *others, last = all_devices()
+    for each in others:
+        with suppress(UsageError):
+            return _device(each)
+    return _device(last)
+
+
+def _device(name: str) -> torch.device:
+    try:
+        device = torch.device(name)
+        if device.type not in _DEVICE_TYPES:
+            raise UsageError(f"--device {name} cannot be used: choose auto, or one of {', '.join(_DEVICE_TYPES)}")
+        torch.empty(1, device=device)
+        if device.type == "cuda":
+            # Triton launches on the thread's current device, so it has to be this one from the first trial on.
+            device = torch.device("cuda", device.index or 0)
+            torch.cuda.set_device(device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).splitlines()[0].partition(". ")[0]
+        if name.startswith("cuda") and torch.version.cuda is None:
+            reason += "; install a CUDA build of torch, or use --device cpu"
+        raise UsageError(f"--device {name} cannot be used here: {reason}") from error
+    return device
+
+
+def all_devices() -> tuple[str, ...]:
+    """What `auto` stands for here: every GPU, or the CPU."""
+    return tuple(f"cuda:{index}" for index in range(torch.cuda.device_count())) or ("cpu",)
+
+
+def select_backend(name: BackendName, device: torch.device) -> BackendName:
+    """The backend of this name, `auto` resolved for the device. Raises UsageError if it does not run there."""
+    if name == "auto":
+        return "cuda" if device.type == "cuda" else "cpu" if _runs_cpu_ops(device) else "reference"
+    if name == "cpu" and not _runs_cpu_ops(device):
+        raise UsageError("--backend cpu needs --device cpu and a torch with oneDNN; reference runs on CPUs and GPUs")
+    if name == "cuda" and device.type != "cuda":
+        raise UsageError("--backend cuda needs an NVIDIA GPU (--device cuda); reference runs on CPUs and GPUs")
+    return name
+
+
+def make_ops(name: BackendName, device: torch.device, dtype: torch.dtype) -> Ops:
+    """The operations of a backend that `select_backend` returned. For `cuda`, this tries the candidates (seconds)."""
+    match name:
+        case "cuda":
+            from batchocr.engine.backend.cuda_device import device_seconds
+            from batchocr.engine.backend.cuda_trials import try_all
+
+            give_kernels_a_folder()
+            return try_all(device, dtype, device_seconds)
+        case "cpu":
+            return CpuOps()
+        case _:
+            return ReferenceOps(device)
+
+
+def give_kernels_a_folder() -> None:
+    """Have Triton compile into a new temporary folder where it cannot write below the user's home, as in a container
+    whose user has none: otherwise it compiles nothing. New, because what is in it is run."""
+    if "TRITON_CACHE_DIR" in os.environ:
+        return
+    folder = Path(os.environ.get("TRITON_HOME") or os.path.expanduser("~"), ".triton", "cache")
+    with suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+    if not os.access(folder, os.W_OK | os.X_OK):
+        with suppress(OSError):  # then the trials say what is missing
+            os.environ["TRITON_CACHE_DIR"] = tempfile.mkdtemp(prefix="batchocr-kernels-")
+
+
+def kernels_in_use(ops: Ops) -> str:
+    """What was chosen for each operation, for the report; empty if there was no choice."""
+    choices = ops.choices if isinstance(ops, CudaOps) else ()
+    return "; ".join(f"{choice.operation}: {choice.taken}" for choice in choices)
+
+
+def require_fp8(backend: str, dtype: DType = "auto") -> None:
+    """Raises UsageError if no device that this backend runs on has linear layers in fp8 beside this dtype."""
+    if backend != "cuda" or dtype == "float32":
+        raise UsageError("--vit-dtype fp8 needs an NVIDIA GPU, --backend cuda and --dtype bfloat16")
+
+
+def vision_ops(ops: Ops, vit_dtype: VitDType) -> Ops:
+    """The operations for the vision model. Raises UsageError if the backend has no fp8."""
+    if vit_dtype == "auto":
+        return ops
+    require_fp8(ops.name)
+    assert isinstance(ops, CudaOps)
+    return ops.with_fp8()
+
+
+def open_device(device: torch.device) -> Device:
+    """The device as the engine sees it: streams and graphs on an NVIDIA GPU, one step after the other elsewhere."""
+    if device.type == "cuda":
+        from batchocr.engine.backend.cuda_device import CudaDevice
+
+        return CudaDevice(device)
+    return HostDevice(device)
+
+
+def _runs_cpu_ops(device: torch.device) -> bool:
+    return device.type == "cpu" and bool(torch.backends.mkldnn.is_available())  # type: ignore[no-untyped-call]
+
+
+def memory_bytes(device: torch.device) -> int:
+    """Memory now free on a GPU; on a CPU, how much of the machine's memory this process may use."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    return usable_memory_bytes()
+
+
+def describe(device: torch.device) -> tuple[str, int]:
+    """The name of a GPU with its compute capability, empty for a CPU; and all the memory that it has, in bytes."""
+    if device.type != "cuda":
+        return "", usable_memory_bytes()
+    properties = torch.cuda.get_device_properties(device)
+    return f"{properties.name}, sm_{properties.major}{properties.minor}", properties.total_memory
+
+
+def peak_device_bytes(device: torch.device) -> int:
+    """The most memory this process held on a GPU; 0 on a CPU."""
+    return int(torch.cuda.max_memory_allocated(device)) if device.type == "cuda" else 0
+
+
+def peak_flop_per_s(device: torch.device, dtype: torch.dtype) -> float | None:
+    """The peak rate of dense bfloat16 products from the GPU's data sheet; None if unknown."""
+    if device.type != "cuda" or dtype != torch.bfloat16:
+        return None
+    name = torch.cuda.get_device_name(device)
+    return next((peak for part, peak in _PEAK_BF16_FLOP_PER_S.items() if part in name), None)

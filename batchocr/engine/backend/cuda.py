@@ -1,0 +1,227 @@
+"""NVIDIA GPU operations: matrix products from cuBLAS, attention from libraries, the rest from our Triton kernels.
+
+All but the matrix products are chosen among the candidates in cuda_trials.py, tried on the GPU when a run starts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+from torch.nn import functional as F
+
+from batchocr.engine.backend.attention_kernels import Attention, PagedAttention
+from batchocr.engine.backend.base import (
+    Activation,
+    Affine,
+    Linear,
+    Mlp,
+    PagedContext,
+    QuantizedRows,
+    ResizePlan,
+    Rows,
+    SamplerRows,
+    SamplingHints,
+    Segments,
+)
+from batchocr.engine.backend.fp8 import Fp8Kernels, Fp8Linear, fits_fp8
+from batchocr.errors import UsageError
+from batchocr.processes.engine_messages import KernelChoice
+
+_ALIGNED_VALUES = 8
+"""Values of bfloat16 in 16 bytes."""
+
+BiasActivation = Callable[[Tensor, Tensor], Tensor]
+"""(product, bias) → activation(product + bias), possibly in place."""
+
+AddLayerNorm = Callable[[Tensor, Tensor, Tensor, Tensor, float], tuple[Tensor, Tensor]]
+"""(residual, product, weight, bias, eps) → residual + product, possibly in place of the residual, and its LayerNorm."""
+
+Rotary = Callable[[Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
+RotaryStore = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
+Patches = Callable[[Sequence[Tensor], Sequence[ResizePlan], int, int], Tensor]
+Sample = Callable[[Tensor, Tensor, SamplerRows, SamplingHints], tuple[Tensor, Tensor]]
+
+
+@dataclass(frozen=True, slots=True)
+class Kernels:
+    """What was chosen for each operation; if not said above, signatures are those of `Ops`, all by position."""
+
+    attention: Attention
+    paged_attention: PagedAttention
+    rotary: Rotary
+    rotary_store: RotaryStore
+    rms_norm: Callable[[Tensor, Tensor, float], Tensor]
+    layer_norm: Callable[[Tensor, Tensor, Tensor, float], Tensor]
+    add_layer_norm: AddLayerNorm
+    quick_gelu: BiasActivation
+    gelu: BiasActivation
+    silu_mul: Callable[[Tensor], Tensor]
+    sample: Sample
+    patches: Patches
+
+
+class CudaOps:
+    """Implements `backend.base.Ops`."""
+
+    name = "cuda"
+    kv_block_size = 64
+    kv_heads_apart = False
+
+    def __init__(self, kernels: Kernels, choices: Sequence[KernelChoice], fp8: Fp8Kernels | None) -> None:
+        """fp8: for linear layers in fp8; None if they are not available."""
+        self._kernels = kernels
+        self._fp8 = fp8
+        self.choices = tuple(choices)
+        taken = {choice.operation: choice.taken for choice in choices}
+        # The reference needs lengths from the host.
+        self.capturable = all(taken[name] != "reference" for name in ("paged_attention", "sample"))
+
+    def with_fp8(self) -> Fp8Ops:
+        """The same operations with linear layers in fp8. Raises UsageError if there are none."""
+        if self._fp8 is None:
+            raise UsageError(
+                "--vit-dtype fp8 needs --dtype bfloat16 and a GPU of compute capability 8.9 or higher (RTX 40, L40S, "
+                "H100, H200, …); `batchocr doctor` says what was tried"
+            )
+        return Fp8Ops(self._kernels, self.choices, self._fp8)
+
+    def linear(self, layer: Affine) -> Linear:
+        return PlainLinear(layer)
+
+    def mlp(self, inner: Affine, outer: Affine, activation: Activation) -> Mlp:
+        match activation:
+            case "silu_mul":
+                return _CudaGatedMlp(self.linear(inner), self.linear(outer), self._kernels.silu_mul)
+            case "quick_gelu" | "gelu":
+                assert inner.bias is not None
+                last = self.linear(outer)
+                activate = self._bias_activation(last, quick=activation == "quick_gelu")
+                return _CudaMlp(self.linear(Affine(inner.weight)), inner.bias, last, activate)
+
+    def _bias_activation(self, following: Linear, *, quick: bool) -> Callable[[Tensor, Tensor], Rows]:
+        """The activation whose result the following layer takes."""
+        return self._kernels.quick_gelu if quick else self._kernels.gelu
+
+    def patches(
+        self, images: Sequence[Tensor], plans: Sequence[ResizePlan], patch_size: int, merge_size: int
+    ) -> Tensor:
+        return self._kernels.patches(images, plans, patch_size, merge_size)
+
+    def attention(self, q: Tensor, k: Tensor, v: Tensor, segments: Segments, *, causal: bool) -> Tensor:
+        return self._kernels.attention(q, k, v, segments, causal)
+
+    def rotary(self, q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+        return self._kernels.rotary(q, k, cos, sin)
+
+    def rotary_store(
+        self, q: Tensor, k: Tensor, v: Tensor, cos: Tensor, sin: Tensor, cache: Tensor, slots: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        return self._kernels.rotary_store(q, k, v, cos, sin, cache, slots)
+
+    def paged_attention(self, q: Tensor, cache: Tensor, context: PagedContext) -> Tensor:
+        return self._kernels.paged_attention(q, cache, context)
+
+    def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
+        return self._kernels.rms_norm(x, weight, eps)
+
+    def layer_norm(self, x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
+        return self._kernels.layer_norm(x, weight, bias, eps)
+
+    def then_layer_norm(
+        self,
+        layer: Linear | Mlp,
+        x: Rows,
+        residual: Tensor,
+        *,
+        norm: Affine,
+        eps: float,
+        following: Linear | Mlp | None,
+    ) -> tuple[Tensor, Rows]:
+        assert norm.bias is not None
+        return self._kernels.add_layer_norm(residual, layer(x), norm.weight, norm.bias, eps)
+
+    def sample(self, logits: Tensor, index: Tensor, rows: SamplerRows, hints: SamplingHints) -> tuple[Tensor, Tensor]:
+        return self._kernels.sample(logits, index, rows, hints)
+
+
+class Fp8Ops(CudaOps):
+    """Implements `backend.base.Ops` with linear layers in fp8. What comes before such a layer quantises its rows in the
+    same pass, where that is a norm of a sum or an activation; the layer itself does where it is not."""
+
+    def __init__(self, kernels: Kernels, choices: Sequence[KernelChoice], fp8: Fp8Kernels) -> None:
+        super().__init__(kernels, choices, fp8)
+        self._quantizing = fp8
+
+    def linear(self, layer: Affine) -> Linear:
+        return Fp8Linear(layer, self._quantizing.quantize_rows) if fits_fp8(layer) else super().linear(layer)
+
+    def _bias_activation(self, following: Linear, *, quick: bool) -> Callable[[Tensor, Tensor], Rows]:
+        if not isinstance(following, Fp8Linear):
+            return super()._bias_activation(following, quick=quick)
+        kernel = self._quantizing.gelu_bias
+        return lambda x, bias: QuantizedRows(*kernel(x, bias, quick))
+
+    def then_layer_norm(
+        self,
+        layer: Linear | Mlp,
+        x: Rows,
+        residual: Tensor,
+        *,
+        norm: Affine,
+        eps: float,
+        following: Linear | Mlp | None,
+    ) -> tuple[Tensor, Rows]:
+        first = following.inner if isinstance(following, _CudaMlp) else following
+        if not isinstance(first, Fp8Linear):
+            return super().then_layer_norm(layer, x, residual, norm=norm, eps=eps, following=following)
+        assert norm.bias is not None
+        rows = self._quantizing.add_layer_norm_(residual, layer(x), norm.weight, norm.bias, eps)
+        return residual, QuantizedRows(*rows)
+
+
+class PlainLinear:
+    """cuBLAS. Without a bias, the product is added to the residual where it lies; `torch.addmm` would copy it first.
+
+    A weight whose rows are not whole multiples of 16 bytes (588 values in the patch projection) is padded with zeros,
+    because cuBLAS has only slow kernels for others; so is each input, in a pass over it.
+    """
+
+    def __init__(self, layer: Affine) -> None:
+        self._padding = -layer.weight.shape[1] % _ALIGNED_VALUES
+        self._weight = F.pad(layer.weight, (0, self._padding)) if self._padding else layer.weight
+        self._bias = layer.bias
+
+    def __call__(self, x: Rows, residual: Tensor | None = None) -> Tensor:
+        assert isinstance(x, Tensor)
+        if self._padding:
+            x = F.pad(x, (0, self._padding))
+        if residual is None:
+            return F.linear(x, self._weight, self._bias)
+        if self._bias is None:
+            return residual.addmm_(x, self._weight.t())
+        return F.linear(x, self._weight, self._bias).add_(residual)
+
+
+@dataclass(frozen=True, slots=True)
+class _CudaMlp:
+    """The inner layer runs without its bias: the activation adds it in its own pass."""
+
+    inner: Linear
+    inner_bias: Tensor
+    outer: Linear
+    activate: Callable[[Tensor, Tensor], Rows]
+
+    def __call__(self, x: Rows, residual: Tensor | None = None) -> Tensor:
+        return self.outer(self.activate(self.inner(x), self.inner_bias), residual)
+
+
+@dataclass(frozen=True, slots=True)
+class _CudaGatedMlp:
+    gate_up: Linear
+    down: Linear
+    silu_mul: Callable[[Tensor], Tensor]
+
+    def __call__(self, x: Rows, residual: Tensor | None = None) -> Tensor:
+        return self.down(self.silu_mul(self.gate_up(x)), residual)

@@ -1,0 +1,173 @@
+"""Every operation in plain torch, on any device: the definition that the other backends are compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from batchocr.engine.backend.base import (
+    Activation,
+    Affine,
+    Linear,
+    Mlp,
+    PagedContext,
+    ResizePlan,
+    Rows,
+    SamplerRows,
+    SamplingHints,
+    Segments,
+)
+from batchocr.engine.backend.resize import cut_patches, resize_bicubic
+from batchocr.engine.backend.sampling import greedy_after_penalties
+
+
+class ReferenceOps:
+    """Implements `backend.base.Ops`."""
+
+    name = "reference"
+    kv_block_size = 16
+    kv_heads_apart = False
+    capturable = False
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+
+    def linear(self, layer: Affine) -> Linear:
+        return _Linear(layer)
+
+    def mlp(self, inner: Affine, outer: Affine, activation: Activation) -> Mlp:
+        return _ReferenceMlp(_Linear(inner), _Linear(outer), activation)
+
+    def patches(
+        self, images: Sequence[Tensor], plans: Sequence[ResizePlan], patch_size: int, merge_size: int
+    ) -> Tensor:
+        frames = []
+        for image, plan in zip(images, plans, strict=True):
+            frame = image.to(self._device)
+            for height, width in plan:
+                frame = resize_bicubic(frame, height, width)
+            frames.append(cut_patches(frame, patch_size, merge_size))
+        return torch.cat(frames)
+
+    def attention(self, q: Tensor, k: Tensor, v: Tensor, segments: Segments, *, causal: bool) -> Tensor:
+        lengths = list(segments.lengths)
+        parts = [
+            _sdpa(*(part.transpose(0, 1).unsqueeze(0) for part in qkv), causal=causal)
+            for qkv in zip(*(torch.split(x, lengths) for x in (q, k, v)), strict=True)
+        ]
+        parts = [part.squeeze(0).transpose(0, 1) for part in parts]
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+    def rotary(self, q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+        cos, sin = cos.unsqueeze(1), sin.unsqueeze(1)
+        return _rotate(q, cos, sin), _rotate(k, cos, sin)
+
+    def rotary_store(
+        self, q: Tensor, k: Tensor, v: Tensor, cos: Tensor, sin: Tensor, cache: Tensor, slots: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        q, k = self.rotary(q, k, cos, sin)
+        # These must be views: writes to a copy would be lost.
+        keys, values = cache.view(2, -1, *cache.shape[3:])
+        keys.index_copy_(0, slots, k)
+        values.index_copy_(0, slots, v)
+        return q, k
+
+    def paged_attention(self, q: Tensor, cache: Tensor, context: PagedContext) -> Tensor:
+        out = torch.empty_like(q)
+        block_size = cache.shape[2]
+        lengths = context.lengths.tolist() if context.host_lengths is None else context.host_lengths
+        for rows in _groups_of_similar_length(lengths):
+            index = torch.tensor(rows, device=q.device)
+            longest = max(lengths[row] for row in rows)
+            tables = context.block_tables[index, : -(-longest // block_size)].long()
+            # [2, rows, tokens, kv_heads, head_dim]
+            keys, values = cache[:, tables].flatten(2, 3)[:, :, :longest]
+            seen = torch.arange(longest, device=q.device) < context.lengths[index].unsqueeze(1)
+            out[index] = _sdpa(
+                q[index].unsqueeze(2), keys.transpose(1, 2), values.transpose(1, 2), mask=seen[:, None, None]
+            ).squeeze(2)
+        return out
+
+    def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
+        return F.rms_norm(x, (x.shape[-1],), weight, eps)
+
+    def layer_norm(self, x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
+        return F.layer_norm(x, (x.shape[-1],), weight, bias, eps)
+
+    def then_layer_norm(
+        self,
+        layer: Linear | Mlp,
+        x: Rows,
+        residual: Tensor,
+        *,
+        norm: Affine,
+        eps: float,
+        following: Linear | Mlp | None,
+    ) -> tuple[Tensor, Rows]:
+        assert norm.bias is not None
+        total = layer(x, residual)
+        return total, self.layer_norm(total, norm.weight, norm.bias, eps)
+
+    def sample(self, logits: Tensor, index: Tensor, rows: SamplerRows, hints: SamplingHints) -> tuple[Tensor, Tensor]:
+        return greedy_after_penalties(logits.float(), index, rows, hints)
+
+
+@dataclass(frozen=True, slots=True)
+class _Linear:
+    layer: Affine
+
+    def __call__(self, x: Rows, residual: Tensor | None = None) -> Tensor:
+        assert isinstance(x, Tensor)
+        product = F.linear(x, self.layer.weight, self.layer.bias)
+        return product if residual is None else product.add_(residual)
+
+
+@dataclass(frozen=True, slots=True)
+class _ReferenceMlp:
+    inner: Linear
+    outer: Linear
+    activation: Activation
+
+    def __call__(self, x: Rows, residual: Tensor | None = None) -> Tensor:
+        return self.outer(activate(self.inner(x), self.activation), residual)
+
+
+def activate(x: Tensor, activation: Activation) -> Tensor:
+    match activation:
+        case "quick_gelu":
+            return x * torch.sigmoid(1.702 * x)
+        case "gelu":
+            return F.gelu(x)
+        case "silu_mul":
+            gate, up = x.chunk(2, dim=-1)
+            return F.silu(gate) * up
+
+
+def _sdpa(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, mask: Tensor | None = None) -> Tensor:
+    return F.scaled_dot_product_attention(
+        q, k, v, attn_mask=mask, is_causal=causal, enable_gqa=q.shape[1] != k.shape[1]
+    )
+
+
+def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    first, second = x.float().chunk(2, dim=-1)
+    turned = torch.empty(x.shape, dtype=torch.float32, device=x.device)
+    half = first.shape[-1]
+    torch.mul(first, cos, out=turned[..., :half]).addcmul_(second, sin, value=-1)
+    torch.mul(second, cos, out=turned[..., half:]).addcmul_(first, sin)
+    return turned.to(x.dtype)
+
+
+def _groups_of_similar_length(lengths: Sequence[int]) -> Iterator[list[int]]:
+    """Split a batch so that padding at most doubles the work: a page's layout is ten times as long as a block."""
+    group: list[int] = []
+    for row in sorted(range(len(lengths)), key=lambda row: lengths[row]):
+        if group and lengths[row] > 2 * lengths[group[0]]:
+            yield group
+            group = []
+        group.append(row)
+    yield group

@@ -1,0 +1,139 @@
+"""The language model of Qwen2-VL: prefill of packed prompts and decode steps over a paged KV cache.
+
+Source: transformers' `modeling_qwen2_vl` for names and order of operations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from batchocr.engine.backend.base import Affine, Linear, Mlp, Ops, PagedContext, Segments
+from batchocr.engine.model.rope import inverse_frequencies, mrope_cos_sin, mrope_dimensions
+from batchocr.engine.model.weights import WeightReader
+from batchocr.errors import ModelError
+from batchocr.planning.architecture import LanguageShape
+
+_Attend = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+"""(q, k, v, this layer's cache) → attended q; k and v are already in the cache."""
+
+
+@dataclass(frozen=True, slots=True)
+class _DecoderLayer:
+    input_norm: Tensor
+    qkv: Linear
+    output: Linear
+    mlp_norm: Tensor
+    mlp: Mlp
+
+    @classmethod
+    def read(cls, weights: WeightReader, index: int, shape: LanguageShape, ops: Ops) -> _DecoderLayer:
+        name, width = f"language_model.layers.{index}", shape.width
+        kv_width = shape.num_kv_heads * shape.head_dim
+        projections = (("q_proj", width), ("k_proj", kv_width), ("v_proj", kv_width))
+
+        def take(part: str, *sizes: int) -> Tensor:
+            return weights.take(f"{name}.{part}", sizes)
+
+        qkv = Affine(
+            torch.cat([take(f"self_attn.{part}.weight", size, width) for part, size in projections]),
+            torch.cat([take(f"self_attn.{part}.bias", size) for part, size in projections]),
+        )
+        gate_up = [take(f"mlp.{part}.weight", shape.mlp_width, width) for part in ("gate_proj", "up_proj")]
+        down = Affine(take("mlp.down_proj.weight", width, shape.mlp_width))
+        return cls(
+            input_norm=take("input_layernorm.weight", width),
+            qkv=ops.linear(qkv),
+            output=ops.linear(Affine(take("self_attn.o_proj.weight", width, width))),
+            mlp_norm=take("post_attention_layernorm.weight", width),
+            mlp=ops.mlp(Affine(torch.cat(gate_up)), down, "silu_mul"),
+        )
+
+
+def _read_lm_head(weights: WeightReader, shape: LanguageShape, embeddings: Tensor) -> Tensor:
+    """The output weights, [vocabulary, width]: the stored ones whatever config.json says, else the tied embeddings.
+
+    Stored ones that equal the embeddings share their memory. Raises ModelError if there are neither.
+    Source: transformers' `PreTrainedModel.tie_weights`.
+    """
+    if "lm_head.weight" in weights:
+        stored = weights.take("lm_head.weight", (shape.vocab_size, shape.width))
+        return embeddings if torch.equal(stored, embeddings) else stored
+    if not shape.tied_embeddings:
+        raise ModelError("the checkpoint has no lm_head.weight, and its config.json does not tie it to the embeddings")
+    return embeddings
+
+
+class LanguageModel:
+    """Turns embeddings into logits, storing keys and values in the cache it is given."""
+
+    def __init__(self, shape: LanguageShape, weights: WeightReader, ops: Ops, device: torch.device) -> None:
+        self.shape = shape
+        self._ops = ops
+        self._embeddings = weights.take("language_model.embed_tokens.weight", (shape.vocab_size, shape.width))
+        self._layers = [_DecoderLayer.read(weights, index, shape, ops) for index in range(shape.num_layers)]
+        self._norm = weights.take("language_model.norm.weight", (shape.width,))
+        self._lm_head = ops.linear(Affine(_read_lm_head(weights, shape, self._embeddings)))
+        self._inv_freq = inverse_frequencies(shape.head_dim, shape.rope_theta, device)
+        self._mrope_dimensions = mrope_dimensions(shape.mrope_section, device)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self._embeddings.dtype
+
+    def new_cache(self, num_blocks: int) -> Tensor:
+        """An empty KV cache: [layers, 2, blocks, block_size, kv_heads, head_dim]."""
+        shape, ops = self.shape, self._ops
+        sizes = [shape.num_layers, 2, num_blocks, ops.kv_block_size, shape.num_kv_heads, shape.head_dim]
+        order = (0, 1, 4, 2, 3, 5) if ops.kv_heads_apart else tuple(range(6))
+        cache = torch.empty_permuted(sizes, order, dtype=self.dtype, device=self._embeddings.device)
+        return cache.zero_()
+
+    def embed(self, token_ids: Tensor) -> Tensor:
+        """token_ids: int64 [tokens]. Returns [tokens, width]."""
+        return F.embedding(token_ids, self._embeddings)
+
+    def prefill(self, x: Tensor, positions: Tensor, slots: Tensor, segments: Segments, cache: Tensor) -> Tensor:
+        """Run a packed batch of whole prompts and fill their cache.
+
+        x: [tokens, width], may be overwritten. positions: int64 [3, tokens]. slots: int64 [tokens]. Returns logits
+        [prompts, vocabulary] of each prompt's last token.
+        """
+
+        def attend(q: Tensor, k: Tensor, v: Tensor, layer_cache: Tensor) -> Tensor:
+            return self._ops.attention(q, k, v, segments, causal=True)
+
+        return self._run(x, positions, slots, cache, attend, last=segments.cu_seqlens[1:].long() - 1)
+
+    def decode(
+        self, token_ids: Tensor, positions: Tensor, slots: Tensor, context: PagedContext, cache: Tensor
+    ) -> Tensor:
+        """One step of every sequence. token_ids: int64 [sequences]. Returns logits [sequences, vocabulary]."""
+
+        def attend(q: Tensor, k: Tensor, v: Tensor, layer_cache: Tensor) -> Tensor:
+            return self._ops.paged_attention(q, layer_cache, context)
+
+        return self._run(self.embed(token_ids), positions, slots, cache, attend)
+
+    def _run(
+        self, x: Tensor, positions: Tensor, slots: Tensor, cache: Tensor, attend: _Attend, last: Tensor | None = None
+    ) -> Tensor:
+        """Logits of every token, or of those in `last`. The other tokens are dropped after the last layer's attention,
+        where nothing needs them any more."""
+        shape, ops = self.shape, self._ops
+        cos, sin = mrope_cos_sin(positions, self._inv_freq, self._mrope_dimensions)
+        heads = [shape.num_heads, shape.num_kv_heads, shape.num_kv_heads]
+        for layer, layer_cache in zip(self._layers, cache, strict=True):
+            qkv = layer.qkv(ops.rms_norm(x, layer.input_norm, shape.rms_norm_eps))
+            q, k, v = torch.split(qkv.view(x.shape[0], -1, shape.head_dim), heads, dim=1)
+            q, k = ops.rotary_store(q, k, v, cos, sin, layer_cache, slots)
+            attended = attend(q, k, v, layer_cache).flatten(1)
+            if last is not None and layer is self._layers[-1]:
+                x, attended = x[last], attended[last]
+            x = layer.output(attended, residual=x)
+            x = layer.mlp(ops.rms_norm(x, layer.mlp_norm, shape.rms_norm_eps), residual=x)
+        return self._lm_head(ops.rms_norm(x, self._norm, shape.rms_norm_eps))

@@ -1,0 +1,139 @@
+"""The ViT of Qwen2-VL over one packed sequence of patches: no padding, no loop over images.
+
+Source: Qwen2-VL (arXiv 2409.12191); transformers' `modeling_qwen2_vl` for names and order of operations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from batchocr.engine.backend.base import Affine, Linear, Mlp, Ops, Rows, Segments
+from batchocr.engine.backend.device import Device
+from batchocr.engine.model.preprocess import PatchGrid
+from batchocr.engine.model.rope import inverse_frequencies, vision_positions
+from batchocr.engine.model.weights import WeightReader
+from batchocr.planning.architecture import ImageLimits, VisionShape
+
+_NORM_EPS = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class _VisionLayer:
+    norm1: Affine
+    qkv: Linear
+    proj: Linear
+    norm2: Affine
+    mlp: Mlp
+
+    @classmethod
+    def read(cls, weights: WeightReader, index: int, shape: VisionShape, ops: Ops) -> _VisionLayer:
+        name, width = f"visual.blocks.{index}", shape.width
+        return cls(
+            norm1=weights.take_affine(f"{name}.norm1", width),
+            qkv=ops.linear(weights.take_affine(f"{name}.attn.qkv", 3 * width, width)),
+            proj=ops.linear(weights.take_affine(f"{name}.attn.proj", width, width)),
+            norm2=weights.take_affine(f"{name}.norm2", width),
+            mlp=ops.mlp(
+                weights.take_affine(f"{name}.mlp.fc1", shape.mlp_width, width),
+                weights.take_affine(f"{name}.mlp.fc2", width, shape.mlp_width),
+                "quick_gelu",
+            ),
+        )
+
+
+class VisionModel:
+    """Patches in, embeddings for the language model out."""
+
+    def __init__(
+        self, shape: VisionShape, limits: ImageLimits, weights: WeightReader, ops: Ops, device: Device
+    ) -> None:
+        self.shape = shape
+        self._ops = ops
+        self._device = device
+        frames = weights.take(
+            "visual.patch_embed.proj.weight",
+            (shape.width, shape.in_channels, shape.temporal_patch_size, shape.patch_size, shape.patch_size),
+        )
+        self._dtype = frames.dtype
+        self._embed = ops.linear(patch_projection(frames, limits))
+        self._layers = [_VisionLayer.read(weights, index, shape, ops) for index in range(shape.depth)]
+        merge_norm = weights.take_affine("visual.merger.ln_q", shape.width)
+        # The norm behind each layer's MLP, and the linear layer behind that; the merger folds rows before its own.
+        behind: list[tuple[Affine, Linear | None]] = [(layer.norm1, layer.qkv) for layer in self._layers[1:]]
+        self._behind = [*behind, (merge_norm, None)]
+        self._merged_width = shape.width * shape.merge_size**2
+        self._merge = ops.mlp(
+            weights.take_affine("visual.merger.mlp.0", self._merged_width, self._merged_width),
+            weights.take_affine("visual.merger.mlp.2", shape.out_width, self._merged_width),
+            "gelu",
+        )
+        self._inv_freq = inverse_frequencies(shape.head_dim // 2, shape.rope_theta, device.torch_device)
+
+    def encode(self, patches: Tensor, grids: Sequence[PatchGrid]) -> Tensor:
+        """Embed the images of a batch.
+
+        patches: uint8 [patches, 3 · patch_size²], images in the order of grids. Returns [patches / merge_size²,
+        out_width] in the model's dtype.
+        """
+        layers = self.layers(patches, grids)
+        while True:
+            try:
+                next(layers)
+            except StopIteration as end:
+                embeddings: Tensor = end.value
+                return embeddings
+
+    def layers(self, patches: Tensor, grids: Sequence[PatchGrid]) -> Generator[None, None, Tensor]:
+        """`encode` with a pause between layers, so that other work may be launched there."""
+        segments = Segments.of([rows * columns for rows, columns in grids], self._device.upload)
+        cos, sin = self._rotary_tables(grids)
+        x = self._embed(patches.to(self._dtype))
+        norm = self._layers[0].norm1
+        assert norm.bias is not None
+        normed: Rows = self._ops.layer_norm(x, norm.weight, norm.bias, _NORM_EPS)
+        for number, (layer, (norm, following)) in enumerate(zip(self._layers, self._behind, strict=True)):
+            if number:
+                yield
+            # Nothing else of a layer is kept while other work is launched.
+            x, normed = self._then_norm(
+                layer.proj, self._attend(layer, normed, cos, sin, segments), x, layer.norm2, layer.mlp
+            )
+            x, normed = self._then_norm(layer.mlp, normed, x, norm, following)
+        assert isinstance(normed, Tensor)
+        return self._merge(normed.view(-1, self._merged_width))
+
+    def _attend(self, layer: _VisionLayer, normed: Rows, cos: Tensor, sin: Tensor, segments: Segments) -> Tensor:
+        qkv = layer.qkv(normed)
+        q, k, v = qkv.view(len(qkv), 3, self.shape.num_heads, self.shape.head_dim).unbind(1)
+        q, k = self._ops.rotary(q, k, cos, sin)
+        return self._ops.attention(q, k, v, segments, causal=False).flatten(1)
+
+    def _then_norm(
+        self, layer: Linear | Mlp, x: Rows, residual: Tensor, norm: Affine, following: Linear | Mlp | None
+    ) -> tuple[Tensor, Rows]:
+        return self._ops.then_layer_norm(layer, x, residual, norm=norm, eps=_NORM_EPS, following=following)
+
+    def _rotary_tables(self, grids: Sequence[PatchGrid]) -> tuple[Tensor, Tensor]:
+        """Cos and sin, each [patches, head_dim / 2]. Half the frequencies rotate with the row, half with the column."""
+        positions = torch.cat([vision_positions(rows, columns, self.shape.merge_size) for rows, columns in grids])
+        angles = self._device.upload(positions).unsqueeze(-1) * self._inv_freq
+        angles = angles.flatten(1)
+        return angles.cos(), angles.sin()
+
+
+def patch_projection(frames: Tensor, limits: ImageLimits) -> Affine:
+    """The patch projection with the normalisation folded in: it takes bytes 0–255 as they are.
+
+    frames: [width, channels, temporal_patch_size, patch_size, patch_size]. The frames of a still image are identical,
+    so one frame is multiplied by the sum of their weights. Bytes are exact in bfloat16; normalised values are not.
+    """
+    weight = frames.double().sum(dim=2)
+    mean = torch.tensor(limits.mean, dtype=torch.float64, device=frames.device).view(1, -1, 1, 1)
+    std = torch.tensor(limits.std, dtype=torch.float64, device=frames.device).view(1, -1, 1, 1)
+    scaled = (weight / (255.0 * std)).flatten(1).to(frames.dtype)
+    bias = -(weight * mean / std).flatten(1).sum(dim=1)
+    return Affine(scaled, bias.to(frames.dtype))

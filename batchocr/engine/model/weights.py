@@ -1,0 +1,79 @@
+"""Reads tensors from a checkpoint's safetensors files, under one set of names for both common layouts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from batchocr.engine.backend.base import Affine
+from batchocr.errors import ModelError
+from batchocr.planning.checkpoint_files import weight_files
+
+_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+
+
+class WeightReader:
+    """Hands out tensors by canonical name: `visual.…`, `language_model.…` or `lm_head.weight`.
+
+    Older checkpoints store `visual.…` and `model.layers.…`, newer ones `model.visual.…` and
+    `model.language_model.layers.…`.
+    """
+
+    def __init__(self, folder: Path, *, device: torch.device, dtype: torch.dtype) -> None:
+        self._folder = folder
+        self._device = device
+        self._dtype = dtype
+        self._files: dict[str, Any] = {}
+        self._where: dict[str, tuple[str, str]] = {}
+        for file_name in weight_files(folder):
+            opened = self._open(file_name)
+            for stored_name in opened.keys():  # noqa: SIM118 (a handle of safetensors, no mapping)
+                self._where[_canonical(stored_name)] = (file_name, stored_name)
+
+    def _open(self, file_name: str) -> Any:
+        path = self._folder / file_name
+        try:
+            self._files[file_name] = safe_open(path, framework="pt")
+        except (SafetensorError, OSError) as error:
+            raise ModelError(f"{path} is damaged or cut short ({error}): download it again") from error
+        return self._files[file_name]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._where
+
+    def take(self, name: str, shape: Sequence[int]) -> Tensor:
+        """The tensor with this name, on the reader's device and in its dtype. Raises ModelError if it does not fit."""
+        if name not in self._where:
+            raise ModelError(f"{self._folder} holds no tensor '{name}': is the checkpoint complete?")
+        file_name, stored_name = self._where[name]
+        try:
+            tensor: Tensor = self._files[file_name].get_tensor(stored_name)
+        except (SafetensorError, OSError) as error:
+            raise ModelError(f"{self._folder / file_name}: tensor '{stored_name}' cannot be read: {error}") from error
+        if tensor.dtype not in _DTYPES:
+            raise ModelError(
+                f"{self._folder / file_name}: tensor '{stored_name}' is stored as {tensor.dtype}: batchocr supports no "
+                "quantised checkpoints; use the original one, in bfloat16, float16 or float32"
+            )
+        if tuple(tensor.shape) != tuple(shape):
+            raise ModelError(
+                f"{self._folder / file_name}: tensor '{stored_name}' has the shape {list(tensor.shape)}, "
+                f"but config.json asks for {list(shape)}"
+            )
+        return tensor.to(device=self._device, dtype=self._dtype)
+
+    def take_affine(self, name: str, *shape: int) -> Affine:
+        """A linear layer of this shape with its bias, or a LayerNorm's weight and bias."""
+        return Affine(self.take(f"{name}.weight", shape), self.take(f"{name}.bias", shape[:1]))
+
+
+def _canonical(name: str) -> str:
+    name = name.removeprefix("model.")
+    if name.startswith(("visual.", "language_model.", "lm_head.")):
+        return name
+    return f"language_model.{name}"

@@ -1,0 +1,177 @@
+"""From a run's counters to its report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from batchocr.job.stats.bottleneck import name_bottleneck
+from batchocr.job.stats.ledger import Ledger
+from batchocr.job.stats.quality import distribution_of_agreement, distribution_of_ink_outside
+from batchocr.job.stats.report import (
+    DeviceReport,
+    EngineReport,
+    ExitReason,
+    HostMemory,
+    Items,
+    PerPage,
+    QueueReport,
+    Report,
+    SavedReport,
+    Setting,
+    StageReport,
+)
+from batchocr.processes.counts import DEVICE_STAGES, Stage, StageCount, sum_of
+from batchocr.processes.engines import EngineUse
+from batchocr.processes.meter import HOST_STAGES, STAGES, WORKER_STAGES, StageCounter
+
+
+@dataclass(frozen=True, slots=True)
+class Circumstances:
+    """What the run knows and its counters do not.
+
+    pages_in_flight: how many there could be. error: what ended a run that failed. table_s: the time it took to build
+    the table, after the work. settings: the devices, model, backend, dtype and batch sizes in use. max_page_error_rate,
+    max_degraded_rate: the shares of failed items and of degraded pages that are allowed.
+    """
+
+    exit_reason: ExitReason
+    start_up_s: float
+    work_s: float
+    workers: int
+    pages_in_flight: int = 1
+    on_gpu: bool = False
+    table_s: float = 0.0
+    error: str | None = None
+    settings: Mapping[str, Setting] = field(default_factory=dict)
+    max_page_error_rate: float = 0.0
+    max_degraded_rate: float = 1.0
+    peak_main_bytes: int | None = None
+    peak_worker_bytes: int | None = None
+
+
+def make_report(
+    ledger: Ledger, host: StageCounter, engines: Sequence[EngineUse], circumstances: Circumstances
+) -> Report:
+    """The report of a run that has ended. host: what the run itself counted; engines: what they did, none of them if
+    there was nothing to do."""
+    done = sum_of(engine.counts for engine in engines)
+    counts = {stage: host.stages[stage] if stage in HOST_STAGES else done.stages[stage] for stage in STAGES}
+    processes: dict[Stage, int] = dict.fromkeys(DEVICE_STAGES, max(1, len(engines)))
+    processes |= dict.fromkeys(WORKER_STAGES, circumstances.workers)
+    work_s = circumstances.work_s
+    status, answers = ledger.by_status, ledger.answers
+    # A page that is begun again has the same answers, and its row counts them once: hence not below zero.
+    image_tokens = max(0, ledger.image_tokens - answers.image_tokens)
+    output_tokens = max(0, ledger.output_tokens - answers.output_tokens)
+    report = Report(
+        pages_per_second=_ratio(ledger.pages_read, work_s),
+        image_tokens_per_second=_ratio(image_tokens, work_s),
+        output_tokens_per_second=_ratio(output_tokens, work_s),
+        exit_reason=circumstances.exit_reason,
+        error=circumstances.error,
+        pages_read=ledger.pages_read,
+        documents=ledger.documents,
+        skipped_files=dict(ledger.skipped_files),
+        documents_not_opened=ledger.documents_not_opened,
+        items=Items(
+            found=ledger.found,
+            ok=status["ok"],
+            degraded=status["degraded"],
+            failed=status["failed"],
+            skipped=status["skipped"],
+            # A run that finished has none: if items are missing then, that is a bug, and must show.
+            not_reached=0 if circumstances.exit_reason == "finished" else ledger.found - status.total(),
+            already_done=ledger.already_done,
+        ),
+        errors=dict(ledger.errors.most_common()),
+        wall_seconds=circumstances.start_up_s + work_s + circumstances.table_s,
+        start_up_seconds=circumstances.start_up_s,
+        work_seconds=work_s,
+        table_seconds=circumstances.table_s,
+        per_page=PerPage(
+            patches=_ratio(done.patches, ledger.pages_read),
+            image_tokens=_ratio(image_tokens, ledger.pages_read),
+            output_tokens=_ratio(output_tokens, ledger.pages_read),
+        ),
+        saved=SavedReport(
+            questions=answers.asked,
+            from_run=answers.from_run,
+            from_cache=answers.from_cache,
+            documents=ledger.documents_copied,
+            pages=ledger.pages_copied,
+        ),
+        ink_outside=distribution_of_ink_outside(ledger.quality),
+        text_layer_agreement=distribution_of_agreement(ledger.quality),
+        stages={stage: _stage_report(count, work_s * processes.get(stage, 1)) for stage, count in counts.items()},
+        embedding_queue=QueueReport(_ratio(done.queue_token_sum, done.queue_samples), done.queue_max_tokens),
+        device=_device_report(engines, work_s),
+        engines=tuple(_engine_report(engine, work_s) for engine in engines),
+        host_memory=HostMemory(
+            circumstances.peak_main_bytes,
+            circumstances.peak_worker_bytes,
+            max((engine.peak_bytes or 0 for engine in engines), default=0) or None,
+        ),
+        workers=circumstances.workers,
+        settings=dict(circumstances.settings),
+        max_page_error_rate=circumstances.max_page_error_rate,
+        max_degraded_rate=circumstances.max_degraded_rate,
+    )
+    bottleneck = name_bottleneck(report, pages_in_flight=circumstances.pages_in_flight, on_gpu=circumstances.on_gpu)
+    return replace(report, bottleneck=bottleneck)
+
+
+def _stage_report(count: StageCount, available_s: float) -> StageReport:
+    """available_s: how long all processes together could have been busy with the stage."""
+    return StageReport(
+        busy_seconds=count.busy_s,
+        busy_share=_ratio(count.busy_s, available_s),
+        batches=count.batches,
+        mean_fill=count.items / count.limit_sum if count.limit_sum else None,
+        items=count.items,
+        items_per_busy_second=_ratio(count.items, count.busy_s),
+    )
+
+
+def _device_report(engines: Sequence[EngineUse], work_s: float) -> DeviceReport:
+    """All devices together; if there is none, one that was idle."""
+    done = sum_of(engine.counts for engine in engines)
+    several = [_engine_report(engine, work_s) for engine in engines or [EngineUse("")]]
+    idle_share = sum(engine.idle_share for engine in several) / len(several)
+    starved_share = sum(engine.starved_share for engine in several) / len(several)
+    peaks = [engine.peak_flop_per_s for engine in engines]
+    flop_per_s, peak = _ratio(done.model_flop, work_s), None if None in peaks else sum(filter(None, peaks))
+    return DeviceReport(
+        idle_seconds=idle_share * work_s,
+        idle_share=idle_share,
+        starved_seconds=starved_share * work_s,
+        starved_share=starved_share,
+        peak_memory_bytes=done.peak_device_bytes or None,
+        model_flop_per_second=flop_per_s,
+        batches_halved=done.batches_halved,
+        preemptions=done.preemptions,
+        share_of_peak_flop=_ratio(flop_per_s, peak) if peak else None,
+    )
+
+
+def _engine_report(engine: EngineUse, work_s: float) -> EngineReport:
+    counts = engine.counts
+    idle_s = max(0.0, work_s - counts.busy_s)
+    flop_per_s, peak = _ratio(counts.model_flop, work_s), engine.peak_flop_per_s
+    return EngineReport(
+        device=engine.device,
+        kernels=engine.kernels,
+        lost=engine.num_lost,
+        idle_share=_ratio(idle_s, work_s),
+        # An engine waits for its first request before the work begins.
+        starved_share=_ratio(min(counts.starved_s, idle_s), work_s),
+        model_flop_per_second=flop_per_s,
+        share_of_peak_flop=None if peak is None else _ratio(flop_per_s, peak),
+        peak_memory_bytes=counts.peak_device_bytes or None,
+        peak_host_bytes=engine.peak_bytes,
+    )
+
+
+def _ratio(amount: float, base: float) -> float:
+    """amount / base; 0 if base is 0."""
+    return amount / base if base else 0.0

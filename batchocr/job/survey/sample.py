@@ -1,0 +1,77 @@
+"""Some pages of an input, drawn at random and read as a run reads them, to tell how long all of it would take."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from random import Random
+
+from batchocr.data import Document
+from batchocr.job.progress import Progress, log_failure
+from batchocr.job.reading_pass import Pass
+from batchocr.job.session import Session
+from batchocr.job.stats.report import Report
+from batchocr.job.stop import StopSwitch
+from batchocr.pages.input.sources import Found
+
+_SEED = 0
+"""The same input gives the same pages."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What came of reading it. tokens: of the image and of the text of each page; none of one that failed."""
+
+    tokens: Sequence[tuple[int, int]]
+    report: Report
+
+    @property
+    def num_pages(self) -> int:
+        """How many pages were drawn."""
+        return len(self.tokens)
+
+    @property
+    def num_failed(self) -> int:
+        return len(self.tokens) - self.report.pages_read
+
+
+def draw(wanted: Sequence[tuple[Document, Sequence[int]]], number: int) -> list[Document]:
+    """Documents that have so many of the wanted pages, or all if there are no more. The row of all pages is cut into
+    stretches of equal length, from a random place on, and of each a page is taken at random: every page is as likely as
+    any other, and a document has as many of them as its length is worth. wanted: documents with the indices of the
+    pages to choose from, at least one page in all."""
+    starts = list(accumulate((len(pages) for _, pages in wanted), initial=0))
+    total = starts.pop()
+    number = min(number, total)
+    random = Random(_SEED)
+    first = random.randrange(total)
+    drawn: defaultdict[int, list[int]] = defaultdict(list)
+    for stretch in range(number):
+        place = random.randrange(stretch * total // number, (stretch + 1) * total // number)
+        place = (first + place) % total
+        index = bisect_right(starts, place) - 1
+        drawn[index].append(wanted[index][1][place - starts[index]])
+    return [replace(wanted[index][0], pages=tuple(sorted(pages))) for index, pages in sorted(drawn.items())]
+
+
+def read_pages(session: Session, documents: list[Document], progress: Progress, *, started_s: float) -> Sample:
+    """Read those pages of the documents that each names. progress: is told how far it is. started_s: when the model
+    began to be opened, on time.perf_counter. Raises UsageError, ModelError, EngineError."""
+    reading = Pass(session, session.config, Found(documents, {}, ()), StopSwitch(), finished=None, started_s=started_s)
+    tokens: list[tuple[int, int]] = []
+    try:
+        with reading:
+            for _, row in reading.results(tick=lambda: progress.show(reading.progress())):
+                with reading.storing(row):
+                    tokens.append((row.image_tokens, row.output_tokens))
+                if row.status == "failed":
+                    log_failure(row)
+        progress.show(reading.progress())
+    finally:
+        progress.close()
+    num_pages = sum(len(document.pages or ()) for document in documents)
+    tokens += [(0, 0)] * (num_pages - len(tokens))  # of a document that failed as a whole
+    return Sample(tokens, reading.report())

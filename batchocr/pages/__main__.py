@@ -1,0 +1,25 @@
+"""`python -m batchocr.pages FD`: a process that opens, renders and post-processes pages. Loads no torch.
+
+FD: its end of the channel. Standard input closes when the run ends. Started by `processes/child.py`.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from batchocr.pages.protocol.base import PageProtocol
+from batchocr.pages.protocol.pixels_only import PixelsOnly
+from batchocr.pages.serve import serve
+from batchocr.processes.messages import Setup
+
+
+def make_protocol(setup: Setup) -> PageProtocol:
+    if setup.protocol == "pixels":
+        return PixelsOnly()
+    from batchocr.pages.protocol.mineru import MinerUProtocol  # takes most of a worker's start
+
+    return MinerUProtocol(max_new_tokens=setup.max_new_tokens, penalties=setup.penalties)
+
+
+if __name__ == "__main__":
+    serve(int(sys.argv[1]), make_protocol)

@@ -1,0 +1,143 @@
+"""The documents that a worker has open: the last few, so that a file is opened once for all of its pages.
+
+An object of a store is fetched first. Its copy has no name: it is gone when the process has ended, however that came.
+All pages read from it are of one version.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import BinaryIO, Protocol
+
+from batchocr.errors import ChangedError, DamagedError, UnreadableError, UnsupportedError
+from batchocr.pages.input.render import RenderableDocument, fingerprint, one_version
+from batchocr.storage.objects import StoredObject, fetch
+from batchocr.storage.uris import is_uri
+
+_MAX_OPEN = 4
+_MAX_COPIES = 64
+_MAX_COPIED_BYTES = 128 * 2**20
+"""Copies are kept for longer than documents are open, as these are opened ahead: so many, unless there is more in them
+than this."""
+_FETCH_SHARE = 0.8
+"""Of the page's time limit: then the fetch gives up by itself, and the worker keeps what else it holds."""
+
+_DOUBTED = "check the store: what it gave does not fit its ETag (unless that is of SSE-KMS or SSE-C) nor can be read"
+
+
+class DocumentOpener(Protocol):
+    def __call__(self, path: str, *, name: str | None = None) -> RenderableDocument: ...
+
+
+@dataclass(slots=True)
+class _Copy:
+    """A local copy of an object."""
+
+    file: BinaryIO
+    stored: StoredObject
+
+    @property
+    def path(self) -> str:
+        return f"/proc/self/fd/{self.file.fileno()}"
+
+
+class DocumentCache:
+    """Opens documents on request, and closes the least recently requested ones. Copies of objects are kept longer."""
+
+    def __init__(self, open_document: DocumentOpener, page_timeout_s: float = 60.0) -> None:
+        self._open_document = open_document
+        self._fetch_s = _FETCH_SHARE * page_timeout_s
+        self._by_path: OrderedDict[str, RenderableDocument] = OrderedDict()
+        self._copies: OrderedDict[str, _Copy] = OrderedDict()
+
+    def get(self, path: str) -> RenderableDocument:
+        """The document at `path`, or of this URI, open. Raises PageError."""
+        if path not in self._by_path:
+            while len(self._by_path) >= _MAX_OPEN:
+                self._by_path.pop(next(iter(self._by_path))).close()
+            if is_uri(path):
+                self._by_path[path] = self._open_document(self._copy_of(path).path, name=path)
+            else:
+                self._by_path[path] = self._open_document(path)
+        self._by_path.move_to_end(path)
+        return self._by_path[path]
+
+    def fingerprint(self, path: str) -> tuple[str, int, int]:
+        """The SHA-256 (hex) of a file, or of an object as it is now, its size in bytes and mtime in ns. Raises
+        PageError."""
+        if not is_uri(path):
+            return fingerprint(path)
+        self._close(path)
+        copy = self._copy_of(path)
+        return fingerprint(copy.path)[0], *copy.stored.version
+
+    @contextmanager
+    def one_version(self, path: str, size: int, mtime_ns: int) -> Iterator[None]:
+        """Require that what the block reads is of the version of this size and mtime. Raises ChangedError, or another
+        PageError if there is no file or object."""
+        if not is_uri(path):
+            with one_version(path, size, mtime_ns):
+                yield
+            return
+        if self._copy_of(path).stored.version != (size, mtime_ns):
+            self._close(path)
+            if self._copy_of(path).stored.version != (size, mtime_ns):
+                raise ChangedError("the object changed while it was read: run again to read it as it is now")
+        try:
+            yield
+        except (DamagedError, UnsupportedError) as error:
+            if not self._copy_of(path).stored.doubted:
+                raise
+            raise UnreadableError(f"{_DOUBTED}: {error}") from error
+
+    def close(self) -> None:
+        """Close all documents, and delete their copies."""
+        for path in [*self._by_path, *self._copies]:
+            self._close(path)
+
+    def _copy_of(self, uri: str) -> _Copy:
+        if uri not in self._copies:
+            while self._has_too_many_copies():
+                self._close(next(iter(self._copies)))
+            try:
+                self._copies[uri] = _fetched(uri, self._fetch_s)
+            except OSError as error:
+                if not self._copies:
+                    raise _no_room(error) from error
+                while self._copies:  # these may be what fills the disk
+                    self._close(next(iter(self._copies)))
+                return self._copy_of(uri)
+        self._copies.move_to_end(uri)
+        return self._copies[uri]
+
+    def _has_too_many_copies(self) -> bool:
+        num_bytes = sum(copy.stored.size for copy in self._copies.values())
+        return len(self._copies) >= _MAX_OPEN and (num_bytes > _MAX_COPIED_BYTES or len(self._copies) >= _MAX_COPIES)
+
+    def _close(self, path: str) -> None:
+        """Close the document and delete its copy, as far as there are any."""
+        if (document := self._by_path.pop(path, None)) is not None:
+            document.close()
+        if (copy := self._copies.pop(path, None)) is not None:
+            copy.file.close()
+
+
+def _fetched(uri: str, timeout_s: float) -> _Copy:
+    """A new copy of the object. Raises OSError if there is no room for it."""
+    file = tempfile.TemporaryFile()  # noqa: SIM115, it is open as long as the copy is kept
+    try:
+        return _Copy(file, fetch(uri, file, timeout_s=timeout_s))
+    except BaseException:
+        with suppress(OSError):
+            file.close()
+        raise
+
+
+def _no_room(error: OSError) -> UnreadableError:
+    return UnreadableError(
+        f"there is no room for its copy in {tempfile.gettempdir()} ({error.strerror}): TMPDIR may name another folder"
+    )

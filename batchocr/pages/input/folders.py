@@ -1,0 +1,137 @@
+"""The documents in a folder and in those below it, and how many other files there are."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from heapq import heappop, heappush
+from itertools import islice
+from pathlib import PurePath
+from threading import Lock
+
+from batchocr.data import counted
+from batchocr.pages.input.exported import holds_cuts, is_cut
+from batchocr.pages.input.globs import Bounds, PathKey, is_folder, natural_key, path_key
+
+SUFFIXES = (
+    *(".pdf", ".png", ".jpg", ".jpeg", ".jfif", ".webp", ".bmp", ".dib", ".jp2", ".j2k", ".jpx"),
+    *(".tif", ".tiff", ".gif", ".icns", ".pnm", ".ppm", ".pgm", ".pbm"),
+)
+"""What counts as a document in a folder. A file that is itself an INPUT is read whatever its suffix."""
+
+_OF_A_RUN = re.compile(r".\.(parquet|jsonl)(\.journal|\.report\.json|\.meta\.json)?(\.[0-9a-f]{16}\.tmp)?$")
+"""A table, or what lies beside one: users know that it is no document."""
+
+_CUT = "cut by an export"
+_MAX_SUFFIX = 16
+_MAX_KINDS = 100
+_MAX_NAMED = 10
+
+
+class SkippedFiles:
+    """Counts the files that were skipped because of their suffix, or because an export has cut them out of documents,
+    each folder once. Hidden files and those of a run do not count. Prefixes of a list are counted from several
+    threads."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._folders: set[str] = set()
+        self._by_kind: Counter[str] = Counter()
+
+    def count(self, folder: str, names: list[str]) -> None:
+        """Count the files of a folder, given with links resolved."""
+        with self._lock:
+            if folder not in self._folders:
+                self._folders.add(folder)
+                for name in names:
+                    if not _OF_A_RUN.search(name.lower()):
+                        self._by_kind[self._kind(name)] += 1
+
+    def by_kind(self) -> Mapping[str, int]:
+        """How many there are of each suffix in lower case, most first; also of `no suffix`, of `other suffixes`, which
+        are very long ones, and all after the first hundred, and of what was `cut by an export`."""
+        return dict(sorted(self._by_kind.items(), key=lambda item: (-item[1], item[0])))
+
+    def _kind(self, name: str) -> str:
+        if name.lower().endswith(SUFFIXES):
+            return _CUT
+        kind = os.path.splitext(name)[1].lower() or "no suffix"
+        if len(kind) > _MAX_SUFFIX or not kind.isprintable():
+            return "other suffixes"
+        return kind if kind in self._by_kind or len(self._by_kind) < _MAX_KINDS else "other suffixes"
+
+
+def describe_skipped(by_kind: Mapping[str, int]) -> str:
+    """What was skipped, as in `skipped 32 files: 30 .docx, 2 .zip`; nothing if nothing was."""
+    if not by_kind:
+        return ""
+    total = sum(by_kind.values())
+    named = dict(islice(by_kind.items(), _MAX_NAMED))
+    parts = [f"{count:,} {'' if kind.startswith(('.', _CUT)) else 'with '}{kind}" for kind, count in named.items()]
+    if len(by_kind) > len(named):
+        parts.append(f"{total - sum(named.values()):,} of {len(by_kind) - len(named)} other kinds")
+    return f"skipped {counted(total, 'file')}: {', '.join(parts)}"
+
+
+@dataclass(frozen=True, slots=True)
+class FolderEntry:
+    """Something found in a folder. relative: its path from there, "" for the folder itself. error: why it, being a
+    folder, cannot be listed."""
+
+    path: str
+    relative: str
+    is_folder: bool
+    is_link: bool = False
+    error: OSError | None = None
+
+
+def walk(root: str, bounds: Bounds, visited: set[str], skipped: SkippedFiles) -> list[FolderEntry]:
+    """Return the documents in a folder and below it, and the folders that cannot be listed, in natural order.
+
+    Links are followed last, so that what has a path without links is found by that one. visited: the folders listed
+    before, with links resolved; those listed now are added.
+    """
+    found: list[FolderEntry] = []
+    waiting, links = [FolderEntry(root, "", is_folder=True)], list[tuple[PathKey, FolderEntry]]()
+    while waiting or links:
+        entry = waiting.pop() if waiting else heappop(links)[1]
+        if not bounds.allow(entry.path):
+            continue
+        if not entry.is_folder:
+            found.append(entry)
+        elif (real := os.path.realpath(entry.path)) not in visited:
+            visited.add(real)
+            try:
+                entries, others = _list_folder(entry, holds_cuts(real))
+            except OSError as error:
+                found.append(replace(entry, error=error))
+            else:
+                skipped.count(real, others)
+                waiting += [entry for entry in reversed(entries) if not entry.is_link]
+                for link in (entry for entry in entries if entry.is_link):
+                    heappush(links, (path_key(link.relative), link))
+    return sorted(found, key=lambda entry: path_key(entry.relative))
+
+
+def _list_folder(folder: FolderEntry, may_hold_cuts: bool) -> tuple[list[FolderEntry], list[str]]:
+    """The folders and documents in a folder, in natural order, and the names of its other files. Raises OSError."""
+    entries, others = [], []
+    with os.scandir(folder.path) as found:
+        for item in found:
+            if item.name.startswith("."):
+                continue
+            is_document = item.name.lower().endswith(SUFFIXES) and not (may_hold_cuts and is_cut(item.name))
+            if (has_more := is_folder(item)) or is_document:
+                relative = os.path.join(folder.relative, item.name)
+                entries.append(FolderEntry(item.path, relative, has_more, item.is_symlink()))
+            elif item.is_file(follow_symlinks=False):
+                others.append(item.name)
+    return sorted(entries, key=lambda entry: natural_key(entry.relative)), others
+
+
+def num_links(path: str) -> int:
+    """How many parts of a path are links."""
+    return sum(os.path.islink(part) for part in (path, *map(str, PurePath(path).parents)))

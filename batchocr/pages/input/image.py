@@ -1,0 +1,290 @@
+"""Image files as pages, through Pillow: one page per frame of a TIFF, GIF or WebP, one page for any other format."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from io import BufferedReader
+from pathlib import Path
+
+from PIL import Image, ImageFile, UnidentifiedImageError
+from PIL.TiffImagePlugin import TiffImageFile
+
+from batchocr.data import OutlineEntry, Page, PageSeen
+from batchocr.errors import DamagedError, PageOutOfMemoryError, TooLargeError, UnreadableError
+from batchocr.pages.input.frames import TiffFile, gif_frames, tiff_directories, webp_pictures
+from batchocr.pages.input.image_faults import fault_found_by_mupdf, fault_of_webp, words_of_libtiff
+from batchocr.pages.input.jpeg import fault_of_jpeg
+from batchocr.pages.input.page_pixels import DECODING_ERRORS, as_page
+from batchocr.pages.input.tiff_pieces import fault_of_tiff
+
+MAX_EDGE = 3500
+"""The maximum long side of a page, in px, as in MinerU."""
+
+FORMAT_NAMES = "PNG, JPEG, JPEG 2000, WebP, TIFF, GIF, BMP, ICNS, PPM"
+
+_FORMATS = ("BMP", "DIB", "GIF", "ICNS", "JPEG", "JPEG2000", "PNG", "PPM", "TIFF", "WEBP")
+"""The Pillow plugins that may see a file. Others do more than decode: the one for EPS starts Ghostscript."""
+
+_SIGNATURES = (
+    b"\x89PNG\r\n\x1a\n",
+    b"\xff\xd8\xff",  # JPEG
+    b"\x00\x00\x00\x0cjP  \r\n\x87\n",  # JPEG 2000
+    b"\xff\x4f\xff\x51",  # JPEG 2000, bare codestream
+    *(b"II*\x00", b"MM\x00*", b"II+\x00", b"MM\x00+"),  # TIFF, BigTIFF
+    *(b"GIF87a", b"GIF89a"),
+    b"icns",
+    b"BM",
+    *(size.to_bytes(4, "little") for size in (12, 40, 52, 56, 64, 108, 124)),  # DIB: no signature, but few header sizes
+    *(b"P%d%c" % (kind, space) for kind in range(1, 7) for space in b" \t\r\n"),  # PBM, PGM, PPM
+)
+
+_CUT_OFF = "the file ends before it should: this page, and whatever came after it, is missing"
+
+_SMALL_EDGE = 550
+"""Long side in px to which an image is decoded that is only looked at."""
+
+_NOT_SEEN = "the image has several colours, but nothing of them can be seen: it is transparent, or too faint"
+
+
+class ImageDocument:
+    """An image file with one page."""
+
+    page_count = 1
+
+    def __init__(self, path: str, format_name: str, *, max_edge: int) -> None:
+        self.format = format_name
+        self._path = path
+        self._max_edge = max_edge
+
+    def approach(self, page_index: int) -> Iterator[None]:
+        """Nothing has to be done before the page."""
+        return iter(())
+
+    def render(self, page_index: int) -> Page:
+        """Return the image upright, in RGB, with transparent parts on white."""
+        with refusals(), _open(self._path) as image:
+            image.seek(page_index)
+            image.draft(None, (self._max_edge, self._max_edge))  # a JPEG far above the limit is decoded smaller
+            fault, failure = self._fault(image), _decode(image)
+            return page_of(image, self._max_edge, fault or failure)
+
+    def _fault(self, image: ImageFile.ImageFile) -> str | None:
+        """What is wrong with the image's data, though it may be decoded without a word."""
+        if image.format == "JPEG":
+            return fault_of_jpeg(Path(self._path).read_bytes())
+        if image.format in ("PNG", "ICNS", "GIF"):
+            return fault_found_by_mupdf(Path(self._path).read_bytes())
+        return self._fault_of_picture(0) if image.format == "WEBP" else None
+
+    def _fault_of_picture(self, number: int) -> str | None:
+        """What is wrong with a picture of a WebP."""
+        places, _ = webp_pictures(self._path)
+        if number >= len(places):
+            return None
+        start, end = places[number]
+        with open(self._path, "rb") as file:
+            file.seek(start)
+            return fault_of_webp(file.read(end - start))
+
+    def look(self, page_index: int) -> PageSeen:
+        """Return what the page is like; of an animation, the first frame stands for all."""
+        with refusals(), _open(self._path) as image:
+            return self._seen(image)
+
+    def _seen(self, image: ImageFile.ImageFile) -> PageSeen:
+        scale = min(1.0, self._max_edge / max(1, *image.size))
+        width, height = round(image.width * scale), round(image.height * scale)
+        image.draft("L", (_SMALL_EDGE, _SMALL_EDGE))
+        as_page(image, _SMALL_EDGE)  # raises if it cannot be decoded
+        return PageSeen(width, height)
+
+    def outline(self) -> list[OutlineEntry]:
+        """An image has none."""
+        return []
+
+    def close(self) -> None:
+        """Nothing is kept open."""
+
+
+class TiffDocument(ImageDocument):
+    """A TIFF, with a page for each of its directories, and one more if the chain of them is broken off."""
+
+    def __init__(self, path: str, *, max_edge: int) -> None:
+        super().__init__(path, "TIFF", max_edge=max_edge)
+        self._directories, complete = tiff_directories(path)
+        self.page_count = len(self._directories) + (not complete)
+
+    def look(self, page_index: int) -> PageSeen:
+        with self._directory(page_index) as image:
+            return self._seen(image)
+
+    def render(self, page_index: int) -> Page:
+        with self._directory(page_index) as image, words_of_libtiff() as words:
+            fault, failure = fault_of_tiff(image, self._path), _decode(image)
+            return page_of(image, self._max_edge, fault or words() or failure)
+
+    @contextmanager
+    def _directory(self, page_index: int) -> Iterator[TiffImageFile]:
+        if page_index == len(self._directories):
+            raise DamagedError(_CUT_OFF)
+        with (
+            refusals(),
+            BufferedReader(TiffFile(self._path, self._directories[page_index])) as file,
+            TiffImageFile(file) as image,  # Image.open would not say what is wrong
+        ):
+            yield image
+
+
+class Animation(ImageDocument):
+    """A GIF or WebP with several frames, each a page; kept open, as each is drawn on those before it.
+
+    Behind a frame that cannot be decoded no other can. num_frames: page_count is one more if the file is cut off.
+    """
+
+    def __init__(self, path: str, format_name: str, num_frames: int, *, complete: bool, max_edge: int) -> None:
+        super().__init__(path, format_name, max_edge=max_edge)
+        self._num_frames = num_frames
+        self._image: ImageFile.ImageFile | None = None
+        self._faults: list[str | None] = []
+        self._broken: tuple[int, str] | None = None
+        self.page_count = num_frames + (not complete)
+
+    def approach(self, page_index: int) -> Iterator[None]:
+        """Decode the frames before the page that are not decoded yet; yields after each."""
+        if page_index >= self._num_frames:
+            return
+        if self._image is not None and self._image.tell() > page_index:
+            self.close()
+        decoded = -1 if self._image is None else self._image.tell()
+        for frame in range(decoded + 1, page_index):
+            self._decode(frame, page_index)
+            yield
+
+    def render(self, page_index: int) -> Page:
+        for _ in self.approach(page_index):
+            pass
+        if page_index == self._num_frames:
+            raise DamagedError(_CUT_OFF)
+        image = self._decode(page_index, page_index)
+        fault = next(filter(None, self._faults[: page_index + 1]), None)
+        with refusals():
+            return page_of(image, self._max_edge, fault)
+
+    def _decode(self, frame: int, page_index: int) -> ImageFile.ImageFile:
+        """The image at this frame, which follows the one it is at. page_index: of the page that needs it."""
+        if self._broken is None:
+            try:
+                return self._decoded(frame)
+            except DamagedError as error:
+                self._broken = frame, str(error)
+        number, reason = self._broken
+        if number == page_index:
+            raise DamagedError(reason)
+        raise DamagedError(f"page {number + 1} cannot be decoded, and all behind it are drawn on it")
+
+    def _decoded(self, frame: int) -> ImageFile.ImageFile:
+        with ExitStack() as closing, refusals():
+            image, self._image = self._image or _open(self._path), None
+            closing.callback(image.close)  # after a failure its state is unknown
+            image.seek(frame)
+            image.load()
+            if frame == len(self._faults):
+                self._faults.append(self._fault_of_picture(frame) if self.format == "WEBP" else None)
+            self._image = image
+            closing.pop_all()
+        return image
+
+    def close(self) -> None:
+        if self._image is not None:
+            self._image.close()
+            self._image = None
+
+
+def page_of(image: Image.Image, max_edge: int, fault: str | None) -> Page:
+    """Return the page of a decoded image. fault: what is wrong with it. Raises what `as_page` does, and DamagedError if
+    nothing of it is left."""
+    page = as_page(image, max_edge)
+    if page.getcolors(1) is not None:
+        if fault is not None:
+            raise DamagedError(f"nothing of the image can be decoded: {fault}")
+        return Page(image=page, dpi=None, lost=_NOT_SEEN if _has_colours(image) else None)
+    return Page(image=page, dpi=None, lost=f"the image is damaged: {fault}" if fault is not None else None)
+
+
+def begins_like_an_image(head: bytes) -> bool:
+    """Return whether the first bytes of a file are those of a format read here."""
+    return head.startswith(_SIGNATURES) or (head.startswith(b"RIFF") and head[8:12] == b"WEBP")
+
+
+def open_image(path: str, *, max_edge: int) -> ImageDocument:
+    """Return the image file at `path`, its pages to be reduced to at most `max_edge` px on their long side.
+
+    Extra frames of a JPEG are previews and gain maps; those of an APNG are only claimed, up to two billion.
+
+    Raises DamagedError, TooLargeError, UnreadableError, PageOutOfMemoryError.
+    """
+    with refusals(), _open(path) as image:
+        if image.format == "TIFF":
+            return TiffDocument(path, max_edge=max_edge)
+        format_name = image.format or "image"
+        num_frames, complete = 1, True
+        if image.format == "GIF":
+            num_frames, complete = gif_frames(path)
+        elif image.format == "WEBP":
+            num_frames = int(getattr(image, "n_frames", 1))
+            complete = not getattr(image, "is_animated", False) or webp_pictures(path)[1]
+    if num_frames > 1 or not complete:
+        return Animation(path, format_name, num_frames, complete=complete, max_edge=max_edge)
+    return ImageDocument(path, format_name, max_edge=max_edge)
+
+
+def _open(path: str) -> ImageFile.ImageFile:
+    return Image.open(path, formats=_FORMATS)
+
+
+def _decode(image: ImageFile.ImageFile) -> str | None:
+    """Decode as much of an image as can be. Returns why that is not all; None if it is. Raises what Pillow raises if it
+    is nothing."""
+    try:
+        image.load()
+    except DECODING_ERRORS as error:
+        try:
+            image.im  # noqa: B018, it raises if nothing has been decoded
+        except DECODING_ERRORS:
+            raise error from None
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        image.tile = []
+        return str(error) or type(error).__name__
+    return None
+
+
+def _has_colours(image: Image.Image) -> bool:
+    """Whether an image of 8 bits has more than one colour, whatever its transparency."""
+    if image.mode == "F" or image.mode.startswith("I"):
+        return False
+    return image.convert("RGB").getcolors(1) is None
+
+
+@contextmanager
+def refusals() -> Iterator[None]:
+    """Turn Pillow's errors about a file or a frame into a PageError, and suppress its warnings.
+
+    Pillow warns about an image above 89 million px and refuses one above twice that; only the second is a limit here.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            yield
+        except Image.DecompressionBombError as error:
+            raise TooLargeError(f"the image is too large to be decoded safely: {str(error).rstrip('.')}") from error
+        except MemoryError as error:
+            raise PageOutOfMemoryError("the image needs more memory than there is") from error
+        except UnidentifiedImageError as error:
+            raise DamagedError("the header of the image cannot be decoded") from error
+        except DECODING_ERRORS as error:
+            if isinstance(error, OSError) and error.errno is not None:
+                raise UnreadableError(f"the image cannot be read: {error.strerror}") from error
+            raise DamagedError(f"the image cannot be decoded: {str(error) or type(error).__name__}") from error

@@ -1,0 +1,200 @@
+"""What one INPUT stands for: a file, what is in a folder or a list, what a glob matches, what a store has."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import groupby
+from pathlib import PurePath
+from typing import TextIO
+
+from batchocr.data import Document, ErrorKind, Failure, valid_text
+from batchocr.errors import NotFoundError, PageError
+from batchocr.pages.input.exported import cut_files
+from batchocr.pages.input.folders import SkippedFiles, num_links, walk
+from batchocr.pages.input.globs import WILDCARD, Bounds, natural_key, paths_matching
+from batchocr.pages.input.lists import read_list, read_stdin
+from batchocr.pages.input.objects import documents_below, documents_matching
+from batchocr.storage.objects import StoredObject, look_at
+from batchocr.storage.uris import is_uri
+
+_LOOKS_AT_ONCE = 16
+"""How many objects of a list a store is asked for at the same time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A Document without its final `source`.
+
+    real: the path with links resolved, by which a file is recognised. whole: the path as given, without dots. below:
+    the path below the folder that was given or matched; `whole` if it was the file itself. is_plain: whether the folder
+    is the first INPUT. given: the Document, if it was given as one. stored: what its store says of an object.
+    """
+
+    path: str
+    real: str
+    whole: str
+    below: str
+    is_plain: bool = False
+    problem: Failure | None = None
+    given: Document | None = None
+    stored: StoredObject | None = None
+
+    def document(self, source: str) -> Document:
+        size, mtime_ns = self.stored.version if self.stored else (None, None)
+        return self.given or Document(self.path, source, self.problem, size=size, mtime_ns=mtime_ns)
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """How to look, and what is counted on the way."""
+
+    stdin: TextIO | None
+    null: bool
+    follow_symlinks: bool
+    skipped: SkippedFiles
+
+
+def expand(text: str | Document, search: Search, *, is_first: bool) -> Iterator[Candidate]:
+    """Yield what one INPUT stands for."""
+    if isinstance(text, Document):
+        name, real = text.source, f"in memory: {id(text)}"
+        yield Candidate(text.path, real, whole=name, below=name, problem=text.problem, given=text)
+    elif text == "-" or text.startswith("@"):
+        yield from _read_list(text, search)
+    elif is_uri(text):
+        yield from _found_in_store(text, search, is_plain=is_first)
+    elif WILDCARD.search(text) and not os.path.lexists(text):
+        yield from _expand_glob(text, search)
+    else:
+        yield from _look_at(text, search, is_plain=is_first)
+
+
+def _read_list(text: str, search: Search) -> Iterator[Candidate]:
+    """Yield what the paths of a list stand for. text: `@` and its path, or `-`."""
+    name = "stdin" if text == "-" else f"the list {valid_text(text[1:])}"
+    try:
+        if text != "-":
+            paths = read_list(text[1:], null=search.null)
+        elif search.stdin is not None:
+            paths = read_stdin(search.stdin, null=search.null)
+        else:
+            raise ValueError("there is none")
+    except FileNotFoundError:
+        yield _failed(text, "not_found", f"{name} does not exist")
+    except (OSError, ValueError) as error:
+        yield _failed(text, "unreadable", f"{name} cannot be read: {_because(error)}")
+    else:
+        uris = [path for path in paths if is_uri(path)]
+        with ThreadPoolExecutor(_LOOKS_AT_ONCE if uris else 1) as looking:
+            looked = looking.map(partial(_found_in_store, search=search), uris)
+            for path in paths:
+                yield from next(looked) if is_uri(path) else _look_at(path, search)
+
+
+def _found_in_store(uri: str, search: Search, *, is_plain: bool = False) -> list[Candidate]:
+    """The object, the documents below the prefix, or what matches the glob. Raises UsageError."""
+    try:
+        if WILDCARD.search(uri) and not _is_object(uri):
+            matches = list(documents_matching(uri, search.skipped))
+            if not matches:
+                return [_failed_object(uri, "not_found", f"no object matches {valid_text(uri)}")]
+            return [_of_object(match.object) for match in matches]
+        stored = look_at(uri)
+        if stored is not None:
+            return [_of_object(stored)]
+        return [
+            _of_object(found.object, found.below, is_plain=is_plain) for found in documents_below(uri, search.skipped)
+        ]
+    except PageError as error:
+        return [_failed_object(uri, error.error_kind, str(error))]
+
+
+def _is_object(uri: str) -> bool:
+    """Whether an object has this very name, though it looks like a glob. Raises UnreadableError, UsageError."""
+    try:
+        return look_at(uri) is not None
+    except NotFoundError:
+        return False
+
+
+def _of_object(stored: StoredObject, below: str = "", *, is_plain: bool = False) -> Candidate:
+    name = valid_text(stored.uri)
+    return Candidate(stored.uri, stored.uri, name, valid_text(below) or name, is_plain, stored=stored)
+
+
+def _failed_object(uri: str, kind: ErrorKind, message: str) -> Candidate:
+    name = valid_text(uri)
+    return Candidate(uri, uri, name, name, problem=Failure(kind, message))
+
+
+def _expand_glob(pattern: str, search: Search) -> Iterator[Candidate]:
+    folder = os.path.dirname(WILDCARD.split(pattern, maxsplit=1)[0])
+    bounds = Bounds(folder, search.follow_symlinks)
+    matches = sorted(set(paths_matching(folder, pattern[len(folder) :].lstrip("/"), bounds)), key=natural_key)
+    if not matches and not bounds.any_outside:
+        yield _failed(pattern, "not_found", f"no file matches {valid_text(pattern)}")
+    walked: set[str] = set()
+    folders = sorted(filter(os.path.isdir, matches), key=num_links)
+    inside = {folder: list(_look_into(folder, bounds, walked, search)) for folder in folders}
+    cuts = _count_cuts(matches, search.skipped)
+    for match in matches:
+        if match not in cuts:
+            yield from inside[match] if match in inside else [_look_at_file(match)]
+    bounds.warn()
+
+
+def _count_cuts(matches: Sequence[str], skipped: SkippedFiles) -> set[str]:
+    """Those of the files that an export has cut."""
+    cuts = list(cut_files(matches))
+    for folder, group in groupby(cuts, key=os.path.dirname):
+        skipped.count(os.path.realpath(folder), [os.path.basename(cut) for cut in group])
+    return set(cuts)
+
+
+def _look_at(path: str, search: Search, *, is_plain: bool = False) -> Iterator[Candidate]:
+    """Yield the file at `path`, or the documents in it if it is a folder."""
+    if os.path.isdir(path):
+        bounds = Bounds(path, search.follow_symlinks)
+        for candidate in _look_into(path, bounds, set(), search):
+            yield replace(candidate, is_plain=is_plain)
+        bounds.warn()
+    else:
+        yield _look_at_file(path)
+
+
+def _look_at_file(path: str, below: str = "") -> Candidate:
+    try:
+        os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return _failed(path, "not_found", f"{valid_text(path)} does not exist", below)
+    except (OSError, ValueError) as error:  # ValueError: a name that no file can have
+        return _failed(path, "unreadable", f"{valid_text(path)} cannot be read: {_because(error)}", below)
+    return _candidate(path, os.path.realpath(path), below)
+
+
+def _look_into(folder: str, bounds: Bounds, visited: set[str], search: Search) -> Iterator[Candidate]:
+    """Yield the documents in a folder and the folders below it. visited: see `walk`."""
+    for entry in walk(folder, bounds, visited, search.skipped):
+        if entry.error is None:
+            yield _look_at_file(entry.path, entry.relative)
+        else:
+            message = f"the folder {valid_text(entry.path)} cannot be read: {_because(entry.error)}"
+            yield _failed(entry.path, "unreadable", message, entry.relative)
+
+
+def _candidate(path: str, real: str, below: str = "", problem: Failure | None = None) -> Candidate:
+    """below: the path below its folder, if it was found in one."""
+    whole = valid_text(PurePath(path).as_posix())
+    return Candidate(path, real, whole, valid_text(below) or whole, problem=problem)
+
+
+def _failed(path: str, kind: ErrorKind, message: str, below: str = "") -> Candidate:
+    return _candidate(path, os.path.abspath(path), below, Failure(kind, message))
+
+
+def _because(error: OSError | ValueError) -> str:
+    return error.strerror if isinstance(error, OSError) and error.strerror else str(error)

@@ -1,0 +1,87 @@
+"""The outline of a PDF, which viewers show beside the pages."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pymupdf
+
+from batchocr.data import OutlineEntry
+from batchocr.pages.input.pdf_objects import references, value_text
+
+_MAX_ENTRIES = 20_000
+_MAX_DEPTH = 100
+_MAX_TITLE = 1000
+
+_REFERENCE = re.compile(r"\d+ \d+ R")
+
+
+class PdfFile(pymupdf.Document):  # type: ignore[misc]  # PyMuPDF has no types
+    """A document as PyMuPDF opens it, but without its outline: MuPDF loads that by recursion, and 100,000 entries
+    within one another end the process."""
+
+    def _loadOutline(self) -> pymupdf.Outline | None:
+        # What is no PDF has to be asked: MuPDF reads it only now, and looking for its title ended the process.
+        return None if self.is_pdf else super()._loadOutline()
+
+
+def read_outline(document: pymupdf.Document) -> list[OutlineEntry]:
+    """The entries that lead to a page, in order, of the first 20,000; those more than 100 levels deep are left out.
+    Raises what MuPDF raises."""
+    if not document.pdf_catalog():  # is no object of its own: it cannot be cut
+        return []
+    _cut(document)
+    loaded = pymupdf.mupdf.fz_load_outline(document.this)
+    return [
+        OutlineEntry(
+            level, " ".join((item.title or "").split())[:_MAX_TITLE], item.page, _share_of_page(document, item)
+        )
+        for level, item in _walk(pymupdf.Outline(loaded) if loaded.m_internal else None)
+        if 0 <= item.page < document.page_count and not item.is_external
+    ]
+
+
+def _cut(document: pymupdf.Document) -> None:
+    """Remove, in memory, what MuPDF shall not load of the outline: what goes too far or too deep, or in circles."""
+    catalogue = document.pdf_catalog()
+    root = value_text(document, catalogue, "Outlines")
+    waiting = [(references(root)[0], "First", 1) if _REFERENCE.fullmatch(root) else (catalogue, "Outlines/First", 1)]
+    seen: set[int] = set()
+    while waiting:
+        number, key, depth = waiting.pop()
+        value = value_text(document, number, key)
+        if value == "null":
+            continue
+        entry = references(value)[0] if _REFERENCE.fullmatch(value) else None
+        if entry is None or entry in seen or len(seen) == _MAX_ENTRIES or depth > _MAX_DEPTH:
+            document.xref_set_key(number, key, "null")
+            continue
+        seen.add(entry)
+        waiting += [(entry, "Next", depth), (entry, "First", depth + 1)]
+
+
+def _walk(item: pymupdf.Outline | None) -> Iterator[tuple[int, pymupdf.Outline]]:
+    """Yield each entry with its level: its own entries after it, then the next one.
+
+    Not from `get_toc`: it has the points that named destinations lead to upside down.
+    """
+    unfinished: list[pymupdf.Outline] = []
+    while item is not None or unfinished:
+        if item is None:
+            item = unfinished.pop().next
+            continue
+        yield len(unfinished) + 1, item
+        if item.down is not None:
+            unfinished.append(item)
+            item = item.down
+        else:
+            item = item.next
+
+
+def _share_of_page(document: pymupdf.Document, item: pymupdf.Outline) -> float | None:
+    """How far down the page as it is shown the entry leads, from 0 to 1; None if to no point on the page."""
+    if not item.y >= 0:  # or NaN
+        return None
+    height = document[item.page].rect.height
+    return item.y / height if height and item.y <= height else None

@@ -1,0 +1,97 @@
+"""How many pages a PDF has. Its page tree can claim more than there are, and fewer."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass
+
+import pymupdf
+
+from batchocr.errors import DamagedError
+from batchocr.pages.input.mupdf_warnings import REFUSALS, all_warnings, lost_content
+from batchocr.pages.input.pdf_objects import array_references, object_text, references, value_text
+
+_MAX_MISSING_PAGES = 100
+"""If a document claims pages beyond its last real one, at most this many of them are tried."""
+
+_FEWEST_BYTES_PER_PAGE = 3
+"""Blank pages, compressed as far as they go, take 7 bytes each; but a file of 4 KB can use one page millions of times
+over, and then has no more pages than this allows."""
+
+_STEPS_PER_OBJECT = 3
+"""How often each object may occur in a page tree that is counted, on average: in a sound one once."""
+
+
+@dataclass(frozen=True, slots=True)
+class PageCount:
+    """claimed: by the document. tried: its first pages, those that do not exist included."""
+
+    claimed: int
+    tried: int
+
+
+def count_pages(document: pymupdf.Document, num_bytes: int) -> PageCount:
+    """How many pages the document claims, and how many are worth a try: a small file can claim hundreds of thousands.
+
+    num_bytes: size of the file. A `/Count` lower than the number of pages in the tree is corrected in memory, because
+    MuPDF reads no page beyond it.
+    """
+    claimed = int(document.page_count)
+    _has_page(document, 0)  # has MuPDF read the tree
+    if not document.page_count or "Page tree load failed" in all_warnings():
+        _correct_count(document)
+        claimed = max(claimed, int(document.page_count))
+    plausible = min(_count_present(document, claimed), num_bytes // _FEWEST_BYTES_PER_PAGE)
+    return PageCount(claimed, min(claimed, plausible + _MAX_MISSING_PAGES))
+
+
+def require_meant_to_be_empty(document: pymupdf.Document) -> None:
+    """Raise DamagedError unless the page tree of a document without pages is sound, and empty."""
+    lost = lost_content(all_warnings())
+    if lost is not None or document.is_repaired or _kids(document, _root(document)) != []:
+        raise DamagedError(f"no page is left of the document{f': {lost}' if lost else ''}")
+
+
+def _count_present(document: pymupdf.Document, claimed: int) -> int:
+    """How many pages there are, if that is much less than claimed: then all those that exist come first."""
+    if claimed <= _MAX_MISSING_PAGES or _has_page(document, claimed - 1):
+        return claimed
+    return bisect_left(range(claimed), True, key=lambda index: not _has_page(document, index))
+
+
+def _has_page(document: pymupdf.Document, page_index: int) -> bool:
+    try:
+        return bool(document.page_xref(page_index))
+    except REFUSALS:
+        return False
+
+
+def _correct_count(document: pymupdf.Document) -> None:
+    num_pages = _count_leaves(document)
+    if num_pages > document.page_count:
+        document.xref_set_key(_root(document), "Count", str(num_pages))
+
+
+def _count_leaves(document: pymupdf.Document) -> int:
+    """How many pages the tree names that exist; a tree that contains itself is not followed for ever."""
+    num_leaves = num_steps = 0
+    most_steps = _STEPS_PER_OBJECT * int(document.xref_length())
+    waiting = [_root(document)]
+    while waiting and num_steps < most_steps:
+        for kid in _kids(document, waiting.pop()) or ():
+            num_steps += 1
+            if _kids(document, kid) is None:
+                num_leaves += object_text(document, kid).startswith("<<")
+            else:
+                waiting.append(kid)
+    return num_leaves
+
+
+def _root(document: pymupdf.Document) -> int:
+    """The number of the page tree's root; 0 if there is none."""
+    return next(iter(references(value_text(document, document.pdf_catalog(), "Pages"))), 0)
+
+
+def _kids(document: pymupdf.Document, node: int) -> list[int] | None:
+    """The numbers of what is below a node of the page tree; None if it is no node."""
+    return array_references(document, node, "Kids")

@@ -1,0 +1,241 @@
+"""PDF pages as pixels, through PyMuPDF.
+
+MuPDF reads nothing but the file it is given: when traced, it opened no file and no socket for content in other files
+(`/F` of a stream, reference XObjects), URLs, missing fonts or JavaScript (PyMuPDF 1.28.2).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+import pymupdf
+from PIL import Image
+
+from batchocr.data import OutlineEntry, Page, PageSeen, TextLayerUse, valid_text
+from batchocr.errors import DamagedError, EncryptedError, PageOutOfMemoryError, UnsupportedError
+from batchocr.pages.input.drawn_objects import DrawnObjects
+from batchocr.pages.input.file_faults import faults_of_file
+from batchocr.pages.input.mupdf_warnings import REFUSALS, all_warnings, forget_warnings, is_cut_off, lost_content
+from batchocr.pages.input.outline import PdfFile, read_outline
+from batchocr.pages.input.page_tree import count_pages, require_meant_to_be_empty
+from batchocr.pages.input.pdf_objects import inherited_text, object_text, references, value_text
+from batchocr.pages.input.text_layer import words_on
+
+_POINTS_PER_INCH = 72
+_TEXT_BLOCK = 0
+"""MuPDF's number for a block that is no image."""
+
+_OUT_OF_MEMORY = re.compile(
+    r"^(?!unknown )[^'(\n]*?(\b[cm]alloc\b.* failed|(not enough|insufficient|out of) memory|failed to allocate|"
+    r"exceeds system limits)",
+    re.IGNORECASE | re.MULTILINE,
+)
+"""What MuPDF and its bundled libraries say about a failed allocation. There is no error class for it; and if it kept an
+image from being decoded, there is only a warning, and a page without the image. A name that MuPDF quotes from the file,
+in quotes, in parentheses or as unknown, can be any words, and is none of this."""
+
+_ENDS_EARLY = "MuPDF says: premature end of data in flate filter"
+"""Also said of a content stream of 0 bytes, which some writers give a blank page."""
+
+_NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)")
+
+
+class PdfDocument:
+    """An open, unlocked PDF."""
+
+    format = "PDF"
+
+    def __init__(self, path: str, *, password: str | None, dpi: int, max_edge: int, text_layer: TextLayerUse) -> None:
+        """Raises what `open_pdf` does."""
+        self._path = path
+        self._password = password
+        self._text_layer = text_layer
+        self._dpi = dpi
+        self._max_edge = max_edge
+        self._open()
+        self._faults = [*faults_of_file(path), *_faults_of_document(self._document)]
+
+    def _open(self) -> None:
+        """Open the file, again if need be: a page is what it is in a document of which nothing has been drawn yet."""
+        with ExitStack() as closing:
+            with _refusals_of("the document", "opened"):
+                self._document = closing.enter_context(_load(self._path))
+                if not self._document.is_pdf:
+                    raise UnsupportedError("the file is not a PDF, despite its name")
+                _unlock(self._document, self._password)
+                self._cut_off = is_cut_off(all_warnings())
+                self._objects = DrawnObjects(self._document)
+                pages = count_pages(self._document, os.path.getsize(self._path))
+            self._num_claimed, self._num_tried = pages.claimed, pages.tried
+            self.page_count = min(pages.claimed, pages.tried + 1)
+            if not self.page_count:
+                require_meant_to_be_empty(self._document)
+            closing.pop_all()
+        self._is_altered = False
+
+    def approach(self, page_index: int) -> Iterator[None]:
+        """Nothing has to be done before a page."""
+        return iter(())
+
+    def render(self, page_index: int) -> Page:
+        """Return the page as a viewer shows it, annotations and form fields included."""
+        self._require_tried(page_index)
+        if self._is_altered:
+            self.close()
+            self._open()
+        self._is_altered = True
+        with _refusals_of("the page", "drawn"):
+            page = self._load_page(page_index)
+            number = page.xref  # a repair while it is drawn can lose the page
+            scale = self._scale(page)
+            drawn = page.get_displaylist()
+            pixmap = drawn.get_pixmap(matrix=pymupdf.Matrix(scale, scale), colorspace=pymupdf.csRGB, alpha=False)
+            if not (pixmap.width and pixmap.height):
+                raise DamagedError(f"the page is too thin to be drawn: {pixmap.width} × {pixmap.height} px")
+            image = Image.frombytes("RGB", (pixmap.width, pixmap.height), pixmap.samples_mv)
+        has_spoken = bool(all_warnings())
+        lost = self._lost(number)
+        if lost is not None and len(image.getcolors() or ()) == 1:
+            raise DamagedError(f"nothing of the page can be drawn: {lost}")
+        # Last, for what MuPDF may say about the text is not about what was drawn.
+        words = () if self._text_layer == "off" else words_on(drawn)
+        self._is_altered = has_spoken
+        return Page(image=image, dpi=scale * _POINTS_PER_INCH, lost=lost, words=words)
+
+    def look(self, page_index: int) -> PageSeen:
+        """Return what the page is like; its text is that which MuPDF takes it to have."""
+        self._require_tried(page_index)
+        self._is_altered = True
+        with _refusals_of("the page", "looked at"):
+            page = self._load_page(page_index)
+            scale = self._scale(page)
+            width, height = round(page.rect.width * scale), round(page.rect.height * scale)
+            texts = [block for block in page.get_text("blocks") if block[6] == _TEXT_BLOCK]
+            return PageSeen(width, height, sum(len("".join(block[4].split())) for block in texts))
+
+    def outline(self) -> list[OutlineEntry]:
+        self._is_altered = True
+        with _refusals_of("the outline", "read"):
+            return read_outline(self._document)
+
+    def close(self) -> None:
+        if not self._document.is_closed:
+            self._document.close()
+
+    def _load_page(self, page_index: int) -> pymupdf.Page:
+        """The page, with all of its sheet if its crop box leaves nothing of that, as in other readers."""
+        page = self._document.load_page(page_index)
+        kind, contents = (value_text(self._document, page.xref, key) for key in ("Type", "Contents"))
+        if not object_text(self._document, page.xref).startswith("<<"):
+            raise DamagedError("the document names a page that it does not have")
+        if contents == "null" and kind not in ("/Page", "null"):
+            raise DamagedError(f"what the document names as this page is none, but of the type {valid_text(kind)}")
+        crop, sheet = (_box(self._document, page.xref, key) for key in ("CropBox", "MediaBox"))
+        if crop is not None and sheet is not None and (crop & sheet).is_empty:
+            page.set_cropbox(page.mediabox)
+            page = self._document.load_page(page_index)
+        return page
+
+    def _require_tried(self, page_index: int) -> None:
+        """Raise DamagedError if the page is one of those that the document only claims to have."""
+        if page_index >= self._num_tried:
+            raise DamagedError(
+                f"this page and all behind it are left out: the document claims {self._num_claimed:,} pages, which is "
+                f"{self._num_claimed - self._num_tried:,} more than it can have"
+            )
+
+    def _scale(self, page: pymupdf.Page) -> float:
+        """Pixels for each point of the page. Raises DamagedError."""
+        long_side: float = max(page.rect.width, page.rect.height)
+        if not long_side:
+            raise DamagedError("the page has no size")
+        return min(self._dpi / _POINTS_PER_INCH, self._max_edge / long_side)
+
+    def _lost(self, page: int) -> str | None:
+        """What the page just drawn lacks, in words; None if it lacks nothing. page: the number of its object."""
+        said = lost_content(all_warnings(), cut_off=self._cut_off)
+        faults = self._objects.faults(page)
+        faults = [*self._faults, *faults]
+        if said == _ENDS_EARLY and not faults and self._objects.is_blank(page):
+            return None
+        return "; ".join(filter(None, [*faults, said])) or None
+
+
+def open_pdf(
+    path: str, *, password: str | None, dpi: int, max_edge: int, text_layer: TextLayerUse = "check"
+) -> PdfDocument:
+    """Return the PDF at `path`, to be rendered at `dpi` with at most `max_edge` px on its long side.
+
+    text_layer: what its pages' own text is for; they are rendered with as much of it as that takes.
+    Raises EncryptedError, DamagedError, UnsupportedError, PageOutOfMemoryError.
+    """
+    return PdfDocument(path, password=password, dpi=dpi, max_edge=max_edge, text_layer=text_layer)
+
+
+def _faults_of_document(document: pymupdf.Document) -> list[str]:
+    """What its pages do not have, though a reader would look for it there, in words."""
+    catalog = document.pdf_catalog()
+    faults = []
+    if value_text(document, catalog, "AcroForm/XFA") != "null":
+        has_fields = value_text(document, catalog, "AcroForm/Fields") not in ("null", "[]")
+        if not has_fields or value_text(document, catalog, "NeedsRendering") == "true":
+            faults.append("the document is an XFA form, whose content is not in its pages: print it to a PDF first")
+    if value_text(document, catalog, "Collection") != "null":
+        faults.append("the document is a portfolio, and the files in it are not read: extract them first")
+    return faults
+
+
+def _box(document: pymupdf.Document, page: int, key: str) -> pymupdf.Rect | None:
+    """A box of a page, in its own units; None if there is none."""
+    text = inherited_text(document, page, key)
+    if (found := references(text)) and not text.startswith("["):
+        text = object_text(document, found[0])
+    numbers = [float(number) for number in _NUMBER.findall(text)]
+    return pymupdf.Rect(*numbers).normalize() if len(numbers) == 4 else None
+
+
+def _load(path: str) -> pymupdf.Document:
+    """Open the file. `filetype` decides what MuPDF cannot tell from the content; it still opens HTML or SVG as such."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        # MuPDF takes only names in UTF-8. A descriptor's name is ASCII, whatever bytes the file's own name has.
+        with open(path, "rb") as file:
+            return PdfFile(f"/dev/fd/{file.fileno()}", filetype="pdf")
+    return PdfFile(path, filetype="pdf")
+
+
+def _unlock(document: pymupdf.Document, password: str | None) -> None:
+    """A PDF that the empty password opens is already unlocked."""
+    if not document.needs_pass:
+        return
+    if password is None:
+        raise EncryptedError("the document asks for a password; give it with --password or BATCHOCR_PASSWORD")
+    if not document.authenticate(password):
+        raise EncryptedError("the given password does not open the document")
+
+
+@contextmanager
+def _refusals_of(what: str, done: str) -> Iterator[None]:
+    """Turn PyMuPDF's errors about a document or a page into a PageError. done: what cannot be done with it then."""
+    forget_warnings()
+    try:
+        yield
+        if (failure := _OUT_OF_MEMORY.search(all_warnings())) is not None:
+            raise PageOutOfMemoryError(f"{what} needs more memory than there is; MuPDF says: {failure[0]}")
+    except MemoryError as error:
+        raise PageOutOfMemoryError(f"{what} needs more memory than there is") from error
+    except REFUSALS as error:
+        reason = _reason(error)
+        if _OUT_OF_MEMORY.search(reason):
+            raise PageOutOfMemoryError(f"{what} needs more memory than there is: {reason}") from error
+        raise DamagedError(f"{what} cannot be {done}: {reason}") from error
+
+
+def _reason(error: BaseException) -> str:
+    """MuPDF's own words, which FileDataError hides; they can quote the file, so odd bytes are escaped."""
+    words = str(error.__cause__ or error).removesuffix("\n")
+    return valid_text(re.sub(r"^code=\d+: ", "", words))

@@ -1,0 +1,133 @@
+"""From a file's bytes to the pixels of its pages. Runs in a worker process, where it may hang or crash: no torch."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from io import BufferedReader
+from typing import Protocol
+
+from batchocr.data import OutlineEntry, Page, PageSeen, TextLayerUse
+from batchocr.errors import ChangedError, DamagedError, NotFoundError, UnreadableError, UnsupportedError
+from batchocr.pages.input.image import FORMAT_NAMES, MAX_EDGE, begins_like_an_image, open_image
+from batchocr.pages.input.pdf import PdfDocument, open_pdf
+
+_HEAD_BYTES = 1024
+"""Readers accept a PDF header anywhere within these first bytes (PDF 1.7, appendix H.3, note 13)."""
+
+
+class RenderableDocument(Protocol):
+    """A document whose pages can be rendered in any order and repeatedly; a page that fails does not affect the others.
+
+    format: the name of its format, as in FORMAT_NAMES, or PDF. page_count: as the document claims, which can be wrong;
+    a page that does not exist fails when it is rendered.
+    """
+
+    format: str
+    page_count: int
+
+    def approach(self, page_index: int) -> Iterator[None]:
+        """Do what has to be done before the page can be rendered, which may be as much as for all the pages before it;
+        yields after each of these steps. Raises PageError."""
+        ...
+
+    def outline(self) -> list[OutlineEntry]:
+        """Return the document's own outline; empty if it has none. Raises PageError."""
+        ...
+
+    def look(self, page_index: int) -> PageSeen:
+        """Return what the page (0-based) is like, without drawing it. Raises PageError."""
+        ...
+
+    def render(self, page_index: int) -> Page:
+        """Return the page (0-based), its long side at most MAX_EDGE px. Raises PageError."""
+        ...
+
+    def close(self) -> None:
+        """Close the file."""
+        ...
+
+
+def open_document(
+    path: str, *, password: str | None, dpi: int, text_layer: TextLayerUse = "check", name: str | None = None
+) -> RenderableDocument:
+    """Return the document at `path`, whatever its name suggests. Raises PageError.
+
+    password, dpi, text_layer: for PDFs; an image is taken as it is. name: of the object that `path` is a copy of.
+    """
+    as_pdf = partial(open_pdf, path, password=password, dpi=dpi, max_edge=MAX_EDGE, text_layer=text_layer)
+    with _reading(path) as file:
+        head = file.read(_HEAD_BYTES)
+    if not head:
+        raise DamagedError("the file is empty (0 bytes)")
+    if head.startswith(b"%PDF"):
+        return as_pdf()
+    if begins_like_an_image(head):
+        return open_image(path, max_edge=MAX_EDGE)
+    if b"%PDF" in head:
+        return as_pdf()
+    if (name or path).lower().endswith(".pdf"):
+        return _without_header(as_pdf)
+    raise UnsupportedError(f"the file is neither a PDF nor an image of a known format ({FORMAT_NAMES})")
+
+
+def fingerprint(path: str) -> tuple[str, int, int]:
+    """Return the file's SHA-256 (hex), and its size in bytes and mtime in ns from before it was read.
+
+    Raises PageError.
+    """
+    with _reading(path) as file:
+        status = os.fstat(file.fileno())
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    return digest, status.st_size, status.st_mtime_ns
+
+
+@contextmanager
+def one_version(path: str, size: int, mtime_ns: int) -> Iterator[None]:
+    """Require that the file is the one of this size and mtime before and after the block: then what that read, or
+    failed to read, is of that version. Raises ChangedError, or another PageError if there is no file."""
+    _require_version(path, size, mtime_ns)
+    try:
+        yield
+    finally:
+        _require_version(path, size, mtime_ns)
+
+
+def _require_version(path: str, size: int, mtime_ns: int) -> None:
+    with _reasons():
+        status = os.stat(path)
+    if (status.st_size, status.st_mtime_ns) != (size, mtime_ns):
+        raise ChangedError("the file changed while it was read: run again to read it as it is now")
+
+
+def _without_header(as_pdf: Callable[[], PdfDocument]) -> PdfDocument:
+    """MuPDF can repair some of these; if it cannot, only the name ever suggested a PDF."""
+    try:
+        return as_pdf()
+    except DamagedError as error:
+        raise UnsupportedError("the file is not a PDF, despite its name") from error
+
+
+@contextmanager
+def _reading(path: str) -> Iterator[BufferedReader]:
+    """Open the file. The system's errors on opening or reading it become a PageError."""
+    with _reasons():
+        if not stat.S_ISREG(os.stat(path).st_mode):  # opening a pipe would wait for its writer
+            raise UnreadableError("it is a folder or a device, not a file")
+        with open(path, "rb") as file:
+            yield file
+
+
+@contextmanager
+def _reasons() -> Iterator[None]:
+    """Turn the system's errors about a file into a PageError."""
+    try:
+        yield
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise NotFoundError("the file does not exist, or no longer") from error
+    except OSError as error:
+        raise UnreadableError(f"the file cannot be read: {error.strerror}") from error

@@ -1,0 +1,152 @@
+"""From what the user named to the documents to read.
+
+An INPUT is a file, a folder, a glob, `@list.txt` (one path per line) or `-` (paths on stdin); or an object in a store,
+a prefix or a glob of objects, by its URI. Only lists are opened here: whether a file is a document turns out when a
+worker opens it. Whatever is missing or cannot be read is a Document too, so that it becomes a row. A link that is
+itself an INPUT is followed; one found in a folder or by a glob is followed only if it stays in that folder, or in the
+one where the glob begins. Beside its target it counts for nothing: each file is read once, under its own name. What
+`batchocr export` has cut out of documents is left out, unless it is itself an INPUT.
+
+A document's `source`: if the first INPUT is a folder, what is in it is named by the path below that folder. Everything
+else is named by its path as given (an INPUT, a line of a list, a match of a glob), and for a folder the path below it.
+So an INPUT can be added at the end, and files to any INPUT, without another name for what was there. (Only where the
+first folder gets a file whose path there is that of a later INPUT's file does that one go by its absolute path.)
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain, count
+from typing import TextIO
+
+from batchocr.data import Document, valid_text
+from batchocr.errors import NoInputError, UsageError
+from batchocr.pages.input.folders import SUFFIXES, SkippedFiles, describe_skipped, num_links
+from batchocr.pages.input.inputs import Candidate, Search, expand
+from batchocr.storage.uris import is_uri, parse_uri
+
+logger = logging.getLogger(__name__)
+
+_MAX_NAMED = 10
+"""How many inputs and problems an error message spells out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What the INPUTs hold.
+
+    documents: what to read, in order. skipped: how many files are left out because of their suffix, or because an
+    export has cut them (see SkippedFiles): of the whole input, whatever the shard. roots: the folders below which a
+    document's `source` is its path.
+    """
+
+    documents: list[Document]
+    skipped: Mapping[str, int]
+    roots: tuple[str, ...] = ()
+
+
+def find_documents(
+    inputs: Sequence[str | Document],
+    *,
+    stdin: TextIO | None = None,
+    null: bool = False,
+    follow_symlinks: bool = False,
+    shard: tuple[int, int] = (1, 1),
+) -> Found:
+    """Return the documents that `inputs` name: in that order, folders in natural order, each file once.
+
+    inputs: Documents are taken as they are. stdin: where the paths for the INPUT `-` are read from. null: paths there
+    and in lists are separated by NUL. follow_symlinks: also follow links that lead out of a folder or a glob. shard:
+    return only the documents of one shard, (index from 1, count).
+    Raises NoInputError if there is nothing that could be read, UsageError if a given Document has the name of another.
+    """
+    search = Search(stdin, null, follow_symlinks, SkippedFiles())
+    kept: dict[str, str] = {}
+    candidates = [
+        candidate
+        for position, given in enumerate(inputs)
+        for candidate in _one_of_each(expand(given, search, is_first=position == 0), kept)
+    ]
+    if all(candidate.problem and candidate.given is None for candidate in candidates):
+        raise NoInputError(_nothing_found(inputs, candidates, search.skipped))
+    documents = [
+        candidate.document(source)
+        for candidate, source in zip(candidates, _choose_names(candidates), strict=True)
+        if in_shard(source, *shard)
+    ]
+    return Found(documents, search.skipped.by_kind(), _roots(inputs))
+
+
+def _roots(inputs: Sequence[str | Document]) -> tuple[str, ...]:
+    first, here = inputs[0], os.getcwd()
+    if isinstance(first, str) and is_uri(first):
+        return str(parse_uri(first)), here
+    if isinstance(first, str) and os.path.isdir(first):
+        return tuple(dict.fromkeys([os.path.abspath(first), here]))
+    return (here,)
+
+
+def in_shard(source: str, index: int, count: int) -> bool:
+    """Return whether the document is in shard `index` (from 1) of `count`: the same on every machine, in every run."""
+    digest = hashlib.sha256(source.encode()).digest()
+    return int.from_bytes(digest[:8], "big") % count == index - 1
+
+
+def _one_of_each(found: Iterable[Candidate], kept: dict[str, str]) -> Iterator[Candidate]:
+    """Yield each file of an INPUT once: by its path with the fewest links, else by the first.
+
+    Hard links and copies count as separate files. kept: the paths of the files of earlier INPUTs, by their paths with
+    links resolved; those yielded now are added.
+    """
+    candidates = list(found)
+    chosen: dict[str, Candidate] = {}
+    for candidate in candidates:
+        other = chosen.setdefault(candidate.real, candidate)
+        if other is not candidate and num_links(candidate.path) < num_links(other.path):
+            chosen[candidate.real] = candidate
+    for candidate in candidates:
+        if candidate.real not in kept and chosen[candidate.real] is candidate:
+            yield candidate
+        else:
+            same = kept.get(candidate.real, chosen[candidate.real].path)
+            logger.info("%s is left out: it is the same file as %s", candidate.path, same)
+    for candidate in chosen.values():
+        kept.setdefault(candidate.real, candidate.path)
+
+
+def _choose_names(candidates: Sequence[Candidate]) -> Iterator[str]:
+    """Yield for each candidate its `source`; where an earlier one has the same, its absolute path.
+
+    Raises UsageError.
+    """
+    taken: set[str] = set()
+    for candidate in candidates:
+        usual = candidate.below if candidate.is_plain else candidate.whole
+        if candidate.given is not None and usual in taken:
+            raise UsageError(f"another document is named {usual!r} already: give the one in memory another name")
+        absolute = _as_unique_text(candidate.real)
+        others = (f"{absolute} ({number})" for number in count(2))  # a name that looks like an escape
+        taken.add(source := next(name for name in chain((usual, absolute), others) if name not in taken))
+        yield source
+
+
+def _nothing_found(inputs: Sequence[str | Document], candidates: Sequence[Candidate], skipped: SkippedFiles) -> str:
+    texts = [valid_text(given.source if isinstance(given, Document) else given) for given in inputs[:_MAX_NAMED]]
+    problems = [candidate.problem.message for candidate in candidates[:_MAX_NAMED] if candidate.problem]
+    others = f"; {said}" if (said := describe_skipped(skipped.by_kind())) else ""
+    found = ("; ".join(problems) or "no document is there") + others
+    is_said = bool(texts) and all(text in found for text in texts)
+    looked = "" if is_said else f"; looked in {', '.join(texts) or 'nothing'}"
+    return (
+        f"no document to read{looked}: {found}. An INPUT is a file, a folder with files of these kinds "
+        f"({' '.join(SUFFIXES)}), a glob, @list.txt with one path a line, or - for paths on stdin"
+    )
+
+
+def _as_unique_text(path: str) -> str:
+    """Like `valid_text`, but never the same for two paths: a backslash in the path itself is doubled."""
+    return valid_text(path.replace("\\", "\\\\"))

@@ -1,0 +1,233 @@
+"""A page's life in a worker process: opened, rendered, read in rounds of questions, finished."""
+
+from __future__ import annotations
+
+import os
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, replace
+
+from batchocr.data import Completion, Failure, PageSeen, PlacedWord, Reading
+from batchocr.errors import ChangedError, PageError
+from batchocr.pages.agreement import agreement_of
+from batchocr.pages.documents import DocumentCache
+from batchocr.pages.protocol.base import PageProtocol, Reader
+from batchocr.processes.channel import Channel, ChannelError
+from batchocr.processes.messages import (
+    Activity,
+    Began,
+    Completions,
+    Ended,
+    Failed,
+    Finished,
+    FromWorker,
+    LookAtPages,
+    OpenDocument,
+    Opened,
+    Outline,
+    PagesSeen,
+    ReadOutline,
+    ReadPage,
+    Round,
+    Started,
+    Task,
+    ToWorker,
+)
+from batchocr.processes.pixels import share_round
+
+
+@dataclass(frozen=True, slots=True)
+class _PageInWork:
+    """A page that is waiting for its completions. width, height: px. lost, words: as in Page."""
+
+    reader: Reader
+    width: int
+    height: int
+    dpi: float | None
+    lost: str | None
+    words: tuple[PlacedWord, ...]
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """What is known about a task when it fails. doc_id: of the document being opened, unless it changed meanwhile."""
+
+    doc_id: str | None = None
+
+
+class PageWorker:
+    """Does what the run asks for, one thing at a time, until the run closes the channel.
+
+    Many pages are in progress at once, each waiting for its completions. Those that have them go before new tasks.
+    """
+
+    def __init__(
+        self,
+        channel: Channel[FromWorker, ToWorker],
+        protocol: PageProtocol,
+        documents: DocumentCache,
+        *,
+        digests: bool = True,
+    ) -> None:
+        """digests: whether questions are to be known by theirs."""
+        self._digests = digests
+        self._channel = channel
+        self._protocol = protocol
+        self._documents = documents
+        self._new: deque[Task] = deque()
+        self._answered: deque[Completions] = deque()
+        self._in_work: dict[int, _PageInWork] = {}
+
+    def run(self) -> None:
+        """Work until the channel closes. Raises ChannelError if the run breaks the protocol."""
+        self._channel.send(Started())
+        while self._take_messages():
+            if self._answered:
+                self._go_on(self._answered.popleft())
+            else:
+                self._begin(self._new.popleft())
+
+    def _take_messages(self) -> bool:
+        """Take what has arrived, waiting if there is nothing to do. Returns False when the run is gone."""
+        while True:
+            for message, _ in self._channel.receive():
+                if isinstance(message, Completions):
+                    self._answered.append(message)
+                elif isinstance(message, Task):
+                    self._new.append(message)
+            if self._channel.closed:
+                return False
+            if self._answered or self._new:
+                return True
+            self._channel.wait()
+
+    def _begin(self, task: Task) -> None:
+        if isinstance(task, OpenDocument):
+            self._open(task)
+        elif isinstance(task, ReadOutline):
+            self._read_outline(task)
+        elif isinstance(task, LookAtPages):
+            self._look(task)
+        else:
+            self._read(task)
+
+    def _open(self, task: OpenDocument) -> None:
+        with self._boundary(task.task_id) as attempt:
+            with self._during(task.task_id, "open"):
+                doc_id, size, mtime_ns = self._documents.fingerprint(task.path)
+                attempt.doc_id = doc_id
+                with self._documents.one_version(task.path, size, mtime_ns):
+                    page_count = self._documents.get(task.path).page_count
+            self._channel.send(Opened(task.task_id, page_count, doc_id, size, mtime_ns))
+
+    def _read_outline(self, task: ReadOutline) -> None:
+        with self._boundary(task.task_id):
+            with self._during(task.task_id, "open"):
+                entries = tuple(self._documents.get(task.path).outline())
+            self._channel.send(Outline(task.task_id, entries))
+
+    def _look(self, task: LookAtPages) -> None:
+        with self._boundary(task.task_id):
+            pages: list[PageSeen | None] = []
+            with self._during(task.task_id, "open") as next_step:
+                document = self._documents.get(task.path)
+                for page_index in task.page_indices:
+                    next_step()
+                    try:
+                        pages.append(document.look(page_index))
+                    except PageError:
+                        pages.append(None)
+            self._channel.send(PagesSeen(task.task_id, document.format, document.page_count, tuple(pages)))
+
+    def _read(self, task: ReadPage) -> None:
+        with self._boundary(task.task_id):
+            with self._during(task.task_id, "render") as next_step:
+                with self._version_of(task):
+                    document = self._documents.get(task.path)
+                    for _ in document.approach(task.page_index):
+                        next_step()
+                    page = document.render(task.page_index)
+                width, height = page.image.size
+                in_work = _PageInWork(self._protocol.read(page), width, height, page.dpi, page.lost, page.words)
+                outcome, pixels = self._advance(task.task_id, in_work, None)
+            self._channel.send(outcome, pixels)
+
+    def _go_on(self, answers: Completions) -> None:
+        with self._boundary(answers.task_id):
+            with self._during(answers.task_id, "post-process"):
+                in_work = self._in_work.pop(answers.task_id)
+                outcome, pixels = self._advance(answers.task_id, in_work, list(answers.completions))
+            self._channel.send(outcome, pixels)
+
+    def _advance(
+        self, task_id: int, page: _PageInWork, completions: list[Completion] | None
+    ) -> tuple[Round | Finished, int | None]:
+        """Continue reading the page. Returns its next round with the descriptor of its pixels, or the finished page."""
+        try:
+            requests = next(page.reader) if completions is None else page.reader.send(completions)
+            while not requests:
+                requests = page.reader.send([])
+        except StopIteration as end:
+            reading = _with_loss(page.lost, end.value)
+            reading = replace(reading, text_layer_agreement=agreement_of(page.words, reading.blocks))
+            return Finished(task_id, page.width, page.height, page.dpi, reading), None
+        self._in_work[task_id] = page
+        return share_round(task_id, requests, digests=self._digests)
+
+    def _version_of(self, task: ReadPage) -> AbstractContextManager[None]:
+        """What makes sure that the block reads the version of the file that the task names."""
+        if task.size is None or task.mtime_ns is None:
+            return nullcontext()
+        return self._documents.one_version(task.path, task.size, task.mtime_ns)
+
+    @contextmanager
+    def _during(self, task_id: int, activity: Activity) -> Iterator[Callable[[], None]]:
+        """Tell the run what is about to be done: it may never end. Yields what to call between steps of it that may
+        each take as long as the whole usually may."""
+        started_s = time.monotonic()
+
+        def next_step() -> None:
+            nonlocal started_s
+            self._channel.send(Ended(task_id, activity, time.monotonic() - started_s))
+            self._channel.send(Began(task_id, activity))
+            started_s = time.monotonic()
+
+        self._channel.send(Began(task_id, activity))
+        try:
+            yield next_step
+        finally:
+            self._channel.send(Ended(task_id, activity, time.monotonic() - started_s))
+
+    @contextmanager
+    def _boundary(self, task_id: int) -> Iterator[_Attempt]:
+        """Turn whatever goes wrong inside into a Failed of this task, and of no other."""
+        attempt = _Attempt()
+        try:
+            yield attempt
+        except ChannelError:
+            raise
+        except Exception as error:  # noqa: BLE001 (boundary: a page in a worker)
+            self._in_work.pop(task_id, None)
+            doc_id = None if isinstance(error, ChangedError) else attempt.doc_id
+            self._channel.send(Failed(task_id, _failure(error), doc_id))
+
+
+def _with_loss(lost: str | None, reading: Reading) -> Reading:
+    """The reading of a page; degraded if the page itself has lost something."""
+    if lost is None:
+        return reading
+    return replace(reading, degraded="; ".join(filter(None, [lost, reading.degraded])))
+
+
+def _failure(error: Exception) -> Failure:
+    """What a row says about an error."""
+    if isinstance(error, PageError):
+        return Failure(error.error_kind, str(error))
+    if isinstance(error, MemoryError):
+        return Failure("out_of_memory", "it needs more memory than a worker may have (--worker-memory)")
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    where = f"{os.path.basename(place.filename)}, line {place.lineno}"
+    return Failure("internal", f"a bug in batchocr: {type(error).__name__}: {error} ({where})")

@@ -1,0 +1,132 @@
+"""Blocks as Markdown: one, or those of a page."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from batchocr.data import Block
+from batchocr.pages.protocol.sanitize import (
+    harmless_characters,
+    inert_formula,
+    inert_table,
+    inert_text,
+    without_blank_lines,
+)
+
+LEFT_OUT: Final = frozenset({"header", "footer", "page_number", "aside_text"})
+"""What belongs to the sheet of paper, not to the text."""
+
+_HEADING_MARKS: Final = {"doc_title": "#", "title": "#", "paragraph_title": "##"}
+"""MinerU2.5 calls every heading `title`; a single page of a document does not tell its level."""
+
+HEADINGS: Final = frozenset(_HEADING_MARKS)
+
+_LOWEST_HEADING: Final = 6
+
+FIGURES: Final = frozenset({"image", "chart"})
+"""Blocks that are shown, not read."""
+
+_DRAWN: Final = frozenset({"math", "mermaid", "plantuml", "dot", "graphviz", "geojson", "topojson", "stl"})
+"""Languages that some renderers do not show but draw, with links and all."""
+
+_NO_TABLE: Final = "*A table that could not be parsed, as the model wrote it:*"
+
+# No match crosses another opening: text with many that are never closed would take quadratic time.
+INLINE_FORMULA: Final = re.compile(r"\\\(((?:(?!\\[()]).)+)\\\)", re.DOTALL)
+_BULLET: Final = re.compile(r"^[•●○◦▪■‣∙][ \t]*", re.MULTILINE)
+_CHINESE: Final = re.compile(r"[\u4e00-\u9fff\u3400-\u4dbf]")
+_BACKTICKS: Final = re.compile(r"`+")
+OWN_FENCES: Final = re.compile(r"```([A-Za-z0-9+#_.-]*)[ \t]*\n(.*?)\n?```", re.DOTALL)
+"""Code that a model fenced itself: its language, and the code."""
+
+
+def to_markdown(blocks: Sequence[Block]) -> str:
+    """The text of a page in reading order; ends with one newline, or is empty.
+
+    Formulas are in dollar signs, tables in HTML, figures are `![image](#block-3)` with the block's index in `blocks`. A
+    table that could not be parsed is a line that says so, and what the model wrote, fenced.
+    Page headers, footers, page numbers and marginal text are left out, as is every other block without content. A text
+    that continues another is joined to the last text before it, as in MinerU's json2md. Whatever the blocks hold,
+    nothing in the result is active in a browser: see `pages/protocol/sanitize.py`.
+    """
+    contents = _joined_contents(blocks)
+    parts = [
+        f"![{block.type}](#block-{index})" if block.type in FIGURES else block_markdown(block.type, content)
+        for index, (block, content) in enumerate(zip(blocks, contents, strict=True))
+    ]
+    return "\n\n".join(filter(None, parts)) + "\n" if any(parts) else ""
+
+
+def _joined_contents(blocks: Sequence[Block]) -> list[str]:
+    """What each block has to say; '' for one without content, and for a text that was joined to another.
+
+    Texts are joined before anything is made inert: two harmless halves can make a harmful whole.
+    """
+    contents = [harmless_characters(block.content or "").strip() for block in blocks]
+    last_text: int | None = None
+    for index, block in enumerate(blocks):
+        content = contents[index]
+        if block.type != "text" or not content:
+            continue
+        if block.merge_prev and last_text is not None:
+            contents[last_text] += content if _CHINESE.search(content) else f" {content}"
+            contents[index] = ""
+        else:
+            last_text = index
+    return contents
+
+
+def block_markdown(type: str, content: str, *, level: int | None = None) -> str:
+    """The Markdown of one block that is no figure, whatever its content; '' if it adds nothing.
+
+    level: of a heading, 1 is the highest; by its type if it is not known.
+    """
+    content = harmless_characters(content).strip()
+    if not content or type in LEFT_OUT:
+        return ""
+    if type in _HEADING_MARKS:
+        mark = _HEADING_MARKS[type] if level is None else "#" * min(level, _LOWEST_HEADING)
+        return f"{mark} {' '.join(_with_dollars(content).split())}"
+    if type == "equation":
+        return _display_formula(content)
+    if type == "table":
+        return inert_table(content) if content.startswith("<table") else f"{_NO_TABLE}\n\n{_fenced(content)}"
+    if type == "code":
+        return _code(content)
+    return _BULLET.sub("- ", _with_dollars(content))
+
+
+def _with_dollars(text: str) -> str:
+    r"""The text, inert, with `\( x \)` as `$x$`; no spaces inside the signs, as most renderers allow none there."""
+    parts = INLINE_FORMULA.split(text)  # text and formulas alternate
+    last = len(parts) - 1
+    return "".join(
+        _inline_formula(part) if i % 2 else inert_text(part, before_formula=i < last) for i, part in enumerate(parts)
+    )
+
+
+def _inline_formula(latex: str) -> str:
+    """The formula, on one line; as text if it ends within braces: the text behind it would be within them too."""
+    if latex.rfind("{") > latex.rfind("}"):
+        return inert_text(f"\\({latex}\\)", before_formula=True)
+    return f"${inert_formula(' '.join(latex.split()))}$"
+
+
+def _display_formula(content: str) -> str:
+    latex = content.removeprefix("\\[").removesuffix("\\]").strip()
+    return f"$$\n{without_blank_lines(inert_formula(latex))}\n$$" if latex else ""
+
+
+def _code(content: str) -> str:
+    """The code between fences. Those that the model wrote itself are replaced: they may end before the code does."""
+    own = OWN_FENCES.fullmatch(content)
+    language, code = own.groups() if own else ("", content)
+    return _fenced(code, "" if language.lower() in _DRAWN else language)
+
+
+def _fenced(text: str, language: str = "") -> str:
+    """The text between fences longer than any run of backticks in it."""
+    fence = "`" * max(3, 1 + max(map(len, _BACKTICKS.findall(text)), default=0))
+    return f"{fence}{language}\n{text}\n{fence}"

@@ -1,0 +1,340 @@
+"""MinerU's way of reading a page: first its layout, then every block at native resolution.
+
+The only module that knows mineru_vl_utils. Its MinerUClientHelper does the parsing, the cropping and the
+post-processing, configured as MinerUClient does it, so that our text is MinerU's.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Final
+
+import mineru_vl_utils
+from loguru import logger
+from mineru_vl_utils.mineru_client import (
+    DEFAULT_PROMPTS,
+    DEFAULT_SAMPLING_PARAMS,
+    MinerUClientHelper,
+    MinerUSamplingParams,
+)
+from mineru_vl_utils.post_process.table_image_processor import (
+    TABLE_IMAGE_TOKEN_MAP_KEY,
+    build_table_image_map,
+    replace_table_image_tokens,
+)
+from mineru_vl_utils.structs import ContentBlock
+from PIL import Image
+
+from batchocr.data import Block, Completion, Page, Pixels, Reading, Request, Sampling
+from batchocr.errors import RefusedError
+from batchocr.pages.protocol.base import Reader
+from batchocr.pages.protocol.ink import Ink
+from batchocr.pages.protocol.markdown import to_markdown
+from batchocr.pages.protocol.shortfalls import block_shortfalls, layout_shortfalls
+
+_REVISION: Final = 9
+"""Changes whenever a change here, in to_markdown, in sanitize or in the engine's rules against loops may alter the text
+of a page, or its status."""
+
+VERSION: Final = f"mineru {mineru_vl_utils.__version__} r{_REVISION}"
+
+PICTURE_CODE_SEED: Final = 0
+"""Seed of the codes drawn over pictures inside tables: always the same, so that a page reads the same every time."""
+
+MAX_LAYOUT_TOKENS: Final = 8192
+"""The limit of a layout's answer, whatever is allowed for a block: a layout cut short loses whole blocks. A block's
+line takes 12 to 20 tokens, so this is for more than 400 blocks; MinerU sets no limit."""
+
+MAX_READ_AREA: Final = 8.0
+"""The area that all crops of a page may cover together, in pages. A sound layout covers the page once or twice, a
+looping one a hundred times, which no memory would hold."""
+
+_ROUND_AREA: Final = 2.0
+"""What the crops of one round may cover together, in pages: all of a sound layout. With more, blocks are asked about
+in several rounds, so that a page never holds more than three times its own pixels."""
+
+_UNCROPPED: Final = {"image", "chart", "image_block", "list", "equation_block"}
+"""Types of blocks that are not read on their own."""
+
+_UNPARSABLE_NUMBER: Final = re.compile(r"(?<!\d)\d{4301,}")
+"""Too long for `int`. Coordinates end at 1000, so MinerU would skip such a box anyway."""
+
+_NO_TEXT: Final = "[Non-Text]"
+_COMPLETION: Final = "_batchocr_completion"
+"""Our key on a ContentBlock: post-processing reorders, drops and replaces blocks, but keeps foreign keys."""
+
+
+class MinerUProtocol:
+    """Reads pages as MinerUClient.two_step_extract does, without image analysis.
+
+    max_new_tokens: per block; a layout has a limit of its own. penalties: MinerU's own; False decodes greedily and
+    without any rules.
+    """
+
+    def __init__(self, *, max_new_tokens: int, penalties: bool) -> None:
+        logger.disable("mineru_vl_utils")  # it logs every layout
+        self._max_new_tokens = max_new_tokens
+        self._penalties = penalties
+        self._helper = MinerUClientHelper(
+            backend="transformers",  # any but "http-client" gives images, not PNGs
+            prompts=DEFAULT_PROMPTS,
+            sampling_params=DEFAULT_SAMPLING_PARAMS,
+            layout_image_size=(1036, 1036),
+            min_image_edge=28,
+            max_image_edge_ratio=50,
+            simple_post_process=False,
+            handle_equation_block=True,
+            abandon_list=False,
+            abandon_paratext=False,
+            image_analysis=False,
+            debug=False,
+        )
+
+    def read(self, page: Page) -> Reader:
+        """Return the generator that reads this page: a round about its layout, then seldom more than one about its
+        blocks. Raises RefusedError."""
+        ink = Ink(page.image)
+        [layout] = yield [self._layout_request(page)]
+        if layout.error is not None:
+            raise RefusedError(f"the page's layout could not be asked for: {layout.error}")
+        blocks = self._parse_layout(layout.text)
+        num_surplus = _drop_surplus(blocks)
+        asked: list[ContentBlock] = []
+        completions: list[Completion] = []
+        portions = _portions(blocks)
+        while portions:
+            requests, of_portion = self._block_requests(page, blocks, portions.popleft())
+            rounds = [requests] if requests else []
+            if not portions:
+                del page
+            del requests  # and the round is popped, so that its pixels do not stay here while the model answers
+            completions += (yield rounds.pop()) if rounds else []
+            asked += of_portion
+        return self._finish(ink, layout, blocks, num_surplus, asked, completions)
+
+    def _layout_request(self, page: Page) -> Request:
+        width, height = self._helper.layout_image_size
+        return Request(
+            pixels=_pixels(page.image),
+            prompt=DEFAULT_PROMPTS["[layout]"],
+            sampling=self._sampling(DEFAULT_SAMPLING_PARAMS["[layout]"], MAX_LAYOUT_TOKENS),
+            resize_to=(height, width),
+        )
+
+    def _parse_layout(self, text: str) -> list[ContentBlock]:
+        """The blocks that MinerU finds in the text, whatever the text is; none if it finds none."""
+        blocks: list[ContentBlock] = self._helper.parse_layout_output(_UNPARSABLE_NUMBER.sub("9999", text))
+        return blocks
+
+    def _block_requests(
+        self, page: Page, blocks: list[ContentBlock], portion: Sequence[ContentBlock]
+    ) -> tuple[list[Request], list[ContentBlock]]:
+        """The questions about the blocks of a portion that are to be read, and those blocks. Removes from `blocks` what
+        MinerU removes."""
+        with _same_picture_codes(), _hidden(blocks, portion):
+            crops, prompts, sampling_params, indices = self._helper.prepare_for_extract(page.image, blocks)
+        _name_pictures_in_tables(blocks)
+        requests = [
+            Request(_pixels(crop), prompt, self._block_sampling(params, blocks[index].type), round=1)
+            for crop, prompt, params, index in zip(crops, prompts, sampling_params, indices, strict=True)
+        ]
+        return requests, [blocks[index] for index in indices]
+
+    def _block_sampling(self, params: MinerUSamplingParams, block_type: str) -> Sampling:
+        sampling = self._sampling(params, self._max_new_tokens)
+        return replace(sampling, loop_check="at_limit") if self._penalties and block_type == "table" else sampling
+
+    def _sampling(self, params: MinerUSamplingParams, max_new_tokens: int) -> Sampling:
+        if not self._penalties:
+            return Sampling(max_new_tokens, loop_check="never")
+        return Sampling(
+            max_new_tokens=max_new_tokens,
+            presence_penalty=params.presence_penalty or 0.0,
+            frequency_penalty=params.frequency_penalty or 0.0,
+            repetition_penalty=params.repetition_penalty or 1.0,
+            no_repeat_ngram_size=params.no_repeat_ngram_size or 0,
+        )
+
+    def _finish(
+        self,
+        ink: Ink,
+        layout: Completion,
+        blocks: list[ContentBlock],
+        num_surplus: int,
+        asked: Sequence[ContentBlock],
+        completions: Sequence[Completion],
+    ) -> Reading:
+        shortfalls = layout_shortfalls(layout, len(blocks), num_surplus, MAX_READ_AREA)
+        for block, completion in zip(asked, completions, strict=True):
+            block[_COMPLETION] = completion
+            block.content = completion.text if completion.error is None else None
+        for block in blocks:
+            if block.type == "equation" and block.content is None:
+                block.content = ""  # a None in an equation_block would end all post-processing of the page
+        pictures = {id(block): block.get(TABLE_IMAGE_TOKEN_MAP_KEY) for block in blocks}  # gone after post-processing
+        processed = self._helper.post_process(blocks)
+        unparsed = [index for index, block in enumerate(processed) if _is_unparsed(block)]
+        for index in unparsed:  # of some, MinerU drops the text
+            table = processed[index]
+            table.content = replace_table_image_tokens(table[_COMPLETION].text, pictures[id(table)])
+        empty = [index for index, block in enumerate(processed) if _is_empty(block) and ink.fills(block.bbox)]
+        shortfalls += block_shortfalls(completions, _places(asked, blocks, processed), unparsed, empty)
+        read = tuple(_to_block(block) for block in processed)
+        answers = [layout, *completions]
+        return Reading(
+            markdown=to_markdown(read),
+            blocks=read,
+            image_tokens=sum(answer.image_tokens for answer in answers),
+            output_tokens=sum(answer.output_tokens for answer in answers),
+            degraded="; ".join(shortfalls) or None,
+            ink_outside=ink.share_outside(block.bbox for block in read),
+        )
+
+
+def _pixels(image: Image.Image) -> Pixels:
+    return Pixels(image.height, image.width, image.tobytes())
+
+
+def _drop_surplus(blocks: list[ContentBlock]) -> int:
+    """Remove the blocks beyond MAX_READ_AREA from the end of the list. Returns how many."""
+    area = 0.0
+    for index, block in enumerate(blocks):
+        x0, y0, x1, y1 = block.bbox
+        area += (x1 - x0) * (y1 - y0)
+        if area > MAX_READ_AREA:
+            num_surplus = len(blocks) - index
+            del blocks[index:]
+            return num_surplus
+    return 0
+
+
+def _portions(blocks: Sequence[ContentBlock]) -> deque[list[ContentBlock]]:
+    """The blocks in portions that each fit into a round."""
+    portions: deque[list[ContentBlock]] = deque()
+    room = 0.0
+    for block in blocks:
+        x0, y0, x1, y1 = block.bbox
+        area = (x1 - x0) * (y1 - y0)
+        if not portions or area > room:
+            portions.append([])
+            room = _ROUND_AREA
+        portions[-1].append(block)
+        room -= area
+    return portions
+
+
+@contextmanager
+def _hidden(blocks: Sequence[ContentBlock], portion: Sequence[ContentBlock]) -> Iterator[None]:
+    """Inside, the blocks outside of the portion that MinerU would crop are of a type that it never crops."""
+    shown = {id(block) for block in portion}
+    hidden = [(block, block.type) for block in blocks if id(block) not in shown and block.type not in _UNCROPPED]
+    for block, _ in hidden:
+        block["type"] = "list"
+    try:
+        yield
+    finally:
+        for block, block_type in hidden:
+            block["type"] = block_type
+
+
+@contextmanager
+def _same_picture_codes() -> Iterator[None]:
+    """Inside the block, MinerU draws the same codes for every page; other users of `random` notice nothing."""
+    state = random.getstate()
+    random.seed(PICTURE_CODE_SEED)
+    try:
+        yield
+    finally:
+        random.setstate(state)
+
+
+def _name_pictures_in_tables(blocks: list[ContentBlock]) -> None:
+    """Make a picture inside a table become `<img src="#bbox=x0,y0,x1,y1"/>`, in shares of the page.
+
+    MinerU hides such a picture behind a code, drops its block and replaces the code with the picture as a base64 data
+    URI: megabytes in a column of text. What it looks like is on the page; where it is, no block says any more, so that
+    is what we keep. If one of several pictures is less than a pixel wide, `#` alone stands for each: MinerU does not
+    say which one it left out.
+    """
+    for table, pictures in build_table_image_map(blocks).items():
+        codes = blocks[table].get(TABLE_IMAGE_TOKEN_MAP_KEY, {})
+        names = [f"#bbox={','.join(f'{share:g}' for share in blocks[picture].bbox)}" for picture in pictures]
+        if len(names) != len(codes):
+            names = ["#"] * len(codes)
+        if codes:
+            blocks[table][TABLE_IMAGE_TOKEN_MAP_KEY] = dict(zip(codes, names, strict=True))
+
+
+def _places(
+    asked: Sequence[ContentBlock], blocks: Sequence[ContentBlock], processed: Sequence[ContentBlock]
+) -> list[int | None]:
+    """The index in `processed` of each block asked about, or of the equation that it was joined into; None if MinerU
+    dropped it. blocks: those that were processed."""
+    given = {id(block) for block in blocks}
+    kept = {id(block): index for index, block in enumerate(processed)}
+    joined = {index: block for index, block in enumerate(processed) if id(block) not in given}
+
+    def place(part: ContentBlock) -> int | None:
+        if id(part) in kept or part.type != "equation" or not joined:
+            return kept.get(id(part))
+        return max(joined, key=lambda index: _shared_area(part.bbox, joined[index].bbox))
+
+    return [place(block) for block in asked]
+
+
+def _shared_area(one: Sequence[float], other: Sequence[float]) -> float:
+    width = min(one[2], other[2]) - max(one[0], other[0])
+    height = min(one[3], other[3]) - max(one[1], other[1])
+    return max(0.0, width) * max(0.0, height)
+
+
+def _is_unparsed(block: ContentBlock) -> bool:
+    """Whether the model gave text for this table that did not become HTML."""
+    return (
+        block.type == "table"
+        and _COMPLETION in block
+        and block[_COMPLETION].text.strip() not in ("", _NO_TEXT)
+        and not (block.content or "").startswith("<table")
+    )
+
+
+def _is_empty(block: ContentBlock) -> bool:
+    """Whether nothing was read in this block, though the model did not say that there is no text, and nothing else is
+    known to have gone wrong with it."""
+    completion: Completion | None = block.get(_COMPLETION)
+    return (
+        completion is not None
+        and completion.error is None
+        and completion.finish_reason == "stop"
+        and completion.text.strip() != _NO_TEXT
+        and not (block.content or "").strip()
+    )
+
+
+def _to_block(block: ContentBlock) -> Block:
+    x0, y0, x1, y1 = block.bbox
+    unread = Block(
+        type=block.type,
+        bbox=(x0, y0, x1, y1),
+        angle=block.angle,
+        content=block.content or None,
+        merge_prev=block.get("merge_prev", False),
+        text_source="model" if block.content else None,
+    )
+    completion: Completion | None = block.get(_COMPLETION)
+    if completion is None or completion.error is not None:
+        return unread
+    return replace(
+        unread,
+        content=block.content,
+        confidence=completion.mean_probability,
+        min_logprob=completion.min_logprob,
+        output_tokens=completion.output_tokens,
+        finish_reason=completion.finish_reason,
+        text_source="model",
+    )

@@ -1,0 +1,56 @@
+"""A worker process from its first message to its last."""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Callable
+from contextlib import closing
+from functools import partial
+
+from batchocr.pages.documents import DocumentCache
+from batchocr.pages.input.render import open_document
+from batchocr.pages.page_worker import PageWorker
+from batchocr.pages.protocol.base import PageProtocol
+from batchocr.processes.channel import Channel, ChannelError, worker_end
+from batchocr.processes.child_process import belong_to_the_run
+from batchocr.processes.messages import FromWorker, Setup, ToWorker
+
+_OOM_SCORE = 1000
+"""When memory runs out, the system kills a worker first, before an engine or the run."""
+
+
+def serve(descriptor: int, make_protocol: Callable[[Setup], PageProtocol]) -> None:
+    """Work for the run at the other end of the socket until the run closes it."""
+    with belong_to_the_run(descriptor, oom_score=_OOM_SCORE) as sock:
+        channel = worker_end(sock)
+        setup = _receive_setup(channel)
+        if setup is not None:
+            _limit_memory(setup.memory_bytes)
+            opening = partial(open_document, password=setup.password, dpi=setup.dpi, text_layer=setup.text_layer)
+            documents = DocumentCache(opening, setup.page_timeout_s)
+            with closing(documents):
+                digests = setup.protocol != "pixels"
+                PageWorker(channel, make_protocol(setup), documents, digests=digests).run()
+
+
+def _receive_setup(channel: Channel[FromWorker, ToWorker]) -> Setup | None:
+    """The first message, leaving the others in the channel; None if the run is gone."""
+    while not channel.closed:
+        channel.wait()
+        for message, _ in channel.receive():
+            if not isinstance(message, Setup):
+                raise ChannelError(f"the first message is no setup but {message.type!r}")
+            return message
+    return None
+
+
+def _limit_memory(limit_bytes: int) -> None:
+    """Make allocations beyond the limit fail: then one page has an error, and the machine is unharmed.
+
+    RLIMIT_DATA counts what this process alone may write to. RLIMIT_AS would count mapped files and libraries as well,
+    and neither counts the pixels that are shared with the run: those are written, never mapped.
+    """
+    _, most_bytes = resource.getrlimit(resource.RLIMIT_DATA)
+    if most_bytes != resource.RLIM_INFINITY:
+        limit_bytes = min(limit_bytes, most_bytes)
+    resource.setrlimit(resource.RLIMIT_DATA, (limit_bytes, most_bytes))

@@ -1,0 +1,134 @@
+"""A checkpoint's files: found, or downloaded, and what they say before anything is loaded. Every failure is a
+ModelError."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final, Literal, TypeAlias
+
+from batchocr.errors import ModelError
+from batchocr.planning.architecture import read_json
+
+StoredDType: TypeAlias = Literal["float32", "float16", "bfloat16"]
+
+_DOWNLOADED = ["*.json", "*.jinja", "*.safetensors", "*.txt", "*.model"]
+_SMALL_FILES = ("*.json", "*.jinja", "*.txt")
+_FILE = "model.safetensors"
+_INDEX = "model.safetensors.index.json"
+_MAX_HEADER_BYTES = 100_000_000  # safetensors' own limit
+_STORED_AS: Final[dict[str, StoredDType]] = {"F16": "float16", "BF16": "bfloat16"}
+
+_SAMPLE_BYTES = 1 << 20
+_SAMPLE_STRIDE = 64 << 20
+
+
+def find_checkpoint(name: str, revision: str | None) -> Path:
+    """The folder of a checkpoint, downloaded if `name` is a Hugging Face id. HF_HUB_OFFLINE is honoured.
+
+    Raises ModelError.
+    """
+    folder = Path(os.path.expanduser(name))
+    if os.path.isdir(folder):  # unlike Path.is_dir, it raises nothing for a name that no folder can have
+        return folder
+    if name.count("/") != 1 or name.startswith((".", "/", "~")):
+        raise ModelError(f"{name} is neither a folder nor a Hugging Face id (owner/name)")
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import (  # type: ignore[attr-defined]
+        HfHubHTTPError,
+        HFValidationError,
+        HTTPError,  # from the HTTP library that it was written for: httpx or httpx2
+        LocalEntryNotFoundError,
+    )
+
+    try:
+        return Path(snapshot_download(name, revision=revision, allow_patterns=_DOWNLOADED))
+    except LocalEntryNotFoundError as error:
+        raise ModelError(
+            f"the model {name} is not on this machine and cannot be downloaded (no network, or HF_HUB_OFFLINE is set): "
+            "download it on another machine and pass its folder as --model"
+        ) from error
+    except (HfHubHTTPError, HFValidationError, OSError) as error:
+        raise ModelError(f"the model {name} cannot be downloaded: {error}") from error
+    except (HTTPError, RuntimeError) as error:  # RuntimeError: hf_xet, which loads the large files, lost its server
+        raise ModelError(
+            f"the download of the model {name} broke off ({type(error).__name__}: {error}): run again to continue it, "
+            "or download it on another machine and pass its folder as --model"
+        ) from error
+
+
+def weight_files(folder: Path) -> list[str]:
+    """Names of the checkpoint's safetensors files: those in the index only where there is no single one, as in
+    transformers. Raises ModelError if there are none, or if one is missing."""
+    is_sharded = not (folder / _FILE).is_file() and (folder / _INDEX).exists()
+    names = _files_in_index(folder) if is_sharded else [_FILE]
+    if not any((folder / name).is_file() for name in names):
+        raise ModelError(f"{folder} holds no {names[0]} (batchocr reads no pickled weights)")
+    for name in names:
+        if not (folder / name).is_file():
+            raise ModelError(f"{folder / name} is missing: the checkpoint was not downloaded in full")
+    return names
+
+
+def stored_dtype(folder: Path) -> StoredDType:
+    """The data type of most values of a checkpoint, by the headers of its files. Raises ModelError."""
+    num_values: Counter[str] = Counter()
+    for name in weight_files(folder):
+        for tensor in _header(folder / name):
+            num_values[tensor["dtype"]] += math.prod(tensor["shape"])
+    [(most, _)] = num_values.most_common(1) or [("", 0)]
+    return _STORED_AS.get(most, "float32")
+
+
+def _header(path: Path) -> list[dict[str, Any]]:
+    """What a file says of each of its tensors. Source: https://huggingface.co/docs/safetensors, "Format"."""
+    try:
+        with path.open("rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            entries = json.loads(file.read(min(length, _MAX_HEADER_BYTES)))
+        return [
+            {"dtype": str(entries[name]["dtype"]), "shape": [int(size) for size in entries[name]["shape"]]}
+            for name in entries
+            if name != "__metadata__"
+        ]
+    except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
+        raise ModelError(f"{path} is damaged or cut short ({error}): download it again") from error
+
+
+def _files_in_index(folder: Path) -> list[str]:
+    weight_map = read_json(folder, _INDEX).get("weight_map")
+    if not isinstance(weight_map, dict) or not weight_map:
+        raise ModelError(f"{folder / _INDEX} has no weight_map")
+    return sorted({str(name) for name in weight_map.values()})
+
+
+def fingerprint(folder: Path) -> str:
+    """A hash of samples of the checkpoint; a change between them leaves it as it is.
+
+    It covers the small files, and of every weight file the length and the first megabyte of every 64, the header among
+    them: 2.4 GB take well under a second. Raises ModelError.
+    """
+    digest = hashlib.sha256()
+    try:
+        for path in sorted(path for pattern in _SMALL_FILES for path in folder.glob(pattern) if path.is_file()):
+            digest.update(path.name.encode() + path.read_bytes())
+        for name in weight_files(folder):
+            for sample in _samples(folder / name):
+                digest.update(sample)
+    except OSError as error:
+        raise ModelError(f"{folder} cannot be read: {error}") from error
+    return digest.hexdigest()
+
+
+def _samples(path: Path) -> Iterator[bytes]:
+    size = path.stat().st_size
+    yield json.dumps([path.name, size]).encode()
+    with path.open("rb") as file:
+        for offset in range(0, size, _SAMPLE_STRIDE):
+            file.seek(offset)
+            yield file.read(_SAMPLE_BYTES)

@@ -1,0 +1,182 @@
+"""Default batch sizes for this machine and the division of its memory, decided once at the start."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from batchocr.config import Config, flag_of
+from batchocr.errors import UsageError
+from batchocr.planning.architecture import Architecture
+from batchocr.planning.cost import num_parameters
+from batchocr.processes.engine_messages import EngineLimits
+
+_BATCH_SIZES = (
+    "vit_batch_size",
+    "vit_max_patches",
+    "embedding_queue_tokens",
+    "llm_batch_size",
+    "prefill_max_tokens",
+)
+_PROMPT_TEXT_TOKENS = 256
+_KV_TOKENS_PER_SEQUENCE = 4096
+_GIB = 1 << 30
+_LOWERED_TO_FIT = "--vit-max-patches, --prefill-max-tokens, --llm-batch-size"
+
+
+@dataclass(frozen=True, slots=True)
+class _Defaults:
+    """Batch limits for devices with at least this much usable memory."""
+
+    memory_bytes: int
+    vit_batch_size: int
+    vit_max_patches: int
+    embedding_queue_tokens: int
+    llm_batch_size: int
+    prefill_max_tokens: int
+
+
+_CPU = _Defaults(0, 8, 8_192, 16_384, 16, 4_096)
+
+# Calculated from the memory that a patch and a token take (see _bytes_beside_kv); not yet measured on a GPU.
+_GPUS = (
+    _Defaults(60 * _GIB, 512, 32_768, 65_536, 512, 16_384),
+    _Defaults(20 * _GIB, 512, 32_768, 32_768, 256, 16_384),
+    _Defaults(12 * _GIB, 256, 16_384, 16_384, 128, 8_192),
+    _Defaults(0, 128, 8_192, 8_192, 32, 4_096),
+)
+
+
+def engine_limits(
+    config: Config,
+    architecture: Architecture,
+    *,
+    on_gpu: bool,
+    memory_bytes: int,
+    value_bytes: int,
+    layout_tokens: int = 0,
+) -> EngineLimits:
+    """The limits that the user set, and the device's defaults for the others.
+
+    memory_bytes: free on the device before the weights are loaded. value_bytes: size of a value in the model's dtype.
+    layout_tokens: how long a layout may be, whatever the user allows for a block.
+    Raises UsageError if the model and its working memory do not fit; the defaults of a CPU are taken to fit anywhere.
+    """
+    usable = int(memory_bytes * config.memory_fraction) if on_gpu else memory_bytes
+    suitable = next(row for row in _GPUS if usable >= row.memory_bytes) if on_gpu else _CPU
+    sizes = {name: getattr(config, name) or getattr(suitable, name) for name in _BATCH_SIZES}
+    limits = EngineLimits(**sizes, max_new_tokens=max(config.max_new_tokens, layout_tokens), num_kv_tokens=0)
+    defaults = replace(limits, **{name: getattr(suitable, name) for name in _BATCH_SIZES})
+
+    token_bytes = _kv_token_bytes(architecture, value_bytes)
+
+    def needed(limits: EngineLimits) -> int:
+        request_bytes = _longest_request(limits, architecture) * token_bytes
+        return _bytes_beside_kv(limits, architecture, value_bytes) + request_bytes
+
+    room = usable if on_gpu else max(usable, needed(defaults))
+    if needed(limits) > room:
+        where = f"of GPU memory (--memory-fraction {config.memory_fraction})" if on_gpu else "of memory"
+        shorter = " or --max-new-tokens" if config.max_new_tokens > layout_tokens else ""
+        raise _too_large(limits, defaults, needed, room, where, _LOWERED_TO_FIT + shorter)
+    # On a CPU, the rest is for the weights and for everything else on the machine.
+    left = room - _bytes_beside_kv(limits, architecture, value_bytes) if on_gpu else memory_bytes // 4
+    # A few thousand tokens per sequence, and at least one longest request.
+    affordable = min(left // token_bytes, limits.llm_batch_size * _KV_TOKENS_PER_SEQUENCE)
+    return replace(limits, num_kv_tokens=max(_longest_request(limits, architecture), affordable))
+
+
+def _too_large(
+    limits: EngineLimits,
+    defaults: EngineLimits,
+    needed: Callable[[EngineLimits], int],
+    room: int,
+    where: str,
+    lowered: str,
+) -> UsageError:
+    """What to say if the limits do not fit: which one is to blame and the most it may be, if that alone would help.
+
+    lowered: the options to lower if it would not.
+    """
+
+    def excess(name: str) -> int:
+        return needed(limits) - needed(replace(limits, **{name: getattr(defaults, name)}))
+
+    name = max(_BATCH_SIZES, key=excess)
+    size = getattr(limits, name)
+    largest = bisect_right(range(size), room, key=lambda size: needed(replace(limits, **{name: size}))) - 1
+    if excess(name) > 0 and largest > 0:
+        return UsageError(f"{flag_of(name)} {size} does not fit into {room / _GIB:.1f} GiB {where}: at most {largest}")
+    return UsageError(f"the model and its batches do not fit into {room / _GIB:.1f} GiB {where}: lower {lowered}")
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryNeed:
+    """What an engine holds on its device when all its batches are full, in bytes."""
+
+    weights: int
+    kv_cache: int
+    batches: int
+
+    @property
+    def total(self) -> int:
+        return self.weights + self.kv_cache + self.batches
+
+
+def memory_need(limits: EngineLimits, architecture: Architecture, value_bytes: int) -> MemoryNeed:
+    """By calculation. value_bytes: size of a value in the model's dtype."""
+    weights = num_parameters(architecture) * value_bytes
+    return MemoryNeed(
+        weights=weights,
+        kv_cache=limits.num_kv_tokens * _kv_token_bytes(architecture, value_bytes),
+        batches=_bytes_beside_kv(limits, architecture, value_bytes) - weights,
+    )
+
+
+def _kv_token_bytes(architecture: Architecture, value_bytes: int) -> int:
+    language = architecture.language
+    return 2 * language.num_layers * language.num_kv_heads * language.head_dim * value_bytes
+
+
+def _longest_request(limits: EngineLimits, architecture: Architecture) -> int:
+    """Tokens of the largest image, its prompt and the longest answer: one prefill if the sequence is preempted."""
+    longest = max_image_tokens(architecture) + _PROMPT_TEXT_TOKENS + limits.max_new_tokens
+    return min(architecture.language.max_positions, longest)
+
+
+def max_output_tokens(max_new_tokens: int, architecture: Architecture) -> int:
+    """The longest answer there can be: the model has only so many positions."""
+    return min(max_new_tokens, architecture.language.max_positions)
+
+
+def max_image_tokens(architecture: Architecture) -> int:
+    """Image tokens of the largest image the checkpoint allows."""
+    vision = architecture.vision
+    return architecture.images.max_pixels // (vision.patch_size * vision.merge_size) ** 2
+
+
+def _bytes_beside_kv(limits: EngineLimits, architecture: Architecture, value_bytes: int) -> int:
+    """Memory for everything but the KV cache with the largest batches: calculated, not measured.
+
+    The weights. Per patch in the ViT: its values as bytes and in the model's dtype, the residual and its norm, [q, k,
+    v], the attention output, the MLP's inner row, the rotary tables, and its share of the image before the resize, up
+    to 12 times the patch's own bytes. Per token in prefill: the same for the language model. Also the sampler's rows,
+    and a step's logits in the model's dtype and in float32.
+    """
+    vision, language = architecture.vision, architecture.language
+    patches = max(limits.vit_max_patches, vision.merge_size**2 * max_image_tokens(architecture))
+    patch = vision.patch_width * (13 + value_bytes) + (6 * vision.width + vision.mlp_width) * value_bytes
+    patch += 3 * vision.head_dim * 4
+    prefill_tokens = max(limits.prefill_max_tokens, _longest_request(limits, architecture))
+    token = (6 * language.width + 3 * language.mlp_width) * value_bytes
+    row = language.vocab_size * (3 + value_bytes + 4) + max_output_tokens(limits.max_new_tokens, architecture) * 10
+    # Decoding sequences keep their embeddings in case they are prefilled again.
+    embeddings = limits.embedding_queue_tokens + limits.llm_batch_size * max_image_tokens(architecture)
+    return (
+        num_parameters(architecture) * value_bytes
+        + patches * patch
+        + prefill_tokens * token
+        + (limits.llm_batch_size + 1) * row
+        + embeddings * language.width * value_bytes
+    )

@@ -1,0 +1,161 @@
+"""Between the pages and the engines: a question that is known by its digest is asked once, whoever else asks it.
+
+An answer goes to all that wait for it, and those without an error are kept, as many as there is room for, and in a
+cache on disk if there is one. An error is for those that wait, because to ask again could cost another engine, and for
+nobody else.
+
+Whose page a question is plays no part here: if that has lost its worker meanwhile, the others have their answers
+nevertheless, and so has the page when it is begun again.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from batchocr.data import Completion
+from batchocr.processes.answer_cache import AnswerCache
+from batchocr.processes.channel import Channel
+from batchocr.processes.counts import AnswerCounts
+from batchocr.processes.engine_messages import FromEngine, ToEngine
+from batchocr.processes.engines import Engines
+from batchocr.processes.messages import Question
+from batchocr.processes.pixels import SharedRound
+
+_MAX_BYTES: Final = 64 << 20
+"""What the answers that are kept may take: some fifty thousand blocks of text, or more short ones."""
+_BYTES_EACH: Final = 600
+"""What an answer takes besides its text: its digest, its numbers, its places in two tables."""
+
+
+@dataclass(slots=True, eq=False)
+class _Round:
+    """A round that is not answered in full. asked: the positions of what the engines were asked. missing: how many of
+    its answers are."""
+
+    key: int
+    questions: Sequence[Question]
+    answers: list[Completion | None]
+    asked: list[int] = field(default_factory=list)
+    missing: int = 0
+
+
+class SharedAnswers:
+    """Asks engines on behalf of pages. The interface is that of Engines. Belongs to one thread.
+
+    max_bytes: what is kept in memory may take. counts: what that has saved so far.
+    """
+
+    def __init__(self, engines: Engines, cache: AnswerCache | None = None, *, max_bytes: int = _MAX_BYTES) -> None:
+        self.counts = AnswerCounts()
+        self._engines = engines
+        self._cache = cache
+        self._kept = _Kept(max_bytes)
+        self._asked: dict[int, _Round] = {}
+        self._waiting: dict[str, list[tuple[_Round, int]]] = {}
+        self._done: list[tuple[int, tuple[Completion, ...]]] = []
+
+    @property
+    def channels(self) -> list[Channel[ToEngine, FromEngine]]:
+        """Those to wait for."""
+        return self._engines.channels
+
+    def ask(self, key: int, round: SharedRound) -> None:
+        """Have a round answered. key: what it comes back under, with all its answers."""
+        questions = round.message.questions
+        begun = _Round(key, questions, [None] * len(questions), missing=len(questions))
+        self.counts.asked += len(questions)
+        cached = self._cached(questions)
+        for position, question in enumerate(questions):
+            digest = question.digest
+            if (answer := self._kept.find(digest)) is not None:
+                self.counts.from_run += 1
+                self._save(begun, position, answer)
+            elif (answer := cached.get(digest)) is not None:
+                self.counts.from_cache += 1
+                self._kept.put(digest, answer)
+                self._save(begun, position, answer)
+            elif digest in self._waiting:
+                self._waiting[digest].append((begun, position))
+            else:
+                begun.asked.append(position)
+                if digest:
+                    self._waiting[digest] = []
+        if begun.asked:
+            self._asked[key] = begun
+            self._engines.ask(key, round, begun.asked)
+
+    def take_answers(self) -> list[tuple[int, tuple[Completion, ...]]]:
+        """The rounds that have been answered since the last call. Raises EngineError as Engines does."""
+        for key, completions in self._engines.take_answers():
+            round = self._asked.pop(key)
+            for position, completion in zip(round.asked, completions, strict=True):
+                self._arrive(round, position, completion)
+        if self._cache is not None:
+            self._cache.write_if_due()
+        done, self._done = self._done, []
+        return done
+
+    def _cached(self, questions: Sequence[Question]) -> dict[str, Completion]:
+        """What the cache has of that which would have to be asked."""
+        if self._cache is None:
+            return {}
+        digests = {question.digest for question in questions} - {""}
+        return self._cache.find([each for each in digests if each not in self._kept and each not in self._waiting])
+
+    def _arrive(self, round: _Round, position: int, completion: Completion) -> None:
+        """Give an answer of an engine to all that wait for it."""
+        self._fill(round, position, completion)
+        if not (digest := round.questions[position].digest):
+            return
+        for other, place in self._waiting.pop(digest):
+            self.counts.from_run += 1
+            self._save(other, place, completion)
+        if completion.error is None:
+            self._kept.put(digest, completion)
+            if self._cache is not None:
+                self._cache.put(digest, completion)
+
+    def _save(self, round: _Round, position: int, completion: Completion) -> None:
+        """Give an answer that no engine was asked for."""
+        self.counts.image_tokens += completion.image_tokens
+        self.counts.output_tokens += completion.output_tokens
+        self._fill(round, position, completion)
+
+    def _fill(self, round: _Round, position: int, completion: Completion) -> None:
+        round.answers[position] = completion
+        round.missing -= 1
+        if not round.missing:
+            self._done.append((round.key, tuple(answer for answer in round.answers if answer is not None)))
+
+
+class _Kept:
+    """Answers by their digests; of too many, the one that has not been asked for the longest time goes first."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._answers: OrderedDict[str, Completion] = OrderedDict()
+        self._bytes_left = max_bytes
+
+    def __contains__(self, digest: str) -> bool:
+        return digest in self._answers
+
+    def find(self, digest: str) -> Completion | None:
+        answer = self._answers.get(digest)
+        if answer is not None:
+            self._answers.move_to_end(digest)
+        return answer
+
+    def put(self, digest: str, answer: Completion) -> None:
+        """Keep an answer that is not there yet."""
+        self._answers[digest] = answer
+        self._bytes_left -= _num_bytes(answer)
+        while self._bytes_left < 0:
+            _, oldest = self._answers.popitem(last=False)
+            self._bytes_left += _num_bytes(oldest)
+
+
+def _num_bytes(answer: Completion) -> int:
+    return _BYTES_EACH + sys.getsizeof(answer.text)

@@ -1,0 +1,255 @@
+"""The messages between the run (`job/pipeline.py`) and a worker process (`pages/__main__.py`).
+
+A task is one document to open, whose outline to read or whose pages to look at, or one page to read; the run chooses
+its number. The run sends Setup once, then OpenDocument, ReadOutline, LookAtPages, ReadPage and Completions; the rest
+come back, Started first. Every task ends with exactly one Opened, Outline, PagesSeen, Finished or Failed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal, Self, TypeAlias
+
+from pydantic import AfterValidator, Field
+
+from batchocr.config import Config
+from batchocr.data import Completion, Failure, OutlineEntry, PageSeen, Reading, Sampling, TextLayerUse
+
+Activity = Literal["open", "render", "post-process"]
+
+# A worker that a hostile document has taken over says what it likes: numbers have to fit where they are stored.
+Number = Annotated[int, Field(ge=0, lt=2**63)]
+Time = Annotated[int, Field(ge=-(2**63), lt=2**63)]
+_MAX_PIXELS = 1 << 20
+_MAX_CHARACTERS = 1 << 40
+_MAX_RESIZED_PX = 1 << 26
+_MAX_PENALTY = 10.0
+_MAX_PROMPT = 10_000
+_MAX_QUESTIONS = 2000
+_MAX_PROMPTS = 1_000_000
+Seconds = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
+
+
+def _storable(reading: Reading) -> Reading:
+    """Raises ValueError for numbers that no table can hold."""
+    counts = [reading.image_tokens, reading.output_tokens]
+    for block in reading.blocks:
+        counts += [block.angle or 0, block.output_tokens or 0]
+    if not all(-(2**63) <= count < 2**63 for count in counts):
+        raise ValueError("a count of the reading does not fit into 64 bits")
+    if not all(0 <= (share or 0) <= 1 for share in (reading.ink_outside, reading.text_layer_agreement)):
+        raise ValueError("a share of the reading is none")
+    return reading
+
+
+def _plausible(pages: tuple[PageSeen | None, ...]) -> tuple[PageSeen | None, ...]:
+    """Raises ValueError for pages that no document has."""
+    for page in filter(None, pages):
+        if min(page.width, page.height, page.characters) < 0:
+            raise ValueError("a page is smaller than nothing")
+        if max(page.width, page.height) > _MAX_PIXELS or page.characters > _MAX_CHARACTERS:
+            raise ValueError("a page is larger than any that is drawn")
+    return pages
+
+
+def _leading(entries: tuple[OutlineEntry, ...]) -> tuple[OutlineEntry, ...]:
+    """Raises ValueError for entries that lead nowhere."""
+    for entry in entries:
+        if not (0 < entry.level < 2**31 and 0 <= entry.page_index < 2**63 and 0 <= (entry.y or 0) <= 1):
+            raise ValueError("an entry of the outline leads nowhere")
+    return entries
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """How this worker opens, renders and reads; sent once, first. memory_bytes: how much memory it may hold. protocol:
+    MinerU's, or one that only passes on the pixels of a page. page_timeout_s: after which the run ends the worker.
+    text_layer: what the text of PDFs is for."""
+
+    dpi: int
+    password: str | None
+    max_new_tokens: int
+    penalties: bool
+    memory_bytes: int
+    protocol: Literal["mineru", "pixels"] = "mineru"
+    page_timeout_s: float = 60.0
+    text_layer: TextLayerUse = "check"
+    type: Literal["setup"] = "setup"
+
+    @classmethod
+    def of(cls, config: Config, memory_bytes: int) -> Self:
+        """What a run's options mean for a worker."""
+        return cls(
+            *(config.dpi, config.password, config.max_new_tokens, config.penalties, memory_bytes),
+            page_timeout_s=config.page_timeout,
+            text_layer=config.text_layer,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class OpenDocument:
+    task_id: int
+    path: str
+    type: Literal["open"] = "open"
+
+
+@dataclass(frozen=True, slots=True)
+class ReadPage:
+    """size in bytes, mtime_ns: of the version of the file that is to be read, and no other; None for any."""
+
+    task_id: int
+    path: str
+    page_index: int
+    size: int | None = None
+    mtime_ns: int | None = None
+    type: Literal["read"] = "read"
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOutline:
+    task_id: int
+    path: str
+    type: Literal["read outline"] = "read outline"
+
+
+@dataclass(frozen=True, slots=True)
+class LookAtPages:
+    """What these pages are like: their size, and how much text they have of their own. None is drawn."""
+
+    task_id: int
+    path: str
+    page_indices: tuple[int, ...]
+    type: Literal["look at pages"] = "look at pages"
+
+
+@dataclass(frozen=True, slots=True)
+class Completions:
+    """The answers to a page's last round, in the order of its questions."""
+
+    task_id: int
+    completions: tuple[Completion, ...]
+    type: Literal["completions"] = "completions"
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The worker can be given something to do. Its first word, of no task."""
+
+    type: Literal["started"] = "started"
+
+
+@dataclass(frozen=True, slots=True)
+class Began:
+    """The worker is about to do something that may hang."""
+
+    task_id: int
+    activity: Activity
+    type: Literal["began"] = "began"
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """It did not hang. seconds: how long it took, whether it failed or not."""
+
+    task_id: int
+    activity: Activity
+    seconds: Seconds
+    type: Literal["ended"] = "ended"
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """doc_id: SHA-256 of the file, hex. size in bytes and mtime_ns as they were before it was read."""
+
+    task_id: int
+    page_count: Number
+    doc_id: str
+    size: Number
+    mtime_ns: Time
+    type: Literal["opened"] = "opened"
+
+
+@dataclass(frozen=True, slots=True)
+class Outline:
+    task_id: int
+    entries: Annotated[tuple[OutlineEntry, ...], AfterValidator(_leading)]
+    type: Literal["outline"] = "outline"
+
+
+@dataclass(frozen=True, slots=True)
+class PagesSeen:
+    """format: of the file. page_count: of the document. pages: in the order in which they were asked for; None for one
+    that cannot be read."""
+
+    task_id: int
+    format: Annotated[str, Field(max_length=20)]
+    page_count: Number
+    pages: Annotated[tuple[PageSeen | None, ...], AfterValidator(_plausible)]
+    type: Literal["pages seen"] = "pages seen"
+
+
+def _answerable(questions: tuple[Question, ...]) -> tuple[Question, ...]:
+    """Raises ValueError for questions that no page has: an engine answers those of many pages at once, and one that is
+    beyond measure would be the end of it."""
+    for question in questions:
+        sampling, (height, width) = question.sampling, question.resize_to or (1, 1)
+        penalties = (sampling.presence_penalty, sampling.frequency_penalty, sampling.repetition_penalty)
+        if not (min(height, width) > 0 and height * width <= _MAX_RESIZED_PX):
+            raise ValueError(f"an image is not resized to {width} × {height} px")
+        if not (all(0 <= penalty <= _MAX_PENALTY for penalty in penalties) and sampling.repetition_penalty > 0):
+            raise ValueError("a penalty is out of bounds")
+        if not (0 < sampling.max_new_tokens < 2**63 and 0 <= sampling.no_repeat_ngram_size < 2**31):
+            raise ValueError("a number of tokens is out of bounds")
+    if sum(len(question.prompt) for question in questions) > _MAX_PROMPTS:
+        raise ValueError("the prompts are too long together")
+    return questions
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A Request without its pixels, which are at `offset` in the round's shared memory. digest: SHA-256, hex, of all
+    that its answer depends on but the model; empty if nobody is to know it by that."""
+
+    offset: int
+    height: int
+    width: int
+    prompt: Annotated[str, Field(max_length=_MAX_PROMPT)]
+    sampling: Sampling
+    resize_to: tuple[int, int] | None
+    digest: Annotated[str, Field(pattern="^([0-9a-f]{64})?$")] = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """A page's next questions, with one descriptor: the shared memory that holds all their pixels."""
+
+    task_id: int
+    round: int
+    questions: Annotated[
+        tuple[Question, ...], Field(min_length=1, max_length=_MAX_QUESTIONS), AfterValidator(_answerable)
+    ]
+    type: Literal["round"] = "round"
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    task_id: int
+    width: Number
+    height: Number
+    dpi: Annotated[float, Field(allow_inf_nan=False)] | None
+    reading: Annotated[Reading, AfterValidator(_storable)]
+    type: Literal["finished"] = "finished"
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    task_id: int
+    failure: Failure
+    doc_id: str | None = None
+    type: Literal["failed"] = "failed"
+
+
+Task: TypeAlias = OpenDocument | ReadOutline | LookAtPages | ReadPage
+ToWorker: TypeAlias = Setup | Task | Completions
+OfTask: TypeAlias = Began | Ended | Opened | Outline | PagesSeen | Round | Finished | Failed
+FromWorker: TypeAlias = Started | OfTask

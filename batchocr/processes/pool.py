@@ -1,0 +1,185 @@
+"""The worker processes: started, listened to, watched, replaced. Knows nothing of pages, rows or second attempts."""
+
+from __future__ import annotations
+
+import errno
+import logging
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Any
+
+from batchocr.errors import BatchOcrError
+from batchocr.machine import peak_resident_bytes
+from batchocr.processes.channel import Channel, wait_for
+from batchocr.processes.child import WORKER_COMMAND
+from batchocr.processes.messages import Began, Completions, Ended, Failed, OpenDocument, Opened, Setup, Task
+from batchocr.processes.running_clock import RunningClock
+from batchocr.processes.worker import Arrived, Loss, Worker
+
+logger = logging.getLogger(__name__)
+
+_SHORTAGES = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
+"""Too many processes or open files, or too little memory, for now: on a busy machine this may pass."""
+_RETRY_S = 5.0
+_LONGEST_WITHOUT_S = 60.0
+"""How long a run may be without any worker before it ends."""
+
+_LOOK_INTERVAL_S = 1.0
+
+MAX_PAGES = 2000
+"""A worker is replaced after this many pages, so that what a library leaks or fragments does not add up over days."""
+
+_MAX_STILLBORN = 3
+"""If this many workers are lost before saying a word, with no word from any other since, all must be at fault."""
+
+
+class WorkerPool:
+    """A constant number of workers, or fewer while the machine lacks something for more. Belongs to one thread.
+
+    The run's loop: `wait` for what they say, `replace_lost`, `renew_worn`, give them work with `Worker.send`. workers:
+    those to give new work to. Others may still be finishing what they hold. peak_worker_bytes: the most memory that any
+    of those that have ended held, as far as is known.
+    """
+
+    def __init__(self, count: int, setup: Setup, command: Sequence[str] = WORKER_COMMAND) -> None:
+        """Start them. Raises BatchOcrError."""
+        self.workers: list[Worker] = []
+        self.peak_worker_bytes: int | None = None
+        self._setup = setup
+        self._command = command
+        self._clock = RunningClock()
+        self._num_stillborn = 0
+        self._count = count
+        self._short_since_s: float | None = None
+        self._tried_s = 0.0
+        self._retired: list[Worker] = []
+        try:
+            self._fill_places()
+            if not self.workers:
+                raise BatchOcrError("no worker process can be started now: try again later, or fewer --workers")
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> WorkerPool:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def open_alone(self, path: str, timeout_s: float) -> Opened | Failed | Loss:
+        """Have a worker open a document, and wait for it. Raises BatchOcrError."""
+        answer = self.ask_alone(OpenDocument(0, path), timeout_s)
+        assert isinstance(answer, Opened | Failed | Loss)
+        return answer
+
+    def ask_alone(self, message: Task | Completions, timeout_s: float) -> Arrived | Loss:
+        """Give a worker something to do, and wait for its answer: for those who have no loop. Raises BatchOcrError."""
+        worker = self.workers[0]
+        worker.send(message)
+        while True:
+            for loss in self.replace_lost(timeout_s):
+                if loss.worker is worker:
+                    return loss
+            for _, answer in self.wait(_LOOK_INTERVAL_S):
+                if not isinstance(answer, Began | Ended):
+                    return answer
+
+    def wait(self, timeout_s: float, beside: Iterable[Channel[Any, Any]] = ()) -> list[tuple[Worker, Arrived]]:
+        """What the workers have said, as soon as there is something; empty after `timeout_s`, and if there is something
+        in one of the channels `beside`."""
+        workers = self.workers + self._retired
+        ready = wait_for((*(worker.channel for worker in workers), *beside), timeout_s)
+        heard = [worker for worker in workers if worker.channel.fileno() in ready]
+        arrived = [(worker, message) for worker in heard for message in worker.receive()]
+        if arrived:
+            self._num_stillborn = 0
+        return arrived
+
+    def replace_lost(self, timeout_s: float) -> list[Loss]:
+        """End the workers that died or took too long, start others in their places, and return what was lost.
+
+        timeout_s: how long opening, rendering or post-processing may take. Raises BatchOcrError if no worker can be
+        started, or all die as they start.
+        """
+        workers = self.workers + self._retired
+        losses = [loss for worker in workers if (loss := worker.loss(timeout_s)) is not None]
+        for loss in losses:
+            self._end(loss.worker)
+            if loss.worker in self._retired:
+                self._retired.remove(loss.worker)
+                continue
+            self.workers.remove(loss.worker)
+            self._num_stillborn += not loss.worker.has_spoken
+            if self._num_stillborn >= _MAX_STILLBORN:
+                raise BatchOcrError(f"no worker process can be started: {loss.failure.message}")
+        self._fill_places()
+        return losses
+
+    def _fill_places(self) -> None:
+        """Start workers up to the number there should be. While the machine lacks something, there may be fewer."""
+        while len(self.workers) < self._count and (fresh := self._start_worker()) is not None:
+            self.workers.append(fresh)
+
+    def renew_worn(self) -> None:
+        """Retire a worker that has had its share of pages, and end retired ones that no longer hold anything.
+
+        One at a time: they wear out together, and each replacement has to start up. Raises BatchOcrError.
+        """
+        for worker in [worker for worker in self._retired if not worker.task_ids]:
+            self._end(worker)
+            self._retired.remove(worker)
+        worn = next((worker for worker in self.workers if worker.num_pages >= MAX_PAGES), None)
+        if worn is not None and not self._retired:
+            self.retire(worn)
+
+    def retire(self, worker: Worker) -> None:
+        """Put a fresh worker in its place; the old one finishes what it holds, and gets no more.
+
+        Does nothing while as many others are still finishing, which would be too many for the machine's memory, and
+        while no other can be started. Raises BatchOcrError.
+        """
+        if worker in self.workers and len(self._retired) < len(self.workers):
+            fresh = self._start_worker()
+            if fresh is not None:
+                self.workers[self.workers.index(worker)] = fresh
+                self._retired.append(worker)
+
+    def close(self) -> None:
+        """End all workers, whatever they are doing."""
+        with ExitStack() as closing:  # all of them, though Ctrl-C be pressed meanwhile
+            for worker in self.workers + self._retired:
+                closing.callback(self._end, worker)
+
+    def _end(self, worker: Worker) -> None:
+        """End a worker, and note its memory, which cannot be read afterwards, nor if it died by itself."""
+        peak_bytes = peak_resident_bytes(worker.pid)
+        if peak_bytes is not None:
+            self.peak_worker_bytes = max(peak_bytes, self.peak_worker_bytes or 0)
+        worker.close()
+
+    def _start_worker(self) -> Worker | None:
+        """Start a worker; None if the machine lacks something for it, or did a moment ago.
+
+        Raises BatchOcrError if it cannot be started for another reason, or if there has been no worker for too long.
+        """
+        now_s = self._clock.now()
+        if self._short_since_s is not None and now_s - self._tried_s < _RETRY_S:
+            return None
+        self._tried_s = now_s
+        try:
+            worker = Worker(self._setup, self._command, self._clock)
+        except OSError as error:
+            reason = error.strerror or str(error)
+            if self._short_since_s is None:
+                self._short_since_s = now_s
+                logger.warning("no worker process can be started at the moment: %s", reason)
+            too_long = not self.workers and now_s - self._short_since_s > _LONGEST_WITHOUT_S
+            if error.errno not in _SHORTAGES or too_long:
+                raise BatchOcrError(f"a worker process cannot be started: {reason}; try fewer --workers") from error
+            return None
+        self._short_since_s = None
+        return worker

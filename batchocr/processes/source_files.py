@@ -1,0 +1,135 @@
+"""The documents of a table as they are now, for those who show or cut out what is in them.
+
+They are looked at in a worker process and under a deadline, like those of a run.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import Self
+
+from PIL import Image
+
+from batchocr.config import Config
+from batchocr.data import Failure, OutlineEntry, PageResult, failed_completion
+from batchocr.processes.messages import (
+    Completions,
+    Failed,
+    Finished,
+    OpenDocument,
+    Opened,
+    Outline,
+    ReadOutline,
+    ReadPage,
+    Setup,
+)
+from batchocr.processes.pool import WorkerPool
+from batchocr.processes.worker import Arrived, Asked, Loss
+from batchocr.storage.uris import is_uri
+
+_WORKER_BYTES = 4 * 2**30
+_NOT_ITS_PIXELS = Failure("crashed", "the worker process said something else than what the page looks like")
+"""Only a worker that a hostile document has taken over does so."""
+
+_ESCAPED = re.compile(r"\\ud(c[89a-f][0-9a-f])")
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """A document's file, which is the version that its rows were read from. size: in bytes."""
+
+    path: str
+    source: str
+    doc_id: str
+    page_count: int
+    size: int
+    mtime_ns: int
+
+
+class SourceFiles:
+    """Finds documents by their `source` in a table, and draws their pages. One thing at a time; in a `with` block."""
+
+    def __init__(self, roots: Sequence[str], config: Config) -> None:
+        """roots: folders in which a `source` is looked for, and files that have one. config: `dpi` is that of the rows.
+        Raises BatchOcrError if no worker can be started."""
+        self._roots = roots
+        self._timeout_s = config.page_timeout
+        setup = replace(Setup.of(config, _WORKER_BYTES), protocol="pixels", text_layer="off")
+        self._pool = WorkerPool(1, setup)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._pool.close()
+
+    def find(self, source: str, doc_id: str | None) -> SourceFile | Failure:
+        """The file of a document, or why it is not there: `changed` if there is only another version. Raises
+        BatchOcrError if no worker can be started."""
+        failure = Failure("not_found", f"{source} is not there: say with --input where the documents are")
+        for path in self._places(source):
+            found = self._ask(OpenDocument(0, path))
+            if isinstance(found, Failure):
+                failure = found
+            elif isinstance(found, Opened) and found.doc_id == doc_id:
+                return SourceFile(path, source, found.doc_id, found.page_count, found.size, found.mtime_ns)
+            else:
+                failure = Failure("changed", f"{path} has changed since it was read")
+        return failure
+
+    def outline(self, file: SourceFile) -> list[OutlineEntry]:
+        """The outline of a PDF; empty if it has none, or none that can be read."""
+        found = self._ask(ReadOutline(0, file.path))
+        return list(found.entries) if isinstance(found, Outline) else []
+
+    def page_image(self, file: SourceFile, row: PageResult) -> Image.Image | Failure:
+        """The page of a row as it was read: RGB, row.width × row.height px; or why it cannot be drawn."""
+        if row.page_index is None or not (row.width and row.height):
+            return Failure("damaged", "the row is of no page that could be drawn")
+        self._pool.renew_worn()
+        asked = self._ask(ReadPage(0, file.path, row.page_index, file.size, file.mtime_ns))
+        if isinstance(asked, Failure):
+            return asked
+        if not (isinstance(asked, Asked) and len(asked.round.message.questions) == 1):
+            return _NOT_ITS_PIXELS
+        [request] = asked.round.requests()
+        pixels = request.pixels
+        ended = self._ask(Completions(0, (failed_completion("nobody reads it"),)))
+        if isinstance(ended, Failure):
+            return ended
+        if not isinstance(ended, Finished):
+            return _NOT_ITS_PIXELS
+        if (pixels.width, pixels.height) != (row.width, row.height):
+            return Failure("changed", f"the page is now drawn with {pixels.width} × {pixels.height} px")
+        return Image.frombytes("RGB", (pixels.width, pixels.height), bytes(pixels.data))
+
+    def _places(self, source: str) -> Iterator[str]:
+        """The files that the source may be, of those that exist; each once."""
+        names = [source, _ESCAPED.sub(_surrogate, source)]
+        candidates = [os.path.join(root, name) for root in self._roots for name in names if os.path.isdir(root)]
+        candidates += [root for root in self._roots if os.path.basename(root) == os.path.basename(source)]
+        yield from dict.fromkeys(path for path in candidates + names if os.path.isfile(path))
+        yield from _objects(self._roots, source)
+
+    def _ask(self, message: OpenDocument | ReadOutline | ReadPage | Completions) -> Arrived | Failure:
+        answer = self._pool.ask_alone(message, self._timeout_s)
+        return answer.failure if isinstance(answer, Failed | Loss) else answer
+
+
+def _objects(roots: Sequence[str], source: str) -> Iterator[str]:
+    """The objects of stores that the source may be; whether they exist, asking for them says."""
+    if is_uri(source):
+        yield source
+        return
+    for root in filter(is_uri, roots):
+        yield root if root.endswith(f"/{source}") else f"{root.rstrip('/')}/{source}"
+
+
+def _surrogate(escaped: re.Match[str]) -> str:
+    return chr(int(f"d{escaped[1]}", 16))

@@ -1,0 +1,202 @@
+"""A worker process as the run sees it: what it was given, what it says, and why it is lost."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from batchocr.data import Failure
+from batchocr.processes.channel import ChannelError, run_end
+from batchocr.processes.child import Child
+from batchocr.processes.messages import (
+    Began,
+    Completions,
+    Ended,
+    Failed,
+    Finished,
+    LookAtPages,
+    OfTask,
+    OpenDocument,
+    Opened,
+    Outline,
+    PagesSeen,
+    ReadOutline,
+    ReadPage,
+    Round,
+    Setup,
+    Started,
+    Task,
+)
+from batchocr.processes.pixels import SharedRound
+from batchocr.processes.running_clock import RunningClock
+
+_ONE_CORE = {"OMP_NUM_THREADS": "1"}
+
+_START_S = 60.0
+"""How long a worker that has work but has not begun any may be silent: it may still be starting."""
+
+_CLOCK_SLACK_S = 5.0
+"""How much longer a step may have taken than the run's clock says, which is looked at only now and then. The worker's
+own goes on while the whole job is suspended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What an engine has to answer, for Completions in the same order."""
+
+    task_id: int
+    round: SharedRound
+
+
+Arrived: TypeAlias = Began | Ended | Opened | Outline | PagesSeen | Asked | Finished | Failed
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """A worker that was lost; another has taken its place.
+
+    task_ids: the tasks it held. doing: what it was doing, None if nothing: this one of its tasks is to blame, unless
+    the worker was `killed`: by someone, or by the system for lack of memory, which others may have taken. busy_s: for
+    how long it was at it.
+    """
+
+    worker: Worker
+    task_ids: frozenset[int]
+    doing: Began | None
+    busy_s: float
+    failure: Failure
+    killed: bool = False
+
+
+class Worker:
+    """A worker process and what is known about it.
+
+    task_ids: the tasks it holds. doing: what it is doing, if anything. num_pages: how many it has been
+    given so far; some of a document to look at count as one.
+    """
+
+    def __init__(self, setup: Setup, command: Sequence[str], clock: RunningClock) -> None:
+        """Start it. clock: for its time limits. Raises OSError."""
+        self._clock = clock
+        ours, its = socket.socketpair()
+        self.channel = run_end(ours)
+        try:
+            with its:
+                self._child = Child(command, its, environment=_ONE_CORE)
+        except OSError:
+            self.channel.close()
+            raise
+        self.task_ids: set[int] = set()
+        self.doing: Began | None = None
+        self.num_pages = 0
+        self.has_spoken = False
+        self._owes: dict[int, Task | Completions] = {}
+        self._progress_s = self._clock.now()
+        self._fault: str | None = None
+        self.channel.send(setup)
+
+    @property
+    def pid(self) -> int:
+        return self._child.pid
+
+    @property
+    def backlog(self) -> int:
+        """How many tasks it has work to do for now; the others it holds are waiting for their completions."""
+        return len(self._owes)
+
+    def send(self, message: Task | Completions) -> None:
+        """Give it something to do. Never blocks; a worker that has died is found by `WorkerPool.replace_lost`."""
+        if not self._owes:
+            self._progress_s = self._clock.now()
+        self.num_pages += isinstance(message, ReadPage | LookAtPages)
+        self.task_ids.add(message.task_id)
+        self._owes[message.task_id] = message
+        try:
+            self.channel.send(message)
+        except ChannelError as error:
+            self._give_up(error)
+
+    def receive(self) -> list[Arrived]:
+        """What it has said since the last call; also sends what is waiting. One that breaks the protocol is lost."""
+        arrived: list[Arrived] = []
+        try:
+            self.channel.flush()
+            for message, descriptor in self.channel.receive():
+                if isinstance(message, Started):
+                    self.has_spoken = True
+                    if descriptor is not None:
+                        os.close(descriptor)
+                else:
+                    arrived.append(self._follow(message, descriptor))
+        except ChannelError as error:
+            self._give_up(error)
+        self._child.trim_output()
+        return arrived
+
+    def loss(self, timeout_s: float) -> Loss | None:
+        """Why it is lost: it died, broke the protocol, or was busy with one thing for longer than `timeout_s`."""
+        if self._fault is not None:
+            return self._loss(Failure("crashed", f"the worker process was ended: {self._fault}"))
+        if self.channel.closed:
+            death = self._child.death()
+            return self._loss(death.failure, killed=death.killed)
+        limit_s = timeout_s if self.doing else max(timeout_s, _START_S)
+        if not self._owes or self._clock.now() - self._progress_s <= limit_s:
+            return None
+        if self.doing:
+            late = f"it took longer than {limit_s:g} s to {self.doing.activity} (--page-timeout)"
+        else:
+            late = f"its worker process said nothing for {limit_s:g} s"
+        return self._loss(Failure("timeout", late))
+
+    def close(self) -> None:
+        """End it."""
+        self.channel.close()
+        self._child.kill()
+
+    def _follow(self, message: OfTask, descriptor: int | None) -> Arrived:
+        """Record a message, and add a round's pixels to it. Raises ChannelError if it is out of turn."""
+        if not self._is_due(message) or isinstance(message, Round) is (descriptor is None):
+            if descriptor is not None:
+                os.close(descriptor)
+            raise ChannelError(f"it sent {message.type!r} of task {message.task_id} out of turn")
+        self.has_spoken = True
+        if isinstance(message, Began) and self.doing is not None and self.doing.task_id == message.task_id:
+            self.doing = message  # the same activity, of which more is known
+            return message
+        began_s, self._progress_s = self._progress_s, self._clock.now()
+        if isinstance(message, Ended):
+            most_s = self._progress_s - began_s + _CLOCK_SLACK_S
+            message = replace(message, seconds=min(message.seconds, most_s))
+        if isinstance(message, Began | Ended):
+            self.doing = message if isinstance(message, Began) else None
+            return message
+        del self._owes[message.task_id]
+        if isinstance(message, Round):
+            assert descriptor is not None
+            return Asked(message.task_id, SharedRound(message, descriptor))
+        self.task_ids.discard(message.task_id)
+        return message
+
+    def _is_due(self, message: OfTask) -> bool:
+        asked = self._owes.get(message.task_id)
+        if isinstance(message, Opened):
+            return isinstance(asked, OpenDocument)
+        if isinstance(message, Outline):
+            return isinstance(asked, ReadOutline)
+        if isinstance(message, PagesSeen):
+            return isinstance(asked, LookAtPages) and len(message.pages) == len(asked.page_indices)
+        if isinstance(message, Round | Finished):
+            return isinstance(asked, ReadPage | Completions)
+        return asked is not None
+
+    def _give_up(self, error: ChannelError) -> None:
+        self._fault = str(error)
+        self.channel.close()
+
+    def _loss(self, failure: Failure, *, killed: bool = False) -> Loss:
+        busy_s = self._clock.now() - self._progress_s if self.doing else 0.0
+        return Loss(self, frozenset(self.task_ids), self.doing, busy_s, failure, killed)

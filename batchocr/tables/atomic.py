@@ -1,0 +1,126 @@
+"""Files that exist whole or not at all, and what to say when one cannot be written or read."""
+
+from __future__ import annotations
+
+import errno
+import os
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+from batchocr.errors import OutputError
+from batchocr.tables.files import leftovers_of, temporary_path
+
+
+@contextmanager
+def atomic_file(path: Path) -> Iterator[BinaryIO]:
+    """Yield a new file next to `path`, for writing and reading, that replaces it, durably on disk, when the block
+    succeeds.
+
+    A run that is killed leaves it behind, for `remove_leftovers`.
+    Raises OutputError; whatever is raised, the file at `path` stays as it was.
+    """
+    temporary = temporary_path(path)
+    with writing(path):
+        try:
+            with open(temporary, "x+b") as file:  # never one that exists, nor through a link
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+            _sync_folder(path.parent)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+def remove_leftovers(files: Iterable[Path]) -> None:
+    """Delete what runs that were killed have left of these files, as far as possible. Only for the run that alone may
+    write them."""
+    with suppress(OSError):
+        for file in leftovers_of(files):
+            file.unlink()
+
+
+def require_writable(path: Path) -> None:
+    """Check before hours of work that a file can be put there, in place of an ordinary one at most.
+
+    Raises OutputError.
+    """
+    if "\0" in str(path):
+        raise OutputError(f"cannot write {str(path)!r}: no name can hold a NUL character; choose another")
+    if os.path.exists(path) and not os.path.isdir(path) and not os.path.isfile(path):
+        raise OutputError(f"cannot write {path}: it is not an ordinary file; choose another place")
+    with writing(path):
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        with tempfile.TemporaryFile(dir=path.parent), suppress(FileNotFoundError):
+            os.lstat(temporary_path(path))  # raises if the name is too long
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn an OSError inside the block into an OutputError that says why `path` cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        raise OutputError(f"cannot write {path}: {_reason(path, error)}") from error
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Turn an OSError inside the block into an OutputError that says why `path` cannot be read; so is a pipe, whose
+    opening would wait for its other end."""
+    try:
+        if os.path.exists(path) and not os.path.isdir(path) and not os.path.isfile(path):
+            raise OutputError(f"cannot read {path}: it is not an ordinary file")
+        yield
+    except OSError as error:
+        raise OutputError(f"cannot read {path}: {error.strerror or error}") from error
+
+
+def _reason(path: Path, error: OSError) -> str:
+    match error.errno:
+        case errno.ENOENT | errno.ENOTDIR | errno.ELOOP | errno.EEXIST:
+            return _what_is_missing(path.parent)
+        case errno.EROFS:
+            return f"{path.parent} is read-only; choose another place"
+        case errno.EACCES | errno.EPERM:
+            return f"no permission to write in {path.parent}; choose another place"
+        case errno.ENAMETOOLONG:
+            return "the path, or a name with what is added to it (up to 33 letters), is too long; choose a shorter one"
+        case errno.EISDIR:
+            return "there is a folder of that name; choose another"
+        case errno.ENOSPC | errno.EDQUOT:
+            return "the disk is full; free some space and run again to continue"
+        case errno.ENOSYS | errno.ENOLCK | errno.EOPNOTSUPP:
+            return "this file system has no locks, which keep two runs apart; choose another place"
+        case errno.EFBIG:
+            return "files may not grow any larger here; raise the limit (ulimit -f) and run again to continue"
+        case _:
+            return error.strerror or str(error)
+
+
+def _what_is_missing(folder: Path) -> str:
+    """Why a file cannot be created in a folder, if the system says that the folder is not there, or is none."""
+    if os.path.isdir(folder):
+        return f"no file can be created in {folder}; choose another place"
+    there = next((place for place in (folder, *folder.parents) if os.path.lexists(place)), folder)
+    if os.path.islink(there) and not os.path.exists(there):
+        return f"{there} is a link that leads nowhere; choose another place"
+    if os.path.exists(there) and not os.path.isdir(there):
+        return f"{there} is not a folder; choose another place"
+    return f"{folder} does not exist; create it first"
+
+
+def _sync_folder(folder: Path) -> None:
+    """Sync the folder's list of names to disk: without this, a power loss may bring the replaced file back."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.EBADF):  # some network file systems sync no folders
+            raise
+    finally:
+        os.close(descriptor)

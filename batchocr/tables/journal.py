@@ -1,0 +1,310 @@
+"""The checkpoint of a run: a file next to the output with one line per finished row, in order of completion.
+
+The first line holds the run's facts. A line is written in one call, so a run that is killed leaves at most a torn last
+line, which the next run cuts off. A failing disk can do more, hence a checksum in every line. Any other line that is
+not as it was written counts as not there: its page is read again, and the line stays where it is. A first line like
+that stops the next run, which cannot know what the rows depend on.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import time
+from collections.abc import Collection, Iterable
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from io import FileIO
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from pydantic import TypeAdapter, ValidationError
+
+from batchocr.data import ErrorKind, PageResult, Status, counted, valid_text
+from batchocr.errors import OutputError, OutputMismatchError
+from batchocr.storage.checksums import checked_line, is_sound
+from batchocr.tables.atomic import atomic_file, reading, writing
+from batchocr.tables.earlier import facts_of_header, rows_of_table
+from batchocr.tables.files import journal_path
+from batchocr.tables.index import IndexedRow, RowIndex
+from batchocr.tables.locked_file import lies_at, open_locked
+from batchocr.tables.schema import (
+    MAX_FACTS_BYTES,
+    RunFacts,
+    facts_to_json,
+    require_same_settings,
+    storable,
+)
+
+_SYNC_INTERVAL_S = 3.0
+"""A power loss costs at most the rows of this many seconds."""
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class JournalEntry:
+    """A finished row and the file it was read from. size (in bytes), mtime_ns: None if unknown."""
+
+    result: PageResult
+    size: int | None
+    mtime_ns: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class _RowState:
+    """The part of a PageResult that the index needs; parsing it skips the text."""
+
+    source: str
+    page_index: int | None
+    status: Status
+    doc_id: str | None
+    page_count: int | None
+    attempts: int
+    error_kind: ErrorKind | None
+
+
+@dataclass(frozen=True, slots=True)
+class EntryState:
+    """The part of an Entry that the index needs."""
+
+    result: _RowState
+    size: int | None
+    mtime_ns: int | None
+
+
+_ENTRY = TypeAdapter(JournalEntry)
+_ENTRY_STATE = TypeAdapter(EntryState)
+
+
+class Journal:
+    """A run's journal, open and locked against a second run. Belongs to one thread."""
+
+    def __init__(self, path: Path, file: FileIO) -> None:
+        self.path = path
+        self._file = file
+        self._index = RowIndex()
+        self._end = 0
+        self._is_redundant = False
+        self._synced_s = time.monotonic()
+
+    @classmethod
+    def open(cls, out: Path, facts: RunFacts, *, resume: bool, overwrite: bool) -> Journal:
+        """Return the journal of the table at `out`: the unfinished one, or a new one holding that table's rows.
+
+        overwrite: begin with an empty one, whatever is there; the table stays until a new one replaces it.
+        Raises OutputMismatchError if the journal or the table belongs to other settings or is not ours, or if `resume`
+        is False and the journal is unfinished; OutputError if it cannot be written, another run holds it, or its first
+        line is damaged.
+        A journal that is continued vouches for its run: the table at `out` is looked at only when a new journal begins.
+        """
+        path = journal_path(out)
+        with writing(out), ExitStack() as undo:
+            if out.is_dir():
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+            journal = undo.enter_context(cls(path, open_locked(path)))
+            if overwrite:
+                journal._begin(facts, ())
+            elif (found := journal._read_header()) is None:
+                journal._begin(facts, rows_of_table(out, facts))
+            elif not resume:
+                raise OutputMismatchError(
+                    f"{path} belongs to a run that is unfinished or left failed pages: leave out --no-resume to "
+                    "continue it, or start over with --overwrite"
+                )
+            else:
+                require_same_settings(path, found, facts)
+            journal._load()
+            undo.pop_all()
+        return journal
+
+    def append(self, entry: JournalEntry) -> None:
+        """Write the row at once. Raises OutputError, also some seconds after the file was removed or replaced; a write
+        that fails leaves the journal as it was."""
+        entry = replace(entry, result=storable(entry.result))
+        line = _to_line(entry)
+        with writing(self.path):
+            try:
+                _write_whole(self._file, line)
+            except OSError:
+                self._file.truncate(self._end)
+                raise
+            self._put(entry, self._end, len(line))
+            self._end += len(line)
+            self._is_redundant = False
+            if time.monotonic() - self._synced_s > _SYNC_INTERVAL_S:
+                self._require_in_place()
+                self._sync()
+
+    def rows(self, source: str) -> tuple[IndexedRow, ...]:
+        """What is known about a document's rows, by page; the document as a whole (page_index None) comes first."""
+        return self._index.rows(valid_text(source))
+
+    def sources(self) -> Collection[str]:
+        """Every document that has rows."""
+        return self._index.sources()
+
+    def find(self, source: str, page_index: int | None) -> IndexedRow | None:
+        """What is known about one row; None if it is not finished."""
+        return self._index.find(valid_text(source), page_index)
+
+    def worsened(self, source: str) -> Collection[int | None]:
+        """The pages of a document that had a better row before, of an earlier version of the file."""
+        return self._index.worsened(valid_text(source))
+
+    def read(self, source: str, page_index: int | None) -> PageResult:
+        """The row itself. Raises KeyError if it is not finished, OutputError if its line cannot be read."""
+        row = self.find(source, page_index)
+        if row is None:
+            raise KeyError((source, page_index))
+        with reading(self.path):
+            line = os.pread(self._file.fileno(), row.length, row.offset)
+        if not is_sound(line):
+            raise OutputError(f"{self.path} is damaged at byte {row.offset}: run again to read that page again")
+        return _ENTRY.validate_json(line).result
+
+    @property
+    def is_redundant(self) -> bool:
+        """Whether it was begun here and nothing was added: its rows are in the table, and `close` would delete it."""
+        return self._is_redundant
+
+    def keep(self) -> None:
+        """Do not delete the file on closing: the table is about to be replaced, perhaps by one with fewer rows."""
+        self._is_redundant = False
+
+    def remove(self) -> None:
+        """Delete the journal: the run is complete and its table in place."""
+        with writing(self.path):
+            self._unlink()
+            self._file.close()
+
+    def close(self) -> None:
+        """Sync every row to disk and release the lock. A journal begun here to which nothing was added is deleted: its
+        rows are in the table."""
+        if self._file.closed:
+            return
+        with writing(self.path), self._file:
+            self._sync()
+            if self._is_redundant or os.fstat(self._file.fileno()).st_size == 0:
+                self._unlink()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _unlink(self) -> None:
+        """Delete the file, unless another one has taken its name."""
+        if lies_at(self.path, self._file):
+            self.path.unlink(missing_ok=True)
+
+    def _read_header(self) -> RunFacts | None:
+        """The facts in the first line; None if the journal is empty or was torn before that line was whole."""
+        self._file.seek(0)
+        with open(self._file.fileno(), "rb", closefd=False) as lines:
+            line = lines.readline(MAX_FACTS_BYTES)
+        return facts_of_header(self.path, line)
+
+    def _begin(self, facts: RunFacts, rows: Iterable[PageResult]) -> None:
+        """Replace the journal with one that holds these rows."""
+        entries = (JournalEntry(storable(result), size=None, mtime_ns=None) for result in rows)
+        self._replace(facts, map(_to_line, entries))
+        self._is_redundant = True
+
+    def _replace(self, facts: RunFacts, lines: Iterable[bytes]) -> None:
+        """Replace the journal with one that holds the lines of these rows, whole or not at all."""
+        with atomic_file(self.path) as fresh:
+            fresh.write(checked_line(facts_to_json(facts)))
+            fresh.writelines(lines)
+        self._file.close()
+        self._file = open_locked(self.path)
+
+    def _load(self) -> None:
+        """Index the lines that are sound, and cut off a torn last one."""
+        damaged = []
+        self._file.seek(0)
+        with open(self._file.fileno(), "rb", closefd=False) as lines:
+            for number, line in enumerate(lines, start=1):
+                if not line.endswith(b"\n"):
+                    break
+                if number > 1 and (entry := parse_state(line)) is not None:
+                    self._put(entry, self._end, len(line))
+                elif number > 1:
+                    damaged.append(number)
+                self._end += len(line)
+        self._file.truncate(self._end)
+        if damaged:
+            logger.warning(
+                "%s is damaged in %s, first in line %d: what is there is read again; check the disk",
+                self.path,
+                counted(len(damaged), "line"),
+                damaged[0],
+            )
+
+    def _put(self, entry: JournalEntry | EntryState, offset: int, length: int) -> None:
+        self._index.put(entry.result.source, indexed(entry, offset, length))
+
+    def _require_in_place(self) -> None:
+        """Raise OutputError if the file is no longer at its path, where it would be found."""
+        if not lies_at(self.path, self._file):
+            raise OutputError(
+                f"{self.path} was removed or replaced while the run was writing it; run again to start over"
+            )
+
+    def _sync(self) -> None:
+        os.fdatasync(self._file.fileno())
+        self._synced_s = time.monotonic()
+
+
+def _write_whole(file: FileIO, line: bytes) -> None:
+    """Write all of it in one call, unless the disk fills up: the second call then raises what the first could not."""
+    remaining = memoryview(line)
+    while remaining:
+        remaining = remaining[file.write(remaining) :]
+
+
+def _to_line(entry: JournalEntry) -> bytes:
+    return checked_line(_ENTRY.dump_json(entry))
+
+
+def indexed(entry: JournalEntry | EntryState, offset: int, length: int) -> IndexedRow:
+    """What the index remembers of a row whose line is there. offset, length: in bytes."""
+    result = entry.result
+    return IndexedRow(
+        page_index=result.page_index,
+        status=result.status,
+        doc_id=result.doc_id,
+        page_count=result.page_count,
+        attempts=result.attempts,
+        size=entry.size,
+        mtime_ns=entry.mtime_ns,
+        offset=offset,
+        length=length,
+        error_kind=result.error_kind,
+    )
+
+
+def parse_row(line: bytes) -> PageResult | None:
+    """The row in a line; None if it is damaged, or no row."""
+    entry = _parse(line)
+    return None if entry is None else entry.result
+
+
+def _parse(line: bytes) -> JournalEntry | None:
+    try:
+        return _ENTRY.validate_json(line) if is_sound(line) else None
+    except ValidationError:
+        return None
+
+
+def parse_state(line: bytes) -> EntryState | None:
+    """What the index needs of a row's line; None if it is damaged, or no row."""
+    try:
+        return _ENTRY_STATE.validate_json(line) if is_sound(line) else None
+    except ValidationError:
+        return None

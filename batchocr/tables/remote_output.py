@@ -1,0 +1,175 @@
+"""An output in an object store: made in a local folder, and put there at the end, whole.
+
+What of it is in that folder before a run: a journal, if rows are to be read or tried again; a table, if it was not put.
+Otherwise the table in the store is fetched, so that a run into it continues it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import tempfile
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from batchocr.data import Document
+from batchocr.errors import DeniedError, NoInputError, NotFoundError, OutputError, PageError, UsageError
+from batchocr.storage.objects import fetch, look_at, put, remove
+from batchocr.storage.uris import is_uri, parse_uri
+from batchocr.tables.atomic import atomic_file
+from batchocr.tables.files import UNFINISHED_REPORT, facts_path, journal_path, report_path
+from batchocr.tables.table import TABLE_SUFFIXES, table_for
+
+logger = logging.getLogger(__name__)
+
+_FETCH_S = 3600.0
+
+
+class OutputPlace:
+    """Where an output goes. path: where it is made; its final place, unless that is in a store."""
+
+    def __init__(self, out: str | os.PathLike[str], work_dir: str | os.PathLike[str] | None) -> None:
+        """work_dir: in which outputs for a store are made. Raises UsageError, OutputError."""
+        name = os.fspath(out)
+        self._uri = name if is_uri(name) else None
+        self.path = Path(name) if self._uri is None else _folder(self._uri, work_dir) / _name(self._uri)
+        table_for(self.path)
+
+    def require_free(self, *, overwrite: bool) -> None:
+        """Have an empty folder at `path`, for a table that continues none. Raises OutputError if there is one in the
+        store, or none can be put there."""
+        if self._uri is None:
+            return
+        self._make_folder()
+        if not overwrite and self._is_there():
+            raise OutputError(f"{self._uri} exists already: choose another --out, or replace it with --overwrite")
+        self._try_to_put()
+        report_path(self.path).unlink(missing_ok=True)
+
+    def prepare(self, *, overwrite: bool) -> None:
+        """Have at `path` what a run has to continue. Raises OutputError, also if no table can be put into the store."""
+        if self._uri is None:
+            return
+        self._make_folder()
+        logger.info("the table is made in %s and put to %s at the end", self.path.parent, self._uri)
+        if not overwrite and not journal_path(self.path).exists():
+            if self.path.exists():
+                self._put()
+            elif self._is_there():
+                fetch_file(self._uri, self.path)
+                if self.path.suffix.lower() == ".jsonl":
+                    fetch_file(f"{self._uri}.meta.json", facts_path(self.path), required=False)
+        self._try_to_put()
+
+    def without_itself(self, documents: Sequence[Document]) -> list[Document]:
+        """Leave out what an earlier run has put: a glob matches that, too. Raises NoInputError if nothing is left."""
+        ours = [self._uri, f"{self._uri}.meta.json", f"{self._uri}.report.json"] if self._uri else []
+        remaining = [document for document in documents if document.path not in ours]
+        if documents and not remaining:
+            raise NoInputError("nothing to read: nothing was found but the run's own output")
+        return remaining
+
+    def publish(self) -> None:
+        """Put what is at `path` into the store. Raises OutputError, and the table stays where it is."""
+        if self._uri is None:
+            return
+        self._put()
+        if not report_path(self.path).exists():
+            with suppress(PageError):  # it may be that nothing can be deleted
+                remove(f"{self._uri}.report.json")
+        for file in self._files:
+            file.unlink(missing_ok=True)
+
+    @property
+    def _files(self) -> list[Path]:
+        """The table comes last, so that the others are there when it is."""
+        return [facts_path(self.path), report_path(self.path), self.path]
+
+    def _put(self) -> None:
+        assert self._uri is not None
+        try:
+            for file in filter(Path.exists, self._files):
+                put_file(file, self._uri + file.name.removeprefix(self.path.name))
+        except OutputError as error:
+            raise OutputError(
+                f"{error}. The table is made: it is {self.path}, and the same command puts it to {self._uri}"
+            ) from error
+
+    def _make_folder(self) -> None:
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise OutputError(
+                f"{self.path.parent} cannot be made ({error.strerror}): --work-dir names another place"
+            ) from error
+
+    def _is_there(self) -> bool:
+        """Whether there is a table in the store. Raises OutputError if that cannot be found out."""
+        assert self._uri is not None
+        try:
+            return look_at(self._uri) is not None
+        except NotFoundError:
+            return False
+        except DeniedError as error:
+            # Those who may not list names are denied what is not there, too: a look at what is there tells.
+            self._try_to_put()
+            with suppress(PageError):
+                look_at(f"{self._uri}.report.json")
+                return False
+            raise OutputError(f"nothing tells whether there is a table: {error}") from error
+        except PageError as error:
+            raise OutputError(f"cannot write {self._uri}: {error}") from error
+
+    def _try_to_put(self) -> None:
+        """Put the report once more, or one of a run that is at work: if that cannot be, neither can the table, which
+        should be known before the work. Raises OutputError."""
+        report, uri = report_path(self.path), f"{self._uri}.report.json"
+        if not report.exists():
+            fetch_file(uri, report, required=False)
+        if report.exists() and report.read_bytes() != UNFINISHED_REPORT:
+            put_file(report, uri)
+            return
+        report.unlink(missing_ok=True)
+        with tempfile.NamedTemporaryFile(dir=self.path.parent) as file:
+            file.write(UNFINISHED_REPORT)
+            file.flush()
+            put_file(Path(file.name), uri)
+
+
+def _folder(uri: str, work_dir: str | os.PathLike[str] | None) -> Path:
+    """A folder for this output alone; the same in every run. Raises UsageError."""
+    if not work_dir:
+        try:
+            work_dir = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "batchocr")
+        except RuntimeError as error:
+            raise UsageError("this user has no home folder to make the table in: --work-dir names a place") from error
+    digest = hashlib.sha256(str(parse_uri(uri)).encode()).hexdigest()
+    return Path(work_dir) / digest[:16]
+
+
+def _name(uri: str) -> str:
+    name = parse_uri(uri).key.rpartition("/")[2]
+    if not name.lower().endswith(TABLE_SUFFIXES):
+        raise UsageError(f"the table {uri} must end in .parquet or .jsonl")
+    return name
+
+
+def put_file(file: Path, uri: str) -> None:
+    """Put a file into the store, whole. Raises OutputError."""
+    try:
+        put(file, uri)
+    except PageError as error:
+        raise OutputError(f"cannot write {uri}: {error}") from error
+
+
+def fetch_file(uri: str, path: Path, *, required: bool = True) -> None:
+    """Fetch an object into a file. Raises OutputError; not if it is missing, or denied, as what is missing may be, and
+    is not required."""
+    try:
+        with atomic_file(path) as file:
+            fetch(uri, file, timeout_s=_FETCH_S)
+    except PageError as error:
+        if required or not isinstance(error, NotFoundError | DeniedError):
+            raise OutputError(f"{uri} cannot be fetched: {error}") from error

@@ -1,0 +1,42 @@
+"""The format of a table, which its name decides."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Protocol
+
+from batchocr.data import PageResult
+from batchocr.errors import UsageError
+from batchocr.tables import jsonl, parquet
+from batchocr.tables.schema import RunFacts
+
+TABLE_SUFFIXES = (".parquet", ".jsonl")
+
+
+class TableFormat(Protocol):
+    """What each format's module offers; see the modules for what they raise."""
+
+    def write(self, path: Path, rows: Iterable[PageResult], facts: RunFacts) -> None: ...
+
+    def read_facts(self, path: Path) -> RunFacts | None: ...
+
+    def read_rows(self, path: Path) -> Iterator[PageResult]: ...
+
+
+def table_for(path: Path) -> TableFormat:
+    """The format of the table at `path`, by its suffix. Raises UsageError for any other suffix."""
+    match path.suffix.lower():
+        case ".parquet":
+            return parquet
+        case ".jsonl":
+            return jsonl
+        case _:
+            raise UsageError(f"the table {path} must end in .parquet or .jsonl")
+
+
+def could_be_table(path: Path) -> bool:
+    """Whether it may be a table of ours: by its suffix and, as others write JSON Lines too, by how it begins. Raises
+    OutputError if it cannot be read."""
+    suffix = path.suffix.lower()
+    return suffix in TABLE_SUFFIXES and (suffix != ".jsonl" or jsonl.could_be_table(path))

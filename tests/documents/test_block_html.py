@@ -1,0 +1,108 @@
+"""A block becomes HTML of its structure, and nothing else, whatever it holds."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+
+import pytest
+
+from batchocr.documents.markup.html import block_html
+from tests.support.hostile_markdown import any_block, any_formula
+from tests.support.strict_html import acting_in, text_of
+
+NUM_BLOCKS = 20_000 if os.environ.get("BATCHOCR_FULL") == "1" else 500
+
+
+def test_a_table_keeps_its_spans_and_its_formulas() -> None:
+    html = r"<table><tr><td colspan=2 onclick='x'>a \(x<y\) <script></td></tr></table>"
+    assert block_html("table", html) == (
+        '<table><tbody><tr><td colspan="2">a <math display="inline"><mrow><mi>x</mi><mo>&lt;</mo><mi>y</mi></mrow>'
+        "</math> &lt;script&gt;</td></tr></tbody></table>"
+    )
+
+
+def test_a_picture_in_a_table_refers_to_nothing() -> None:
+    html = '<table><tr><td>a<img src="#bbox=0.1,0.2,0.3,1e-05"/><img src="http://x.test/a.png"/></td></tr></table>'
+    assert block_html("table", html) == (
+        '<table><tbody><tr><td>a<span class="picture" data-bbox="0.1,0.2,0.3,1e-05"></span>'
+        '<span class="picture" data-bbox=""></span></td></tr></tbody></table>'
+    )
+
+
+def test_a_table_that_could_not_be_parsed_is_shown_as_it_is() -> None:
+    assert block_html("table", "a | <b>\n  c") == (
+        "<p><em>A table that could not be parsed, as the model wrote it:</em></p>"
+        "<pre><code>a | &lt;b&gt;\n  c</code></pre>"
+    )
+
+
+@pytest.mark.parametrize(
+    ("type", "content", "html"),
+    [
+        ("title", "2.1 <b>\nx", "<h1>2.1 &lt;b&gt;\nx</h1>"),
+        ("text", "a & b\nc", "<p>a &amp; b\nc</p>"),
+        ("text", "Three:\n• a\n• b\nend", "<p>Three:</p><ul><li>a</li><li>b</li></ul><p>end</p>"),
+        ("list", "• a\n  b", "<ul><li>a</li></ul><p>  b</p>"),
+        ("ref_text", "[1] a\n\n[2] b", "<p>[1] a</p><p>[2] b</p>"),
+        ("code", "```python\nif a < b:\n  c\n```", "<pre><code>if a &lt; b:\n  c</code></pre>"),
+        ("equation", "\\[\nx\n\\]", '<div class="formula"><math display="block"><mrow><mi>x</mi></mrow></math></div>'),
+        ("image_caption", "Figure 1", "<p>Figure 1</p>"),
+        ("image", None, ""),
+        ("text", " \x00\n ", ""),
+    ],
+)
+def test_a_block_is_the_html_of_its_type(type: str, content: str | None, html: str) -> None:
+    assert block_html(type, content) == html
+
+
+def test_a_heading_has_its_level() -> None:
+    assert block_html("title", "a", level=3) == "<h3>a</h3>"
+    assert block_html("title", "a", level=12) == "<h6>a</h6>"
+
+
+def test_a_formula_in_a_text_is_mathml() -> None:
+    assert block_html("text", r"of \( x^2 \).") == (
+        '<p>of <math display="inline"><mrow><msup><mi>x</mi><mn>2</mn></msup></mrow></math>.</p>'
+    )
+
+
+def test_text_is_shown_as_it_was_read() -> None:
+    text = "a < b && c > d \"e\" 'f' &amp; &lt;g&gt; <!-- --> \\( never closed"
+    assert text_of(block_html("text", text)) == text
+
+
+def test_whatever_a_model_writes_the_html_is_valid_and_nothing_in_it_acts() -> None:
+    dice = random.Random(18)
+    for _ in range(NUM_BLOCKS):
+        block = any_block(dice)
+        content = f"{block.content} \\( {any_formula(dice)} \\) {dice.choice(['<', '', '•'])}"
+        made = block_html(block.type, content)
+        assert acting_in(made) == [], content
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "<table>" * 3_000,
+        "<table><tr><td>" * 2_000,
+        "<table><caption>" * 2_000,
+        "<table>" + "</td><td>&#x202e;&#xfffe;&#0;" * 2_000,
+        r"<table><tr><td>\(<td>\)</td>\(<script>\)</table></table>",
+        "<table><colgroup><col span=9><col></table><table><td>\ufdd0",
+        "<table><tr><td rowspan=99999 colspan=-1>x<td colspan=9999>",
+        "<table><svg><style><img src=x onerror=alert(1)></style></svg><math><mi//xlink:href='data:x,<script>'>",
+    ],
+)
+def test_odd_tables_are_valid_html(content: str) -> None:
+    assert acting_in(block_html("table", content)) == []
+
+
+@pytest.mark.parametrize("piece", ["<table><tr><td>", "\\(", "\\(x\\) ", "<", "&", "• a\n", "</td><td>", "`", "\n\n"])
+def test_long_texts_take_no_quadratic_time(piece: str) -> None:
+    started = time.perf_counter()
+    for type in ("text", "table", "code", "equation"):
+        content = "<table><tr><td>" * (type == "table") + piece * (100_000 // len(piece))
+        assert len(block_html(type, content)) < 4_000_000
+    assert time.perf_counter() - started < 5

@@ -1,0 +1,240 @@
+"""Whole documents, from a table and the files that were read to files in a folder."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pymupdf
+import pytest
+from PIL import Image
+
+from batchocr.config import Config
+from batchocr.data import Block, PageResult
+from batchocr.documents.assembly.opened import open_table
+from batchocr.documents.export.export import Export, Exported
+from batchocr.documents.export.figures import pixel_box
+from batchocr.documents.export.folder import ExportFolder
+from batchocr.documents.export.formats import FormatOptions
+from batchocr.documents.export.names import Names
+from batchocr.pages.input.exported import EXPORT_RECORD
+from batchocr.processes.source_files import SourceFiles
+from tests.support.documents import DPI, block, draw, page_of, rows_of, text_row, write_table
+
+FIGURE = block("image", None, (0.2, 0.25, 0.6, 0.5))
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("documents")
+
+
+@pytest.fixture(scope="module")
+def sources(root: Path) -> Iterator[SourceFiles]:
+    with SourceFiles([str(root)], Config(model="none", dpi=DPI)) as found:
+        yield found
+
+
+class Desk:
+    """A table, its documents, and where they are exported to."""
+
+    def __init__(self, folder: Path, root: Path, sources: SourceFiles) -> None:
+        self.to = folder / "out"
+        self.name = folder.name
+        self._table = folder / "t.parquet"
+        self._root = root
+        self._sources = sources
+
+    def read(self, name: str, *pages: list[Block]) -> list[PageResult]:
+        """A drawn document and what was read of it."""
+        source = f"{self.name}/{name}"
+        return rows_of(draw(self._root / source, len(pages)), source, *pages)
+
+    def path_of(self, name: str) -> Path:
+        return self._root / self.name / name
+
+    def export(self, rows: list[PageResult], *formats: str, options: FormatOptions | None = None) -> Exported:
+        table = open_table(write_table(self._table, rows))
+        with ExportFolder(self.to) as folder:
+            export = Export(table, folder, formats or ("md",), options or FormatOptions(), self._sources)
+            return export.run(Names(table.sources()))
+
+    @property
+    def files(self) -> dict[str, bytes]:
+        """What is in the folder, below that of this test's documents."""
+        below = self.to / self.name
+        return {str(path.relative_to(below)): path.read_bytes() for path in sorted(below.rglob("*")) if path.is_file()}
+
+
+@pytest.fixture
+def desk(tmp_path: Path, root: Path, sources: SourceFiles) -> Desk:
+    return Desk(tmp_path, root, sources)
+
+
+def test_a_figure_is_the_page_s_own_pixels(desk: Desk) -> None:
+    chart = block("chart", None, (0.1, 0.05, 0.333, 0.777))
+    done = desk.export(desk.read("a.pdf", [FIGURE, chart], [chart]))
+    assert (done.written, done.exit_code, list(desk.files)[:3]) == (
+        *(1, 0),
+        [f"a.images/page-{name}.png" for name in ("1-block-0", "1-block-1", "2-block-0")],
+    )
+    for name, page_index, figure in [("1-block-0", 0, FIGURE), ("1-block-1", 0, chart), ("2-block-0", 1, chart)]:
+        page = page_of(desk.path_of("a.pdf"), page_index)
+        with Image.open(io.BytesIO(desk.files[f"a.images/page-{name}.png"])) as picture:
+            assert picture.tobytes() == page.crop(pixel_box(figure.bbox, *page.size)).tobytes()
+
+
+def test_the_second_time_only_what_is_new_is_written(desk: Desk) -> None:
+    a, b = desk.read("a.pdf", [FIGURE]), desk.read("b.pdf", [block("text", "One.")])
+    desk.export(a + b)
+    before = {path: path.stat().st_mtime_ns for path in desk.to.rglob("*.*")}
+    assert desk.export(a + b).up_to_date == 2
+    done = desk.export([*a, replace(b[0], blocks=(block("text", "Two."),))])
+    assert (done.written, done.up_to_date) == (1, 1)
+    after = {path: path.stat().st_mtime_ns for path in desk.to.rglob("*.*")}
+    assert {path.name for path in before if before[path] != after[path]} == {"b.md", EXPORT_RECORD}
+    assert desk.export(a + b, options=FormatOptions(page_breaks=True)).written == 2
+    assert desk.export(a + b, "md", "mineru", options=FormatOptions(page_breaks=True)).written == 2
+
+
+def test_the_order_of_the_table_changes_nothing(desk: Desk) -> None:
+    a, b = desk.read("a.pdf", [block("text", "1")]), desk.read("A.pdf", [block("text", "2")])
+    desk.export(a + b)
+    assert desk.export(b + a).up_to_date == 2
+
+
+def test_a_file_that_is_gone_still_gives_its_text(desk: Desk) -> None:
+    rows = desk.read("a.pdf", [block("text", "One."), FIGURE])
+    moved = desk.path_of("a.pdf").rename(desk.path_of("elsewhere"))
+    done = desk.export(rows)
+    assert (done.missing_figures, done.exit_code, done.written) == ({"not_found": 1}, 3, 1)
+    assert desk.export(rows).up_to_date == 1
+    assert desk.files["a.md"].startswith(b"One.\n\n**Here is a figure of page 1 that could not be cut out:**")
+    moved.rename(desk.path_of("a.pdf"))
+    assert desk.export(rows).exit_code == 0
+    assert list(desk.files) == ["a.images/page-1-block-1.png", "a.md"]
+
+
+def test_figures_that_an_earlier_export_cut_stay_while_their_file_is_away(desk: Desk) -> None:
+    rows = desk.read("a.pdf", [block("text", "One."), FIGURE])
+    desk.export(rows)
+    before = desk.files
+    moved = desk.path_of("a.pdf").rename(desk.path_of("elsewhere"))
+    done = desk.export(rows, "md", options=FormatOptions(page_breaks=True))
+    assert (done.written, done.missing_figures, done.exit_code) == (1, {}, 0)
+    picture = "a.images/page-1-block-1.png"
+    assert desk.files[picture] == before[picture]
+    assert desk.files["a.md"] == before["a.md"] + b"\n*End of page 1*\n"
+    assert desk.export(rows, "html", "mineru").missing_figures == {}
+    [jpeg] = (data for path, data in desk.files.items() if path.endswith(".jpg"))
+    assert desk.files["a.html.images/page-1-block-1.png"] == before[picture]
+    desk.export(rows, "mineru", options=FormatOptions(page_breaks=True))
+    assert [data for path, data in desk.files.items() if path.endswith(".jpg")] == [jpeg]
+
+    moved.rename(desk.path_of("a.pdf"))
+    assert desk.export(rows, "md", "html", "mineru").written == 1
+    assert [data for path, data in desk.files.items() if path.endswith(".jpg")] == [jpeg]
+    assert desk.files[picture] == before[picture]
+
+
+def test_only_a_figure_of_the_same_box_and_version_stays_if_nobody_changed_it(desk: Desk) -> None:
+    other = block("image", None, (0.2, 0.6, 0.6, 0.8))
+    rows = desk.read("a.pdf", [FIGURE, other], [FIGURE], [FIGURE])
+    desk.export(rows)
+    desk.path_of("a.pdf").unlink()
+    with (desk.to / desk.name / "a.images/page-2-block-0.png").open("ab") as file:
+        file.write(b"mine")
+    larger = replace(other, bbox=(0.2, 0.6, 0.6, 0.81))
+    rows = [replace(rows[0], blocks=(FIGURE, larger)), rows[1], replace(rows[2], doc_id="0" * 64)]
+    assert desk.export(rows).missing_figures == {"not_found": 3}
+    assert list(desk.files) == ["a.images/page-1-block-0.png", "a.images/page-2-block-0.png", "a.md"]
+
+
+def test_headings_have_the_levels_of_the_outline_as_soon_as_the_file_is_there(desk: Desk) -> None:
+    titles = [block("title", text, (0.1, y, 0.9, y + 0.02)) for text, y in (("Part", 0.1), ("Sub", 0.2), ("Rest", 0.3))]
+    path = draw(desk.path_of("a.pdf"))
+    with pymupdf.open(path) as document:
+        document.set_toc([[1, "Part", 1], [2, "Sub", 1], [1, "Rest", 1]])
+        document.saveIncr()
+    rows = rows_of(path, f"{desk.name}/a.pdf", titles)
+    moved = path.rename(desk.path_of("elsewhere"))
+    assert desk.export(rows).written == 1
+    assert desk.export(rows).up_to_date == 1
+    moved.rename(path)
+    assert desk.export(rows).written == 1
+    assert desk.files["a.md"] == b"# Part\n\n## Sub\n\n# Rest\n"
+    assert desk.export(rows).up_to_date == 1
+
+
+def test_a_file_that_has_changed_or_lost_pages_gives_no_other_figure(desk: Desk) -> None:
+    rows = desk.read("a.pdf", [FIGURE], [FIGURE])
+    draw(desk.path_of("a.pdf"), 1)
+    assert desk.export(rows).missing_figures == {"changed": 2}
+    assert list(desk.files) == ["a.md"]
+
+
+def test_a_page_that_was_read_of_another_version_gives_no_figure(desk: Desk) -> None:
+    rows = desk.read("a.pdf", [FIGURE], [FIGURE], [FIGURE])
+    done = desk.export([replace(rows[0], doc_id="0" * 64), *rows[1:]])
+    assert done.missing_figures == {"changed": 1}
+    assert list(desk.files) == ["a.images/page-2-block-0.png", "a.images/page-3-block-0.png", "a.md"]
+
+
+@pytest.mark.parametrize(
+    "bbox", [(0.5, 0.5, 0.5, 0.9), (0.9, 0.1, 0.2, 0.2), (1.5, 0, 2, 1), (0.1, 0.1, 0.1001, 0.1001)]
+)
+def test_a_figure_without_area_leaves_a_mark_and_is_nobody_s_fault(desk: Desk, bbox: tuple[float, ...]) -> None:
+    rows = desk.read("a.pdf", [block("image", None, bbox), block("text", "Two.")])
+    assert desk.export(rows, "md", "mineru").exit_code == 0
+    assert b"could not be cut out:** its box has no area\n\nTwo." in desk.files["a.md"]
+    assert desk.export(rows, "md", "mineru").up_to_date == 1
+
+
+def test_a_file_of_somebody_else_keeps_its_place_and_the_rest_is_exported(desk: Desk) -> None:
+    rows = [*desk.read("a.pdf", [block("text", "1")]), *desk.read("b.pdf", [block("text", "2")])]
+    theirs = desk.to / desk.name / "a.md"
+    theirs.parent.mkdir(parents=True)
+    theirs.write_text("mine")
+    done = desk.export(rows)
+    assert (done.written, done.refused, done.exit_code) == (1, 1, 3)
+    assert desk.files == {"a.md": b"mine", "b.md": b"2\n"}
+
+
+def test_a_document_that_is_gone_from_the_table_is_counted_and_stays(desk: Desk) -> None:
+    a, b = desk.read("a.pdf", [block("text", "1")]), desk.read("b.pdf", [block("text", "2")])
+    desk.export(a + b)
+    assert desk.export(a).vanished == 1
+    assert list(desk.files) == ["a.md", "b.md"]
+
+
+def test_a_document_in_two_places_of_the_table_is_exported_once(desk: Desk) -> None:
+    a, b = desk.read("a.pdf", [block("text", "1")]), desk.read("b.pdf", [block("text", "2")])
+    done = desk.export([*a, *b, replace(a[0], page_index=1)])
+    assert (done.written, done.refused, done.exit_code) == (2, 1, 3)
+
+
+def test_a_page_that_comes_twice_is_written_once(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
+    rows = desk.read("a.pdf", [block("text", "1")], [block("text", "2")])
+    done = desk.export([*rows, *rows])
+    assert (done.written, done.refused, done.exit_code) == (1, 1, 3)
+    assert "a.pdf has rows in two places of the table" in caplog.text
+    assert desk.files == {"a.md": b"1\n\n2\n"}
+
+
+def test_large_tables_and_crowded_pages_are_exported_in_full(desk: Desk) -> None:
+    row = "<tr>" + "<td>x</td>" * 100 + "</tr>"
+    table = block("table", f"<table>{row * 100}</table>")
+    crowd = [block("text", f"Block {number}.") for number in range(2000)]
+    done = desk.export([text_row("a.pdf", 0, table), text_row("b.pdf", 0, *crowd)], "md", "mineru")
+    assert done.written == 2
+    assert (desk.to / "a.md").read_text().count("<td>") == 10_000
+    assert "Block 1999." in (desk.to / "b.md").read_text()
+
+
+def test_rows_of_the_same_page_read_by_another_run_are_seen_as_new(desk: Desk) -> None:
+    [row] = desk.read("a.pdf", [block("text", "1")])
+    desk.export([row])
+    assert desk.export([replace(row, status="degraded", error_message="block 0 repeats itself")]).written == 1
+    assert b"block 0 repeats itself" in desk.files["a.md"]

@@ -1,0 +1,166 @@
+"""Documents that a script set are put together from their rows, and come out as they were set."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from batchocr.data import Block, PageResult
+from batchocr.documents.assembly.assemble import assemble
+from batchocr.documents.assembly.document import AssembledDocument, PageEnd, Piece
+from tests.support.typeset import Element, Figure, Paragraph, Typeset, typeset
+
+WORDS = (
+    "water rises slowly through the porous ground while several measurements of temperature and pressure continue "
+    "without interruption at neighbouring stations whose instruments were calibrated against Kew standards in May"
+)
+
+
+def prose(number: int, *, sentences: int = 9) -> str:
+    """A paragraph of sentences, none of which is another's."""
+    drawn = random.Random(number)
+    said = [[*drawn.choices(WORDS.split(), k=drawn.randint(8, 24)), f"of{number}x{at}"] for at in range(sentences)]
+    return " ".join(" ".join([words[0].capitalize(), *words[1:]]) + "." for words in said)
+
+
+def pieces(document: AssembledDocument) -> list[Piece]:
+    return [part for part in document.parts if isinstance(part, Piece)]
+
+
+def said(document: AssembledDocument, *types: str) -> list[str | None]:
+    return [piece.content for piece in pieces(document) if piece.type in types]
+
+
+def assembled(set: Typeset) -> AssembledDocument:
+    return assemble("set.pdf", set.rows, set.outline)
+
+
+def recognisable(set: Typeset, text: str) -> list[str]:
+    """What a paragraph should come out as: two, if a page end has cut it between two sentences."""
+    for before, after in set.cuts:
+        first, between, rest = text.partition(f"{before[-60:]} {after[:60]}")
+        if between and before.endswith("."):
+            return [first + before[-60:], after[:60] + rest]
+    return [text]
+
+
+def test_set_paragraphs_that_end_a_page_in_mid_sentence() -> None:
+    """What the tests below rest on: pages end within paragraphs, some within words."""
+    cuts = typeset([Paragraph(prose(number)) for number in range(60)], num_columns=2).cuts
+    assert sum(not before.endswith(".") for before, _ in cuts) > 5
+    assert any(before.endswith("-") for before, _ in cuts)
+
+
+@pytest.mark.parametrize("num_columns", [1, 2])
+def test_paragraphs_that_columns_and_pages_cut_are_whole_again(num_columns: int) -> None:
+    texts = [prose(number) for number in range(60)]
+    set = typeset([Paragraph(text) for text in texts], num_columns=num_columns)
+    assert said(assembled(set), "text") == [part for text in texts for part in recognisable(set, text)]
+
+
+def test_every_piece_knows_its_pages_and_boxes_and_stands_before_the_end_of_its_first_page() -> None:
+    set = typeset([Paragraph(prose(number)) for number in range(30)], num_columns=2)
+    document = assembled(set)
+    placed = [(place.page_index, place.block) for piece in pieces(document) for place in piece.places]
+    assert sorted(placed) == [
+        (row.page_index, at) for row in set.rows for at, block in enumerate(row.blocks) if block.type == "text"
+    ]
+    page = 0
+    for part in document.parts:
+        if isinstance(part, Piece):
+            assert part.places[0].page_index == page
+            for place in part.places:
+                assert set.rows[place.page_index].blocks[place.block].bbox == place.bbox
+        elif isinstance(part, PageEnd):
+            assert part.page_index == page
+            page += 1
+    assert page == len(set.rows) == document.page_count
+
+
+@pytest.mark.parametrize("num_columns", [1, 2])
+def test_figures_tables_and_notes_between_its_halves_do_not_part_a_paragraph(num_columns: int) -> None:
+    elements: list[Element] = []
+    for number in range(24):
+        note = f"{number + 1} A note that belongs to page and mark." if number % 3 == 0 else None
+        elements.append(Paragraph(prose(number), note))
+        if number % 5 == 1:
+            elements.append(Figure(90, f"Figure {number}: what was seen.", "Source: the author."))
+    set = typeset(elements, num_columns=num_columns)
+    # A figure at the top of the page on which a paragraph goes on.
+    rows = [_with_figure_on_top(row) for row in set.rows]
+    document = assemble("set.pdf", rows)
+    texts = [element.text for element in elements if isinstance(element, Paragraph)]
+    assert said(document, "text") == [part for text in texts for part in recognisable(set, text)]
+    notes = [element.note for element in elements if isinstance(element, Paragraph) and element.note]
+    assert said(document, "page_footnote") == notes
+    assert len(said(document, "image")) == 5 + len(rows)
+
+
+def _with_figure_on_top(row: PageResult) -> PageResult:
+    header, *others = row.blocks
+    figure = Block("image", (0.1, 0.05, 0.9, 0.07), 0, None)
+    return replace(row, blocks=(header, figure, *others))
+
+
+def test_a_paragraph_ends_where_a_heading_a_formula_or_a_list_comes() -> None:
+    first, rest = "It ends in the middle of a sentence, as they often do, and", "then goes on with small letters."
+    for between in (Block("title", BOX, 0, "Methods"), Block("equation", BOX, 0, "x"), Block("index", BOX, 0, "1 A 2")):
+        document = assemble("a", [page(0, text(first)), page(1, between, text(rest))])
+        assert said(document, "text") == [first, rest]
+
+
+def test_what_is_no_continuation_stays_apart() -> None:
+    long = "A line that is as long as its column and has no full stop at its end because it is an address"
+    for first, second in [
+        ("The sentence is ended.", "And another begins, which is a paragraph of its own."),
+        ("Is it ended? (Yes.)", "And another begins."),
+        ("Dr A. Smith", "Department of Geology"),
+        (long, "(a) the first of several"),
+        (long, "[12] Smith, J. On water."),
+        ("The following was found:", "water"),
+        ("水是从地下慢慢上升的，这一点已经得到证实。", "另一段从这里开始。"),
+    ]:
+        assert said(assemble("a", [page(0, text(first)), page(1, text(second))]), "text") == [first, second]
+
+
+def test_what_goes_on_is_joined_as_its_language_is_written() -> None:
+    for first, second, whole in [
+        ("measured by Smith et al.", "and others.", "measured by Smith et al. and others."),
+        ("as shown in Fig.", "3 of the book.", "as shown in Fig. 3 of the book."),
+        ("a divi-", "ded word", "a divided word"),
+        ("a soft\u00ad", "ly divided word", "a softly divided word"),
+        ("Jean-", "Paul said", "Jean-Paul said"),
+        ("from 1990-", "1995 on", "from 1990-1995 on"),
+        (
+            "水是从地下慢慢上升的，这一点在很多地方都",
+            "已经得到证实。",
+            "水是从地下慢慢上升的，这一点在很多地方都已经得到证实。",
+        ),
+        ("a line that was cut by the end of the page with the name of", "Kew", None),
+    ]:
+        document = assemble("a", [page(0, text(first)), page(1, text(second))])
+        assert said(document, "text") == [whole or f"{first} {second}"]
+
+
+def test_a_paragraph_does_not_go_on_over_a_page_that_is_missing() -> None:
+    halves = text("It ends in the middle of"), text("a sentence.")
+    failed = PageResult("a", 1, "failed", error_kind="damaged", error_message="the page is damaged")
+    document = assemble("a", [page(0, halves[0]), failed, page(2, halves[1])])
+    assert said(document, "text") == ["It ends in the middle of", "a sentence."]
+    assert said(assemble("a", [page(0, halves[0]), page(2, halves[1])]), "text") == said(document, "text")
+    assert said(assemble("a", [page(0, halves[0]), page(1), page(2, halves[1])]), "text") == [
+        "It ends in the middle of a sentence."
+    ]
+
+
+BOX = (0.1, 0.1, 0.9, 0.2)
+
+
+def text(content: str, *, merge_prev: bool = False) -> Block:
+    return Block("text", BOX, 0, content, merge_prev)
+
+
+def page(index: int, *blocks: Block) -> PageResult:
+    return PageResult("a", index, "ok", "0" * 64, 3, 1000, 1400, 144, markdown="", blocks=blocks)

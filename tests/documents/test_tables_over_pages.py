@@ -1,0 +1,123 @@
+"""A table that continues on the next page is one table; one that does not is none."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import pytest
+
+from batchocr.data import Block, PageResult
+from batchocr.documents.assembly.assemble import assemble
+from batchocr.documents.assembly.document import Piece
+from batchocr.documents.assembly.table_rows import table_rows
+from tests.support.typeset import Element, Heading, Paragraph, Table, html, typeset
+
+BOX = (0.1, 0.1, 0.9, 0.5)
+HEADER = "<tr><td>Year</td><td>Flow</td></tr>"
+
+
+def tables(*pages: Sequence[Block]) -> list[Piece]:
+    rows = [PageResult("a", index, "ok", blocks=tuple(blocks)) for index, blocks in enumerate(pages)]
+    return [part for part in assemble("a", rows).parts if isinstance(part, Piece) and part.type == "table"]
+
+
+def table(rows: str, box: tuple[float, float, float, float] = BOX) -> Block:
+    return Block("table", box, 0, f"<table>{rows}</table>")
+
+
+def caption(text: str, type: str = "table_caption") -> Block:
+    return Block(type, (0.1, 0.06, 0.9, 0.08), 0, text)
+
+
+@pytest.mark.parametrize("repeats_header", [True, False])
+def test_a_set_table_of_three_pages_is_one(repeats_header: bool) -> None:
+    rows = [["Year", "Flow", "Remark"], *([str(1800 + at), f"{at * 7}.5", f"remark {at}"] for at in range(150))]
+    elements: list[Element] = [
+        Heading("Results"),
+        Paragraph("The flow of each year is given below."),
+        Table(rows, "Table 1: flow", "Source: the author.", repeats_header),
+        Paragraph("It has grown."),
+    ]
+    set = typeset(elements)
+    assert len(set.rows) >= 3
+    found = [part for part in assemble("set.pdf", set.rows).parts if isinstance(part, Piece)]
+    assert [piece.type for piece in found] == ["title", "text", "table", "text"]
+    assert found[2].content == html(rows)
+    assert [place.page_index for place in found[2].places] == list(range(len(set.rows)))
+    assert [piece.content for piece in found[2].captions] == ["Table 1: flow"]
+    assert [piece.content for piece in found[2].footnotes] == ["Source: the author."]
+
+
+def test_columns_are_counted_with_cells_that_reach_over_several() -> None:
+    spanning = '<tr><td rowspan="2">Year</td><td colspan="2">Flow</td></tr><tr><td>least</td><td>most</td></tr>'
+    found = table_rows(f"<table>{spanning}<tr><td>1800</td><td>1</td><td>2</td></tr></table>")
+    assert found is not None and found.num_columns == 3
+    [one] = tables(
+        [table(f"{spanning}<tr><td>1</td><td>2</td><td>3</td></tr>")],
+        [table("<tr><td>4</td><td>5</td><td>6</td></tr>")],
+    )
+    assert one.content is not None and one.content.count("<tr>") == 4
+
+
+def test_a_header_is_dropped_whole_and_as_it_was_misread() -> None:
+    header = '<tr><td rowspan="2">Year</td><td colspan="2">Flow, least</td></tr><tr><td>least</td><td>most</td></tr>'
+    first, second = "<tr><td>1</td><td>2</td><td>3</td></tr>", "<tr><td>4</td><td>5</td><td>6</td></tr>"
+    [one] = tables([table(header + first)], [table(header.replace("Flow,", "Flow.") + second)])
+    assert one.content == f"<table>{header}{first}{second}</table>"
+    half = header.replace("<td>most</td>", "<td>something else</td>")
+    [one] = tables([table(header + first)], [table(half + second)])
+    assert one.content == f"<table>{header}{first}{half}{second}</table>"
+
+
+@pytest.mark.parametrize(
+    "second",
+    [
+        [table("<tr><td>1</td><td>2</td><td>3</td></tr>")],
+        [caption("Table 2: something else"), table(HEADER)],
+        [table(f"<caption>Table 2: costs</caption>{HEADER}")],
+        [Block("table", BOX, 0, f"<table>{HEADER}</table> in thousands")],
+        [Block("text", BOX, 0, "Some text."), table(HEADER)],
+        [Block("image", BOX, 0, None), table(HEADER)],
+        [table(HEADER, (0.1, 0.1, 0.5, 0.5))],
+        [table('<tr><td><img src="#bbox=0,0,1,1"/></td><td>a picture of the second page</td></tr>')],
+        [table("<tr><td><table><tr><td>1</td><td>2</td></tr></table></td></tr>")],
+        [table("<tr><td>not closed</td><td>2</tr>")],
+        [table('<tr><td rowspan="3">beyond the end</td><td>2</td></tr>')],
+        [Block("table", BOX, 0, "Year Flow\n1800 12")],
+    ],
+)
+def test_what_is_another_table_stays_one(second: list[Block]) -> None:
+    first = table(HEADER)
+    assert [piece.content for piece in tables([first], second)] == [first.content, second[-1].content]
+
+
+def test_a_table_below_its_footnote_or_text_is_ended() -> None:
+    below = Block("table_footnote", (0.1, 0.52, 0.9, 0.54), 0, "Source: the author.")
+    assert len(tables([table(HEADER), below], [table(HEADER)])) == 2
+    assert len(tables([table(HEADER), Block("text", BOX, 0, "Some text.")], [table(HEADER)])) == 2
+
+
+def test_headers_page_footnotes_and_the_caption_that_it_continues_part_no_table() -> None:
+    foot = [Block(type, (0.1, 0.9, 0.9, 0.92), 0, type) for type in ("page_footnote", "footer", "page_number")]
+    head = [Block("header", (0.1, 0.01, 0.9, 0.02), 0, "header"), caption("Table 1 (continued)")]
+    [one] = tables([caption("Table 1"), table(HEADER), *foot], [*head, table("<tr><td>1</td><td>2</td></tr>")])
+    assert one.content == f"<table>{HEADER}<tr><td>1</td><td>2</td></tr></table>"
+    assert [piece.content for piece in one.captions] == ["Table 1", "Table 1 (continued)"]
+
+
+def test_hostile_tables_take_time_in_proportion_to_their_length() -> None:
+    many = 10_000
+    started = time.process_time()
+    for content in (
+        "<table>" + "<tr><td>" * many,
+        "<table>" + "<tr>" * many + "</table>",
+        "<table>" + "<td" * many,
+        "<table" + "<table>" * many,
+        "<table><tr>" + '<td rowspan="9999" colspan="9999">' * many,
+        "<table>" + '<tr><td rowspan="9999" colspan="9999">x</td></tr>' * many + "</table>",
+        "<table><tr>" + "<td>1</td>" * many + "</tr></table>",
+        "<table>" + "<tr><td>1</td><td>2</td></tr>" * (many // 2) + "</table>",
+    ):
+        tables([Block("table", BOX, 0, content)], [Block("table", BOX, 0, content)])
+    assert time.process_time() - started < 5

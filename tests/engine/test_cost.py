@@ -1,0 +1,123 @@
+"""The model's computed cost, against MinerU2.5's known numbers and what torch counts while a small model runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
+
+from batchocr.engine.backend.base import PagedContext, Segments
+from batchocr.engine.backend.device import HostDevice
+from batchocr.engine.backend.reference import ReferenceOps
+from batchocr.engine.model.language import LanguageModel
+from batchocr.engine.model.vision import VisionModel
+from batchocr.engine.model.weights import WeightReader
+from batchocr.planning.cost import decode_flop, num_parameters, prefill_flop, vision_flop
+from tests.support.mineru_shape import MINERU
+
+CPU = torch.device("cpu")
+VISION, LANGUAGE = MINERU.vision, MINERU.language
+SMALL_VISION = replace(VISION, depth=3, width=32, num_heads=2, mlp_width=80, out_width=48)
+SMALL_LANGUAGE = replace(
+    LANGUAGE, num_layers=3, width=48, num_heads=6, num_kv_heads=2, mlp_width=112, vocab_size=72, mrope_section=(1, 1, 2)
+)
+
+
+def vision_attention(num_patches: int) -> float:
+    return 4.0 * num_patches**2 * VISION.width * VISION.depth
+
+
+def test_a_patch_takes_a_thousand_million_operations_in_linear_layers() -> None:
+    per_patch = (vision_flop(VISION, [4_000]) - vision_attention(4_000)) / 4_000
+    # The known number leaves out the merger, which is a hundredth of it.
+    assert per_patch == pytest.approx(1.261e9, rel=0.015)
+
+
+def test_attention_grows_with_the_square_of_each_image_alone() -> None:
+    one, two = vision_flop(VISION, [4_000]), vision_flop(VISION, [2_000, 2_000])
+    assert one - two == pytest.approx(vision_attention(4_000) / 2)
+
+
+def test_a_decoded_token_takes_the_body_and_the_head() -> None:
+    assert decode_flop(LANGUAGE, [0]) == pytest.approx(2 * (358e6 + 136e6), rel=1e-3)
+    assert decode_flop(LANGUAGE, [700, 300]) - decode_flop(LANGUAGE, [0, 0]) == 4 * 1_000 * 896 * 24
+
+
+def test_the_model_has_the_parameters_in_its_name() -> None:
+    assert num_parameters(MINERU) == pytest.approx(1.2e9, rel=0.05)
+    untied = replace(MINERU, language=replace(LANGUAGE, tied_embeddings=False))
+    assert num_parameters(untied) - num_parameters(MINERU) == 151_936 * 896
+
+
+def test_a_dense_page_takes_37_tera_operations() -> None:
+    layout = 74 * 74
+    blocks = [2_400] * 4 + [282] * 10
+    assert layout + sum(blocks) == pytest.approx(17_900, rel=0.001)
+    prompts = [patches // 4 + 30 for patches in (layout, *blocks)]
+    answers = [230, *[250] * 4, *[25] * 10]
+    assert sum(answers) == 1_480
+    steps = [
+        decode_flop(LANGUAGE, range(prompt, prompt + answer)) for prompt, answer in zip(prompts, answers, strict=True)
+    ]
+    vision, prefill = vision_flop(VISION, [layout, *blocks]), prefill_flop(LANGUAGE, prompts)
+
+    assert vision_flop(VISION, [layout]) == pytest.approx(11.9e12, rel=0.02)
+    assert vision == pytest.approx(31.8e12, rel=0.03)
+    assert prefill == pytest.approx(3.5e12, rel=0.06)
+    assert sum(steps) == pytest.approx(1.5e12, rel=0.06)
+    assert vision + prefill + sum(steps) == pytest.approx(36.8e12, rel=0.03)
+
+
+class Zeros(WeightReader):
+    """A tensor of zeros for any name and shape."""
+
+    def __init__(self) -> None:
+        pass
+
+    def __contains__(self, name: str) -> bool:
+        return True
+
+    def take(self, name: str, shape: Sequence[int]) -> Tensor:
+        return torch.zeros(tuple(shape))
+
+
+def linear_flop(call: Callable[[], object]) -> int:
+    """The operations that torch counts in matrix products; it does not count attention on a CPU."""
+    with torch.inference_mode(), FlopCounterMode(display=False) as counter:
+        call()
+    counts = counter.get_flop_counts()["Global"]
+    assert {str(operation) for operation in counts} <= {"aten.mm", "aten.addmm"}
+    return sum(counts.values())
+
+
+def test_torch_counts_the_same_in_the_linear_layers_of_the_vision_model() -> None:
+    model = VisionModel(SMALL_VISION, MINERU.images, Zeros(), ReferenceOps(CPU), HostDevice(CPU))
+    grids = [(4, 6), (2, 2)]
+    patches = torch.zeros(28, SMALL_VISION.patch_width, dtype=torch.uint8)
+
+    attention = 4.0 * (24**2 + 4**2) * SMALL_VISION.width * SMALL_VISION.depth
+    counted = linear_flop(lambda: model.encode(patches, grids))
+    assert vision_flop(SMALL_VISION, [24, 4]) == counted + attention
+
+
+def test_torch_counts_the_same_in_the_linear_layers_of_the_language_model() -> None:
+    ops = ReferenceOps(CPU)
+    model = LanguageModel(SMALL_LANGUAGE, Zeros(), ops, CPU)
+    lengths = [9, 4]
+    cache, slots, positions = model.new_cache(2), torch.arange(13), torch.zeros(3, 13, dtype=torch.int64)
+    segments = Segments(lengths, torch.tensor([0, 9, 13], dtype=torch.int32))
+    tables = torch.tensor([[0], [1]], dtype=torch.int32)
+    context = PagedContext(tables, torch.tensor(lengths, dtype=torch.int32), lengths)
+
+    prefill = linear_flop(lambda: model.prefill(torch.zeros(13, 48), positions, slots, segments, cache))
+    decode = linear_flop(
+        lambda: model.decode(torch.tensor([1, 2]), positions[:, :2], torch.tensor([8, 19]), context, cache)
+    )
+
+    attention = 2.0 * SMALL_LANGUAGE.width * SMALL_LANGUAGE.num_layers
+    assert prefill_flop(SMALL_LANGUAGE, lengths) == prefill + attention * (9**2 + 4**2)
+    assert decode_flop(SMALL_LANGUAGE, lengths) == decode + 2 * attention * (9 + 4)

@@ -1,0 +1,170 @@
+"""The CPU's own linear layers, MLPs and paged attention against the reference."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import get_args
+
+import pytest
+import torch
+from torch import Tensor
+
+from batchocr.engine.backend import cpu_cores
+from batchocr.engine.backend.base import Activation, Affine, Linear, Mlp, PagedContext
+from batchocr.engine.backend.cpu import CpuOps
+from batchocr.engine.backend.cpu_cores import Cores
+from batchocr.engine.backend.reference import ReferenceOps
+
+CPU = torch.device("cpu")
+ROWS = pytest.mark.parametrize("rows", [1, 5, 300])
+BIAS = pytest.mark.parametrize("bias", [True, False], ids=["bias", "no bias"])
+RESIDUAL = pytest.mark.parametrize("residual", [True, False], ids=["residual", "no residual"])
+ACTIVATIONS = pytest.mark.parametrize("activation", get_args(Activation))
+BFLOAT16 = pytest.mark.skipif(
+    not torch.ops.mkldnn._is_mkldnn_bf16_supported(), reason="this CPU multiplies no bfloat16"
+)
+DTYPES = pytest.mark.parametrize(
+    ("dtype", "bound"),
+    [(torch.float32, 1e-5), pytest.param(torch.bfloat16, 2e-2, marks=BFLOAT16)],
+    ids=["float32", "bfloat16"],
+)
+
+WIDTH, OUT = 61, 47
+"""Odd, so that neither is a multiple of the processor's vector length."""
+
+
+@pytest.fixture(scope="module")
+def ops() -> CpuOps:
+    return CpuOps()
+
+
+@pytest.fixture(autouse=True)
+def same_numbers() -> None:
+    torch.manual_seed(0)
+
+
+def affine(out: int, width: int, *, bias: bool, dtype: torch.dtype) -> Affine:
+    return Affine(torch.randn(out, width, dtype=dtype) / width**0.5, torch.randn(out, dtype=dtype) if bias else None)
+
+
+def assert_agree(own: Linear | Mlp, reference: Linear | Mlp, x: Tensor, residual: Tensor | None, bound: float) -> None:
+    """The values agree to within `bound` times the largest one, and the inputs are left as they were."""
+    before = [x.clone(), None if residual is None else residual.clone()]
+    with torch.inference_mode():
+        values, expected = own(x, residual), reference(x, residual)
+    assert values.dtype == x.dtype
+    assert (values.float() - expected.float()).abs().max() <= bound * expected.float().abs().max()
+    for tensor, kept in zip((x, residual), before, strict=True):
+        assert tensor is None or (kept is not None and torch.equal(tensor, kept))
+
+
+@ROWS
+@BIAS
+@RESIDUAL
+@DTYPES
+def test_a_linear_layer_is_that_of_the_reference(
+    ops: CpuOps, rows: int, bias: bool, residual: bool, dtype: torch.dtype, bound: float
+) -> None:
+    layer, x = affine(OUT, WIDTH, bias=bias, dtype=dtype), torch.randn(rows, WIDTH, dtype=dtype)
+    added = torch.randn(rows, OUT, dtype=dtype) if residual else None
+    assert_agree(ops.linear(layer), ReferenceOps(CPU).linear(layer), x, added, bound)
+
+
+@ROWS
+@BIAS
+@RESIDUAL
+@DTYPES
+@ACTIVATIONS
+def test_an_mlp_is_that_of_the_reference(
+    ops: CpuOps, activation: Activation, rows: int, bias: bool, residual: bool, dtype: torch.dtype, bound: float
+) -> None:
+    inner_width = 2 * OUT if activation == "silu_mul" else OUT
+    inner = affine(inner_width, WIDTH, bias=bias, dtype=dtype)
+    outer = affine(WIDTH, OUT, bias=bias, dtype=dtype)
+    x = 3 * torch.randn(rows, WIDTH, dtype=dtype)
+    added = torch.randn(rows, WIDTH, dtype=dtype) if residual else None
+    own, reference = ops.mlp(inner, outer, activation), ReferenceOps(CPU).mlp(inner, outer, activation)
+    assert_agree(own, reference, x, added, bound)
+
+
+def test_a_layer_that_was_loaded_as_part_of_a_larger_matrix_is_packed_right(ops: CpuOps) -> None:
+    matrix = torch.randn(2 * OUT, 2 * WIDTH)
+    layer = Affine(matrix[::2, WIDTH:], torch.randn(OUT))
+    assert_agree(ops.linear(layer), ReferenceOps(CPU).linear(layer), torch.randn(5, WIDTH), None, 1e-5)
+
+
+@pytest.mark.parametrize(
+    "tables",
+    [
+        pytest.param([[1, 2, 3], [4, 5, 0], [6, 0, 0]], id="in one piece"),
+        pytest.param([[5, 6, 2], [1, 3, 0], [4, 0, 0]], id="in pieces"),
+    ],
+)
+@pytest.mark.parametrize(("heads", "kv_heads"), [(4, 4), (6, 2)], ids=["own heads", "shared heads"])
+@pytest.mark.parametrize("apart", [True, False], ids=["heads apart", "heads together"])
+def test_decode_attention_is_that_of_the_reference(
+    ops: CpuOps, tables: list[list[int]], heads: int, kv_heads: int, apart: bool
+) -> None:
+    """Over tokens that were stored one step at a time."""
+    size, head_dim, lengths = ops.kv_block_size, 8, [2 * ops.kv_block_size + 5, 2 * ops.kv_block_size, 1]
+    reference, expected_cache = ReferenceOps(CPU), torch.randn(2, 7, size, kv_heads, head_dim)
+    order = (0, 3, 1, 2, 4) if apart else (0, 1, 2, 3, 4)
+    cache = torch.empty_permuted(expected_cache.shape, order).copy_(expected_cache)
+    for step in range(3):
+        now = torch.tensor(lengths, dtype=torch.int32) + step
+        context = PagedContext(torch.tensor(tables, dtype=torch.int32), now, now.tolist())
+        newest = now.long() - 1
+        slots = context.block_tables.gather(1, newest.unsqueeze(1) // size).squeeze(1) * size + newest % size
+        q, k, v = torch.randn(3, heads, head_dim), *torch.randn(2, 3, kv_heads, head_dim)
+        cos, sin = torch.randn(2, 3, head_dim // 2)
+        turned, _ = ops.rotary_store(q, k, v, cos, sin, cache, slots)
+        expected, _ = reference.rotary_store(q, k, v, cos, sin, expected_cache, slots)
+        assert torch.equal(cache, expected_cache)
+        torch.testing.assert_close(
+            ops.paged_attention(turned, cache, context), reference.paged_attention(expected, expected_cache, context)
+        )
+
+
+@pytest.fixture
+def two_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_small_operations_stay_on_one_core_and_large_ones_are_shared() -> None:
+    cores = Cores()
+    with cores.shared_by(1000):
+        assert torch.get_num_threads() == 1
+    with cores.shared_by(1e9):
+        assert torch.get_num_threads() == 2
+    with pytest.raises(RuntimeError, match="in the middle"), cores.shared_by(1000):
+        raise RuntimeError("in the middle")
+    assert torch.get_num_threads() == 2
+
+
+@pytest.mark.usefixtures("two_threads")
+@pytest.mark.parametrize("worth_sharing", [0.0, math.inf], ids=["shared", "on one core"])
+def test_products_and_attention_are_the_same_on_any_number_of_cores(
+    monkeypatch: pytest.MonkeyPatch, worth_sharing: float
+) -> None:
+    monkeypatch.setattr(cpu_cores, "_WORTH_SHARING", worth_sharing)
+    ops, reference = CpuOps(), ReferenceOps(CPU)
+    layer, x = affine(OUT, WIDTH, bias=True, dtype=torch.float32), torch.randn(300, WIDTH)
+    assert_agree(ops.linear(layer), reference.linear(layer), x, torch.randn(300, OUT), 1e-5)
+    q, cache = torch.randn(2, 4, 8), torch.randn(2, 5, ops.kv_block_size, 4, 8)
+    context = PagedContext(torch.tensor([[1, 2], [4, 3]], dtype=torch.int32), torch.tensor([20, 30]), [20, 30])
+    torch.testing.assert_close(ops.paged_attention(q, cache, context), reference.paged_attention(q, cache, context))
+    assert torch.get_num_threads() == 2
+
+
+def test_patches_are_cut_at_the_end_of_a_program_too_when_pools_of_threads_take_no_more_work() -> None:
+    ops = CpuOps()
+    images = [torch.randint(0, 256, size, dtype=torch.uint8) for size in ((60, 90, 3), (30, 40, 3))]
+    plans = [((56, 84),), ((28, 56),)]
+    expected = ops.patches(images, plans, 14, 2)
+    ops._threads.shutdown()
+    assert torch.equal(ops.patches(images, plans, 14, 2), expected)

@@ -1,0 +1,177 @@
+"""What the CUDA backend makes of layers, with the reference in place of its kernels: the same values, on the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from batchocr.engine.backend.base import Activation, Affine, Linear, Mlp, Ops, PagedContext, Rows, Segments
+from batchocr.engine.backend.cuda import CudaOps, Fp8Ops, Kernels, PlainLinear
+from batchocr.engine.backend.device import HostDevice
+from batchocr.engine.backend.fp8 import Fp8Kernels, add_layer_norm_quantize_, gelu_bias_quantize, quantize_rows
+from batchocr.engine.backend.reference import ReferenceOps, activate
+from batchocr.engine.model.language import LanguageModel
+from batchocr.engine.model.vision import VisionModel
+from batchocr.engine.model.weights import WeightReader
+from batchocr.processes.engine_messages import KernelChoice
+from tests.support.mineru_shape import MINERU
+
+CPU = torch.device("cpu")
+REFERENCE = ReferenceOps(CPU)
+VISION = replace(MINERU.vision, depth=3, width=32, num_heads=2, mlp_width=80, out_width=48)
+LANGUAGE = replace(
+    MINERU.language,
+    num_layers=3,
+    width=48,
+    num_heads=6,
+    num_kv_heads=2,
+    mlp_width=112,
+    vocab_size=72,
+    mrope_section=(1, 1, 2),
+)
+GRIDS = [(4, 6), (2, 2)]
+
+
+def attention(q: Tensor, k: Tensor, v: Tensor, segments: Segments, causal: bool) -> Tensor:
+    return REFERENCE.attention(q, k, v, segments, causal=causal)
+
+
+def add_layer_norm(
+    residual: Tensor, product: Tensor, weight: Tensor, bias: Tensor, eps: float
+) -> tuple[Tensor, Tensor]:
+    residual.add_(product)
+    return residual, REFERENCE.layer_norm(residual, weight, bias, eps)
+
+
+KERNELS = Kernels(
+    attention=attention,
+    paged_attention=REFERENCE.paged_attention,
+    rotary=REFERENCE.rotary,
+    rotary_store=REFERENCE.rotary_store,
+    rms_norm=REFERENCE.rms_norm,
+    layer_norm=REFERENCE.layer_norm,
+    add_layer_norm=add_layer_norm,
+    quick_gelu=lambda x, bias: activate(x + bias, "quick_gelu"),
+    gelu=lambda x, bias: activate(x + bias, "gelu"),
+    silu_mul=lambda x: activate(x, "silu_mul"),
+    sample=REFERENCE.sample,
+    patches=REFERENCE.patches,
+)
+CHOICES = [KernelChoice("paged_attention", "reference"), KernelChoice("sample", "reference")]
+OPS = CudaOps(KERNELS, CHOICES, Fp8Kernels(quantize_rows, add_layer_norm_quantize_, gelu_bias_quantize))
+
+
+class RandomWeights(WeightReader):
+    """The same random tensor for a name each time it is asked for."""
+
+    def __init__(self) -> None:
+        pass
+
+    def __contains__(self, name: str) -> bool:
+        return True
+
+    def take(self, name: str, shape: tuple[int, ...]) -> Tensor:  # type: ignore[override]
+        seed = sum(place * ord(letter) for place, letter in enumerate(name, start=1))
+        values = torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+        return values if len(shape) == 1 else values / (values[0].numel() ** 0.5)
+
+
+class OneAfterTheOther(Fp8Ops):
+    """Linear layers in fp8 that quantise their own rows, whatever came before them."""
+
+    def _bias_activation(self, following: Linear, *, quick: bool) -> Callable[[Tensor, Tensor], Rows]:
+        return CudaOps._bias_activation(self, following, quick=quick)
+
+    def then_layer_norm(self, layer: Linear | Mlp, x: Rows, residual: Tensor, **options: Any) -> tuple[Tensor, Rows]:
+        return CudaOps.then_layer_norm(self, layer, x, residual, **options)
+
+
+class Spoiling(ReferenceOps):
+    """Linear layers that leave nothing of a residual."""
+
+    def linear(self, layer: Affine) -> Linear:
+        linear = super().linear(layer)
+
+        def apply(x: Rows, residual: Tensor | None = None) -> Tensor:
+            product = linear(x, residual)
+            if residual is not None:
+                residual.fill_(torch.nan)
+            return product
+
+        return apply
+
+    def mlp(self, inner: Affine, outer: Affine, activation: Activation) -> Mlp:
+        first, second = self.linear(inner), self.linear(outer)
+        return lambda x, residual=None: second(activate(first(x), activation), residual)
+
+
+def embeddings(ops: Ops) -> Tensor:
+    """What a small vision model makes of two images."""
+    model = VisionModel(VISION, MINERU.images, RandomWeights(), ops, HostDevice(CPU))
+    patches = torch.randint(0, 256, (28, 588), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    return model.encode(patches, GRIDS)
+
+
+def logits(ops: Ops) -> Tensor:
+    """What a small language model says after two prompts, and after a token more."""
+    model = LanguageModel(LANGUAGE, RandomWeights(), ops, CPU)
+    lengths = [9, 4]
+    cache = model.new_cache(3)
+    block_size = ops.kv_block_size
+    slots = torch.cat([block_size * (1 + row) + torch.arange(length) for row, length in enumerate(lengths)])
+    positions = torch.cat([torch.arange(length) for length in lengths]).expand(3, -1)
+    tokens = torch.arange(13)
+    segments = Segments.of(lengths, lambda ends: ends)
+    prompts = model.prefill(model.embed(tokens), positions, slots, segments, cache)
+    lengths = [length + 1 for length in lengths]
+    context = PagedContext(torch.tensor([[1], [2]]).int(), torch.tensor(lengths).int(), lengths)
+    at = torch.tensor([9, 4])
+    slots = block_size * torch.tensor([1, 2]) + at
+    newest = model.decode(torch.tensor([1, 2]), at.expand(3, -1), slots, context, cache)
+    return torch.cat([prompts, newest])
+
+
+@pytest.mark.parametrize("run", [embeddings, logits])
+def test_a_model_gives_what_it_gives_on_the_reference(run: Callable[[Ops], Tensor]) -> None:
+    with torch.inference_mode():
+        torch.testing.assert_close(run(OPS), run(REFERENCE))
+
+
+@pytest.mark.parametrize("run", [embeddings, logits])
+def test_no_model_uses_a_residual_again(run: Callable[[Ops], Tensor]) -> None:
+    with torch.inference_mode():
+        torch.testing.assert_close(run(Spoiling(CPU)), run(REFERENCE))
+
+
+def test_rows_that_are_quantized_where_they_are_computed_are_those_a_layer_would_quantize() -> None:
+    fp8 = Fp8Kernels(quantize_rows, add_layer_norm_quantize_, gelu_bias_quantize)
+    with torch.inference_mode():
+        fused, apart = embeddings(OPS.with_fp8()), embeddings(OneAfterTheOther(KERNELS, CHOICES, fp8))
+        exact = embeddings(REFERENCE)
+    assert torch.equal(fused, apart)
+    assert not torch.equal(fused, exact)
+    assert float((fused - exact).norm() / exact.norm()) < 0.1
+
+
+def test_a_product_is_added_to_the_residual_where_it_lies() -> None:
+    layer, x, residual = Affine(torch.randn(16, 24)), torch.randn(5, 24), torch.randn(5, 16)
+    expected = x @ layer.weight.t() + residual
+    added = PlainLinear(layer)(x, residual)
+    torch.testing.assert_close(added, expected)
+    assert added.data_ptr() == residual.data_ptr()
+
+
+@pytest.mark.parametrize("width", [588, 587, 592])
+def test_rows_of_any_width_are_multiplied_as_they_are(width: int) -> None:
+    layer, x, residual = Affine(torch.randn(16, width), torch.randn(16)), torch.randn(5, width), torch.randn(5, 16)
+    torch.testing.assert_close(PlainLinear(layer)(x, residual), REFERENCE.linear(layer)(x, residual))
+
+
+def test_weights_with_aligned_rows_are_not_copied() -> None:
+    layer = Affine(torch.randn(16, 592))
+    assert PlainLinear(layer)._weight is layer.weight

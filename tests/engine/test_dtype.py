@@ -1,0 +1,102 @@
+"""Which data type a model runs in, on CPUs with and without units for bfloat16."""
+
+from __future__ import annotations
+
+import pytest
+
+from batchocr.config import BackendName, DType
+from batchocr.engine.backend import dtype as dtypes
+from batchocr.engine.backend.dtype import bfloat16_speedup
+from batchocr.engine.start import find_device
+from batchocr.machine import multiplies_bfloat16
+from batchocr.planning.dtype import StoredWeights, bfloat16_remark, choose_dtype
+from batchocr.processes.engine_messages import DeviceFound, UseDevice
+from tests.support.running import raising
+
+FULL_SIZE, SMALL = 1_200_000_000, 2_500_000
+
+
+def cpu(speedup: float | None) -> DeviceFound:
+    """A CPU that is this many times as fast in bfloat16; None: one without units, on which nothing is tried."""
+    return DeviceFound("cpu", ("cpu",), "cpu", 1 << 34, speedup)
+
+
+@pytest.fixture(params=[None, 3.0])
+def speedup(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> float | None:
+    factor: float | None = request.param
+    monkeypatch.setattr("batchocr.planning.dtype.multiplies_bfloat16", lambda: factor is not None)
+    return factor
+
+
+@pytest.mark.parametrize(
+    ("speedup", "stored", "num_parameters", "expected", "said"),
+    [
+        (3.0, "bfloat16", FULL_SIZE, "bfloat16", "3.0 times as fast in bfloat16"),
+        (1.0, "bfloat16", FULL_SIZE, "float32", "1.0 times as fast in bfloat16 as in float32: too little"),
+        (3.0, "float32", FULL_SIZE, "float32", "stored in float32: --dtype bfloat16 would round it"),
+        (3.0, "float16", FULL_SIZE, "float32", "stored in float16"),
+        (1.0, "float32", FULL_SIZE, "float32", None),
+        (3.0, "bfloat16", SMALL, "float32", None),
+        (None, "bfloat16", FULL_SIZE, "float32", None),
+    ],
+)
+def test_a_large_model_stored_in_bfloat16_is_read_in_it_where_a_trial_shows_that_it_is_faster(
+    speedup: float | None, stored: str, num_parameters: int, expected: DType, said: str | None
+) -> None:
+    choice = choose_dtype("auto", cpu(speedup), StoredWeights(stored, num_parameters))
+    assert choice.dtype == expected
+    assert said in choice.remark if said else choice.remark == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "device", "expected"),
+    [
+        ("float32", "cpu", "float32"),
+        ("bfloat16", "cpu", "bfloat16"),
+        ("auto", "cuda:0", "bfloat16"),
+        ("float32", "cuda:1", "float32"),
+    ],
+)
+def test_what_the_user_says_and_gpus_are_left_alone(name: DType, device: str, expected: DType) -> None:
+    found = DeviceFound(device, (device,), "cuda", 1 << 34, 3.0)
+    choice = choose_dtype(name, found, StoredWeights("bfloat16", FULL_SIZE))
+    assert (choice.dtype, choice.remark) == (expected, "")
+
+
+@pytest.mark.parametrize("begun_in", ["float32", "bfloat16"])
+def test_rows_that_are_there_decide_whatever_the_cpu(speedup: float | None, begun_in: DType) -> None:
+    choice = choose_dtype("auto", cpu(speedup), StoredWeights("bfloat16", FULL_SIZE), begun_in=begun_in)
+    assert choice.dtype == begun_in
+    as_usual = speedup is None and begun_in == "float32"
+    assert (f"the output was begun in {begun_in}" in choice.remark) != as_usual
+    assert ("very slowly" in choice.remark) == (speedup is None and begun_in == "bfloat16")
+
+
+@pytest.mark.parametrize(
+    ("factor", "said"), [(None, ""), (1.0, "--dtype auto stays with float32"), (2.0, "--dtype auto takes it")]
+)
+def test_doctor_says_what_the_units_are_good_for(factor: float | None, said: str) -> None:
+    assert said in bfloat16_remark(factor)
+    assert bool(bfloat16_remark(factor)) == bool(said)
+
+
+@pytest.mark.parametrize(("has_units", "backend"), [(False, "cpu"), (True, "reference")])
+def test_nothing_is_tried_where_bfloat16_can_gain_nothing(
+    monkeypatch: pytest.MonkeyPatch, has_units: bool, backend: BackendName
+) -> None:
+    monkeypatch.setattr("batchocr.engine.start.multiplies_bfloat16", lambda: has_units)
+    monkeypatch.setattr("batchocr.engine.start.bfloat16_speedup", raising(AssertionError("a trial takes long here")))
+    found = find_device(UseDevice("cpu", backend, try_bfloat16=True))
+    assert (found.device, found.backend, found.bfloat16_speedup) == ("cpu", backend, None)
+
+
+@pytest.mark.skipif(not multiplies_bfloat16(), reason="this CPU has no units for bfloat16")
+def test_the_trial_compares_two_times() -> None:
+    assert 0.1 < bfloat16_speedup() < 50
+
+
+def test_the_trial_is_as_fast_as_its_best_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds = iter([9.0, 9.0, 2.0, 1.5, 3.0, 1.0])  # float32 and bfloat16 in turn; the first two to warm up
+    monkeypatch.setattr(dtypes, "_seconds", lambda run: next(seconds))
+    monkeypatch.setattr(dtypes, "_work", lambda dtype: lambda: None)
+    assert bfloat16_speedup() == 2.0

@@ -1,0 +1,207 @@
+"""The sampling kernels against the reference, step by step: what they choose, and what they remember."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import fields
+
+import pytest
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from batchocr.data import Sampling
+from batchocr.engine.backend.base import SamplerRows, SamplingHints
+from batchocr.engine.backend.device import HostDevice
+from batchocr.engine.backend.kernels import sampling, vocabulary_piece
+from batchocr.engine.backend.sampling import greedy_after_penalties
+from batchocr.engine.sampler import Sampler
+from tests.support.kernel_compilation import ARCHITECTURES, Launch, kernel_device, resources
+
+VOCABULARY = 50
+STEPS = 12
+SETTINGS = [
+    Sampling(STEPS),
+    Sampling(STEPS, presence_penalty=1.0, frequency_penalty=0.05, no_repeat_ngram_size=100),
+    Sampling(STEPS, repetition_penalty=1.3, no_repeat_ngram_size=3),
+    Sampling(STEPS, repetition_penalty=0.8, presence_penalty=-0.5, no_repeat_ngram_size=2),
+    Sampling(STEPS, frequency_penalty=0.5, no_repeat_ngram_size=1),
+]
+
+
+@pytest.fixture
+def device() -> Iterator[torch.device]:
+    with kernel_device(sampling, vocabulary_piece) as device, device:
+        torch.manual_seed(0)
+        yield device
+
+
+@pytest.fixture
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shrink the blocks, so that a few dozen tokens span several pieces, tiles and blocks."""
+    for name, size in (("PIECE", 32), ("ROWS", 2), ("COLUMNS", 8), ("HISTORY_BLOCK", 8), ("PROMPT_BLOCK", 8)):
+        monkeypatch.setattr(sampling, name, size)
+
+
+class RecordingOps:
+    """The one operation that a sampler needs; keeps the rows it was handed."""
+
+    rows: SamplerRows
+
+    def __init__(self, *, reference: bool) -> None:
+        self._reference = reference
+
+    def sample(self, logits: Tensor, index: Tensor, rows: SamplerRows, hints: SamplingHints) -> tuple[Tensor, Tensor]:
+        self.rows = rows
+        if self._reference:
+            return greedy_after_penalties(logits.float(), index, rows, hints)
+        return sampling.sample(logits, index, rows)
+
+
+class BothSamplers:
+    """Does everything twice, with the reference and with the kernels, and compares."""
+
+    def __init__(self, num_rows: int, max_new_tokens: int, device: torch.device, vocab_size: int = VOCABULARY) -> None:
+        self._hints = SamplingHints(repetition=True, counts=True, ngram=True, longest=max_new_tokens)
+        self._ops = RecordingOps(reference=True), RecordingOps(reference=False)
+        self._samplers = [
+            Sampler(ops, HostDevice(device), num_rows=num_rows, vocab_size=vocab_size, max_new_tokens=max_new_tokens)
+            for ops in self._ops
+        ]
+
+    def bind(self, sampling: Sampling, prompt: tuple[int, ...], output: list[int]) -> int:
+        first, second = (sampler.bind(sampling, prompt, output) for sampler in self._samplers)
+        assert first == second
+        return first
+
+    def release(self, row: int) -> None:
+        for sampler in self._samplers:
+            sampler.release(row)
+
+    def sample(self, logits: Tensor, rows: list[int]) -> list[int]:
+        index = torch.tensor(rows, device=logits.device)
+        expected, found = (sampler.sample(logits.clone(), index, self._hints) for sampler in self._samplers)
+        assert found[0].tolist() == expected[0].tolist()
+        torch.testing.assert_close(found[1], expected[1], atol=1e-5, rtol=1e-5)
+        for field in fields(SamplerRows):
+            assert torch.equal(*(getattr(ops.rows, field.name) for ops in self._ops)), field.name
+        return found[0].tolist()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("small_blocks")
+def test_choices_and_memory_are_those_of_the_reference_step_by_step(device: torch.device) -> None:
+    samplers = BothSamplers(len(SETTINGS) + 1, STEPS, device)
+    prompts = [(index, 7 * index + 1, 40) for index in range(len(SETTINGS))]
+    rows = [samplers.bind(*request, []) for request in zip(SETTINGS, prompts, strict=True)]
+    outputs: list[list[int]] = [[] for _ in SETTINGS]
+    # A few tokens are favoured, so that sequences would repeat themselves without the rules.
+    favoured = 2 * torch.randn(VOCABULARY)
+    changed = torch.zeros(len(SETTINGS))
+    order = random.Random(0)
+    for step in range(STEPS):
+        if step % 5 == 4:
+            put_back = order.randrange(len(SETTINGS))
+            samplers.release(rows[put_back])
+            rows[put_back] = samplers.bind(SETTINGS[put_back], prompts[put_back], outputs[put_back])
+        logits = favoured + torch.randn(len(SETTINGS), VOCABULARY)
+        tokens = samplers.sample(logits, rows)
+        changed += (torch.tensor(tokens) != logits.argmax(dim=1)).cpu()
+        for output, token in zip(outputs, tokens, strict=True):
+            output.append(token)
+    assert changed[0] == 0 and bool((changed[1:] > 0).all())
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_a_token_that_would_close_a_long_ngram_again_is_not_chosen(device: torch.device) -> None:
+    loop = [3, 14, 15, 9, 26, 5, 35]
+    samplers = BothSamplers(2, 120, device)
+    allowed = samplers.bind(Sampling(120, no_repeat_ngram_size=100), (0,), (20 * loop)[:105])
+    forbidden = samplers.bind(Sampling(120, no_repeat_ngram_size=100), (0,), (20 * loop)[:106])
+    logits = torch.zeros(2, VOCABULARY)
+    logits[0, loop[105 % 7]] = logits[1, loop[106 % 7]] = 9
+    logits[:, 44] = 5
+
+    assert samplers.sample(logits, [allowed, forbidden]) == [loop[105 % 7], 44]
+
+
+@pytest.mark.slow
+def test_the_true_vocabulary_and_blocks_choose_as_the_reference_does(device: torch.device) -> None:
+    vocab_size = 151_936
+    samplers = BothSamplers(2, 700, device, vocab_size)
+    # In bfloat16 many of these are equal.
+    logits = torch.randn(2, vocab_size).bfloat16()
+    leading = [row.argsort(descending=True, stable=True)[:600].tolist() for row in logits]
+    rows = [
+        samplers.bind(Sampling(700, presence_penalty=3.0, frequency_penalty=0.05), (0,), leading[0]),
+        samplers.bind(Sampling(700, repetition_penalty=2.0), tuple(leading[1]), leading[1][:9]),
+    ]
+
+    tokens = samplers.sample(logits, rows)
+
+    assert tokens[0] not in leading[0] and tokens[1] not in leading[1]
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_nothing_is_remembered_of_padding_nor_in_a_full_row(device: torch.device) -> None:
+    rows = SamplerRows.empty(4, VOCABULARY, 3, device)
+    rows.length[1], rows.history[1], rows.counts[1, :3] = 3, torch.arange(3), 1
+    before = {field.name: getattr(rows, field.name).clone() for field in fields(rows)}
+    logits = torch.randn(4, VOCABULARY)
+
+    tokens, _ = sampling.sample(logits.clone(), torch.tensor([1, 3, 3, 3]), rows)
+
+    assert tokens[1:].tolist() == logits[1:].argmax(dim=1).tolist()
+    for name, value in before.items():
+        assert torch.equal(getattr(rows, name), value), name
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_logits_that_are_no_numbers_choose_a_token_that_exists(device: torch.device) -> None:
+    logits = torch.randn(2, VOCABULARY)
+    logits[0, ::7], logits[1] = torch.nan, -torch.inf
+
+    tokens, _ = sampling.sample(logits, torch.tensor([0, 1]), SamplerRows.empty(3, VOCABULARY, 4, device))
+
+    assert all(0 <= token < VOCABULARY for token in tokens.tolist())
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_rows_of_a_wider_matrix_are_left_alone_beyond_the_vocabulary(device: torch.device) -> None:
+    wide = torch.randn(2, 64)
+    wide[:, VOCABULARY:] = 99
+    expected = wide[:, :VOCABULARY].argmax(dim=1).tolist()
+
+    tokens, _ = sampling.sample(wide[:, :VOCABULARY], torch.tensor([0, 1]), SamplerRows.empty(3, VOCABULARY, 4, device))
+
+    assert tokens.tolist() == expected
+    assert bool((wide[:, VOCABULARY:] == 99).all())
+
+
+def test_the_fake_twin_tells_shapes_and_types() -> None:
+    with FakeTensorMode():
+        device = torch.device("cuda")
+        logits = torch.empty(6, 99, dtype=torch.bfloat16, device=device)
+        index = torch.zeros(6, dtype=torch.int64, device=device)
+        tokens, logprobs = sampling.sample(logits, index, SamplerRows.empty(9, 99, 5, device))
+        assert (tokens.shape, tokens.dtype, tokens.device.type) == ((6,), torch.int64, "cuda")
+        assert (logprobs.shape, logprobs.dtype) == ((6,), torch.float32)
+
+
+def _launch(dtype: torch.dtype) -> Launch:
+    def call() -> object:
+        rows = SamplerRows.empty(2, 151_936, 8192, torch.device("cpu"))
+        return sampling.sample(torch.empty(1, 151_936, dtype=dtype), torch.zeros(1, dtype=torch.int64), rows)
+
+    return Launch(f"sample, {str(dtype).removeprefix('torch.')} logits", call)
+
+
+LAUNCHES = (_launch(torch.bfloat16), _launch(torch.float32))
+
+
+@pytest.mark.parametrize("launch", LAUNCHES, ids=lambda launch: launch.name)
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_the_kernels_compile_for_every_architecture_and_spill_nothing(launch: Launch, architecture: int) -> None:
+    for kernel in resources(launch, architecture):
+        assert kernel.spilled_bytes == 0

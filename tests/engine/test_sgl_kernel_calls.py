@@ -1,0 +1,217 @@
+"""Our calls to sgl_kernel against the signatures of its releases; the library itself does not run without a GPU.
+
+A stand-in has these signatures, and computes what the library would from the arguments that its parameters get. The
+signatures are recorded in data/sgl_kernel_signatures.json from unpacked wheels (`unzip sglang_kernel-*.whl -d FOLDER`):
+
+    python tests/engine/test_sgl_kernel_calls.py FOLDER...
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import runpy
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from inspect import Parameter, Signature
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from batchocr.engine.backend import cuda_trials
+from batchocr.engine.backend.attention_kernels import ATTENTION, PAGED_ATTENTION
+from batchocr.engine.backend.base import PagedContext, Segments
+from batchocr.engine.backend.reference import ReferenceOps, activate
+
+SIGNATURES = Path(__file__).parent / "data" / "sgl_kernel_signatures.json"
+USED = {
+    "flash_attn_varlen_func": "sgl_kernel.flash_attn",
+    "flash_attn_with_kvcache": "sgl_kernel.flash_attn",
+    "rmsnorm": "sgl_kernel",
+    "silu_and_mul": "sgl_kernel",
+}
+"""The functions we call, and the modules that we import them from."""
+
+CPU = torch.device("cpu")
+REFERENCE = ReferenceOps(CPU)
+
+
+@dataclass
+class StandIn:
+    """calls: each call's function and its arguments by name, without those left to their defaults."""
+
+    calls: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+
+    def function(self, name: str, parameters: dict[str, list[str]]) -> Callable[..., Tensor]:
+        signature = Signature(
+            [Parameter(required, Parameter.POSITIONAL_OR_KEYWORD) for required in parameters["required"]]
+            + [
+                Parameter(optional, Parameter.POSITIONAL_OR_KEYWORD, default=None)
+                for optional in parameters["optional"]
+            ]
+        )
+
+        def call(*args: object, **kwargs: object) -> Tensor:
+            arguments = signature.bind(*args, **kwargs).arguments
+            self.calls.append((name, arguments))
+            return COMPUTED[name](**arguments)
+
+        return call
+
+
+def attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    cu_seqlens_q: Tensor,
+    cu_seqlens_k: Tensor,
+    max_seqlen_q: int,
+    max_seqlen_k: int,
+    causal: bool,
+) -> Tensor:
+    lengths = cu_seqlens_q.diff().tolist()
+    assert torch.equal(cu_seqlens_q, cu_seqlens_k)
+    assert max_seqlen_q == max_seqlen_k == max(lengths)
+    return REFERENCE.attention(q, k, v, Segments(lengths, cu_seqlens_q), causal=causal)
+
+
+def attention_with_cache(
+    q: Tensor, k_cache: Tensor, v_cache: Tensor, cache_seqlens: Tensor, page_table: Tensor, causal: bool
+) -> Tensor:
+    assert causal and q.shape[1] == 1
+    context = PagedContext(page_table, cache_seqlens)
+    return REFERENCE.paged_attention(q[:, 0], torch.stack([k_cache, v_cache]), context).unsqueeze(1)
+
+
+def rmsnorm(input: Tensor, weight: Tensor, eps: float) -> Tensor:
+    return REFERENCE.rms_norm(input, weight, eps)
+
+
+def silu_and_mul(input: Tensor) -> Tensor:
+    return activate(input, "silu_mul")
+
+
+COMPUTED: dict[str, Callable[..., Tensor]] = {
+    "flash_attn_varlen_func": attention,
+    "flash_attn_with_kvcache": attention_with_cache,
+    "rmsnorm": rmsnorm,
+    "silu_and_mul": silu_and_mul,
+}
+
+
+@pytest.fixture(params=["0.4.5", "0.4.8"])
+def sgl_kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> StandIn:
+    """The stand-in for a release, in place of the library."""
+    stand_in = StandIn()
+    recorded = json.loads(SIGNATURES.read_text())[request.param]
+    for module in ("sgl_kernel", "sgl_kernel.flash_attn"):
+        monkeypatch.setitem(sys.modules, module, ModuleType(module))
+    for name, module in USED.items():
+        setattr(sys.modules[module], name, stand_in.function(name, recorded[name]))
+    return stand_in
+
+
+def sgl_candidate(candidates: tuple[Any, ...]) -> Callable[..., Tensor]:
+    [candidate] = [candidate for candidate in candidates if candidate.name.startswith("sgl_kernel")]
+    operation: Callable[..., Tensor] = candidate.load()
+    return operation
+
+
+def is_int32(value: Tensor, *shape: int) -> bool:
+    return value.dtype == torch.int32 and value.shape == shape
+
+
+@pytest.mark.parametrize("causal", [True, False], ids=["causal", "not causal"])
+@pytest.mark.parametrize(("heads", "kv_heads", "head_dim"), [(14, 2, 64), (16, 16, 80)])
+def test_attention_over_segments(sgl_kernel: StandIn, heads: int, kv_heads: int, head_dim: int, causal: bool) -> None:
+    lengths = [5, 1, 9]
+    segments = Segments(lengths, torch.tensor([0, 5, 6, 15], dtype=torch.int32))
+    q, k, v = torch.randn(15, heads + 2 * kv_heads, head_dim).split([heads, kv_heads, kv_heads], dim=1)
+
+    attended = sgl_candidate(ATTENTION)(q, k, v, segments, causal)
+
+    torch.testing.assert_close(attended, REFERENCE.attention(q, k, v, segments, causal=causal))
+    [(name, arguments)] = sgl_kernel.calls
+    assert name == "flash_attn_varlen_func"
+    assert is_int32(arguments["cu_seqlens_q"], 4) and is_int32(arguments["cu_seqlens_k"], 4)
+    assert (arguments["max_seqlen_q"], arguments["max_seqlen_k"]) == (9, 9)
+    assert arguments["causal"] is causal
+
+
+def test_attention_over_the_cache(sgl_kernel: StandIn) -> None:
+    lengths = [1, 64, 130]
+    tables = torch.tensor([[3, 0, 0], [5, 0, 0], [6, 1, 4]], dtype=torch.int32)
+    context = PagedContext(tables, torch.tensor(lengths, dtype=torch.int32))
+    q, cache = torch.randn(3, 14, 64), torch.randn(2, 7, 64, 2, 64)
+
+    attended = sgl_candidate(PAGED_ATTENTION)(q, cache, context)
+
+    torch.testing.assert_close(attended, REFERENCE.paged_attention(q, cache, context))
+    [(name, arguments)] = sgl_kernel.calls
+    assert name == "flash_attn_with_kvcache"
+    assert is_int32(arguments["page_table"], 3, 3) and is_int32(arguments["cache_seqlens"], 3)
+    assert arguments["q"].shape == (3, 1, 14, 64)
+    assert arguments["k_cache"].shape == arguments["v_cache"].shape == (7, 64, 2, 64)
+
+
+def test_norm_and_activation_are_taken_where_they_are_right(
+    sgl_kernel: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cuda_trials, "_ROWS", 16)
+    trials = cuda_trials.CudaTrials(CPU, torch.float32, lambda call: 1.0)
+    norm, activation = trials.rms_norm(), trials.silu_mul()
+    x, weight = torch.randn(3, 896), torch.randn(896)
+
+    torch.testing.assert_close(norm(x, weight, 1e-6), REFERENCE.rms_norm(x, weight, 1e-6))
+    torch.testing.assert_close(activation(x), activate(x, "silu_mul"))
+
+    assert [choice.taken for choice in trials.choices] == ["sgl_kernel", "sgl_kernel"]
+    assert [name for name, _ in sgl_kernel.calls[-2:]] == ["rmsnorm", "silu_and_mul"]
+
+
+def test_a_call_that_does_not_fit_the_signature_is_noticed(sgl_kernel: StandIn) -> None:
+    function = sgl_kernel.function("rmsnorm", {"required": ["input", "weight"], "optional": []})
+    with pytest.raises(TypeError, match="too many positional arguments"):
+        function(torch.randn(1, 8), torch.randn(8), 1e-6)
+
+
+def read_signatures(wheel: Path) -> tuple[str, dict[str, dict[str, list[str]]]]:
+    """The version in an unpacked wheel, and the parameters of the functions in USED; of the wheel, only the file that
+    holds the version is run."""
+    version = runpy.run_path(str(wheel / "sgl_kernel" / "version.py"))["__version__"]
+    signatures = {}
+    for name, module in USED.items():
+        source = wheel / Path(*module.split("."))
+        source = source / "__init__.py" if source.is_dir() else source.with_suffix(".py")
+        signatures[name] = _parameters(_definition(wheel, source, name))
+    return version, signatures
+
+
+def _definition(wheel: Path, source: Path, name: str) -> ast.FunctionDef:
+    """The definition of this function in a module, or in the module it is imported from."""
+    for node in ast.walk(ast.parse(source.read_text())):
+        if isinstance(node, ast.FunctionDef) and node.name == name:
+            return node
+        if isinstance(node, ast.ImportFrom) and node.module and any(alias.name == name for alias in node.names):
+            return _definition(wheel, (wheel / Path(*node.module.split("."))).with_suffix(".py"), name)
+    raise LookupError(f"{source} has no function {name}")
+
+
+def _parameters(function: ast.FunctionDef) -> dict[str, list[str]]:
+    """The names of its parameters, all of which may be passed by position or by name."""
+    arguments = function.args
+    assert not (arguments.posonlyargs or arguments.kwonlyargs or arguments.vararg or arguments.kwarg), function.name
+    names = [argument.arg for argument in arguments.args]
+    num_required = len(names) - len(arguments.defaults)
+    return {"required": names[:num_required], "optional": names[num_required:]}
+
+
+if __name__ == "__main__":
+    SIGNATURES.parent.mkdir(exist_ok=True)
+    recorded = dict(read_signatures(Path(folder)) for folder in sys.argv[1:])
+    SIGNATURES.write_text(json.dumps(recorded, indent=2) + "\n")

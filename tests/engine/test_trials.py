@@ -1,0 +1,423 @@
+"""How an operation is chosen from its candidates, and what is left of the CUDA backend without a GPU."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.nn import functional as F
+from triton import knobs
+
+from batchocr.engine import backend
+from batchocr.engine.backend import attention_kernels, cpu_trials, cuda_trials
+from batchocr.engine.backend.attention_kernels import ATTENTION, Attention
+from batchocr.engine.backend.base import PagedContext, Segments
+from batchocr.engine.backend.cuda_trials import CudaTrials, try_all
+from batchocr.engine.backend.kernels import activation, norm, paged_attention, rotary, sampling, vocabulary_piece
+from batchocr.engine.backend.reference import ReferenceOps
+from batchocr.engine.backend.trial import Candidate, Trial, choose, relative_error
+from batchocr.errors import EngineError, UsageError
+from batchocr.processes.engine_messages import KernelChoice
+from tests.support.kernel_compilation import kernel_device
+
+pytestmark = pytest.mark.slow
+
+CPU = torch.device("cpu")
+Function = Callable[[Tensor], Tensor]
+OPERATIONS = {
+    "attention",
+    "paged_attention",
+    "rotary",
+    "rotary_store",
+    "rms_norm",
+    "layer_norm",
+    "add_layer_norm",
+    "quick_gelu",
+    "gelu",
+    "silu_mul",
+    "sample",
+    "patches",
+}
+
+
+@pytest.mark.parametrize("home", ["a folder", "a folder/a file", "named"])
+def test_kernels_are_compiled_into_a_temporary_folder_only_where_there_is_no_other(
+    home: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a folder").mkdir()
+    (tmp_path / "a folder" / "a file").touch()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("HOME", str(tmp_path / home))
+    monkeypatch.delenv("TRITON_HOME", raising=False)
+    monkeypatch.setenv("TRITON_CACHE_DIR", "named")
+    if home != "named":
+        monkeypatch.delenv("TRITON_CACHE_DIR")
+    backend.give_kernels_a_folder()
+    if home == "a folder/a file":
+        kept = Path(knobs.cache.dir)
+        assert kept.parent == tmp_path
+        assert kept.stat().st_mode & 0o777 == 0o700
+    else:
+        assert os.environ.get("TRITON_CACHE_DIR") == ("named" if home == "named" else None)
+
+
+def reference(x: Tensor) -> Tensor:
+    return 2 * x
+
+
+def right(x: Tensor) -> Tensor:
+    return x + x
+
+
+def nearly_right(x: Tensor) -> Tensor:
+    return 2.0001 * x
+
+
+def wrong(x: Tensor) -> Tensor:
+    return 2.1 * x
+
+
+def not_a_number(x: Tensor) -> Tensor:
+    return torch.where(x == x.max(), torch.nan, 2 * x)
+
+
+def too_short(x: Tensor) -> Tensor:
+    return 2 * x[:-1]
+
+
+def broken(x: Tensor) -> Tensor:
+    raise RuntimeError("no kernel image is available\nfor this device")
+
+
+def missing() -> Function:
+    raise ImportError("No module named 'fast_math'")
+
+
+def candidate(name: str, operation: Function) -> Candidate[Function]:
+    return Candidate(name, lambda: operation)
+
+
+class Timer:
+    """Runs the call and returns the next of these times, each of which serves for all runs of one candidate."""
+
+    def __init__(self, *seconds: float) -> None:
+        self._seconds = [second for second in seconds for _ in range(5)]
+
+    def __call__(self, call: Callable[[], object]) -> float:
+        call()
+        return self._seconds.pop(0)
+
+
+def choose_double(candidates: Sequence[Candidate[Function]], timer: cuda_trials.Timer) -> tuple[Function, KernelChoice]:
+    x = torch.arange(1.0, 9.0)
+    return choose(Trial("double", candidates, reference, lambda double: (double(x),), 1e-3), timer)
+
+
+def test_the_fastest_of_those_that_are_right_is_taken_and_the_others_fall_out_for_a_reason() -> None:
+    candidates = [
+        Candidate("missing", missing),
+        candidate("slow", right),
+        candidate("wrong", wrong),
+        candidate("fast", nearly_right),
+        candidate("nan", not_a_number),
+        candidate("broken", broken),
+        candidate("short", too_short),
+        candidate("slowest", right),
+    ]
+    taken, choice = choose_double(candidates, Timer(3e-3, 1e-3, 5e-3, 9e-3))
+
+    assert taken is nearly_right
+    assert (choice.operation, choice.taken, choice.seconds) == ("double", "fast", 1e-3)
+    assert choice.error == pytest.approx(5e-5, rel=0.01)
+    reasons = choice.reasons()
+    assert reasons.keys() == {"missing", "slow", "wrong", "nan", "broken", "short", "slowest", "reference"}
+    assert reasons["missing"] == "ImportError: No module named 'fast_math'"
+    assert (reasons["slow"], reasons["slowest"], reasons["reference"]) == ("3000 µs", "5000 µs", "9000 µs")
+    assert "differs from the reference by 5.0e-02, more than 1e-03" in reasons["wrong"]
+    assert "differs from the reference by nan" in reasons["nan"]
+    assert reasons["broken"] == "RuntimeError: no kernel image is available"
+    assert reasons["short"].startswith("ArithmeticError: gives [(")
+    assert all(f"not {name}: {reason}" in str(choice) for name, reason in reasons.items())
+
+
+@pytest.mark.parametrize("candidates", [[], [Candidate("missing", missing), candidate("wrong", wrong)]])
+def test_the_reference_is_taken_where_none_is_right(candidates: list[Candidate[Function]]) -> None:
+    taken, choice = choose_double(candidates, Timer())
+    assert taken is reference
+    assert (choice.taken, choice.error, choice.seconds) == ("reference", 0.0, 0.0)
+    assert choice.rejected.keys() == {candidate.name for candidate in candidates}
+
+
+def test_a_candidate_counts_by_its_quickest_run() -> None:
+    seconds = iter([9.0, 1.0, 1.0, 1.0, 1.0, *[2.0] * 5, *[3.0] * 5])
+    taken, choice = choose_double(
+        [candidate("uneven", right), candidate("even", nearly_right)], lambda _: next(seconds)
+    )
+    assert taken is right
+    assert choice.reasons() == {"even": "2000000 µs", "reference": "3000000 µs"}
+
+
+def test_the_reference_is_taken_where_it_is_faster() -> None:
+    taken, choice = choose_double([candidate("slow", right), candidate("slower", right)], Timer(2e-3, 3e-3, 1e-3))
+    assert taken is reference
+    assert (choice.taken, choice.error, choice.seconds) == ("reference", 0.0, 1e-3)
+    assert choice.reasons() == {"slow": "2000 µs", "slower": "3000 µs"}
+
+
+def test_a_kernel_that_is_needed_is_taken_where_the_reference_is_faster_and_the_table_says_why() -> None:
+    x = torch.arange(1.0, 9.0)
+    trial = Trial("double", [candidate("kernel", right)], reference, lambda double: (double(x),), 1e-3, "a graph")
+    taken, choice = choose(trial, Timer(2e-3, 1e-3))
+    assert (taken, choice.taken) == (right, "kernel")
+    assert choice.reasons() == {"reference": "1000 µs, but a graph needs a kernel"}
+    assert choose(trial, Timer(1e-3, 2e-3))[1].reasons() == {"reference": "2000 µs"}
+
+
+@pytest.mark.parametrize(
+    ("own_s", "said"), [(1.0, ""), (3.0, ", but the operations of the cpu backend are taken together")]
+)
+def test_a_cpu_operation_is_timed_in_turn_with_the_reference_and_says_why_it_is_taken_if_slower(
+    own_s: float, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seconds = itertools.cycle([own_s, 2.0, own_s + 5, 7.0])
+    monkeypatch.setattr(cpu_trials, "_seconds", lambda call: next(seconds))
+    choice = cpu_trials._measure("linear", "oneDNN", lambda: torch.ones(1), lambda: torch.ones(1))
+    assert (choice.seconds, choice.reasons()) == (own_s, {"reference": f"2000000 µs{said}"})
+
+
+def test_the_worst_of_all_outputs_counts() -> None:
+    good, bad = torch.tensor([1.0, -4.0]), torch.tensor([1.0, -5.0])
+    assert relative_error((good, bad, good), (good, good, good)) == 0.25
+    assert relative_error((torch.tensor([3]),), (torch.tensor([4]),)) == 0.25
+    assert relative_error((torch.zeros(2),), (torch.zeros(2),)) == 0
+
+
+@pytest.fixture
+def small_cases(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few rows: how long a candidate takes does not matter here."""
+    monkeypatch.setattr(cuda_trials, "_ROWS", 16)
+    monkeypatch.setattr(cuda_trials, "_VOCABULARY", 3000)
+    monkeypatch.setattr(cuda_trials, "_PATCHES", ([1369, 300, 76, 4],))
+    monkeypatch.setattr(cuda_trials, "_DECODED_ROWS", ([16],))
+    monkeypatch.setattr(cuda_trials, "_SAMPLED_ROWS", (16,))
+
+
+@pytest.mark.usefixtures("small_cases")
+@pytest.mark.parametrize(
+    ("failure", "error", "said"),
+    [
+        (
+            RuntimeError("CUDA error: an illegal memory access\nCompile with"),
+            EngineError,
+            "--backend reference. The last",
+        ),
+        (torch.OutOfMemoryError("CUDA out of memory."), UsageError, "see what else uses it"),
+    ],
+)
+def test_a_gpu_on_which_plain_pytorch_fails_ends_the_trials_with_a_sentence(
+    monkeypatch: pytest.MonkeyPatch, failure: RuntimeError, error: type[Exception], said: str
+) -> None:
+    def fail(trials: CudaTrials) -> object:
+        raise failure
+
+    monkeypatch.setattr(CudaTrials, "rms_norm", fail)
+    with pytest.raises(error, match=said) as caught:
+        try_all(CPU, torch.float32, Timer())
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_a_candidate_that_is_rejected_by_name_is_not_tried_however_it_is_spelt(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BATCHOCR_REJECT", "other:fast, Double : fast-KERNEL_3,")
+    candidates = [Candidate("fast_kernel 3", missing), candidate("slow", right)]
+    taken, choice = choose_double(candidates, Timer(1e-3, 2e-3))
+    assert taken is right
+    assert choice.rejected == {"fast_kernel 3": "rejected by BATCHOCR_REJECT"}
+
+
+@pytest.mark.parametrize(
+    ("reject", "said"),
+    [
+        ("double:quick", "no candidate 'quick' for double; there is slow, fast FA3"),
+        ("double", "'double' is not of the form operation:candidate"),
+        ("double:", "'double:' is not of the form operation:candidate"),
+    ],
+)
+def test_a_rejection_that_cannot_be_meant_is_an_error_that_says_what_there_is(
+    reject: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BATCHOCR_REJECT", reject)
+    with pytest.raises(UsageError, match=said):
+        choose_double([candidate("slow", right), candidate("fast FA3", right)], Timer())
+
+
+@pytest.mark.usefixtures("small_cases")
+def test_a_rejected_operation_that_there_is_not_is_an_error_that_lists_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BATCHOCR_REJECT", "fp8 linear:triton,attentoin:triton")
+    with pytest.raises(UsageError, match=r"no operation attentoin; there is attention, .*fp8 linear"):
+        try_all(CPU, torch.float32, Timer())
+
+
+def test_a_candidate_that_breaks_the_device_ends_the_trials_and_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    is_broken = False
+    seen = []
+
+    def working(x: Tensor) -> Tensor:
+        if is_broken:
+            raise RuntimeError("CUDA error: an illegal memory access was encountered\nCompile with")
+        seen.append((tmp_path / "trying").read_text())
+        return 2 * x
+
+    def break_device(x: Tensor) -> Tensor:
+        nonlocal is_broken
+        is_broken = True
+        return working(x)
+
+    (tmp_path / "trying").write_text("")
+    monkeypatch.setenv("BATCHOCR_TRYING", str(tmp_path / "trying"))
+    x = torch.arange(1.0, 9.0)
+    candidates = [candidate("good", working), candidate("bad 3", break_device), candidate("after", working)]
+    trial = Trial("double", candidates, working, lambda double: (double(x),), 1e-3)
+    with pytest.raises(EngineError, match=r"^double:bad 3 has broken .*illegal.*BATCHOCR_REJECT='double:bad 3'"):
+        choose(trial, Timer(1e-3))
+    assert set(seen) == {"", "double:good"}
+    assert (tmp_path / "trying").read_text() == "double:bad 3"
+
+    is_broken = False
+    monkeypatch.setenv("BATCHOCR_REJECT", "double:bad 3")
+    taken, choice = choose(trial, Timer(3e-3, 1e-3, 2e-3))
+    assert (taken, choice.taken, (tmp_path / "trying").read_text()) == (working, "after", "")
+
+
+def test_a_trial_for_which_there_is_no_room_is_made_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
+    def attention(ops: ReferenceOps, q: Tensor, *_: object, **__: object) -> Tensor:
+        if len(q) > 70:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return q
+
+    monkeypatch.setattr(ReferenceOps, "attention", attention)
+    monkeypatch.setattr(cuda_trials, "_PATCHES", ([64, 32], [36, 40]))
+    with pytest.raises(torch.OutOfMemoryError):
+        CudaTrials(CPU, torch.float32, Timer()).attention()
+    monkeypatch.setattr(cuda_trials, "_PATCHES", ([64, 32], [8, 4]))
+    trials = CudaTrials(CPU, torch.float32, Timer())
+    trials.attention()
+    assert [choice.operation for choice in trials.choices] == ["attention"]
+
+
+def test_attention_is_tried_on_a_dense_page_and_decoding_on_128_and_256_sequences() -> None:
+    page, few = cuda_trials._PATCHES
+    assert sum(page) == 17_900 and page[0] == 5476 and sum(few) < 2000
+    assert cuda_trials._DECODED_ROWS[0] == [128, 256]
+    lengths = cuda_trials._decoded_lengths(256)
+    assert (len(lengths), min(lengths), max(lengths)) == (256, 1, 4000)
+    assert 700 < sum(lengths) / 256 < 1000
+
+
+@pytest.mark.usefixtures("small_cases")
+def test_without_a_gpu_every_operation_ends_as_the_reference() -> None:
+    ops = try_all(CPU, torch.float32, Timer())
+    assert {choice.operation for choice in ops.choices} == OPERATIONS
+    for choice in ops.choices:
+        assert choice.taken == "reference"
+        assert choice.rejected and all(choice.rejected.values())
+    assert not ops.capturable
+    with pytest.raises(UsageError, match=r"compute capability 8\.9"):
+        ops.with_fp8()
+
+
+@pytest.mark.usefixtures("small_cases")
+def test_our_kernels_are_right_on_the_cases_they_are_tried_on() -> None:
+    with kernel_device(activation, norm, paged_attention, rotary, sampling, vocabulary_piece) as device:
+        trials = CudaTrials(device, torch.float32, lambda call: 1.0)
+        trials.paged_attention()
+        trials.rotary()
+        trials.rotary_store()
+        trials.rms_norm()
+        trials.layer_norm()
+        trials.add_layer_norm()
+        trials.bias_activation("quick_gelu")
+        trials.bias_activation("gelu")
+        trials.silu_mul()
+        trials.sample()
+    # Attention comes only from libraries, and resizing a page takes the interpreter minutes.
+    assert {choice.operation for choice in trials.choices} == OPERATIONS - {"attention", "patches"}
+    assert {choice.taken for choice in trials.choices} == {"triton"}
+
+
+@pytest.mark.parametrize("name", ["torch varlen_attn", "cuDNN and torch varlen_attn"])
+@pytest.mark.parametrize(
+    ("heads", "kv_heads", "head_dim", "causal"), [(16, 16, 80, False), (14, 2, 64, True)], ids=["ViT", "prefill"]
+)
+def test_the_attention_of_torch_takes_our_call(
+    name: str, heads: int, kv_heads: int, head_dim: int, causal: bool
+) -> None:
+    attend = attention_candidate(name)
+    lengths = [5, 5476, 5476, 1, 9, 5476]
+    with FakeTensorMode(), torch.device("cuda"):
+        packed = torch.empty(sum(lengths), heads + 2 * kv_heads, head_dim, dtype=torch.bfloat16)
+        q, k, v = torch.split(packed, [heads, kv_heads, kv_heads], dim=1)
+        segments = Segments(lengths, torch.empty(len(lengths) + 1, dtype=torch.int32))
+        attended = attend(q, k, v, segments, causal)
+    assert (attended.shape, attended.dtype, attended.device.type) == (q.shape, torch.bfloat16, "cuda")
+    assert attended.is_contiguous()
+
+
+@pytest.mark.parametrize("lengths", [[5, 7, 7, 1, 9, 7], [7, 7], [7, 3], [3, 7], [4, 2]])
+def test_cudnn_attends_to_layouts_and_the_packed_kernel_to_the_rest(
+    lengths: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layouts: list[tuple[int, ...]] = []
+
+    def cudnn(q: Tensor, k: Tensor, v: Tensor, *options: object) -> tuple[Tensor]:
+        layouts.append(tuple(q.shape))
+        return (F.scaled_dot_product_attention(q, k, v),)
+
+    def packed(q: Tensor, k: Tensor, v: Tensor, segments: Segments, causal: bool) -> Tensor:
+        assert segments.cu_seqlens.tolist() == [0, *itertools.accumulate(segments.lengths)]
+        return ReferenceOps(CPU).attention(q, k, v, segments, causal=causal)
+
+    monkeypatch.setattr(attention_kernels, "_LAYOUT_PATCHES", 7)
+    monkeypatch.setattr(attention_kernels, "_torch_attention", lambda: packed)
+    monkeypatch.setattr(torch.ops.aten, "_scaled_dot_product_cudnn_attention", cudnn)
+    attend = attention_candidate("cuDNN and torch varlen_attn")
+    q, k, v = torch.randn(sum(lengths), 3, 2, 16).unbind(1)
+    segments = Segments.of(lengths, lambda ends: ends)
+
+    for causal in (False, True):
+        expected = ReferenceOps(CPU).attention(q, k, v, segments, causal=causal)
+        torch.testing.assert_close(attend(q, k, v, segments, causal), expected)
+    assert sum(batch for batch, *_ in layouts) == lengths.count(7)
+
+
+def attention_candidate(name: str) -> Attention:
+    [candidate] = [candidate for candidate in ATTENTION if candidate.name == name]
+    return candidate.load()
+
+
+@pytest.mark.parametrize(
+    "mistaken",
+    [lambda length: (length - 1).clamp(min=1), lambda length: length + 1, lambda length: length.clamp(max=1024)],
+    ids=["misses the newest token", "sees one too many", "sees the first 1024"],
+)
+def test_attention_that_looks_at_wrong_tokens_is_noticed_in_bfloat16(
+    mistaken: Function, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def attend(q: Tensor, cache: Tensor, context: PagedContext) -> Tensor:
+        seen = PagedContext(context.block_tables, mistaken(context.lengths))
+        return ReferenceOps(CPU).paged_attention(q, cache, seen)
+
+    monkeypatch.setattr(cuda_trials, "PAGED_ATTENTION", [Candidate("mistaken", lambda: attend)])
+    monkeypatch.setattr(cuda_trials, "_DECODED_ROWS", ([16],))
+    trials = CudaTrials(CPU, torch.bfloat16, Timer())
+    trials.paged_attention()
+    [choice] = trials.choices
+    assert "differs from the reference" in choice.rejected["mistaken"]

@@ -1,0 +1,300 @@
+"""An image file that lost something says so, and what only has odd values is read as it was meant."""
+
+from __future__ import annotations
+
+import io
+import random
+import struct
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image, ImageCms, ImageDraw, ImageFont
+
+from batchocr.data import Page
+from batchocr.errors import DamagedError
+from batchocr.pages.input.render import open_document
+
+WIDTH, HEIGHT = 400, 500
+LINES = range(30, HEIGHT - 40, 40)
+
+
+def text_page() -> Image.Image:
+    page = Image.new("L", (WIDTH, HEIGHT), 255)
+    for y in LINES:
+        ImageDraw.Draw(page).text((20, y), f"line {y} the quick brown fox", fill=0, font=ImageFont.load_default(24))
+    return page
+
+
+PAGE = text_page()
+LEVELS = np.array(PAGE)
+
+
+def encoded(format: str, mode: str = "L", **options: Any) -> bytes:
+    buffer = io.BytesIO()
+    PAGE.convert(mode, dither=Image.Dither.NONE).save(buffer, format, **options)
+    return buffer.getvalue()
+
+
+def rendered(folder: Path, data: bytes, page_index: int = 0) -> Page:
+    (folder / "image").write_bytes(data)
+    return open_document(str(folder / "image"), password=None, dpi=200).render(page_index)
+
+
+def told(folder: Path, data: bytes) -> str | None:
+    """What is said of an image that is damaged; None if that is nothing."""
+    try:
+        return rendered(folder, data).lost
+    except DamagedError as error:
+        return str(error)
+
+
+def share_lost(page: Page) -> float:
+    """Of the lines of text."""
+    difference = np.abs(np.array(page.image.convert("L")).astype(int) - LEVELS)
+    return float(np.mean([difference[y : y + 30].mean() > 15 for y in LINES]))
+
+
+def strips_of(data: bytes) -> list[tuple[int, int]]:
+    with Image.open(io.BytesIO(data)) as image:
+        tags: Any = image.tag_v2  # type: ignore[attr-defined]
+        return list(zip(tags[273], tags[279], strict=True))
+
+
+FAX = [
+    *(("group4", {}), ("group3", {}), ("group3", {292: 1}), ("group3", {292: 4}), ("group3", {292: 5})),
+    *(("tiff_ccitt", {}), ("group4", {266: 2}), ("group3", {266: 2})),
+]
+PACKED = [("tiff_lzw", {}), ("tiff_adobe_deflate", {}), ("packbits", {}), ("tiff_lzw", {266: 2}), ("zstd", {})]
+
+
+@pytest.mark.parametrize("rows", [HEIGHT, 70, 7])
+@pytest.mark.parametrize(("compression", "tags"), [*FAX, *PACKED, ("jpeg", {}), ("raw", {})])
+def test_a_sound_tiff_says_nothing(tmp_path: Path, compression: str, tags: dict[int, int], rows: int) -> None:
+    mode = "1" if (compression, tags) in FAX else "L"
+    rows = rows // 8 * 8 or 8 if compression == "jpeg" else rows
+    page = rendered(tmp_path, encoded("TIFF", mode, compression=compression, tiffinfo={278: rows, **tags}))
+    assert page.lost is None
+    assert share_lost(page) == 0
+
+
+@pytest.mark.parametrize(("compression", "tags"), [*FAX, *PACKED[:3], ("jpeg", {})])
+@pytest.mark.parametrize("rows", [HEIGHT, 72])
+def test_half_of_a_strip_zeroed_is_told(tmp_path: Path, compression: str, tags: dict[int, int], rows: int) -> None:
+    mode = "1" if (compression, tags) in FAX else "L"
+    data = bytearray(encoded("TIFF", mode, compression=compression, tiffinfo={278: rows, **tags}))
+    start, size = strips_of(data)[1 if rows < HEIGHT else 0]
+    data[start + size // 2 : start + size] = bytes(size - size // 2)
+    words = told(tmp_path, bytes(data))
+    assert words is not None
+    assert f"1 of its {-(-HEIGHT // rows)} strips are missing, corrupt, or end early" in words
+
+
+@pytest.mark.parametrize("compression", ["group4", "tiff_ccitt", "group3"])
+def test_a_bit_of_a_fax_that_costs_a_line_of_text_is_told(tmp_path: Path, compression: str) -> None:
+    data = encoded("TIFF", "1", compression=compression, tiffinfo={278: HEIGHT})
+    start, size = strips_of(data)[0]
+    dice = random.Random(compression)
+    for _ in range(25):
+        damaged = bytearray(data)
+        damaged[start + dice.randrange(size)] ^= 1 << dice.randrange(8)
+        assert told(tmp_path, bytes(damaged)) is not None or share_lost(rendered(tmp_path, bytes(damaged))) == 0
+
+
+def test_a_fax_with_an_early_end_mark_is_told(tmp_path: Path) -> None:
+    data = bytearray(encoded("TIFF", "1", compression="group4", tiffinfo={278: HEIGHT}))
+    start, size = strips_of(data)[0]
+    data[start + size // 2 : start + size // 2 + 6] = b"\x00\x10\x01\x00\x10\x01"
+    page = rendered(tmp_path, bytes(data))
+    assert page.lost == "the image is damaged: 1 of its 1 strips are missing, corrupt, or end early"
+    assert share_lost(page) > 0.3
+
+
+def tiff(
+    offsets: list[int],
+    strip: bytes,
+    *,
+    bits: int = 8,
+    sample_format: int = 1,
+    white: int = 1,
+    lengths: list[int] | None = None,
+) -> bytes:
+    """An uncompressed TIFF in little endian. offsets: of its strips, of 100 rows, counted from the end of the head; −1
+    for 0. strip: the data of them all. white: 0 if the lowest level is. lengths: of the strips, as the file has it."""
+    num = len(offsets)
+    head = 8 + 2 + 12 * 10 + 4
+    places = [0 if at < 0 else head + 8 * num + at for at in offsets]
+    lengths = lengths or [100 * WIDTH * bits // 8] * num
+    entries = [(256, WIDTH), (257, HEIGHT), (258, bits), (259, 1), (262, white), (273, head), (277, 1), (278, 100)]
+    counts = {273: num, 279: num}
+    entries += [(279, head + 4 * num), (339, sample_format)]
+    directory = b"".join(struct.pack("<HHII", tag, 4, counts.get(tag, 1), value) for tag, value in entries)
+    lists = struct.pack(f"<{2 * num}I", *places, *lengths)
+    return b"II*\0\x08\0\0\0" + struct.pack("<H", 10) + directory + bytes(4) + lists + strip
+
+
+ROWS = [100 * WIDTH * number for number in range(5)]
+
+
+@pytest.mark.parametrize("offsets", [ROWS[:3], [*ROWS[:3], -1, -1], ROWS[:2]])
+def test_strips_that_are_not_listed_are_told(tmp_path: Path, offsets: list[int]) -> None:
+    assert rendered(tmp_path, tiff(ROWS, LEVELS.tobytes())).lost is None
+    page = rendered(tmp_path, tiff(offsets, LEVELS.tobytes()))
+    num_lost = 5 - sum(at >= 0 for at in offsets)
+    assert page.lost == f"the image is damaged: {num_lost} of its 5 strips are missing, corrupt, or end early"
+
+
+def png_chunk(kind: bytes, body: bytes) -> bytes:
+    return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+
+
+def png_of(rows: int, *others: bytes) -> bytes:
+    """A PNG, each of its checksums right, whose deflated data ends behind so many of its rows. others: its chunks
+    before these."""
+    header = struct.pack(">IIBBBBB", WIDTH, HEIGHT, 8, 0, 0, 0, 0)
+    data = zlib.compress(b"".join(b"\0" + row.tobytes() for row in LEVELS[:rows]))
+    chunks = [png_chunk(b"IHDR", header), *others, png_chunk(b"IDAT", data), png_chunk(b"IEND", b"")]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(chunks)
+
+
+def test_a_png_whose_rows_end_early_is_told(tmp_path: Path) -> None:
+    assert rendered(tmp_path, png_of(HEIGHT)).lost is None
+    page = rendered(tmp_path, png_of(HEIGHT // 2))
+    assert page.lost is not None
+    assert "missing pixel data" in page.lost
+    assert share_lost(page) > 0.3
+
+
+def test_a_checksum_behind_the_last_row_of_a_png_is_looked_at(tmp_path: Path) -> None:
+    data = bytearray(encoded("PNG"))
+    data[data.rindex(b"IDAT") + 400] ^= 1
+    assert told(tmp_path, bytes(data)) is not None
+
+
+@pytest.mark.parametrize("options", [{}, {"quality": 30}, {"lossless": True}, {"save_all": True}])
+@pytest.mark.parametrize("damage", ["second half zeroed", "64 bytes zeroed", "8 bytes of noise"])
+def test_a_webp_that_lost_a_line_is_told(tmp_path: Path, options: dict[str, Any], damage: str) -> None:
+    if "save_all" in options:
+        options = options | {"append_images": [PAGE.convert("RGB").rotate(180)]}
+    data = encoded("WEBP", "RGB", **options)
+    assert told(tmp_path, data) is None
+    half, dice = len(data) // 2, random.Random(damage)
+    for _ in range(5):
+        damaged = bytearray(data)
+        place = dice.randrange(200, half // 2)
+        if damage == "second half zeroed":
+            damaged[half:] = bytes(len(data) - half)
+        elif damage == "64 bytes zeroed":
+            damaged[place : place + 64] = bytes(64)
+        else:
+            damaged[place : place + 8] = dice.randbytes(8)
+        assert told(tmp_path, bytes(damaged)) is not None or share_lost(rendered(tmp_path, bytes(damaged))) == 0
+
+
+def test_each_frame_behind_a_damaged_one_says_so_in_any_order(tmp_path: Path) -> None:
+    frames = [PAGE.convert("RGB").rotate(angle) for angle in (0, 180, 90)]
+    buffer = io.BytesIO()
+    frames[0].save(buffer, "WEBP", save_all=True, append_images=frames[1:])
+    data = bytearray(buffer.getvalue())
+    second = data.index(b"VP8 ", data.index(b"VP8 ") + 4)
+    data[second + 500] ^= 16
+    alone = [rendered(tmp_path, bytes(data), index).lost for index in range(3)]
+    assert [lost is None for lost in alone] == [True, False, False]
+    (tmp_path / "image").write_bytes(data)
+    document = open_document(str(tmp_path / "image"), password=None, dpi=200)
+    assert [document.render(index).lost for index in (2, 1, 0)] == alone[::-1]
+
+
+def test_a_webp_whose_later_frames_are_gone_has_a_page_that_says_so(tmp_path: Path) -> None:
+    frames = [PAGE.convert("RGB").rotate(angle) for angle in (0, 180, 90, 270)]
+    buffer = io.BytesIO()
+    frames[0].save(buffer, "WEBP", save_all=True, append_images=frames[1:])
+    data = buffer.getvalue()
+    third = data.rindex(b"ANMF", 0, data.rindex(b"ANMF"))
+    damaged = data[:third] + bytes(800)
+    (tmp_path / "image").write_bytes(b"RIFF" + struct.pack("<L", len(damaged) - 8) + damaged[8:])
+    document = open_document(str(tmp_path / "image"), password=None, dpi=200)
+    with pytest.raises(DamagedError, match="whatever came after it, is missing"):
+        document.render(document.page_count - 1)
+    assert rendered(tmp_path, data + b"bytes behind the end", 3).lost is None
+
+
+def without_lengths() -> bytes:
+    """Another tag takes the place of StripByteCounts."""
+    return tiff(ROWS, WHOLE).replace(struct.pack("<HH", 279, 4), struct.pack("<HH", 281, 4))
+
+
+WHOLE = LEVELS.tobytes()
+ODD_FILES: dict[str, Callable[[], bytes]] = {
+    "strips without lengths": without_lengths,
+    "strips longer than their rows": lambda: tiff(ROWS, WHOLE, lengths=[100 * WIDTH + 3] * 5),
+    "strips of length 0": lambda: tiff(ROWS, WHOLE, lengths=[0] * 5),
+    "strips of 2 GB": lambda: tiff(ROWS, WHOLE, lengths=[2**31] * 5),
+    "a grey PNG with a profile for RGB": lambda: png_of(HEIGHT, png_chunk(b"iCCP", b"p\0\0" + zlib.compress(SRGB))),
+    "a PNG with a profile that is none": lambda: png_of(HEIGHT, png_chunk(b"iCCP", b"p\0\0" + zlib.compress(b"no"))),
+    "a PNG with half of another inside": lambda: png_of(HEIGHT, png_chunk(b"prVt", encoded("PNG")[:500])),
+    "a GIF with a block that ends twice": lambda: encoded("GIF", interlace=0)[:-1] + b"\0;",
+}
+SRGB = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
+
+
+@pytest.mark.parametrize("oddity", ODD_FILES)
+def test_an_odd_file_that_lacks_nothing_says_nothing(tmp_path: Path, oddity: str) -> None:
+    page = rendered(tmp_path, ODD_FILES[oddity]())
+    assert page.lost is None
+    assert share_lost(page) == 0
+
+
+def with_one(value: float, levels: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    levels[0, 0] = value
+    return levels
+
+
+def bmp_without_alpha() -> bytes:
+    pixels = np.dstack([LEVELS, LEVELS, LEVELS, LEVELS * 0])[::-1].tobytes()
+    masks = struct.pack("<IIII", 0xFF0000, 0xFF00, 0xFF, 0xFF000000) + b"BGRs" + bytes(64)
+    header = struct.pack("<IiiHHIIiiII", 124, WIDTH, HEIGHT, 1, 32, 3, len(pixels), 2835, 2835, 0, 0)
+    return b"BM" + struct.pack("<IHHI", 138 + len(pixels), 0, 0, 138) + header + masks + pixels
+
+
+def saved(image: Image.Image, format: str = "TIFF") -> bytes:
+    buffer = io.BytesIO()
+    image.save(buffer, format)
+    return buffer.getvalue()
+
+
+ODD_VALUES: dict[str, Callable[[], bytes]] = {
+    "a float that is no number": lambda: saved(Image.fromarray(with_one(np.nan, LEVELS.astype("f4")))),
+    "an infinite float": lambda: saved(Image.fromarray(with_one(np.inf, LEVELS.astype("f4")))),
+    "a float far below": lambda: saved(Image.fromarray(with_one(-1e30, LEVELS.astype("f4") / 255))),
+    "one bright int32": lambda: saved(Image.fromarray(with_one(2**31 - 1, LEVELS.astype("i4")))),
+    "12 bits and a hot pixel": lambda: saved(Image.fromarray(with_one(4096, LEVELS.astype("u2") * 16)), "PNG"),
+    "the lowest of 16 bits is white": lambda: tiff(
+        [2 * at for at in ROWS], (65535 - LEVELS.astype("u2") * 257).tobytes(), bits=16, white=0
+    ),
+    "the lowest float is white": lambda: tiff(
+        [4 * at for at in ROWS], (1 - LEVELS.astype("f4") / 255).tobytes(), bits=32, sample_format=3, white=0
+    ),
+    "an alpha that was never filled in": bmp_without_alpha,
+}
+
+
+@pytest.mark.parametrize("oddity", ODD_VALUES)
+def test_odd_values_cost_nothing(tmp_path: Path, oddity: str) -> None:
+    page = rendered(tmp_path, ODD_VALUES[oddity]())
+    assert page.lost is None
+    assert share_lost(page) == 0
+
+
+def test_a_picture_of_which_nothing_can_be_seen_says_so(tmp_path: Path) -> None:
+    transparent = PAGE.convert("RGBA")
+    transparent.putalpha(0)
+    page = rendered(tmp_path, saved(transparent, "PNG"))
+    assert (
+        page.lost == "the image has several colours, but nothing of them can be seen: it is transparent, or too faint"
+    )
+    blank = Image.new("RGBA", (9, 9), (255, 255, 255, 0))
+    assert rendered(tmp_path, saved(blank, "PNG")).lost is None

@@ -1,0 +1,207 @@
+"""Whatever a model answers, the page gets a reading that says what is wrong with it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from mineru_vl_utils.post_process.table_image_processor import TABLE_IMAGE_TOKEN_CHARS
+from PIL import Image
+
+from batchocr.data import Page, Reading
+from batchocr.errors import RefusedError
+from batchocr.pages.protocol import mineru
+from batchocr.pages.protocol.mineru import MAX_READ_AREA, PICTURE_CODE_SEED
+from tests.support.page_reading import Reader, completion, line, read
+
+
+def test_a_blank_page_is_read_in_one_round() -> None:
+    reader = Reader("")
+    assert reader.read() == Reading("", (), 10, 3)
+    assert len(reader.rounds) == 1
+
+
+def test_a_page_of_figures_only_is_read_in_one_round() -> None:
+    reader = Reader(line("0 0 900 900", "image"))
+    assert [b.type for b in reader.read().blocks] == ["image"]
+    assert len(reader.rounds) == 1
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [
+        "Sorry, I cannot see a page.",
+        "<|box_start|>" * 20_000,
+        line("0 0 900 100", "no_such_type"),
+        line("0 0 0 100", "text"),
+        f"<|box_start|>{'1' * 9000} 0 900 100<|box_end|><|ref_start|>text<|ref_end|><|rotate_up|>",
+    ],
+)
+def test_a_layout_that_names_no_block_degrades_the_page(layout: str) -> None:
+    reading = read(layout)
+    assert reading.degraded == f"the layout, {len(layout)} characters, contains no block"
+    assert (reading.blocks, reading.markdown) == ((), "")
+
+
+def test_an_endless_number_costs_only_its_own_block() -> None:
+    sound = line("0 100 900 200", "text")
+    reading = read(line(f"0 0 900 {'1' * 5000}", "text") + sound, "read")
+    assert [b.content for b in reading.blocks] == ["read"]
+
+
+def test_a_layout_in_circles_is_cut_where_it_asks_for_too_many_pixels() -> None:
+    boxes = [line(f"0 {top} 1000 {top + 400}", "text") for top in range(0, 600, 50)] * 20
+    types = ["text", "caption", "footnote", "code", "index", "ref_text", "title", "footer"]
+    layout = "".join(box.replace("text", type) for type in types for box in boxes)
+    reader = Reader(completion(layout, "repetition"))
+    reading = reader.read()
+    num_pixels = sum(r.pixels.height * r.pixels.width for asked in reader.rounds[1:] for r in asked)
+    assert num_pixels <= MAX_READ_AREA * 200 * 300
+    assert reading.degraded == (
+        "the layout looped; "
+        f"the layout names blocks of more than 8 pages together: {96 - len(reading.blocks)} blocks left out"
+    )
+
+
+@pytest.mark.parametrize("size", [(1, 1), (1, 3500), (3500, 1), (3, 200)])
+def test_pages_of_absurd_shape_give_crops_a_model_can_take(size: tuple[int, int]) -> None:
+    boxes = ["0 0 1000 1000", "0 0 1 1", "0 0 1000 1", "0 0 1 1000"]
+    layout = "".join(line(b, type, turn=turn) for b in boxes for type, turn in (("code", "left"), ("table", "up")))
+    reader = Reader(layout)
+    assert len(reader.read(Page(Image.new("RGB", size), None)).blocks) == 8
+    crops = [request.pixels for asked in reader.rounds[1:] for request in asked]
+    assert all(min(p.height, p.width) >= 28 and max(p.height, p.width) <= 200 * min(p.height, p.width) for p in crops)
+
+
+def test_answers_that_did_not_end_on_their_own_degrade_the_page() -> None:
+    layout = "".join(line(f"0 {top} 900 {top + 50}", "text") for top in (0, 100, 200, 300))
+    answers = [completion("a", "length"), completion("b", "repetition"), completion("c", "length"), "d"]
+    reading = read(completion(layout, "length"), *answers)
+    assert reading.degraded == ("the layout hit its token limit; blocks 0 and 2 hit the token limit; block 1 looped")
+    assert [b.content for b in reading.blocks] == ["a", "b", "c", "d"]
+
+
+def test_a_block_the_engine_refused_has_no_content_and_the_others_are_read() -> None:
+    layout = line("0 0 900 100", "equation_block") + line("0 0 900 50", "equation") + line("0 50 900 100", "equation")
+    layout += line("0 100 900 200", "table") + line("0 200 900 300", "equation")
+    refused = completion("", error="the prompt is too long")
+    reading = read(layout, refused, "b", "<fcel>x<nl>", refused)
+    assert [(b.type, b.content, b.finish_reason) for b in reading.blocks] == [
+        ("equation", "\\[\n\\begin{array}{l}  \\\\ b \\\\ \\end{array}\n\\]", None),
+        ("table", "<table><tr><td>x</td></tr></table>", "stop"),
+        ("equation", None, None),
+    ]
+    assert reading.degraded == "blocks 0 and 2 could not be read: the prompt is too long"
+
+
+def test_a_page_whose_layout_the_engine_refused_fails() -> None:
+    with pytest.raises(RefusedError, match="no room"):
+        read(completion("", error="no room"))
+
+
+def test_a_table_that_does_not_parse_degrades_the_page_and_keeps_what_the_model_said() -> None:
+    layout = line("0 0 900 100", "table") + line("0 100 900 200", "table")
+    reading = read(layout, "no cells at all, ```\n<b>5</b>", "<fcel>x<nl>")
+    assert reading.degraded == "table 0 could not be parsed"
+    assert [b.content for b in reading.blocks] == [
+        "no cells at all, ```\n<b>5</b>",
+        "<table><tr><td>x</td></tr></table>",
+    ]
+    assert reading.markdown == (
+        "*A table that could not be parsed, as the model wrote it:*\n\n"
+        "````\nno cells at all, ```\n<b>5</b>\n````\n\n<table><tr><td>x</td></tr></table>\n"
+    )
+    assert read(layout, "[Non-Text]", "").degraded is None
+
+
+def test_a_table_in_html_that_is_cut_off_is_kept_and_closed() -> None:
+    reading = read(line("0 0 900 100", "table"), completion("<table><tr><td>a<td>b", "length"))
+    assert reading.degraded == "block 0 hit the token limit; table 0 could not be parsed"
+    assert [b.content for b in reading.blocks] == ["<table><tr><td>a<td>b"]
+    assert reading.markdown == "<table><tr><td>a</td><td>b</td></tr></table>\n"
+
+
+def test_a_picture_in_a_table_that_does_not_parse_is_named_by_its_place() -> None:
+    code = "".join(random.Random(PICTURE_CODE_SEED).choices(TABLE_IMAGE_TOKEN_CHARS, k=4))
+    layout = line("100 100 900 900", "table") + line("200 300 500 600", "image")
+    [table] = read(layout, f"[{code}] and words").blocks
+    assert table.content == '<img src="#bbox=0.2,0.3,0.5,0.6"/> and words'
+
+
+def test_the_blocks_of_a_message_are_those_that_the_row_and_its_markdown_number() -> None:
+    layout = (
+        line("0 0 900 40", "text")  # answered with [Non-Text], so it is dropped
+        + line("0 50 900 90", "image")
+        + line("0 100 900 200", "equation_block")  # dropped, and its parts become one block
+        + line("0 100 900 150", "equation")
+        + line("0 150 900 200", "equation")
+        + line("0 300 900 400", "text")
+        + line("0 400 900 500", "image")
+        + line("0 500 900 600", "table")
+    )
+    answers = [
+        completion("[Non-Text]", "length"),
+        "a",
+        completion("b", "repetition"),
+        completion("cut", "length"),
+        "no",
+    ]
+    reading = read(layout, *answers)
+    assert [b.type for b in reading.blocks] == ["image", "equation", "text", "image", "table"]
+    assert reading.degraded == (
+        "block 2 (and 1 that the row leaves out) hit the token limit; block 1 looped; table 4 could not be parsed"
+    )
+    assert "![image](#block-3)" in reading.markdown
+
+
+MANY = "".join(
+    line(f"{10 * (n % 90)} 0 {10 * (n % 90) + 99} 1000", "table" if n % 7 == 0 else "text") for n in range(40)
+) + "".join(line(f"{20 * n} 100 {20 * n + 60} 500", "chart" if n % 2 else "image_caption") for n in range(40))
+
+
+def test_a_page_never_asks_about_more_than_two_pages_of_pixels_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    page = Page(Image.effect_noise((300, 400), 60).convert("RGB"), None)
+    reader = Reader(MANY, lambda number, prompt: "same")
+    reading = reader.read(page)
+    held = [sum(len(request.pixels.data) for request in asked) for asked in reader.rounds]
+    assert len(held) == 4
+    assert max(held) <= 2 * 300 * 400 * 3
+
+    monkeypatch.setattr(mineru, "_ROUND_AREA", 100.0)
+    at_once = Reader(MANY, lambda number, prompt: "same")
+    assert at_once.read(page) == reading
+    assert [request for asked in reader.rounds[1:] for request in asked] == at_once.rounds[1]
+
+
+def test_long_texts_are_read() -> None:
+    text = "word " * 60_000
+    [block] = read(line("0 0 900 100", "text"), text).blocks
+    assert block.content == text
+
+
+FRAGMENTS = st.sampled_from(
+    [
+        *("<|box_start|>", "<|box_end|><|ref_start|>", "<|ref_end|>", "<|rotate_left|>", "<|txt_contd_tgt|>"),
+        *("0 0 999 999", "500 0 400 1000", "1 2 3", "٣ 0 900 900", "-1 0 5 5", "text", "table", "unknown", "TITLE"),
+        *(line("0 0 1000 500", type) for type in ("text", "table", "equation", "equation_block", "list_item", "code")),
+        *(line(f"100 {top} 300 {top + 80}", "image") for top in (20, 300)),
+        *("<fcel>", "<lcel>", "<ucel>", "<xcel>", "<ecel>", "<nl>", "|---|", "<table", "</table>", "[Non-Text]"),
+        *("\\[", "\\]", "\\(", "\\)", "\\left(", "\\right", "\\tag{1}", "{", "}}", "_a_b", "\\big", "\\leq", "$", "\\"),
+        *("\n\n", " ", "\x00", "\ud800", "日晷", "😀", "```", "____"),
+    ]
+)
+TEXTS = st.lists(FRAGMENTS, max_size=12).map("".join)
+
+
+@given(TEXTS, st.lists(TEXTS, min_size=4, max_size=4))
+@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+def test_no_text_of_a_model_breaks_the_reading_of_a_page(layout: str, answers: Sequence[str]) -> None:
+    reader = Reader(layout, lambda number, prompt: answers[number % 4])
+    reading = reader.read()
+    assert all(reader.rounds)
+    assert all(0 <= b.bbox[0] < b.bbox[2] <= 1 and 0 <= b.bbox[1] < b.bbox[3] <= 1 for b in reading.blocks)
+    assert reading.output_tokens == 3 * sum(map(len, reader.rounds))
+    assert all(not (b.merge_prev and b.type != "text") for b in reading.blocks)

@@ -1,0 +1,222 @@
+"""For text of any kind: nothing in the Markdown made of it is active, and page specs are parsed as they were meant."""
+
+from __future__ import annotations
+
+import os
+import re
+from html import unescape
+from html.parser import HTMLParser
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+
+from batchocr.data import Block
+from batchocr.page_spec import parse_page_spec
+from batchocr.pages.protocol.markdown import to_markdown
+
+NUM_EXAMPLES = 20_000 if os.environ.get("BATCHOCR_FULL") == "1" else 300
+
+TAGS_OF_MARKDOWN = {
+    *("p", "h1", "h2", "h3", "h4", "h5", "h6", "ul", "ol", "li", "blockquote", "pre", "code", "hr", "em", "strong"),
+    *("img", "br", "table", "caption", "colgroup", "col", "thead", "tbody", "tfoot", "tr", "th", "td", "sub", "sup"),
+}
+ATTRIBUTES_OF_MARKDOWN = {"src", "alt", "colspan", "rowspan", "class", "start"}
+COMMANDS_THAT_ACT = re.compile(r"\\(href|url|includegraphics|require|style|htmlStyle|mmlToken|bbox|data)(?![A-Za-z])")
+CHARACTERS_THAT_ACT = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+class Seen(HTMLParser):
+    """Collects what a browser would do more with than show, in a page of HTML."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.odd: list[str] = []
+        self.in_code = False
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.in_code |= tag == "pre"
+        if tag not in TAGS_OF_MARKDOWN:
+            self.odd.append(f"<{tag}>")
+        for name, value in attrs:
+            if name not in ATTRIBUTES_OF_MARKDOWN or (name == "src" and not (value or "").startswith("#")):
+                self.odd.append(f"{name}={value!r}")
+
+    def handle_endtag(self, tag: str) -> None:
+        self.in_code &= tag != "pre"
+
+    def handle_data(self, data: str) -> None:
+        self.odd += map(ascii, CHARACTERS_THAT_ACT.findall(data))
+        if not self.in_code:  # formulas are not rendered there
+            self.odd += [match[0] for match in COMMANDS_THAT_ACT.finditer(data)]
+
+    def handle_comment(self, data: str) -> None:
+        self.odd.append(f"<!--{data}-->")
+
+    handle_decl = handle_pi = unknown_decl = handle_comment
+
+
+def what_acts(markdown: str) -> list[str]:
+    """What is active in the Markdown, for a renderer that lets through everything that Markdown allows."""
+    reader = MarkdownIt("commonmark", {"html": True}).enable("table")
+    reader.validateLink = lambda url: True  # type: ignore[method-assign]
+    seen = Seen()
+    seen.feed(reader.render(markdown))
+    seen.close()
+    return seen.odd
+
+
+def block(type: str, content: str | None, *, merge_prev: bool = False) -> Block:
+    return Block(type, (0.1, 0.1, 0.9, 0.2), 0, content, merge_prev)
+
+
+FRAGMENTS = st.sampled_from(
+    [
+        *("<script>alert(1)</script>", "<img src=x onerror=alert(1)>", "<a href='javascript:alert(1)'>", "</a>", "<"),
+        *("script>", "<!--", "-->", "<?php", "<![CDATA[", "<svg/onload=alert(1)>", "<iframe src=//x.test>", "<style>"),
+        *("<table>", "</table>", "<tr>", "<td>", "</td>", "<td onclick='x' colspan=2>", "<img src='#bbox=0,0,1,1'/>"),
+        *("<table", "<img src='#x' srcset='//x.test'>", "<td style='position:fixed'>", "<form action=//x.test>", ">"),
+        *("[a](javascript:alert(1))", "![a](http://x.test/a.png)", "[a]", "(javascript:alert(1))", "![", "]", "(", ")"),
+        *("[a]: javascript:alert(1)", "[a]: <javascript:alert(1)>", ": http://x.test", "<javascript:alert(1)>", "!"),
+        *(
+            "```",
+            "~~~~",
+            "``",
+            "`",
+            "```html\n",
+            "    ",
+            "\t",
+            "> ",
+            "- ",
+            "1. ",
+            "#",
+            "---",
+            "|",
+            "\\",
+            "\\\\",
+            "$",
+            "$$",
+        ),
+        *(
+            r"\href{javascript:alert(1)}{x}",
+            r"\url",
+            r"\href%",
+            r"\require{html}",
+            r"\style{x}{y}",
+            r"\(",
+            r"\)",
+            r"\[",
+        ),
+        *(
+            "\n",
+            "\n\n",
+            " ",
+            "\x00",
+            "\x1b]0;x\x07",
+            "\x9b2J",
+            "\u202e",
+            "\r",
+            "\ud800",
+            "日",
+            "a",
+            "5 < 6",
+            "&lt;",
+            "&#60;",
+        ),
+    ]
+)
+DISGUISED = st.sampled_from(
+    [
+        *("&#92;", "&bsol;", r"\h", "&#104;", "ref{x}{y}", r"\hr", "ef{x}{y}", r"\bbox[x]{y}", r"\data{x}{y}", "&#93;"),
+        *("&#x202e;", "&#27;", "&#8294;", "&#13;", "&#10;", "&NewLine;", "&Tab;", "&#0;", "&#x85;", "&amp;", "&#40;"),
+        *(
+            "&lpar;",
+            "&lbrack;",
+            "&rsqb;",
+            "&excl;",
+            "[a]",
+            "(https://x.test)",
+            "&grave;``",
+            "``",
+            "&#96;",
+            "&num;",
+            "$",
+        ),
+        *("<tbody></tbody>", "<tbody>", "</table>", "</td>", "<tr>", "<td>", "<col>", "<br>", "<sub></sub>", "<td-x>"),
+        *("&lt;script>", "&#60;img src=x>", "&colon;", "\n", " ", "a"),
+    ]
+)
+"""Disguises of something active, and text that is dropped from between two halves of it."""
+
+CONTENTS = st.none() | st.lists(FRAGMENTS, max_size=8).map("".join) | st.text(max_size=20)
+TYPES = st.sampled_from(["text", "title", "equation", "table", "code", "image", "header", "list_item", "odd <b>"])
+TABLES = st.lists(DISGUISED | FRAGMENTS, max_size=12).map(lambda parts: "<table><tr><td>" + "".join(parts))
+DISGUISES = st.lists(DISGUISED, max_size=8).map("".join)
+BLOCKS = st.lists(
+    st.builds(block, TYPES, CONTENTS | DISGUISES, merge_prev=st.booleans())
+    | st.builds(block, st.just("table"), TABLES),
+    max_size=5,
+)
+settings.register_profile("text", max_examples=NUM_EXAMPLES, suppress_health_check=[HealthCheck.too_slow])
+
+
+@given(BLOCKS)
+@settings(settings.get_profile("text"))
+@example([block("text", "<"), block("text", "script>日", merge_prev=True)])
+@example([block("text", "[a]"), block("text", "(javascript:alert(1))日", merge_prev=True)])
+@example([block("text", "```"), block("code", "<script>alert(1)</script>")])
+@example([block("code", "```a\n```\n<script>alert(1)</script>\n```\nb```")])
+@example([block("table", "<table>[a](javascript:alert(1))<tr><td>x</table>")])
+@example([block("table", "[a](javascript:alert(1))")])
+@example([block("table", "<table><tr><td>\ud800")])
+@example([block("table", "<table><tr><td>&#x202e;abc&#27;[31m")])
+@example([block("table", "<table><tr><td>$&#92;href{javascript:alert(1)}{x}$")])
+@example([block("table", "<table><tr><td>x</td></tr></table>\\hr<tbody></tbody>ef{x}")])
+@example([block("table", "<table><tr><td>a&#13;&#13;[click]&#40;https://evil) ![x]&#40;https://evil/p.png)")])
+@example([block("text", "$&#92;href{javascript:alert(1)}{x}$ &#x202e;")])
+def test_nothing_in_the_markdown_acts_whatever_a_model_writes(blocks: list[Block]) -> None:
+    markdown = to_markdown(blocks)
+    assert what_acts(markdown) == []
+    assert not CHARACTERS_THAT_ACT.search(markdown)
+
+
+@pytest.mark.parametrize(
+    ("markdown", "acting"),
+    [
+        ("<script>alert(1)</script>", ["<script>"]),
+        ("[a](javascript:alert(1))", ["<a>", "href='javascript:alert(1)'"]),
+        ("![a](http://x.test)", ["src='http://x.test'"]),
+        (r"$\href{javascript:alert(1)}{x}$", [r"\href"]),
+        ("&#92;href{x} &#x202e;", [r"'\u202e'", r"\href"]),
+    ],
+)
+def test_what_acts_is_seen(markdown: str, acting: list[str]) -> None:
+    assert what_acts(markdown) == acting
+
+
+@given(st.lists(st.text(st.sampled_from("ab 5<6>=.,;:日é-+'\"{}"), min_size=1, max_size=12), min_size=1, max_size=4))
+@settings(settings.get_profile("text"))
+def test_plain_text_is_shown_as_it_was_read(lines: list[str]) -> None:
+    text = "x " + " ".join(" ".join(lines).split()) + " x"
+    shown = re.sub("<[^>]*>", "", MarkdownIt("commonmark", {"html": False}).render(to_markdown([block("text", text)])))
+    assert unescape(shown).strip() == text
+
+
+ENDS = st.tuples(st.sampled_from(["", "r"]), st.integers(1, 60)).map(lambda end: f"{end[0]}{end[1]}")
+
+
+@given(st.lists(ENDS, min_size=1, max_size=6), st.integers(0, 60))
+@settings(settings.get_profile("text"))
+def test_single_pages_are_those_that_were_named(ends: list[str], page_count: int) -> None:
+    named = {page_count - int(end[1:]) if end.startswith("r") else int(end) - 1 for end in ends}
+    assert parse_page_spec(",".join(ends)).pages(page_count) == sorted(named & set(range(page_count)))
+
+
+@given(st.lists(ENDS, min_size=1, max_size=4), st.lists(ENDS, min_size=1, max_size=4), st.integers(0, 60))
+@settings(settings.get_profile("text"))
+def test_two_specs_together_choose_what_each_chooses(one: list[str], other: list[str], page_count: int) -> None:
+    together = set(parse_page_spec(",".join(one)).pages(page_count)) | set(
+        parse_page_spec(",".join(other)).pages(page_count)
+    )
+    assert parse_page_spec(",".join([*one, *other])).pages(page_count) == sorted(together)

@@ -1,0 +1,386 @@
+"""From files to pixels: PDFs, images of every mode, and everything that is broken."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pymupdf
+import pytest
+from PIL import Image
+
+from batchocr.data import Page
+from batchocr.errors import (
+    ChangedError,
+    DamagedError,
+    EncryptedError,
+    NotFoundError,
+    PageError,
+    UnreadableError,
+    UnsupportedError,
+)
+from batchocr.pages.input import pdf
+from batchocr.pages.input.render import RenderableDocument, fingerprint, one_version, open_document
+
+RED, GREEN, BLUE, WHITE, BLACK = (255, 0, 0), (0, 255, 0), (0, 0, 255), (255, 255, 255), (0, 0, 0)
+
+
+def opened(path: Path, *, password: str | None = None, dpi: int = 72) -> RenderableDocument:
+    return open_document(str(path), password=password, dpi=dpi)
+
+
+def render(path: Path, page_index: int = 0, *, password: str | None = None, dpi: int = 72) -> Page:
+    with closing(opened(path, password=password, dpi=dpi)) as document:
+        return document.render(page_index)
+
+
+def written(path: Path, data: bytes) -> Path:
+    path.write_bytes(data)
+    return path
+
+
+def pixels(page: Page) -> list[tuple[int, ...]]:
+    return list(page.image.get_flattened_data())  # type: ignore[arg-type]
+
+
+# --- PDF ---------------------------------------------------------------------------------------------------------
+
+
+def pdf_bytes(*sizes: tuple[float, float], draw: Callable[[pymupdf.Page], object] | None = None) -> bytes:
+    """A PDF with one page of each size, in pt."""
+    document = pymupdf.open()
+    for width, height in sizes:
+        page = document.new_page(width=width, height=height)
+        if draw is not None:
+            draw(page)
+    data: bytes = document.tobytes()
+    return data
+
+
+def raw_pdf(pages: str, *kids: str) -> bytes:
+    """A hand-written PDF. pages: the fields of its page tree. kids: its pages, as objects 3, 4, …"""
+    objects = [
+        "/Type /Catalog /Pages 2 0 R",
+        f"/Type /Pages {pages}",
+        *(f"/Type /Page /Parent 2 0 R {k}" for k in kids),
+    ]
+    data = b"%PDF-1.7\n"
+    offsets = []
+    for number, fields in enumerate(objects, start=1):
+        offsets.append(len(data))
+        data += f"{number} 0 obj\n<< {fields} >>\nendobj\n".encode()
+    table = "".join(f"{offset:010} 00000 n \n" for offset in offsets)
+    size = len(objects) + 1
+    return (
+        data
+        + (
+            f"xref\n0 {size}\n0000000000 65535 f \n{table}trailer\n<< /Root 1 0 R /Size {size} >>\n"
+            f"startxref\n{len(data)}\n%%EOF\n"
+        ).encode()
+    )
+
+
+def test_a_pdf_page_is_drawn_at_the_resolution_asked_for(tmp_path: Path) -> None:
+    path = written(
+        tmp_path / "a.pdf", pdf_bytes((100, 50), draw=lambda page: page.draw_rect((50, 0, 100, 50), fill=(1, 0, 0)))
+    )
+    page = render(path, dpi=144)
+    assert (page.image.mode, page.image.size, page.dpi) == ("RGB", (200, 100), 144)
+    assert page.image.getpixel((10, 10)) == WHITE
+    assert page.image.getpixel((150, 50)) == RED
+
+
+def test_a_rotated_page_is_upright(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.pdf", pdf_bytes((100, 50), draw=lambda page: page.set_rotation(90)))
+    assert render(path).image.size == (50, 100)
+
+
+def test_annotations_are_drawn(tmp_path: Path) -> None:
+    def annotate(page: pymupdf.Page) -> None:
+        annotation = page.add_rect_annot((20, 20, 80, 80))
+        annotation.set_colors(stroke=(1, 0, 0), fill=(1, 0, 0))
+        annotation.update()
+
+    path = written(tmp_path / "a.pdf", pdf_bytes((100, 100), draw=annotate))
+    assert render(path).image.getpixel((50, 50)) == RED
+
+
+@pytest.mark.parametrize(("size", "expected"), [((36_000, 18_000), (3500, 1750)), ((100, 36_000), (10, 3500))])
+def test_a_huge_page_is_capped_and_says_so(tmp_path: Path, size: tuple[int, int], expected: tuple[int, int]) -> None:
+    page = render(written(tmp_path / "a.pdf", pdf_bytes(size)), dpi=200)
+    assert page.image.size == expected
+    assert page.dpi == pytest.approx(3500 / 36_000 * 72)
+
+
+def test_a_page_without_any_width_is_damaged(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.pdf", raw_pdf("/Count 1 /Kids [3 0 R]", "/MediaBox [0 0 2 100000000]"))
+    with pytest.raises(DamagedError, match=r"^the page is too thin to be drawn: 0 × 3500 px"):
+        render(path)
+
+
+def test_a_page_whose_unit_is_nothing_is_damaged(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.pdf", raw_pdf("/Count 1 /Kids [3 0 R]", "/MediaBox [0 0 600 800] /UserUnit 0"))
+    with pytest.raises(DamagedError, match=r"^the page has no size"):
+        render(path)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *("unknown filter name (out of memory)", "cannot find XObject resource 'out of memory'"),
+        *("unknown colorspace: Not enough memory", "cannot find font resource part 'malloc of 1 failed'"),
+    ],
+)
+def test_words_that_are_quoted_from_the_file_say_nothing_about_memory(words: str) -> None:
+    assert not pdf._OUT_OF_MEMORY.search(f"some warning\n{words}")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *(
+            "malloc (123 bytes) failed",
+            "code=2: calloc (3 x 5 bytes) failed (overflow)",
+            "Insufficient memory (case 4)",
+        ),
+        *("jbig2dec warning: failed to allocate image data buffer (stride=1, height=2) (segment 0)", "out of memory"),
+        *("openjpeg error: Not enough memory to decode tile", "Size of tile data exceeds system limits"),
+    ],
+)
+def test_what_libraries_say_about_a_failed_allocation_is_known(words: str) -> None:
+    assert pdf._OUT_OF_MEMORY.search(f"unknown filter name (x)\n{words}\n")
+
+
+@pytest.mark.parametrize("password", [None, "wrong"])
+def test_an_encrypted_pdf_is_refused_without_its_password(tmp_path: Path, password: str | None) -> None:
+    path = encrypted_pdf(tmp_path, user_password="secret")
+    with pytest.raises(EncryptedError, match="password"):
+        opened(path, password=password)
+
+
+def test_an_encrypted_pdf_opens_with_its_password(tmp_path: Path) -> None:
+    assert render(encrypted_pdf(tmp_path, user_password="secret"), password="secret").image.size == (100, 50)
+
+
+@pytest.mark.parametrize("password", [None, "needless"])
+def test_a_pdf_that_asks_only_for_the_right_to_edit_is_read(tmp_path: Path, password: str | None) -> None:
+    assert render(encrypted_pdf(tmp_path, user_password=""), password=password).image.size == (100, 50)
+
+
+def encrypted_pdf(folder: Path, *, user_password: str) -> Path:
+    document = pymupdf.open(stream=pdf_bytes((100, 50)), filetype="pdf")
+    path = folder / "encrypted.pdf"
+    document.save(path, encryption=pymupdf.PDF_ENCRYPT_AES_256, owner_pw="owner", user_pw=user_password)
+    return path
+
+
+def test_a_pdf_without_pages_opens_and_has_none(tmp_path: Path) -> None:
+    with closing(opened(written(tmp_path / "a.pdf", raw_pdf("/Count 0 /Kids []")))) as document:
+        assert document.page_count == 0
+
+
+def test_a_page_that_is_only_claimed_fails_and_the_others_are_read(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.pdf", raw_pdf("/Count 2 /Kids [3 0 R]", "/MediaBox [0 0 100 50]"))
+    with closing(opened(path)) as document:
+        assert document.page_count == 2
+        with pytest.raises(DamagedError, match=r"^the page cannot be drawn: "):
+            document.render(1)
+        assert document.render(0).image.size == (100, 50)
+
+
+def test_a_small_file_that_uses_one_page_over_and_over_has_a_page_for_every_three_bytes_and_says_so(
+    tmp_path: Path,
+) -> None:
+    nodes = f"/Type /Pages /Count 200 /Kids [{'3 0 R ' * 200}]"
+    data = raw_pdf(f"/Count 40000 /Kids [{'4 0 R ' * 200}]", "/MediaBox [0 0 100 50]", nodes)
+    # MuPDF refuses more pages than objects: one more object, with a high number, and never used.
+    data = data.replace(b"trailer\n", b"50000 1\n0000000000 00000 f \ntrailer\n").replace(b"/Size 5", b"/Size 50001")
+    path = written(tmp_path / "a.pdf", data)
+    with closing(opened(path)) as found:
+        assert found.page_count - 1 == os.path.getsize(path) // 3 + 100 < 2000
+        assert found.render(found.page_count - 2).image.size == (100, 50)
+        with pytest.raises(DamagedError, match="this page and all behind it are left out: the document claims 40,000 "):
+            found.render(found.page_count - 1)
+
+
+@pytest.mark.parametrize("count", [-1, 2_000_000_000])
+def test_an_absurd_number_of_pages_is_damage(tmp_path: Path, count: int) -> None:
+    path = written(tmp_path / "a.pdf", raw_pdf(f"/Count {count} /Kids [3 0 R]", "/MediaBox [0 0 100 50]"))
+    with pytest.raises(DamagedError, match="number of pages"):
+        opened(path)
+
+
+def test_a_pdf_cut_off_early_is_damaged(tmp_path: Path) -> None:
+    data = pdf_bytes((100, 50))
+    with pytest.raises(DamagedError, match=r"^the document cannot be opened: "):
+        opened(written(tmp_path / "a.pdf", data[:30]))
+
+
+def test_a_pdf_cut_off_anywhere_is_read_as_far_as_it_goes_or_refused(tmp_path: Path) -> None:
+    data = pdf_bytes((100, 50), (100, 50), draw=lambda page: page.insert_text((10, 20), "words"))
+    lengths = range(1, len(data), 50)
+    rendered = [read_as_far_as_it_goes(written(tmp_path / "a.pdf", data[:length])) for length in lengths]
+    assert rendered[0] == 0
+    assert max(rendered) > 0
+
+
+def read_as_far_as_it_goes(path: Path) -> int:
+    """How many pages could be rendered. Any error that is not a PageError gets through."""
+    rendered = 0
+    try:
+        document = opened(path)
+    except PageError:
+        return rendered
+    with closing(document):
+        for index in range(document.page_count):
+            try:
+                document.render(index)
+                rendered += 1
+            except PageError as error:
+                assert str(error)
+    return rendered
+
+
+def test_damage_is_not_reported_on_stderr(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(DamagedError):
+        opened(written(tmp_path / "a.pdf", b"%PDF-1.7\nnonsense"))
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_page_larger_than_memory_is_out_of_memory(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.pdf", pdf_bytes((3000, 3000)))
+    script = (
+        "import resource, sys\n"
+        "from batchocr.errors import PageError\n"
+        "from batchocr.pages.input.render import open_document\n"
+        "document = open_document(sys.argv[1], password=None, dpi=72)\n"
+        "used = int(open('/proc/self/statm').read().split()[0]) * resource.getpagesize()\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (used + 20_000_000,) * 2)\n"
+        "try:\n"
+        "    document.render(0)\n"
+        "except PageError as error:\n"
+        "    sys.stdout.write(error.error_kind)\n"
+    )
+    child = subprocess.run([sys.executable, "-c", script, path], capture_output=True, text=True, timeout=60, check=True)
+    assert child.stdout == "out_of_memory"
+
+
+# --- Which kind of file ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["a.pdf", "a.png", "noname"])
+def test_a_pdf_is_known_by_its_content(tmp_path: Path, name: str) -> None:
+    assert render(written(tmp_path / name, pdf_bytes((100, 50)))).dpi == 72
+
+
+def test_a_pdf_header_may_come_later(tmp_path: Path) -> None:
+    assert render(written(tmp_path / "mail", b"HTTP/1.1 200 OK\r\n\r\n" + pdf_bytes((100, 50)))).dpi == 72
+
+
+def test_a_pdf_without_header_is_read_where_it_can_be(tmp_path: Path) -> None:
+    data = pdf_bytes((100, 50)).split(b"\n", 1)[1]
+    assert render(written(tmp_path / "a.PDF", data)).image.size == (100, 50)
+
+
+def test_an_image_named_pdf_is_an_image(tmp_path: Path) -> None:
+    path = tmp_path / "a.pdf"
+    Image.new("RGB", (4, 3), RED).save(path, "PNG")
+    assert pixels(render(path)) == [RED] * 12
+
+
+@pytest.mark.parametrize(
+    "content", [b"just words\n" * 500, b"<!DOCTYPE html><html><body>words</body></html>", b"\0" * 99]
+)
+def test_what_is_only_named_pdf_is_unsupported(tmp_path: Path, content: bytes) -> None:
+    with pytest.raises(UnsupportedError, match="the file is not a PDF"):
+        opened(written(tmp_path / "a.pdf", content))
+
+
+@pytest.mark.parametrize(
+    "content", [b"just words", b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", b"PK\3\4", b"\0"]
+)
+def test_formats_that_are_not_read_are_unsupported_whatever_the_name(tmp_path: Path, content: bytes) -> None:
+    with pytest.raises(UnsupportedError, match="neither a PDF nor an image"):
+        opened(written(tmp_path / "a.png", content))
+
+
+@pytest.mark.parametrize("name", ["a.pdf", "a.png", "a"])
+def test_an_empty_file_is_damaged(tmp_path: Path, name: str) -> None:
+    with pytest.raises(DamagedError, match="0 bytes"):
+        opened(written(tmp_path / name, b""))
+
+
+@pytest.mark.parametrize("path", ["missing.pdf", "file.pdf/inside.pdf"])
+def test_a_file_that_is_gone_is_not_found(tmp_path: Path, path: str) -> None:
+    written(tmp_path / "file.pdf", pdf_bytes((100, 50)))
+    with pytest.raises(NotFoundError):
+        opened(tmp_path / path)
+    with pytest.raises(NotFoundError):
+        fingerprint(str(tmp_path / path))
+
+
+def test_a_folder_is_unreadable(tmp_path: Path) -> None:
+    with pytest.raises(UnreadableError):
+        opened(tmp_path)
+
+
+def test_a_pipe_is_unreadable_rather_than_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.pdf")
+    with pytest.raises(UnreadableError):
+        opened(tmp_path / "pipe.pdf")
+
+
+@pytest.mark.parametrize("name", [b"odd\xff", b"a b\nc", "日本語".encode()])
+def test_any_file_name_can_be_opened(tmp_path: Path, name: bytes) -> None:
+    pdf = written(tmp_path / os.fsdecode(name + b".pdf"), pdf_bytes((100, 50)))
+    assert render(pdf).image.size == (100, 50)
+    png = tmp_path / os.fsdecode(name + b".png")
+    Image.new("RGB", (4, 3)).save(png)
+    assert render(png).image.size == (4, 3)
+
+
+@pytest.mark.parametrize("moment", ["before", "during"])
+@pytest.mark.parametrize("change", ["replaced", "written to", "touched"])
+def test_what_is_read_while_a_file_changes_is_of_no_version(tmp_path: Path, moment: str, change: str) -> None:
+    path = written(tmp_path / "a.bin", b"some bytes")
+    _, size, mtime_ns = fingerprint(str(path))
+
+    def alter() -> None:
+        match change:
+            case "replaced":
+                os.utime(written(tmp_path / "b.bin", b"more bytes"), ns=(1, mtime_ns + 1))
+                os.replace(tmp_path / "b.bin", path)
+            case "written to":
+                written(path, b"some bytes and more")
+                os.utime(path, ns=(1, mtime_ns))
+            case "touched":
+                os.utime(path, ns=(1, mtime_ns + 1))
+
+    if moment == "before":
+        alter()
+    with pytest.raises(ChangedError, match="changed while it was read"), one_version(str(path), size, mtime_ns):
+        assert moment == "during"
+        alter()
+        raise DamagedError("half of it is another file's")
+
+
+def test_what_is_read_of_a_file_that_stays_is_of_its_version(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.bin", b"some bytes")
+    _, size, mtime_ns = fingerprint(str(path))
+    with one_version(str(path), size, mtime_ns):
+        pass
+    with pytest.raises(DamagedError, match="its own fault"), one_version(str(path), size, mtime_ns):
+        raise DamagedError("its own fault")
+    with pytest.raises(NotFoundError), one_version(str(path), size, mtime_ns):
+        path.unlink()
+
+
+def test_a_fingerprint_is_hash_size_and_time(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.bin", b"some bytes")
+    os.utime(path, ns=(1, 1_700_000_000_123_456_789))
+    assert fingerprint(str(path)) == (hashlib.sha256(b"some bytes").hexdigest(), 10, path.stat().st_mtime_ns)

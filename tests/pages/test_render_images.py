@@ -1,0 +1,354 @@
+"""Image files as pages: every pixel mode on real values, frames, orientation, bombs and broken files."""
+
+from __future__ import annotations
+
+import io
+import struct
+import zlib
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from batchocr.data import Page
+from batchocr.errors import DamagedError, TooLargeError
+from batchocr.pages.input.render import RenderableDocument, open_document
+
+RED, GREEN, BLUE, WHITE, BLACK = (255, 0, 0), (0, 255, 0), (0, 0, 255), (255, 255, 255), (0, 0, 0)
+
+
+def opened(path: Path) -> RenderableDocument:
+    return open_document(str(path), password=None, dpi=200)
+
+
+def render(path: Path, page_index: int = 0) -> Page:
+    with closing(opened(path)) as document:
+        return document.render(page_index)
+
+
+def written(path: Path, data: bytes) -> Path:
+    path.write_bytes(data)
+    return path
+
+
+def saved(path: Path, image: Image.Image, **options: Any) -> Path:
+    image.save(path, **options)
+    return path
+
+
+def pixels(page: Page) -> list[tuple[int, ...]]:
+    assert page.image.mode == "RGB"
+    assert page.dpi is None
+    return list(page.image.get_flattened_data())  # type: ignore[arg-type]
+
+
+def greys(page: Page) -> list[int]:
+    assert all(red == green == blue for red, green, blue in pixels(page))
+    return [red for red, _, _ in pixels(page)]
+
+
+def row(mode: str, *values: Any) -> Image.Image:
+    image = Image.new(mode, (len(values), 1))
+    for x, value in enumerate(values):
+        image.putpixel((x, 0), value)
+    return image
+
+
+def png(width: int, height: int, bit_depth: int, color_type: int, data: bytes, *chunks: tuple[bytes, bytes]) -> bytes:
+    """A hand-written PNG. data: the rows, each with its filter byte. chunks: more chunks, placed before the data."""
+    header = struct.pack(">IIBBBBB", width, height, bit_depth, color_type, 0, 0, 0)
+    parts = [(b"IHDR", header), *chunks, (b"IDAT", zlib.compress(data)), (b"IEND", b"")]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body)) for name, body in parts
+    )
+
+
+@pytest.mark.parametrize(
+    "name", ["a.png", "a.bmp", "a.dib", "a.gif", "a.tif", "a.ppm", "a.jp2", "a.j2k", "a.icns", "a.webp", "a.jpg"]
+)
+def test_every_format_is_read_whatever_its_suffix(tmp_path: Path, name: str) -> None:
+    options = {"lossless": True} if name.endswith("webp") else {}
+    path = saved(tmp_path / name, Image.new("RGB", (32, 32), BLUE), **options)
+    [(red, green, blue)] = set(pixels(render(path.rename(tmp_path / "scan"))))
+    assert red < 3 and green < 3 and blue > 250
+
+
+def test_one_bit_is_black_and_white(tmp_path: Path) -> None:
+    assert greys(render(saved(tmp_path / "a.png", row("1", 0, 255)))) == [0, 255]
+
+
+def test_grey_stays_as_it_is(tmp_path: Path) -> None:
+    assert greys(render(saved(tmp_path / "a.png", row("L", 0, 7, 255)))) == [0, 7, 255]
+
+
+def test_a_palette_is_looked_up(tmp_path: Path) -> None:
+    image = row("P", 0, 1, 2)
+    image.putpalette([*RED, *GREEN, *BLUE])
+    assert pixels(render(saved(tmp_path / "a.png", image))) == [RED, GREEN, BLUE]
+
+
+def test_a_transparent_palette_entry_is_white(tmp_path: Path) -> None:
+    image = row("P", 0, 1)
+    image.putpalette([*RED, *BLACK])
+    assert pixels(render(saved(tmp_path / "a.png", image, transparency=1))) == [RED, WHITE]
+    assert pixels(render(saved(tmp_path / "a.gif", image, transparency=1))) == [RED, WHITE]
+
+
+def test_alpha_lies_on_white(tmp_path: Path) -> None:
+    image = row("RGBA", (*RED, 255), (*BLACK, 0), (*BLACK, 128))
+    assert pixels(render(saved(tmp_path / "a.png", image))) == [RED, WHITE, (127, 127, 127)]
+    assert greys(render(saved(tmp_path / "b.png", row("LA", (9, 255), (9, 0))))) == [9, 255]
+
+
+def test_a_transparent_colour_is_white(tmp_path: Path) -> None:
+    rgb = png(2, 1, 8, 2, bytes([0, *RED, *BLUE]), (b"tRNS", struct.pack(">3H", *BLUE)))
+    assert pixels(render(written(tmp_path / "a.png", rgb))) == [RED, WHITE]
+
+
+def test_cmyk_becomes_rgb(tmp_path: Path) -> None:
+    image = row("CMYK", (0, 255, 255, 0), (0, 0, 0, 0), (0, 0, 0, 255))
+    assert pixels(render(saved(tmp_path / "a.tif", image))) == [RED, WHITE, BLACK]
+
+
+def test_an_adobe_cmyk_jpeg_is_not_inverted(tmp_path: Path) -> None:
+    path = saved(tmp_path / "a.jpg", Image.new("CMYK", (16, 16), (0, 255, 255, 0)))
+    assert set(pixels(render(path))) <= {(red, low, low) for red in (254, 255) for low in (0, 1)}
+
+
+def test_sixteen_bits_lose_their_low_byte(tmp_path: Path) -> None:
+    image = row("I;16", 0x00FF, 0x0100, 0x80FF, 0xFFFF)
+    assert greys(render(saved(tmp_path / "a.png", image))) == [0, 1, 0x80, 255]
+    assert greys(render(saved(tmp_path / "a.tif", image))) == [0, 1, 0x80, 255]
+
+
+def test_sixteen_bits_of_either_byte_order_are_the_same(tmp_path: Path) -> None:
+    image = Image.frombytes("I;16B", (2, 1), b"\x12\x34\xff\xff")
+    assert greys(render(saved(tmp_path / "a.tif", image))) == [0x12, 255]
+    pgm = b"P5 2 1 65535\n\x12\x34\xff\xff"
+    assert greys(render(written(tmp_path / "a.pgm", pgm))) == [0x12, 255]
+
+
+def test_twelve_bits_in_sixteen_are_not_black(tmp_path: Path) -> None:
+    assert greys(render(saved(tmp_path / "a.tif", row("I;16", 0, 0x800, 0xFFF)))) == [0, 0x80, 255]
+
+
+def test_sixteen_bit_grey_may_have_a_transparent_level(tmp_path: Path) -> None:
+    data = png(2, 1, 16, 0, b"\0\x80\x00\x03\xe8", (b"tRNS", struct.pack(">H", 1000)))
+    assert greys(render(written(tmp_path / "a.png", data))) == [0x80, 3]
+
+
+@pytest.mark.parametrize(
+    ("mode", "values", "expected"),
+    [
+        ("I", (-100_000, 0, 100_000), [0, 128, 255]),
+        ("F", (-1.0, 0.0, 1.0), [0, 128, 255]),
+        ("F", (0.25, 0.25), [0, 0]),
+        ("F", (float("-inf"), float("inf")), None),
+        ("F", (float("nan"), 1.0), None),
+    ],
+)
+def test_other_wide_ranges_go_from_their_darkest_to_their_brightest(
+    tmp_path: Path, mode: str, values: tuple[float, ...], expected: list[int] | None
+) -> None:
+    levels = greys(render(saved(tmp_path / "a.tif", row(mode, *values))))
+    assert len(levels) == len(values)
+    assert expected is None or levels == expected
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("name", ["a.png", "a.webp", "a.tif", "deflated.tif"])
+def test_the_exif_orientation_is_applied(tmp_path: Path, orientation: int, name: str) -> None:
+    upright = Image.new("RGB", (32, 16), WHITE)
+    upright.paste(RED, (0, 0, 8, 8))
+    upright.paste(BLUE, (24, 0, 32, 8))
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    options = {"a.webp": {"lossless": True}, "deflated.tif": {"compression": "tiff_adobe_deflate"}}.get(name, {})
+    path = saved(tmp_path / name, as_stored(upright, orientation), exif=exif, **options)
+    assert pixels(render(path)) == list(upright.get_flattened_data())
+
+
+def as_stored(upright: Image.Image, orientation: int) -> Image.Image:
+    """The image as a camera held in this orientation would store it. Source: Exif 2.32, place of row 0 and column 0."""
+    turned = upright.transpose(Image.Transpose.TRANSPOSE) if orientation >= 5 else upright
+    if orientation in (2, 3, 7, 8):
+        turned = turned.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+    if orientation in (3, 4, 6, 7):
+        turned = turned.transpose(Image.Transpose.FLIP_TOP_BOTTOM)
+    return turned
+
+
+def test_a_damaged_exif_block_costs_nothing(tmp_path: Path) -> None:
+    path = saved(tmp_path / "a.jpg", Image.new("RGB", (16, 16)), exif=b"Exif\0\0II*\0nonsense and more of it")
+    assert render(path).image.size == (16, 16)
+
+
+@pytest.mark.parametrize(("mode", "name"), [("1", "a.png"), ("RGB", "a.jpg"), ("RGBA", "a.png"), ("P", "a.gif")])
+def test_a_large_image_is_reduced_to_the_longest_edge(tmp_path: Path, mode: str, name: str) -> None:
+    assert render(saved(tmp_path / name, Image.new(mode, (7600, 1000)))).image.size == (3500, 461)
+
+
+def test_a_reduced_line_keeps_a_pixel(tmp_path: Path) -> None:
+    assert render(saved(tmp_path / "a.png", Image.new("L", (9000, 1)))).image.size == (3500, 1)
+
+
+def test_an_image_of_ninety_million_pixels_is_read_without_a_warning(tmp_path: Path) -> None:
+    data = png(10_000, 9_000, 1, 0, (b"\0" + bytes(1250)) * 9_000)
+    assert render(written(tmp_path / "a.png", data)).image.size == (3500, 3150)
+
+
+@pytest.mark.parametrize("name", ["a.png", "a.bmp", "a.ppm"])
+def test_an_image_that_claims_too_many_pixels_is_never_decoded(tmp_path: Path, name: str) -> None:
+    claims = {
+        "a.png": png(50_000, 50_000, 8, 2, b""),
+        "a.bmp": b"BM" + struct.pack("<IIIIiiHHIIiiII", 0, 0, 54, 40, 50_000, 50_000, 1, 24, 0, 0, 0, 0, 0, 0),
+        "a.ppm": b"P6 50000 50000 255\n",
+    }
+    with pytest.raises(TooLargeError, match="2500000000 pixels"):
+        opened(written(tmp_path / name, claims[name]))
+
+
+def truncated(path: Path) -> Path:
+    saved(path, Image.effect_noise((64, 64), 50).convert("RGB"))
+    return written(path, path.read_bytes()[: path.stat().st_size * 2 // 3])
+
+
+@pytest.mark.parametrize("name", ["a.png", "a.jpg", "a.bmp", "a.ppm", "a.tif"])
+def test_a_truncated_image_is_read_as_far_as_it_goes(tmp_path: Path, name: str) -> None:
+    with closing(opened(truncated(tmp_path / name))) as document:
+        page = document.render(0)
+    assert page.lost is not None
+    assert page.lost.startswith("the image is damaged: ")
+    assert len(set(pixels(page))) > 100
+
+
+@pytest.mark.parametrize("name", ["a.webp", "a.jp2", "a.gif"])
+def test_a_truncated_image_of_which_nothing_is_decoded_is_damaged(tmp_path: Path, name: str) -> None:
+    with pytest.raises(DamagedError, match=r"image can(not)? be decoded: ."):
+        render(truncated(tmp_path / name))
+
+
+def test_a_gif_whose_first_frame_has_no_palette_is_read(tmp_path: Path) -> None:
+    def frame(flags: int, palette: bytes) -> bytes:
+        return struct.pack("<BHHHHB", 0x2C, 0, 0, 2, 1, flags) + palette + b"\x02\x02\x04\x0a\x00"
+
+    transparent = b"\x21\xf9\x04\x01\x00\x00\x01\x00"
+    header = b"GIF89a" + struct.pack("<HHBBB", 2, 1, 0, 0, 0)
+    path = written(tmp_path / "a.gif", header + frame(0, b"") + transparent + frame(0x81, bytes(12)) + b";")
+    assert [render(path, index).image.size for index in range(2)] == [(2, 1), (2, 1)]
+
+
+def test_frames_of_grey_palettes_are_read(tmp_path: Path) -> None:
+    frames = [Image.effect_noise((40, 40), 50 * number) for number in (1, 2, 3)]
+    path = saved(tmp_path / "a.gif", frames[0], save_all=True, append_images=frames[1:])
+    with closing(opened(path)) as document:
+        for index, frame in enumerate(frames):
+            assert greys(document.render(index)) == list(frame.get_flattened_data())
+
+
+def test_a_header_cut_short_is_damage(tmp_path: Path) -> None:
+    with pytest.raises(DamagedError, match="the header of the image cannot be decoded"):
+        opened(written(tmp_path / "a.png", b"\x89PNG\r\n\x1a\n\0\0"))
+
+
+def test_every_frame_is_a_page(tmp_path: Path) -> None:
+    frames = [Image.new("RGB", (20 + n, 10), color) for n, color in enumerate((RED, GREEN, BLUE))]
+    path = saved(tmp_path / "a.tif", frames[0], save_all=True, append_images=frames[1:])
+    with closing(opened(path)) as document:
+        assert document.page_count == 3
+        for index in (2, 0, 1, 1):
+            image = document.render(index).image
+            assert (image.size, image.getpixel((0, 0))) == ((20 + index, 10), (RED, GREEN, BLUE)[index])
+
+
+@pytest.mark.parametrize(("name", "options"), [("a.gif", {}), ("a.webp", {"lossless": True})])
+def test_frames_of_an_animation_are_pages(tmp_path: Path, name: str, options: dict[str, Any]) -> None:
+    frames = [Image.new("RGB", (16, 16), color) for color in (RED, GREEN, BLUE)]
+    path = saved(tmp_path / name, frames[0], save_all=True, append_images=frames[1:], **options)
+    with closing(opened(path)) as document:
+        assert [set(pixels(document.render(index))) for index in range(document.page_count)] == [{RED}, {GREEN}, {BLUE}]
+
+
+def test_a_preview_is_no_page(tmp_path: Path) -> None:
+    image = Image.new("RGB", (16, 16))
+    path = saved(tmp_path / "a.jpg", image, format="MPO", save_all=True, append_images=[image])
+    with closing(opened(path)) as document:
+        assert document.page_count == 1
+
+
+def test_an_apng_that_claims_two_billion_frames_has_one_page(tmp_path: Path) -> None:
+    data = png(1, 1, 8, 0, b"\0\7", (b"acTL", struct.pack(">II", 2_000_000_000, 0)))
+    with closing(opened(written(tmp_path / "a.png", data))) as document:
+        assert document.page_count == 1
+        assert greys(document.render(0)) == [7]
+
+
+def test_a_broken_frame_leaves_the_others(tmp_path: Path) -> None:
+    path = three_page_tiff(tmp_path)
+    data = bytearray(path.read_bytes())
+    start, size = strip_of(path, frame=1)
+    data[start : start + size] = b"\xff" * size
+    with closing(opened(written(path, data))) as document:
+        assert document.page_count == 3
+        for _ in range(2):
+            assert set(pixels(document.render(0))) == {RED}
+            with pytest.raises(
+                DamagedError,
+                match=r"^nothing of the image can be decoded: 1 of its 1 strips are missing, corrupt, or end early",
+            ):
+                document.render(1)
+            assert set(pixels(document.render(2))) == {BLUE}
+
+
+def test_a_tiff_cut_off_keeps_the_pages_before_the_cut(tmp_path: Path) -> None:
+    path = three_page_tiff(tmp_path)
+    start, _ = strip_of(path, frame=2)
+    with closing(opened(written(path, path.read_bytes()[: start + 3]))) as document:
+        assert document.page_count == 3
+        assert set(pixels(document.render(1))) == {GREEN}
+        with pytest.raises(DamagedError, match="the file ends before it should"):
+            document.render(2)
+
+
+def test_a_frame_that_cannot_be_set_up_leaves_those_behind_it(tmp_path: Path) -> None:
+    path = three_page_tiff(tmp_path)
+    compression = struct.pack("<HHL", 259, 3, 1)
+    data = path.read_bytes()
+    second = data.index(compression, data.index(compression) + 1)
+    unknown = data[:second] + struct.pack("<HHLH", 259, 3, 1, 0xABC) + data[second + 10 :]
+    with closing(opened(written(path, unknown))) as document:
+        assert document.page_count == 3
+        with pytest.raises(DamagedError, match=r"^the image cannot be decoded: ."):
+            document.render(1)
+        assert set(pixels(document.render(2))) == {BLUE}
+
+
+@pytest.mark.parametrize("tag", [256, 257], ids=["width", "height"])
+def test_a_frame_without_any_pixels_is_damaged(tmp_path: Path, tag: int) -> None:
+    frames = [Image.new("L", (20, 10)), Image.new("L", (30, 40))]
+    path = saved(tmp_path / "a.tif", frames[0], save_all=True, append_images=frames[1:])
+    data = path.read_bytes()
+    value = {256: 30, 257: 40}[tag]
+    size, nothing = (struct.pack("<HHLL", tag, 4, 1, number) for number in (value, 0))
+    assert data.count(size) == 1
+    with closing(opened(written(path, data.replace(size, nothing)))) as document:
+        assert document.page_count == 2
+        with pytest.raises(DamagedError, match=r"^the image cannot be decoded: ."):
+            document.render(1)
+        assert document.render(0).image.size == (20, 10)
+
+
+def three_page_tiff(folder: Path) -> Path:
+    frames = [Image.new("RGB", (20, 10), color) for color in (RED, GREEN, BLUE)]
+    buffer = io.BytesIO()
+    frames[0].save(buffer, "TIFF", save_all=True, append_images=frames[1:], compression="tiff_adobe_deflate")
+    return written(folder / "three.tif", buffer.getvalue())
+
+
+def strip_of(path: Path, *, frame: int) -> tuple[int, int]:
+    """Where the compressed pixels of a frame are: offset and size in bytes."""
+    with Image.open(path) as image:
+        image.seek(frame)
+        return image.tag_v2[273][0], image.tag_v2[279][0]  # type: ignore[attr-defined]

@@ -1,0 +1,241 @@
+"""From INPUT arguments to documents."""
+
+from __future__ import annotations
+
+import io
+import logging
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from batchocr.data import Document, Failure
+from batchocr.errors import NoInputError
+from batchocr.pages.input.sources import find_documents, in_shard
+from tests.support.listing import lock, make, problem_kind, sources
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder, made the current one."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_folder_is_read_recursively_in_natural_order() -> None:
+    make("d/page10.pdf", "d/page2.pdf", "d/page1/z.png", "d/page1/b/a.tiff", "d/page02.pdf")
+    assert sources("d") == ["page1/b/a.tiff", "page1/z.png", "page02.pdf", "page2.pdf", "page10.pdf"]
+
+
+def test_digits_of_other_scripts_are_ordered_as_text() -> None:
+    make("d/２０２４/x.pdf", "d/2023/x.pdf", "d/٣2024.pdf", "d/a.pdf")
+    assert sources("d") == ["2023/x.pdf", "a.pdf", "٣2024.pdf", "２０２４/x.pdf"]
+
+
+def test_a_folder_yields_documents_by_suffix_in_any_case() -> None:
+    make("d/a.PDF", "d/b.Jpeg", "d/c.jp2", "d/notes.txt", "d/README", "d/e.docx", "d/f.pgm", "d/g.pnm")
+    assert sources("d") == ["a.PDF", "b.Jpeg", "c.jp2", "f.pgm", "g.pnm"]
+
+
+def test_hidden_files_and_folders_are_left_out() -> None:
+    make("d/.hidden.pdf", "d/.git/x.pdf", "d/seen.pdf")
+    assert sources("d") == ["seen.pdf"]
+
+
+def test_a_folder_that_is_named_itself_is_read_even_if_hidden() -> None:
+    make(".cache/x.pdf")
+    assert sources(".cache") == ["x.pdf"]
+
+
+def test_a_folder_whose_name_ends_like_a_document_is_still_a_folder() -> None:
+    make("d/book.pdf/1.png")
+    assert sources("d") == ["book.pdf/1.png"]
+
+
+def test_a_file_named_itself_is_a_document_whatever_its_suffix() -> None:
+    make("scan", "notes.txt")
+    assert sources("scan", "notes.txt") == ["scan", "notes.txt"]
+
+
+def test_the_source_of_a_file_is_its_path_as_given_without_dots(folder: Path) -> None:
+    make("a/x.pdf", "y.pdf")
+    assert sources("./a//x.pdf", str(folder / "y.pdf")) == ["a/x.pdf", f"{folder}/y.pdf"]
+
+
+def test_documents_come_in_the_order_of_the_inputs() -> None:
+    make("z.pdf", "d/m.pdf", "a.pdf")
+    assert sources("z.pdf", "d", "a.pdf") == ["z.pdf", "d/m.pdf", "a.pdf"]
+
+
+def test_a_glob_is_expanded_in_natural_order() -> None:
+    make("p10.pdf", "p9.pdf", "sub/p1.pdf", "other.png")
+    assert sources("p*.pdf") == ["p9.pdf", "p10.pdf"]
+    assert sources("**/p1.pdf") == ["sub/p1.pdf"]
+
+
+def test_a_folder_that_a_glob_finds_is_read() -> None:
+    make("in1/x.pdf", "in2/y.pdf")
+    assert sources("in*") == ["in1/x.pdf", "in2/y.pdf"]
+
+
+def test_a_file_whose_name_looks_like_a_glob_is_that_file() -> None:
+    make("a[1].pdf", "a1.pdf")
+    assert sources("a[1].pdf") == ["a[1].pdf"]
+
+
+def test_a_list_names_one_path_a_line() -> None:
+    make("x.pdf", "with space.pdf", "d/y.pdf")
+    Path("list.txt").write_bytes(b"\xef\xbb\xbfx.pdf\n\n   \nwith space.pdf\r\nd\n")
+    assert sources("@list.txt") == ["x.pdf", "with space.pdf", "d/y.pdf"]
+
+
+def test_lines_of_a_list_that_begin_with_a_number_sign_are_comments() -> None:
+    make("x.pdf", "#y.pdf", "a#b.pdf")
+    Path("list.txt").write_text("# from the scanner\nx.pdf\n#y.pdf\n./#y.pdf\na#b.pdf\n")
+    assert sources("@list.txt") == ["x.pdf", "#y.pdf", "a#b.pdf"]
+
+
+def test_on_stdin_a_number_sign_begins_a_name() -> None:
+    make("x.pdf", "#y.pdf")
+    assert sources("-", stdin=io.StringIO("#y.pdf\n\nx.pdf\n")) == ["#y.pdf", "x.pdf"]
+
+
+def test_paths_separated_by_nul_are_taken_as_they_are() -> None:
+    names = ["line\nbreak.pdf", "#x.pdf", " ", "end\r", "\ufeff.pdf"]
+    make(*names)
+    Path("list.txt").write_bytes("\0".join(names).encode() + b"\0")
+    stdin = io.TextIOWrapper(io.BytesIO(Path("list.txt").read_bytes()), encoding="ascii")
+    assert [document.path for document in find_documents(["@list.txt"], null=True).documents] == names
+    assert [document.path for document in find_documents(["-"], stdin=stdin, null=True).documents] == names
+
+
+def test_paths_are_read_from_stdin() -> None:
+    make("x.pdf", "y.pdf")
+    assert sources("-", stdin=io.StringIO("y.pdf\nx.pdf\n")) == ["y.pdf", "x.pdf"]
+
+
+def test_names_on_stdin_need_not_be_text() -> None:
+    name = os.fsdecode(b"odd\xff.pdf")
+    make(name)
+    stdin = io.TextIOWrapper(io.BytesIO(os.fsencode(name)), encoding="utf-8")
+    [document] = find_documents(["-"], stdin=stdin).documents
+    assert document.path == name
+    assert document.problem is None
+
+
+@pytest.mark.parametrize("name", ["a b.pdf", "line\nbreak.pdf", "日本語 ☃.pdf", "-dash.pdf", "tab\t'\".pdf"])
+def test_any_name_is_a_name(name: str) -> None:
+    make(f"d/{name}")
+    [document] = find_documents(["d"]).documents
+    assert document.source == name
+    assert Path(document.path).exists()
+
+
+def test_undecodable_names_survive_in_the_path_and_are_escaped_in_the_source() -> None:
+    make(os.fsdecode(b"d/odd\xff.pdf"), os.fsdecode(b"d/odd\xfe.pdf"))
+    documents = find_documents(["d"]).documents
+    assert [os.fsencode(document.path) for document in documents] == [b"d/odd\xfe.pdf", b"d/odd\xff.pdf"]
+    assert [document.source for document in documents] == ["odd\\udcfe.pdf", "odd\\udcff.pdf"]
+
+
+def test_an_escaped_name_differs_from_a_file_that_is_really_called_so() -> None:
+    make(os.fsdecode(b"d/odd\xff.pdf"), "d/odd\\udcff.pdf")
+    names = sources("d")
+    assert len(set(names)) == 2
+    assert all(name.encode() for name in names)
+
+
+def test_a_file_reached_twice_is_listed_once(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    make("d/x.pdf")
+    Path("link.pdf").symlink_to("d/x.pdf")
+    with caplog.at_level(logging.INFO, logger="batchocr"):
+        assert sources("d", "d/x.pdf", "./d/x.pdf", str(folder / "d"), "link.pdf") == ["x.pdf"]
+    assert "link.pdf is left out: it is the same file as d/x.pdf" in caplog.text
+
+
+def test_a_link_to_nothing_becomes_a_row() -> None:
+    make("d/x.pdf")
+    Path("d/gone.pdf").symlink_to("nothing.pdf")
+    documents = find_documents(["d"]).documents
+    assert [(document.source, problem_kind(document)) for document in documents] == [
+        ("gone.pdf", "not_found"),
+        ("x.pdf", None),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("missing", "kind", "message"),
+    [
+        ("missing.pdf", "not_found", "missing.pdf does not exist"),
+        ("x.pdf/inside.pdf", "not_found", "x.pdf/inside.pdf does not exist"),
+        ("no*match.pdf", "not_found", "no file matches no*match.pdf"),
+        ("@missing.txt", "not_found", "the list missing.txt does not exist"),
+        ("@folder", "unreadable", "the list folder cannot be read: Is a directory"),
+        ("-", "unreadable", "stdin cannot be read: there is none"),
+        (
+            "@null.txt",
+            "unreadable",
+            "the list null.txt cannot be read: its paths are separated by NUL: --null reads it",
+        ),
+        ("nul\0.pdf", "unreadable", "cannot be read: embedded null byte"),
+        ("n" * 300, "unreadable", "cannot be read: File name too long"),
+    ],
+)
+def test_what_cannot_be_found_becomes_a_row_and_the_rest_is_read(missing: str, kind: str, message: str) -> None:
+    make("x.pdf", "folder/notes.txt")
+    Path("null.txt").write_bytes(b"a.pdf\0b.pdf\0")
+    failed, found = find_documents([missing, "x.pdf"]).documents
+    assert failed.problem is not None
+    assert (failed.source, failed.problem.kind) == (missing, kind)
+    assert message in failed.problem.message
+    assert found == Document("x.pdf", "x.pdf")
+
+
+def test_a_folder_that_may_not_be_read_becomes_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    make("d/locked/y.pdf", "d/x.pdf")
+    lock(monkeypatch)
+    locked, found = find_documents(["d"]).documents
+    problem = Failure("unreadable", "the folder d/locked cannot be read: Permission denied")
+    assert (locked.source, locked.problem) == ("locked", problem)
+    assert found.source == "x.pdf"
+
+
+def test_what_is_no_regular_file_is_left_to_the_worker_to_refuse() -> None:
+    make("x.pdf")
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind("s.pdf")
+        assert sources("s.pdf", "x.pdf") == ["s.pdf", "x.pdf"]
+
+
+@pytest.mark.parametrize("inputs", [[], ["empty"], ["notes"], ["missing.pdf", "no*.pdf"], ["@missing.txt"], ["-"]])
+def test_nothing_to_read_at_all_is_an_error(inputs: list[str]) -> None:
+    Path("empty").mkdir()
+    make("notes/a.txt")
+    with pytest.raises(NoInputError) as caught:
+        find_documents(inputs)
+    message = str(caught.value)
+    assert all(text in message for text in inputs)
+    assert ".pdf" in message and "@list.txt" in message
+
+
+def test_an_empty_list_is_nothing_to_read() -> None:
+    make("empty.txt")
+    with pytest.raises(NoInputError, match=r"@empty\.txt"):
+        find_documents(["@empty.txt"])
+
+
+def test_shards_part_the_documents_between_them() -> None:
+    owners = [[index for index in range(1, 5) if in_shard(f"{number}.pdf", index, 4)] for number in range(1000)]
+    assert all(len(owner) == 1 for owner in owners)
+    sizes = [owners.count([index]) for index in range(1, 5)]
+    assert min(sizes) > 200
+    assert [in_shard("a.pdf", index, 3) for index in (1, 2, 3)] == [False, False, True]
+
+
+def test_what_does_not_exist_is_said_once() -> None:
+    with pytest.raises(NoInputError, match=r"^no document to read: nope does not exist; no file matches n\*\.pdf\. An"):
+        find_documents(["nope", "n*.pdf"])
+    Path("empty").mkdir()
+    with pytest.raises(NoInputError, match=r"^no document to read; looked in nope, empty: nope does not exist\. An"):
+        find_documents(["nope", "empty"])

@@ -1,0 +1,180 @@
+"""What is asked once though many ask it: which questions reach an engine, and who has its answer."""
+
+from __future__ import annotations
+
+import json
+import tracemalloc
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from batchocr.data import Completion, Pixels, Request, Sampling, failed_completion
+from batchocr.processes.answers import SharedAnswers, _Kept
+from batchocr.processes.counts import AnswerCounts
+from batchocr.processes.pixels import SharedRound, digest_of, share_round
+
+
+class PatientEngines:
+    """Answers each question with its prompt in capitals, when it is told to; one in `deadly` with an error."""
+
+    channels = ()
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.deadly: set[str] = set()
+        self._waiting: list[tuple[int, list[str]]] = []
+        self._done: list[tuple[int, tuple[Completion, ...]]] = []
+
+    def ask(self, key: int, round: SharedRound, positions: Sequence[int]) -> None:
+        prompts = [round.message.questions[position].prompt for position in positions]
+        self.asked += prompts
+        self._waiting.append((key, prompts))
+
+    def answer(self) -> None:
+        self._done += [(key, tuple(map(self._completion, prompts))) for key, prompts in reversed(self._waiting)]
+        self._waiting.clear()
+
+    def take_answers(self) -> list[tuple[int, tuple[Completion, ...]]]:
+        done, self._done = self._done, []
+        return done
+
+    def _completion(self, prompt: str) -> Completion:
+        well = Completion(prompt.upper(), "stop", 3, 2, 0.5, -1.0)
+        return failed_completion("it broke") if prompt in self.deadly else well
+
+
+QUESTION = Request(Pixels(2, 3, bytes(range(18))), "q", Sampling(9), (28, 28))
+
+
+def round_of(prompts: str, *, digests: bool = True) -> SharedRound:
+    """A round that asks each letter."""
+    return SharedRound(*share_round(0, [replace(QUESTION, prompt=each) for each in prompts], digests=digests))
+
+
+@pytest.fixture
+def engines() -> PatientEngines:
+    return PatientEngines()
+
+
+@pytest.fixture
+def shared(engines: PatientEngines) -> SharedAnswers:
+    return SharedAnswers(engines)  # type: ignore[arg-type]
+
+
+def taken(shared: SharedAnswers) -> dict[int, str]:
+    """What has been answered since the last time: the letters of each round's answers, `!` for an error."""
+    answers: dict[int, str] = {}
+    for key, completions in shared.take_answers():
+        assert key not in answers
+        answers[key] = "".join("!" if each.error else each.text for each in completions)
+    return answers
+
+
+def test_what_has_been_answered_is_not_asked_again(engines: PatientEngines, shared: SharedAnswers) -> None:
+    shared.ask(1, round_of("ab"))
+    engines.answer()
+    assert taken(shared) == {1: "AB"}
+    shared.ask(2, round_of("bca"))
+    assert taken(shared) == {}
+    engines.answer()
+    assert taken(shared) == {2: "BCA"}
+    shared.ask(3, round_of("cc"))
+    assert taken(shared) == {3: "CC"}, "at once, as no engine is asked"
+    assert engines.asked == ["a", "b", "c"]
+    assert shared.counts == AnswerCounts(asked=7, from_run=4, image_tokens=12, output_tokens=8)
+
+
+def test_what_is_being_asked_is_waited_for_also_within_a_round(engines: PatientEngines, shared: SharedAnswers) -> None:
+    shared.ask(1, round_of("aab"))
+    shared.ask(2, round_of("ba"))
+    shared.ask(3, round_of("ca"))
+    assert engines.asked == ["a", "b", "c"]
+    engines.answer()
+    assert taken(shared) == {1: "AAB", 2: "BA", 3: "CA"}
+    assert shared.counts.from_run == 4
+
+
+def test_an_error_is_for_those_that_wait_for_it_and_is_not_remembered(
+    engines: PatientEngines, shared: SharedAnswers
+) -> None:
+    engines.deadly = {"a"}
+    shared.ask(1, round_of("ab"))
+    shared.ask(2, round_of("a"))
+    engines.answer()
+    assert taken(shared) == {1: "!B", 2: "!"}
+    engines.deadly = set()
+    shared.ask(3, round_of("ab"))
+    engines.answer()
+    assert taken(shared) == {3: "AB"}
+    assert engines.asked == ["a", "b", "a"]
+
+
+def test_the_answers_that_were_not_asked_for_the_longest_time_make_room_for_others(engines: PatientEngines) -> None:
+    shared = SharedAnswers(engines, max_bytes=1500)  # type: ignore[arg-type]
+    for key, prompt in enumerate("ababcab"):  # there is room for two: `a`, which is asked less lately than b, goes
+        shared.ask(key, round_of(prompt))
+        engines.answer()
+        assert taken(shared) == {key: prompt.upper()}
+    assert engines.asked == ["a", "b", "c", "a", "b"]
+
+
+@pytest.mark.parametrize("letter", ["a", "é", "日", "😀"])
+@pytest.mark.parametrize("letters", [0, 30, 3000])
+def test_however_many_answers_there_are_those_that_are_kept_take_no_more_than_the_bound(
+    letter: str, letters: int
+) -> None:
+    max_bytes = 1 << 20
+    kept = _Kept(max_bytes)
+    tracemalloc.start()
+    try:
+        for number in range(3 * max_bytes // (600 + letters)):
+            text = json.loads(json.dumps(letter * letters + str(number)))  # as it comes from an engine
+            kept.put(f"{number:064x}", Completion(text, "stop", 1000 + number, 1000 + number, number / 7, -number / 7))
+        taken_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert max_bytes / 2 < taken_bytes <= max_bytes
+
+
+def test_an_answer_that_is_larger_than_the_room_for_all_is_given_and_not_kept(engines: PatientEngines) -> None:
+    shared = SharedAnswers(engines, max_bytes=0)  # type: ignore[arg-type]
+    for key in range(2):
+        shared.ask(key, round_of("aa"))
+        engines.answer()
+        assert taken(shared) == {key: "AA"}
+    assert engines.asked == ["a", "a"]
+
+
+def test_questions_without_a_digest_are_asked_each_time(engines: PatientEngines, shared: SharedAnswers) -> None:
+    for key in range(2):
+        shared.ask(key, round_of("aa", digests=False))
+    engines.answer()
+    assert taken(shared) == {0: "AA", 1: "AA"}
+    assert engines.asked == ["a"] * 4
+
+
+PIXELS = QUESTION.pixels
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        replace(QUESTION, prompt="r"),
+        replace(QUESTION, resize_to=(28, 56)),
+        replace(QUESTION, resize_to=None),
+        replace(QUESTION, pixels=replace(PIXELS, height=3, width=2)),
+        replace(QUESTION, pixels=replace(PIXELS, data=bytes(range(1, 19)))),
+        replace(QUESTION, sampling=Sampling(8)),
+        replace(QUESTION, sampling=Sampling(9, no_repeat_ngram_size=100)),
+        replace(QUESTION, sampling=Sampling(9, loop_check="at_limit")),
+    ],
+    ids=["prompt", "resize_to", "as it is", "shape", "pixels", "limit", "penalty", "loop check"],
+)
+def test_questions_that_may_have_other_answers_have_other_digests(other: Request) -> None:
+    assert digest_of(QUESTION) != digest_of(other)
+
+
+def test_a_digest_depends_on_nothing_else() -> None:
+    same = replace(QUESTION, pixels=replace(PIXELS, data=memoryview(bytearray(PIXELS.data))), round=1)
+    assert digest_of(QUESTION) == digest_of(same)

@@ -1,0 +1,532 @@
+"""Real worker processes: pages go through; whatever happens to a worker, the run goes on and nothing stays behind."""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from batchocr.config import make_config
+from batchocr.data import Completion, Page, Reading, Request
+from batchocr.errors import BatchOcrError
+from batchocr.job import session
+from batchocr.pages.documents import DocumentCache
+from batchocr.pages.input.render import fingerprint
+from batchocr.processes.channel import run_end_to_engine
+from batchocr.processes.child import Child
+from batchocr.processes.messages import (
+    Began,
+    Completions,
+    Ended,
+    Failed,
+    Finished,
+    OpenDocument,
+    Opened,
+    ReadPage,
+    Setup,
+)
+from batchocr.processes.pool import WorkerPool
+from batchocr.processes.worker import Arrived, Asked, Loss
+from tests.support import worker_entry
+from tests.support.running import eventually, raising
+from tests.support.worker_entry import GROWING, draw_page, write_script
+
+pytestmark = pytest.mark.slow
+
+SETUP = Setup(dpi=100, password=None, max_new_tokens=8, penalties=True, memory_bytes=2**30)
+DEADLINE_S = 30.0
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def pool() -> Iterator[WorkerPool]:
+    with WorkerPool(1, SETUP, worker_entry.COMMAND) as pool:
+        yield pool
+
+
+@dataclass
+class Log:
+    """What a pool's workers said, and which were lost."""
+
+    said: list[Arrived] = field(default_factory=list)
+    losses: list[Loss] = field(default_factory=list)
+
+    def outcomes(self) -> list[Arrived]:
+        return [message for message in self.said if isinstance(message, Opened | Finished | Failed)]
+
+    def spans(self) -> list[tuple[str, int, str]]:
+        return [
+            (message.type, message.task_id, message.activity)
+            for message in self.said
+            if isinstance(message, Began | Ended)
+        ]
+
+
+def run_until(pool: WorkerPool, is_done: Callable[[Log], bool], timeout_s: float = DEADLINE_S) -> Log:
+    """Answer the workers' requests, each by its prompt and first byte, and replace workers that are lost."""
+    log = Log()
+    deadline = time.monotonic() + DEADLINE_S
+    while not is_done(log):
+        assert time.monotonic() < deadline, log
+        for worker, message in pool.wait(0.05):
+            log.said.append(message)
+            if isinstance(message, Asked):
+                worker.send(Completions(message.task_id, tuple(map(answer, message.round.requests()))))
+        log.losses += pool.replace_lost(timeout_s)
+    return log
+
+
+def answer(request: Request) -> Completion:
+    pixels = request.pixels
+    text = f"{request.prompt}:{pixels.width}x{pixels.height}:{pixels.data[1]}"
+    return Completion(text, "stop", image_tokens=2, output_tokens=3, mean_probability=0.5, min_logprob=-1.0)
+
+
+def outcomes(count: int) -> Callable[[Log], bool]:
+    return lambda log: len(log.outcomes()) == count
+
+
+def one_loss(log: Log) -> bool:
+    return len(log.losses) == 1
+
+
+def has_ended(pid: int) -> bool:
+    """Whether the process ends within the deadline, even if nobody reaps it."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    ended = bool(poll.poll(DEADLINE_S * 1000))
+    os.close(descriptor)
+    return ended
+
+
+def test_a_worker_needs_no_temporary_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
+    ours, its = socket.socketpair()
+    with ours, its:
+        child = Child((sys.executable, "-c", "raise SystemExit('last words')"), its, environment={})
+        assert "it said: last words" in child.death().failure.message
+        child.kill()
+
+
+def test_a_document_is_opened_and_its_page_read_in_rounds(pool: WorkerPool, tmp_path: Path) -> None:
+    path = draw_page(tmp_path / "a.png", "read")
+    [worker] = pool.workers
+    worker.send(OpenDocument(1, path))
+    worker.send(ReadPage(2, path, 0))
+    log = run_until(pool, outcomes(2))
+    doc_id, size, mtime_ns = fingerprint(path)
+    reading = Reading("whole:40x30:20 half:20x30:20 half:20x30:20", (), image_tokens=6, output_tokens=9)
+    assert log.outcomes() == [Opened(1, 1, doc_id, size, mtime_ns), Finished(2, 40, 30, None, reading)]
+    assert log.spans() == [
+        (moment, task_id, activity)
+        for task_id, activity in [(1, "open"), (2, "render"), (2, "post-process"), (2, "post-process")]
+        for moment in ("began", "ended")
+    ]
+    assert worker.task_ids == set()
+
+
+def test_answers_go_before_new_pages(pool: WorkerPool, tmp_path: Path) -> None:
+    path = draw_page(tmp_path / "a.png", "read")
+    [worker] = pool.workers
+    for task_id in range(30):
+        worker.send(ReadPage(task_id, path, 0))
+    log = run_until(pool, outcomes(30))
+    last_begun = log.spans().index(("began", 29, "render"))
+    assert ("ended", 0, "post-process") in log.spans()[:last_begun]
+    assert {message.task_id for message in log.outcomes() if isinstance(message, Finished)} == set(range(30))
+
+
+def test_a_page_about_which_nothing_is_asked_is_finished(pool: WorkerPool, tmp_path: Path) -> None:
+    pool.workers[0].send(ReadPage(1, draw_page(tmp_path / "a.png", "ask-nothing"), 0))
+    [outcome] = run_until(pool, outcomes(1)).outcomes()
+    assert isinstance(outcome, Finished)
+
+
+def test_a_page_is_read_from_the_version_of_the_file_that_was_asked_for_or_not_at_all(
+    pool: WorkerPool, tmp_path: Path
+) -> None:
+    path = draw_page(tmp_path / "a.png", "read")
+    _, size, mtime_ns = fingerprint(path)
+    [worker] = pool.workers
+    worker.send(ReadPage(1, path, 0, size, mtime_ns))
+    worker.send(ReadPage(2, path, 0, size, mtime_ns + 1))
+    log = run_until(pool, outcomes(2))
+    changed, read = sorted(log.outcomes(), key=lambda message: message.type)
+    assert isinstance(read, Finished) and read.task_id == 1
+    assert isinstance(changed, Failed) and changed.task_id == 2
+    assert (changed.failure.kind, changed.doc_id) == ("changed", None)
+
+
+def test_a_document_that_grows_while_it_is_opened_has_no_version_to_speak_of(pool: WorkerPool, tmp_path: Path) -> None:
+    pool.workers[0].send(OpenDocument(1, write_script(tmp_path / f"{GROWING}.script", None)))
+    [failed] = run_until(pool, outcomes(1)).outcomes()
+    assert isinstance(failed, Failed)
+    assert (failed.failure.kind, failed.doc_id) == ("changed", None)
+
+
+def test_errors_are_failed_pages_and_the_worker_goes_on(pool: WorkerPool, tmp_path: Path) -> None:
+    no_image = tmp_path / "no.png"
+    no_image.write_bytes(b"\x89PNG\r\n\x1a\n, and nothing more")
+    [worker] = pool.workers
+    worker.send(OpenDocument(1, str(tmp_path / "missing.png")))
+    worker.send(OpenDocument(2, str(no_image)))
+    worker.send(ReadPage(3, draw_page(tmp_path / "raise.png", "raise"), 0))
+    worker.send(ReadPage(4, draw_page(tmp_path / "memory.png", "out-of-memory"), 0))
+    worker.send(ReadPage(5, draw_page(tmp_path / "read.png", "read"), 0))
+    log = run_until(pool, outcomes(5))
+    missing, damaged, bug, memory = (message for message in log.outcomes() if isinstance(message, Failed))
+    assert (missing.task_id, missing.failure.kind, missing.doc_id) == (1, "not_found", None)
+    assert (damaged.task_id, damaged.failure.kind, damaged.doc_id) == (2, "damaged", fingerprint(str(no_image))[0])
+    assert (bug.failure.kind, bug.failure.message.split(" (")[0]) == (
+        "internal",
+        "a bug in batchocr: KeyError: 'a bug'",
+    )
+    assert "worker_entry.py, line" in bug.failure.message
+    assert memory.failure.kind == "out_of_memory"
+    assert log.losses == []
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "words"),
+    [("segfault", "SIGSEGV"), ("exit", "exit code 7"), ("lie", "no message begins with b'no fr'")],
+)
+def test_a_worker_that_is_lost_is_replaced_and_says_why(
+    pool: WorkerPool, tmp_path: Path, behaviour: str, words: str
+) -> None:
+    [worker] = pool.workers
+    worker.send(ReadPage(1, draw_page(tmp_path / "bad.png", behaviour), 0))
+    worker.send(ReadPage(2, draw_page(tmp_path / "read.png", "read"), 0))
+    [loss] = run_until(pool, one_loss).losses
+    assert (loss.worker, loss.failure.kind) == (worker, "crashed")
+    assert loss.task_ids == {1, 2}
+    assert loss.doing is not None
+    assert (loss.doing.task_id, loss.doing.activity) == (1, "render")
+    assert words in loss.failure.message
+    assert has_ended(worker.pid)
+    pool.workers[0].send(ReadPage(2, str(tmp_path / "read.png"), 0))
+    [outcome] = run_until(pool, outcomes(1)).outcomes()
+    assert isinstance(outcome, Finished)
+
+
+def test_what_a_worker_said_before_it_crashed_is_quoted(pool: WorkerPool, tmp_path: Path) -> None:
+    pool.workers[0].send(ReadPage(1, draw_page(tmp_path / "bad.png", "segfault"), 0))
+    [loss] = run_until(pool, one_loss).losses
+    assert "Fatal Python error: Segmentation fault" in loss.failure.message
+    assert "worker_entry.py" in loss.failure.message
+
+
+@pytest.mark.parametrize(("behaviour", "activity"), [("hang", "render"), ("hang-later", "post-process")])
+def test_a_worker_that_hangs_is_replaced_when_its_time_is_over(
+    pool: WorkerPool, tmp_path: Path, behaviour: str, activity: str
+) -> None:
+    [worker] = pool.workers
+    worker.send(ReadPage(1, draw_page(tmp_path / "bad.png", behaviour), 0))
+    [loss] = run_until(pool, one_loss, timeout_s=0.3).losses
+    assert (loss.worker, loss.failure.kind) == (worker, "timeout")
+    assert loss.doing is not None
+    assert loss.doing.activity == activity
+    assert loss.failure.message == f"it took longer than 0.3 s to {activity} (--page-timeout)"
+    assert loss.busy_s > 0.3
+    assert has_ended(worker.pid)
+
+
+@pytest.mark.parametrize(
+    ("memory_gib", "cores", "options", "expected"),
+    [
+        (128, 16, {}, (8, 4096)),
+        (24, 16, {}, (8, 1536)),
+        (4, 16, {}, (4, 512)),
+        (0.5, 2, {}, (1, 512)),
+        (24, 16, {"workers": 2}, (2, 4096)),
+        (24, 16, {"worker_memory": "1G"}, (8, 1024)),
+    ],
+)
+def test_all_workers_together_may_hold_half_the_memory(
+    monkeypatch: pytest.MonkeyPatch,
+    memory_gib: float,
+    cores: int,
+    options: dict[str, object],
+    expected: tuple[int, int],
+) -> None:
+    monkeypatch.setattr(session, "usable_memory_bytes", lambda: int(memory_gib * 2**30))
+    monkeypatch.setattr(session, "usable_cores", lambda: cores)
+    config = make_config(options)
+    assert (session.num_workers(config), session.worker_memory_bytes(config) // 2**20) == expected
+
+
+def test_a_page_that_waits_for_the_engine_is_never_overdue(pool: WorkerPool, tmp_path: Path) -> None:
+    pool.workers[0].send(ReadPage(1, draw_page(tmp_path / "a.png", "read"), 0))
+    messages: list[Arrived] = []
+    while not any(isinstance(message, Asked) for message in messages):
+        messages += [message for _, message in pool.wait(DEADLINE_S)]
+    assert pool.replace_lost(timeout_s=0.0) == []
+
+
+def test_it_waits_no_longer_once_something_has_come_in_a_channel_beside(pool: WorkerPool) -> None:
+    ours, its = socket.socketpair()
+    with its:
+        beside = run_end_to_engine(ours)
+        its.send(b"x")
+        started = time.monotonic()
+        assert pool.wait(DEADLINE_S, beside=[beside]) == []
+        assert time.monotonic() - started < DEADLINE_S / 2
+        beside.close()
+
+
+def test_the_memory_of_the_largest_worker_is_known_once_they_have_ended(tmp_path: Path) -> None:
+    document = draw_page(tmp_path / "a.png", "read")
+    with WorkerPool(2, SETUP, worker_entry.COMMAND) as pool:
+        pool.workers[0].send(OpenDocument(1, document))
+        run_until(pool, outcomes(1))
+        assert pool.peak_worker_bytes is None
+    assert pool.peak_worker_bytes is not None and 10e6 < pool.peak_worker_bytes < 10e9
+
+
+def test_ctrl_c_while_workers_are_being_ended_leaves_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = WorkerPool(2, SETUP, worker_entry.COMMAND)
+    pids = [worker.pid for worker in pool.workers]
+    with monkeypatch.context() as interrupted, pytest.raises(KeyboardInterrupt):
+        interrupted.setattr(subprocess.Popen, "wait", raising(KeyboardInterrupt()))
+        pool.close()
+    assert all(map(has_ended, pids))
+    pool.close()
+
+
+def test_workers_that_crash_before_they_have_work_could_start_all_the_same(pool: WorkerPool) -> None:
+    for _ in range(4):
+        [worker] = pool.workers
+        eventually(lambda worker=worker: pool.wait(0.1) == [] and worker.has_spoken)
+        os.kill(worker.pid, signal.SIGABRT)
+        [loss] = eventually(lambda: pool.wait(0.1) or pool.replace_lost(DEADLINE_S))
+        assert loss.worker is worker
+
+
+def test_workers_that_cannot_start_end_the_run_with_their_reason() -> None:
+    command = (sys.executable, "-c", "import no_such_module")
+    with WorkerPool(1, SETUP, command) as pool, pytest.raises(BatchOcrError, match="no_such_module"):
+        run_until(pool, lambda log: False)
+
+
+def test_a_command_that_is_not_there_is_an_error_and_leaves_no_descriptor() -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(BatchOcrError, match="a worker process cannot be started: No such file"):
+        WorkerPool(2, SETUP, ("/no/such/program",))
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_replacement_that_cannot_be_started_is_an_error(tmp_path: Path) -> None:
+    launcher = tmp_path / "worker"
+    launcher.write_text(f'#!/bin/sh\nexec {shlex.join(worker_entry.COMMAND)} "$@"\n')
+    launcher.chmod(0o755)
+    path = draw_page(tmp_path / "bad.png", "exit")
+    with WorkerPool(1, SETUP, (str(launcher),)) as pool:
+        pool.workers[0].send(ReadPage(1, path, 0))
+        pool.wait(DEADLINE_S)
+        launcher.unlink()
+        with pytest.raises(BatchOcrError, match="a worker process cannot be started"):
+            run_until(pool, one_loss)
+
+
+def test_while_no_process_can_be_started_the_other_workers_go_on(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    document = draw_page(tmp_path / "a.png", "read")
+    fatal = draw_page(tmp_path / "b.png", "exit")
+    monkeypatch.setattr("batchocr.processes.pool._RETRY_S", 0.0)
+    with WorkerPool(2, SETUP, worker_entry.COMMAND) as pool:
+        with monkeypatch.context() as short:
+            short.setattr("batchocr.processes.pool.Worker", raising(BlockingIOError(errno.EAGAIN, "no processes left")))
+            lost, kept = pool.workers
+            lost.send(ReadPage(1, fatal, 0))
+            run_until(pool, one_loss)
+            pool.retire(kept)
+            assert pool.workers == [kept]
+            kept.send(OpenDocument(2, document))
+            run_until(pool, outcomes(1))
+        assert caplog.text.count("no worker process can be started at the moment: no processes left") == 1
+        pool.replace_lost(DEADLINE_S)
+        assert len(pool.workers) == 2
+
+
+def test_a_run_ends_that_has_been_without_workers_for_too_long(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("batchocr.processes.pool._RETRY_S", 0.0)
+    monkeypatch.setattr("batchocr.processes.pool._LONGEST_WITHOUT_S", 0.2)
+    with WorkerPool(1, SETUP, worker_entry.COMMAND) as pool:
+        monkeypatch.setattr(
+            "batchocr.processes.pool.Worker", raising(BlockingIOError(errno.EAGAIN, "no processes left"))
+        )
+        pool.workers[0].send(ReadPage(1, draw_page(tmp_path / "a.png", "exit"), 0))
+        with pytest.raises(BatchOcrError, match="a worker process cannot be started: no processes left"):
+            run_until(pool, lambda log: False)
+
+
+def test_workers_that_die_at_birth_are_forgiven_while_others_do_their_work(tmp_path: Path) -> None:
+    """One worker in two dies before it sends a message, more often than would end a run in which none sends any."""
+    path = draw_page(tmp_path / "a.png", "read")
+    with WorkerPool(2, SETUP, worker_entry.COMMAND) as pool:
+        for task_id in range(5):
+            healthy, doomed = pool.workers
+            os.kill(doomed.pid, signal.SIGKILL)
+            assert run_until(pool, one_loss).losses[0].worker is doomed
+            healthy.send(OpenDocument(task_id, path))
+            run_until(pool, outcomes(1))
+
+
+def test_one_that_dies_does_not_stand_for_the_one_that_opens_a_document(tmp_path: Path) -> None:
+    with WorkerPool(2, SETUP, worker_entry.COMMAND) as pool:
+        doomed = pool.workers[1]
+        os.kill(doomed.pid, signal.SIGKILL)
+        while not doomed.channel.closed:
+            pool.wait(DEADLINE_S)
+        assert isinstance(pool.open_alone(draw_page(tmp_path / "a.png", "read"), DEADLINE_S), Opened)
+
+
+def test_a_closed_pool_leaves_no_process_and_no_descriptor(tmp_path: Path) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    with WorkerPool(2, SETUP, worker_entry.COMMAND) as pool:
+        pids = [worker.pid for worker in pool.workers]
+        pool.workers[0].send(ReadPage(1, draw_page(tmp_path / "bad.png", "hang"), 0))
+        pool.wait(DEADLINE_S)
+    assert [has_ended(pid) for pid in pids] == [True, True]
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_worker_ignores_what_is_sent_to_every_process_of_a_job(pool: WorkerPool, tmp_path: Path) -> None:
+    path = draw_page(tmp_path / "a.png", "read")
+    [worker] = pool.workers
+    worker.send(OpenDocument(1, path))
+    run_until(pool, outcomes(1))
+    os.kill(worker.pid, signal.SIGINT)
+    os.kill(worker.pid, signal.SIGTERM)
+    worker.send(ReadPage(2, path, 0))
+    log = run_until(pool, outcomes(1))
+    assert log.losses == []
+
+
+def test_a_worker_ignores_it_from_its_first_moment_on(tmp_path: Path) -> None:
+    with WorkerPool(1, SETUP, worker_entry.COMMAND) as pool:
+        [worker] = pool.workers
+        os.kill(worker.pid, signal.SIGINT)
+        os.kill(worker.pid, signal.SIGTERM)
+        worker.send(OpenDocument(1, draw_page(tmp_path / "a.png", "read")))
+        assert run_until(pool, outcomes(1)).losses == []
+    assert not signal.pthread_sigmask(signal.SIG_BLOCK, ()), "the caller's own signals wait no longer"
+
+
+# Without a `__main__` guard, as people write scripts.
+UNGUARDED_SCRIPT = """
+import signal, sys
+from batchocr.processes.messages import OpenDocument, ReadPage, Setup
+from batchocr.processes.pool import WorkerPool
+
+pool = WorkerPool(2, Setup(100, None, 8, True, 2**30), {command})
+pool.workers[0].send({message})
+while not (arrived := pool.wait(30)):
+    pass
+print(arrived[0][1].type, *(worker.pid for worker in pool.workers), flush=True)
+{ending}
+"""
+
+
+def run_script(folder: Path, message: str, ending: str, command: tuple[str, ...] = ()) -> subprocess.Popen[str]:
+    """Start the script in its folder; it finds batchocr through PYTHONPATH."""
+    script = folder / "script.py"
+    script.write_text(UNGUARDED_SCRIPT.format(command=command or "", message=message, ending=ending))
+    return subprocess.Popen(
+        [sys.executable, "-P", script.name],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def first_words(process: subprocess.Popen[str]) -> list[str]:
+    assert process.stdout is not None
+    return process.stdout.readline().split()
+
+
+@pytest.mark.parametrize("behaviour", ["read", "hang"])
+def test_a_run_that_is_killed_leaves_no_worker(tmp_path: Path, behaviour: str) -> None:
+    path = draw_page(tmp_path / "a.png", behaviour)
+    message = f"ReadPage(1, {path!r}, 0)"
+    with run_script(tmp_path, message, "signal.pause()", worker_entry.COMMAND) as run:
+        _, *pids = first_words(run)
+        run.kill()
+    assert len(pids) == 2
+    assert all(has_ended(int(pid)) for pid in pids)
+
+
+def test_workers_outlive_the_thread_that_started_them(tmp_path: Path) -> None:
+    """PR_SET_PDEATHSIG would end them with it."""
+    started: list[WorkerPool] = []
+    thread = threading.Thread(target=lambda: started.append(WorkerPool(1, SETUP, worker_entry.COMMAND)))
+    thread.start()
+    thread.join()
+    with started[0] as pool:
+        pool.workers[0].send(ReadPage(1, draw_page(tmp_path / "a.png", "read"), 0))
+        assert run_until(pool, outcomes(1)).losses == []
+
+
+def test_a_script_needs_no_guard_and_its_folder_shadows_no_library(tmp_path: Path) -> None:
+    for name in ("json", "PIL", "pydantic", "batchocr"):
+        (tmp_path / f"{name}.py").write_text("raise RuntimeError('this is not the library')")
+    message = "OpenDocument(1, __file__)"
+    with run_script(tmp_path, message, "pool.close()") as run:
+        assert first_words(run)[0] == "began"
+    assert run.returncode == 0
+
+
+def test_a_worker_loads_no_torch() -> None:
+    code = "import sys, batchocr.pages.__main__; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
+
+
+class StandIn:
+    """A document of one page that remembers whether it was closed."""
+
+    page_count = 1
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.is_closed = False
+
+    def approach(self, page_index: int) -> Iterator[None]:
+        return iter(())
+
+    def render(self, page_index: int) -> Page:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+def test_a_document_stays_open_until_four_others_were_asked_for() -> None:
+    opened: list[StandIn] = []
+
+    def open_document(path: str) -> StandIn:
+        opened.append(StandIn(path))
+        return opened[-1]
+
+    documents = DocumentCache(open_document)
+    for path in ["a", "b", "c", "d", "a", "e", "a"]:
+        documents.get(path)
+    assert [document.path for document in opened] == ["a", "b", "c", "d", "e"]
+    assert [document.path for document in opened if document.is_closed] == ["b"]

@@ -1,0 +1,413 @@
+"""The journal: what is in it after a run was killed, refused or resumed, or a write was torn."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from batchocr.data import Block, PageResult
+from batchocr.errors import OutputError, OutputMismatchError
+from batchocr.tables import jsonl, parquet
+from batchocr.tables.files import journal_path
+from batchocr.tables.journal import Journal, JournalEntry
+from batchocr.tables.schema import SCHEMA_VERSION, RunFacts, facts_to_json
+
+FACTS = RunFacts(
+    batchocr_version="0.1.0",
+    model="acme/reader",
+    model_fingerprint="f" * 64,
+    settings_fingerprint="a" * 64,
+    settings={"dpi": "200"},
+)
+BLOCK = Block("text", (0.1, 0.2, 0.5, 1.0), 0, "Ünïcode\n\u2028 and \x00", confidence=0.9, finish_reason="stop")
+FIRST = PageResult("a.pdf", 0, "ok", "d1", 2, 1700, 2200, 200.0, markdown="Ünïcode", blocks=(BLOCK,), output_tokens=7)
+SECOND = PageResult("a.pdf", 1, "failed", "d1", 2, error_kind="timeout", error_message="took longer than 60 s")
+THIRD = PageResult("b/c.png", None, "failed", error_kind="damaged", error_message="no image")
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    return tmp_path / "results.parquet"
+
+
+def open_journal(out: Path, facts: RunFacts = FACTS, *, resume: bool = True, overwrite: bool = False) -> Journal:
+    return Journal.open(out, facts, resume=resume, overwrite=overwrite)
+
+
+def write_journal(out: Path, *results: PageResult, facts: RunFacts = FACTS) -> Path:
+    with open_journal(out, facts) as journal:
+        for result in results:
+            journal.append(JournalEntry(result, size=10, mtime_ns=20))
+    return journal_path(out)
+
+
+def test_a_row_read_back_is_the_row_appended(out: Path) -> None:
+    with open_journal(out) as journal:
+        for result in (FIRST, SECOND, THIRD):
+            journal.append(JournalEntry(result, size=10, mtime_ns=20))
+        assert [journal.read(r.source, r.page_index) for r in (FIRST, SECOND, THIRD)] == [FIRST, SECOND, THIRD]
+
+
+def test_a_resumed_run_knows_every_row_and_its_file(out: Path) -> None:
+    write_journal(out, SECOND, FIRST, THIRD)
+    with open_journal(out) as journal:
+        rows = journal.rows("a.pdf")
+        assert [(row.page_index, row.status, row.attempts) for row in rows] == [(0, "ok", 1), (1, "failed", 1)]
+        assert {(row.doc_id, row.page_count, row.size, row.mtime_ns) for row in rows} == {("d1", 2, 10, 20)}
+        document = journal.find("b/c.png", None)
+        assert document is not None and document.status == "failed"
+        assert [journal.read(r.source, r.page_index) for r in (FIRST, SECOND, THIRD)] == [FIRST, SECOND, THIRD]
+
+
+def test_a_row_is_in_the_file_as_soon_as_it_is_appended(out: Path) -> None:
+    with open_journal(out) as journal:
+        journal.append(JournalEntry(FIRST, None, None))
+        assert len(journal_path(out).read_bytes().splitlines()) == 2
+
+
+def test_an_unknown_row_is_none_and_cannot_be_read(out: Path) -> None:
+    with open_journal(out) as journal:
+        journal.append(JournalEntry(FIRST, None, None))
+        assert journal.find("a.pdf", 1) is None
+        assert journal.find("a.pdf", None) is None
+        assert journal.rows("b.pdf") == ()
+        with pytest.raises(KeyError):
+            journal.read("a.pdf", 1)
+
+
+@pytest.mark.parametrize(
+    ("earlier", "later", "kept"),
+    [
+        (SECOND, replace(FIRST, page_index=1), "ok"),
+        (replace(FIRST, page_index=1), SECOND, "ok"),
+        (replace(FIRST, page_index=1, status="degraded"), SECOND, "degraded"),
+        (replace(FIRST, page_index=1), replace(SECOND, doc_id="d2"), "failed"),
+        (replace(FIRST, page_index=1), replace(FIRST, page_index=1, status="degraded"), "degraded"),
+    ],
+)
+def test_a_later_row_counts_unless_it_is_a_failure_after_a_success_of_the_same_file(
+    out: Path, earlier: PageResult, later: PageResult, kept: str
+) -> None:
+    write_journal(out, earlier, later)
+    with open_journal(out) as journal:
+        assert journal.read("a.pdf", 1).status == kept
+
+
+def test_file_names_that_are_not_utf8_are_found_again(out: Path) -> None:
+    names = [os.fsdecode(b"caf\xe9.pdf"), os.fsdecode(b"caf\xe8.pdf")]
+    write_journal(out, *(replace(FIRST, source=name, markdown=name) for name in names))
+    with open_journal(out) as journal:
+        assert [journal.read(name, 0).source for name in names] == [r"caf\udce9.pdf", r"caf\udce8.pdf"]
+
+
+def test_a_probability_that_is_no_number_becomes_none(out: Path) -> None:
+    block = replace(BLOCK, confidence=float("nan"), min_logprob=float("-inf"))
+    write_journal(out, replace(FIRST, blocks=(block,)))
+    with open_journal(out) as journal:
+        assert journal.read("a.pdf", 0).blocks == (replace(BLOCK, confidence=None, min_logprob=None),)
+
+
+def test_a_torn_last_line_is_dropped_wherever_it_was_torn(out: Path) -> None:
+    results = [replace(FIRST, blocks=()), SECOND]
+    path = write_journal(out, *results)
+    whole = path.read_bytes()
+    for length in range(len(whole) + 1):
+        path.write_bytes(whole[:length])
+        finished = max(0, whole[:length].count(b"\n") - 1)
+        with open_journal(out) as journal:
+            assert len(journal.rows("a.pdf")) == finished
+            journal.append(JournalEntry(THIRD, None, None))
+        with open_journal(out) as journal:
+            assert journal.read("b/c.png", None) == THIRD
+            assert [journal.read("a.pdf", i) for i in range(finished)] == results[:finished]
+
+
+def test_zeros_left_by_a_power_loss_are_dropped(out: Path) -> None:
+    path = write_journal(out, FIRST)
+    whole = path.read_bytes()
+    path.write_bytes(whole + bytes(5000))
+    with open_journal(out) as journal:
+        assert journal.read("a.pdf", 0) == FIRST
+    assert path.read_bytes() == whole
+
+
+def flipped(data: bytes, position: int, bit: int = 0) -> bytes:
+    return data[:position] + bytes([data[position] ^ 1 << bit]) + data[position + 1 :]
+
+
+@pytest.mark.parametrize(
+    "changed", [b'"markdown":"\xc3\x9cn', b'"page_index":0', b'"doc_id":"d', b'"size":1', b'"crc32":"']
+)
+def test_a_row_whose_line_was_changed_is_not_there_and_those_beside_it_are(
+    out: Path, changed: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = write_journal(out, THIRD, FIRST, SECOND)
+    whole = path.read_bytes()
+    line = whole.splitlines(keepends=True)[2]
+    damaged = flipped(whole, whole.index(line) + line.index(changed) + len(changed))
+    path.write_bytes(damaged)
+    with open_journal(out) as journal:
+        assert journal.find("a.pdf", 0) is None
+        assert [journal.read(r.source, r.page_index) for r in (SECOND, THIRD)] == [SECOND, THIRD]
+        journal.append(JournalEntry(FIRST, None, None))
+    assert "is damaged in 1 line, first in line 3: what is there is read again" in caplog.text
+    assert path.read_bytes().startswith(damaged)
+    with open_journal(out) as journal:
+        assert [journal.read(r.source, r.page_index) for r in (FIRST, SECOND, THIRD)] == [FIRST, SECOND, THIRD]
+
+
+def test_lines_that_are_no_rows_of_this_journal_count_as_damaged(out: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = write_journal(out, FIRST, SECOND)
+    header, first, second = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([header, first[:40] + b"\n", bytes(4096) + b"\n", header, second]))
+    with open_journal(out) as journal:
+        assert journal.rows("a.pdf")[0].page_index == 1
+        assert journal.read("a.pdf", 1) == SECOND
+    assert "in 3 lines, first in line 2" in caplog.text
+
+
+def test_a_row_that_is_damaged_while_it_is_in_the_index_is_not_read_back(out: Path) -> None:
+    with open_journal(out) as journal:
+        journal.append(JournalEntry(FIRST, None, None))
+        whole = journal.path.read_bytes()
+        journal.path.write_bytes(flipped(whole, whole.index(b"0.2,")))
+        with pytest.raises(OutputError, match=r"is damaged at byte \d+: run again to read that page again"):
+            journal.read("a.pdf", 0)
+
+
+@pytest.mark.parametrize("changed", [b'"dpi":"', b'"model":"a', b'"crc32":"', b'"schema_version":'])
+def test_a_damaged_first_line_stops_the_run_and_stays_as_it_is(out: Path, changed: bytes) -> None:
+    path = write_journal(out, FIRST)
+    damaged = flipped(path.read_bytes(), path.read_bytes().index(changed) + len(changed))
+    path.write_bytes(damaged)
+    with pytest.raises(OutputError, match="damaged in its first line"):
+        open_journal(out)
+    assert path.read_bytes() == damaged
+
+
+def test_a_journal_whose_first_line_lost_its_end_is_not_taken_for_a_torn_one(out: Path) -> None:
+    path = write_journal(out, replace(FIRST, markdown="x" * (2 << 20)))
+    damaged = flipped(path.read_bytes(), path.read_bytes().index(b"\n"))
+    path.write_bytes(damaged)
+    with pytest.raises(OutputError, match=r"not a journal|damaged in its first line"):
+        open_journal(out)
+    assert path.read_bytes() == damaged
+
+
+def test_a_journal_without_checksums_is_one_of_an_earlier_version(out: Path) -> None:
+    former = facts_to_json(FACTS) + b"\n"
+    journal_path(out).write_bytes(former)
+    with pytest.raises(
+        OutputMismatchError, match="begun by an earlier version of batchocr: finish it with that version"
+    ):
+        open_journal(out)
+    assert journal_path(out).read_bytes() == former
+
+
+def test_a_second_run_at_once_is_refused(out: Path) -> None:
+    with open_journal(out) as journal:
+        with pytest.raises(OutputError, match="another run"):
+            open_journal(out)
+        with pytest.raises(OutputError, match="another run"):
+            open_journal(out, overwrite=True)
+        journal.append(JournalEntry(FIRST, None, None))
+        assert journal.read("a.pdf", 0) == FIRST
+
+
+def test_a_run_that_was_killed_holds_no_lock_and_loses_no_row(out: Path) -> None:
+    killed = f"""
+import os, pathlib, signal
+from tests.tables.test_journal import FIRST, SECOND, JournalEntry, open_journal
+journal = open_journal(pathlib.Path({str(out)!r}))
+journal.append(JournalEntry(FIRST, None, None))
+journal.append(JournalEntry(SECOND, None, None))
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    root = Path(__file__).resolve().parents[2]
+    ended = subprocess.run([sys.executable, "-c", killed], cwd=root, env={**os.environ, "PYTHONPATH": str(root)})
+    assert ended.returncode == -9
+    with open_journal(out) as journal:
+        assert [journal.read("a.pdf", index) for index in (0, 1)] == [FIRST, SECOND]
+
+
+def test_other_settings_are_refused_and_what_differs_is_named(out: Path) -> None:
+    path = write_journal(out, FIRST)
+    before = path.read_bytes()
+    other = replace(FACTS, settings_fingerprint="b" * 64, settings={"dpi": "300"})
+    with pytest.raises(OutputMismatchError, match=r"dpi 200 there, 300 here.*--overwrite") as caught:
+        open_journal(out, other)
+    assert caught.value.exit_code == 6
+    assert path.read_bytes() == before
+
+
+def test_the_commits_of_two_models_are_named_in_full_and_do_not_matter_by_themselves(out: Path) -> None:
+    write_journal(out, FIRST)
+    pinned = replace(FACTS, model_revision="c" * 40)
+    with open_journal(out, pinned) as journal:
+        assert journal.read("a.pdf", 0) == FIRST
+    other = replace(pinned, settings_fingerprint="b" * 64, model_fingerprint="e" * 64)
+    with pytest.raises(OutputMismatchError, match=rf"model revision not set there, {'c' * 40} here"):
+        open_journal(out, other)
+
+
+def test_a_run_that_took_texts_from_the_layer_is_refused_with_what_to_do(out: Path) -> None:
+    used = replace(FACTS, settings={**FACTS.settings, "text_layer": "use"}, settings_fingerprint="b" * 64)
+    write_journal(out, FIRST, facts=used)
+    with pytest.raises(
+        OutputMismatchError, match=r"text_layer use there.* continue it with the version .* --overwrite"
+    ):
+        open_journal(out)
+
+
+def test_another_schema_version_is_refused(out: Path) -> None:
+    write_journal(out, FIRST, facts=replace(FACTS, schema_version=SCHEMA_VERSION + 1))
+    with pytest.raises(OutputMismatchError, match="schema version"):
+        open_journal(out)
+
+
+def test_the_schema_version_before_goes_on(out: Path) -> None:
+    write_journal(out, FIRST, facts=replace(FACTS, schema_version=SCHEMA_VERSION - 1))
+    with open_journal(out) as journal:
+        assert journal.read("a.pdf", 0) == FIRST
+
+
+def test_another_version_of_batchocr_with_the_same_settings_goes_on(out: Path) -> None:
+    write_journal(out, FIRST)
+    with open_journal(out, replace(FACTS, batchocr_version="0.2.0")) as journal:
+        assert journal.read("a.pdf", 0) == FIRST
+
+
+def test_without_resume_an_unfinished_journal_is_refused(out: Path) -> None:
+    write_journal(out, FIRST)
+    with pytest.raises(OutputMismatchError, match="unfinished"):
+        open_journal(out, resume=False)
+
+
+def test_overwrite_begins_with_nothing_whatever_lies_there(out: Path) -> None:
+    write_journal(out, FIRST)
+    other = replace(FACTS, settings_fingerprint="b" * 64)
+    with open_journal(out, other, overwrite=True) as journal:
+        assert journal.rows("a.pdf") == ()
+        journal.append(JournalEntry(SECOND, None, None))
+    with open_journal(out, other) as journal:
+        assert journal.read("a.pdf", 1) == SECOND
+
+
+@pytest.mark.parametrize("name", ["results.parquet", "results.jsonl"])
+def test_the_rows_of_a_finished_table_begin_the_next_journal(tmp_path: Path, name: str) -> None:
+    out = tmp_path / name
+    table = parquet if name.endswith(".parquet") else jsonl
+    table.write(out, [FIRST, SECOND, THIRD], FACTS)
+    with open_journal(out) as journal:
+        assert [journal.read(r.source, r.page_index) for r in (FIRST, SECOND, THIRD)] == [FIRST, SECOND, THIRD]
+        assert {(row.doc_id, row.size, row.mtime_ns) for row in journal.rows("a.pdf")} == {("d1", None, None)}
+
+
+def test_a_table_of_other_settings_is_refused_and_leaves_no_journal(out: Path) -> None:
+    parquet.write(out, [FIRST], replace(FACTS, settings_fingerprint="b" * 64))
+    with pytest.raises(OutputMismatchError, match="settings"):
+        open_journal(out)
+    assert not journal_path(out).exists()
+    assert list(parquet.read_rows(out)) == [FIRST]
+
+
+def test_a_file_of_someone_else_is_never_taken_over(out: Path) -> None:
+    out.write_text("my thesis")
+    with pytest.raises(OutputMismatchError, match="not written by this version of batchocr"):
+        open_journal(out)
+    assert out.read_text() == "my thesis"
+    assert not journal_path(out).exists()
+
+
+@pytest.mark.parametrize("text", ["my diary, no line end", "my diary\nsecond line\n"])
+def test_a_journal_of_someone_else_is_never_taken_over(out: Path, text: str) -> None:
+    journal_path(out).write_text(text)
+    with pytest.raises(OutputMismatchError, match="not a journal of batchocr"):
+        open_journal(out)
+    assert journal_path(out).read_text() == text
+
+
+def test_an_overwriting_run_leaves_the_old_table_and_goes_on_without_being_told_again(out: Path) -> None:
+    parquet.write(out, [THIRD], replace(FACTS, settings_fingerprint="b" * 64))
+    with open_journal(out, overwrite=True) as journal:
+        journal.append(JournalEntry(FIRST, None, None))
+    assert list(parquet.read_rows(out)) == [THIRD]
+    with open_journal(out) as journal:
+        assert journal.read("a.pdf", 0) == FIRST
+        assert journal.rows("b/c.png") == ()
+
+
+def test_a_damaged_table_begins_no_journal(tmp_path: Path) -> None:
+    out = tmp_path / "results.jsonl"
+    jsonl.write(out, [FIRST, SECOND], FACTS)
+    out.write_bytes(out.read_bytes()[:-10])
+    with pytest.raises(OutputError, match=r"is not the table that .* was written for"):
+        open_journal(out)
+    assert [path.name for path in tmp_path.iterdir() if "journal" in path.name] == []
+
+
+def test_a_removed_journal_is_gone_and_unlocked(out: Path) -> None:
+    with open_journal(out) as journal:
+        journal.append(JournalEntry(FIRST, None, None))
+        journal.remove()
+    assert not journal_path(out).exists()
+    with open_journal(out) as journal:
+        assert journal.rows("a.pdf") == ()
+
+
+def test_a_missing_folder_is_named(tmp_path: Path) -> None:
+    with pytest.raises(OutputError, match="nowhere does not exist"):
+        open_journal(tmp_path / "nowhere" / "results.parquet")
+
+
+def test_a_folder_in_the_place_of_the_table_is_refused_at_once(out: Path) -> None:
+    out.mkdir()
+    with pytest.raises(OutputError, match="there is a folder of that name"):
+        open_journal(out, overwrite=True)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_without_permission_is_named(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    with pytest.raises(OutputError, match="no permission"):
+        open_journal(tmp_path / "results.parquet")
+
+
+@contextmanager
+def room_for(num_bytes: int) -> Iterator[None]:
+    """Keep this process's files from growing beyond num_bytes, which to a writer is like a full disk."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_disk_that_fills_up_costs_only_the_row_that_no_longer_fits(out: Path) -> None:
+    with open_journal(out) as journal:
+        journal.append(JournalEntry(FIRST, None, None))
+        before = journal_path(out).read_bytes()
+        with room_for(len(before) + 30), pytest.raises(OutputError, match="cannot write"):
+            journal.append(JournalEntry(SECOND, None, None))
+        assert journal_path(out).read_bytes() == before
+        assert journal.find("a.pdf", 1) is None
+        journal.append(JournalEntry(THIRD, None, None))
+        assert journal.read("b/c.png", None) == THIRD
+
+
+def test_a_journal_that_is_removed_meanwhile_is_noticed(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("batchocr.tables.journal._SYNC_INTERVAL_S", 0.0)
+    with open_journal(out) as journal:
+        journal.append(JournalEntry(FIRST, None, None))
+        journal_path(out).unlink()
+        with pytest.raises(OutputError, match="was removed or replaced"):
+            journal.append(JournalEntry(SECOND, None, None))

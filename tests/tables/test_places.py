@@ -1,0 +1,112 @@
+"""Places where no output can be put: each is refused before the work begins, in a sentence that is true of it."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from batchocr.config import load_recipe
+from batchocr.errors import ModelError, OutputError, UsageError
+from batchocr.planning.checkpoint_files import find_checkpoint
+from batchocr.tables.atomic import require_writable, writing
+from batchocr.tables.earlier import dtype_of_rows
+from batchocr.tables.locked_file import open_locked
+
+LONG = "x" * 300
+NOBODY = 65534
+
+
+@pytest.fixture
+def odd(tmp_path: Path) -> Path:
+    (tmp_path / "file").touch()
+    (tmp_path / "folder.parquet").mkdir()
+    (tmp_path / "broken").symlink_to("nowhere")
+    (tmp_path / "loop").symlink_to("loop")
+    os.mkfifo(tmp_path / "pipe.parquet")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [
+        ("/proc/table.parquet", "no file can be created in /proc; choose another place"),
+        ("/proc/self/table.parquet", "no file can be created in /proc/self; choose another place"),
+        ("/dev/null/table.parquet", "/dev/null is not a folder; choose another place"),
+        ("/dev/null", "it is not an ordinary file; choose another place"),
+        ("file/table.parquet", "/file is not a folder; choose another place"),
+        ("file/none/table.parquet", "/file is not a folder; choose another place"),
+        ("none/table.parquet", "/none does not exist; create it first"),
+        ("none/none/table.parquet", "/none/none does not exist; create it first"),
+        ("broken/table.parquet", "/broken is a link that leads nowhere; choose another place"),
+        ("broken/none/table.parquet", "/broken is a link that leads nowhere; choose another place"),
+        ("loop/table.parquet", "/loop is a link that leads nowhere; choose another place"),
+        ("folder.parquet", "there is a folder of that name; choose another"),
+        ("pipe.parquet", "it is not an ordinary file; choose another place"),
+        (f"{LONG}.parquet", "is too long; choose a shorter one"),
+        (f"{'x' * 245}.parquet", "is too long; choose a shorter one"),
+        (f"{LONG}/table.parquet", "is too long; choose a shorter one"),
+        ("a\0b.parquet", "no name can hold a NUL character; choose another"),
+    ],
+    ids=lambda value: repr(value)[:40],
+)
+def test_a_place_where_no_output_can_be_is_refused_with_what_is_true_of_it(odd: Path, place: str, said: str) -> None:
+    path = odd / place
+    assert dtype_of_rows(path) is None
+    with pytest.raises(OutputError) as caught:
+        require_writable(path)
+    assert str(caught.value).startswith("cannot write ")
+    assert str(caught.value).endswith(said)
+
+
+@pytest.mark.parametrize("name", ["broken", "loop", "link", "pipe.parquet"])
+def test_a_journal_that_is_a_link_or_a_pipe_is_not_written_to(odd: Path, name: str) -> None:
+    (odd / "link").symlink_to("file")
+    journal = odd / "table.parquet.journal"
+    (odd / name).rename(journal)
+    with pytest.raises(OutputError, match=f"cannot write {journal}: it is (a link|not an ordinary file); remove it"):
+        open_locked(journal)
+    assert (odd / "file").read_bytes() == b""
+    assert not (odd / "nowhere").exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become someone else")
+def test_a_folder_of_someone_else_is_refused(tmp_path: Path) -> None:
+    os.seteuid(NOBODY)
+    try:
+        with pytest.raises(OutputError, match=f"no permission to write in {tmp_path}; choose another place"):
+            require_writable(tmp_path / "table.parquet")
+    finally:
+        os.seteuid(0)
+
+
+def test_a_read_only_file_system_is_called_that() -> None:
+    with (
+        pytest.raises(OutputError, match="/mnt is read-only; choose another place"),
+        writing(Path("/mnt/table.parquet")),
+    ):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+
+@pytest.mark.parametrize("name", ["file", "broken", "loop", "pipe.parquet", LONG, "a\0b"])
+def test_a_model_that_is_no_folder_is_called_that(odd: Path, name: str) -> None:
+    with pytest.raises(ModelError, match="is neither a folder nor a Hugging Face id"):
+        find_checkpoint(f"{odd}/{name}", None)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("folder.parquet", "cannot be read: Is a directory"),
+        ("file/x.toml", "cannot be read: Not a directory"),
+        ("broken", "there is no recipe"),
+        ("loop", "cannot be read: Too many levels of symbolic links"),
+        (LONG, "cannot be read: File name too long"),
+        ("a\0b", "cannot be read: embedded null byte"),
+    ],
+)
+def test_a_recipe_that_cannot_be_read_is_wrong_usage(odd: Path, name: str, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        load_recipe(f"{odd}/{name}")

@@ -1,0 +1,163 @@
+"""What holds for arbitrary rows: they survive every format and a torn journal, and the index finds them again."""
+
+from __future__ import annotations
+
+import random
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from batchocr.data import Block, PageResult, valid_text
+from batchocr.tables.files import journal_path
+from batchocr.tables.index import IndexedRow, RowIndex
+from batchocr.tables.journal import Journal, JournalEntry
+from batchocr.tables.schema import RunFacts, storable
+from batchocr.tables.table import table_for
+
+FACTS = RunFacts("0.1.0", "acme/reader", "f" * 64, "a" * 64, {"dpi": "200"})
+
+ODD_TEXTS = ["\ud800", "caf\udce9", "\x00", "\x1b[2J", "\r\n", "\u2028", "\u202e"]
+"""Lone surrogates, control characters, line ends: drawn from all characters, they would come up too rarely."""
+texts = st.lists(st.text() | st.sampled_from(ODD_TEXTS), max_size=3).map("".join)
+sizes = st.integers(0, 2**63 - 1)
+finite = st.floats(allow_nan=False, allow_infinity=False)
+statuses = st.sampled_from(["ok", "degraded", "failed", "skipped"])
+page_indices = st.none() | sizes
+doc_ids = st.none() | st.sampled_from(["d1", "d2"])
+
+blocks = st.builds(
+    Block,
+    type=texts,
+    bbox=st.tuples(finite, finite, finite, finite),
+    angle=st.sampled_from([None, 0, 90, 180, 270]),
+    content=st.none() | texts,
+    merge_prev=st.booleans(),
+    confidence=st.none() | st.floats(),
+    min_logprob=st.none() | st.floats(),
+    output_tokens=st.none() | sizes,
+    finish_reason=st.sampled_from([None, "stop", "length", "repetition"]),
+)
+results = st.builds(
+    PageResult,
+    source=texts,
+    page_index=page_indices,
+    status=statuses,
+    doc_id=doc_ids,
+    page_count=st.none() | sizes,
+    dpi=st.none() | finite,
+    error_kind=st.sampled_from([None, "damaged", "timeout"]),
+    error_message=st.none() | texts,
+    markdown=st.none() | texts,
+    blocks=st.lists(blocks, max_size=3).map(tuple),
+    output_tokens=sizes,
+    attempts=sizes,
+)
+entries = st.builds(JournalEntry, results, size=st.none() | sizes, mtime_ns=st.none() | sizes)
+
+
+@contextmanager
+def folder() -> Iterator[Path]:
+    """An empty folder for one example."""
+    with tempfile.TemporaryDirectory() as name:
+        yield Path(name)
+
+
+def open_journal(out: Path) -> Journal:
+    return Journal.open(out, FACTS, resume=True, overwrite=False)
+
+
+def write_journal(out: Path, written: list[JournalEntry]) -> None:
+    with open_journal(out) as journal:
+        for entry in written:
+            journal.append(entry)
+
+
+def key(entry: JournalEntry) -> tuple[str, int | None]:
+    return valid_text(entry.result.source), entry.result.page_index
+
+
+@pytest.mark.parametrize("name", ["table.jsonl", "table.parquet"])
+@given(rows=st.lists(results, max_size=4))
+def test_a_table_gives_back_any_rows(name: str, rows: list[PageResult]) -> None:
+    with folder() as place:
+        table_for(place / name).write(place / name, rows, FACTS)
+        assert list(table_for(place / name).read_rows(place / name)) == [storable(row) for row in rows]
+        assert table_for(place / name).read_facts(place / name) == FACTS
+
+
+@given(row=results)
+def test_what_is_storable_stays_as_it_is(row: PageResult) -> None:
+    assert storable(storable(row)) == storable(row)
+
+
+@given(written=st.lists(entries, max_size=4, unique_by=key))
+def test_a_journal_gives_back_any_rows_and_what_is_known_of_their_files(written: list[JournalEntry]) -> None:
+    with folder() as place:
+        write_journal(place / "out.parquet", written)
+        with open_journal(place / "out.parquet") as journal:
+            for entry in written:
+                source, page_index = entry.result.source, entry.result.page_index
+                assert journal.read(source, page_index) == storable(entry.result)
+                found = journal.find(source, page_index)
+                assert found is not None
+                assert (found.size, found.mtime_ns) == (entry.size, entry.mtime_ns)
+
+
+@given(written=st.lists(entries, min_size=1, max_size=3, unique_by=key), later=entries, torn=st.randoms())
+def test_a_journal_torn_at_any_byte_holds_its_whole_lines_and_takes_more(
+    written: list[JournalEntry], later: JournalEntry, torn: random.Random
+) -> None:
+    with folder() as place:
+        out = place / "out.parquet"
+        write_journal(out, written)
+        whole = journal_path(out).read_bytes()
+        left = whole[: torn.randrange(len(whole) + 1)]
+        journal_path(out).write_bytes(left)
+        survivors = written[: max(0, left.count(b"\n") - 1)]
+        with open_journal(out) as journal:
+            assert {(source, row.page_index) for source in journal.sources() for row in journal.rows(source)} == {
+                key(entry) for entry in survivors
+            }
+            if key(later) not in map(key, survivors):
+                journal.append(later)
+                survivors.append(later)
+        with open_journal(out) as journal:
+            for entry in survivors:
+                assert journal.read(entry.result.source, entry.result.page_index) == storable(entry.result)
+
+
+indexed_rows = st.builds(
+    IndexedRow,
+    page_index=st.none() | st.integers(0, 5),
+    status=statuses,
+    doc_id=doc_ids,
+    page_count=st.none() | sizes,
+    attempts=sizes,
+    size=st.none() | st.integers(0, 3),
+    mtime_ns=st.none() | st.integers(0, 3),
+    offset=sizes,
+    length=sizes,
+)
+
+
+@given(puts=st.lists(st.tuples(st.sampled_from(["a.pdf", "b.pdf", ""]), indexed_rows), max_size=40))
+def test_the_index_finds_what_a_plain_dictionary_would(puts: list[tuple[str, IndexedRow]]) -> None:
+    index = RowIndex()
+    expected: dict[tuple[str, int | None], IndexedRow] = {}
+    for source, row in puts:
+        index.put(source, row)
+        before = expected.get((source, row.page_index))
+        was_read = before is not None and before.status in ("ok", "degraded") and before.doc_id == row.doc_id
+        if not (was_read and row.status == "failed"):
+            expected[source, row.page_index] = row
+    assert set(index.sources()) == {source for source, _ in expected}
+    for source in ("a.pdf", "b.pdf", "", "c.pdf"):
+        rows = [row for (of, _), row in expected.items() if of == source]
+        assert list(index.rows(source)) == sorted(rows, key=lambda row: (row.page_index is not None, row.page_index))
+        for page_index in (None, *range(7)):
+            assert index.find(source, page_index) == expected.get((source, page_index))
