@@ -1,18 +1,27 @@
-"""Speed measurements: most scripts print a table and write JSON, with the machine and commit next to the figures.
+"""Measurements: most print a table and write JSON, with the machine and commit next to the figures.
 
-Run as `python -m benchmarks.NAME --help`. The GPU benchmarks take --device, --out and --smoke (a size that runs on a
-CPU in seconds); `gpu_check` runs them all, together with the correctness checks. `cpu_vs_transformers`, `memory`,
-`journal`, `routing`, `duplicates`, `kernel_resources`, `launches`, `host_step` and `accuracy` need no GPU and are run
-separately; so are the campaigns of `attack`, which count faults. What they share:
+Run as `python -m benchmarks.FOLDER.NAME --help`; RESULTS.md has what they gave.
+
+    speed       pages per second: the engine, whole runs, other programs; what the main process and a cluster cost
+    memory      what a run holds over thousands of pages
+    gpu         checks and measurements of a GPU, all in one command (`gpu.check`), and a forecast without one
+    attack      hostile documents and text, killed processes; damaged PDFs and images
+    accuracy    how well a model reads pages whose content is known
+
+The GPU benchmarks take --device, --out and --smoke (a size that runs on a CPU in seconds). What the folders share:
 
     true_shape    a checkpoint of MinerU2.5's shape with random weights, whose answers never end on their own
     trace         the requests that pages make: image sizes, prompts, output lengths; `text_layer` reads them from PDFs
-    replay        runs a trace through batchocr's engine; `peer_transformers` and `peer_vllm` run it through others
-    loading       model and engine as the product makes them; `variants` changes one thing about them
-    foreseen      answers that are known: what `forced_engine` has the model write, and `instant_engine` gives at once
-    recorded      pages for workers that do no work (`replaying_worker`), in the runs of `routing` (`routed_run`)
+    replay        runs a trace through an engine
+    loading       model and engine as the product makes them
+    foreseen      answers that are known before they are asked for
     options       command-line options that several scripts share
     record        the table, the JSON and facts about the machine; `timing` measures times
 """
 
+from pathlib import Path
+
 import batchocr.engine.before_torch  # noqa: F401
+
+ROOT = Path(__file__).resolve().parent.parent
+QUICK_MODEL = ROOT / "tests" / "support" / "quick_model" / "checkpoint"

@@ -45,5 +45,5 @@ def read_foreseen(path: Path) -> dict[bytes, Foreseen]:
 
 
 def engine_command(module: str, answers: Path) -> tuple[str, ...]:
-    """What starts an engine process of benchmarks that gives these answers. module: its name in this package."""
-    return sys.executable, "-m", f"benchmarks.{module}", str(answers)
+    """What starts an engine process of benchmarks that gives these answers. module: its name in `speed`."""
+    return sys.executable, "-m", f"benchmarks.speed.{module}", str(answers)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from benchmarks.trace import Trace, trace_named
+from benchmarks.trace import Trace, dense_trace
 
 PEAK_TFLOPS = 790.0
 """Measured on an H200 in bfloat16."""
@@ -27,9 +27,8 @@ def add_engine_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_trace_options(parser: argparse.ArgumentParser, *, pages: int) -> None:
-    """Add options for the model, the engine, and the trace to replay."""
+    """Add options for the model, the engine, and the number of dense pages to replay."""
     add_engine_options(parser)
-    parser.add_argument("--trace", default="dense", help="dense, or a file made by benchmarks.trace")
     parser.add_argument("--pages", type=int, default=pages)
     parser.add_argument("--pages-in-flight", type=int, default=80)
 
@@ -41,9 +40,7 @@ def engine_options(given: argparse.Namespace) -> dict[str, int | None]:
 
 def given_trace(given: argparse.Namespace) -> Trace:
     """The trace to replay; with --smoke, a few tiny pages."""
-    if given.smoke:
-        return trace_named(given.trace, _SMOKE_PAGES).shrunk(_SMOKE_FACTOR)
-    return trace_named(given.trace, given.pages)
+    return dense_trace(_SMOKE_PAGES).shrunk(_SMOKE_FACTOR) if given.smoke else dense_trace(given.pages)
 
 
 def peak_tflops(device_type: str) -> float | None:

@@ -16,15 +16,14 @@ import torch
 
 from batchocr.engine import backend
 from batchocr.machine import usable_cores, usable_memory_bytes
+from benchmarks import ROOT
 
-ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
-QUICK_MODEL = ROOT / "tests" / "support" / "quick_model" / "checkpoint"
 
 Value: TypeAlias = str | int | float | bool | None
 Row: TypeAlias = Mapping[str, Value]
 
-_LIBRARIES = ("torch", "triton", "transformers", "sglang-kernel", "sgl-kernel", "xformers", "flash-attn", "vllm")
+_LIBRARIES = ("torch", "triton", "transformers", "sglang-kernel", "sgl-kernel")
 _MIN_COLUMN = 9
 
 

@@ -1,12 +1,12 @@
 """What a good model would answer for real pages, from their text layer: layouts, texts, and their lengths.
 
-The product's own protocol cuts the blocks, so the requests are those of a run. Numbers of tokens are estimated: one per
-3.6 characters of text or 2 of formulas, and 22 per block of a layout. A table counts as the text blocks in it.
+The product's own protocol cuts the blocks, so the requests are those of a run. Every block counts as text: headings,
+formulas and the parts of tables, too. Numbers of tokens are estimated: one per 3.6 characters, and 22 per block of a
+layout.
 """
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -18,15 +18,15 @@ from batchocr.errors import PageError
 from batchocr.pages.input.render import open_document
 from batchocr.pages.input.sources import find_documents
 from batchocr.pages.protocol.mineru import MinerUProtocol
-from batchocr.processes.pixels import digest_of
 from benchmarks.foreseen import Foreseen, pixels_key
-from benchmarks.trace import LAYOUT_SIZE, Ask, Kind, TracePage
+from benchmarks.trace import LAYOUT_SIZE, Ask, TracePage
 
 DPI = 200
-_CHARACTERS_A_TOKEN = {"text": 3.6, "title": 3.6, "equation": 2.0}
+_CHARACTERS_A_TOKEN = 3.6
 _LAYOUT_TOKENS_A_BLOCK = 22
-_MATHEMATICS = re.compile(r"CMMI|CMSY|CMEX|MSBM|Math|Symbol", re.IGNORECASE)
-_FRAGMENT = 8
+_LEAST_LETTERS = 8
+"""Shorter blocks are left out: text layers split formulas into pieces."""
+_THINNEST = 8 * 72 / DPI
 _BANDS = 8
 _BAND_TEXT = "Text that no layer tells, as long as such a band may hold. " * 5
 
@@ -35,19 +35,17 @@ _BAND_TEXT = "Text that no layer tells, as long as such a band may hold. " * 5
 class TextBlock:
     """bbox: in thousandths of the page, x0 < x1, y0 < y1."""
 
-    kind: Kind
     bbox: tuple[int, int, int, int]
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The answer to one request. key: `pixels_key` of its image. digest: of the request."""
+    """The answer to one request. key: `pixels_key` of its image."""
 
     key: bytes
     ask: Ask
     text: str
-    digest: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,13 +86,12 @@ def _answers(protocol: MinerUProtocol, page: Page, blocks: list[TextBlock]) -> P
     height, width = layout.pixels.height, layout.pixels.width
     ask = Ask("layout", height, width, _LAYOUT_TOKENS_A_BLOCK * len(blocks), LAYOUT_SIZE)
     return PageAnswers(
-        Answer(pixels_key(layout.pixels), ask, text, digest_of(layout)),
+        Answer(pixels_key(layout.pixels), ask, text),
         tuple(
             Answer(
                 pixels_key(request.pixels),
-                Ask(block.kind, request.pixels.height, request.pixels.width, _tokens(block)),
+                Ask("text", request.pixels.height, request.pixels.width, _tokens(block)),
                 block.text,
-                digest_of(request),
             )
             for block, request in zip(blocks, requests, strict=True)
         ),
@@ -102,18 +99,17 @@ def _answers(protocol: MinerUProtocol, page: Page, blocks: list[TextBlock]) -> P
 
 
 def layout_line(block: TextBlock) -> str:
-    """The line of a layout for a block."""
     box = " ".join(f"{value:03}" for value in block.bbox)
-    return f"<|box_start|>{box}<|box_end|><|ref_start|>{block.kind}<|ref_end|><|rotate_up|>"
+    return f"<|box_start|>{box}<|box_end|><|ref_start|>text<|ref_end|><|rotate_up|>"
 
 
 def _tokens(block: TextBlock) -> int:
-    return 2 + round(len(block.text) / _CHARACTERS_A_TOKEN[block.kind])
+    return 2 + round(len(block.text) / _CHARACTERS_A_TOKEN)
 
 
 def _bands() -> list[TextBlock]:
     height = 1000 // _BANDS
-    return [TextBlock("text", (60, top + 10, 940, top + height - 10), _BAND_TEXT) for top in range(0, 1000, height)]
+    return [TextBlock((60, top + 10, 940, top + height - 10), _BAND_TEXT) for top in range(0, 1000, height)]
 
 
 def text_layers(document: Document) -> list[list[TextBlock]]:
@@ -125,49 +121,18 @@ def text_layers(document: Document) -> list[list[TextBlock]]:
 
 
 def _text_blocks(page: pymupdf.Page) -> list[TextBlock]:
-    """The blocks in text-layer order, without those that are outside the page or thinner than 8 px."""
-    found = [block for block in page.get_text("dict")["blocks"] if block["type"] == 0]
-    sizes = sorted(span["size"] for block in found for line in block["lines"] for span in line["spans"])
-    usual_size = sizes[len(sizes) // 2] if sizes else 0.0
-    blocks = []
-    for block in found:
-        spans = [span for line in block["lines"] for span in line["spans"]]
-        text = " ".join("".join(span["text"] for span in line["spans"]).strip() for line in block["lines"]).strip()
-        box = _box(page, pymupdf.Rect(block["bbox"]))
-        if text and box is not None:
-            blocks.append(TextBlock(_kind(spans, usual_size, text), box, text))
-    return _join_fragments(blocks)
-
-
-def _join_fragments(blocks: Sequence[TextBlock]) -> list[TextBlock]:
-    """Join runs of blocks of a few characters: text layers split formulas and table rows into pieces."""
-    joined: list[TextBlock] = []
-    for block in blocks:
-        last = joined[-1] if joined else None
-        if last is None or len(block.text) > _FRAGMENT or not (last.kind == "equation" or len(last.text) <= _FRAGMENT):
-            joined.append(block)
-            continue
-        (x0, y0, x1, y1), (left, top, right, bottom) = last.bbox, block.bbox
-        box = (min(x0, left), min(y0, top), max(x1, right), max(y1, bottom))
-        joined[-1] = TextBlock("equation", box, f"{last.text} {block.text}")
-    return joined
+    """The blocks in text-layer order, without those that are short, outside the page, or thinner than 8 px."""
+    found = [(box, " ".join(text.split())) for *box, text, _, type in page.get_text("blocks") if type == 0]
+    boxes = ((_box(page, pymupdf.Rect(box)), text) for box, text in found if len(text) >= _LEAST_LETTERS)
+    return [TextBlock(box, text) for box, text in boxes if box is not None]
 
 
 def _box(page: pymupdf.Page, rect: pymupdf.Rect) -> tuple[int, int, int, int] | None:
     """The box in thousandths of the page as shown; PyMuPDF gives positions on the page before rotation."""
     shown = (rect * page.rotation_matrix).normalize() & page.rect
-    thin = 8 * 72 / DPI
-    if shown.is_empty or shown.width < thin or shown.height < thin:
+    if shown.is_empty or shown.width < _THINNEST or shown.height < _THINNEST:
         return None
     across, down = 1000 / page.rect.width, 1000 / page.rect.height
     x0, x1 = int((shown.x0 - page.rect.x0) * across), round((shown.x1 - page.rect.x0) * across)
     y0, y1 = int((shown.y0 - page.rect.y0) * down), round((shown.y1 - page.rect.y0) * down)
     return (x0, y0, x1, y1) if x0 < x1 and y0 < y1 else None
-
-
-def _kind(spans: Sequence[dict[str, object]], usual_size: float, text: str) -> Kind:
-    mathematics = sum(len(str(span["text"])) for span in spans if _MATHEMATICS.search(str(span["font"])))
-    if mathematics > len(text) / 2:
-        return "equation"
-    largest = max(float(str(span["size"])) for span in spans)
-    return "title" if largest > 1.15 * usual_size and len(text) < 200 else "text"

@@ -1,34 +1,27 @@
 """The requests that pages make to an engine: a layout, and once it is ready, the page's blocks.
 
-    python -m benchmarks.trace PDF... --out benchmarks/traces/NAME.json
-
-A trace holds sizes and lengths, but no content. It is made from the text layer of PDFs (`text_layer.py`), or it is the
-design's dense page: 17,900 patches and 1,480 output tokens, the figures that others measured with.
+A trace holds sizes and lengths, but no content. Its pages are the design's dense ones, of 17,900 patches and 1,480
+output tokens, the figures that others measured with; or those of documents, from their text layer (`text_layer.py`).
 """
 
 from __future__ import annotations
 
-import argparse
 import itertools
-import json
 import math
 import random
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cache
-from pathlib import Path
 from typing import Literal
 
 import torch
 
 from batchocr.data import Pixels, Request, Sampling
 
-Kind = Literal["layout", "text", "title", "equation"]
+Kind = Literal["layout", "text", "equation"]
 
 PROMPTS: dict[Kind, str] = {
     "layout": "\nLayout Detection:",
     "text": "\nText Recognition:",
-    "title": "\nText Recognition:",
     "equation": "\nFormula Recognition:",
 }
 LAYOUT_SIZE = 1036
@@ -58,9 +51,6 @@ class TracePage:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """source: what the pages are."""
-
-    source: str
     pages: tuple[TracePage, ...]
 
     def repeated(self, num_pages: int) -> Trace:
@@ -75,7 +65,7 @@ class Trace:
 def dense_trace(num_pages: int) -> Trace:
     """Pages of 1700 × 2200 px: a layout of 5,476 patches and 400 output tokens; 14 blocks of 12,424 patches and 1,080
     output tokens in all. How the tokens are spread over the blocks differs from page to page."""
-    return Trace("dense pages, synthetic", tuple(_dense_page(random.Random(index)) for index in range(num_pages)))
+    return Trace(tuple(_dense_page(random.Random(index)) for index in range(num_pages)))
 
 
 def _dense_page(rng: random.Random) -> TracePage:
@@ -102,21 +92,6 @@ def _shrink(ask: Ask, factor: float) -> Ask:
         output_tokens=math.ceil(ask.output_tokens * factor**2),
         resize_to=None if ask.resize_to is None else math.ceil(ask.resize_to * factor),
     )
-
-
-def read_trace(path: Path) -> Trace:
-    """Read a trace from its file."""
-    values = json.loads(path.read_text(encoding="utf-8"))
-    pages = [[Ask(*ask) for ask in page] for page in values["pages"]]
-    return Trace(values["source"], tuple(TracePage(layout, tuple(blocks)) for layout, *blocks in pages))
-
-
-def write_trace(trace: Trace, path: Path) -> None:
-    """Write a trace, one page per line."""
-    lines = [json.dumps([list(asdict(ask).values()) for ask in page.asks]) for page in trace.pages]
-    head = json.dumps({"source": trace.source})[:-1]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f'{head}, "pages": [\n' + ",\n".join(lines) + "\n]}\n", encoding="utf-8")
 
 
 class Noise:
@@ -154,25 +129,3 @@ class Noise:
 def _noise(num_bytes: int) -> memoryview:
     noise = torch.randint(0, 256, (num_bytes,), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     return memoryview(bytearray(noise.numpy()))
-
-
-def trace_named(name: str, num_pages: int) -> Trace:
-    """This many pages of the trace: `dense`, or a trace's file."""
-    return dense_trace(num_pages) if name == "dense" else read_trace(Path(name)).repeated(num_pages)
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    from benchmarks.text_layer import read_answers
-
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("documents", nargs="+", help="PDFs with a text layer, or folders of them")
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--source", help="what the pages are; the number of documents if not given")
-    given = parser.parse_args(arguments)
-    pages = [answers.asks for answers in read_answers(given.documents)]
-    write_trace(Trace(given.source or f"{len(given.documents)} documents", tuple(pages)), given.out)
-    print(f"{given.out}: {len(pages)} pages, {sum(len(page.blocks) for page in pages)} blocks")
-
-
-if __name__ == "__main__":
-    main()

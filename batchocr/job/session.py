@@ -252,7 +252,7 @@ def default_pages_in_flight(workers: int, llm_batch_size: int, num_engines: int 
     most a quarter of the host's memory.
 
     On a CPU, where a page takes seconds however many there are, just that: pages begun together are finished together,
-    so with more the first rows would come later, and the rate is that of the ViT (benchmarks/first_row.py).
+    so with more the first rows would come later, and the rate is that of the ViT (benchmarks/RESULTS.md).
     """
     useful = useful_pages_in_flight(workers, llm_batch_size, num_engines, on_gpu=on_gpu)
     return max(2, min(useful, usable_memory_bytes() // 4 // _PAGE_BYTES))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import benchmarks.attack
-from benchmarks.attack import documents, kills, markdown, tables
+from benchmarks.attack import documents, kills, markdown
 from benchmarks.attack.tally import Tally
 from benchmarks.record import RESULTS, Record, benchmark_parser
 
@@ -28,8 +28,6 @@ CAMPAIGNS = {
     "mutated": Campaign(documents.mutated, 10_000, 20),
     "cut": Campaign(documents.cut, 20_000, 20),
     "markdown": Campaign(markdown.attack, 15_000, 20),
-    "journal": Campaign(tables.journal, 3_000, 20),
-    "parquet": Campaign(tables.table, 3_000, 20),
     "kills": Campaign(kills.attack, 90, 2),
 }
 

@@ -1,31 +1,24 @@
-"""Each variant of the ablation is what its name says, and one that cannot be had takes no other with it."""
+"""Each variant of the ablation is what its name says, and one that fails takes no other with it."""
 
 from __future__ import annotations
 
 import json
 import math
-import os
 import weakref
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
 from batchocr.engine.backend.device import HostDevice
-from batchocr.engine.backend.trial import REJECT, Candidate, Trial, choose
 from batchocr.engine.engine import Engine
 from batchocr.engine.model.checkpoint import Model
 from batchocr.errors import UsageError
-from benchmarks import ablation
-from benchmarks.ablation import VARIANTS, Variant
+from benchmarks.gpu import ablation
+from benchmarks.gpu.ablation import VARIANTS, Variant
+from benchmarks.gpu.variants import Paced
 from benchmarks.loading import free_memory, make_engine
-from benchmarks.variants import Paced, with_candidate
-
-SECONDS = {"reference": 9.0, "fast": 1.0, "other": 2.0, "slow": 10.0}
 
 
 def measured(tmp_path: Path, *names: str) -> dict[str, Any]:
@@ -46,10 +39,9 @@ def test_how_decoding_keeps_pace_is_measured_first() -> None:
 
 
 @pytest.mark.slow
-def test_what_this_device_cannot_have_is_noted_and_left_out(tmp_path: Path) -> None:
-    values = measured(tmp_path, "as_it_is", "paged_attention_triton", "80_in_flight_256_rows")
+def test_each_variant_is_compared_with_the_engine_as_it_is(tmp_path: Path) -> None:
+    values = measured(tmp_path, "as_it_is", "80_in_flight_256_rows")
     assert values["figures"].keys() == {"as_it_is", "80_in_flight_256_rows"}
-    assert "no candidates" in values["notes"]["paged_attention_triton"]
     assert all(row["rows a step"] >= 1 and row["ms a step"] > 0 for row in values["rows"])
     assert values["rows"][0]["of as_it_is"] == 1
 
@@ -96,65 +88,3 @@ def test_another_pace_is_all_that_a_paced_device_changes() -> None:
     paced = Paced(device, 4e9)
     assert paced.vit_flop_a_row == 4e9
     assert paced.capture([]) == [] and paced.torch_device == device.torch_device
-
-
-def model_with_choice() -> Any:
-    """A model whose attention was chosen among candidates, as the backend chooses, by the times above."""
-    ran: list[str] = []
-
-    def run(operation: str) -> tuple[torch.Tensor, ...]:
-        ran.append(operation)
-        return (torch.ones(1),)
-
-    def timer(call: Callable[[], object]) -> float:
-        call()
-        return SECONDS[ran[-1]]
-
-    def missing() -> str:
-        raise ImportError("no such library")
-
-    candidates = [Candidate(name, partial(str, name)) for name in SECONDS if name != "reference"]
-    trial = Trial("attention", [*candidates, Candidate("missing", missing)], "reference", run, 0.1)
-    _, choice = choose(trial, timer)
-    return SimpleNamespace(ops=SimpleNamespace(choices=(choice,)))
-
-
-def test_a_candidate_is_taken_when_all_others_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(REJECT, raising=False)
-    model = model_with_choice()
-    assert model.ops.choices[0].taken == "fast"
-    changed: Any = with_candidate(model, "attention", "other", model_with_choice)
-    assert changed.ops.choices[0].taken == "other"
-    assert REJECT not in os.environ
-
-
-def test_what_the_user_rejects_stays_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(REJECT, "attention:fast")
-    seen: list[str] = []
-
-    def load_again() -> Any:
-        seen.append(os.environ[REJECT])
-        return model_with_choice()
-
-    model = model_with_choice()
-    assert model.ops.choices[0].taken == "other"
-    with pytest.raises(UsageError, match="rejected by"):
-        with_candidate(model, "attention", "fast", load_again)
-    with pytest.raises(UsageError, match="slower than reference"):
-        with_candidate(model, "attention", "slow", load_again)
-    assert seen[0].startswith("attention:fast,attention:other")
-    assert os.environ[REJECT] == "attention:fast"
-
-
-@pytest.mark.parametrize(
-    ("operation", "name", "reason"),
-    [
-        ("attention", "fast", "the same as as_it_is"),
-        ("attention", "missing", "ImportError: no such library"),
-        ("attention", "unheard of", "not tried"),
-        ("paged_attention", "fast", "no candidates for paged_attention"),
-    ],
-)
-def test_a_candidate_that_cannot_be_compared_says_why(operation: str, name: str, reason: str) -> None:
-    with pytest.raises(UsageError, match=reason):
-        with_candidate(model_with_choice(), operation, name, lambda: pytest.fail("the model was loaded again"))

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import unicodedata
-from pathlib import Path
 
 import pymupdf
 import pytest
 
-from benchmarks.accuracy import Block, read_pages, score, score_page, summary, worst
-from benchmarks.scoring import (
+from benchmarks.accuracy.__main__ import Block, read_pages, score, score_page, summary, worst
+from benchmarks.accuracy.scoring import (
     character_error_rate,
     goes_in_circles,
     matched,
@@ -18,9 +16,9 @@ from benchmarks.scoring import (
     sentences_lost,
     table_similarity,
 )
-from sample_data.training.exam import write_pages, write_prose
-from sample_data.training.progress import layout_boxes
+from tests.conftest import ROOT
 
+EXAM = ROOT / "sample_data" / "exam"
 TABLE = "<table><tr><td>a</td><td>bc</td></tr><tr><td colspan='2'>d</td></tr></table>"
 
 
@@ -58,11 +56,6 @@ def test_blocks_out_of_order_are_those_that_must_be_moved() -> None:
     assert order_distance({0: 2, 1: 1, 2: 0}) == 2
 
 
-def test_a_layout_is_read_up_to_where_it_breaks_off() -> None:
-    answer = "<|box_start|>001 002 003 004<|box_end|><|ref_start|>text<|ref_end|><|rotate_up|>\n<|box_start|>005"
-    assert layout_boxes(answer) == [(1, 2, 3, 4)]
-
-
 def test_a_table_is_like_itself_and_less_like_one_with_an_error_in_it() -> None:
     assert table_similarity(TABLE, TABLE) == 1.0
     assert table_similarity(TABLE, TABLE.replace("bc", "bd")) == pytest.approx(1 - 0.5 / 6)
@@ -72,11 +65,11 @@ def test_a_table_is_like_itself_and_less_like_one_with_an_error_in_it() -> None:
     assert table_similarity(TABLE, "") == 0.0
 
 
-def test_a_page_read_without_a_fault_has_the_best_score(tmp_path: Path) -> None:
-    write_pages(tmp_path, 2)
-    truth = read_pages(tmp_path / "truth.jsonl")
+def test_a_page_read_without_a_fault_has_the_best_score() -> None:
+    truth = read_pages(EXAM / "truth.jsonl")
     figures = summary(score(truth, truth))
-    assert all((tmp_path / name.partition(":")[0]).exists() for name in truth)
+    assert len(truth) == 12
+    assert {name.partition(":")[0] for name in truth} == {path.name for path in EXAM.glob("*.p[dn][fg]")}
     for name, value in figures.items():
         assert value == (0.0 if "error" in name else 1.0), name
 
@@ -114,11 +107,11 @@ def test_a_page_that_was_not_read_counts_as_read_as_nothing() -> None:
     assert (figures["layout_recall"], figures["error_rate_text"], figures["text_error_rate"]) == (0.0, 1.0, 1.0)
 
 
-def test_the_pages_of_prose_hold_what_they_are_said_to(tmp_path: Path) -> None:
-    write_prose(tmp_path)
-    truths = [json.loads(line)["blocks"][0]["content"] for line in (tmp_path / "truth.jsonl").read_text().splitlines()]
-    with pymupdf.open(tmp_path / "prose.pdf") as document:
-        assert len(document) == len(truths) == 10
+def test_the_pages_of_prose_hold_what_they_are_said_to() -> None:
+    truth = read_pages(EXAM / "truth.jsonl")
+    truths = [blocks[0].content for name, blocks in truth.items() if name.startswith("prose.pdf")]
+    with pymupdf.open(EXAM / "prose.pdf") as document:
+        assert len(document) == len(truths) == 3
         for page, truth in zip(document, truths, strict=True):
             shown = unicodedata.normalize("NFKC", page.get_text().replace("•", ""))  # Story typesets with ligatures
             assert "".join(shown.split()) == "".join(truth.split())

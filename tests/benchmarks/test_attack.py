@@ -6,15 +6,13 @@ BATCHOCR_FULL=1 has the one that kills runs among them; `tests/faults/test_kills
 from __future__ import annotations
 
 import json
-import os
 import random
 from pathlib import Path
 
 import pytest
 
-from batchocr.data import PageResult
 from batchocr.processes.pool import WorkerPool
-from benchmarks.attack import documents, kills, markdown, tables
+from benchmarks.attack import documents, kills, markdown
 from benchmarks.attack.__main__ import CAMPAIGNS, main
 from benchmarks.attack.tally import Tally
 from tests.support.jobs import FULL
@@ -54,16 +52,3 @@ def test_text_that_is_active_is_a_fault_in_the_renderer_that_makes_it_so(monkeyp
     markdown.attack(random.Random(1), 1, tally, None)
     assert {"onclick in pandoc", "onclick in Python-Markdown, extra"} <= tally.faults.keys()
     assert not any("cmark-gfm" in what for what in tally.faults)
-
-
-def test_another_row_a_lost_row_and_an_error_of_another_kind_are_told_apart(tmp_path: Path) -> None:
-    rows = [PageResult("a", 0, "ok", markdown=text) for text in "ab"]
-
-    def outcome(found: list[PageResult]) -> str:
-        return tables._outcome(lambda path: found, tmp_path, rows)
-
-    assert outcome(rows) == "without effect"
-    assert outcome(rows[:1]) == "rows are read again"
-    assert outcome([PageResult("a", 0, "ok", markdown="c")]) == "silently another row"
-    assert tables._in_a_child(lambda: str(1 // 0)) == "an error escaped: ZeroDivisionError"
-    assert tables._in_a_child(lambda: os.kill(os.getpid(), 9) or "") == "ended with status -9"

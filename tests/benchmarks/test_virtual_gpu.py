@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from batchocr.processes.engine_messages import EngineLimits
-from benchmarks import virtual_gpu
+from benchmarks.gpu import virtual_gpu
+from benchmarks.gpu.virtual_costs import VIRTUAL_GPUS, Costs, Speed
+from benchmarks.gpu.virtual_device import CONTENTION, ContentionName, Gate, Kernels, VirtualClock, VirtualMark
+from benchmarks.gpu.virtual_gpu import Forecast, Run, limits_on
+from benchmarks.gpu.virtual_model import virtual_engine
 from benchmarks.trace import dense_trace
-from benchmarks.virtual_costs import VIRTUAL_GPUS, Speed, costs_on
-from benchmarks.virtual_device import CONTENTION, ContentionName, Gate, Kernels, VirtualClock, VirtualMark
-from benchmarks.virtual_gpu import ARCHITECTURE, Forecast, Run, limits_on
-from benchmarks.virtual_model import virtual_engine
 from tests.support.mineru_shape import MINERU
 
 H200 = VIRTUAL_GPUS["h200"]
@@ -25,7 +25,7 @@ PAGES = 2
 
 def read_all(speed: Speed, contention: ContentionName = "persistent", limits: EngineLimits = LIMITS) -> Run:
     """A run that has read a few dense pages at once."""
-    run = Run(virtual_engine(speed, ARCHITECTURE, limits, contention), dense_trace(PAGES), PAGES)
+    run = Run(virtual_engine(speed, MINERU, limits, contention), dense_trace(PAGES), PAGES)
     run.until(PAGES)
     return run
 
@@ -65,17 +65,16 @@ def test_a_page_takes_as_long_on_the_gpu_as_was_inferred_from_published_rates() 
 
 def ms_a_page(speed: Speed) -> float:
     """The sum of a dense page's kernels, at 100 rows a decode step."""
-    costs = costs_on(speed, ARCHITECTURE, divided=False)
+    costs = Costs(MINERU, speed)
     counts = virtual_gpu.patches(dense_trace(1).pages[0])
     assert (sum(counts), sum(count // 4 + 30 for count in counts)) == (17_900, 4_925)
     vit = costs.vision_seconds(counts)
-    prefill = ARCHITECTURE.language.num_layers * costs.prefill_layer([count // 4 + 30 for count in counts]).alone_s
+    prefill = MINERU.language.num_layers * costs.prefill_layer([count // 4 + 30 for count in counts]).alone_s
     steps = 1480 / 100
     return 1000 * (vit + prefill + steps * costs.decode_step(100, 100 * 800).alone_s)
 
 
-def test_the_shape_and_the_limits_are_those_of_a_run() -> None:
-    assert (ARCHITECTURE.vision, ARCHITECTURE.language) == (MINERU.vision, MINERU.language)
+def test_the_limits_are_those_of_a_run() -> None:
     assert [limits_on(gpu).llm_batch_size for gpu in VIRTUAL_GPUS.values()] == [512, 512, 512, 256]
 
 
@@ -88,13 +87,13 @@ def test_there_is_a_figure_for_each_gpu_in_each_model_of_contention(
     virtual_gpu.main(["--out", str(tmp_path / "figures.json")])
 
     figures = json.loads((tmp_path / "figures.json").read_text())
-    for gpu, contention in product(("h200", "h100", "a100", "rtx4090"), ("persistent", "slices", "partition")):
+    for gpu, contention in product(("h200", "h100", "a100", "rtx4090"), ("persistent", "slices")):
         assert figures[f"{gpu}.{contention}.pages_per_second"] == 11.0
         assert figures[f"{gpu}.{contention}.images_per_second"] == 300.0
         assert all(f"{gpu}.{contention}.{name}" in figures for name in asdict(forecast))
     first, *_, last = capsys.readouterr().out.splitlines()
     assert "forecast" in first.lower()
-    assert last.startswith("| rtx4090, FA2 | partition | 11.00 |")
+    assert last.startswith("| rtx4090, FA2 | slices | 11.00 |")
 
 
 def launched(clock: VirtualClock, *queued: Kernels | Gate, side: bool) -> VirtualMark:
@@ -119,7 +118,6 @@ def layer() -> Kernels:
         # Five of its kernels begin during the layer, the others after it.
         ("persistent", 5.9725e-3, 5.0246e-3),
         ("slices", 1e-3, 6e-3),
-        ("partition", 1e-3, 5e-3),
     ],
 )
 def test_two_streams_get_into_each_others_way_as_the_model_says(

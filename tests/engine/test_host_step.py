@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from types import FrameType
 from typing import Any
 
@@ -11,14 +12,64 @@ import pytest
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from batchocr.data import Pixels, Request, Sampling
+from batchocr.engine.engine import Engine
 from batchocr.engine.graphs import DecodeGraphs
+from batchocr.engine.model.checkpoint import Model
+from batchocr.engine.model.preprocess import Preprocessor
 from batchocr.processes.meter import Meter
-from benchmarks.host_step import full_engine
+from benchmarks.gpu.virtual_costs import VIRTUAL_GPUS, Costs
+from benchmarks.gpu.virtual_device import Gate, Kernels, VirtualClock, VirtualDevice, VirtualMark, slices
+from benchmarks.gpu.virtual_gpu import limits_on
+from benchmarks.gpu.virtual_model import VirtualLanguage, VirtualOps, VirtualPrompts, VirtualVision
 from tests.support.late_device import LateDevice
+from tests.support.mineru_shape import MINERU
 
 CALLS_A_ROW = 5
 """Whether it can go on, twice how many tokens it has, and two for the token that is read."""
 STEPS = 8
+SIDE = 420
+SAMPLING = Sampling(4000, presence_penalty=1.0, frequency_penalty=0.05, no_repeat_ngram_size=100, loop_check="at_limit")
+"""MinerU2.5's."""
+KV_TOKENS_A_ROW = 4096
+
+
+class InstantClock(VirtualClock):
+    """What is launched is done at once; marks are a millisecond apart."""
+
+    def __init__(self) -> None:
+        super().__init__(slices)
+
+    def work(self, seconds: float) -> None:
+        return
+
+    def launch(self, queued: Kernels | VirtualMark | Gate, *, side: bool) -> None:
+        if isinstance(queued, VirtualMark):
+            self.now_s += 1e-3
+            queued.time_s = self.now_s
+
+
+def full_engine(num_rows: int) -> Engine:
+    """An engine in which so many sequences decode, all begun, with the default limits of a large GPU otherwise."""
+    gpu = VIRTUAL_GPUS["h200"]
+    costs = Costs(MINERU, gpu.speed)
+    device = VirtualDevice(InstantClock(), lambda num_graph_rows, num_used: (0.0, Kernels("decode", 0.0, num=1)))
+    ops: Any = VirtualOps(device, costs)
+    language: Any = VirtualLanguage(device, costs)
+    vision: Any = VirtualVision(device, costs)
+    prompts: Any = VirtualPrompts()
+    preprocessor = Preprocessor(MINERU.vision, MINERU.images, ops)
+    model = Model(MINERU, preprocessor, vision, language, prompts, ops, device)
+    limits = replace(limits_on(gpu), llm_batch_size=num_rows, num_kv_tokens=num_rows * KV_TOKENS_A_ROW)
+    engine = Engine(model, limits)
+    pixels = Pixels(SIDE, SIDE, memoryview(bytearray(3 * SIDE * SIDE)))
+    for request_id in range(num_rows):
+        refused = engine.submit(request_id, Request(pixels, "", SAMPLING, round=1))
+        assert refused is None
+    meter = Meter()
+    while meter.stages["prefill"].items < num_rows:
+        engine.step(meter)
+    return engine
 
 
 def within_a_block(num_rows: int) -> Callable[[], object]:

@@ -12,7 +12,7 @@ from transformers import AutoConfig, AutoTokenizer
 
 import batchocr
 from batchocr.data import PageResult
-from benchmarks.scoring import character_error_rate
+from benchmarks.accuracy.scoring import character_error_rate
 from sample_data import documents_text
 from tests.support.running import QUICK_MODEL
 

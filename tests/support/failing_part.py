@@ -1,4 +1,4 @@
-"""A part of `benchmarks.gpu_check` that ends badly, with the product's and the benchmarks' own code around the fault.
+"""A part of `benchmarks.gpu.check` that ends badly, with the product's and the benchmarks' own code around the fault.
 
 python -m tests.support.failing_part FAULT [options of the part]
 """
@@ -18,9 +18,10 @@ from torch import Tensor
 from batchocr.engine.backend.cpu import CpuOps
 from batchocr.engine.backend.device import CaptureError, HostDevice
 from batchocr.engine.backend.trial import Candidate, Trial, choose
-from benchmarks import ops_check, throughput
-from benchmarks.ops_cases import Bench
+from benchmarks.gpu import ops_check
+from benchmarks.gpu.ops_cases import Bench
 from benchmarks.record import Record, Value, benchmark_parser
+from benchmarks.speed import throughput
 
 FAULT_AT = "attention"
 _is_broken = False

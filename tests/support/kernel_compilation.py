@@ -6,7 +6,7 @@ both. A module `test_kernels_*.py` lists in `LAUNCHES` what the model launches, 
     LAUNCHES = (Launch("rms_norm", lambda: rms_norm(torch.empty(64, 896, dtype=torch.bfloat16), weight, 1e-6)),)
 
 `compiled` compiles exactly the kernels that such a call would launch: types, alignment, constants, warps and stages are
-those that the public function passes on. `benchmarks/kernel_resources.py` prints what they use, for every such module.
+those that the public function passes on.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """What stands between a call in Python and a kernel on the GPU: an operator of torch, and a launch, both of few steps.
 
 A ViT batch launches four kernels in each of 32 layers, and while the host does so no decode step begins. What torch's
-`custom_op` and Triton's own launch add for generality took half of that time and more; `python -m benchmarks.launches`
-measures it.
+`custom_op` and Triton's own launch add for generality took half of that time and more (benchmarks/RESULTS.md).
 """
 
 from __future__ import annotations

@@ -1,0 +1,130 @@
+"""Whole models on the device, compared with the reference operations in float32 and with transformers in bfloat16.
+
+    python -m benchmarks.gpu.model_check
+
+In float32, tiny models of the tests' shapes must generate exactly the tokens that the reference operations do, singly
+and in batches, and logits within 1e-3. In bfloat16, at MinerU2.5's true widths, a given answer is fed token by token
+and the logits are compared with those of transformers' float32 model: their error may be at most 1.1 times that of
+transformers' own bfloat16 model. Exit code 1 if a check fails.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from batchocr.engine import backend
+from batchocr.engine.backend.device import HostDevice
+from batchocr.engine.backend.reference import ReferenceOps
+from batchocr.engine.model.checkpoint import Model, load_model
+from batchocr.processes.meter import Meter
+from benchmarks.gpu.teacher_forcing import our_logits, transformers_logits
+from benchmarks.loading import load, make_engine
+from benchmarks.options import add_checkpoint_option
+from benchmarks.record import Record, Row, benchmark_parser
+from benchmarks.trace import Ask, Noise
+from benchmarks.true_shape import checkpoint
+from tests.support.checkpoints import SHAPES, TokenIdFormat, make_checkpoint
+
+_SIZES = ((60, 60), (300, 40), (33, 400), (500, 500), (90, 200), (28, 28), (640, 200), (121, 77))
+_NEW_TOKENS = 34
+_MAX_LOGIT_ERROR = 1e-3
+_NO_WORSE = 1.1
+_AGREEMENT_MARGIN = 0.03
+
+
+def answers(model: Model, folder: Path, *, llm_batch_size: int) -> list[str]:
+    """The token ids of 24 answers about images of different sizes."""
+    model = replace(model, prompts=TokenIdFormat(folder, model.architecture))
+    engine = make_engine(model, llm_batch_size=llm_batch_size, max_new_tokens=_NEW_TOKENS)
+    noise = Noise(1 << 22)
+    for index in range(24):
+        request = noise.request(Ask("text", *_SIZES[index % len(_SIZES)], _NEW_TOKENS))
+        engine.submit(index, request)
+    texts: dict[int, str] = {}
+    while engine.has_work:
+        texts.update({request_id: completion.text for request_id, completion in engine.step(Meter())})
+    return [texts[index] for index in range(24)]
+
+
+def check_tiny_model(name: str, device_name: str, folder: Path) -> Row:
+    """A row: whether the backend gives the reference's tokens and logits for the tiny checkpoint in `folder`."""
+    device = backend.select_device(device_name)
+    ours = load(folder, device_name, "float32")
+    reference = load_model(folder, device=HostDevice(device), dtype=torch.float32, ops=ReferenceOps(device))
+    wanted = answers(reference, folder, llm_batch_size=24)
+    same = all(answers(ours, folder, llm_batch_size=size) == wanted for size in (1, 5, 24))
+    pixels = Noise(1 << 22).pixels(500, 300)
+    tokens = [int(token) for token in wanted[0].split()[:8]]
+    difference = our_logits(ours, pixels, tokens) - our_logits(reference, pixels, tokens)
+    error = float(difference.abs().max())
+    ok = same and error <= _MAX_LOGIT_ERROR
+    reason = None if ok else f"tokens {'equal' if same else 'differ'}, logits differ by {error:.1e}"
+    return {"check": f"float32, {name}", "ok": ok, "logit error": error, "top-1": float(same), "reason": reason}
+
+
+def check_tiny_models(device_name: str, record: Record, *, smoke: bool) -> bool:
+    """Add a row for each shape of the tests' checkpoints. Returns whether all are right."""
+    rows = []
+    for name, shape in list(SHAPES.items())[: 1 if smoke else None]:
+        with tempfile.TemporaryDirectory() as folder:
+            rows.append(check_tiny_model(name, device_name, make_checkpoint(Path(folder), shape)))
+        record.add(rows[-1])
+    return all(bool(row["ok"]) for row in rows)
+
+
+def check_true_widths(folder: Path, device_name: str, record: Record, *, smoke: bool) -> bool:
+    """Compare our and transformers' bfloat16 logits for a given answer with float32. Returns whether ours are right."""
+    noise = Noise(1 << 24)
+    sizes = ((84, 112),) if smoke else ((420, 420), (1036, 1036), (196, 1512), (56, 1512))
+    images = [noise.pixels(*size) for size in sizes]
+    num_tokens = 6 if smoke else 64
+    device = backend.select_device(device_name)
+    tokens = torch.randint(0, 400, (num_tokens,), generator=torch.Generator().manual_seed(0)).tolist()
+    wanted = _all(transformers_logits(folder, device, torch.float32, images, tokens))
+    theirs = _all(transformers_logits(folder, device, torch.bfloat16, images, tokens))
+    model = load(folder, device_name, "bfloat16")
+    ours = _all([our_logits(model, image, tokens) for image in images])
+    scale = float(wanted.square().mean().sqrt())
+    errors = [float((logits - wanted).square().mean().sqrt()) / scale for logits in (ours, theirs)]
+    agreements = [float((logits.argmax(-1) == wanted.argmax(-1)).float().mean()) for logits in (ours, theirs)]
+    ok = errors[0] <= _NO_WORSE * errors[1] and agreements[0] >= agreements[1] - _AGREEMENT_MARGIN
+    reason = None if ok else "further from float32 than transformers is in bfloat16"
+    record.add(_row("bfloat16, true widths", ok, errors[0], agreements[0], reason))
+    record.add(_row("transformers' own bfloat16", True, errors[1], agreements[1], None))
+    return ok
+
+
+def _row(name: str, ok: bool, error: float, agreement: float, reason: str | None) -> Row:
+    return {"check": name, "ok": ok, "logit error": error, "top-1": agreement, "reason": reason}
+
+
+def _all(logits: Sequence[Tensor]) -> Tensor:
+    return torch.cat(list(logits))
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = benchmark_parser(__doc__)
+    add_checkpoint_option(parser)
+    parser.add_argument("--dtype", choices=("bfloat16", "float32"), help="both if not given")
+    given = parser.parse_args(arguments)
+    record = Record("model_check", given)
+    torch.set_float32_matmul_precision("highest")
+    ok = True
+    if given.dtype != "float32":
+        with checkpoint(given.checkpoint, smoke=given.smoke) as folder:
+            ok = check_true_widths(folder, given.device, record, smoke=given.smoke)
+    if given.dtype != "bfloat16":
+        ok &= check_tiny_models(given.device, record, smoke=given.smoke)
+    if not ok:
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,147 @@
+"""A model or an engine with one thing changed, to measure what that thing is worth. The product uses none of this."""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from batchocr.data import Completion, Request
+from batchocr.engine.backend.device import Device, Mark
+from batchocr.engine.engine import Engine
+from batchocr.engine.model.checkpoint import Model
+from batchocr.processes.meter import Meter
+from benchmarks.replay import Steps
+from benchmarks.timing import SpanProfile, covered_share
+
+
+class _Wrapped:
+    """Everything that is not defined here comes from the wrapped object."""
+
+    def __init__(self, wrapped: Any) -> None:
+        self._wrapped = wrapped
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._wrapped, name)
+
+
+class Paced(_Wrapped):
+    """A device on which the ViT computes so much to each decode step, by the rows that it may have."""
+
+    def __init__(self, wrapped: Device, vit_flop_a_row: float) -> None:
+        super().__init__(wrapped)
+        self.vit_flop_a_row = vit_flop_a_row
+
+
+class WithoutGraphs(_Wrapped):
+    """A device that captures nothing: each kernel of a decode step is launched by the host."""
+
+    def capture(self, functions: Sequence[Callable[[], object]]) -> list[Callable[[], object]]:
+        return []
+
+
+class WithoutOverlap(_Wrapped):
+    """A device on which each slice of a ViT batch finishes before anything else begins."""
+
+    @contextmanager
+    def beside(self) -> Iterator[None]:
+        yield
+        self._wrapped.mark().wait()
+
+
+class Watched(_Wrapped):
+    """A device that measures how long the host waits for results; the rest of the time it works."""
+
+    def __init__(self, wrapped: Device) -> None:
+        super().__init__(wrapped)
+        self.waited_s = 0.0
+
+    def read_back(self, value: Tensor) -> tuple[Tensor, Mark]:
+        host, done = self._wrapped.read_back(value)
+        return host, _WatchedMark(done, self)
+
+
+class _WatchedMark(_Wrapped):
+    def __init__(self, wrapped: Mark, device: Watched) -> None:
+        super().__init__(wrapped)
+        self._device = device
+
+    def wait(self) -> None:
+        started = time.perf_counter()
+        self._wrapped.wait()
+        self._device.waited_s += time.perf_counter() - started
+
+
+def on_device(model: Model, device: Any) -> Model:
+    """The same weights behind another device interface."""
+    return replace(model, device=device)
+
+
+class CoupledEngine:
+    """An engine run like a server with one batch size: a batch of images is encoded, all of them are answered, then the
+    next batch begins. The wrapped engine has to hold `batch_size` images in one ViT batch and in its decode batch.
+    """
+
+    def __init__(self, engine: Engine, batch_size: int) -> None:
+        self._engine = engine
+        self._batch_size = batch_size
+        self._waiting: list[tuple[int, int, Request]] = []
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self._waiting) or self._engine.has_work
+
+    def submit(self, request_id: int, request: Request) -> Completion | None:
+        heapq.heappush(self._waiting, (-request.round, request_id, request))
+        return None
+
+    def step(self, meter: Meter) -> list[tuple[int, Completion]]:
+        if not self._engine.has_work:
+            for _ in range(min(self._batch_size, len(self._waiting))):
+                _, request_id, request = heapq.heappop(self._waiting)
+                if (refused := self._engine.submit(request_id, request)) is not None:
+                    return [(request_id, refused)]
+        return self._engine.step(meter)
+
+
+class ProfiledEngine:
+    """An engine that profiles some steps in the middle of its work.
+
+    busy_share: the share of the time from the first to the last operation of those steps in which an operation ran;
+    None until they are over. save_to: the file for a trace of them, of the host's calls too.
+    """
+
+    def __init__(
+        self, engine: Steps, device: torch.device, *, first_step: int, num_steps: int, save_to: Path | None = None
+    ) -> None:
+        self._engine = engine
+        self._profile = SpanProfile(device, with_host=save_to is not None)
+        self._save_to = save_to
+        self._first, self._last = first_step, first_step + num_steps
+        self._step = 0
+        self.busy_share: float | None = None
+
+    @property
+    def has_work(self) -> bool:
+        return self._engine.has_work
+
+    def submit(self, request_id: int, request: Request) -> Completion | None:
+        return self._engine.submit(request_id, request)
+
+    def step(self, meter: Meter) -> list[tuple[int, Completion]]:
+        if self._step == self._first:
+            self._profile.start()
+        finished = self._engine.step(meter)
+        self._step += 1
+        if self._step == self._last:
+            self.busy_share = covered_share((span.start, span.end) for span in self._profile.stop())
+            if self._save_to is not None:
+                self._profile.save(self._save_to)
+        return finished

@@ -1,0 +1,220 @@
+"""A forecast of what GPUs would read, without one: the engine itself, on a GPU that only moves a clock.
+
+    python -m benchmarks.gpu.virtual_gpu
+
+Scheduler, stages, queue, limits and meters are the product's; only the operations and the device are replaced. What
+they cost is calculated (virtual_costs.py), and how two streams get into each other's way is not known, so each of two
+models of it is shown (virtual_device.py). Dense pages of the design, in steady state; then 448 × 448 images.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+
+import torch
+
+from batchocr.config import Config
+from batchocr.data import Request
+from batchocr.job.session import useful_pages_in_flight
+from batchocr.pages.protocol.mineru import MAX_LAYOUT_TOKENS
+from batchocr.planning.limits import engine_limits
+from batchocr.processes.engine_messages import EngineLimits
+from batchocr.processes.meter import Meter
+from benchmarks.gpu.virtual_costs import VIRTUAL_GPUS, Gpu, Speed
+from benchmarks.gpu.virtual_device import CONTENTION, ContentionName
+from benchmarks.gpu.virtual_model import VirtualEngine, virtual_engine
+from benchmarks.record import commit, write_json
+from benchmarks.replay import PagesInFlight
+from benchmarks.speed.small_images import SIDE, small_image_trace
+from benchmarks.trace import Noise, Trace, TracePage, dense_trace
+from tests.support.mineru_shape import MINERU
+
+WHAT_IT_IS = "A forecast: calculated, not measured. No GPU was used."
+
+_WORKERS = 8
+"""Of a machine with 16 cores; 208 pages are in flight then."""
+_PAGES = 400
+_IMAGES = 1000
+_BFLOAT16_BYTES = 2
+_NOISE_BYTES = 1 << 24
+_PREFILLED, _DECODED = 4_925, 1_480 - 15
+"""Tokens of a dense page. A prefill chooses the first one of each of its answers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """Of dense pages on a GPU, in steady state.
+
+    step_ms: from when a decode step could begin to its end. prefill_sequences: of the median prefill; prefill_tokens:
+    of the mean one. The shares are of the time: for a stage, what its work would take alone; idle, that with nothing to
+    do. The rest is lost where streams get into each other's way.
+    """
+
+    pages_per_second: float
+    rows: float
+    step_ms: float
+    prefill_sequences: float
+    prefill_tokens: float
+    vit_share: float
+    prefill_share: float
+    decode_share: float
+    idle_share: float
+
+
+_HEADER = (
+    "| GPU | contention | pages/s | rows a decode step | ms a decode step | sequences / tokens a prefill "
+    "| ViT / prefill / decode / idle, % | 448 × 448 images/s |"
+)
+
+
+class Run:
+    """A trace on its way through a virtual engine, from its first page on."""
+
+    def __init__(self, virtual: VirtualEngine, trace: Trace, pages_in_flight: int) -> None:
+        self.virtual = virtual
+        self.num_tokens = 0
+        self._pages_in_flight = pages_in_flight
+        self._vit_s_a_page = virtual.costs.vision_seconds(patches(trace.pages[0]))
+        self._pages = PagesInFlight(trace, self._submit, Noise(_NOISE_BYTES))
+        self.count_anew()
+
+    def count_anew(self) -> None:
+        """Forget what was counted so far, as the run was not yet in steady state."""
+        self.meter = Meter()
+        self.virtual.count_anew()
+        self._begun_s = self.virtual.clock.now_s
+
+    @property
+    def num_finished(self) -> int:
+        """Pages since the beginning."""
+        return self._pages.num_begun - len(self._pages.left)
+
+    @property
+    def seconds(self) -> float:
+        return self.virtual.clock.now_s - self._begun_s
+
+    @property
+    def progress(self) -> float:
+        """Dense pages, as far as each stage came with them, weighted by the stage's time: pages finish in waves, and
+        one stage may be ahead of another when one looks."""
+        done_s = self.virtual.clock.done_s
+        pages = {
+            "vit": done_s["vit"] / self._vit_s_a_page,
+            "prefill": sum(tokens for _, tokens in self.virtual.prefills) / _PREFILLED,
+            "decode": self.meter.stages["decode"].items / _DECODED,
+        }
+        return sum(done_s[stage] * number for stage, number in pages.items()) / sum(done_s[stage] for stage in pages)
+
+    def until(self, num_finished: int) -> None:
+        """Step until so many pages are finished."""
+        self._pages.begin(self._pages_in_flight)
+        while self.num_finished < num_finished:
+            for request_id, completion in self.virtual.engine.step(self.meter):
+                self.num_tokens += completion.output_tokens
+                self._pages.end(request_id, completion.output_tokens)
+            self._pages.begin(self._pages_in_flight)
+
+    def forecast(self) -> Forecast:
+        """Of what was counted."""
+        decode, clock = self.meter.stages["decode"], self.virtual.clock
+        sequences, tokens = zip(*self.virtual.prefills, strict=True)
+        return Forecast(
+            pages_per_second=self.progress / self.seconds,
+            rows=decode.items / decode.batches,
+            step_ms=1000 * decode.busy_s / decode.batches,
+            prefill_sequences=median(sequences),
+            prefill_tokens=sum(tokens) / len(tokens),
+            vit_share=clock.done_s["vit"] / self.seconds,
+            prefill_share=clock.done_s["prefill"] / self.seconds,
+            decode_share=clock.done_s["decode"] / self.seconds,
+            idle_share=clock.idle_s / self.seconds,
+        )
+
+    def _submit(self, request_id: int, request: Request) -> None:
+        refused = self.virtual.engine.submit(request_id, request)
+        if refused is not None:
+            raise RuntimeError(f"the engine refused a request: {refused.error}")
+
+
+def patches(page: TracePage) -> list[int]:
+    """Of each of its images."""
+    side = MINERU.vision.patch_size
+    return [(ask.resize_to or ask.height) // side * ((ask.resize_to or ask.width) // side) for ask in page.asks]
+
+
+def limits_on(gpu: Gpu) -> EngineLimits:
+    """The product's, of its default options."""
+    return engine_limits(
+        Config(),
+        MINERU,
+        on_gpu=True,
+        memory_bytes=gpu.memory_bytes,
+        value_bytes=_BFLOAT16_BYTES,
+        layout_tokens=MAX_LAYOUT_TOKENS,
+    )
+
+
+def forecast_pages(
+    speed: Speed, limits: EngineLimits, contention: ContentionName, *, num_pages: int = _PAGES
+) -> Forecast:
+    """Of this many dense pages, behind others that bring the engine into its steady state."""
+    in_flight = useful_pages_in_flight(_WORKERS, limits.llm_batch_size, on_gpu=True)
+    first = in_flight
+    virtual = virtual_engine(speed, MINERU, limits, contention)
+    run = Run(virtual, dense_trace(first + num_pages + in_flight), in_flight)
+    run.until(first)
+    run.count_anew()
+    run.until(first + num_pages)
+    return run.forecast()
+
+
+def images_per_second(
+    speed: Speed, limits: EngineLimits, contention: ContentionName, *, num_images: int = _IMAGES
+) -> float:
+    """Of small images that are all submitted at once, as in `small_images.py`."""
+    virtual = virtual_engine(speed, MINERU, limits, contention)
+    run = Run(virtual, small_image_trace(num_images, SIDE), num_images)
+    run.until(num_images)
+    return num_images / run.seconds
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, help="a JSON file for the figures")
+    given = parser.parse_args(arguments)
+    torch.set_num_threads(1)
+    print(WHAT_IT_IS)
+    print(f"\n{_HEADER}\n{'| --- ' * _HEADER.count(' | ')}| --- |", flush=True)
+    figures: dict[str, float] = {}
+    for gpu in VIRTUAL_GPUS.values():
+        limits = limits_on(gpu)
+        for contention in CONTENTION:
+            pages = forecast_pages(gpu.speed, limits, contention)
+            images = images_per_second(gpu.speed, limits, contention)
+            print(_line(gpu, contention, pages, images), flush=True)
+            row = {**asdict(pages), "images_per_second": images}
+            figures |= {f"{gpu.name}.{contention}.{name}": value for name, value in row.items()}
+    if given.out:
+        write_json(given.out, {"what": WHAT_IT_IS, "commit": commit(), **figures})
+
+
+def _line(gpu: Gpu, contention: ContentionName, pages: Forecast, images: float) -> str:
+    shares = (pages.vit_share, pages.prefill_share, pages.decode_share, pages.idle_share)
+    cells = [
+        f"{gpu.name}, {gpu.attention}",
+        contention,
+        f"{pages.pages_per_second:.2f}",
+        f"{pages.rows:.0f}",
+        f"{pages.step_ms:.2f}",
+        f"{pages.prefill_sequences:.0f} / {pages.prefill_tokens:,.0f}",
+        " / ".join(f"{100 * share:.0f}" for share in shares),
+        f"{images:.0f}",
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+if __name__ == "__main__":
+    main()

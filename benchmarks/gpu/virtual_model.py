@@ -1,0 +1,171 @@
+"""MinerU2.5 without weights on a virtual device: each call costs what it would, and computes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from batchocr.engine.backend.base import PagedContext, ResizePlan, SamplerRows, SamplingHints, Segments
+from batchocr.engine.backend.cuda import CudaOps
+from batchocr.engine.engine import Engine
+from batchocr.engine.model.checkpoint import Model
+from batchocr.engine.model.preprocess import PatchGrid, Preprocessor
+from batchocr.engine.model.prompt import PromptTokens
+from batchocr.planning.architecture import Architecture
+from batchocr.planning.cost import decode_flop
+from batchocr.processes.engine_messages import EngineLimits
+from benchmarks.gpu.virtual_costs import Costs, Speed
+from benchmarks.gpu.virtual_device import ANSWER, CONTENTION, ContentionName, Kernels, VirtualClock, VirtualDevice
+
+_BEFORE_IMAGE, _AFTER_IMAGE = 16, 14
+"""Tokens of MinerU2.5's prompts around the image."""
+
+
+class VirtualOps:
+    """Implements what the engine itself needs of `backend.base.Ops`."""
+
+    name = "virtual"
+    kv_block_size = CudaOps.kv_block_size
+    kv_heads_apart = CudaOps.kv_heads_apart
+    capturable = True
+
+    def __init__(self, device: VirtualDevice, costs: Costs) -> None:
+        self._device = device
+        self._costs = costs
+
+    def patches(
+        self, images: Sequence[Tensor], plans: Sequence[ResizePlan], patch_size: int, merge_size: int
+    ) -> Tensor:
+        pixel_bytes = sum(image.numel() for image in images)
+        speed = self._costs.speed
+        self._device.clock.work(speed.vit_host_s + pixel_bytes / speed.staging)
+        self._device.launch(self._costs.patches(pixel_bytes))
+        return torch.empty(0)
+
+    def sample(self, logits: Tensor, index: Tensor, rows: SamplerRows, hints: SamplingHints) -> tuple[Tensor, Tensor]:
+        return torch.full((len(index),), ANSWER), torch.zeros(len(index))
+
+
+class VirtualVision:
+    def __init__(self, device: VirtualDevice, costs: Costs) -> None:
+        self._device = device
+        self._costs = costs
+
+    def layers(self, patches: Tensor, grids: Sequence[PatchGrid]) -> Generator[None, None, Tensor]:
+        counts = [rows * columns for rows, columns in grids]
+        shape = self._costs.architecture.vision
+        for number in range(shape.depth):
+            if number:
+                yield
+            self._device.clock.work(self._costs.speed.vit_layer_host_s)
+            self._device.launch(self._costs.vision_layer(counts))
+        return torch.empty(sum(counts) // shape.merge_size**2, 1)
+
+
+class VirtualLanguage:
+    """prefills: the sequences of each prefill so far, and their tokens."""
+
+    dtype = torch.bfloat16
+
+    def __init__(self, device: VirtualDevice, costs: Costs) -> None:
+        self.prefills: list[tuple[int, int]] = []
+        self._device = device
+        self._costs = costs
+
+    def new_cache(self, num_blocks: int) -> Tensor:
+        shape = self._costs.architecture.language
+        sizes = (shape.num_layers, 2, num_blocks, VirtualOps.kv_block_size, shape.num_kv_heads, shape.head_dim)
+        return torch.zeros(1, dtype=self.dtype).expand(sizes)
+
+    def embed(self, token_ids: Tensor) -> Tensor:
+        return torch.empty(len(token_ids), 1)
+
+    def prefill(self, x: Tensor, positions: Tensor, slots: Tensor, segments: Segments, cache: Tensor) -> Tensor:
+        lengths, speed = segments.lengths, self._costs.speed
+        self.prefills.append((len(lengths), len(x)))
+        self._device.clock.work(speed.prefill_host_s + len(lengths) * speed.begin_host_s)
+        self._device.launch(self._costs.begin())
+        for _ in range(self._costs.architecture.language.num_layers):
+            self._device.clock.work(speed.prefill_layer_host_s)
+            self._device.launch(self._costs.prefill_layer(lengths))
+        return torch.empty(len(lengths), 1)
+
+    def decode(
+        self, token_ids: Tensor, positions: Tensor, slots: Tensor, context: PagedContext, cache: Tensor
+    ) -> Tensor:
+        raise NotImplementedError("decode steps are graphs")
+
+
+class VirtualPrompts:
+    """Implements what the engine needs of `PromptFormat`: prompts of the right length, answers that never end early."""
+
+    stop_token_ids: frozenset[int] = frozenset()
+
+    def encode(self, prompt: str, num_image_tokens: int) -> PromptTokens:
+        return PromptTokens(
+            (ANSWER,) * (_BEFORE_IMAGE + num_image_tokens + _AFTER_IMAGE), _BEFORE_IMAGE, num_image_tokens
+        )
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        return ""
+
+
+@dataclass(frozen=True, slots=True)
+class VirtualEngine:
+    """prefills: of each so far, its sequences and its tokens."""
+
+    engine: Engine
+    clock: VirtualClock
+    costs: Costs
+    prefills: list[tuple[int, int]]
+
+    def count_anew(self) -> None:
+        """Forget what was counted so far; the clock goes on."""
+        self.clock.count_anew()
+        self.prefills.clear()
+
+
+class DecodeGraph:
+    """What a decode step costs when its graph is replayed.
+
+    `announce` is told beforehand how much there is to compute; that and the number of rows say how many tokens are
+    attended to, which the graph itself reads from the device.
+    """
+
+    def __init__(self, costs: Costs) -> None:
+        self._costs = costs
+        self._flop = 0.0
+        language = costs.architecture.language
+        self._row_flop = decode_flop(language, [0])
+        self._token_flop = decode_flop(language, [1]) - self._row_flop
+
+    def announce(self, flop: float, begun_requests: list[int]) -> None:
+        """See Engine."""
+        self._flop = flop
+
+    def step(self, num_rows: int, num_used: int) -> tuple[float, Kernels]:
+        """The host's seconds, and the kernels. num_rows: of the graph; num_used: those that are not padding."""
+        speed = self._costs.speed
+        num_tokens = round((self._flop - num_used * self._row_flop) / self._token_flop)
+        host_s = speed.step_host_s + num_used * speed.row_host_s
+        return host_s, self._costs.decode_step(num_rows, num_tokens)
+
+
+def virtual_engine(
+    speed: Speed, architecture: Architecture, limits: EngineLimits, contention: ContentionName
+) -> VirtualEngine:
+    """The product's engine on a virtual device that has just been switched on."""
+    costs = Costs(architecture, speed)
+    graph = DecodeGraph(costs)
+    device = VirtualDevice(VirtualClock(CONTENTION[contention]), graph.step)
+    ops: Any = VirtualOps(device, costs)
+    language: Any = VirtualLanguage(device, costs)
+    vision: Any = VirtualVision(device, costs)
+    prompts: Any = VirtualPrompts()
+    preprocessor = Preprocessor(architecture.vision, architecture.images, ops)
+    model = Model(architecture, preprocessor, vision, language, prompts, ops, device)
+    return VirtualEngine(Engine(model, limits, graph.announce), device.clock, costs, language.prefills)

@@ -1,0 +1,1 @@
+"""What a run holds over many pages: `python -m benchmarks.memory`."""

@@ -1,0 +1,1 @@
+"""How fast the engine and whole runs are, and other programs on the same pages."""

@@ -1,0 +1,115 @@
+"""Pages per second of the engine alone, compared with transformers on the same requests.
+
+    python -m benchmarks.speed.throughput --transformers 4,16
+
+The pages are the design's dense ones (`trace.py`). Both run MinerU2.5's shape with random weights and no end token
+(`true_shape.py`), so that they do the same work; a page's blocks are requested once its layout is ready. The time runs
+from the first request to the last answer, after a warm-up, without model loading and page rendering (`end_to_end.py`
+measures the whole).
+
+GPU idle time is measured in two ways: `no stage` by the events around the engine's stages, over the whole replay;
+`device_idle_share_profiled` by torch's profiler, between kernels, over at most 200 steps of another replay.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import get_args
+
+from batchocr.config import DType, VitDType
+from batchocr.engine import backend
+from batchocr.planning.architecture import read_architecture
+from batchocr.processes.meter import Meter
+from benchmarks.gpu.variants import ProfiledEngine
+from benchmarks.loading import free_memory, load, make_engine, note_kernels
+from benchmarks.options import (
+    PEAK_TFLOPS,
+    add_trace_options,
+    engine_options,
+    given_trace,
+    numbers,
+    peak_tflops,
+)
+from benchmarks.record import Record, benchmark_parser
+from benchmarks.replay import Replayed, Steps, replay, stage_shares
+from benchmarks.trace import Trace
+from benchmarks.true_shape import checkpoint
+
+_PROFILED_STEPS = 200
+_TRACED_STEPS = 50
+"""As many as make a trace of a few megabytes."""
+
+
+def measure_engine(given: argparse.Namespace, folder: Path, trace: Trace, record: Record) -> None:
+    """Replay the trace through batchocr's engine, after a warm-up that also shows how many pages there is time for."""
+    model = load(folder, given.device, given.dtype, given.vit_dtype)
+    note_kernels(record, model)
+    engine = make_engine(model, **engine_options(given))
+
+    def run(engine: Steps, num_pages: int, meter: Meter) -> Replayed:
+        part = trace.repeated(num_pages)
+        return replay(engine, model, part, pages_in_flight=given.pages_in_flight, meter=meter)
+
+    in_flight = min(len(trace.pages), given.pages_in_flight)
+    run(engine, min(16, in_flight), Meter())
+    warm_up = Meter()
+    rate = run(engine, in_flight, warm_up).pages_per_second
+    record.figure("warm_up_pages_per_second", rate)  # in case this ends before the rest is measured
+    meter = Meter()
+    result = run(engine, max(in_flight, min(len(trace.pages), int(given.seconds * rate))), meter)
+    record.add({"engine": "batchocr"} | result.rates(model.architecture, given.peak_tflops))
+    record.add({"engine": "batchocr", "in flight": given.pages_in_flight} | stage_shares(meter, result.seconds))
+    record.figure("pages_per_second", result.pages_per_second)
+    peak = backend.peak_device_bytes(model.device.torch_device)
+    record.note("peak_device_gb", round(peak / 1e9, 2) if peak else None)
+    steps = warm_up.stages["decode"].batches
+    device = model.device.torch_device
+    profiled = ProfiledEngine(engine, device, first_step=steps // 3, num_steps=min(_PROFILED_STEPS, steps // 3))
+    traced: Steps = profiled
+    if given.chrome_trace:
+        first_step, num_steps = 2 * steps // 3, min(_TRACED_STEPS, steps // 4)
+        traced = ProfiledEngine(
+            profiled, device, first_step=first_step, num_steps=num_steps, save_to=given.chrome_trace
+        )
+    run(traced, in_flight, Meter())
+    busy = profiled.busy_share
+    record.note("device_idle_share_profiled", None if busy is None else round(1 - busy, 3))
+
+
+def measure_transformers(given: argparse.Namespace, folder: Path, trace: Trace, record: Record) -> None:
+    """Run the requests through transformers, after the memory of our engine is freed."""
+    from benchmarks.speed.peer_transformers import TransformersEngine
+
+    free_memory()
+    some = trace.repeated(min(len(trace.pages), given.peer_pages))
+    engine = TransformersEngine(folder, given.device)
+    for batch_size in given.transformers:
+        rates = engine.replay(some, batch_size).rates(read_architecture(folder), given.peak_tflops)
+        record.add({"engine": f"transformers, batches of {batch_size}"} | rates)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = benchmark_parser(__doc__)
+    add_trace_options(parser, pages=400)
+    parser.add_argument("--seconds", type=float, default=40, help="fewer pages where they would take longer")
+    parser.add_argument("--dtype", choices=get_args(DType), default="auto")
+    parser.add_argument("--vit-dtype", choices=get_args(VitDType), default="auto")
+    parser.add_argument("--chrome-trace", type=Path, help="write 50 steps there, for chrome://tracing: FILE.json.gz")
+    parser.add_argument("--peak-tflops", type=float, help=f"of the device; {PEAK_TFLOPS:g} on a GPU if not given")
+    parser.add_argument("--transformers", type=numbers, default=[], help="batch sizes to measure it with: 4,16")
+    parser.add_argument("--peer-pages", type=int, default=16, help="pages for transformers, which takes its time")
+    given = parser.parse_args(arguments)
+    if given.smoke:
+        given.transformers = given.transformers and [4]
+    record = Record("throughput", given)
+    given.peak_tflops = given.peak_tflops or peak_tflops(record.device.type)
+    trace = given_trace(given)
+    with checkpoint(given.checkpoint, smoke=given.smoke) as folder:
+        measure_engine(given, folder, trace, record)
+        if given.transformers:
+            measure_transformers(given, folder, trace, record)
+
+
+if __name__ == "__main__":
+    main()

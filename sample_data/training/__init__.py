@@ -1,1 +1,0 @@
-"""Trains the sample model to read: `python -m sample_data.training --help`."""
