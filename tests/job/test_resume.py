@@ -419,8 +419,8 @@ def no_process(*_: object) -> None:
     ("broken", "replacement", "said"),
     [
         ("engine.decode_stage.DecodeStage.run", break_down, "the device is gone"),
-        ("pool.worker.Worker.__init__", no_process, "a worker process cannot be started"),
-        ("output.parquet.write", break_down, "RuntimeError: the device is gone"),
+        ("processes.worker.Worker.__init__", no_process, "a worker process cannot be started"),
+        ("tables.parquet.write", break_down, "RuntimeError: the device is gone"),
     ],
     ids=["engine", "worker", "bug"],
 )

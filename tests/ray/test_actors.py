@@ -20,6 +20,7 @@ from batchocr.pages.input.sources import Found, find_documents
 from batchocr.ray import driver
 from batchocr.ray.cluster import ActorPlan, plan_actors
 from batchocr.ray.folder import OutputFolder, PartRows
+from batchocr.ray.plan import plan_items
 from batchocr.ray.reader import ItemRead, Loaded
 from batchocr.tables.schema import RunFacts
 from tests.support.running import draw_pdf
@@ -137,7 +138,7 @@ def drive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., driv
         monkeypatch.setattr(driver, "Reader", type("Said", (Actor,), said))
         listed = find_documents([str(tmp_path / "in")])
         found, folder = Found(listed.documents, {}, listed.roots), OutputFolder(str(tmp_path / "out"))
-        items = driver.plan_items(found, Config(), None, 1000)
+        items = plan_items(found, Config(), None, 1000)
         running = driver.Driver(Config(), found, folder, items, None, actors=None)
         running.run(None, StopSwitch(), None)
         return running
