@@ -13,10 +13,10 @@ from PIL import Image
 from playwright.sync_api import Page
 
 from batchocr.config import Config
+from batchocr.documents.assembly.opened import open_table
 from batchocr.documents.review.choose import choose
 from batchocr.documents.review.review import write_review
 from batchocr.processes.source_files import SourceFiles
-from batchocr.documents.assembly.opened import open_table
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
