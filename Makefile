@@ -7,7 +7,7 @@ BIN := .venv/bin
 PYTEST := OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/pytest -q -n 2 --dist loadfile --no-loadscope-reorder
 INSTALLED := .venv/installed
 
-.PHONY: options quick sample test
+.PHONY: options quick sample test test-all
 
 # One of the sample documents is broken on purpose; --max-page-error-rate 1 keeps that from being an error here.
 sample: $(INSTALLED)
@@ -24,7 +24,7 @@ sample: $(INSTALLED)
 quick: $(INSTALLED)
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports
-	$(PYTEST) -m "not slow"
+	$(PYTEST) -m "not slow and not long"
 
 test: $(INSTALLED)
 	$(BIN)/ruff check .
@@ -32,6 +32,10 @@ test: $(INSTALLED)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(PYTEST)
+
+# The long forms too, with the corpus if BATCHOCR_CORPUS names it: before a release, most of an hour.
+test-all: export BATCHOCR_FULL = 1
+test-all: test
 
 # batchocr/options.py and docs/options.md, after a change to an option in batchocr/config.py.
 options: $(INSTALLED)

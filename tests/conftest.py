@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from hypothesis import settings
 import batchocr.engine.before_torch  # noqa: F401
 from batchocr.processes import child, engine_process
 from tests.support.engine_thread import EngineThread
+from tests.support.jobs import FULL
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -22,8 +24,21 @@ settings.load_profile("untimed")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Slow tests first, file by file: what is left at the end is short, so that no process waits long for the other."""
+    """Slow tests first, file by file: what is left at the end is short, so that no process waits long for the other.
+    Long ones are skipped, unless this is `make test-all`."""
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+    for item in items if not FULL else []:
+        if item.get_closest_marker("long"):
+            item.add_marker(pytest.mark.skip(reason="long: make test-all"))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say how many tests were skipped, and why."""
+    reasons = Counter(
+        str(report.longrepr[2]).removeprefix("Skipped: ") for report in terminalreporter.stats.get("skipped", ())
+    )
+    for reason, count in reasons.most_common():
+        terminalreporter.write_line(f"{count} skipped: {reason}")
 
 
 def pytest_collection_finish() -> None:

@@ -406,6 +406,7 @@ def test_a_path_is_neither_a_list_nor_standard_input(
     ]
 
 
+@pytest.mark.long
 def test_a_program_may_have_closed_its_standard_descriptors(model: Path, letters: list[Path], tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(
         """

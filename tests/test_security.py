@@ -219,7 +219,7 @@ def test_a_password_is_not_quoted_by_the_config_or_where_it_is_refused(tmp_path:
 # --- the terminal ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("log_format", ["text", "json"])
+@pytest.mark.parametrize("log_format", ["text", pytest.param("json", marks=pytest.mark.long)])
 def test_a_file_name_that_commands_the_terminal_is_spelt_out(model: Path, tmp_path: Path, log_format: str) -> None:
     (tmp_path / HOSTILE_NAME).write_bytes(b"%PDF-1.7 nothing")
     arguments = command(tmp_path, "--out", tmp_path / "t.jsonl", "--model", model, "--log-format", log_format)

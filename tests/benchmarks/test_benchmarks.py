@@ -54,6 +54,7 @@ def checked(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return values
 
 
+@pytest.mark.long
 def test_every_check_and_every_benchmark_passes_on_a_cpu(checked: dict[str, Any]) -> None:
     assert checked["failed"] == {}
     assert checked["parts"].keys() == {part.name for part in gpu_check.PARTS if part.on_cpu}
@@ -145,6 +146,7 @@ def test_a_replay_asks_for_blocks_behind_their_layout_and_gets_all_it_asked_for(
     assert meter.patches == sum(work.patches for work in result.work)
 
 
+@pytest.mark.long
 def test_the_routing_benchmark_counts_the_main_process_alone(tmp_path: Path) -> None:
     routing.main(["--smoke", "--out", str(tmp_path / "routing.json")])
     found = json.loads((tmp_path / "routing.json").read_text())

@@ -43,6 +43,7 @@ def written(path: Path) -> dict[str, Any]:
     return values
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("fault", "deadline_s", "said"),
     [
@@ -66,6 +67,7 @@ def test_a_candidate_that_ends_its_process_is_left_out_and_the_part_runs_again(
     assert name == "double:bad one" and error.startswith(said)
 
 
+@pytest.mark.long
 def test_a_check_that_ends_its_process_fails_alone() -> None:
     check = checking()
     check.run_checks(failing("check", "die"), OPTIONS)
@@ -101,6 +103,7 @@ def test_the_next_command_continues_what_the_last_one_wrote_unless_it_was_anothe
     assert written(kept)["parts"].keys() == {"good", "other"}
 
 
+@pytest.mark.long
 def test_a_part_that_ends_early_leaves_what_it_measured_and_the_next_one_runs(tmp_path: Path) -> None:
     check = checking(tmp_path / "results.json")
     check.run(failing("row", "die"), OPTIONS)
@@ -130,6 +133,7 @@ def test_figures_are_in_the_file_while_their_part_runs(tmp_path: Path, monkeypat
     assert written(path)["failed"] == {"bad": "interrupted"}
 
 
+@pytest.mark.long
 def test_a_step_that_cannot_be_captured_costs_no_figure() -> None:
     check = checking()
     _, error = check.run(failing("capture", "die"), OPTIONS)
@@ -166,6 +170,7 @@ def is_running(pid: int) -> bool:
     return True
 
 
+@pytest.mark.long
 def test_when_the_session_ends_the_file_says_what_was_not_begun(tmp_path: Path) -> None:
     out = tmp_path / "results.json"
     command = [sys.executable, "-m", "benchmarks.gpu.check", "--smoke", *OPTIONS, "--out", str(out)]
@@ -182,6 +187,7 @@ def test_when_the_session_ends_the_file_says_what_was_not_begun(tmp_path: Path) 
     assert values["checks"]["norms float32"]["ok"] and values["parts"]["ops"]["rows"]
 
 
+@pytest.mark.long
 def test_it_runs_from_a_checkout_without_what_only_whole_runs_need(tmp_path: Path) -> None:
     out = tmp_path / "results.json"
     names = "ops,model,throughput.dense_bf16,decode,small_images,end_to_end,throughput.peers"
@@ -197,6 +203,7 @@ def test_it_runs_from_a_checkout_without_what_only_whole_runs_need(tmp_path: Pat
     assert {"throughput.dense_bf16", "decode", "small_images"} <= measured
 
 
+@pytest.mark.long
 def test_without_transformers_what_needs_no_model_is_measured(tmp_path: Path) -> None:
     out = tmp_path / "results.json"
     command = [

@@ -119,6 +119,7 @@ say(next(half_done).source)
 """
 
 
+@pytest.mark.long
 def test_several_models_serve_several_threads_and_a_script_may_end_without_closing_any(
     model: Path, folder: Path
 ) -> None:
@@ -180,6 +181,7 @@ for cell in cells:
 '''
 
 
+@pytest.mark.long
 def test_ctrl_c_in_a_notebook_ends_the_cell_and_the_model_reads_on(model: Path, folder: Path) -> None:
     loading, loop, run, loading_run, read, again, closed = said_by(NOTEBOOK, model, folder)
     assert loading == "interrupted 0"

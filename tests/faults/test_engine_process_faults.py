@@ -98,6 +98,7 @@ FAULTS = (
 )
 
 
+@pytest.mark.long
 def test_engines_that_fail_one_after_the_other_at_every_point_change_no_row(
     document: Path, model: Path, quiet: list[PageResult], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -63,7 +63,10 @@ def tamper_with_steps(monkeypatch: pytest.MonkeyPatch, tamper: Tamper) -> None:
     monkeypatch.setattr(Engine, "step", tampered)
 
 
-@pytest.mark.parametrize("error", [RuntimeError("a kernel was not happy"), torch.OutOfMemoryError("no memory")])
+@pytest.mark.parametrize(
+    "error",
+    [RuntimeError("a kernel was not happy"), pytest.param(torch.OutOfMemoryError("no memory"), marks=pytest.mark.long)],
+)
 def test_an_engine_that_fails_once_changes_no_row(
     error: Exception, document: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -130,7 +133,7 @@ def test_answers_that_go_in_circles_make_a_page_degraded(
     assert all("looped" in (row.error_message or "") for row in rows)
 
 
-@pytest.mark.parametrize("at_a_step", [False, True])
+@pytest.mark.parametrize("at_a_step", [pytest.param(False, marks=pytest.mark.long), True])
 def test_a_run_that_is_stopped_does_not_wait_for_ever_for_what_is_in_flight(
     at_a_step: bool, document: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

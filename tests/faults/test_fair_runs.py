@@ -15,6 +15,7 @@ from tests.support.running import draw_pdf
 pytestmark = pytest.mark.slow
 
 
+@pytest.mark.long
 def test_documents_behind_one_whose_every_fourth_page_hangs_are_read_before_it_is_given_up(tmp_path: Path) -> None:
     (tmp_path / "hostile.pdf").write_bytes(hanging_pdf(400, every=4))
     sound = [draw_pdf(tmp_path / f"{number}.pdf", "read", "me") for number in range(10)]

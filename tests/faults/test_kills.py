@@ -95,6 +95,7 @@ def test_a_run_interrupted_at_random_moments_ends_with_the_table_of_one_that_was
     assert NUM_PAGES <= begun.count() <= NUM_PAGES + lost
 
 
+@pytest.mark.long
 def test_engines_and_workers_killed_at_random_moments_change_no_row(job: Job, tmp_path: Path) -> None:
     out, dice = tmp_path / "table.parquet", random.Random(NUM_PAGES)
     killed: list[psutil.Process] = []
@@ -164,6 +165,7 @@ AnswerCache.find = hang_after_two_rows
 """
 
 
+@pytest.mark.long
 def test_a_second_ctrl_c_ends_a_run_that_hangs_in_c_and_it_can_go_on(job: Job, tmp_path: Path) -> None:
     out = tmp_path / "table.parquet"
     patch = "import sys" + _HANG.replace("OUT", str(out)).replace("ENDLESS", f"select count(*) from ({ENDLESS})")
@@ -203,6 +205,7 @@ def test_a_second_run_into_the_same_output_is_refused_while_the_first_lives_and_
     assert texts(read_rows(out)) == texts(job.rows)
 
 
+@pytest.mark.long
 def test_an_output_folder_that_is_removed_ends_the_run_with_a_sentence(job: Job, tmp_path: Path) -> None:
     out = tmp_path / "results" / "table.parquet"
     out.parent.mkdir()

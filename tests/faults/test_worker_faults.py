@@ -152,8 +152,8 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Rows:
         ("exit", "crashed", 2, AT_FEW_POINTS),
         ("lie", "crashed", 2, AT_FEW_POINTS),
         ("kill", "crashed", 5, AT_FEW_POINTS),
-        ("hang", "timeout", 2, POINTS),
-        ("out-of-memory", "out_of_memory", 2, POINTS),
+        ("hang", "timeout", 2, AT_FEW_POINTS),
+        ("out-of-memory", "out_of_memory", 2, AT_FEW_POINTS),
         ("raise", "internal", 1, POINTS),
     ],
 )
@@ -196,7 +196,9 @@ def test_pages_that_find_no_memory_are_tried_again_in_a_fresh_worker(tmp_path: P
 # Documents that are given up
 
 
-@pytest.mark.parametrize(("fault", "kind"), [("segfault", "crashed"), ("hang", "timeout")])
+@pytest.mark.parametrize(
+    ("fault", "kind"), [("segfault", "crashed"), pytest.param("hang", "timeout", marks=pytest.mark.long)]
+)
 def test_a_document_that_costs_its_worker_on_every_page_costs_bounded_time(
     tmp_path: Path, fault: str, kind: str
 ) -> None:
@@ -300,6 +302,7 @@ def test_with_memory_enough_the_same_pages_are_read(large_scan: Path, large_jpeg
 # Workers that are killed
 
 
+@pytest.mark.long
 def test_workers_killed_at_random_again_and_again_change_no_row(tmp_path: Path) -> None:
     num_documents = 40 if FULL else 4
     paths = [

@@ -38,7 +38,12 @@ def documents(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize(
     ("kept_in", "first", "second"),
-    [("journal", None, 3.0), ("journal", 3.0, None), ("table", 3.0, 1.0), ("lines", None, 3.0)],
+    [
+        ("journal", None, 3.0),
+        pytest.param("journal", 3.0, None, marks=pytest.mark.long),
+        ("table", 3.0, 1.0),
+        pytest.param("lines", None, 3.0, marks=pytest.mark.long),
+    ],
 )
 def test_a_run_is_continued_in_the_dtype_of_its_rows(
     tmp_path: Path,

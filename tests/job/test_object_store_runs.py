@@ -81,7 +81,7 @@ def test_documents_in_a_store_give_the_rows_that_files_give(
     assert {row.status for row in from_files} >= {"failed"}
 
 
-@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("workers", [1, pytest.param(3, marks=pytest.mark.long)])
 def test_most_objects_are_fetched_once(
     store: ObjectStore, options: dict[str, Any], tmp_path: Path, workers: int
 ) -> None:

@@ -207,6 +207,7 @@ def test_another_model_another_limit_and_another_size_have_answers_of_their_own(
     assert report.saved.from_cache == 2, "layouts have a limit of their own"
 
 
+@pytest.mark.long
 def test_two_runs_use_one_cache_at_once(documents: Path, model: Path, tmp_path: Path, alone: list[PageResult]) -> None:
     flags = [f"--{name.replace('_', '-')}={value}" for name, value in OPTIONS.items()]
     flags += [f"--model={model}", f"--cache={tmp_path / 'cache'}"]
@@ -247,6 +248,7 @@ _ON_A_SMALL_DISK = ("unshare", "--user", "--map-root-user", "--mount", "sh", "-c
 _MOUNT = 'mount -t tmpfs -o size=64k tmpfs "$0" && exec "$@"'
 
 
+@pytest.mark.long
 def test_a_run_whose_cache_is_on_a_full_disk_reads_on_without_it(
     documents: Path, model: Path, tmp_path: Path, alone: list[PageResult]
 ) -> None:
@@ -334,6 +336,7 @@ def test_of_two_runs_on_one_cache_one_is_killed_while_it_writes_and_neither_tabl
         assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
 
 
+@pytest.mark.long
 def test_what_a_run_has_kept_before_it_is_killed_in_mid_write_is_not_asked_again(
     documents: Path, model: Path, tmp_path: Path, alone: list[PageResult]
 ) -> None:

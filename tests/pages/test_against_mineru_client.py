@@ -106,6 +106,7 @@ def assert_the_comparison_can_fail(rows: Sequence[PageResult]) -> None:
     assert len(set(readings(rows).values())) >= 0.9 * len(rows)
 
 
+@pytest.mark.long
 def test_every_sample_page_has_the_blocks_of_minerus_client(sample_data: Path) -> None:
     folder, model = sample_data / "documents", QUICK_MODEL
     rows = read_by_us(folder, model, max_new_tokens=256)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -22,7 +21,7 @@ pytest.importorskip("ray", reason="needs Ray: pip install 'batchocr[ray]'")
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.usefixtures("ray_folder"),
-    pytest.mark.skipif("BATCHOCR_FULL" not in os.environ, reason="takes minutes: BATCHOCR_FULL=1"),
+    pytest.mark.long,
 ]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import time
@@ -25,7 +24,6 @@ from tests.support.running import draw_pdf, read_rows, texts
 pytest.importorskip("ray", reason="needs Ray: pip install 'batchocr[ray]'")
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("ray_folder")]
-in_full = pytest.mark.skipif("BATCHOCR_FULL" not in os.environ, reason="takes minutes: BATCHOCR_FULL=1")
 DEADLINE_S = 100.0
 
 
@@ -53,6 +51,7 @@ def rows_of(place: Path, out: str) -> list[PageResult]:
     return list(batchocr.open_table(place / out).rows())
 
 
+@pytest.mark.long
 def test_a_driver_that_is_killed_and_an_actor_that_is_killed_leave_the_table_of_a_plain_run(place: Path) -> None:
     out = place / "out"
     driver = subprocess.Popen(command(place, "out"), stderr=subprocess.DEVNULL)
@@ -103,7 +102,7 @@ def run(place: Path, out: str, **options: Any) -> batchocr.ray.ClusterReport:
     return batchocr.ray.run([place / "in"], out=place / out, **given)
 
 
-@in_full
+@pytest.mark.long
 @pytest.mark.usefixtures("_connected")
 def test_an_item_that_takes_its_actors_down_becomes_rows_that_say_so_and_is_tried_again(
     place: Path, monkeypatch: pytest.MonkeyPatch
@@ -125,7 +124,7 @@ def test_an_item_that_takes_its_actors_down_becomes_rows_that_say_so_and_is_trie
         run(place, "deadly", dpi=100)
 
 
-@in_full
+@pytest.mark.long
 @pytest.mark.usefixtures("_connected")
 def test_the_folder_follows_its_input_and_every_command_reads_it_as_one_table(place: Path, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
@@ -157,7 +156,7 @@ def test_the_folder_follows_its_input_and_every_command_reads_it_as_one_table(pl
         assert done.returncode == 0, done.stdout + done.stderr
 
 
-@in_full
+@pytest.mark.long
 @pytest.mark.usefixtures("_connected")
 def test_a_run_that_is_stopped_keeps_what_is_there_and_continues(place: Path) -> None:
     stop = batchocr.StopSwitch()

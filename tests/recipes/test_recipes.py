@@ -164,6 +164,7 @@ def test_systemd_accepts_the_units(machine: Machine) -> None:
 # cron
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_cron_reads_and_then_verifies(machine: Machine, quick: None) -> None:
     [line] = [line for line in machine.prepared("cron/batchocr").splitlines() if not line.startswith("#")]
@@ -188,6 +189,7 @@ def test_cron_verifies_nothing_after_a_night_that_was_too_short(machine: Machine
 # Several GPUs
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_machine_of_gpus_reads_in_one_run_and_then_verifies(machine: Machine, model: None) -> None:
     (machine.root / "read.sh").write_text(machine.prepared("gpus/read.sh"))
