@@ -183,6 +183,7 @@ def test_leaving_the_loop_ends_the_workers_and_the_engine(model: Path, letters: 
     assert our_threads() == threads
 
 
+@pytest.mark.long
 def test_ctrl_c_while_a_loop_is_being_left_waits_for_what_reads_ahead(
     ocr: Ocr, letters: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -240,6 +241,7 @@ def test_an_engine_that_breaks_ends_the_run_with_its_error_and_the_next_one_read
     assert [row.status for row in ocr.process(letters[0])] == ["ok"]
 
 
+@pytest.mark.long
 def test_an_ocr_that_is_closed_while_a_loop_is_open_lets_it_end(model: Path, letters: list[Path]) -> None:
     before = our_threads()
     ocr = Ocr(model=model, dpi=72, workers=1, max_new_tokens=8)

@@ -38,6 +38,7 @@ def test_how_decoding_keeps_pace_is_measured_first() -> None:
     assert len(set(names)) == len(names)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_each_variant_is_compared_with_the_engine_as_it_is(tmp_path: Path) -> None:
     values = measured(tmp_path, "as_it_is", "80_in_flight_256_rows")

@@ -63,6 +63,7 @@ def test_every_check_and_every_benchmark_passes_on_a_cpu(checked: dict[str, Any]
     assert all(check["ok"] for check in checked["checks"].values())
 
 
+@pytest.mark.long
 def test_the_figures_have_the_names_that_releases_are_compared_by(checked: dict[str, Any]) -> None:
     assert all(checked["figures"][name] > 0 for name in FIGURES)
     assert {"commit", "gpu", "torch", "kernels"} <= checked.keys()

@@ -86,6 +86,7 @@ def test_after_a_check_that_breaks_the_gpu_the_others_are_made_in_a_new_process(
     assert len(checks) == sum(not name.startswith("fp8_") for name in CASES)
 
 
+@pytest.mark.long
 def test_the_next_command_continues_what_the_last_one_wrote_unless_it_was_another_machine_s(tmp_path: Path) -> None:
     path, other = tmp_path / "results.json", replace(GOOD, name="other")
     first = Check(Results(path, {"gpu": "A"}, [GOOD, other]), smoke=False, deadline_s=time.perf_counter() + 300)
@@ -115,6 +116,7 @@ def test_a_part_that_ends_early_leaves_what_it_measured_and_the_next_one_runs(tm
     assert len(values["parts"]["good"]["rows"]) >= 5
 
 
+@pytest.mark.long
 def test_figures_are_in_the_file_while_their_part_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
     path = tmp_path / "results.json"

@@ -281,6 +281,7 @@ def test_a_second_interrupt_ends_a_run_that_hangs_where_no_handler_runs(phase: s
     assert "stopped at once; finished pages are kept: run the same command again to continue" in stderr
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_second_interrupt_ends_a_run_whose_messages_nobody_reads() -> None:
     body = "sys.modules['batchocr.cli.signals'].SAME_KEYSTROKE_S = 0.1; stop.enter('reading')"

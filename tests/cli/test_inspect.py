@@ -100,6 +100,7 @@ def test_some_pages_are_read_and_the_whole_is_told_from_them(
     assert printed["per_page"]["patches"] > 0
 
 
+@pytest.mark.long
 def test_a_page_that_fails_while_it_is_read_counts_as_failed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:

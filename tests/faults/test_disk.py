@@ -72,6 +72,7 @@ def test_a_disk_that_is_full_while_the_table_is_written_costs_no_row_and_leaves_
     assert texts(read_rows(out)) == texts(job.rows)
 
 
+@pytest.mark.long
 def test_a_disk_that_is_full_while_the_report_is_written_leaves_the_table(
     job: Job, disk: SmallDisk, tmp_path: Path
 ) -> None:
@@ -84,6 +85,7 @@ def test_a_disk_that_is_full_while_the_report_is_written_leaves_the_table(
     assert json.loads(report.read_text())["items"]["already_done"] == NUM_PAGES
 
 
+@pytest.mark.long
 def test_a_file_size_limit_ends_a_run_with_a_sentence_and_keeps_its_rows(job: Job, tmp_path: Path) -> None:
     out = tmp_path / "table.parquet"
     with started(job, out) as process:

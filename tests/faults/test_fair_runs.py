@@ -38,6 +38,7 @@ def note(order: list[str], row: PageResult) -> None:
     order.append(row.error_kind or row.status if row.source == "hostile.pdf" else "sound")
 
 
+@pytest.mark.long
 def test_a_late_frame_of_a_long_animation_is_read_although_all_before_it_take_longer_than_a_page_may(
     tmp_path: Path,
 ) -> None:

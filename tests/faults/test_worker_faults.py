@@ -220,6 +220,7 @@ def test_a_document_that_costs_its_worker_on_every_page_costs_bounded_time(
     assert seconds < 7 * TIMEOUT_S + SLACK_S
 
 
+@pytest.mark.long
 def test_pages_that_cost_a_worker_are_counted_in_all_and_not_in_a_row(tmp_path: Path) -> None:
     fatal = ("rendering", "segfault")
     rows = read(scripts(tmp_path, [fatal, fatal, None, fatal, fatal, None]), workers=1, pages_in_flight=1)
@@ -294,6 +295,7 @@ def test_a_page_that_needs_more_than_a_worker_may_have_fails_and_others_are_read
     assert [rows["letters.pdf", index].status for index in range(4)] == ["ok"] * 4
 
 
+@pytest.mark.long
 def test_with_memory_enough_the_same_pages_are_read(large_scan: Path, large_jpeg2000: Path) -> None:
     rows = read([large_scan, large_jpeg2000], page_timeout_s=60, command=WORKER_COMMAND)
     assert [row.status for row in rows.values()] == ["ok", "ok"]

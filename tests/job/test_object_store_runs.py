@@ -232,6 +232,7 @@ def test_a_table_in_a_store_is_continued(
         batchocr.run("s3://more/in/", out=uri, work_dir=work, **(options | {"dpi": 96}))
 
 
+@pytest.mark.long
 def test_a_run_that_is_stopped_puts_no_table_and_is_continued(
     store: ObjectStore, options: dict[str, Any], tmp_path: Path, work: Path
 ) -> None:

@@ -319,6 +319,7 @@ def test_pages_that_a_narrower_run_leaves_out_are_not_lost(job: Job, tmp_path: P
     assert [row.page_index for row in read_rows(out)] == [0, 1, 2]
 
 
+@pytest.mark.long
 def test_pages_left_out_are_not_lost_if_the_run_fails_right_after_its_table(
     job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -450,6 +451,7 @@ class StopAtFirstSight:
         pass
 
 
+@pytest.mark.long
 def test_a_run_can_be_stopped_while_it_goes_past_documents_that_have_not_changed(
     job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -58,6 +58,7 @@ def test_a_run_says_which_files_it_skips_when_it_starts_and_in_its_report(
     assert started.fields["skipped_files"] == report.skipped_files == {".docx": 2, ".zip": 1}  # type: ignore[attr-defined]
 
 
+@pytest.mark.long
 def test_a_folder_with_the_same_file_names_can_be_added_and_nothing_is_read_again(options: dict[str, Any]) -> None:
     draw("a/x.pdf", "a/y.pdf", "b/x.pdf", "b/z.pdf")
     for inputs, num_read in ((["./a"], 2), (["./a", "./b"], 2), (["a/", "b", "./a"], 0)):
@@ -127,6 +128,7 @@ def test_a_table_without_a_row_is_an_error_and_replaces_nothing(options: dict[st
     assert json.loads(Path("new.parquet.report.json").read_text())["exit_reason"] == "failed"
 
 
+@pytest.mark.long
 def test_a_share_of_the_documents_may_have_no_row(options: dict[str, Any]) -> None:
     draw("in/a.pdf", "in/b.pdf")
     reports = [batchocr.run("in", out=f"{i}.parquet", shard=f"{i}/3", pages="5-9", **options) for i in (1, 2, 3)]

@@ -230,6 +230,7 @@ def test_two_runs_use_one_cache_at_once(documents: Path, model: Path, tmp_path: 
     assert texts(read_rows(tmp_path / "third.parquet")) == texts(alone)
 
 
+@pytest.mark.long
 def test_a_run_whose_cache_is_damaged_reads_on_without_it(
     documents: Path, model: Path, tmp_path: Path, alone: list[PageResult], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -315,6 +316,7 @@ runpy.run_module("batchocr", run_name="__main__", alter_sys=True)
 Until then it waits for a row of the table that its last argument names."""
 
 
+@pytest.mark.long
 def test_of_two_runs_on_one_cache_one_is_killed_while_it_writes_and_neither_table_is_another(
     documents: Path, model: Path, tmp_path: Path, alone: list[PageResult]
 ) -> None:

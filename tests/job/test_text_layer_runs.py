@@ -44,6 +44,7 @@ def test_off_and_check_differ_in_the_agreement_alone(tmp_path: Path, model: Path
     assert "text_layer" not in open_table(off).facts.settings
 
 
+@pytest.mark.long
 def test_a_run_goes_on_with_the_other_use(tmp_path: Path, model: Path, article: Path) -> None:
     out = tmp_path / "t.parquet"
     batchocr.run(article, out=out, model=model, text_layer="off", **OPTIONS)

@@ -90,6 +90,7 @@ def test_a_file_that_is_gone_changed_or_shorter_is_told(files: SourceFiles, fold
     assert kinds == ["not_found", "changed", "damaged", "changed", "changed"]
 
 
+@pytest.mark.long
 def test_a_document_that_hangs_its_worker_costs_only_its_own_pages(files: SourceFiles, folder: Path) -> None:
     hangs = found(files, folder, "hangs.pdf")
     late = files.page_image(hangs, row(hangs, 0, 612, 792))

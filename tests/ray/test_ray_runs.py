@@ -168,6 +168,7 @@ def test_a_run_that_is_stopped_keeps_what_is_there_and_continues(place: Path) ->
     assert texts(rows_of(place, "stopped")) == texts(read_rows(place / "plain.parquet"))
 
 
+@pytest.mark.long
 def test_what_cannot_be_read_on_a_cluster_is_refused(place: Path) -> None:
     with pytest.raises(UsageError, match="--shard is of a run on one machine"):
         run(place, "refused", shard="1/2")
