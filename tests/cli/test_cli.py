@@ -27,6 +27,8 @@ from batchocr.config import Config, make_config
 from tests.support.sqlite_attacks import ENDLESS
 from tests.support.stand_in import RUN, STAND_IN, command, ended, start
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize(
     ("arguments", "said"),

@@ -116,6 +116,7 @@ def limit_files() -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (FILE_LIMIT_BYTES, FILE_LIMIT_BYTES))
 
 
+@pytest.mark.long
 def test_what_would_fail_a_run_is_marked_and_fails_the_command() -> None:
     done = doctor("--backend", "reference", before=limit_files)
     assert done.returncode == 2

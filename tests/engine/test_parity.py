@@ -127,7 +127,12 @@ def run(
 
 @pytest.mark.parametrize(
     ("vit", "llm"),
-    [(1, 24), (24, 24), pytest.param(1, 1, marks=pytest.mark.long), pytest.param(3, 5, marks=pytest.mark.long)],
+    [
+        (24, 24),
+        pytest.param(1, 24, marks=pytest.mark.long),
+        pytest.param(1, 1, marks=pytest.mark.long),
+        pytest.param(3, 5, marks=pytest.mark.long),
+    ],
 )
 def test_greedy_tokens_are_those_of_transformers_whatever_the_batches(case: Case, vit: int, llm: int) -> None:
     texts, _ = run(case, case.images, vit=vit, llm=llm)

@@ -32,6 +32,8 @@ from tests.engine.test_cuda_path import CUDA, KERNELS, Indexing, attention, buil
 from tests.support.stream_sanitizer import Kind, StreamSanitizer
 from tests.support.watched_cuda import watched
 
+pytestmark = pytest.mark.slow
+
 LIMITS = EngineLimits(
     vit_batch_size=3,
     vit_max_patches=2_000,

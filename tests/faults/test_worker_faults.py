@@ -148,7 +148,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Rows:
 @pytest.mark.parametrize(
     ("fault", "kind", "attempts", "points"),
     [
-        ("segfault", "crashed", 2, POINTS),
+        ("segfault", "crashed", 2, AT_FEW_POINTS),
         ("exit", "crashed", 2, AT_FEW_POINTS),
         ("lie", "crashed", 2, AT_FEW_POINTS),
         ("kill", "crashed", 5, AT_FEW_POINTS),
@@ -175,6 +175,7 @@ def test_a_fault_at_any_point_costs_the_page_that_has_it_and_no_other(
     assert seconds < attempts * len(points) * TIMEOUT_S + SLACK_S
 
 
+@pytest.mark.long
 def test_a_page_is_tried_a_few_times_if_the_system_kills_its_worker_for_want_of_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -350,6 +350,7 @@ def test_a_table_that_can_never_be_put_is_refused_before_the_work(
     assert "hunter2" not in str(refused.value)
 
 
+@pytest.mark.long
 def test_tables_in_a_store_are_merged_and_read_and_leave_no_copies(
     store: ObjectStore, options: dict[str, Any], tmp_path: Path, work: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -193,6 +193,7 @@ def test_the_questions_that_reach_an_engine_are_those_counted_by_hand(
     assert (report.output_tokens_per_second, report.per_page.image_tokens, report.per_page.patches) == (0, 0, 0)
 
 
+@pytest.mark.long
 def test_another_model_another_limit_and_another_size_have_answers_of_their_own(
     documents: Path, model: Path, tmp_path: Path
 ) -> None:

@@ -34,6 +34,8 @@ from tests.support.checkpoints import make_checkpoint
 from tests.support.engine_thread import EngineThread
 from tests.support.running import eventually
 
+pytestmark = pytest.mark.slow
+
 SIZES = [(56, 56), (56, 112), (84, 84), (112, 56), (56, 84)]
 DEADLINE_S = 60.0
 

@@ -27,6 +27,8 @@ from batchocr.tables.schema import RunFacts
 from tests.support.object_store import ObjectStore, answering, first, running_store, used
 from tests.support.running import draw_pdf, make_quick_model
 
+pytestmark = pytest.mark.slow
+
 FACTS = RunFacts(own_version(), "none", "0", "0", {"dtype": "float32"})
 
 

@@ -177,7 +177,7 @@ def _heading(draft: Draft) -> Heading:
 def _line(draft: Draft, row: PageResult) -> Line:
     """The heading's box in points, or in pixels of a page that has no size in points."""
     x0, y0, x1, y1 = draft.places[0].bbox
-    scale = 72 / row.dpi if row.dpi else 1.0
+    scale = 72 / max(row.dpi, 1.0) if row.dpi else 1.0
     width = max(0.0, x1 - x0) * (row.width or _A4[0]) * scale
     height = max(0.0, y1 - y0) * (row.height or _A4[1]) * scale
     is_turned = row.blocks[draft.places[0].block].angle in (90, 270)
