@@ -20,7 +20,7 @@ from batchocr.data import ErrorKind
 from batchocr.job.progress import ProgressBar, ProgressLog
 from batchocr.job.session import Session
 from batchocr.job.survey.estimate import Estimate, estimate_by, estimate_like
-from batchocr.job.survey.look import Look
+from batchocr.job.survey.look import look_at
 from batchocr.job.survey.sample import Sample, draw, read_pages
 from batchocr.job.survey.survey import Survey
 from batchocr.machine import usable_cores
@@ -68,10 +68,10 @@ def inspect_inputs(
 
 def _look(found: Found, config: Config) -> Survey:
     survey = Survey(found.skipped)
-    with Look(found.documents, config, workers=config.workers or usable_cores()) as look:
-        total = len(found.documents)
-        for seen in tqdm(look.documents(), total=total, desc="inspecting", unit=" files", disable=None, leave=False):
-            survey.take(seen)
+    documents = look_at(found.documents, config, workers=config.workers or usable_cores())
+    total = len(found.documents)
+    for seen in tqdm(documents, total=total, desc="inspecting", unit=" files", disable=None, leave=False):
+        survey.take(seen)
     return survey
 
 

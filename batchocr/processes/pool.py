@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from types import TracebackType
 from typing import Any
@@ -87,6 +87,22 @@ class WorkerPool:
             for _, answer in self.wait(_LOOK_INTERVAL_S):
                 if not isinstance(answer, Began | Ended):
                     return answer
+
+    def map(self, tasks: Iterable[Task], timeout_s: float) -> Iterator[tuple[Worker, Arrived | Loss]]:
+        """Give every worker without a task the next one, and yield how each ended, in order of completion. Its worker
+        can be sent a further task before the next is asked for. timeout_s: as in `replace_lost`. Raises
+        BatchOcrError."""
+        waiting = iter(tasks)
+        while True:
+            self.renew_worn()
+            for worker, task in zip([worker for worker in self.workers if not worker.task_ids], waiting, strict=False):
+                worker.send(task)
+            if self.workers and not any(worker.task_ids for worker in self.workers + self._retired):
+                return
+            yield from ((loss.worker, loss) for loss in self.replace_lost(timeout_s) if loss.task_ids)
+            for worker, message in self.wait(_LOOK_INTERVAL_S):
+                if not isinstance(message, Began | Ended):
+                    yield worker, message
 
     def wait(self, timeout_s: float, beside: Iterable[Channel[Any, Any]] = ()) -> list[tuple[Worker, Arrived]]:
         """What the workers have said, as soon as there is something; empty after `timeout_s`, and if there is something

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from batchocr.config import Config
 from batchocr.data import Document
-from batchocr.job.survey.page_counts import count_pages
+from batchocr.job.survey.look import count_pages
 from batchocr.machine import usable_cores
 from batchocr.pages.input.sources import Found
 from batchocr.ray.folder import ClusterPlan

@@ -14,7 +14,7 @@ from PIL import Image
 from batchocr.config import Config
 from batchocr.data import Document, Failure
 from batchocr.errors import PageError
-from batchocr.job.survey.look import DocumentSeen, Look, spread
+from batchocr.job.survey.look import DocumentSeen, look_at, spread
 from batchocr.pages.input.render import open_document
 from batchocr.pages.input.sources import find_documents
 from tests.conftest import ROOT
@@ -36,9 +36,9 @@ def pdf(path: Path, *, pages: int = 1, password: str = "") -> Path:
     return path
 
 
-def look_at(folder: Path, config: Config) -> dict[str, DocumentSeen]:
-    with Look(find_documents([str(folder)]).documents, config, workers=2) as look:
-        return {seen.document.source: seen for seen in look.documents()}
+def seen_in(folder: Path, config: Config) -> dict[str, DocumentSeen]:
+    seen = look_at(find_documents([str(folder)]).documents, config, workers=2)
+    return {each.document.source: each for each in seen}
 
 
 @pytest.mark.parametrize("name", ["article.pdf", "two-columns.pdf", "fax.tiff", "scanned-letter.png"])
@@ -87,7 +87,7 @@ def test_each_document_is_looked_at_whatever_the_others_are(tmp_path: Path) -> N
     (tmp_path / "torn.pdf").write_bytes(b"%PDF-1.7\nnothing")
     (tmp_path / "hangs.pdf").write_bytes(hanging_pdf(2, every=1))
     os.symlink("nowhere", tmp_path / "gone.png")
-    found = look_at(tmp_path, Config(page_timeout=1.5, pages="1-100"))
+    found = seen_in(tmp_path, Config(page_timeout=1.5, pages="1-100"))
     kinds = {source: seen.problem.kind if seen.problem else None for source, seen in found.items()}
     assert kinds == {
         "a.pdf": None,
@@ -109,8 +109,8 @@ def test_each_document_is_looked_at_whatever_the_others_are(tmp_path: Path) -> N
 
 def test_what_is_known_to_be_missing_is_not_opened() -> None:
     problem = Failure("not_found", "it does not exist")
-    with Look([Document("a", "a", problem)], Config(), workers=1) as look:
-        assert [seen.problem for seen in look.documents()] == [problem]
+    seen = look_at([Document("a", "a", problem)], Config(), workers=1)
+    assert [each.problem for each in seen] == [problem]
 
 
 @pytest.mark.slow
@@ -122,8 +122,8 @@ def test_the_corpus_is_found_to_be_what_it_is(corpus: Path) -> None:
         if name.startswith("hostile/") or os.environ.get("BATCHOCR_FULL")
     }
     documents = find_documents([str(corpus / name) for name in expected]).documents
-    with Look(documents, Config(), workers=2) as look:
-        found = {os.path.relpath(seen.document.path, corpus): outcome(seen) for seen in look.documents()}
+    seen = look_at(documents, Config(), workers=2)
+    found = {os.path.relpath(each.document.path, corpus): outcome(each) for each in seen}
     without_failed = {
         name: {key: value for key, value in outcome.items() if key != "failed"} for name, outcome in expected.items()
     }

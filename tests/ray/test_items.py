@@ -7,7 +7,7 @@ from pathlib import Path
 
 from batchocr.config import Config
 from batchocr.data import Document
-from batchocr.job.survey.page_counts import count_pages
+from batchocr.job.survey.look import count_pages
 from batchocr.ray.items import Item, PlannedDocument, divide, look_at_file, unchanged_items
 from tests.support.running import draw_pdf
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 
 from batchocr.config import Config
 from batchocr.data import Document, Failure, PageSeen
-from batchocr.page_spec import PageSpec, parse_page_spec
+from batchocr.page_spec import parse_page_spec
 from batchocr.processes.messages import Failed, LookAtPages, OpenDocument, Opened, PagesSeen, Setup
 from batchocr.processes.pool import WorkerPool
-from batchocr.processes.worker import Arrived, Worker
+from batchocr.processes.worker import Loss
 
 MAX_SAMPLE = 40
 MIN_SAMPLE = 3
@@ -19,7 +19,6 @@ MEASURED_PAGES = 10_000
 """With more documents than these allow for, fewer pages of each are measured."""
 
 _WORKER_BYTES = 4 * 2**30
-_LOOK_INTERVAL_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,89 +41,58 @@ class DocumentSeen:
     pages: tuple[PageSeen | None, ...] = ()
 
 
-class Look:
-    """Looks at documents, several at a time. In a `with` block, which ends its workers."""
+def look_at(documents: Sequence[Document], config: Config, *, workers: int) -> Iterator[DocumentSeen]:
+    """Yield what was found out about each document, in order of completion.
 
-    def __init__(self, documents: Sequence[Document], config: Config, *, workers: int) -> None:
-        """Start the workers. config: its `pages`, `dpi`, `password` and `page_timeout` count. Raises BatchOcrError."""
-        self._documents = documents
-        self._spec: PageSpec | None = parse_page_spec(config.pages) if config.pages else None
-        self._timeout_s = config.page_timeout
-        self._sample = max(MIN_SAMPLE, min(MAX_SAMPLE, MEASURED_PAGES // max(1, len(documents))))
-        self._begun: dict[int, DocumentSeen] = {}
-        self._seen_ids: set[str] = set()
-        setup = replace(Setup.of(config, _WORKER_BYTES), protocol="pixels")
-        self._pool = WorkerPool(max(1, min(workers, len(documents))), setup)
+    config: its `pages`, `dpi`, `password` and `page_timeout` count. Raises BatchOcrError if no worker can be started.
+    """
+    yield from (DocumentSeen(document, problem=document.problem) for document in documents if document.problem)
+    spec = parse_page_spec(config.pages) if config.pages else None
+    sample = max(MIN_SAMPLE, min(MAX_SAMPLE, MEASURED_PAGES // max(1, len(documents))))
+    opened: dict[int, DocumentSeen] = {}
+    known_ids: set[str] = set()
+    tasks = (OpenDocument(index, document.path) for index, document in enumerate(documents) if not document.problem)
+    with _pool(config, min(workers, len(documents))) as pool:
+        for worker, message in pool.map(tasks, config.page_timeout):
+            if isinstance(message, Loss):
+                [index] = message.task_ids
+                yield replace(opened.pop(index, DocumentSeen(documents[index])), problem=message.failure)
+                continue
+            seen = opened.pop(message.task_id, DocumentSeen(documents[message.task_id]))
+            if isinstance(message, Opened | Failed) and seen.doc_id is None and message.doc_id is not None:
+                seen = replace(seen, doc_id=message.doc_id, same=message.doc_id in known_ids)
+                known_ids.add(message.doc_id)
+            if isinstance(message, Opened):
+                wanted = spec.pages(message.page_count) if spec else range(message.page_count)
+                seen = replace(seen, page_count=message.page_count, wanted=wanted)
+                if not seen.same:
+                    opened[message.task_id] = seen
+                    worker.send(LookAtPages(message.task_id, seen.document.path, tuple(spread(wanted, sample))))
+                    continue
+            elif isinstance(message, PagesSeen):
+                seen = replace(seen, format=message.format, pages=message.pages)
+            elif isinstance(message, Failed):
+                seen = replace(seen, problem=message.failure)
+            yield seen
 
-    def __enter__(self) -> Look:
-        return self
 
-    def __exit__(self, *_: object) -> None:
-        self._pool.close()
+def count_pages(documents: Sequence[Document], config: Config, *, workers: int) -> Iterator[tuple[int, int | None]]:
+    """Yield the index of each document and how many pages it has, in order of completion; None for one that cannot be
+    opened, each within `page_timeout`. No file is read in full, as none is hashed. Raises BatchOcrError if no worker
+    can be started."""
+    yield from ((index, None) for index, document in enumerate(documents) if document.problem)
+    tasks = (LookAtPages(index, document.path, ()) for index, document in enumerate(documents) if not document.problem)
+    with _pool(config, min(workers, len(documents))) as pool:
+        for _, message in pool.map(tasks, config.page_timeout):
+            if isinstance(message, Loss):
+                yield from ((index, None) for index in message.task_ids)
+            else:
+                yield message.task_id, message.page_count if isinstance(message, PagesSeen) else None
 
-    def documents(self) -> Iterator[DocumentSeen]:
-        """Yield what was found out about each document, in order of completion. Raises BatchOcrError if no worker can
-        be started."""
-        waiting = iter(range(len(self._documents)))
-        num_left = len(self._documents)
-        while num_left:
-            self._pool.renew_worn()
-            for seen in self._give_out(waiting):
-                num_left -= 1
-                yield seen
-            for loss in self._pool.replace_lost(self._timeout_s):
-                for task_id in loss.task_ids:
-                    num_left -= 1
-                    yield replace(self._begun.pop(task_id), problem=loss.failure)
-            for worker, message in self._pool.wait(_LOOK_INTERVAL_S if self._begun else 0):
-                if (found := self._take(worker, message)) is not None:
-                    num_left -= 1
-                    yield found
 
-    def _give_out(self, waiting: Iterator[int]) -> Iterator[DocumentSeen]:
-        """Give each worker that has nothing to do a document. Yields those of which there is nothing to look at."""
-        for worker in [worker for worker in self._pool.workers if not worker.task_ids]:
-            for index in waiting:
-                document = self._documents[index]
-                if document.problem is None:
-                    self._begun[index] = DocumentSeen(document)
-                    worker.send(OpenDocument(index, document.path))
-                    break
-                yield DocumentSeen(document, problem=document.problem)
-
-    def _take(self, worker: Worker, message: Arrived) -> DocumentSeen | None:
-        """The document that this message ends; None if it goes on."""
-        if isinstance(message, Opened):
-            return self._opened(worker, message)
-        if isinstance(message, PagesSeen):
-            return replace(self._begun.pop(message.task_id), format=message.format, pages=message.pages)
-        if isinstance(message, Failed):
-            seen = self._begun.pop(message.task_id)
-            if seen.doc_id is None and message.doc_id is not None:
-                seen = replace(seen, doc_id=message.doc_id, same=self._is_known(message.doc_id))
-            return replace(seen, problem=message.failure)
-        return None
-
-    def _opened(self, worker: Worker, opened: Opened) -> DocumentSeen | None:
-        wanted = range(opened.page_count) if self._spec is None else self._spec.pages(opened.page_count)
-        seen = replace(
-            self._begun[opened.task_id],
-            doc_id=opened.doc_id,
-            page_count=opened.page_count,
-            wanted=wanted,
-            same=self._is_known(opened.doc_id),
-        )
-        self._begun[opened.task_id] = seen
-        if seen.same:
-            return self._begun.pop(opened.task_id)
-        worker.send(LookAtPages(opened.task_id, seen.document.path, tuple(spread(wanted, self._sample))))
-        return None
-
-    def _is_known(self, doc_id: str) -> bool:
-        """Whether a document before had these bytes; from now on, one had."""
-        known = doc_id in self._seen_ids
-        self._seen_ids.add(doc_id)
-        return known
+def _pool(config: Config, workers: int) -> WorkerPool:
+    """Workers that read nothing, and start sooner without the model's protocol."""
+    return WorkerPool(max(1, workers), replace(Setup.of(config, _WORKER_BYTES), protocol="pixels"))
 
 
 def spread(items: Sequence[int], most: int) -> list[int]:
