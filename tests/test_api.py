@@ -486,7 +486,7 @@ def test_an_error_in_the_callers_progress_ends_the_run_and_keeps_what_was_read(
 def test_documents_in_memory_that_leave_too_few_open_files_are_refused(
     ocr: Ocr, letters: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("batchocr.job.reading_pass.num_files_to_open", lambda: 64)
+    monkeypatch.setattr("batchocr.job.run_context.num_files_to_open", lambda: 64)
     assert len(list(ocr.process(letters[0]))) == 1
     with pytest.raises(UsageError, match="this process may open only 64 more, and reading needs"):
         list(ocr.process(("letter.pdf", letters[0].read_bytes())))

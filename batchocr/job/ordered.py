@@ -13,9 +13,10 @@ from batchocr.config import Config
 from batchocr.data import PageResult
 from batchocr.errors import UsageError
 from batchocr.job.intake import Intake
-from batchocr.job.reading_pass import Pass
 from batchocr.job.row_queue import RowKey
+from batchocr.job.run_context import RunContext
 from batchocr.job.session import Session
+from batchocr.job.shortfalls import warn_of_documents_without_rows
 from batchocr.job.stop import StopSwitch
 from batchocr.pages.input.sources import Found
 
@@ -35,7 +36,7 @@ def read_in_order(session: Session, config: Config, found: Found) -> Iterator[Pa
     """
     stop = StopSwitch(config.stop_after)
     in_flight = session.pages_in_flight
-    reading = Pass(
+    run = RunContext(
         session,
         config,
         found,
@@ -44,8 +45,8 @@ def read_in_order(session: Session, config: Config, found: Found) -> Iterator[Pa
         max_unreleased=_MAX_EARLY * in_flight,
         started_s=time.perf_counter(),
     )
-    with reading:
-        ahead = _ReadAhead(reading, max_rows=in_flight)
+    with run:
+        ahead = _ReadAhead(run, max_rows=in_flight)
         # A script can end in the middle of its loop: then this generator is closed only when threads can no longer be
         # joined.
         atexit.register(ahead.close)
@@ -53,7 +54,7 @@ def read_in_order(session: Session, config: Config, found: Found) -> Iterator[Pa
             while (row := ahead.next_row()) is not None:
                 yield row
             ahead.raise_error()
-            reading.warn_of_short_documents()
+            warn_of_documents_without_rows(run.intake, config.pages)
         finally:
             atexit.unregister(ahead.close)
             ahead.close()
@@ -76,14 +77,14 @@ def _in_order(intake: Intake, rows: Iterable[tuple[RowKey, PageResult]]) -> Iter
 
 
 class _ReadAhead:
-    """Puts the rows of a pass into a queue, on its own thread, until the end or until `close`.
+    """Puts the rows of a run into a queue, on its own thread, until the end or until `close`.
 
     The thread is a daemon: otherwise a script that ends in the middle of its loop would wait for it for ever.
     """
 
-    def __init__(self, reading: Pass, max_rows: int) -> None:
+    def __init__(self, run: RunContext, max_rows: int) -> None:
         self._rows: _Rows = Queue(max_rows)
-        self._reading = reading
+        self._context = run
         self._left = threading.Event()
         # CPython 3.11 and 3.12 take a thread for ended once Ctrl-C has interrupted a `join`.
         self._ended = threading.Event()
@@ -93,7 +94,7 @@ class _ReadAhead:
 
     def next_row(self) -> PageResult | None:
         """The next row, as soon as there is one; None at the end. Raises UsageError in a fork, where none comes."""
-        if self._reading.is_of_parent:
+        if self._context.is_of_parent:
             raise UsageError("this loop was begun before the fork, in the parent process: it can go on only there")
         return self._rows.get()
 
@@ -104,7 +105,7 @@ class _ReadAhead:
 
     def close(self) -> None:
         """End the thread and the workers, whatever they are doing."""
-        if self._reading.is_of_parent:
+        if self._context.is_of_parent:
             return
         self._left.set()
         try:
@@ -112,11 +113,11 @@ class _ReadAhead:
         finally:  # however often Ctrl-C is pressed meanwhile: it may still be at work with what is closed next
             self._ended.wait()
             self._thread.join()
-            self._reading.close()
+            self._context.close()
 
     def _run(self) -> None:
         try:
-            for row in _in_order(self._reading.intake, self._reading.results(tick=self._check)):
+            for row in _in_order(self._context.intake, self._context.results(tick=self._check)):
                 self._put(row)
         except _CallerLeftError:
             return

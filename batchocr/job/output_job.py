@@ -1,4 +1,4 @@
-"""One output from start to finish: its journal, a pass over the documents, the table built from it, the report."""
+"""One output from start to finish: its journal, the documents read into it, the table built from it, the report."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from batchocr.data import Document, PageResult, counted, valid_text
 from batchocr.errors import BatchOcrError, NoInputError, OutputError, OutputMismatchError, UsageError
 from batchocr.job.intake import Intake
 from batchocr.job.progress import Progress, event, log_failure
-from batchocr.job.reading_pass import Pass
+from batchocr.job.run_context import RunContext
+from batchocr.job.run_report import report_of
 from batchocr.job.session import Session
+from batchocr.job.shortfalls import count_worsened, warn_of_documents_without_rows, warn_of_worsened
 from batchocr.job.stats.report import Report, require_place, write_report
 from batchocr.job.stop import StopSwitch
-from batchocr.job.worsened import count_worsened, warn_of_worsened
 from batchocr.pages.input.folders import describe_skipped
 from batchocr.pages.input.sources import Found
 from batchocr.tables.atomic import remove_leftovers, require_writable
@@ -57,26 +58,26 @@ def read_into_table(
         remove_leftovers(files_of(out, report_file))
         _require_same_input(out, found.documents, journal)
         announce = partial(_log_start, session, found, out)
-        reading = Pass(session, config, found, stop, finished=journal, announce=announce, started_s=started_s)
-        with _report_of_failure(reading, report_file):
-            with reading:
-                if reading.has_work:
-                    _read(reading, journal, progress)
-            reading.require_time()
+        run = RunContext(session, config, found, stop, finished=journal, announce=announce, started_s=started_s)
+        with _report_of_failure(run, report_file):
+            with run:
+                if run.has_work:
+                    _read(run, journal, progress)
+            run.require_time()
             was_redundant = journal.is_redundant
-            reading.warn_of_short_documents()
-            worsened = count_worsened(reading.intake, journal)
+            warn_of_documents_without_rows(run.intake, config.pages)
+            worsened = count_worsened(run.intake, journal)
             warn_of_worsened(worsened)
-            if reading.complete:
-                _require_rows(reading.intake, config)
+            if run.complete:
+                _require_rows(run.intake, config)
                 journal.keep()
-                with reading.building_table():
-                    table.write(out, reading.of_table(rows_in_order(reading.intake, journal)), facts)
-        report = replace(reading.report(), worse_documents=len(worsened), worse_pages=sum(worsened.values()))
+                with run.ledger.building_table():
+                    table.write(out, run.ledger.of_table(rows_in_order(run.intake, journal)), facts)
+        report = replace(report_of(run), worse_documents=len(worsened), worse_pages=sum(worsened.values()))
         if not (report.nothing_to_do and report_file.exists()):  # that of the run which had something to do says more
             write_report(report, report_file)
         if report.complete:
-            _drop_journal(journal, reading.intake, report, was_redundant=was_redundant)
+            _drop_journal(journal, run.intake, report, was_redundant=was_redundant)
     return report
 
 
@@ -134,21 +135,21 @@ def _count_current(journal: Journal, intake: Intake) -> int:
     )
 
 
-def _read(reading: Pass, journal: Journal, progress: Progress | None) -> None:
+def _read(run: RunContext, journal: Journal, progress: Progress | None) -> None:
     """Append every row to the journal as soon as it is finished."""
 
     def show() -> None:
         if progress is not None:
-            progress.show(reading.progress())
+            progress.show(run.progress())
 
     try:
-        for key, result in reading.results(tick=show):
-            file = reading.intake.states[key.document]
+        for key, result in run.results(tick=show):
+            file = run.intake.states[key.document]
             earlier = journal.find(result.source, result.page_index)
             if earlier is not None and is_failed_again(result, earlier):
-                reading.keeping(earlier)
+                run.ledger.add_done(earlier.status, earlier.error_kind)
             else:
-                with reading.storing(result):
+                with run.ledger.storing(result):
                     journal.append(JournalEntry(_counting_on(result, earlier), file.size, file.mtime_ns))
             if result.status == "failed":
                 log_failure(result)
@@ -192,14 +193,14 @@ def _require_rows(intake: Intake, config: Config) -> None:
 
 
 @contextmanager
-def _report_of_failure(reading: Pass, path: Path) -> Iterator[None]:
+def _report_of_failure(run: RunContext, path: Path) -> Iterator[None]:
     """Write the report of what was done if an error ends the block."""
     try:
         yield
     except Exception as error:
         said = str(error) if isinstance(error, BatchOcrError) else f"{type(error).__name__}: {error}"
         try:
-            write_report(reading.report(error=valid_text(said)), path)
+            write_report(report_of(run, error=valid_text(said)), path)
         except OutputError as in_the_way:
             logger.warning("there is no report of this run: %s", in_the_way)
         else:

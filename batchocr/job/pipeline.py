@@ -20,7 +20,7 @@ from batchocr.job.progress import event
 from batchocr.job.row_queue import RowKey
 from batchocr.job.scheduler import PageScheduler
 from batchocr.job.stop import StopSwitch
-from batchocr.processes.answers import SharedAnswers
+from batchocr.processes.deduplicator import RequestDeduplicator
 from batchocr.processes.engines import Engines
 from batchocr.processes.messages import Began, Completions, Ended, Failed, Finished, OpenDocument, Opened, ReadPage
 from batchocr.processes.meter import HostCounter
@@ -66,7 +66,7 @@ class Pipeline:
         self,
         intake: Intake,
         pool: WorkerPool,
-        engines: SharedAnswers | Engines,
+        engines: RequestDeduplicator | Engines,
         counter: HostCounter,
         *,
         pages_in_flight: int,

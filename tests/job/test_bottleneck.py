@@ -44,6 +44,7 @@ class Run:
             limit = 100.0 if fill is not None else 0.0
             meter.add(stage, share * self.work_s * processes, items=round(100 * (fill or 1)), limit=limit)
         ledger = Ledger(documents=1, found=self.pages, pages_read=self.pages)
+        ledger.host.stages = meter.stages
         ledger.errors.update(self.errors)
         circumstances = Circumstances(
             "finished",
@@ -53,7 +54,7 @@ class Run:
             pages_in_flight=self.in_flight,
             on_gpu=self.gpu,
         )
-        return make_report(ledger, meter, [EngineUse("cuda:0", counts=meter.counts())], circumstances)
+        return make_report(ledger, [EngineUse("cuda:0", counts=meter.counts())], circumstances)
 
 
 SAMPLE_DOCUMENTS = Run(

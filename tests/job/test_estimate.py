@@ -28,7 +28,7 @@ def sample(work_s: float, tokens: Sequence[tuple[int, int]], *, decoding: float 
     meter.add("decode", decoding * work_s)
     ledger = Ledger(documents=1, found=len(tokens), pages_read=sum(page != (0, 0) for page in tokens))
     ended = Circumstances("finished", start_up_s=5.0, work_s=work_s, workers=1, settings={"device": "cpu"})
-    return Sample(tokens, make_report(ledger, meter, [EngineUse("cpu", counts=meter.counts())], ended))
+    return Sample(tokens, make_report(ledger, [EngineUse("cpu", counts=meter.counts())], ended))
 
 
 def range_of(estimate: Estimate | None) -> tuple[float, float]:

@@ -16,8 +16,8 @@ from batchocr.job.intake import Intake
 from batchocr.job.pipeline import Pipeline
 from batchocr.job.row_queue import RowKey
 from batchocr.job.stop import StopSwitch
-from batchocr.processes.answers import SharedAnswers
 from batchocr.processes.child import _killing
+from batchocr.processes.deduplicator import RequestDeduplicator
 from batchocr.processes.messages import Began, Completions, Failed, Finished, OpenDocument, Opened, Question, ReadPage
 from batchocr.processes.meter import HostCounter
 from batchocr.processes.pixels import SharedRound, share_round
@@ -151,7 +151,7 @@ def read(
     pages_in_flight: int = 4,
     stop: StopSwitch | None = None,
     path: str = "/nowhere/a.pdf",
-    engines: EchoingEngine | SharedAnswers | None = None,
+    engines: EchoingEngine | RequestDeduplicator | None = None,
 ) -> Rows:
     intake = Intake([Document(path, "a.pdf")], None, None, limit=None)
     pipeline = Pipeline(
@@ -230,7 +230,7 @@ class SameQuestions(ScriptedPool):
 
 def test_pages_that_wait_for_a_question_of_one_whose_worker_is_lost_have_its_answer() -> None:
     engine, pool = SlowEngine(), SameQuestions(page_count=6)
-    rows = {key.page_index: row for key, row in read(pool, engines=SharedAnswers(engine))}  # type: ignore[arg-type]
+    rows = {key.page_index: row for key, row in read(pool, engines=RequestDeduplicator(engine))}  # type: ignore[arg-type]
     assert {(index, row.status, row.markdown) for index, row in rows.items()} == {
         (index, "ok", "A B") for index in range(6)
     }
@@ -251,7 +251,7 @@ def test_pages_that_wait_for_one_another_hold_up_no_stop(monkeypatch: pytest.Mon
     monkeypatch.setattr(engine, "take_answers", never)
     pool = SameQuestions(page_count=6)
     pool.worker_dies = False
-    assert list(read(pool, stop=stop, engines=SharedAnswers(engine))) == []  # type: ignore[arg-type]
+    assert list(read(pool, stop=stop, engines=RequestDeduplicator(engine))) == []  # type: ignore[arg-type]
     assert engine.asked == ["a", "b"]
     assert pool.begun == [0, 1, 2, 3], "as many as may be in flight, of which three wait for the first"
 

@@ -13,7 +13,6 @@ from batchocr.job.stats.quality import Distribution, Quality, distribution_of_ag
 from batchocr.job.stats.report import Report
 from batchocr.job.stats.report_table import format_table
 from batchocr.job.stats.summary import Circumstances, make_report
-from batchocr.processes.meter import Meter
 
 OK = PageResult("a.pdf", 0, "ok")
 
@@ -29,7 +28,7 @@ def report_of(*rows: PageResult) -> Report:
     ledger = Ledger(documents=1, found=len(rows))
     for row in rows:
         ledger.add_result(row)
-    return make_report(ledger, Meter(), [], Circumstances("finished", start_up_s=1.0, work_s=1.0, workers=1))
+    return make_report(ledger, [], Circumstances("finished", start_up_s=1.0, work_s=1.0, workers=1))
 
 
 @pytest.mark.parametrize("num_pages", [1, 9, 10, 100, 1000, 12_345])

@@ -18,7 +18,7 @@ from batchocr.job.stats.summary import Circumstances, make_report
 from batchocr.machine import peak_resident_bytes
 from batchocr.processes.counts import AnswerCounts, Stage
 from batchocr.processes.engines import EngineUse
-from batchocr.processes.meter import STAGES, Meter, StageCounter
+from batchocr.processes.meter import STAGES, Meter
 from batchocr.tables.atomic import require_writable
 
 OK = PageResult("a.pdf", 0, "ok", image_tokens=4000, output_tokens=1000)
@@ -50,7 +50,8 @@ def busy(seconds: dict[Stage, float], *, fill: float = 0.7, starved_s: float = 0
 
 def report_of(counted: Ledger, meter: Meter, circumstances: Circumstances) -> Report:
     """The report, with what one meter counted for the run and for its engine."""
-    return make_report(counted, meter, [EngineUse("cuda:0", counts=meter.counts())], circumstances)
+    counted.host.stages = meter.stages
+    return make_report(counted, [EngineUse("cuda:0", counts=meter.counts())], circumstances)
 
 
 def test_rates_are_per_second_of_work_and_of_what_this_run_read() -> None:
@@ -162,15 +163,15 @@ def test_the_share_of_what_workers_do_is_of_all_workers() -> None:
 
 
 def test_the_run_and_its_engine_count_their_own_stages() -> None:
-    host, engine = StageCounter(), Meter()
-    host.add("write", 1.0)
+    counted, engine = ledger(), Meter()
+    counted.host.add("write", 1.0)
     engine.add("decode", 4.0, items=2, limit=4)
     engine.patches += 10
     engine.starved_s += 2.5
     engine.device_busy.add(0.0, 7.0)
     engine.queue_depth(300)
     engine.queue_depth(500)
-    report = make_report(ledger(), host, [EngineUse("cpu", counts=engine.counts())], CIRCUMSTANCES)
+    report = make_report(counted, [EngineUse("cpu", counts=engine.counts())], CIRCUMSTANCES)
     assert (report.stages["write"].busy_seconds, report.stages["write"].items) == (1.0, 1)
     assert report.stages["decode"].mean_fill == 0.5
     assert (report.device.idle_seconds, report.device.idle_share) == (3.0, 0.3)
@@ -193,7 +194,7 @@ def test_model_flop_per_second_and_its_share_of_the_peak() -> None:
     meter = Meter()
     meter.model_flop += 4e15
     use = EngineUse("cuda:0", counts=meter.counts(), peak_flop_per_s=8e14)
-    device = make_report(ledger(), meter, [use], CIRCUMSTANCES).device
+    device = make_report(ledger(), [use], CIRCUMSTANCES).device
     assert (device.model_flop_per_second, device.share_of_peak_flop) == (4e14, 0.5)
     unknown = report_of(ledger(), meter, CIRCUMSTANCES).device
     assert (unknown.model_flop_per_second, unknown.share_of_peak_flop) == (4e14, None)
@@ -212,7 +213,7 @@ def test_what_several_engines_did_is_said_of_each_and_in_all() -> None:
         EngineUse("cuda:0", "attention: fa3", counts[0], peak_bytes=3 << 30, peak_flop_per_s=1e15),
         EngineUse("cuda:1", "attention: fa3", counts[1], num_lost=2, peak_bytes=2 << 30, peak_flop_per_s=1e15),
     ]
-    report = make_report(ledger(), StageCounter(), uses, CIRCUMSTANCES)
+    report = make_report(ledger(), uses, CIRCUMSTANCES)
     assert [(engine.device, engine.idle_share, engine.lost) for engine in report.engines] == [
         ("cuda:0", pytest.approx(0.2), 0),
         ("cuda:1", pytest.approx(0.8), 2),
@@ -230,7 +231,7 @@ def test_what_several_engines_did_is_said_of_each_and_in_all() -> None:
 
 def test_a_run_that_did_nothing_has_a_report() -> None:
     nothing = Circumstances(exit_reason="finished", start_up_s=0.0, work_s=0.0, workers=1)
-    report = make_report(Ledger(), StageCounter(), [], nothing)
+    report = make_report(Ledger(), [], nothing)
     assert report.pages_per_second == 0
     assert report.ledger_adds_up
     assert "no page was read" in format_table(report)

@@ -455,7 +455,7 @@ class StopAtFirstSight:
 def test_a_run_can_be_stopped_while_it_goes_past_documents_that_have_not_changed(
     job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("batchocr.job.reading_pass._LOOK_AHEAD_S", 0)
+    monkeypatch.setattr("batchocr.job.run_context._LOOK_AHEAD_S", 0)
     folder, out, stop = tmp_path / "documents", tmp_path / "table.parquet", StopSwitch()
     folder.mkdir()
     config = Config(model=str(job.model), workers=1)

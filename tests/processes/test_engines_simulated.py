@@ -15,8 +15,8 @@ import pytest
 from batchocr.data import Completion, Pixels, Request, Sampling
 from batchocr.errors import EngineError
 from batchocr.processes import engines as pool_engines
-from batchocr.processes.answers import SharedAnswers
 from batchocr.processes.counts import EngineCounts
+from batchocr.processes.deduplicator import RequestDeduplicator
 from batchocr.processes.engine_messages import Answers, DeviceFound, EngineLimits, LoadModel, Ready, UseDevice
 from batchocr.processes.engine_process import EngineLoss
 from batchocr.processes.engines import Engines
@@ -177,7 +177,7 @@ def test_every_round_is_answered_once_if_pages_share_their_questions(num_bad: in
             for key in range(NUM_ROUNDS)
         }
         with opened("d0,d1") as engines:
-            shared = SharedAnswers(engines)
+            shared = RequestDeduplicator(engines)
             to_ask, answered = list(rounds), dict[int, list[bool]]()
             for _ in range(MOST_STEPS):
                 while to_ask and NUM_ROUNDS - len(to_ask) - len(answered) < IN_FLIGHT:

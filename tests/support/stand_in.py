@@ -9,7 +9,6 @@ STAND_IN = """
 import signal, sys, time, types
 from batchocr import errors
 from batchocr.job.stats.ledger import Ledger
-from batchocr.processes.meter import StageCounter
 from batchocr.job.progress import RunProgress
 from batchocr.job.stats.summary import Circumstances, make_report
 
@@ -20,7 +19,7 @@ def report(
     ledger.by_status.update({"ok": 10 - failed - degraded, "failed": failed, "degraded": degraded})
     rates = {"max_page_error_rate": allowed, "max_degraded_rate": degraded_allowed}
     ended = Circumstances(reason, start_up_s=1.0, work_s=1.0, workers=1, **rates)
-    return make_report(ledger, StageCounter(), [], ended)
+    return make_report(ledger, [], ended)
 
 def wait_for_stop(stop):
     stop.enter("reading")

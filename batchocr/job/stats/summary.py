@@ -23,16 +23,16 @@ from batchocr.job.stats.report import (
 )
 from batchocr.processes.counts import DEVICE_STAGES, Stage, StageCount, sum_of
 from batchocr.processes.engines import EngineUse
-from batchocr.processes.meter import HOST_STAGES, STAGES, WORKER_STAGES, StageCounter
+from batchocr.processes.meter import HOST_STAGES, STAGES, WORKER_STAGES
 
 
 @dataclass(frozen=True, slots=True)
 class Circumstances:
     """What the run knows and its counters do not.
 
-    pages_in_flight: how many there could be. error: what ended a run that failed. table_s: the time it took to build
-    the table, after the work. settings: the devices, model, backend, dtype and batch sizes in use. max_page_error_rate,
-    max_degraded_rate: the shares of failed items and of degraded pages that are allowed.
+    pages_in_flight: how many there could be. error: what ended a run that failed. settings: the devices, model,
+    backend, dtype and batch sizes in use. max_page_error_rate, max_degraded_rate: the shares of failed items and of
+    degraded pages that are allowed.
     """
 
     exit_reason: ExitReason
@@ -41,7 +41,6 @@ class Circumstances:
     workers: int
     pages_in_flight: int = 1
     on_gpu: bool = False
-    table_s: float = 0.0
     error: str | None = None
     settings: Mapping[str, Setting] = field(default_factory=dict)
     max_page_error_rate: float = 0.0
@@ -50,13 +49,10 @@ class Circumstances:
     peak_worker_bytes: int | None = None
 
 
-def make_report(
-    ledger: Ledger, host: StageCounter, engines: Sequence[EngineUse], circumstances: Circumstances
-) -> Report:
-    """The report of a run that has ended. host: what the run itself counted; engines: what they did, none of them if
-    there was nothing to do."""
+def make_report(ledger: Ledger, engines: Sequence[EngineUse], circumstances: Circumstances) -> Report:
+    """The report of a run that has ended. engines: what they did; none if there was nothing to do."""
     done = sum_of(engine.counts for engine in engines)
-    counts = {stage: host.stages[stage] if stage in HOST_STAGES else done.stages[stage] for stage in STAGES}
+    counts = {stage: ledger.host.stages[stage] if stage in HOST_STAGES else done.stages[stage] for stage in STAGES}
     processes: dict[Stage, int] = dict.fromkeys(DEVICE_STAGES, max(1, len(engines)))
     processes |= dict.fromkeys(WORKER_STAGES, circumstances.workers)
     work_s = circumstances.work_s
@@ -85,10 +81,10 @@ def make_report(
             already_done=ledger.already_done,
         ),
         errors=dict(ledger.errors.most_common()),
-        wall_seconds=circumstances.start_up_s + work_s + circumstances.table_s,
+        wall_seconds=circumstances.start_up_s + work_s + ledger.table_s,
         start_up_seconds=circumstances.start_up_s,
         work_seconds=work_s,
-        table_seconds=circumstances.table_s,
+        table_seconds=ledger.table_s,
         per_page=PerPage(
             patches=_ratio(done.patches, ledger.pages_read),
             image_tokens=_ratio(image_tokens, ledger.pages_read),

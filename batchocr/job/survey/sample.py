@@ -11,7 +11,8 @@ from random import Random
 
 from batchocr.data import Document
 from batchocr.job.progress import Progress, log_failure
-from batchocr.job.reading_pass import Pass
+from batchocr.job.run_context import RunContext
+from batchocr.job.run_report import report_of
 from batchocr.job.session import Session
 from batchocr.job.stats.report import Report
 from batchocr.job.stop import StopSwitch
@@ -60,18 +61,19 @@ def draw(wanted: Sequence[tuple[Document, Sequence[int]]], number: int) -> list[
 def read_pages(session: Session, documents: list[Document], progress: Progress, *, started_s: float) -> Sample:
     """Read those pages of the documents that each names. progress: is told how far it is. started_s: when the model
     began to be opened, on time.perf_counter. Raises UsageError, ModelError, EngineError."""
-    reading = Pass(session, session.config, Found(documents, {}, ()), StopSwitch(), finished=None, started_s=started_s)
+    found = Found(documents, {}, ())
+    run = RunContext(session, session.config, found, StopSwitch(), finished=None, started_s=started_s)
     tokens: list[tuple[int, int]] = []
     try:
-        with reading:
-            for _, row in reading.results(tick=lambda: progress.show(reading.progress())):
-                with reading.storing(row):
+        with run:
+            for _, row in run.results(tick=lambda: progress.show(run.progress())):
+                with run.ledger.storing(row):
                     tokens.append((row.image_tokens, row.output_tokens))
                 if row.status == "failed":
                     log_failure(row)
-        progress.show(reading.progress())
+        progress.show(run.progress())
     finally:
         progress.close()
     num_pages = sum(len(document.pages or ()) for document in documents)
     tokens += [(0, 0)] * (num_pages - len(tokens))  # of a document that failed as a whole
-    return Sample(tokens, reading.report())
+    return Sample(tokens, report_of(run))

@@ -43,7 +43,7 @@ class _Round:
     missing: int = 0
 
 
-class SharedAnswers:
+class RequestDeduplicator:
     """Asks engines on behalf of pages. The interface is that of Engines. Belongs to one thread.
 
     max_bytes: what is kept in memory may take. counts: what that has saved so far.

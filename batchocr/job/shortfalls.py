@@ -1,9 +1,10 @@
-"""Pages that were read better before: their files, still asked for, have been damaged, shortened or removed since."""
+"""Warnings of documents that gave less than was asked for, or less than in an earlier run."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from itertools import islice
 
 from batchocr.data import counted
 from batchocr.job.intake import DocumentState, Intake
@@ -17,7 +18,8 @@ logger = logging.getLogger(__name__)
 def count_worsened(intake: Intake, journal: Journal) -> dict[str, int]:
     """How many pages of which documents now have a worse row than an earlier run gave them, or none any more.
 
-    Pages that this run does not ask for, or has not reached, do not count.
+    Their files, still asked for, have been damaged, shortened or removed since. Pages that this run does not ask for,
+    or has not reached, do not count.
     """
     documents = zip(intake.documents, intake.states, strict=True)
     known = ((document.source, state) for document, state in documents if state.rows is not None)
@@ -31,17 +33,32 @@ def count_worsened(intake: Intake, journal: Journal) -> dict[str, int]:
 def warn_of_worsened(worsened: Mapping[str, int]) -> None:
     """Name the documents, and count their pages."""
     if worsened:
-        named = ", ".join(
-            f"{source} ({counted(count, 'page')})" for source, count in list(worsened.items())[:_MAX_NAMED]
-        )
         logger.warning(
-            "%s of %s came out worse than in an earlier run, or not at all, as the files are not what they were: %s%s; "
+            "%s of %s came out worse than in an earlier run, or not at all, as the files are not what they were: %s; "
             "restore what was damaged, and run again",
             counted(sum(worsened.values()), "page"),
             counted(len(worsened), "document"),
-            named,
-            ", …" * (len(worsened) > _MAX_NAMED),
+            _named(worsened),
         )
+
+
+def warn_of_documents_without_rows(intake: Intake, pages: str | None) -> None:
+    """Log how many documents have none of the pages asked for, if there are any. pages: as --pages."""
+    short = {document.source: num_pages for document, num_pages in intake.documents_without_rows()}
+    if short:
+        logger.warning(
+            "--pages %s: %s of %s documents have none of these pages, and no row: %s",
+            pages,
+            f"{len(short):,}",
+            f"{len(intake.documents):,}",
+            _named(short),
+        )
+
+
+def _named(num_pages: Mapping[str, int]) -> str:
+    """The first few documents, each with its number of pages."""
+    named = [f"{source} ({counted(count, 'page')})" for source, count in islice(num_pages.items(), _MAX_NAMED)]
+    return ", ".join(named) + ", …" * (len(num_pages) > _MAX_NAMED)
 
 
 def _num_lost(source: str, state: DocumentState, journal: Journal) -> int:

@@ -10,8 +10,8 @@ from dataclasses import replace
 import pytest
 
 from batchocr.data import Completion, Pixels, Request, Sampling, failed_completion
-from batchocr.processes.answers import SharedAnswers, _Kept
 from batchocr.processes.counts import AnswerCounts
+from batchocr.processes.deduplicator import RequestDeduplicator, _Kept
 from batchocr.processes.pixels import SharedRound, digest_of, share_round
 
 
@@ -58,11 +58,11 @@ def engines() -> PatientEngines:
 
 
 @pytest.fixture
-def shared(engines: PatientEngines) -> SharedAnswers:
-    return SharedAnswers(engines)  # type: ignore[arg-type]
+def shared(engines: PatientEngines) -> RequestDeduplicator:
+    return RequestDeduplicator(engines)  # type: ignore[arg-type]
 
 
-def taken(shared: SharedAnswers) -> dict[int, str]:
+def taken(shared: RequestDeduplicator) -> dict[int, str]:
     """What has been answered since the last time: the letters of each round's answers, `!` for an error."""
     answers: dict[int, str] = {}
     for key, completions in shared.take_answers():
@@ -71,7 +71,7 @@ def taken(shared: SharedAnswers) -> dict[int, str]:
     return answers
 
 
-def test_what_has_been_answered_is_not_asked_again(engines: PatientEngines, shared: SharedAnswers) -> None:
+def test_what_has_been_answered_is_not_asked_again(engines: PatientEngines, shared: RequestDeduplicator) -> None:
     shared.ask(1, round_of("ab"))
     engines.answer()
     assert taken(shared) == {1: "AB"}
@@ -85,7 +85,7 @@ def test_what_has_been_answered_is_not_asked_again(engines: PatientEngines, shar
     assert shared.counts == AnswerCounts(asked=7, from_run=4, image_tokens=12, output_tokens=8)
 
 
-def test_what_is_being_asked_is_waited_for_also_within_a_round(engines: PatientEngines, shared: SharedAnswers) -> None:
+def test_what_is_being_asked_is_waited_for(engines: PatientEngines, shared: RequestDeduplicator) -> None:
     shared.ask(1, round_of("aab"))
     shared.ask(2, round_of("ba"))
     shared.ask(3, round_of("ca"))
@@ -96,7 +96,7 @@ def test_what_is_being_asked_is_waited_for_also_within_a_round(engines: PatientE
 
 
 def test_an_error_is_for_those_that_wait_for_it_and_is_not_remembered(
-    engines: PatientEngines, shared: SharedAnswers
+    engines: PatientEngines, shared: RequestDeduplicator
 ) -> None:
     engines.deadly = {"a"}
     shared.ask(1, round_of("ab"))
@@ -111,7 +111,7 @@ def test_an_error_is_for_those_that_wait_for_it_and_is_not_remembered(
 
 
 def test_the_answers_that_were_not_asked_for_the_longest_time_make_room_for_others(engines: PatientEngines) -> None:
-    shared = SharedAnswers(engines, max_bytes=1500)  # type: ignore[arg-type]
+    shared = RequestDeduplicator(engines, max_bytes=1500)  # type: ignore[arg-type]
     for key, prompt in enumerate("ababcab"):  # there is room for two: `a`, which is asked less lately than b, goes
         shared.ask(key, round_of(prompt))
         engines.answer()
@@ -138,7 +138,7 @@ def test_however_many_answers_there_are_those_that_are_kept_take_no_more_than_th
 
 
 def test_an_answer_that_is_larger_than_the_room_for_all_is_given_and_not_kept(engines: PatientEngines) -> None:
-    shared = SharedAnswers(engines, max_bytes=0)  # type: ignore[arg-type]
+    shared = RequestDeduplicator(engines, max_bytes=0)  # type: ignore[arg-type]
     for key in range(2):
         shared.ask(key, round_of("aa"))
         engines.answer()
@@ -146,7 +146,7 @@ def test_an_answer_that_is_larger_than_the_room_for_all_is_given_and_not_kept(en
     assert engines.asked == ["a", "a"]
 
 
-def test_questions_without_a_digest_are_asked_each_time(engines: PatientEngines, shared: SharedAnswers) -> None:
+def test_questions_without_a_digest_are_asked_each_time(engines: PatientEngines, shared: RequestDeduplicator) -> None:
     for key in range(2):
         shared.ask(key, round_of("aa", digests=False))
     engines.answer()

@@ -1,0 +1,219 @@
+"""What one run reads with: its worker processes, the session's engines for a while, and the documents to hand out."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Self
+
+from batchocr.config import Config
+from batchocr.data import PageResult
+from batchocr.errors import UsageError
+from batchocr.job.intake import FinishedRows, Intake
+from batchocr.job.pipeline import Pipeline
+from batchocr.job.progress import RunProgress
+from batchocr.job.row_queue import RowKey
+from batchocr.job.session import Session
+from batchocr.job.stats.ledger import Ledger
+from batchocr.job.stop import StopSwitch
+from batchocr.machine import allow_open_files, num_files_to_open, return_freed_memory
+from batchocr.page_spec import parse_page_spec
+from batchocr.pages.input.sources import Found
+from batchocr.processes.deduplicator import RequestDeduplicator
+from batchocr.processes.engines import Engines, EngineUse
+from batchocr.processes.messages import Opened, Setup
+from batchocr.processes.pool import WorkerPool
+
+_TRIM_INTERVAL_S = 10.0
+_OTHER_FILES = 1024
+_FEWEST_FILES = 64
+"""What a run opens besides the pixels of its pages, at least: sockets, journal, table."""
+_LOOK_AHEAD_S = 5.0
+"""How long to look for something to read before the model is loaded, which takes about as long."""
+
+
+class RunContext:
+    """The processes of one run, inside its `with` block, and what they are to read. `ledger` counts what they did.
+
+    config: that of the session, or one that differs in what a call may choose. finished: rows that need not be read
+    again; if it is soon clear that they are all rows, the model is not loaded, and `has_work` is False. announce:
+    called before the model is loaded. max_unreleased: see Intake. started_s: when the whole run began, on
+    time.perf_counter. Entering it raises ModelError, and BatchOcrError if no worker can be started.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        config: Config,
+        found: Found,
+        stop: StopSwitch,
+        *,
+        finished: FinishedRows | None,
+        announce: Callable[[], None] = lambda: None,
+        max_unreleased: int | None = None,
+        started_s: float,
+    ) -> None:
+        self.session = session
+        self.config = config
+        self.finished = finished
+        self.ledger = Ledger(documents=len(found.documents), skipped_files=found.skipped)
+        self.answers: RequestDeduplicator | None = None
+        self.engine_uses: list[EngineUse] = []
+        self.pool: WorkerPool | None = None
+        self.started_s = started_s
+        self.work_started_s: float | None = None
+        self.work_ended_s: float | None = None
+        self.stop = stop
+        self._pid = os.getpid()
+        self._announce = announce
+        self._engines: Engines | None = None
+        self._reopen: list[int] = []
+        self._had_no_time = False
+        self._closing = ExitStack()
+        self._trimmed_s = time.monotonic()
+        self.intake = Intake(
+            found.documents,
+            parse_page_spec(config.pages) if config.pages else None,
+            finished,
+            limit=config.limit,
+            retry_failed=config.retry_failed,
+            max_unreleased=max_unreleased,
+            reads_all=session.reads_all,
+        )
+
+    def __enter__(self) -> Self:
+        allow_open_files(_OTHER_FILES + self.session.pages_in_flight)  # the pixels of each page are one
+        if any(document.held is not None for document in self.intake.documents):
+            _require_files_to_open(_FEWEST_FILES + self.session.pages_in_flight)
+        setup = Setup.of(self.config, self.session.worker_memory_bytes)
+        with ExitStack() as undo:
+            # The workers start up while the weights are being read.
+            self.pool = undo.enter_context(WorkerPool(self.session.workers, setup))
+            if not self._is_all_done(self.pool):
+                self._announce()
+                self._engines = undo.enter_context(self.session.lend_engines())
+                if not self.session.reads_all:
+                    cache = self.session.open_cache()
+                    if cache is not None:
+                        undo.callback(cache.close)
+                    self.answers = RequestDeduplicator(self._engines, cache)
+            self._closing = undo.pop_all()
+        self.work_started_s = time.perf_counter()
+        self._had_no_time = self.stop.reason == "stop_after"
+        self.stop.enter("reading")
+        return self
+
+    @property
+    def has_work(self) -> bool:
+        """Whether there may be a row to read; if not, the run has no engine."""
+        return self._engines is not None
+
+    def _is_all_done(self, pool: WorkerPool) -> bool:
+        """Whether earlier runs have dealt with every row, as far as that turns out quickly, one document after the
+        other. What is learnt about documents on the way counts."""
+        documents, deadline_s = self.intake.documents, time.monotonic() + _LOOK_AHEAD_S
+        if self.finished is None or not documents or not self.finished.rows(documents[0].source):
+            return False
+        while (left_s := deadline_s - time.monotonic()) > 0:
+            if next(self.intake.queue.candidates(), None) is not None:
+                return False
+            if self.intake.exhausted:
+                return True
+            num_known = self.intake.num_known
+            if (index := self.intake.next_document()) is None:
+                if self.intake.num_known == num_known:
+                    return False
+                continue
+            found = pool.open_alone(documents[index].path, min(left_s, self.config.page_timeout))
+            if not isinstance(found, Opened):
+                self._reopen.append(index)
+                return False
+            self.intake.opened(
+                index, page_count=found.page_count, doc_id=found.doc_id, size=found.size, mtime_ns=found.mtime_ns
+            )
+        return False
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the workers, whatever they are doing, and give the engines back. A fork leaves them to its parent."""
+        if self.is_of_parent:
+            return
+        if self.work_ended_s is None:
+            self.work_ended_s = time.perf_counter()
+            if self._engines is not None:
+                self.engine_uses = self._engines.uses()
+        self.stop.enter("finishing")
+        self._closing.close()
+
+    @property
+    def is_of_parent(self) -> bool:
+        """Whether this is a copy in a fork: the workers and engines are its parent's."""
+        return os.getpid() != self._pid
+
+    def results(self, tick: Callable[[], None]) -> Iterator[tuple[RowKey, PageResult]]:
+        """Rows as they are finished; see Pipeline.results."""
+        assert self.pool is not None and self._engines is not None
+
+        def tick_and_trim() -> None:
+            tick()
+            self._trim_memory()
+
+        pipeline = Pipeline(
+            self.intake,
+            self.pool,
+            self.answers or self._engines,
+            self.ledger.host,
+            pages_in_flight=self.session.pages_in_flight,
+            page_timeout_s=self.config.page_timeout,
+            reopen=self._reopen,
+        )
+        return pipeline.results(self.stop, tick_and_trim)
+
+    def _trim_memory(self) -> None:
+        now_s = time.monotonic()
+        if now_s - self._trimmed_s > _TRIM_INTERVAL_S:
+            return_freed_memory()
+            self._trimmed_s = now_s
+
+    def progress(self) -> RunProgress:
+        """How far the run is."""
+        by_status = self.ledger.by_status
+        return RunProgress(
+            done=self.intake.num_done_before + by_status.total(),
+            planned=self.intake.num_planned,
+            all_planned=self.intake.all_planned,
+            failed=by_status["failed"],
+            degraded=by_status["degraded"],
+            read=self.ledger.pages_read,
+            blocks=self.ledger.host.blocks,
+        )
+
+    @property
+    def complete(self) -> bool:
+        """Whether every row was read; a stop that came too late to leave any out does not count."""
+        return self.intake.exhausted
+
+    def require_time(self) -> None:
+        """Raises UsageError if the time for the run was over before it could begin a page: so it would be the next time
+        and every time after that."""
+        if self._had_no_time and not self.complete and self.work_started_s is not None:
+            raise UsageError(
+                f"--stop-after {self.config.stop_after:g}s was over before the first page: starting up took "
+                f"{self.work_started_s - self.started_s:.0f} s; give the run more time"
+            )
+
+
+def _require_files_to_open(number: int) -> None:
+    """Refuse documents in memory that leave too few open files for reading them. Raises UsageError."""
+    if (left := num_files_to_open()) < number:
+        raise UsageError(
+            f"with the documents in memory, each of which is an open file, this process may open only {left} more, and "
+            f"reading needs {number}: give fewer at once, or files, or raise the limit (ulimit -n)"
+        )
