@@ -113,7 +113,7 @@ class Pipeline:
                 self._take_answers()
                 for loss in self._pool.replace_lost(self._page_timeout_s):
                     self._take_back(loss)
-                self._pool.renew_worn()
+                self._pool.recycle_workers()
             except BatchOcrError:
                 yield from self._take_finished()
                 raise
@@ -284,8 +284,8 @@ class Pipeline:
 
     def _begin_again(self, key: RowKey, failure: Failure, doc_id: str | None) -> None:
         """Put a row in front of all others, to be begun again, or fail it if it has been begun often enough."""
-        is_last_straw = self._attempts.has_cost_a_worker(key) and self._scheduler.given_up(key.document) is not None
-        if self._attempts.exhausted(key) or is_last_straw:
+        is_given_up = self._attempts.has_cost_a_worker(key) and self._scheduler.given_up(key.document) is not None
+        if self._attempts.exhausted(key) or is_given_up:
             self._fail(key, failure, doc_id)
         elif key.page_index is None:
             self._reopen.appendleft(key.document)

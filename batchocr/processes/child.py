@@ -63,7 +63,7 @@ class Child:
         # No temporary folder need be usable. Closed by `kill`.
         self._output = os.fdopen(os.memfd_create(f"batchocr-{name}-output", os.MFD_CLOEXEC), "r+b", buffering=0)
         try:
-            with _born_deaf():
+            with _signals_blocked():
                 self._process = subprocess.Popen(
                     [*command, str(sock.fileno())],
                     stdin=subprocess.PIPE,
@@ -124,11 +124,9 @@ class Child:
 
 
 @contextmanager
-def _born_deaf() -> Iterator[None]:
-    """Inside, a process that this thread starts gets no signals to its whole job until it can ignore them itself.
-
-    It inherits the signal mask; for this thread, the signals wait.
-    """
+def _signals_blocked() -> Iterator[None]:
+    """Inside, a process that this thread starts inherits a mask that blocks signals to the whole job, until it ignores
+    them itself. Signals to this thread are delivered after the block."""
     heard = signal.pthread_sigmask(signal.SIG_BLOCK, JOB_SIGNALS)
     try:
         yield

@@ -1,11 +1,8 @@
-"""Between the pages and the engines: a question that is known by its digest is asked once, whoever else asks it.
+"""The request deduplicator, between the pages and the engines: questions with the same digest are asked once.
 
-An answer goes to all that wait for it, and those without an error are kept, as many as there is room for, and in a
-cache on disk if there is one. An error is for those that wait, because to ask again could cost another engine, and for
-nobody else.
-
-Whose page a question is plays no part here: if that has lost its worker meanwhile, the others have their answers
-nevertheless, and so has the page when it is begun again.
+An answer goes to all pages that wait for it. Answers without an error are kept, as far as there is room, and in a cache
+on disk if there is one. An error goes to the pages that wait, because asking again could cost another engine; it is not
+kept. If a page loses its worker, the other pages still get the answer, and so does the page when it is begun again.
 """
 
 from __future__ import annotations

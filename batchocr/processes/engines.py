@@ -26,13 +26,13 @@ from batchocr.processes.running_clock import RunningClock
 logger = logging.getLogger(__name__)
 
 _LOOK_INTERVAL_S = 0.5
-_MAX_STILLBORN = 6
-"""Give a device up after this many consecutive engines that were lost before they were ready,"""
-_MAX_FRUITLESS = 24
-_MAX_FRUITLESS_AT_FIRST = 8
-"""or lost without a good answer in between: fewer as long as the device has never given one,"""
+_MAX_FAILED_STARTS = 6
+"""Give a device up after this many consecutive engines that were lost before they were ready."""
+_MAX_LOSSES = 24
+_MAX_LOSSES_AT_FIRST = 8
+"""Give a device up after this many consecutive losses without a good answer; after fewer if it never gave one."""
 _MAX_KILLED = 30
-"""or killed."""
+"""Give a device up after this many consecutive engines that were killed from outside."""
 
 Plan = Callable[[DeviceFound], LoadModel]
 """What to load on a device. Raises UsageError if it has no room for it."""
@@ -66,7 +66,7 @@ class _Slot:
         self.kernels = ""
         self.peak_flop_per_s: float | None = None
         self.num_lost = 0
-        self.num_stillborn = self.num_fruitless = self.num_killed = 0
+        self.num_failed_starts = self.num_losses = self.num_killed = 0
         self.has_answered = False
         self.counts_of_lost = EngineCounts()
         self.peak_bytes: int | None = None
@@ -78,8 +78,8 @@ class _Slot:
     @property
     def is_hopeless(self) -> bool:
         return (
-            self.num_stillborn >= _MAX_STILLBORN
-            or self.num_fruitless >= (_MAX_FRUITLESS if self.has_answered else _MAX_FRUITLESS_AT_FIRST)
+            self.num_failed_starts >= _MAX_FAILED_STARTS
+            or self.num_losses >= (_MAX_LOSSES if self.has_answered else _MAX_LOSSES_AT_FIRST)
             or self.num_killed >= _MAX_KILLED
         )
 
@@ -98,10 +98,10 @@ class _Slot:
         """Count the engine that is there as lost."""
         self.num_lost += 1
         if not self.is_ready:
-            self.num_stillborn += 1
+            self.num_failed_starts += 1
             return
-        self.num_stillborn = 0
-        self.num_fruitless += not killed
+        self.num_failed_starts = 0
+        self.num_losses += not killed
         self.num_killed += killed
 
     def note_facts(self) -> None:
@@ -164,7 +164,7 @@ class Engines:
         with self._starting():
             self._add(name)
             while (found := self._slots[0].process.found) is None:
-                self._look()
+                self._wait()
         self._slots[0].device = found.device
         opened, names = (found.device, found.alike) if name == "auto" else (name, self._names)
         others = list(names)
@@ -186,7 +186,7 @@ class Engines:
             for name in self._names[1:]:
                 self._add(name)
             while not all(slot.is_ready for slot in self._slots):
-                self._look()
+                self._wait()
 
     def close(self) -> None:
         """End all engines, whatever they are doing."""
@@ -241,17 +241,17 @@ class Engines:
         if there is none any more."""
         if not self._slots:
             raise EngineError("there is no engine any more")
-        self._hear()
-        self._tend()
+        self._receive()
+        self._load_and_replace()
         self._assign()
         return self._batches.take_done()
 
-    def _hear(self) -> None:
+    def _receive(self) -> None:
         for slot in self._slots:
             for answers in slot.process.receive():
                 if any(completion.error is None for completion in answers.completions):
                     slot.has_answered = True
-                    slot.num_fruitless = slot.num_killed = 0
+                    slot.num_losses = slot.num_killed = 0
                 self._batches.answer(slot.take_back(answers.task_id), answers.completions)
 
     def _assign(self) -> None:
@@ -260,7 +260,7 @@ class Engines:
         batches = self._batches
         able = [slot for slot in self._slots if slot.is_ready and not any(part.is_alone for part in slot.sent.values())]
         if batches.alone and (
-            fit := [slot for slot in able if self._is_trusted(slot) and not (slot.num_fruitless and batches.waiting)]
+            fit := [slot for slot in able if self._is_trusted(slot) and not (slot.num_losses and batches.waiting)]
         ):
             slot = min(fit, key=lambda slot: slot.work)
             able.remove(slot)
@@ -288,10 +288,10 @@ class Engines:
         finally:
             self._is_starting = False
 
-    def _look(self) -> None:
+    def _wait(self) -> None:
         wait_for(self.channels, _LOOK_INTERVAL_S)
-        self._hear()
-        self._tend()
+        self._receive()
+        self._load_and_replace()
 
     def _add(self, device: str) -> None:
         """Start an engine on a device. Raises EngineError if that is impossible, and it was the only one."""
@@ -303,7 +303,7 @@ class Engines:
             self._given_up.append(EngineUse(device, given_up=str(error)))
             logger.warning("going on without %s: %s", device, error)
 
-    def _tend(self) -> None:
+    def _load_and_replace(self) -> None:
         """Let engines that have found their device load, and replace those that are lost. Raises BatchOcrError."""
         for slot in list(self._slots):
             process = slot.process

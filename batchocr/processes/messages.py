@@ -38,7 +38,7 @@ def _storable(reading: Reading) -> Reading:
     if not all(-(2**63) <= count < 2**63 for count in counts):
         raise ValueError("a count of the reading does not fit into 64 bits")
     if not all(0 <= (share or 0) <= 1 for share in (reading.ink_outside, reading.text_layer_agreement)):
-        raise ValueError("a share of the reading is none")
+        raise ValueError("a share of the reading is not between 0 and 1")
     return reading
 
 
@@ -53,7 +53,7 @@ def _plausible(pages: tuple[PageSeen | None, ...]) -> tuple[PageSeen | None, ...
 
 
 def _leading(entries: tuple[OutlineEntry, ...]) -> tuple[OutlineEntry, ...]:
-    """Raises ValueError for entries that lead nowhere."""
+    """Raises ValueError for entries whose level or page cannot exist."""
     for entry in entries:
         if not (0 < entry.level < 2**31 and 0 <= entry.page_index < 2**63 and 0 <= (entry.y or 0) <= 1):
             raise ValueError("an entry of the outline leads nowhere")
@@ -149,7 +149,7 @@ class Began:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """It did not hang. seconds: how long it took, whether it failed or not."""
+    """The step ended, successfully or not. seconds: how long it took."""
 
     task_id: int
     activity: Activity
@@ -189,8 +189,8 @@ class PagesSeen:
 
 
 def _answerable(questions: tuple[Question, ...]) -> tuple[Question, ...]:
-    """Raises ValueError for questions that no page has: an engine answers those of many pages at once, and one that is
-    beyond measure would be the end of it."""
+    """Raises ValueError for questions that no page has: one that is far too large could end the engine, which answers
+    those of many pages at once."""
     for question in questions:
         sampling, (height, width) = question.sampling, question.resize_to or (1, 1)
         penalties = (sampling.presence_penalty, sampling.frequency_penalty, sampling.repetition_penalty)

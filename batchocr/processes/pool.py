@@ -30,16 +30,16 @@ _LOOK_INTERVAL_S = 1.0
 MAX_PAGES = 2000
 """A worker is replaced after this many pages, so that what a library leaks or fragments does not add up over days."""
 
-_MAX_STILLBORN = 3
+_MAX_FAILED_STARTS = 3
 """If this many workers are lost before saying a word, with no word from any other since, all must be at fault."""
 
 
 class WorkerPool:
     """A constant number of workers, or fewer while the machine lacks something for more. Belongs to one thread.
 
-    The run's loop: `wait` for what they say, `replace_lost`, `renew_worn`, give them work with `Worker.send`. workers:
-    those to give new work to. Others may still be finishing what they hold. peak_worker_bytes: the most memory that any
-    of those that have ended held, as far as is known.
+    The run's loop: `wait` for what they say, `replace_lost`, `recycle_workers`, give them work with `Worker.send`.
+    workers: those to give new work to. Others may still be finishing what they hold. peak_worker_bytes: the most memory
+    that any of those that have ended held, as far as is known.
     """
 
     def __init__(self, count: int, setup: Setup, command: Sequence[str] = WORKER_COMMAND) -> None:
@@ -49,7 +49,7 @@ class WorkerPool:
         self._setup = setup
         self._command = command
         self._clock = RunningClock()
-        self._num_stillborn = 0
+        self._num_failed_starts = 0
         self._count = count
         self._short_since_s: float | None = None
         self._tried_s = 0.0
@@ -94,7 +94,7 @@ class WorkerPool:
         BatchOcrError."""
         waiting = iter(tasks)
         while True:
-            self.renew_worn()
+            self.recycle_workers()
             for worker, task in zip([worker for worker in self.workers if not worker.task_ids], waiting, strict=False):
                 worker.send(task)
             if self.workers and not any(worker.task_ids for worker in self.workers + self._retired):
@@ -112,7 +112,7 @@ class WorkerPool:
         heard = [worker for worker in workers if worker.channel.fileno() in ready]
         arrived = [(worker, message) for worker in heard for message in worker.receive()]
         if arrived:
-            self._num_stillborn = 0
+            self._num_failed_starts = 0
         return arrived
 
     def replace_lost(self, timeout_s: float) -> list[Loss]:
@@ -129,8 +129,8 @@ class WorkerPool:
                 self._retired.remove(loss.worker)
                 continue
             self.workers.remove(loss.worker)
-            self._num_stillborn += not loss.worker.has_spoken
-            if self._num_stillborn >= _MAX_STILLBORN:
+            self._num_failed_starts += not loss.worker.has_spoken
+            if self._num_failed_starts >= _MAX_FAILED_STARTS:
                 raise BatchOcrError(f"no worker process can be started: {loss.failure.message}")
         self._fill_places()
         return losses
@@ -140,7 +140,7 @@ class WorkerPool:
         while len(self.workers) < self._count and (fresh := self._start_worker()) is not None:
             self.workers.append(fresh)
 
-    def renew_worn(self) -> None:
+    def recycle_workers(self) -> None:
         """Retire a worker that has had its share of pages, and end retired ones that no longer hold anything.
 
         One at a time: they wear out together, and each replacement has to start up. Raises BatchOcrError.

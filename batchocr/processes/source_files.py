@@ -92,7 +92,7 @@ class SourceFiles:
         """The page of a row as it was read: RGB, row.width × row.height px; or why it cannot be drawn."""
         if row.page_index is None or not (row.width and row.height):
             return Failure("damaged", "the row is of no page that could be drawn")
-        self._pool.renew_worn()
+        self._pool.recycle_workers()
         asked = self._ask(ReadPage(0, file.path, row.page_index, file.size, file.mtime_ns))
         if isinstance(asked, Failure):
             return asked

@@ -67,7 +67,7 @@ def _read_all(documents: Iterator[tuple[str, bytes]], tally: Tally) -> None:
                 tally.add(outcome)
                 if outcome in _FAULTS:
                     tally.fault(outcome, data, f"-{name}")
-            pool.renew_worn()
+            pool.recycle_workers()
 
 
 def _read(pool: WorkerPool, path: str) -> list[str]:

@@ -118,7 +118,7 @@ class ScriptedPool:
     def retire(self, worker: ScriptedWorker) -> None:
         self.retired.append(worker)
 
-    def renew_worn(self) -> None:
+    def recycle_workers(self) -> None:
         pass
 
 

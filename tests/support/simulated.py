@@ -169,7 +169,7 @@ class SimulatedMachine:
     def retire(self, worker: SimulatedWorker) -> None:
         raise AssertionError("no page runs out of memory here")
 
-    def renew_worn(self) -> None:
+    def recycle_workers(self) -> None:
         pass
 
     def ask(self, key: int, round: SharedRound) -> None:
