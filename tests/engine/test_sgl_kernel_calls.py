@@ -162,7 +162,7 @@ def test_attention_over_the_cache(sgl_kernel: StandIn) -> None:
 def test_norm_and_activation_are_taken_where_they_are_right(
     sgl_kernel: StandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cuda_trials, "_ROWS", 16)
+    monkeypatch.setattr(cuda_trials, "ROWS", 16)
     trials = cuda_trials.CudaTrials(CPU, torch.float32, lambda call: 1.0)
     norm, activation = trials.rms_norm(), trials.silu_mul()
     x, weight = torch.randn(3, 896), torch.randn(896)

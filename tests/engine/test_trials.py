@@ -19,7 +19,8 @@ from batchocr.engine import backend
 from batchocr.engine.backend import attention_kernels, cpu_trials, cuda_trials
 from batchocr.engine.backend.attention_kernels import ATTENTION, Attention
 from batchocr.engine.backend.base import PagedContext, Segments
-from batchocr.engine.backend.cuda_trials import CudaTrials, try_all
+from batchocr.engine.backend.cuda_choice import try_all
+from batchocr.engine.backend.cuda_trials import CudaTrials
 from batchocr.engine.backend.kernels import activation, norm, paged_attention, rotary, sampling, vocabulary_piece
 from batchocr.engine.backend.reference import ReferenceOps
 from batchocr.engine.backend.trial import Candidate, Trial, choose, relative_error
@@ -202,7 +203,7 @@ def test_the_worst_of_all_outputs_counts() -> None:
 @pytest.fixture
 def small_cases(monkeypatch: pytest.MonkeyPatch) -> None:
     """Few rows: how long a candidate takes does not matter here."""
-    monkeypatch.setattr(cuda_trials, "_ROWS", 16)
+    monkeypatch.setattr(cuda_trials, "ROWS", 16)
     monkeypatch.setattr(cuda_trials, "_VOCABULARY", 3000)
     monkeypatch.setattr(cuda_trials, "_PATCHES", ([1369, 300, 76, 4],))
     monkeypatch.setattr(cuda_trials, "_DECODED_ROWS", ([16],))

@@ -79,8 +79,8 @@ def make_ops(name: BackendName, device: torch.device, dtype: torch.dtype) -> Ops
     """The operations of a backend that `select_backend` returned. For `cuda`, this tries the candidates (seconds)."""
     match name:
         case "cuda":
+            from batchocr.engine.backend.cuda_choice import try_all
             from batchocr.engine.backend.cuda_device import device_seconds
-            from batchocr.engine.backend.cuda_trials import try_all
 
             give_kernels_a_folder()
             return try_all(device, dtype, device_seconds)

@@ -1,40 +1,34 @@
-"""The candidates for the operations on an NVIDIA GPU, and the cases on which they are compared.
+"""The candidates for the operations on an NVIDIA GPU but those in fp8, and the cases on which they are compared.
 
 Attention and sampling are tried at the sizes of a run, since which candidate is the fastest depends on them.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import TypeVar
+from importlib import import_module
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from batchocr.engine.backend import fp8
 from batchocr.engine.backend.attention_kernels import ATTENTION, PAGED_ATTENTION, Attention, PagedAttention
-from batchocr.engine.backend.base import Affine, Linear, PagedContext, ResizePlan, SamplerRows, SamplingHints, Segments
+from batchocr.engine.backend.base import PagedContext, ResizePlan, SamplerRows, SamplingHints, Segments
 from batchocr.engine.backend.cuda import (
     AddLayerNorm,
     BiasActivation,
     CudaOps,
     Kernels,
     Patches,
-    PlainLinear,
     Rotary,
     RotaryStore,
     Sample,
 )
-from batchocr.engine.backend.fp8 import AddLayerNormQuantize, Fp8Kernels, Fp8Linear, GeluBiasQuantize, QuantizeRows
 from batchocr.engine.backend.reference import ReferenceOps, activate
-from batchocr.engine.backend.trial import REJECT, Candidate, Trial, choose, unknown_operations
-from batchocr.errors import EngineError, UsageError
+from batchocr.engine.backend.trial import Candidate, Trial, choose
 from batchocr.processes.engine_messages import KernelChoice
-
-logger = logging.getLogger(__name__)
 
 Operation = TypeVar("Operation")
 Size = TypeVar("Size")
@@ -42,14 +36,12 @@ Timer = Callable[[Callable[[], object]], float]
 
 _EPS = 1e-6
 # MinerU2.5's widths.
-_VIT_HEADS, _VIT_HEAD_DIM, _VIT_WIDTH, _VIT_MLP = 16, 80, 1280, 5120
+_VIT_HEADS, _VIT_HEAD_DIM, VIT_WIDTH, VIT_MLP = 16, 80, 1280, 5120
 _LLM_HEADS, _LLM_KV_HEADS, _LLM_HEAD_DIM, _LLM_WIDTH, _LLM_MLP = 14, 2, 64, 896, 4864
 _LLM_SPLIT = [_LLM_HEADS, _LLM_KV_HEADS, _LLM_KV_HEADS]
 _VOCABULARY = 151_936
+ROWS = 4000
 _GRAPHS = "decoding in a CUDA graph"
-_ROWS = 4000
-_FP8_STEP = 0.08
-"""Relative to the largest value: one step of fp8 there. A value between two may be rounded to either."""
 _TABLE_COLUMNS = 512
 """What a run's block tables have, for sequences of 32,768 tokens: kernels divide their work by this, however few blocks
 are in use."""
@@ -60,34 +52,6 @@ _PATCHES = ([5476, *_BLOCKS], [1369, 300, 76, 4])
 _DECODED_ROWS = ([128, 256], [16])
 """Sequences in the decode steps whose times are added up."""
 _SAMPLED_ROWS = (256, 16)
-_FP8_LINEAR, _FP8_NORM, _FP8_GELU = _FP8 = ("fp8 linear", "fp8 add_layer_norm", "fp8 gelu")
-
-
-def try_all(device: torch.device, dtype: torch.dtype, timer: Timer) -> CudaOps:
-    """The operations for this device and dtype, each the fastest candidate that agrees with the reference.
-
-    Raises EngineError if plain PyTorch itself fails, as it does once a kernel has broken the GPU for this process;
-    UsageError if the GPU has no room for the trials, or if BATCHOCR_REJECT names an operation that there is not.
-    """
-    trials = CudaTrials(device, dtype, timer)
-    try:
-        kernels = trials.kernels()
-        fp8_kernels = trials.fp8() if dtype == torch.bfloat16 else None
-    except torch.OutOfMemoryError as error:
-        raise UsageError("the GPU's memory is full before the model is loaded: see what else uses it") from error
-    except RuntimeError as error:
-        last = trials.choices[-1] if trials.choices else "none"
-        raise EngineError(
-            f"plain PyTorch failed on {device} ({str(error).splitlines()[0]}); a kernel tried before may have "
-            f"broken it for this process: run with --backend reference. The last one tried: {last}"
-        ) from error
-    operations = list(dict.fromkeys([*(choice.operation for choice in trials.choices), *_FP8]))
-    if unknown := unknown_operations(operations):
-        raise UsageError(f"{REJECT}: no operation {', '.join(unknown)}; there is {', '.join(operations)}")
-    ops = CudaOps(kernels, trials.choices, fp8_kernels)
-    if not ops.capturable:
-        logger.warning("no fast paged attention or sampling works on this GPU: decoding is slow; see `batchocr doctor`")
-    return ops
 
 
 class CudaTrials:
@@ -126,8 +90,8 @@ class CudaTrials:
     def _attention(self, patches: list[int]) -> Attention:
         prompts = [number // 4 + 30 for number in patches]
         images, texts = (Segments.of(lengths, lambda ends: ends.to(self._device)) for lengths in (patches, prompts))
-        vision = self._random(sum(patches), 3 * _VIT_HEADS, _VIT_HEAD_DIM).chunk(3, dim=1)
-        language = self._random(sum(prompts), sum(_LLM_SPLIT), _LLM_HEAD_DIM).split(_LLM_SPLIT, dim=1)
+        vision = self.random(sum(patches), 3 * _VIT_HEADS, _VIT_HEAD_DIM).chunk(3, dim=1)
+        language = self.random(sum(prompts), sum(_LLM_SPLIT), _LLM_HEAD_DIM).split(_LLM_SPLIT, dim=1)
 
         def reference(q: Tensor, k: Tensor, v: Tensor, segments: Segments, causal: bool) -> Tensor:
             return self._reference.attention(q, k, v, segments, causal=causal)
@@ -136,14 +100,14 @@ class CudaTrials:
             (vision_q, vision_k, vision_v), (q, k, v) = vision, language
             return attend(vision_q, vision_k, vision_v, images, False), attend(q, k, v, texts, True)
 
-        return self._choose("attention", ATTENTION, reference, run)
+        return self.choose("attention", ATTENTION, reference, run)
 
     def paged_attention(self) -> PagedAttention:
         return _at_the_largest(self._paged_attention, _DECODED_ROWS)
 
     def _paged_attention(self, sizes: list[int]) -> PagedAttention:
         steps = [self._decode_step(_decoded_lengths(rows)) for rows in sizes]
-        return self._choose(
+        return self.choose(
             "paged_attention",
             PAGED_ATTENTION,
             self._reference.paged_attention,
@@ -157,45 +121,25 @@ class CudaTrials:
         needed = [-(-length // block_size) for length in lengths]
         scattered = 1 + torch.randperm(sum(needed), generator=self._generator, device=self._device, dtype=torch.int32)
         tables = [F.pad(blocks, (0, _TABLE_COLUMNS - len(blocks))) for blocks in scattered.split(needed)]
-        q = self._random(len(lengths), _LLM_HEADS, _LLM_HEAD_DIM)
-        cache = self._random(2, 1 + sum(needed), block_size, _LLM_KV_HEADS, _LLM_HEAD_DIM)
+        q = self.random(len(lengths), _LLM_HEADS, _LLM_HEAD_DIM)
+        cache = self.random(2, 1 + sum(needed), block_size, _LLM_KV_HEADS, _LLM_HEAD_DIM)
         lengths_there = torch.tensor(lengths, dtype=torch.int32, device=self._device)
         return q, cache, PagedContext(torch.stack(tables), lengths_there)
 
     def rotary(self) -> Rotary:
-        def load() -> Rotary:
-            from batchocr.engine.backend.kernels.rotary import rotary_
-
-            def turn(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
-                rotary_(q, k, cos, sin)
-                return q, k
-
-            return turn
-
-        qkv = self._random(_ROWS, 3, _VIT_HEADS, _VIT_HEAD_DIM)
-        cos, sin = self._random(2, _ROWS, _VIT_HEAD_DIM // 2, dtype=torch.float32)
+        qkv = self.random(ROWS, 3, _VIT_HEADS, _VIT_HEAD_DIM)
+        cos, sin = self.random(2, ROWS, _VIT_HEAD_DIM // 2, dtype=torch.float32)
 
         def run(turn: Rotary) -> tuple[Tensor, ...]:
             q, k, _ = qkv.clone().unbind(1)
             return turn(q, k, cos, sin)
 
-        return self._choose("rotary", [Candidate("triton", load)], self._reference.rotary, run)
+        return self.choose("rotary", [_in_place("rotary", "rotary_")], self._reference.rotary, run)
 
     def rotary_store(self) -> RotaryStore:
-        def load() -> RotaryStore:
-            from batchocr.engine.backend.kernels.rotary import rotary_store_
-
-            def turn_and_store(
-                q: Tensor, k: Tensor, v: Tensor, cos: Tensor, sin: Tensor, cache: Tensor, slots: Tensor
-            ) -> tuple[Tensor, Tensor]:
-                rotary_store_(q, k, v, cos, sin, cache, slots)
-                return q, k
-
-            return turn_and_store
-
-        tokens = _ROWS // 2
-        qkv = self._random(tokens, sum(_LLM_SPLIT), _LLM_HEAD_DIM)
-        cos, sin = self._random(2, tokens, _LLM_HEAD_DIM // 2, dtype=torch.float32)
+        tokens = ROWS // 2
+        qkv = self.random(tokens, sum(_LLM_SPLIT), _LLM_HEAD_DIM)
+        cos, sin = self.random(2, tokens, _LLM_HEAD_DIM // 2, dtype=torch.float32)
         slots = torch.randperm(64 * 40, generator=self._generator, device=self._device)[:tokens]
 
         def run(turn_and_store: RotaryStore) -> tuple[Tensor, ...]:
@@ -203,33 +147,25 @@ class CudaTrials:
             q, k, v = qkv.clone().split(_LLM_SPLIT, dim=1)
             return (*turn_and_store(q, k, v, cos, sin, cache, slots), cache)
 
-        return self._choose("rotary_store", [Candidate("triton", load)], self._reference.rotary_store, run)
+        return self.choose("rotary_store", [_in_place("rotary", "rotary_store_")], self._reference.rotary_store, run)
 
     def rms_norm(self) -> Callable[[Tensor, Tensor, float], Tensor]:
-        def load_triton() -> Callable[[Tensor, Tensor, float], Tensor]:
-            from batchocr.engine.backend.kernels.norm import rms_norm
-
-            return rms_norm
-
         def load_sgl() -> Callable[[Tensor, Tensor, float], Tensor]:
             from sgl_kernel import rmsnorm
 
             return rmsnorm
 
-        x, weight = self._random(_ROWS, _LLM_WIDTH), self._random(_LLM_WIDTH)
-        candidates = [Candidate("triton", load_triton), Candidate("sgl_kernel", load_sgl)]
-        return self._choose("rms_norm", candidates, self._reference.rms_norm, lambda norm: (norm(x, weight, _EPS),))
+        x, weight = self.random(ROWS, _LLM_WIDTH), self.random(_LLM_WIDTH)
+        candidates = [kernel("norm", "rms_norm"), Candidate("sgl_kernel", load_sgl)]
+        return self.choose("rms_norm", candidates, self._reference.rms_norm, lambda norm: (norm(x, weight, _EPS),))
 
     def layer_norm(self) -> Callable[[Tensor, Tensor, Tensor, float], Tensor]:
-        def load() -> Callable[[Tensor, Tensor, Tensor, float], Tensor]:
-            from batchocr.engine.backend.kernels.norm import layer_norm
-
-            return layer_norm
-
-        x, weight, bias = self._random(_ROWS, _VIT_WIDTH), self._random(_VIT_WIDTH), self._random(_VIT_WIDTH)
-        candidates = [Candidate("triton", load)]
-        return self._choose(
-            "layer_norm", candidates, self._reference.layer_norm, lambda norm: (norm(x, weight, bias, _EPS),)
+        x, weight, bias = self.random(ROWS, VIT_WIDTH), self.random(VIT_WIDTH), self.random(VIT_WIDTH)
+        return self.choose(
+            "layer_norm",
+            [kernel("norm", "layer_norm")],
+            self._reference.layer_norm,
+            lambda norm: (norm(x, weight, bias, _EPS),),
         )
 
     def add_layer_norm(self) -> AddLayerNorm:
@@ -250,23 +186,20 @@ class CudaTrials:
             total = product.add_(residual)
             return total, self._reference.layer_norm(total, weight, bias, eps)
 
-        x, residual, weight, bias = self._norm_case()
-        candidates = [Candidate("triton", load)]
-        return self._choose(
+        x, residual, weight, bias = self.norm_case()
+        return self.choose(
             "add_layer_norm",
-            candidates,
+            [Candidate("triton", load)],
             reference,
             lambda add: add(residual.clone(), x.clone(), weight, bias, _EPS),
         )
 
     def bias_activation(self, name: str) -> BiasActivation:
         def load() -> BiasActivation:
-            from batchocr.engine.backend.kernels import activation
-
-            in_place = activation.quick_gelu_bias_ if name == "quick_gelu" else activation.gelu_bias_
+            apply_: Callable[[Tensor, Tensor], None] = kernel("activation", f"{name}_bias_").load()
 
             def apply(x: Tensor, bias: Tensor) -> Tensor:
-                in_place(x, bias)
+                apply_(x, bias)
                 return x
 
             return apply
@@ -274,23 +207,18 @@ class CudaTrials:
         def reference(x: Tensor, bias: Tensor) -> Tensor:
             return activate(x + bias, "quick_gelu" if name == "quick_gelu" else "gelu")
 
-        x, bias = self._random(_ROWS, _VIT_MLP), self._random(_VIT_MLP)
-        return self._choose(name, [Candidate("triton", load)], reference, lambda apply: (apply(x.clone(), bias),))
+        x, bias = self.random(ROWS, VIT_MLP), self.random(VIT_MLP)
+        return self.choose(name, [Candidate("triton", load)], reference, lambda apply: (apply(x.clone(), bias),))
 
     def silu_mul(self) -> Callable[[Tensor], Tensor]:
-        def load_triton() -> Callable[[Tensor], Tensor]:
-            from batchocr.engine.backend.kernels.activation import silu_mul
-
-            return silu_mul
-
         def load_sgl() -> Callable[[Tensor], Tensor]:
             from sgl_kernel import silu_and_mul
 
             return silu_and_mul
 
-        gate_up = self._random(_ROWS, 2 * _LLM_MLP)
-        candidates = [Candidate("triton", load_triton), Candidate("sgl_kernel", load_sgl)]
-        return self._choose("silu_mul", candidates, lambda x: activate(x, "silu_mul"), lambda op: (op(gate_up),))
+        gate_up = self.random(ROWS, 2 * _LLM_MLP)
+        candidates = [kernel("activation", "silu_mul"), Candidate("sgl_kernel", load_sgl)]
+        return self.choose("silu_mul", candidates, lambda x: activate(x, "silu_mul"), lambda op: (op(gate_up),))
 
     def sample(self) -> Sample:
         return _at_the_largest(self._sample, _SAMPLED_ROWS)
@@ -302,8 +230,8 @@ class CudaTrials:
             return lambda logits, index, rows, hints: sample(logits, index, rows)
 
         # float32, so that no two scores are equal and the choice is unique; in the run's own type, one stands out.
-        logits = self._random(count, _VOCABULARY, dtype=torch.float32)
-        rounded = self._random(count, _VOCABULARY)
+        logits = self.random(count, _VOCABULARY, dtype=torch.float32)
+        rounded = self.random(count, _VOCABULARY)
         rounded.diagonal().fill_(8.0)
         index = torch.arange(count, device=self._device)
         hints = SamplingHints(repetition=True, counts=True, ngram=True, longest=64)
@@ -315,7 +243,7 @@ class CudaTrials:
             return (*(value for step in steps for value in step), rows.length[:count])
 
         candidates = [Candidate("triton", load)]
-        return self._choose("sample", candidates, self._reference.sample, run, max_error=1e-5, needed_for=_GRAPHS)
+        return self.choose("sample", candidates, self._reference.sample, run, max_error=1e-5, needed_for=_GRAPHS)
 
     def patches(self) -> Patches:
         def load() -> Patches:
@@ -329,7 +257,7 @@ class CudaTrials:
         sizes = [(2200, 1700), (90, 700), (61, 61)]
         images = [torch.randint(0, 256, (*size, 3), dtype=torch.uint8) for size in sizes]
         plans: list[ResizePlan] = [((1036, 1036),), ((84, 700),), ((112, 112), (56, 56))]
-        return self._choose(
+        return self.choose(
             "patches",
             [Candidate("triton", load)],
             self._reference.patches,
@@ -337,78 +265,12 @@ class CudaTrials:
             max_error=0.0,
         )
 
-    def fp8(self) -> Fp8Kernels | None:
-        """What linear layers in fp8 need; None if the GPU cannot run them."""
-        quantize = self.quantize_rows()
-        if quantize is None:
-            return None
-        return Fp8Kernels(quantize, self.add_layer_norm_quantize(), self.gelu_bias_quantize())
-
-    def quantize_rows(self) -> QuantizeRows | None:
-        """Quantises the rows that go into a linear layer in fp8; None if the GPU has no such layers."""
-
-        def load() -> QuantizeRows | None:
-            from batchocr.engine.backend.kernels.quantize import quantize_rows
-
-            return quantize_rows
-
-        x = self._random(_ROWS, _VIT_WIDTH)
-        layer = Affine(self._random(_VIT_MLP, _VIT_WIDTH), self._random(_VIT_MLP))
-
-        linears: dict[QuantizeRows | None, Linear] = {None: PlainLinear(layer)}
-
-        def run(quantize: QuantizeRows | None) -> tuple[Tensor, ...]:
-            if quantize is not None and quantize not in linears:  # the weights are quantised once
-                linears[quantize] = Fp8Linear(layer, quantize)
-            return (linears[quantize](x),)
-
-        return self._choose(
-            _FP8_LINEAR,
-            [Candidate("triton and torch", load)],
-            None,
-            run,
-            # Three mantissa bits in both operands: errors of a few per cent, averaged over 1,280 values.
-            max_error=0.05,
-            needed_for="--vit-dtype fp8",
-        )
-
-    def add_layer_norm_quantize(self) -> AddLayerNormQuantize:
-        def load() -> AddLayerNormQuantize:
-            from batchocr.engine.backend.kernels.quantize import add_layer_norm_quantize_
-
-            return add_layer_norm_quantize_
-
-        x, residual, weight, bias = self._norm_case()
-
-        def run(add: AddLayerNormQuantize) -> tuple[Tensor, ...]:
-            total = residual.clone()
-            values, scales = add(total, x, weight, bias, _EPS)
-            return total, values.float() * scales
-
-        candidates = [Candidate("triton", load)]
-        return self._choose(_FP8_NORM, candidates, fp8.add_layer_norm_quantize_, run, max_error=_FP8_STEP)
-
-    def gelu_bias_quantize(self) -> GeluBiasQuantize:
-        def load() -> GeluBiasQuantize:
-            from batchocr.engine.backend.kernels.quantize import gelu_bias_quantize
-
-            return gelu_bias_quantize
-
-        x, bias = self._random(_ROWS, _VIT_MLP), self._random(_VIT_MLP)
-
-        def run(gelu: GeluBiasQuantize) -> tuple[Tensor, ...]:
-            quantized = [gelu(x.clone(), bias, quick) for quick in (True, False)]
-            return tuple(values.float() * scales for values, scales in quantized)
-
-        candidates = [Candidate("triton", load)]
-        return self._choose(_FP8_GELU, candidates, fp8.gelu_bias_quantize, run, max_error=_FP8_STEP)
-
-    def _norm_case(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def norm_case(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Rows of a product, those of a residual, and a norm's weight and bias, at the ViT's width."""
-        x, residual = self._random(_ROWS, _VIT_WIDTH), self._random(_ROWS, _VIT_WIDTH)
-        return x, residual, self._random(_VIT_WIDTH), self._random(_VIT_WIDTH)
+        x, residual = self.random(ROWS, VIT_WIDTH), self.random(ROWS, VIT_WIDTH)
+        return x, residual, self.random(VIT_WIDTH), self.random(VIT_WIDTH)
 
-    def _choose(
+    def choose(
         self,
         operation: str,
         candidates: Sequence[Candidate[Operation]],
@@ -417,13 +279,35 @@ class CudaTrials:
         max_error: float | None = None,
         needed_for: str = "",
     ) -> Operation:
+        """The fastest right candidate; see Trial. max_error: None for that of this dtype."""
         bound = self._max_error if max_error is None else max_error
         chosen, choice = choose(Trial(operation, candidates, reference, run, bound, needed_for), self._timer)
         self.choices.append(choice)
         return chosen
 
-    def _random(self, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
+    def random(self, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
+        """Values of a normal distribution, on the device."""
         return torch.randn(shape, generator=self._generator, device=self._device, dtype=dtype or self._dtype)
+
+
+def kernel(module: str, name: str) -> Candidate[Any]:
+    """A kernel of ours, which is imported when it is tried."""
+    return Candidate("triton", lambda: getattr(import_module(f"batchocr.engine.backend.kernels.{module}"), name))
+
+
+def _in_place(module: str, name: str) -> Candidate[Any]:
+    """A kernel of ours that changes its first two arguments, as an operation that returns them."""
+
+    def load() -> Callable[..., tuple[Tensor, Tensor]]:
+        change_: Callable[..., None] = kernel(module, name).load()
+
+        def change(one: Tensor, other: Tensor, *rest: Tensor) -> tuple[Tensor, Tensor]:
+            change_(one, other, *rest)
+            return one, other
+
+        return change
+
+    return Candidate("triton", load)
 
 
 def _at_the_largest(try_at: Callable[[Size], Operation], sizes: Sequence[Size]) -> Operation:

@@ -1,0 +1,42 @@
+"""Chooses the operations for an NVIDIA GPU."""
+
+from __future__ import annotations
+
+import logging
+
+import torch
+
+from batchocr.engine.backend import fp8_trials
+from batchocr.engine.backend.cuda import CudaOps
+from batchocr.engine.backend.cuda_trials import CudaTrials, Timer
+from batchocr.engine.backend.trial import REJECT, unknown_operations
+from batchocr.errors import EngineError, UsageError
+
+logger = logging.getLogger(__name__)
+
+
+def try_all(device: torch.device, dtype: torch.dtype, timer: Timer) -> CudaOps:
+    """The operations for this device and dtype, each the fastest candidate that agrees with the reference.
+
+    Raises EngineError if plain PyTorch itself fails, as it does once a kernel has broken the GPU for this process;
+    UsageError if the GPU has no room for the trials, or if BATCHOCR_REJECT names an operation that there is not.
+    """
+    trials = CudaTrials(device, dtype, timer)
+    try:
+        kernels = trials.kernels()
+        fp8_kernels = fp8_trials.try_all(trials) if dtype == torch.bfloat16 else None
+    except torch.OutOfMemoryError as error:
+        raise UsageError("the GPU's memory is full before the model is loaded: see what else uses it") from error
+    except RuntimeError as error:
+        last = trials.choices[-1] if trials.choices else "none"
+        raise EngineError(
+            f"plain PyTorch failed on {device} ({str(error).splitlines()[0]}); a kernel tried before may have "
+            f"broken it for this process: run with --backend reference. The last one tried: {last}"
+        ) from error
+    operations = list(dict.fromkeys([*(choice.operation for choice in trials.choices), *fp8_trials.OPERATIONS]))
+    if unknown := unknown_operations(operations):
+        raise UsageError(f"{REJECT}: no operation {', '.join(unknown)}; there is {', '.join(operations)}")
+    ops = CudaOps(kernels, trials.choices, fp8_kernels)
+    if not ops.capturable:
+        logger.warning("no fast paged attention or sampling works on this GPU: decoding is slow; see `batchocr doctor`")
+    return ops
