@@ -10,15 +10,12 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import os
-import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_type_hints
 
 from pydantic import (
-    AfterValidator,
-    BeforeValidator,
     ConfigDict,
     Field,
     ModelWrapValidatorHandler,
@@ -28,23 +25,28 @@ from pydantic import (
 from pydantic.dataclasses import dataclass
 from pydantic_core import ArgsKwargs, ErrorDetails
 
-from batchocr.data import TextLayerUse
 from batchocr.errors import UsageError
-from batchocr.page_spec import parse_page_spec
+from batchocr.option_values import (
+    Count,
+    DeviceText,
+    Duration,
+    FolderText,
+    LocalPathText,
+    PageSpecText,
+    PathText,
+    Rate,
+    Seconds,
+    Shard,
+    TextLayer,
+    WorkerBytes,
+    as_text,
+)
 
 DType = Literal["auto", "float32", "bfloat16"]
 VitDType = Literal["auto", "fp8"]
 BackendName = Literal["auto", "reference", "cpu", "cuda"]
 DEFAULT_MODEL = "opendatalab/MinerU2.5-Pro-2605-1.2B"
 PASSWORD_VARIABLE = "BATCHOCR_PASSWORD"
-
-_DURATION = re.compile("(?:([0-9]+)h)?(?:([0-9]+)m)?(?:([0-9]+)s)?")
-_DEVICE = re.compile("cpu|cuda(:[0-9]{1,3})?")
-_SHARD = re.compile("([0-9]+)/([0-9]+)")
-_SIZE = re.compile("([0-9]+)([MG])")
-_UNITS = {"M": 2**20, "G": 2**30}
-LEAST_WORKER_BYTES = 256 << 20
-"""A worker that has not opened anything yet takes 70 MB."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -74,98 +76,6 @@ RECIPE = Option(RUN, "A TOML file of options; flags win over it.", "FILE", also=
 """The one option that is no field of Config, as it sets them."""
 
 
-def _as_text(value: object) -> object:
-    """The text of a path; anything else is returned as it is."""
-    return os.fspath(value) if isinstance(value, os.PathLike) else value
-
-
-def _on_this_machine(path: str) -> str:
-    if "://" in path:
-        raise ValueError("should be a path on this machine, not an address")
-    return os.path.expanduser(path)
-
-
-def _as_seconds(value: object) -> object:
-    """The seconds in a duration such as `3h55m`; anything but a string is returned as it is."""
-    if not isinstance(value, str):
-        return value
-    match = _DURATION.fullmatch(value)
-    if not value or match is None:
-        raise ValueError("not a duration; write it as 3h55m or 90s")
-    hours, minutes, seconds = (float(part or 0) for part in match.groups())
-    return hours * 3600 + minutes * 60 + seconds
-
-
-def _as_shard(value: object) -> object:
-    """(index, count) of a shard such as `2/8`; anything but a string is returned as it is."""
-    if not isinstance(value, str):
-        return value
-    match = _SHARD.fullmatch(value)
-    if match is None:
-        raise ValueError("not a shard; write it as I/N: the second of eight is 2/8")
-    return int(match[1]), int(match[2])
-
-
-def _as_bytes(value: object) -> object:
-    """The bytes in a size such as `4G`; anything but a string is returned as it is."""
-    if not isinstance(value, str):
-        return value
-    match = _SIZE.fullmatch(value)
-    if match is None:
-        raise ValueError("not a size; write it as 4G or 512M")
-    return int(match[1]) * _UNITS[match[2]]
-
-
-def _without_use(value: object) -> object:
-    """Raises ValueError for `use`, which versions before this one took; anything else is returned as it is."""
-    if value == "use":
-        raise ValueError("it is gone, as it saved too little: check compares, and the model reads every text")
-    return value
-
-
-def _checked_pages(pages: str) -> str:
-    parse_page_spec(pages)
-    return pages
-
-
-def _checked_shard(shard: tuple[int, int]) -> tuple[int, int]:
-    index, count = shard
-    if not 1 <= index <= count:
-        raise ValueError("I/N needs 1 ≤ I ≤ N")
-    return shard
-
-
-def _enough_for_a_worker(size: int) -> int:
-    if size < LEAST_WORKER_BYTES:
-        raise ValueError(f"should be at least {LEAST_WORKER_BYTES >> 20}M")
-    return size
-
-
-def _checked_device(device: str) -> str:
-    names = device.split(",")
-    if device != "auto" and not all(_DEVICE.fullmatch(name) for name in names):
-        raise ValueError("write it as auto, cpu, cuda:0, or several as cuda:0,cuda:1")
-    gpus = [name for name in names if name != "cpu"]
-    if 0 < len(gpus) < len(names):
-        raise ValueError("GPUs or CPUs, not both in one run")
-    if len(gpus) > 1 and len({int(name.partition(":")[2] or 0) for name in gpus}) < len(gpus):
-        raise ValueError("each GPU once: two engines on one would only divide it")
-    return device
-
-
-Count = Annotated[int, Field(gt=0, lt=1 << 63)]
-Seconds = Annotated[float, Field(gt=0)]
-Rate = Annotated[float, Field(ge=0, le=1)]
-PathText = Annotated[str, BeforeValidator(_as_text)]
-FolderText = Annotated[PathText, AfterValidator(os.path.expanduser)]
-LocalPathText = Annotated[PathText, AfterValidator(_on_this_machine)]
-DeviceText = Annotated[str, AfterValidator(_checked_device)]
-PageSpecText = Annotated[str, AfterValidator(_checked_pages)]
-Duration = Annotated[Seconds, BeforeValidator(_as_seconds)]
-Shard = Annotated[tuple[int, int], BeforeValidator(_as_shard), AfterValidator(_checked_shard)]
-WorkerBytes = Annotated[int, BeforeValidator(_as_bytes), Field(lt=1 << 63), AfterValidator(_enough_for_a_worker)]
-
-
 @dataclass(
     frozen=True,
     slots=True,
@@ -192,8 +102,7 @@ class Config:
         Count, Option(INPUT, "Resolution at which PDFs are rendered; the longer side is kept within 3500 px.", "N")
     ] = 200
     text_layer: Annotated[
-        TextLayerUse,
-        BeforeValidator(_without_use),
+        TextLayer,
         Option(
             INPUT,
             "The text that a PDF has of its own: off ignores it, check says how far what was read agrees with it.",
@@ -420,7 +329,7 @@ def _refusal(problem: ErrorDetails, given: Mapping[str, object]) -> UsageError:
     name = str(problem["loc"][0])
     if problem["type"] == "unexpected_keyword_argument":
         return _unknown(name)
-    shown = "" if name == "password" else f" {_as_text(given[name])!r}"
+    shown = "" if name == "password" else f" {as_text(given[name])!r}"
     allowed = problem["msg"].removeprefix("Value error, ").removeprefix("Input ")
     if problem["type"] == "literal_error":
         allowed = f"one of {', '.join(get_args(get_type_hints(Config)[name]))}"

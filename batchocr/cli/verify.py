@@ -16,7 +16,7 @@ from batchocr.config import Config
 from batchocr.data import Document, ErrorKind, PageResult, Status, counted, valid_text
 from batchocr.errors import ExitCode
 from batchocr.job.stats.report import is_too_many
-from batchocr.page_spec import parse_page_spec
+from batchocr.option_values import parse_page_spec
 from batchocr.tables.files import files_of, report_path, without_files
 from batchocr.tables.opened import read_facts
 from batchocr.tables.table import table_for

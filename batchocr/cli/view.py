@@ -18,7 +18,7 @@ from batchocr.data import counted
 from batchocr.documents.review.choose import MAX_PAGES, ChosenPage, Sort, choose
 from batchocr.documents.review.review import Written, require_replaceable, write_review
 from batchocr.errors import ExitCode, UsageError
-from batchocr.page_spec import parse_page_spec
+from batchocr.option_values import parse_page_spec
 from batchocr.processes.source_files import SourceFiles
 from batchocr.tables.atomic import remove_leftovers, require_writable
 from batchocr.tables.opened import StoredRows

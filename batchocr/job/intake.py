@@ -11,7 +11,7 @@ from typing import Protocol
 from batchocr.data import Document, Failure, PageResult
 from batchocr.job.copies import Copies, Copy, copied, is_of_content
 from batchocr.job.row_queue import RowKey, RowQueue
-from batchocr.page_spec import PageSpec
+from batchocr.option_values import PageSpec
 from batchocr.tables.index import IndexedRow
 
 

@@ -20,7 +20,7 @@ from batchocr.job.session import Session
 from batchocr.job.stats.ledger import Ledger
 from batchocr.job.stop import StopSwitch
 from batchocr.machine import allow_open_files, num_files_to_open, return_freed_memory
-from batchocr.page_spec import parse_page_spec
+from batchocr.option_values import parse_page_spec
 from batchocr.pages.input.sources import Found
 from batchocr.processes.deduplicator import RequestDeduplicator
 from batchocr.processes.engines import Engines, EngineUse

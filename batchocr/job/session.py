@@ -9,11 +9,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from batchocr.config import LEAST_WORKER_BYTES, Config, DType, flag_of
+from batchocr.config import Config, DType, flag_of
 from batchocr.data import valid_text
 from batchocr.errors import UsageError
 from batchocr.job.stats.report import Setting
 from batchocr.machine import open_standard_descriptors, own_version, usable_cores, usable_memory_bytes
+from batchocr.option_values import LEAST_WORKER_BYTES
 from batchocr.pages.input import REVISION as INPUT_REVISION
 from batchocr.pages.protocol.mineru import MAX_LAYOUT_TOKENS
 from batchocr.pages.protocol.mineru import VERSION as PROTOCOL_VERSION

@@ -23,7 +23,7 @@ import pytest
 
 from batchocr.cli.main import run_app
 from batchocr.data import PageResult
-from batchocr.page_spec import parse_page_spec
+from batchocr.option_values import parse_page_spec
 from batchocr.planning.checkpoint_files import fingerprint
 from batchocr.tables.files import facts_path
 from batchocr.tables.schema import RunFacts

@@ -10,7 +10,7 @@ import pytest
 
 from batchocr.data import PageResult
 from batchocr.documents.review.choose import ChosenPage, Sort, choose, quality
-from batchocr.page_spec import parse_page_spec
+from batchocr.option_values import parse_page_spec
 from tests.support.review_pages import block, failed, row
 
 

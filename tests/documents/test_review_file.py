@@ -19,7 +19,7 @@ from batchocr.documents.review.page import MAX_BLOCKS, MAX_PAGE_CHARACTERS
 from batchocr.documents.review.review import require_replaceable
 from batchocr.documents.review.summary import FactGroup, groups
 from batchocr.errors import OutputError
-from batchocr.page_spec import parse_page_spec
+from batchocr.option_values import parse_page_spec
 from batchocr.tables import parquet
 from batchocr.tables.files import report_path
 from tests.support.review_pages import FACTS, WhitePages, block, failed, reviewed, row

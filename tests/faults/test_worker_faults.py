@@ -23,7 +23,7 @@ from batchocr.data import Completion, Document, PageResult, Request
 from batchocr.job.intake import Intake
 from batchocr.job.pipeline import Pipeline
 from batchocr.job.stop import StopSwitch
-from batchocr.page_spec import parse_page_spec
+from batchocr.option_values import parse_page_spec
 from batchocr.processes import child, pool
 from batchocr.processes.child import WORKER_COMMAND
 from batchocr.processes.messages import Setup

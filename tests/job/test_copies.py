@@ -18,7 +18,7 @@ from batchocr.job.intake import Intake
 from batchocr.job.output_job import _counting_on
 from batchocr.job.pipeline import Pipeline
 from batchocr.job.stop import StopSwitch
-from batchocr.page_spec import parse_page_spec
+from batchocr.option_values import parse_page_spec
 from batchocr.processes.meter import HostCounter
 from batchocr.tables.index import is_failed_again
 from batchocr.tables.journal import Journal, JournalEntry

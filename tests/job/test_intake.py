@@ -11,7 +11,7 @@ import pytest
 from batchocr.data import Document, Failure, Status
 from batchocr.job.intake import Intake
 from batchocr.job.row_queue import RowKey
-from batchocr.page_spec import parse_page_spec
+from batchocr.option_values import parse_page_spec
 from batchocr.tables.index import IndexedRow
 
 

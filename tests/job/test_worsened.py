@@ -10,7 +10,7 @@ import pytest
 from batchocr.data import Document, Failure, PageResult, Status
 from batchocr.job.intake import Intake
 from batchocr.job.shortfalls import count_worsened, warn_of_worsened
-from batchocr.page_spec import parse_page_spec
+from batchocr.option_values import parse_page_spec
 from batchocr.tables.journal import Journal, JournalEntry
 from batchocr.tables.schema import RunFacts
 

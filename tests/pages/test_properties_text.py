@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from batchocr.data import Block
-from batchocr.page_spec import parse_page_spec
+from batchocr.option_values import parse_page_spec
 from batchocr.pages.protocol.markdown import to_markdown
 
 NUM_EXAMPLES = 20_000 if os.environ.get("BATCHOCR_FULL") == "1" else 300

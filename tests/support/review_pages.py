@@ -12,7 +12,7 @@ from batchocr.data import Block, Failure, PageResult
 from batchocr.documents.assembly.opened import OpenedTable, open_table
 from batchocr.documents.review.choose import Sort, choose
 from batchocr.documents.review.review import Written, write_review
-from batchocr.page_spec import PageSpec
+from batchocr.option_values import PageSpec
 from batchocr.tables.schema import RunFacts
 from batchocr.tables.table import table_for
 

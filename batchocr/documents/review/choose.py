@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any, Literal
 
 from batchocr.data import PageResult, Status
-from batchocr.page_spec import PageSpec
+from batchocr.option_values import PageSpec
 
 Sort = Literal["worst", "order", "random"]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from batchocr.config import Config
 from batchocr.data import Document, Failure, PageSeen
-from batchocr.page_spec import parse_page_spec
+from batchocr.option_values import parse_page_spec
 from batchocr.processes.messages import Failed, LookAtPages, OpenDocument, Opened, PagesSeen, Setup
 from batchocr.processes.pool import WorkerPool
 from batchocr.processes.worker import Loss

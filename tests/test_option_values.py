@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from batchocr.errors import UsageError
-from batchocr.page_spec import PageSpec, parse_page_spec
+from batchocr.option_values import PageSpec, parse_page_spec
 
 
 @pytest.mark.parametrize(
