@@ -25,7 +25,7 @@ from batchocr.pages.input.in_memory import hold
 from batchocr.planning.dtype import bfloat16_remark
 from batchocr.processes.engine_messages import DeviceFound, KernelChoice
 from batchocr.processes.messages import Opened, Setup
-from batchocr.processes.pixels import SharedRound, share_round
+from batchocr.processes.pixels import SharedBatch, share_batch
 from batchocr.processes.pool import WorkerPool
 
 _GIB = 1 << 30
@@ -156,7 +156,7 @@ def _shared_memory() -> Finding:
     """Send a dense page's pixels the way a worker does."""
     page = Pixels(2200, 1700, os.urandom(2200 * 1700 * 3))
     try:
-        [received] = SharedRound(*share_round(0, [Request(page, "", Sampling(1))])).requests()
+        [received] = SharedBatch(*share_batch(0, [Request(page, "", Sampling(1))])).requests()
     except BatchOcrError as error:
         return Finding("shared memory", str(error), False)
     intact = bytes(received.pixels.data) == bytes(page.data)

@@ -31,9 +31,9 @@ from batchocr.processes.engine_messages import (
     UseDevice,
     Working,
 )
-from batchocr.processes.messages import Round
+from batchocr.processes.messages import RequestBatch
 from batchocr.processes.meter import Meter
-from batchocr.processes.pixels import SharedRound
+from batchocr.processes.pixels import SharedBatch
 
 _OOM_SCORE = 500
 """When memory runs out, the system kills the workers before an engine, and an engine before the run."""
@@ -61,8 +61,8 @@ def serve(descriptor: int) -> None:
 
 
 def work(sock: socket.socket, channel: Channel[FromEngine, ToEngine]) -> None:
-    """Find the device, load the model and answer rounds. What ends it is the last thing that is said."""
-    rounds = None
+    """Find the device, load the model and answer request batches. What ends it is the last thing that is said."""
+    server = None
     try:
         if (use := _receive(channel, UseDevice)) is None:
             return
@@ -70,15 +70,15 @@ def work(sock: socket.socket, channel: Channel[FromEngine, ToEngine]) -> None:
         channel.send(found)
         if (load := _receive(channel, LoadModel)) is None:
             return
-        rounds = _Rounds(channel, found, load)
-        rounds.run()
+        server = _Server(channel, found, load)
+        server.run()
     except ChannelError:
         raise
     except Exception as error:  # noqa: BLE001 (boundary: the engine's step, or its start)
         ours = isinstance(error, BatchOcrError)
         reason = str(error) if ours else f"{type(error).__name__}: {error}".splitlines()[0]
         refused = Refused(_REFUSALS.get(type(error), "engine"), reason)
-        _say_last(sock, channel, Broken(reason) if rounds else refused)
+        _say_last(sock, channel, Broken(reason) if server else refused)
 
 
 def _receive(channel: Channel[FromEngine, ToEngine], kind: type[Expected]) -> Expected | None:
@@ -97,8 +97,8 @@ def _say_last(sock: socket.socket, channel: Channel[FromEngine, ToEngine], messa
     channel.send(message)
 
 
-class _Rounds:
-    """Answers rounds as they come, those of many pages at once."""
+class _Server:
+    """Answers batches as they come, those of many pages at once."""
 
     def __init__(self, channel: Channel[FromEngine, ToEngine], found: DeviceFound, load: LoadModel) -> None:
         self._channel = channel
@@ -143,8 +143,8 @@ class _Rounds:
             self._channel.flush()
             for message, descriptor in self._channel.receive():
                 match message:
-                    case Round() if descriptor is not None:
-                        self._begin(SharedRound(message, descriptor))
+                    case RequestBatch() if descriptor is not None:
+                        self._begin(SharedBatch(message, descriptor))
                     case Forget():
                         self._forget()
                     case _:
@@ -157,8 +157,8 @@ class _Rounds:
             self._channel.wait()
             self._meter.starved_s += time.perf_counter() - started_s
 
-    def _begin(self, round: SharedRound) -> None:
-        number, requests = round.message.task_id, round.requests()
+    def _begin(self, batch: SharedBatch) -> None:
+        number, requests = batch.message.task_id, batch.requests()
         self._answers[number] = [None] * len(requests)
         for position, request in enumerate(requests):
             self._last_id += 1
@@ -179,7 +179,7 @@ class _Rounds:
         self._doubtful.clear()
 
     def _take(self, request_id: int, completion: Completion) -> None:
-        """Note an answer, and send those of its round if it was the last."""
+        """Note an answer, and send those of its batch if it was the last."""
         number, position = self._requests.pop(request_id)
         answers = self._answers[number]
         answers[position] = completion

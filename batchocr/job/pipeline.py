@@ -240,8 +240,8 @@ class Pipeline:
         )
 
     def _ask(self, message: Asked) -> None:
-        self._tasks[message.task_id].round = message.round.message.round
-        self._engines.ask(message.task_id, message.round)
+        self._tasks[message.task_id].round = message.batch.message.round
+        self._engines.ask(message.task_id, message.batch)
 
     def _take_answers(self) -> None:
         for task_id, completions in self._engines.take_answers():

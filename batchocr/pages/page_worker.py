@@ -1,4 +1,4 @@
-"""A page's life in a worker process: opened, rendered, read in rounds of questions, finished."""
+"""A page's life in a worker process: opened, rendered, read in batches of questions, finished."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from batchocr.processes.messages import (
     PagesSeen,
     ReadOutline,
     ReadPage,
-    Round,
+    RequestBatch,
     Started,
     Task,
     ToWorker,
 )
-from batchocr.processes.pixels import share_round
+from batchocr.processes.pixels import share_batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,8 +164,8 @@ class PageWorker:
 
     def _advance(
         self, task_id: int, page: _PageInWork, completions: list[Completion] | None
-    ) -> tuple[Round | Finished, int | None]:
-        """Continue reading the page. Returns its next round with the descriptor of its pixels, or the finished page."""
+    ) -> tuple[RequestBatch | Finished, int | None]:
+        """Continue reading the page. Returns its next batch with the descriptor of its pixels, or the finished page."""
         try:
             requests = next(page.reader) if completions is None else page.reader.send(completions)
             while not requests:
@@ -177,7 +177,7 @@ class PageWorker:
             reading = replace(reading, text_layer_agreement=agreement_of(page.words, reading.blocks))
             return Finished(task_id, page.width, page.height, page.dpi, reading), None
         self._in_work[task_id] = page
-        return share_round(task_id, requests, digests=self._digests)
+        return share_batch(task_id, requests, digests=self._digests)
 
     def _version_of(self, task: ReadPage) -> AbstractContextManager[None]:
         """What makes sure that the block reads the version of the file that the task names."""

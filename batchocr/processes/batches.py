@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from batchocr.data import Completion, failed_completion
-from batchocr.processes.pixels import SharedRound
+from batchocr.processes.pixels import SharedBatch
 
 _MAX_KILLS: Final = 5
 _ONE_BY_ONE: Final = 2
@@ -31,7 +31,7 @@ class _AskedBatch:
     how many engines were killed that had begun with it. num_poisonous: the questions that cost an engine."""
 
     task_id: int
-    round: SharedRound
+    shared: SharedBatch
     answers: dict[int, Completion | None]
     kills: int = 0
     num_poisonous: int = 0
@@ -54,7 +54,7 @@ class BatchPart:
     @property
     def work(self) -> float:
         """How much they take, roughly, in tokens: text grows with the area that it covers."""
-        questions = [self.batch.round.message.questions[position] for position in self.positions]
+        questions = [self.batch.shared.message.questions[position] for position in self.positions]
         sizes = [question.resize_to or (question.height, question.width) for question in questions]
         return sum(_QUESTION_WORK + height * width / _PIXELS_PER_TOKEN for height, width in sizes)
 
@@ -67,9 +67,9 @@ class RequestBatches:
         self.alone: deque[BatchPart] = deque()
         self._done: list[tuple[int, tuple[Completion, ...]]] = []
 
-    def add(self, task_id: int, round: SharedRound, positions: Sequence[int]) -> None:
+    def add(self, task_id: int, shared: SharedBatch, positions: Sequence[int]) -> None:
         """task_id: what it comes back under, with the answers to the questions at these positions, in this order."""
-        self.waiting.append(BatchPart(_AskedBatch(task_id, round, dict.fromkeys(positions)), list(positions)))
+        self.waiting.append(BatchPart(_AskedBatch(task_id, shared, dict.fromkeys(positions)), list(positions)))
 
     def take_done(self) -> list[tuple[int, tuple[Completion, ...]]]:
         """The batches that have been answered since the last call."""

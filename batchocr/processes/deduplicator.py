@@ -20,7 +20,7 @@ from batchocr.processes.counts import AnswerCounts
 from batchocr.processes.engine_messages import FromEngine, ToEngine
 from batchocr.processes.engines import Engines
 from batchocr.processes.messages import Question
-from batchocr.processes.pixels import SharedRound
+from batchocr.processes.pixels import SharedBatch
 
 _MAX_BYTES: Final = 64 << 20
 """What the answers that are kept may take: some fifty thousand blocks of text, or more short ones."""
@@ -29,8 +29,8 @@ _BYTES_EACH: Final = 600
 
 
 @dataclass(slots=True, eq=False)
-class _Round:
-    """A round that is not answered in full. asked: the positions of what the engines were asked. missing: how many of
+class _WaitingBatch:
+    """A batch that is not answered in full. asked: the positions of what the engines were asked. missing: how many of
     its answers are."""
 
     key: int
@@ -51,8 +51,8 @@ class RequestDeduplicator:
         self._engines = engines
         self._cache = cache
         self._kept = _Kept(max_bytes)
-        self._asked: dict[int, _Round] = {}
-        self._waiting: dict[str, list[tuple[_Round, int]]] = {}
+        self._asked: dict[int, _WaitingBatch] = {}
+        self._waiting: dict[str, list[tuple[_WaitingBatch, int]]] = {}
         self._done: list[tuple[int, tuple[Completion, ...]]] = []
 
     @property
@@ -60,10 +60,10 @@ class RequestDeduplicator:
         """Those to wait for."""
         return self._engines.channels
 
-    def ask(self, key: int, round: SharedRound) -> None:
-        """Have a round answered. key: what it comes back under, with all its answers."""
-        questions = round.message.questions
-        begun = _Round(key, questions, [None] * len(questions), missing=len(questions))
+    def ask(self, key: int, batch: SharedBatch) -> None:
+        """Have a batch answered. key: what it comes back under, with all its answers."""
+        questions = batch.message.questions
+        begun = _WaitingBatch(key, questions, [None] * len(questions), missing=len(questions))
         self.counts.asked += len(questions)
         cached = self._cached(questions)
         for position, question in enumerate(questions):
@@ -83,14 +83,14 @@ class RequestDeduplicator:
                     self._waiting[digest] = []
         if begun.asked:
             self._asked[key] = begun
-            self._engines.ask(key, round, begun.asked)
+            self._engines.ask(key, batch, begun.asked)
 
     def take_answers(self) -> list[tuple[int, tuple[Completion, ...]]]:
-        """The rounds that have been answered since the last call. Raises EngineError as Engines does."""
+        """The batches that have been answered since the last call. Raises EngineError as Engines does."""
         for key, completions in self._engines.take_answers():
-            round = self._asked.pop(key)
-            for position, completion in zip(round.asked, completions, strict=True):
-                self._arrive(round, position, completion)
+            batch = self._asked.pop(key)
+            for position, completion in zip(batch.asked, completions, strict=True):
+                self._arrive(batch, position, completion)
         if self._cache is not None:
             self._cache.write_if_due()
         done, self._done = self._done, []
@@ -103,10 +103,10 @@ class RequestDeduplicator:
         digests = {question.digest for question in questions} - {""}
         return self._cache.find([each for each in digests if each not in self._kept and each not in self._waiting])
 
-    def _arrive(self, round: _Round, position: int, completion: Completion) -> None:
+    def _arrive(self, batch: _WaitingBatch, position: int, completion: Completion) -> None:
         """Give an answer of an engine to all that wait for it."""
-        self._fill(round, position, completion)
-        if not (digest := round.questions[position].digest):
+        self._fill(batch, position, completion)
+        if not (digest := batch.questions[position].digest):
             return
         for other, place in self._waiting.pop(digest):
             self.counts.from_run += 1
@@ -116,17 +116,17 @@ class RequestDeduplicator:
             if self._cache is not None:
                 self._cache.put(digest, completion)
 
-    def _save(self, round: _Round, position: int, completion: Completion) -> None:
+    def _save(self, batch: _WaitingBatch, position: int, completion: Completion) -> None:
         """Give an answer that no engine was asked for."""
         self.counts.image_tokens += completion.image_tokens
         self.counts.output_tokens += completion.output_tokens
-        self._fill(round, position, completion)
+        self._fill(batch, position, completion)
 
-    def _fill(self, round: _Round, position: int, completion: Completion) -> None:
-        round.answers[position] = completion
-        round.missing -= 1
-        if not round.missing:
-            self._done.append((round.key, tuple(answer for answer in round.answers if answer is not None)))
+    def _fill(self, batch: _WaitingBatch, position: int, completion: Completion) -> None:
+        batch.answers[position] = completion
+        batch.missing -= 1
+        if not batch.missing:
+            self._done.append((batch.key, tuple(answer for answer in batch.answers if answer is not None)))
 
 
 class _Kept:

@@ -1,8 +1,8 @@
 """The messages between the run (`processes/engines.py`) and an engine process (`engine/__main__.py`).
 
 The run sends UseDevice and LoadModel once each, and hears DeviceFound and Ready, or Refused, which is the engine's last
-word. Then each Round, with the descriptor that came from a worker, is answered with Answers. An engine that is about to
-work says so from time to time, and one that breaks says what happened before it ends.
+word. Then each RequestBatch, with the descriptor that came from a worker, is answered with Answers. An engine that is
+about to work says so from time to time, and one that breaks says what happened before it ends.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pydantic import Field
 from batchocr.config import BackendName, DType, VitDType
 from batchocr.data import Completion
 from batchocr.processes.counts import EngineCounts
-from batchocr.processes.messages import Round, Seconds
+from batchocr.processes.messages import RequestBatch, Seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,14 +133,14 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Forget:
-    """Drop all rounds, which nobody waits for any more, and count from zero."""
+    """Drop all batches, which nobody waits for any more, and count from zero."""
 
     type: Literal["forget"] = "forget"
 
 
 @dataclass(frozen=True, slots=True)
 class Working:
-    """The engine is about to do something that takes this long, as far as it can tell. begun: the rounds that it has
+    """The engine is about to do something that takes this long, as far as it can tell. begun: the batches that it has
     begun with since it last said so."""
 
     seconds: Seconds
@@ -150,7 +150,7 @@ class Working:
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """All answers to a round, in the order of its questions. counts: all that the engine has done so far."""
+    """All answers to a batch, in the order of its questions. counts: all that the engine has done so far."""
 
     task_id: int
     completions: Annotated[tuple[Completion, ...], Field(min_length=1)]
@@ -175,5 +175,5 @@ class Broken:
     type: Literal["broken"] = "broken"
 
 
-ToEngine: TypeAlias = UseDevice | LoadModel | Round | Forget
+ToEngine: TypeAlias = UseDevice | LoadModel | RequestBatch | Forget
 FromEngine: TypeAlias = DeviceFound | Ready | Refused | Working | Answers | Logged | Broken

@@ -27,8 +27,8 @@ from batchocr.processes.engine_messages import (
     UseDevice,
     Working,
 )
-from batchocr.processes.messages import Round
-from batchocr.processes.pixels import SharedRound
+from batchocr.processes.messages import RequestBatch
+from batchocr.processes.pixels import SharedBatch
 from batchocr.processes.running_clock import RunningClock
 
 logger = logging.getLogger(__name__)
@@ -47,7 +47,7 @@ _REFUSALS: Final = {"usage": UsageError, "model": ModelError, "engine": EngineEr
 
 @dataclass(frozen=True, slots=True)
 class EngineLoss:
-    """Why an engine was lost. killed: by somebody, or by the system for lack of memory: no round is to blame. refusal:
+    """Why an engine was lost. killed: by somebody, or by the system for lack of memory: no batch is to blame. refusal:
     if it refused to start, the error to raise if no other does."""
 
     message: str
@@ -59,8 +59,8 @@ class EngineProcess:
     """An engine process and what is known about it.
 
     found, ready: None before it has said so. is_loading: whether it has been told what to load. asked: how many
-    questions of each round it has not answered. begun: the rounds that it has begun with. counts: what it had done when
-    it last answered.
+    questions of each batch it has not answered. begun: the batches that it has begun with. counts: what it had done
+    when it last answered.
     """
 
     def __init__(self, use: UseDevice, command: Sequence[str], clock: RunningClock) -> None:
@@ -92,19 +92,19 @@ class EngineProcess:
         self.is_loading = True
         self._send(message, within_s=_LOAD_S)
 
-    def ask(self, number: int, round: SharedRound, positions: Sequence[int]) -> None:
-        """Have it answer these questions of a round. number: what the answers come back under. Never blocks."""
-        questions = tuple(round.message.questions[position] for position in positions)
+    def ask(self, number: int, batch: SharedBatch, positions: Sequence[int]) -> None:
+        """Have it answer these questions of a batch. number: what the answers come back under. Never blocks."""
+        questions = tuple(batch.message.questions[position] for position in positions)
         self.asked[number] = len(questions)
         try:
-            descriptor = round.duplicate()
+            descriptor = batch.duplicate()
         except ChannelError as error:
             self._give_up(str(error))
         else:
-            self._send(Round(number, round.message.round, questions), descriptor, within_s=_STEP_S)
+            self._send(RequestBatch(number, batch.message.round, questions), descriptor, within_s=_STEP_S)
 
     def forget(self) -> None:
-        """Drop all rounds. What it is doing it does to the end."""
+        """Drop all batches. What it is doing it does to the end."""
         self.asked.clear()
         self.begun.clear()
         self.counts = EngineCounts()
@@ -144,7 +144,7 @@ class EngineProcess:
         self._child.kill()
 
     def _send(
-        self, message: UseDevice | LoadModel | Round | Forget, descriptor: int | None = None, *, within_s: float
+        self, message: UseDevice | LoadModel | RequestBatch | Forget, descriptor: int | None = None, *, within_s: float
     ) -> None:
         self._due_s = max(self._due_s, self._clock.now() + within_s)
         with suppress(ChannelError):  # `receive` finds that out as well
@@ -174,7 +174,7 @@ class EngineProcess:
         return []
 
     def _take(self, answers: Answers) -> list[Answers]:
-        """Nothing if the round has been forgotten meanwhile. Raises ChannelError if it was another."""
+        """Nothing if the batch has been forgotten meanwhile. Raises ChannelError if it was another."""
         num_questions = self.asked.pop(answers.task_id, None)
         if num_questions is None:
             return []

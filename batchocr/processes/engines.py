@@ -20,7 +20,7 @@ from batchocr.processes.child import ENGINE_COMMAND
 from batchocr.processes.counts import EngineCounts, sum_of
 from batchocr.processes.engine_messages import DeviceFound, FromEngine, LoadModel, ToEngine, UseDevice
 from batchocr.processes.engine_process import EngineLoss, EngineProcess
-from batchocr.processes.pixels import SharedRound
+from batchocr.processes.pixels import SharedBatch
 from batchocr.processes.running_clock import RunningClock
 
 logger = logging.getLogger(__name__)
@@ -86,7 +86,7 @@ class _Slot:
     def send(self, part: BatchPart) -> None:
         self.sent[part.batch.task_id] = part
         self.work += part.work
-        self.process.ask(part.batch.task_id, part.batch.round, part.positions)
+        self.process.ask(part.batch.task_id, part.batch.shared, part.positions)
 
     def take_back(self, task_id: int) -> BatchPart:
         """What was sent for this task, and is answered or lost."""
@@ -198,7 +198,7 @@ class Engines:
         self._batches.drop()
 
     def forget(self) -> None:
-        """Drop all rounds, and count from zero. Devices that were given up stay so."""
+        """Drop all batches, and count from zero. Devices that were given up stay so."""
         self._batches.drop()
         self._given_up = [replace(use, counts=EngineCounts(), num_lost=0) for use in self._given_up]
         for slot in self._slots:
@@ -230,10 +230,10 @@ class Engines:
 
     # Asking and answering
 
-    def ask(self, task_id: int, round: SharedRound, positions: Sequence[int] | None = None) -> None:
+    def ask(self, task_id: int, batch: SharedBatch, positions: Sequence[int] | None = None) -> None:
         """Have a batch answered, or the questions at these positions. task_id: what it comes back under, with all these
         answers, in this order; never the same for two batches at once. Never blocks."""
-        self._batches.add(task_id, round, range(len(round.message.questions)) if positions is None else positions)
+        self._batches.add(task_id, batch, range(len(batch.message.questions)) if positions is None else positions)
         self._assign()
 
     def take_answers(self) -> list[tuple[int, tuple[Completion, ...]]]:

@@ -124,7 +124,7 @@ class LookAtPages:
 
 @dataclass(frozen=True, slots=True)
 class Completions:
-    """The answers to a page's last round, in the order of its questions."""
+    """The answers to a page's last batch, in the order of its questions."""
 
     task_id: int
     completions: tuple[Completion, ...]
@@ -207,7 +207,7 @@ def _answerable(questions: tuple[Question, ...]) -> tuple[Question, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A Request without its pixels, which are at `offset` in the round's shared memory. digest: SHA-256, hex, of all
+    """A Request without its pixels, which are at `offset` in the batch's shared memory. digest: SHA-256, hex, of all
     that its answer depends on but the model; empty if nobody is to know it by that."""
 
     offset: int
@@ -220,7 +220,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Round:
+class RequestBatch:
     """A page's next questions, with one descriptor: the shared memory that holds all their pixels."""
 
     task_id: int
@@ -228,7 +228,7 @@ class Round:
     questions: Annotated[
         tuple[Question, ...], Field(min_length=1, max_length=_MAX_QUESTIONS), AfterValidator(_answerable)
     ]
-    type: Literal["round"] = "round"
+    type: Literal["request batch"] = "request batch"
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,5 +251,5 @@ class Failed:
 
 Task: TypeAlias = OpenDocument | ReadOutline | LookAtPages | ReadPage
 ToWorker: TypeAlias = Setup | Task | Completions
-OfTask: TypeAlias = Began | Ended | Opened | Outline | PagesSeen | Round | Finished | Failed
+OfTask: TypeAlias = Began | Ended | Opened | Outline | PagesSeen | RequestBatch | Finished | Failed
 FromWorker: TypeAlias = Started | OfTask

@@ -1,4 +1,4 @@
-"""The pixels of a round of questions, from a worker by way of the run to an engine, as one anonymous piece of shared
+"""The pixels of a batch of questions, from a worker by way of the run to an engine, as one anonymous piece of shared
 memory.
 
 It has no name and lives only in descriptors and mappings: whichever process is killed, nothing is left behind. It is
@@ -19,9 +19,9 @@ from typing import Final
 from batchocr.data import Pixels, Request
 from batchocr.errors import PageOutOfMemoryError, TooLargeError
 from batchocr.processes.channel import ChannelError
-from batchocr.processes.messages import Question, Round
+from batchocr.processes.messages import Question, RequestBatch
 
-MAX_ROUND_BYTES: Final = 2**30
+MAX_BATCH_BYTES: Final = 2**30
 """Far more than a page's own pixels, which its questions hold at most a few times over."""
 
 _CHANNELS: Final = 3
@@ -30,13 +30,13 @@ _SEALS: Final = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
 """Without them a worker could truncate the file while it is mapped: reading on would then be a SIGBUS."""
 
 
-def share_round(task_id: int, requests: Sequence[Request], *, digests: bool = False) -> tuple[Round, int]:
-    """Return the round as a message, and the descriptor of the memory that holds its pixels.
+def share_batch(task_id: int, requests: Sequence[Request], *, digests: bool = False) -> tuple[RequestBatch, int]:
+    """Return the batch as a message, and the descriptor of the memory that holds its pixels.
 
     digests: whether each question has one. Raises TooLargeError, PageOutOfMemoryError.
     """
     num_bytes = sum(_num_bytes(request.pixels) for request in requests)
-    if num_bytes > MAX_ROUND_BYTES:
+    if num_bytes > MAX_BATCH_BYTES:
         raise TooLargeError(f"the page's {len(requests)} questions hold {num_bytes >> 20} MiB of pixels together")
     descriptor = os.memfd_create("batchocr-pixels", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
@@ -50,23 +50,23 @@ def share_round(task_id: int, requests: Sequence[Request], *, digests: bool = Fa
     except OSError as error:
         os.close(descriptor)
         raise PageOutOfMemoryError(f"no room for {num_bytes >> 20} MiB of pixels: {error.strerror}") from error
-    return Round(task_id, requests[0].round, tuple(questions)), descriptor
+    return RequestBatch(task_id, requests[0].round, tuple(questions)), descriptor
 
 
-class SharedRound:
-    """A round that has arrived, with the memory that holds its pixels: to be passed on, or to be read.
+class SharedBatch:
+    """A batch that has arrived, with the memory that holds its pixels: to be passed on, or to be read.
 
     The descriptor is closed when this is dropped, and the memory freed once nobody has it mapped either.
     """
 
-    def __init__(self, message: Round, descriptor: int) -> None:
-        """Owns the descriptor. Raises ChannelError if it is not what `share_round` makes for this message."""
+    def __init__(self, message: RequestBatch, descriptor: int) -> None:
+        """Owns the descriptor. Raises ChannelError if it is not what `share_batch` makes for this message."""
         self.message = message
         self._descriptor = descriptor
         try:
             self._num_bytes = _sealed_bytes(descriptor)
         except OSError as error:
-            raise ChannelError(f"a round's pixels cannot be read: {error.strerror}") from error
+            raise ChannelError(f"a batch's pixels cannot be read: {error.strerror}") from error
         for question in message.questions:
             inside = 0 <= question.offset <= self._num_bytes - _num_bytes(question)
             if not (inside and question.height > 0 and question.width > 0):
@@ -80,7 +80,7 @@ class SharedRound:
         try:
             return os.dup(self._descriptor)
         except OSError as error:
-            raise ChannelError(f"a round's pixels cannot be passed on: {error.strerror}") from error
+            raise ChannelError(f"a batch's pixels cannot be passed on: {error.strerror}") from error
 
     def requests(self) -> tuple[Request, ...]:
         """The questions with their pixels, which are in the shared memory. Raises ChannelError."""
@@ -89,7 +89,7 @@ class SharedRound:
         try:
             memory = memoryview(mmap.mmap(self._descriptor, self._num_bytes, access=mmap.ACCESS_COPY))
         except OSError as error:
-            raise ChannelError(f"a round's pixels cannot be read: {error.strerror}") from error
+            raise ChannelError(f"a batch's pixels cannot be read: {error.strerror}") from error
         return tuple(_request(self.message, question, memory) for question in self.message.questions)
 
 
@@ -128,7 +128,7 @@ def _question(request: Request, offset: int, digest: str) -> Question:
     )
 
 
-def _request(message: Round, question: Question, memory: memoryview) -> Request:
+def _request(message: RequestBatch, question: Question, memory: memoryview) -> Request:
     end = question.offset + _num_bytes(question)
     pixels = Pixels(question.height, question.width, memory[question.offset : end])
     return Request(pixels, question.prompt, question.sampling, question.resize_to, message.round)
@@ -138,6 +138,6 @@ def _sealed_bytes(descriptor: int) -> int:
     """The size of the file. Raises OSError, ChannelError."""
     seals = fcntl.fcntl(descriptor, fcntl.F_GET_SEALS)  # first, so that what is learnt after it stays true
     size = os.fstat(descriptor).st_size
-    if seals & _SEALS != _SEALS or not 0 < size <= MAX_ROUND_BYTES:
-        raise ChannelError(f"what came for a round's pixels is not sealed, or holds {size} bytes")
+    if seals & _SEALS != _SEALS or not 0 < size <= MAX_BATCH_BYTES:
+        raise ChannelError(f"what came for a batch's pixels is not sealed, or holds {size} bytes")
     return size

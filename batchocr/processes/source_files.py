@@ -96,9 +96,9 @@ class SourceFiles:
         asked = self._ask(ReadPage(0, file.path, row.page_index, file.size, file.mtime_ns))
         if isinstance(asked, Failure):
             return asked
-        if not (isinstance(asked, Asked) and len(asked.round.message.questions) == 1):
+        if not (isinstance(asked, Asked) and len(asked.batch.message.questions) == 1):
             return _NOT_ITS_PIXELS
-        [request] = asked.round.requests()
+        [request] = asked.batch.requests()
         pixels = request.pixels
         ended = self._ask(Completions(0, (failed_completion("nobody reads it"),)))
         if isinstance(ended, Failure):

@@ -25,12 +25,12 @@ from batchocr.processes.messages import (
     PagesSeen,
     ReadOutline,
     ReadPage,
-    Round,
+    RequestBatch,
     Setup,
     Started,
     Task,
 )
-from batchocr.processes.pixels import SharedRound
+from batchocr.processes.pixels import SharedBatch
 from batchocr.processes.running_clock import RunningClock
 
 _ONE_CORE = {"OMP_NUM_THREADS": "1"}
@@ -48,7 +48,7 @@ class Asked:
     """What an engine has to answer, for Completions in the same order."""
 
     task_id: int
-    round: SharedRound
+    batch: SharedBatch
 
 
 Arrived: TypeAlias = Began | Ended | Opened | Outline | PagesSeen | Asked | Finished | Failed
@@ -158,8 +158,8 @@ class Worker:
         self._child.kill()
 
     def _follow(self, message: OfTask, descriptor: int | None) -> Arrived:
-        """Record a message, and add a round's pixels to it. Raises ChannelError if it is out of turn."""
-        if not self._is_due(message) or isinstance(message, Round) is (descriptor is None):
+        """Record a message, and add a batch's pixels to it. Raises ChannelError if it is out of turn."""
+        if not self._is_due(message) or isinstance(message, RequestBatch) is (descriptor is None):
             if descriptor is not None:
                 os.close(descriptor)
             raise ChannelError(f"it sent {message.type!r} of task {message.task_id} out of turn")
@@ -175,9 +175,9 @@ class Worker:
             self.doing = message if isinstance(message, Began) else None
             return message
         del self._owes[message.task_id]
-        if isinstance(message, Round):
+        if isinstance(message, RequestBatch):
             assert descriptor is not None
-            return Asked(message.task_id, SharedRound(message, descriptor))
+            return Asked(message.task_id, SharedBatch(message, descriptor))
         self.task_ids.discard(message.task_id)
         return message
 
@@ -189,7 +189,7 @@ class Worker:
             return isinstance(asked, ReadOutline)
         if isinstance(message, PagesSeen):
             return isinstance(asked, LookAtPages) and len(message.pages) == len(asked.page_indices)
-        if isinstance(message, Round | Finished):
+        if isinstance(message, RequestBatch | Finished):
             return isinstance(asked, ReadPage | Completions)
         return asked is not None
 

@@ -90,7 +90,7 @@ def _outcome(pool: WorkerPool, task: OpenDocument | ReadPage) -> Opened | Finish
         for _, message in pool.wait(_LOOK_S):
             if isinstance(message, Asked):
                 nothing = Completion("", "stop", 1, 1, 1.0, 0.0)
-                worker.send(Completions(task.task_id, (nothing,) * len(message.round.message.questions)))
+                worker.send(Completions(task.task_id, (nothing,) * len(message.batch.message.questions)))
             elif isinstance(message, Failed):
                 return message.failure.kind
             elif isinstance(message, Opened | Finished):

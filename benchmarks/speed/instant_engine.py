@@ -25,8 +25,8 @@ from batchocr.processes.engine_messages import (
     UseDevice,
     Working,
 )
-from batchocr.processes.messages import Round
-from batchocr.processes.pixels import SharedRound
+from batchocr.processes.messages import RequestBatch
+from batchocr.processes.pixels import SharedBatch
 from benchmarks.foreseen import Foreseen, pixels_key, read_foreseen
 
 _COUNTS = EngineCounts(
@@ -51,16 +51,16 @@ def main(answers: Path, descriptor: int) -> None:
                         channel.send(DeviceFound("cpu", ("cpu",), "cpu", usable_memory_bytes()))
                     case LoadModel():
                         channel.send(Ready("", None))
-                    case Round():
+                    case RequestBatch():
                         assert pixels is not None
-                        answer(channel, SharedRound(message, pixels), foreseen)
+                        answer(channel, SharedBatch(message, pixels), foreseen)
                     case Forget():
                         pass
 
 
-def answer(channel: Channel[FromEngine, ToEngine], round: SharedRound, foreseen: Mapping[bytes, Foreseen]) -> None:
-    number = round.message.task_id
-    completions = tuple(foreseen[pixels_key(request.pixels)].completion for request in round.requests())
+def answer(channel: Channel[FromEngine, ToEngine], batch: SharedBatch, foreseen: Mapping[bytes, Foreseen]) -> None:
+    number = batch.message.task_id
+    completions = tuple(foreseen[pixels_key(request.pixels)].completion for request in batch.requests())
     channel.send(Working(0.01, (number,)))
     channel.send(Answers(number, completions, _COUNTS))
 

@@ -36,7 +36,7 @@ def _rounded(
     rounding: object,
     otherwise: Any = InterpreterBuilder.create_fp_to_fp,
 ) -> TensorHandle:
-    """Round to fp8 as the GPU does; the interpreter loses the carry, so it turns 127 into 64."""
+    """RequestBatch to fp8 as the GPU does; the interpreter loses the carry, so it turns 127 into 64."""
     if dtype.scalar != tl.float8e4nv:
         converted: TensorHandle = otherwise(self, values, dtype, rounding)
         return converted

@@ -28,7 +28,7 @@ from batchocr.processes import child, pool
 from batchocr.processes.child import WORKER_COMMAND
 from batchocr.processes.messages import Setup
 from batchocr.processes.meter import HostCounter
-from batchocr.processes.pixels import SharedRound
+from batchocr.processes.pixels import SharedBatch
 from batchocr.processes.pool import WorkerPool
 from tests.support import worker_entry
 from tests.support.running import draw_pdf, mapped_pixels
@@ -67,8 +67,8 @@ class AnsweringEngine:
     def __init__(self) -> None:
         self._answers: list[tuple[int, tuple[Completion, ...]]] = []
 
-    def ask(self, key: int, round: SharedRound) -> None:
-        answers = (Completion(answer(request), "stop", 1, 1, 0.5, -1.0) for request in round.requests())
+    def ask(self, key: int, batch: SharedBatch) -> None:
+        answers = (Completion(answer(request), "stop", 1, 1, 0.5, -1.0) for request in batch.requests())
         self._answers.append((key, tuple(answers)))
 
     def take_answers(self) -> list[tuple[int, tuple[Completion, ...]]]:

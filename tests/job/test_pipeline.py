@@ -20,7 +20,7 @@ from batchocr.processes.child import _killing
 from batchocr.processes.deduplicator import RequestDeduplicator
 from batchocr.processes.messages import Began, Completions, Failed, Finished, OpenDocument, Opened, Question, ReadPage
 from batchocr.processes.meter import HostCounter
-from batchocr.processes.pixels import SharedRound, share_round
+from batchocr.processes.pixels import SharedBatch, share_batch
 from batchocr.processes.worker import Arrived, Asked, Loss
 
 Message = OpenDocument | ReadPage | Completions
@@ -60,7 +60,7 @@ class ScriptedWorker:
                     self.dying = message.task_id
                 elif message.page_index not in self._pool.never_answered:
                     questions = tuple(question(f"{message.page_index}{part}") for part in "ab")
-                    self._pool.say(self, Asked(message.task_id, SharedRound(*share_round(message.task_id, questions))))
+                    self._pool.say(self, Asked(message.task_id, SharedBatch(*share_batch(message.task_id, questions))))
             case Completions():
                 text = " ".join(answer.text for answer in message.completions)
                 del self.pages[message.task_id]
@@ -123,19 +123,19 @@ class ScriptedPool:
 
 
 class EchoingEngine:
-    """Answers each question with its prompt in capitals, the newest round first."""
+    """Answers each question with its prompt in capitals, the newest batch first."""
 
     channels = ()
 
     def __init__(self) -> None:
-        self._asked: list[tuple[int, SharedRound]] = []
+        self._asked: list[tuple[int, SharedBatch]] = []
 
-    def ask(self, key: int, round: SharedRound) -> None:
-        self._asked.append((key, round))
+    def ask(self, key: int, batch: SharedBatch) -> None:
+        self._asked.append((key, batch))
 
     def take_answers(self) -> list[tuple[int, tuple[Completion, ...]]]:
         asked, self._asked = self._asked, []
-        return [(key, tuple(map(self._answer, round.message.questions))) for key, round in reversed(asked)]
+        return [(key, tuple(map(self._answer, batch.message.questions))) for key, batch in reversed(asked)]
 
     def _answer(self, question: Question) -> Completion:
         return Completion(question.prompt.upper(), "stop", 1, 1, 1.0, 0.0)
@@ -204,8 +204,8 @@ class SlowEngine(EchoingEngine):
         self.asked: list[str] = []
         self._later: deque[list[tuple[int, tuple[Completion, ...]]]] = deque([[], [], []])
 
-    def ask(self, key: int, round: SharedRound, positions: Sequence[int] = ()) -> None:
-        questions = [round.message.questions[position] for position in positions]
+    def ask(self, key: int, batch: SharedBatch, positions: Sequence[int] = ()) -> None:
+        questions = [batch.message.questions[position] for position in positions]
         self.asked += [each.prompt for each in questions]
         self._later[-1].append((key, tuple(map(self._answer, questions))))
 
@@ -222,7 +222,7 @@ class SameQuestions(ScriptedPool):
     def say(self, worker: ScriptedWorker, message: Arrived) -> None:
         if isinstance(message, Asked):
             questions = [question("a"), question("b")]
-            message = Asked(message.task_id, SharedRound(*share_round(message.task_id, questions, digests=True)))
+            message = Asked(message.task_id, SharedBatch(*share_batch(message.task_id, questions, digests=True)))
             if self.worker_dies and worker.pages[message.task_id] == 0 and self.begun.count(0) == 1:
                 worker.dying = message.task_id
         super().say(worker, message)

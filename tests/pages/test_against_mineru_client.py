@@ -100,7 +100,7 @@ def readings(rows: Sequence[PageResult]) -> Readings:
 
 
 def assert_the_comparison_can_fail(rows: Sequence[PageResult]) -> None:
-    """Nine pages in ten have blocks that were read in the second round, and nine in ten readings are distinct."""
+    """Nine pages in ten have blocks that were read in the second batch, and nine in ten readings are distinct."""
     num_two_rounds = sum(any(block.confidence is not None for block in row.blocks) for row in rows)
     assert num_two_rounds >= 0.9 * len(rows)
     assert len(set(readings(rows).values())) >= 0.9 * len(rows)

@@ -128,7 +128,7 @@ def test_the_questions_are_those_of_mineru(article: Page, monkeypatch: pytest.Mo
     reader.read(article)
     _, asked = mineru_reads(article, EVERYTHING, answer_everything, monkeypatch)
 
-    [[layout], blocks] = reader.rounds
+    [[layout], blocks] = reader.batches
     assert layout.pixels.data == article.image.tobytes()
     assert layout.resize_to == (1036, 1036)
     assert asked[0].image.tobytes() == article.image.resize((1036, 1036), Image.Resampling.BICUBIC).tobytes()
@@ -173,14 +173,14 @@ def test_a_page_reads_the_same_every_time_and_leaves_random_alone(article: Page)
     expected = random.Random(1).random()
     assert first.read(article) == second.read(article)
     assert random.random() == expected
-    assert [r.pixels.data for r in first.rounds[1]] == [r.pixels.data for r in second.rounds[1]]
+    assert [r.pixels.data for r in first.batches[1]] == [r.pixels.data for r in second.batches[1]]
 
 
 def test_without_penalties_every_rule_is_off() -> None:
     reader = Reader(line("0 0 900 100", "text") + line("0 100 900 200", "table"))
     reader.read(protocol=MinerUProtocol(max_new_tokens=7, penalties=False))
     plain = Sampling(7, 0.0, 0.0, 1.0, 0, loop_check="never")
-    [[layout], blocks] = reader.rounds
+    [[layout], blocks] = reader.batches
     assert [r.sampling for r in blocks] == [plain] * 2
     assert layout.sampling == replace(plain, max_new_tokens=MAX_LAYOUT_TOKENS)
 
@@ -189,7 +189,7 @@ def test_the_limit_of_a_block_does_not_cut_the_layout() -> None:
     for max_new_tokens in (1, 100_000):
         reader = Reader(line("0 0 900 100", "text"))
         reader.read(protocol=MinerUProtocol(max_new_tokens=max_new_tokens, penalties=True))
-        [[layout], [block]] = reader.rounds
+        [[layout], [block]] = reader.batches
         assert (layout.sampling.max_new_tokens, block.sampling.max_new_tokens) == (MAX_LAYOUT_TOKENS, max_new_tokens)
 
 

@@ -21,13 +21,13 @@ from tests.support.page_reading import Reader, completion, line, read
 def test_a_blank_page_is_read_in_one_round() -> None:
     reader = Reader("")
     assert reader.read() == Reading("", (), 10, 3)
-    assert len(reader.rounds) == 1
+    assert len(reader.batches) == 1
 
 
 def test_a_page_of_figures_only_is_read_in_one_round() -> None:
     reader = Reader(line("0 0 900 900", "image"))
     assert [b.type for b in reader.read().blocks] == ["image"]
-    assert len(reader.rounds) == 1
+    assert len(reader.batches) == 1
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_a_layout_in_circles_is_cut_where_it_asks_for_too_many_pixels() -> None:
     layout = "".join(box.replace("text", type) for type in types for box in boxes)
     reader = Reader(completion(layout, "repetition"))
     reading = reader.read()
-    num_pixels = sum(r.pixels.height * r.pixels.width for asked in reader.rounds[1:] for r in asked)
+    num_pixels = sum(r.pixels.height * r.pixels.width for asked in reader.batches[1:] for r in asked)
     assert num_pixels <= MAX_READ_AREA * 200 * 300
     assert reading.degraded == (
         "the layout looped; "
@@ -72,7 +72,7 @@ def test_pages_of_absurd_shape_give_crops_a_model_can_take(size: tuple[int, int]
     layout = "".join(line(b, type, turn=turn) for b in boxes for type, turn in (("code", "left"), ("table", "up")))
     reader = Reader(layout)
     assert len(reader.read(Page(Image.new("RGB", size), None)).blocks) == 8
-    crops = [request.pixels for asked in reader.rounds[1:] for request in asked]
+    crops = [request.pixels for asked in reader.batches[1:] for request in asked]
     assert all(min(p.height, p.width) >= 28 and max(p.height, p.width) <= 200 * min(p.height, p.width) for p in crops)
 
 
@@ -166,14 +166,14 @@ def test_a_page_never_asks_about_more_than_two_pages_of_pixels_at_once(monkeypat
     page = Page(Image.effect_noise((300, 400), 60).convert("RGB"), None)
     reader = Reader(MANY, lambda number, prompt: "same")
     reading = reader.read(page)
-    held = [sum(len(request.pixels.data) for request in asked) for asked in reader.rounds]
+    held = [sum(len(request.pixels.data) for request in asked) for asked in reader.batches]
     assert len(held) == 4
     assert max(held) <= 2 * 300 * 400 * 3
 
     monkeypatch.setattr(mineru, "_ROUND_AREA", 100.0)
     at_once = Reader(MANY, lambda number, prompt: "same")
     assert at_once.read(page) == reading
-    assert [request for asked in reader.rounds[1:] for request in asked] == at_once.rounds[1]
+    assert [request for asked in reader.batches[1:] for request in asked] == at_once.batches[1]
 
 
 def test_long_texts_are_read() -> None:
@@ -201,7 +201,7 @@ TEXTS = st.lists(FRAGMENTS, max_size=12).map("".join)
 def test_no_text_of_a_model_breaks_the_reading_of_a_page(layout: str, answers: Sequence[str]) -> None:
     reader = Reader(layout, lambda number, prompt: answers[number % 4])
     reading = reader.read()
-    assert all(reader.rounds)
+    assert all(reader.batches)
     assert all(0 <= b.bbox[0] < b.bbox[2] <= 1 and 0 <= b.bbox[1] < b.bbox[3] <= 1 for b in reading.blocks)
-    assert reading.output_tokens == 3 * sum(map(len, reader.rounds))
+    assert reading.output_tokens == 3 * sum(map(len, reader.batches))
     assert all(not (b.merge_prev and b.type != "text") for b in reading.blocks)

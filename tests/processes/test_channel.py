@@ -17,8 +17,17 @@ from batchocr.data import Completion, Failure, Pixels, Request, Sampling
 from batchocr.errors import TooLargeError
 from batchocr.processes import pixels
 from batchocr.processes.channel import Channel, ChannelError, run_end, worker_end
-from batchocr.processes.messages import Began, Completions, Failed, FromWorker, OpenDocument, Question, Round, ToWorker
-from batchocr.processes.pixels import SharedRound, share_round
+from batchocr.processes.messages import (
+    Began,
+    Completions,
+    Failed,
+    FromWorker,
+    OpenDocument,
+    Question,
+    RequestBatch,
+    ToWorker,
+)
+from batchocr.processes.pixels import SharedBatch, share_batch
 
 BEGAN = Began(1, "open")
 
@@ -102,7 +111,7 @@ def test_a_descriptor_arrives_with_its_message_and_is_closed_where_it_came_from(
 ) -> None:
     reading, writing = os.pipe()
     worker.send(BEGAN)
-    worker.send(Round(1, 0, (Question(0, 1, 1, "?", Sampling(1), None),)), reading)
+    worker.send(RequestBatch(1, 0, (Question(0, 1, 1, "?", Sampling(1), None),)), reading)
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(reading)
     (_, none), (_, descriptor) = run.receive()
@@ -125,7 +134,7 @@ def test_a_descriptor_arrives_with_its_message_and_is_closed_where_it_came_from(
         pytest.param(frame(b"[" * 100_000), id="deep JSON"),
         pytest.param(frame(b"1" * 10_000), id="long number"),
         pytest.param(frame(b"{}"), id="no type"),
-        pytest.param(frame(b'{"type": "round", "task_id": 1, "round": 0, "questions": []}'), id="no question"),
+        pytest.param(frame(b'{"type": "request batch", "task_id": 1, "round": 0, "questions": []}'), id="no question"),
         pytest.param(frame(b'{"type": "setup"}'), id="unknown type"),
         pytest.param(frame(b'{"type": "began", "task_id": 1, "activity": "dance"}'), id="wrong field"),
         pytest.param(frame(b'{"type": "open", "task_id": 1, "path": "a"}'), id="wrong direction"),
@@ -245,8 +254,8 @@ def ask(*sizes: tuple[int, int]) -> list[Request]:
 
 def test_requests_are_the_same_on_the_other_side() -> None:
     requests = ask((2, 3), (50, 70), (1, 1))
-    message, descriptor = share_round(7, requests)
-    mapped = SharedRound(message, descriptor).requests()
+    message, descriptor = share_batch(7, requests)
+    mapped = SharedBatch(message, descriptor).requests()
     assert (message.task_id, message.round) == (7, 1)
     assert [(r.prompt, r.sampling, r.resize_to, r.round) for r in mapped] == [
         (r.prompt, r.sampling, r.resize_to, r.round) for r in requests
@@ -256,14 +265,14 @@ def test_requests_are_the_same_on_the_other_side() -> None:
 
 
 def test_shared_pixels_can_no_longer_be_changed_by_whoever_shared_them() -> None:
-    message, descriptor = share_round(1, ask((2, 2)))
+    message, descriptor = share_batch(1, ask((2, 2)))
     with pytest.raises(PermissionError):
         os.ftruncate(descriptor, 0)
     with pytest.raises(PermissionError):
         os.pwrite(descriptor, b"x", 0)
     with pytest.raises(PermissionError):
         mmap.mmap(descriptor, 12)
-    [request] = SharedRound(message, descriptor).requests()
+    [request] = SharedBatch(message, descriptor).requests()
     assert len(request.pixels.data) == 12
 
 
@@ -271,36 +280,36 @@ def test_shared_pixels_can_no_longer_be_changed_by_whoever_shared_them() -> None
     ("offset", "height", "width"), [(-1, 2, 2), (1, 2, 2), (0, 3, 2), (0, 0, 2), (0, -2, -2), (10**30, 2, 2)]
 )
 def test_pixels_outside_of_what_was_shared_are_refused(offset: int, height: int, width: int) -> None:
-    _, descriptor = share_round(1, ask((2, 2)))
+    _, descriptor = share_batch(1, ask((2, 2)))
     question = Question(offset, height, width, "", Sampling(1), None)
     with pytest.raises(ChannelError, match="do not lie"):
-        SharedRound(Round(1, 0, (question,)), descriptor)
+        SharedBatch(RequestBatch(1, 0, (question,)), descriptor)
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(descriptor)
 
 
 def test_what_holds_no_pixels_is_refused() -> None:
-    message, descriptor = share_round(1, ask((2, 2)))
+    message, descriptor = share_batch(1, ask((2, 2)))
     os.close(descriptor)
     reading, writing = os.pipe()
     for descriptor in (reading, writing, os.open("/dev/zero", os.O_RDONLY), os.memfd_create("empty")):
         with pytest.raises(ChannelError):
-            SharedRound(message, descriptor)
+            SharedBatch(message, descriptor)
 
 
 def test_pixels_that_could_still_be_taken_away_are_refused() -> None:
-    message, descriptor = share_round(1, ask((2, 2)))
+    message, descriptor = share_batch(1, ask((2, 2)))
     os.close(descriptor)
     unsealed = os.memfd_create("unsealed", os.MFD_ALLOW_SEALING)
     os.write(unsealed, bytes(12))
     with pytest.raises(ChannelError, match="not sealed"):
-        SharedRound(message, unsealed)
+        SharedBatch(message, unsealed)
 
 
-def test_a_round_of_too_many_pixels_is_a_page_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pixels, "MAX_ROUND_BYTES", 100)
+def test_a_batch_of_too_many_pixels_is_a_page_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pixels, "MAX_BATCH_BYTES", 100)
     with pytest.raises(TooLargeError):
-        share_round(1, ask((5, 5), (4, 4)))
+        share_batch(1, ask((5, 5), (4, 4)))
 
 
 def test_thousands_of_rounds_leave_no_descriptor_and_no_memory_behind(
@@ -310,11 +319,11 @@ def test_thousands_of_rounds_leave_no_descriptor_and_no_memory_behind(
 
     def pass_rounds(count: int) -> None:
         for number in range(count):
-            worker.send(*share_round(number, requests))
+            worker.send(*share_batch(number, requests))
             [(message, descriptor)] = run.receive()
-            assert isinstance(message, Round)
+            assert isinstance(message, RequestBatch)
             assert descriptor is not None
-            assert SharedRound(message, descriptor).requests()[1].pixels.data[0] == 1
+            assert SharedBatch(message, descriptor).requests()[1].pixels.data[0] == 1
 
     pass_rounds(200)
     descriptors, peak_kb = open_descriptors(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

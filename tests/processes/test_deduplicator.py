@@ -12,7 +12,7 @@ import pytest
 from batchocr.data import Completion, Pixels, Request, Sampling, failed_completion
 from batchocr.processes.counts import AnswerCounts
 from batchocr.processes.deduplicator import RequestDeduplicator, _Kept
-from batchocr.processes.pixels import SharedRound, digest_of, share_round
+from batchocr.processes.pixels import SharedBatch, digest_of, share_batch
 
 
 class PatientEngines:
@@ -26,8 +26,8 @@ class PatientEngines:
         self._waiting: list[tuple[int, list[str]]] = []
         self._done: list[tuple[int, tuple[Completion, ...]]] = []
 
-    def ask(self, key: int, round: SharedRound, positions: Sequence[int]) -> None:
-        prompts = [round.message.questions[position].prompt for position in positions]
+    def ask(self, key: int, batch: SharedBatch, positions: Sequence[int]) -> None:
+        prompts = [batch.message.questions[position].prompt for position in positions]
         self.asked += prompts
         self._waiting.append((key, prompts))
 
@@ -47,9 +47,9 @@ class PatientEngines:
 QUESTION = Request(Pixels(2, 3, bytes(range(18))), "q", Sampling(9), (28, 28))
 
 
-def round_of(prompts: str, *, digests: bool = True) -> SharedRound:
-    """A round that asks each letter."""
-    return SharedRound(*share_round(0, [replace(QUESTION, prompt=each) for each in prompts], digests=digests))
+def batch_of(prompts: str, *, digests: bool = True) -> SharedBatch:
+    """A batch that asks each letter."""
+    return SharedBatch(*share_batch(0, [replace(QUESTION, prompt=each) for each in prompts], digests=digests))
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def shared(engines: PatientEngines) -> RequestDeduplicator:
 
 
 def taken(shared: RequestDeduplicator) -> dict[int, str]:
-    """What has been answered since the last time: the letters of each round's answers, `!` for an error."""
+    """What has been answered since the last time: the letters of each batch's answers, `!` for an error."""
     answers: dict[int, str] = {}
     for key, completions in shared.take_answers():
         assert key not in answers
@@ -72,23 +72,23 @@ def taken(shared: RequestDeduplicator) -> dict[int, str]:
 
 
 def test_what_has_been_answered_is_not_asked_again(engines: PatientEngines, shared: RequestDeduplicator) -> None:
-    shared.ask(1, round_of("ab"))
+    shared.ask(1, batch_of("ab"))
     engines.answer()
     assert taken(shared) == {1: "AB"}
-    shared.ask(2, round_of("bca"))
+    shared.ask(2, batch_of("bca"))
     assert taken(shared) == {}
     engines.answer()
     assert taken(shared) == {2: "BCA"}
-    shared.ask(3, round_of("cc"))
+    shared.ask(3, batch_of("cc"))
     assert taken(shared) == {3: "CC"}, "at once, as no engine is asked"
     assert engines.asked == ["a", "b", "c"]
     assert shared.counts == AnswerCounts(asked=7, from_run=4, image_tokens=12, output_tokens=8)
 
 
 def test_what_is_being_asked_is_waited_for(engines: PatientEngines, shared: RequestDeduplicator) -> None:
-    shared.ask(1, round_of("aab"))
-    shared.ask(2, round_of("ba"))
-    shared.ask(3, round_of("ca"))
+    shared.ask(1, batch_of("aab"))
+    shared.ask(2, batch_of("ba"))
+    shared.ask(3, batch_of("ca"))
     assert engines.asked == ["a", "b", "c"]
     engines.answer()
     assert taken(shared) == {1: "AAB", 2: "BA", 3: "CA"}
@@ -99,12 +99,12 @@ def test_an_error_is_for_those_that_wait_for_it_and_is_not_remembered(
     engines: PatientEngines, shared: RequestDeduplicator
 ) -> None:
     engines.deadly = {"a"}
-    shared.ask(1, round_of("ab"))
-    shared.ask(2, round_of("a"))
+    shared.ask(1, batch_of("ab"))
+    shared.ask(2, batch_of("a"))
     engines.answer()
     assert taken(shared) == {1: "!B", 2: "!"}
     engines.deadly = set()
-    shared.ask(3, round_of("ab"))
+    shared.ask(3, batch_of("ab"))
     engines.answer()
     assert taken(shared) == {3: "AB"}
     assert engines.asked == ["a", "b", "a"]
@@ -113,7 +113,7 @@ def test_an_error_is_for_those_that_wait_for_it_and_is_not_remembered(
 def test_the_answers_that_were_not_asked_for_the_longest_time_make_room_for_others(engines: PatientEngines) -> None:
     shared = RequestDeduplicator(engines, max_bytes=1500)  # type: ignore[arg-type]
     for key, prompt in enumerate("ababcab"):  # there is room for two: `a`, which is asked less lately than b, goes
-        shared.ask(key, round_of(prompt))
+        shared.ask(key, batch_of(prompt))
         engines.answer()
         assert taken(shared) == {key: prompt.upper()}
     assert engines.asked == ["a", "b", "c", "a", "b"]
@@ -140,7 +140,7 @@ def test_however_many_answers_there_are_those_that_are_kept_take_no_more_than_th
 def test_an_answer_that_is_larger_than_the_room_for_all_is_given_and_not_kept(engines: PatientEngines) -> None:
     shared = RequestDeduplicator(engines, max_bytes=0)  # type: ignore[arg-type]
     for key in range(2):
-        shared.ask(key, round_of("aa"))
+        shared.ask(key, batch_of("aa"))
         engines.answer()
         assert taken(shared) == {key: "AA"}
     assert engines.asked == ["a", "a"]
@@ -148,7 +148,7 @@ def test_an_answer_that_is_larger_than_the_room_for_all_is_given_and_not_kept(en
 
 def test_questions_without_a_digest_are_asked_each_time(engines: PatientEngines, shared: RequestDeduplicator) -> None:
     for key in range(2):
-        shared.ask(key, round_of("aa", digests=False))
+        shared.ask(key, batch_of("aa", digests=False))
     engines.answer()
     assert taken(shared) == {0: "AA", 1: "AA"}
     assert engines.asked == ["a"] * 4

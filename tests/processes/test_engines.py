@@ -1,4 +1,4 @@
-"""Engines that break, hang or lie: their rounds are answered by others, and one that breaks two is answered with an
+"""Engines that break, hang or lie: their batches are answered by others, and one that breaks two is answered with an
 error."""
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from batchocr.processes.child import Death
 from batchocr.processes.engine_messages import DeviceFound, LoadModel
 from batchocr.processes.engines import Engines
 from batchocr.processes.meter import Meter
-from batchocr.processes.pixels import SharedRound, share_round
+from batchocr.processes.pixels import SharedBatch, share_batch
 from tests.support.checkpoints import make_checkpoint
 from tests.support.engine_thread import EngineThread
 from tests.support.running import eventually
@@ -77,28 +77,28 @@ def request(number: int) -> Request:
     return Request(Pixels(height, width, bytes(noise.tolist())), "\nText Recognition:", Sampling(12))
 
 
-def round_of(*numbers: int) -> SharedRound:
-    return SharedRound(*share_round(0, [request(number) for number in numbers]))
+def batch_of(*numbers: int) -> SharedBatch:
+    return SharedBatch(*share_batch(0, [request(number) for number in numbers]))
 
 
 def take_all(engines: Engines, number: int) -> Answers:
-    """The answers to this many rounds."""
+    """The answers to this many batches."""
     answers: Answers = {}
     deadline_s = time.monotonic() + DEADLINE_S
     while len(answers) < number:
         assert time.monotonic() < deadline_s
         for key, completions in engines.take_answers():
-            assert key not in answers, "a round was answered twice"
+            assert key not in answers, "a batch was answered twice"
             answers[key] = completions
         wait_for(engines.channels, 0.05 if len(answers) < number else 0)
     return answers
 
 
-def ask(engines: Engines, rounds: Sequence[Sequence[int]]) -> Answers:
-    """What the engines answer to these rounds, each of some of the requests."""
-    for key, numbers in enumerate(rounds):
-        engines.ask(key, round_of(*numbers))
-    return take_all(engines, len(rounds))
+def ask(engines: Engines, batches: Sequence[Sequence[int]]) -> Answers:
+    """What the engines answer to these batches, each of some of the requests."""
+    for key, numbers in enumerate(batches):
+        engines.ask(key, batch_of(*numbers))
+    return take_all(engines, len(batches))
 
 
 def texts(answers: Answers) -> dict[int, list[str]]:
@@ -235,9 +235,9 @@ def test_what_was_asked_before_is_forgotten(make: Callable[[str], Engines]) -> N
     engines = make("cpu,cpu")
     expected = texts(ask(engines, [(4,)]))
     for key in range(4):
-        engines.ask(key + 10, round_of(key))
+        engines.ask(key + 10, batch_of(key))
     engines.forget()
-    engines.ask(0, round_of(4))
+    engines.ask(0, batch_of(4))
     assert texts(take_all(engines, 1)) == expected
     assert sum(use.counts.patches for use in engines.uses()) == 4 * 6
 
@@ -292,7 +292,7 @@ def test_a_model_that_is_gone_when_an_engine_is_replaced_costs_only_that_engine(
 
 def test_engines_that_have_all_been_lost_are_an_error_and_not_silence(make: Callable[[str], Engines]) -> None:
     engines = make("cpu")
-    engines.ask(0, round_of(0))
+    engines.ask(0, batch_of(0))
     engines.close()
     with pytest.raises(EngineError, match="there is no engine any more"):
         engines.take_answers()
@@ -302,7 +302,7 @@ def test_an_engine_has_no_more_rounds_than_it_may(make: Callable[[str], Engines]
     engines = make("cpu")
     engines.load(lambda found: plan(Path(), found), max_batches=2)
     for key, numbers in enumerate(ONE_BY_ONE):
-        engines.ask(key, round_of(*numbers))
+        engines.ask(key, batch_of(*numbers))
     assert len(engines._slots[0].sent) == 2
     assert len(take_all(engines, 5)) == 5
 
@@ -313,7 +313,7 @@ def test_a_question_that_no_model_understands_is_answered_with_an_error(
 ) -> None:
     engines = make("cpu")
     odd = replace(request(0), prompt=prompt)
-    engines.ask(0, SharedRound(*share_round(0, [odd, request(1)])))
+    engines.ask(0, SharedBatch(*share_batch(0, [odd, request(1)])))
     odd_answer, answer = take_all(engines, 1)[0]
     assert answer.error is None
     assert odd_answer.error or odd_answer.text is not None
@@ -371,11 +371,11 @@ def test_rounds_that_are_forgotten_while_an_engine_is_replaced_leave_it_well(
     expected = texts(ask(engines, [(4,)]))
     with monkeypatch.context() as broken:
         break_on(broken, 0)
-        engines.ask(0, round_of(0))
+        engines.ask(0, batch_of(0))
         while engines.uses()[0].num_lost == 0:
             assert engines.take_answers() == []
     engines.forget()
-    engines.ask(0, round_of(4))
+    engines.ask(0, batch_of(4))
     assert texts(take_all(engines, 1)) == expected
     assert engines.uses()[0].num_lost == 0
 
@@ -397,15 +397,15 @@ def spoil(monkeypatch: pytest.MonkeyPatch, *sizes: tuple[int, int], most_engines
     monkeypatch.setattr(VisionModel, "layers", layers_or_nonsense)
 
 
-@pytest.mark.parametrize("rounds", [ONE_BY_ONE, ONE_BY_ONE[:1]])
+@pytest.mark.parametrize("batches", [ONE_BY_ONE, ONE_BY_ONE[:1]])
 def test_a_device_that_computes_nonsense_costs_no_answer(
-    rounds: Sequence[Sequence[int]], make: Callable[[str], Engines], monkeypatch: pytest.MonkeyPatch
+    batches: Sequence[Sequence[int]], make: Callable[[str], Engines], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engines = make("cpu")
-    expected = texts(ask(engines, rounds))
+    expected = texts(ask(engines, batches))
     engines.forget()
     spoil(monkeypatch, *SIZES, most_engines=1)
-    answers = ask(engines, rounds)
+    answers = ask(engines, batches)
     assert not any(completion.error for [completion] in answers.values())
     assert texts(answers) == expected
     assert [use.num_lost for use in engines.uses()] == [1]

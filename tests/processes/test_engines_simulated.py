@@ -1,6 +1,6 @@
 """Engines that exist only here, and are killed, or break on bad questions, or at everything; the run's side is real.
 
-Hundreds of runs, each with its own seed: every round is answered once, the run ends, and no good question is blamed.
+Hundreds of runs, each with its own seed: every batch is answered once, the run ends, and no good question is blamed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from batchocr.processes.deduplicator import RequestDeduplicator
 from batchocr.processes.engine_messages import Answers, DeviceFound, EngineLimits, LoadModel, Ready, UseDevice
 from batchocr.processes.engine_process import EngineLoss
 from batchocr.processes.engines import Engines
-from batchocr.processes.pixels import SharedRound, share_round
+from batchocr.processes.pixels import SharedBatch, share_batch
 
 NUM_ROUNDS, IN_FLIGHT, MOST_QUESTIONS = 24, 12, 4
 GOOD, BAD = "good", "bad"
@@ -45,7 +45,7 @@ class World:
 
 
 class SimulatedEngine:
-    """Stands for EngineProcess. It begins with some rounds at each step, and answers some of them at the next ones."""
+    """Stands for EngineProcess. It begins with some batches at each step, and answers some of them at the next ones."""
 
     world: World
 
@@ -64,8 +64,8 @@ class SimulatedEngine:
     def load(self, message: LoadModel) -> None:
         self.is_loading = True
 
-    def ask(self, number: int, round: SharedRound, positions: Sequence[int]) -> None:
-        self._prompts[number] = [round.message.questions[position].prompt for position in positions]
+    def ask(self, number: int, batch: SharedBatch, positions: Sequence[int]) -> None:
+        self._prompts[number] = [batch.message.questions[position].prompt for position in positions]
 
     def loss(self) -> EngineLoss | None:
         return self._lost
@@ -111,10 +111,10 @@ def _simulated(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
 
 
-def round_of(prompts: Sequence[str], *, digests: bool = False) -> SharedRound:
+def batch_of(prompts: Sequence[str], *, digests: bool = False) -> SharedBatch:
     pixel = Pixels(1, 1, b"\0\0\0")
     requests = [Request(pixel, prompt, Sampling(1)) for prompt in prompts]
-    return SharedRound(*share_round(0, requests, digests=digests))
+    return SharedBatch(*share_batch(0, requests, digests=digests))
 
 
 @contextmanager
@@ -127,22 +127,22 @@ def opened(devices: str) -> Iterator[Engines]:
 
 
 def read(world: World, devices: str, bad: Sequence[int]) -> tuple[int, int]:
-    """Have all rounds answered, of which `bad` have a bad question; how many bad and good questions had an error."""
+    """Have all batches answered, of which `bad` have a bad question; how many bad and good questions had an error."""
     SimulatedEngine.world = world
-    rounds = {
+    batches = {
         key: [GOOD] * world.chance.randint(0, MOST_QUESTIONS - 1) + [BAD if key in bad else GOOD]
         for key in range(NUM_ROUNDS)
     }
-    to_ask, in_hand = list(rounds), set[int]()
+    to_ask, in_hand = list(batches), set[int]()
     blamed = {BAD: 0, GOOD: 0}
     with opened(devices) as engines:
         for _ in range(MOST_STEPS):
             while to_ask and len(in_hand) < IN_FLIGHT:
                 in_hand.add(to_ask[0])
-                engines.ask(to_ask[0], round_of(rounds[to_ask.pop(0)]))
+                engines.ask(to_ask[0], batch_of(batches[to_ask.pop(0)]))
             for key, completions in engines.take_answers():
                 in_hand.remove(key)
-                for prompt, completion in zip(rounds[key], completions, strict=True):
+                for prompt, completion in zip(batches[key], completions, strict=True):
                     blamed[prompt] += completion.error is not None
             if not in_hand and not to_ask:
                 return blamed[BAD], blamed[GOOD]
@@ -172,16 +172,16 @@ def test_every_round_is_answered_once_if_pages_share_their_questions(num_bad: in
         world = SimulatedEngine.world = World(seed, killed=killed)
         names = [f"{GOOD} {number}" for number in range(12)]
         bad = world.chance.sample(range(NUM_ROUNDS), num_bad)
-        rounds = {
+        batches = {
             key: world.chance.choices(names, k=world.chance.randint(1, MOST_QUESTIONS)) + [BAD] * (key in bad)
             for key in range(NUM_ROUNDS)
         }
         with opened("d0,d1") as engines:
             shared = RequestDeduplicator(engines)
-            to_ask, answered = list(rounds), dict[int, list[bool]]()
+            to_ask, answered = list(batches), dict[int, list[bool]]()
             for _ in range(MOST_STEPS):
                 while to_ask and NUM_ROUNDS - len(to_ask) - len(answered) < IN_FLIGHT:
-                    shared.ask(to_ask[0], round_of(rounds[to_ask.pop(0)], digests=True))
+                    shared.ask(to_ask[0], batch_of(batches[to_ask.pop(0)], digests=True))
                 for key, completions in shared.take_answers():
                     assert key not in answered
                     answered[key] = [completion.error is not None for completion in completions]
@@ -189,8 +189,8 @@ def test_every_round_is_answered_once_if_pages_share_their_questions(num_bad: in
                     break
             else:
                 raise AssertionError(f"seed {seed}: some are never answered")
-            assert answered == {key: [prompt == BAD for prompt in prompts] for key, prompts in rounds.items()}
-            assert shared.counts.asked == sum(map(len, rounds.values()))
+            assert answered == {key: [prompt == BAD for prompt in prompts] for key, prompts in batches.items()}
+            assert shared.counts.asked == sum(map(len, batches.values()))
 
 
 def test_a_device_that_fails_at_everything_is_given_up_before_many_are_blamed_for_it() -> None:

@@ -84,7 +84,7 @@ def run_until(pool: WorkerPool, is_done: Callable[[Log], bool], timeout_s: float
         for worker, message in pool.wait(0.05):
             log.said.append(message)
             if isinstance(message, Asked):
-                worker.send(Completions(message.task_id, tuple(map(answer, message.round.requests()))))
+                worker.send(Completions(message.task_id, tuple(map(answer, message.batch.requests()))))
         log.losses += pool.replace_lost(timeout_s)
     return log
 

@@ -24,11 +24,11 @@ def completion(text: str, finish_reason: FinishReason = "stop", error: str | Non
 
 @dataclass
 class Reader:
-    """Reads a page with a fixed layout and an answer for each request after it. rounds: all requests made."""
+    """Reads a page with a fixed layout and an answer for each request after it. batches: all requests made."""
 
     layout: str | Completion
     answer: Callable[[int, str], str | Completion] = lambda number, prompt: f"answer {number}"
-    rounds: list[list[Request]] = field(default_factory=list)
+    batches: list[list[Request]] = field(default_factory=list)
 
     def read(self, page: Page = BLANK, protocol: MinerUProtocol = PROTOCOL) -> Reading:
         reader = protocol.read(page)
@@ -36,7 +36,7 @@ class Reader:
         answers: list[str | Completion] = [self.layout]
         try:
             while True:
-                self.rounds.append(requests)
+                self.batches.append(requests)
                 requests = reader.send([a if isinstance(a, Completion) else completion(a) for a in answers])
                 answers = [self.answer(number, request.prompt) for number, request in enumerate(requests)]
         except StopIteration as end:

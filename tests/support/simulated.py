@@ -14,7 +14,7 @@ from batchocr.job.row_queue import RowKey
 from batchocr.job.stop import StopSwitch
 from batchocr.processes.messages import Began, Completions, Ended, Failed, Finished, OpenDocument, Opened, ReadPage
 from batchocr.processes.meter import HostCounter
-from batchocr.processes.pixels import SharedRound, share_round
+from batchocr.processes.pixels import SharedBatch, share_batch
 from batchocr.processes.worker import Arrived, Asked, Loss
 
 POST_S = 0.02
@@ -114,7 +114,7 @@ class SimulatedWorker:
                 self._end(Finished(number, 1, 1, None, Reading("", (), 0, 0)))
             case _:
                 self._rounds[number] = isinstance(message, Completions)
-                self._machine.say(self, Asked(number, SharedRound(*share_round(number, [QUESTION]))))
+                self._machine.say(self, Asked(number, SharedBatch(*share_batch(number, [QUESTION]))))
         self._begin()
 
     def _end(self, message: Arrived) -> None:
@@ -172,7 +172,7 @@ class SimulatedMachine:
     def recycle_workers(self) -> None:
         pass
 
-    def ask(self, key: int, round: SharedRound) -> None:
+    def ask(self, key: int, batch: SharedBatch) -> None:
         self._asked.append(key)
 
     def take_answers(self) -> list[tuple[int, tuple[Completion, ...]]]:

@@ -1,4 +1,4 @@
-"""What a protocol is: the way from a page's pixels to its text, in rounds of questions to the model."""
+"""What a protocol is: the way from a page's pixels to its text, in batches of questions to the model."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Protocol, TypeAlias
 from batchocr.data import Completion, Page, Reading, Request
 
 Reader: TypeAlias = Generator[list[Request], list[Completion], Reading]
-"""Yields a round of requests, is sent their completions in the same order, returns the reading."""
+"""Yields a batch of requests, is sent their completions in the same order, returns the reading."""
 
 
 class PageProtocol(Protocol):

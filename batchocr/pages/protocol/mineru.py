@@ -55,8 +55,8 @@ MAX_READ_AREA: Final = 8.0
 looping one a hundred times, which no memory would hold."""
 
 _ROUND_AREA: Final = 2.0
-"""What the crops of one round may cover together, in pages: all of a sound layout. With more, blocks are asked about
-in several rounds, so that a page never holds more than three times its own pixels."""
+"""What the crops of one batch may cover together, in pages: all of a sound layout. With more, blocks are asked about
+in several batches, so that a page never holds more than three times its own pixels."""
 
 _UNCROPPED: Final = {"image", "chart", "image_block", "list", "equation_block"}
 """Types of blocks that are not read on their own."""
@@ -96,7 +96,7 @@ class MinerUProtocol:
         )
 
     def read(self, page: Page) -> Reader:
-        """Return the generator that reads this page: a round about its layout, then seldom more than one about its
+        """Return the generator that reads this page: a batch about its layout, then seldom more than one about its
         blocks. Raises RefusedError."""
         ink = Ink(page.image)
         [layout] = yield [self._layout_request(page)]
@@ -109,11 +109,11 @@ class MinerUProtocol:
         portions = _portions(blocks)
         while portions:
             requests, of_portion = self._block_requests(page, blocks, portions.popleft())
-            rounds = [requests] if requests else []
+            batches = [requests] if requests else []
             if not portions:
                 del page
-            del requests  # and the round is popped, so that its pixels do not stay here while the model answers
-            completions += (yield rounds.pop()) if rounds else []
+            del requests  # and the batch is popped, so that its pixels do not stay here while the model answers
+            completions += (yield batches.pop()) if batches else []
             asked += of_portion
         return self._finish(ink, layout, blocks, num_surplus, asked, completions)
 
@@ -214,7 +214,7 @@ def _drop_surplus(blocks: list[ContentBlock]) -> int:
 
 
 def _portions(blocks: Sequence[ContentBlock]) -> deque[list[ContentBlock]]:
-    """The blocks in portions that each fit into a round."""
+    """The blocks in portions that each fit into a batch."""
     portions: deque[list[ContentBlock]] = deque()
     room = 0.0
     for block in blocks:
