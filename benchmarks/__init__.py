@@ -16,7 +16,7 @@ The GPU benchmarks take --device, --out and --smoke (a size that runs on a CPU i
     loading       model and engine as the product makes them
     foreseen      answers that are known before they are asked for
     options       command-line options that several scripts share
-    record        the table, the JSON and facts about the machine; `timing` measures times
+    record        the table, the JSON and metadata about the machine; `timing` measures times
 """
 
 from pathlib import Path

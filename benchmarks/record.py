@@ -53,7 +53,7 @@ class Record:
         self._figures: dict[str, float] = {}
         self._notes: dict[str, Value | list[str]] = {}
         self._busy_with: str | None = None
-        self._facts = {"benchmark": name, "smoke": arguments.smoke, **machine_facts(self.device)}
+        self._metadata = {"benchmark": name, "smoke": arguments.smoke, **machine_metadata(self.device)}
 
     def add(self, row: Row) -> None:
         """Print and record a row of the table."""
@@ -86,8 +86,8 @@ class Record:
 
     def _write(self) -> None:
         if self._path is not None:
-            facts = {**self._facts, "busy_with": self._busy_with, "notes": self._notes}
-            write_json(self._path, {**facts, "figures": self._figures, "rows": self._rows})
+            metadata = {**self._metadata, "busy_with": self._busy_with, "notes": self._notes}
+            write_json(self._path, {**metadata, "figures": self._figures, "rows": self._rows})
 
 
 def write_json(path: Path, values: Mapping[str, object]) -> None:
@@ -98,7 +98,7 @@ def write_json(path: Path, values: Mapping[str, object]) -> None:
     beside.replace(path)
 
 
-def machine_facts(device: torch.device) -> dict[str, Value]:
+def machine_metadata(device: torch.device) -> dict[str, Value]:
     """The machine, the libraries on it and the commit of this checkout."""
     on_gpu = device.type == "cuda"
     return {

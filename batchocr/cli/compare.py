@@ -30,7 +30,7 @@ def compare_tables(
     if num_top < 0:
         raise UsageError(f"--top {num_top}: should be 0 or more")
     one, other = open_rows(first, partial=partial), open_rows(second, partial=partial)
-    settings = different_settings(one.facts, other.facts)
+    settings = different_settings(one.metadata, other.metadata)
     pairs = tqdm(matched(one.rows(), other.rows()), desc="comparing", unit=" rows", disable=None, leave=False)
     found = compare(pairs, num_top=num_top)
     too_much = max_change is not None and found.change > max_change

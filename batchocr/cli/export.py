@@ -61,7 +61,7 @@ def export_table(
         format_named(name)  # one that lacks its libraries says so before anything is written
     names, num_rows = _names_in(table)
     roots = table.input_roots if roots is None else roots
-    config = replace(config, dpi=int(table.facts.settings.get("dpi", config.dpi)))
+    config = replace(config, dpi=int(table.metadata.settings.get("dpi", config.dpi)))
     bar = tqdm(total=num_rows, unit=" pages", file=sys.stderr, leave=False, disable=as_json or not sys.stderr.isatty())
     with bar, ExportFolder(to) as folder, SourceFiles(roots, config) as sources:
         done = Export(table, folder, formats, options, sources, on_document=bar.update).run(names)

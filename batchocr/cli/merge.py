@@ -16,7 +16,7 @@ from batchocr.storage.temporary import new_folder
 from batchocr.storage.uris import is_uri
 from batchocr.tables.atomic import remove_leftovers, require_writable
 from batchocr.tables.files import files_of, report_path
-from batchocr.tables.merge import merged_facts, merged_rows, require_finished, require_free
+from batchocr.tables.merge import merged_metadata, merged_rows, require_finished, require_free
 from batchocr.tables.opened import open_rows
 from batchocr.tables.remote_output import OutputPlace
 from batchocr.tables.table import table_for
@@ -40,7 +40,7 @@ def merge_tables(tables: Sequence[str], out: str | os.PathLike[str], inputs: Seq
         found = find_documents(inputs, stdin=sys.stdin, null=config.null, follow_symlinks=config.follow_symlinks)
         places = {valid_text(document.source): place for place, document in enumerate(found.documents)}
     rows = tqdm(merged_rows(parts, places), desc="merging", unit=" rows", disable=None, leave=False)
-    table_for(path).write(path, rows, merged_facts(parts))
+    table_for(path).write(path, rows, merged_metadata(parts))
     if config.overwrite:
         report_path(path).unlink(missing_ok=True)  # of the run whose table was replaced
     place.publish()

@@ -40,7 +40,7 @@ def _is_table(path: Path) -> bool:
     if path.suffix.lower() not in TABLE_SUFFIXES or not path.is_file():
         return False
     try:
-        return table_for(path).read_facts(path) is not None
+        return table_for(path).read_metadata(path) is not None
     except OutputError:
         return True
 

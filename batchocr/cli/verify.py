@@ -18,7 +18,7 @@ from batchocr.errors import ExitCode
 from batchocr.job.stats.report import is_too_many
 from batchocr.option_values import parse_page_spec
 from batchocr.tables.files import files_of, report_path, without_files
-from batchocr.tables.opened import read_facts
+from batchocr.tables.opened import read_metadata
 from batchocr.tables.table import table_for
 
 Problem = Literal["missing", "stale", "duplicate", "failed", "surplus", "wrong", "unchecked", "settings"]
@@ -119,14 +119,14 @@ class Verifier:
             yield VerifyFinding("surplus", source, None, "is in the table but not in the input")
 
     def _check_settings(self, model_fingerprint: str | None) -> Iterator[VerifyFinding]:
-        first = read_facts(self._outs[0])
+        first = read_metadata(self._outs[0])
         for out in self._outs:
-            facts = read_facts(out)
-            if facts.settings_fingerprint != first.settings_fingerprint:
+            metadata = read_metadata(out)
+            if metadata.settings_fingerprint != first.settings_fingerprint:
                 yield VerifyFinding("settings", str(out), None, f"was made with other settings than {self._outs[0]}")
-            if model_fingerprint not in (None, facts.model_fingerprint):
+            if model_fingerprint not in (None, metadata.model_fingerprint):
                 yield VerifyFinding(
-                    "stale", str(out), None, f"was made with another model ({facts.model}, or its weights then)"
+                    "stale", str(out), None, f"was made with another model ({metadata.model}, or its weights then)"
                 )
 
     def _take(self, row: PageResult) -> Iterator[VerifyFinding]:

@@ -65,7 +65,7 @@ def view_table(
     if choice.statuses and not choice.rows:
         raise UsageError("the table has none of these pages")
     roots = roots or table.input_roots
-    config = replace(config, dpi=int(table.facts.settings.get("dpi", config.dpi)))
+    config = replace(config, dpi=int(table.metadata.settings.get("dpi", config.dpi)))
     bar = tqdm(
         total=len(choice.rows), unit=" pages", file=sys.stderr, leave=False, disable=as_json or not sys.stderr.isatty()
     )

@@ -53,8 +53,8 @@ def read_into_table(
     require_writable(out)
     require_place(report_file)
     found = _without_output(found, files_of(out, report_file))
-    facts = replace(session.facts, input_roots=tuple(map(valid_text, found.roots)))
-    with Journal.open(out, facts, resume=config.resume, overwrite=config.overwrite) as journal:
+    metadata = replace(session.metadata, input_roots=tuple(map(valid_text, found.roots)))
+    with Journal.open(out, metadata, resume=config.resume, overwrite=config.overwrite) as journal:
         remove_leftovers(files_of(out, report_file))
         _require_same_input(out, found.documents, journal)
         announce = partial(_log_start, session, found, out)
@@ -72,7 +72,7 @@ def read_into_table(
                 _require_rows(run.intake, config)
                 journal.keep()
                 with run.ledger.building_table():
-                    table.write(out, run.ledger.of_table(rows_in_order(run.intake, journal)), facts)
+                    table.write(out, run.ledger.of_table(rows_in_order(run.intake, journal)), metadata)
         report = replace(report_of(run), worse_documents=len(worsened), worse_pages=sum(worsened.values()))
         if not (report.nothing_to_do and report_file.exists()):  # that of the run which had something to do says more
             write_report(report, report_file)
@@ -99,10 +99,10 @@ def _without_output(found: Found, files: Sequence[Path]) -> Found:
 
 
 def _log_start(session: Session, found: Found, out: Path) -> None:
-    facts = session.facts
+    metadata = session.metadata
     num_documents, skipped = len(found.documents), found.skipped
     fields = {"out": str(out), "documents": num_documents, "skipped_files": dict(skipped)}
-    fields |= {"model": facts.model, "version": facts.batchocr_version}
+    fields |= {"model": metadata.model, "version": metadata.batchocr_version}
     count = counted(num_documents, "document")
     beside = f"; {said}" if (said := describe_skipped(skipped)) else ""
     logger.info("reading %s into %s%s", count, out, beside, extra=event("run_started", **fields))

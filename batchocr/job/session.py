@@ -27,7 +27,7 @@ from batchocr.processes.answer_cache import AnswerCache, cache_folder
 from batchocr.processes.child import ENGINE_COMMAND
 from batchocr.processes.engine_messages import DeviceFound, EngineLimits, LoadModel
 from batchocr.processes.engines import Engines
-from batchocr.tables.schema import RunFacts, fingerprint_of_settings
+from batchocr.tables.schema import RunMetadata, fingerprint_of_settings
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ _MOST_WORKER_BYTES = 4 << 30
 """The largest image that is decoded at all takes 2.3 GB."""
 
 _ANSWERS_DEPEND_ON = ("model_fingerprint", "protocol", "dtype", "vit_dtype")
-"""Besides the question, of the facts of a run: the other settings are in the questions."""
+"""Besides the question, of the metadata of a run: the other settings are in the questions."""
 _ALREADY_READING = "this Ocr is already reading: finish or close that loop first, or make another Ocr"
 
 
@@ -87,7 +87,7 @@ class Session:
             self.devices = self._engines.devices
             self.memory_bytes = self._memory(found)
             self.limits = self._limits_on(found)
-            self.facts = self._facts()
+            self.metadata = self._metadata()
         except BaseException:
             self._engines.close()
             raise
@@ -145,7 +145,7 @@ class Session:
         """The answers that this model gave to others, and is to give; None if none are kept."""
         if self.config.cache is None:
             return None
-        maker = {name: self.facts.settings[name] for name in _ANSWERS_DEPEND_ON}
+        maker = {name: self.metadata.settings[name] for name in _ANSWERS_DEPEND_ON}
         return AnswerCache(cache_folder(self.config.cache), maker)
 
     def close(self) -> None:
@@ -196,7 +196,7 @@ class Session:
             "worker_memory": self.worker_memory_bytes,
         }
 
-    def _facts(self) -> RunFacts:
+    def _metadata(self) -> RunMetadata:
         """What the rows depend on: everything that changes their text, and nothing else."""
         settings = {
             "model_fingerprint": fingerprint(self._folder),
@@ -209,7 +209,7 @@ class Session:
             "penalties": str(self.config.penalties).lower(),
         }
         is_local = self._folder == Path(os.path.expanduser(self.config.model))
-        return RunFacts(  # the folder of a model from Hugging Face is named by its commit
+        return RunMetadata(  # the folder of a model from Hugging Face is named by its commit
             batchocr_version=own_version(),
             model=valid_text(self.config.model),
             model_revision="" if is_local else self._folder.name,

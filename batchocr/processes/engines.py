@@ -104,7 +104,7 @@ class _Slot:
         self.num_losses += not killed
         self.num_killed += killed
 
-    def note_facts(self) -> None:
+    def note_use(self) -> None:
         """What a report needs that is known only while the process is there."""
         self.peak_bytes = max(peak_resident_bytes(self.process.pid) or 0, self.peak_bytes or 0) or None
         if (ready := self.process.ready) is not None:
@@ -225,7 +225,7 @@ class Engines:
     def uses(self) -> list[EngineUse]:
         """What became of each device: whether there is an engine, and what was done since the last `forget`."""
         for slot in self._slots:
-            slot.note_facts()
+            slot.note_use()
         return [*(slot.use() for slot in self._slots), *self._given_up]
 
     # Asking and answering
@@ -326,7 +326,7 @@ class Engines:
             raise
 
     def _replace(self, slot: _Slot, loss: EngineLoss) -> None:
-        slot.note_facts()
+        slot.note_use()
         slot.count_loss(killed=loss.killed)
         self._take_back(slot, loss)
         slot.process.close()

@@ -82,7 +82,7 @@ class Driver:
         self._folder = folder
         self._roots = found.roots
         self._items = tuple(items)
-        self._facts = earlier.facts if earlier is not None else None
+        self._metadata = earlier.metadata if earlier is not None else None
         self._before: dict[str, PartRows] = {}
         self._has_begun = False
         self._max_failed_starts = _MAX_FAILED_STARTS
@@ -97,8 +97,8 @@ class Driver:
 
     def _choose_waiting(self) -> None:
         """Leave out the items whose parts are there, unless they have failed rows that may be tried again."""
-        if self._facts is not None:
-            self._before = self._folder.rows_of([item.name for item in self._items], self._facts)
+        if self._metadata is not None:
+            self._before = self._folder.rows_of([item.name for item in self._items], self._metadata)
         for item in self._items:
             rows = self._before.get(item.name)
             if rows is not None:
@@ -113,8 +113,8 @@ class Driver:
     def run(self, address: str | None, stop: StopSwitch, progress: Progress | None) -> None:
         """Read all items on the cluster at `address`; once the run is stopped, only those in hand, for as long as it
         allows."""
-        if not self._waiting and self._facts is not None:  # documents may be gone all the same
-            self._folder.begin(self._facts, self._config.pages, self._items)
+        if not self._waiting and self._metadata is not None:  # documents may be gone all the same
+            self._folder.begin(self._metadata, self._config.pages, self._items)
             return
         with connected(address) as self._ray:
             self._read_all(plan_actors(self._ray, self._config, self._wanted), stop, progress)
@@ -167,7 +167,7 @@ class Driver:
                 self._roots,
                 cpus=plan.cpus,
                 per_node=plan.per_node,
-                begun_in=dtype_of(self._facts),
+                begun_in=dtype_of(self._metadata),
             )
             self._actors.append(_Actor(handle, ActorReport(""), call=handle.load.remote()))
 
@@ -212,16 +212,16 @@ class Driver:
 
     def _ready(self, actor: _Actor, loaded: Loaded) -> None:
         """Take note of an actor that can read. Raises OutputMismatchError if its rows would not fit with the others."""
-        if loaded.facts.batchocr_version != own_version():
+        if loaded.metadata.batchocr_version != own_version():
             raise OutputMismatchError(
-                f"batchocr is {loaded.facts.batchocr_version} on {loaded.node} and {own_version()} here: install the "
-                "same on all nodes"
+                f"batchocr is {loaded.metadata.batchocr_version} on {loaded.node} and {own_version()} here: install "
+                "the same on all nodes"
             )
-        if self._facts is not None:
-            require_same_settings(str(self._folder), self._facts, loaded.facts)
+        if self._metadata is not None:
+            require_same_settings(str(self._folder), self._metadata, loaded.metadata)
         if not self._has_begun:
-            self._folder.begin(loaded.facts, self._config.pages, self._items, afresh=self._config.overwrite)
-            self._has_begun, self._facts, self.settings = True, loaded.facts, loaded.settings
+            self._folder.begin(loaded.metadata, self._config.pages, self._items, afresh=self._config.overwrite)
+            self._has_begun, self._metadata, self.settings = True, loaded.metadata, loaded.settings
             self._own_s = time.perf_counter()
         self._failed_starts = 0
         self.first_ready_s = self.first_ready_s or time.perf_counter()
@@ -273,16 +273,16 @@ class Driver:
 
     def _fail(self, item: Item, message: str) -> None:
         """Put a part in which every row says that it crashed; one that is there from an earlier run stays."""
-        assert self._facts is not None
+        assert self._metadata is not None
         self.tally.parts_read += 1
         if item.name in self._before:
             self.tally.take(self._before[item.name])
             return
         failed = item.failed_rows(Failure("crashed", message), attempts=self._attempts[item.name])
         with tempfile.TemporaryDirectory(prefix="batchocr-") as folder:
-            parquet.write(local := Path(folder, item.name), failed, replace(self._facts, input_roots=self._roots))
+            parquet.write(local := Path(folder, item.name), failed, replace(self._metadata, input_roots=self._roots))
             self._folder.put(local, item.name)
-            self.tally.take(read_part(local, self._facts, item.name))
+            self.tally.take(read_part(local, self._metadata, item.name))
 
     def _end(self, actor: _Actor) -> None:
         self._actors.remove(actor)

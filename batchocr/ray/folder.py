@@ -16,10 +16,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Annotated
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pydantic import TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from batchocr.data import ErrorKind, Status
 from batchocr.errors import OutputError, OutputMismatchError, PageError
@@ -27,7 +28,7 @@ from batchocr.ray.items import Item
 from batchocr.ray.places import place_of
 from batchocr.storage.uris import is_uri
 from batchocr.tables.files import CLUSTER_REPORT_NAME, final_name
-from batchocr.tables.schema import RunFacts, decode_facts
+from batchocr.tables.schema import RunMetadata, decode_metadata
 
 logger = logging.getLogger(__name__)
 
@@ -39,11 +40,11 @@ _AT_ONCE = 16
 
 @dataclass(frozen=True, slots=True)
 class ClusterPlan:
-    """What the parts in a folder are of. facts: what their rows depend on; None until the model has been loaded. pages:
-    as `--pages` said it. run: of which run it is."""
+    """What the parts in a folder are of. metadata: what their rows depend on; None until the model has been loaded.
+    pages: as `--pages` said it. run: of which run it is."""
 
     run: str
-    facts: RunFacts | None
+    metadata: Annotated[RunMetadata | None, Field(alias="facts")]
     pages: str | None
     items: tuple[Item, ...]
 
@@ -112,10 +113,10 @@ class OutputFolder:
         folder, _, name = (path if is_uri(path) else os.path.abspath(path)).rpartition("/")
         return folder == str(self).rstrip("/") and (_is_part(name) or name in (_PLAN_NAME, CLUSTER_REPORT_NAME))
 
-    def begin(self, facts: RunFacts, pages: str | None, items: Iterable[Item], *, afresh: bool = False) -> None:
+    def begin(self, metadata: RunMetadata, pages: str | None, items: Iterable[Item], *, afresh: bool = False) -> None:
         """Record what the parts will be of, and remove those that are of none of the items; afresh: all that are there.
         From now on the folder is this run's; another one that is at work there ends."""
-        plan = ClusterPlan(self._run, facts, pages, tuple(items))
+        plan = ClusterPlan(self._run, metadata, pages, tuple(items))
         if afresh:
             self._remove_parts(but=())
             self._place.remove(CLUSTER_REPORT_NAME)
@@ -146,24 +147,24 @@ class OutputFolder:
         if plan is None or plan.run != self._run:
             raise OutputError(f"another run has begun to write into {self}: this one ends; what it has read is there")
 
-    def rows_of(self, names: Iterable[str], facts: RunFacts) -> dict[str, PartRows]:
+    def rows_of(self, names: Iterable[str], metadata: RunMetadata) -> dict[str, PartRows]:
         """What those of these parts hold that are there, and not damaged. Raises OutputMismatchError if one is of other
-        settings than these facts."""
+        settings than this metadata."""
         there = self._place.names().intersection(names)
         with ThreadPoolExecutor(_AT_ONCE) as looking:
-            found = zip(there, looking.map(partial(self._rows, facts=facts), there), strict=True)
+            found = zip(there, looking.map(partial(self._rows, metadata=metadata), there), strict=True)
             return {name: rows for name, rows in found if rows is not None}
 
-    def _rows(self, name: str, facts: RunFacts) -> PartRows | None:
+    def _rows(self, name: str, metadata: RunMetadata) -> PartRows | None:
         try:
             with self._place.open(name) as file:
-                return read_part(file, facts, f"{name} in {self}")
+                return read_part(file, metadata, f"{name} in {self}")
         except (pa.ArrowException, OSError, ValueError, PageError):
             pass  # the part, or the way to it
         with tempfile.TemporaryDirectory(prefix="batchocr-") as folder:
             self._place.fetch(name, local := Path(folder, name))
             try:
-                return read_part(local, facts, f"{name} in {self}")
+                return read_part(local, metadata, f"{name} in {self}")
             except (pa.ArrowException, OSError, ValueError):
                 logger.warning("%s in %s is damaged, and is read again", name, self)
                 return None
@@ -183,7 +184,7 @@ class OutputFolder:
             self._place.put(local, name)
 
     def _put_plan(self, plan: ClusterPlan) -> None:
-        self.put_text(_PLAN.dump_json(plan, exclude=_NOT_STORED).decode(), _PLAN_NAME)
+        self.put_text(_PLAN.dump_json(plan, exclude=_NOT_STORED, by_alias=True).decode(), _PLAN_NAME)
 
     def _remove_stale(self, items: Iterable[Item]) -> None:
         if removed := self._remove_parts(but=items):
@@ -198,14 +199,14 @@ class OutputFolder:
         return len(others)
 
 
-def read_part(part: Path | pa.NativeFile, facts: RunFacts, name: str) -> PartRows:
-    """What a part holds. Raises OutputMismatchError if it is of other settings than these facts, and what Arrow raises
-    if it is damaged."""
+def read_part(part: Path | pa.NativeFile, metadata: RunMetadata, name: str) -> PartRows:
+    """What a part holds. Raises OutputMismatchError if it is of other settings than this metadata, and what Arrow
+    raises if it is damaged."""
     with pq.ParquetFile(part, page_checksum_verification=True) as file:
-        metadata = {key.decode(): value.decode() for key, value in (file.schema_arrow.metadata or {}).items()}
+        of_file = {key.decode(): value.decode() for key, value in (file.schema_arrow.metadata or {}).items()}
         columns = file.read(columns=["status", "error_kind"])
-    found = decode_facts(metadata)
-    if found is None or found.settings_fingerprint != facts.settings_fingerprint:
+    found = decode_metadata(of_file)
+    if found is None or found.settings_fingerprint != metadata.settings_fingerprint:
         raise OutputMismatchError(f"{name} was made with other settings: choose another --out")
     return PartRows(
         Counter(columns["status"].to_pylist()),

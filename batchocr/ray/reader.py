@@ -25,7 +25,7 @@ from batchocr.pages.input.sources import Found
 from batchocr.ray.folder import OutputFolder, PartRows, read_part
 from batchocr.ray.items import Item
 from batchocr.tables import parquet
-from batchocr.tables.schema import RunFacts
+from batchocr.tables.schema import RunMetadata
 
 _MOST_WORKERS = 16
 _PUT_AGAIN_S = (5.0, 60.0)
@@ -34,11 +34,11 @@ _PUT_AGAIN_S = (5.0, 60.0)
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A reader that is ready. facts: what its rows depend on. pid: of its process."""
+    """A reader that is ready. metadata: what its rows depend on. pid: of its process."""
 
     node: str
     pid: int
-    facts: RunFacts
+    metadata: RunMetadata
     settings: dict[str, Setting]
 
 
@@ -80,7 +80,7 @@ class Reader:
             raise OutputError(f"on {platform.node()}: {error}") from error
         self._session = Session(self._config, begun_in=self._begun_in)
         self._session.load()
-        return Loaded(platform.node(), os.getpid(), self._session.facts, self._session.settings())
+        return Loaded(platform.node(), os.getpid(), self._session.metadata, self._session.settings())
 
     def read(self, item: Item, *, again: bool) -> ItemRead:
         """Read an item and put its part into the folder. again: read only what failed in the part that is there.
@@ -100,10 +100,10 @@ class Reader:
             try:
                 report = read_into_table(self._session, config, found, local, StopSwitch(), None, started_s=started_s)
             except NoInputError:  # none of the pages exists, which could not be known before
-                parquet.write(local, [], self._session.facts)
+                parquet.write(local, [], self._session.metadata)
             if item.pages != self._config.pages:
                 _name_pages(item, local)
-            rows = read_part(local, self._session.facts, item.name)
+            rows = read_part(local, self._session.metadata, item.name)
             self._put(local, item.name)
         return ItemRead(rows, report)
 
@@ -119,7 +119,7 @@ class Reader:
 def _name_pages(item: Item, part: Path) -> None:
     """Have a row for each page, not one for the document, of a document that is divided and can no longer be opened:
     its other items have rows of theirs."""
-    facts, row = parquet.read_facts(part), next(parquet.read_rows(part), None)
-    if facts is not None and row is not None and row.page_index is None and row.error_kind is not None:
+    metadata, row = parquet.read_metadata(part), next(parquet.read_rows(part), None)
+    if metadata is not None and row is not None and row.page_index is None and row.error_kind is not None:
         failure = Failure(row.error_kind, row.error_message or "")
-        parquet.write(part, item.failed_rows(failure, attempts=row.attempts), facts)
+        parquet.write(part, item.failed_rows(failure, attempts=row.attempts), metadata)

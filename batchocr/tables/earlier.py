@@ -12,7 +12,7 @@ from batchocr.data import PageResult
 from batchocr.errors import OutputError, OutputMismatchError
 from batchocr.storage.checksums import has_checksum, is_sound
 from batchocr.tables.files import journal_path
-from batchocr.tables.schema import MAX_FACTS_BYTES, RunFacts, facts_from_json, require_same_settings
+from batchocr.tables.schema import MAX_METADATA_BYTES, RunMetadata, metadata_from_json, require_same_settings
 from batchocr.tables.table import table_for
 
 logger = logging.getLogger(__name__)
@@ -20,15 +20,16 @@ logger = logging.getLogger(__name__)
 _HEADER_START = b'{"batchocr_version":'
 
 
-def facts_of_header(path: Path, line: bytes) -> RunFacts | None:
-    """The facts in the first line of the journal at `path`; None if it is empty or was torn before that line was whole.
+def metadata_of_header(path: Path, line: bytes) -> RunMetadata | None:
+    """The metadata in the first line of the journal at `path`; None if it is empty or was torn before that line was
+    whole.
 
     Raises OutputMismatchError if it is not a journal of this version, OutputError if the line is damaged.
     """
-    facts = facts_from_json(line)
-    if facts is not None and is_sound(line):
-        return facts
-    is_torn = not line.endswith(b"\n") and len(line) < MAX_FACTS_BYTES
+    metadata = metadata_from_json(line)
+    if metadata is not None and is_sound(line):
+        return metadata
+    is_torn = not line.endswith(b"\n") and len(line) < MAX_METADATA_BYTES
     if is_torn and line[: len(_HEADER_START)] == _HEADER_START[: len(line)]:
         return None
     if has_checksum(line):
@@ -36,7 +37,7 @@ def facts_of_header(path: Path, line: bytes) -> RunFacts | None:
             f"{path} is damaged in its first line, which says what its rows depend on: restore it from a copy, or "
             "start over with --overwrite"
         )
-    if facts is not None:
+    if metadata is not None:
         raise OutputMismatchError(
             f"{path} was begun by an earlier version of batchocr: finish it with that version, choose another --out, "
             "or start over with --overwrite"
@@ -44,7 +45,7 @@ def facts_of_header(path: Path, line: bytes) -> RunFacts | None:
     raise OutputMismatchError(f"{path} is not a journal of batchocr: choose another --out")
 
 
-def rows_of_table(out: Path, facts: RunFacts) -> Iterable[PageResult]:
+def rows_of_table(out: Path, metadata: RunMetadata) -> Iterable[PageResult]:
     """The rows of a table that an earlier run of these settings left at `out`; none if there is no file.
 
     Raises OutputMismatchError if the table is of other settings or not ours; OutputError, on reading too, if it is
@@ -53,25 +54,25 @@ def rows_of_table(out: Path, facts: RunFacts) -> Iterable[PageResult]:
     table = table_for(out)
     if not out.exists():
         return ()
-    found = table.read_facts(out)
+    found = table.read_metadata(out)
     if found is None:
         raise OutputMismatchError(
             f"{out} was not written by this version of batchocr, or is damaged: choose another --out, or replace it "
             "with --overwrite"
         )
-    require_same_settings(out, found, facts)
+    require_same_settings(out, found, metadata)
     return table.read_rows(out)
 
 
 def dtype_of_rows(out: Path) -> DType | None:
     """The data type in which the rows at `out` were read. None if there are none, or none that can be read: opening the
     output says why."""
-    return dtype_of(_facts_of_journal(journal_path(out)) or _facts_of_table(out))
+    return dtype_of(_metadata_of_journal(journal_path(out)) or _metadata_of_table(out))
 
 
-def dtype_of(facts: RunFacts | None) -> DType | None:
-    """The data type in which rows of these facts were read, if they say."""
-    match facts.settings.get("dtype") if facts else None:
+def dtype_of(metadata: RunMetadata | None) -> DType | None:
+    """The data type in which rows of this metadata were read, if they say."""
+    match metadata.settings.get("dtype") if metadata else None:
         case "float32":
             return "float32"
         case "bfloat16":
@@ -80,16 +81,16 @@ def dtype_of(facts: RunFacts | None) -> DType | None:
             return None
 
 
-def _facts_of_journal(path: Path) -> RunFacts | None:
+def _metadata_of_journal(path: Path) -> RunMetadata | None:
     with suppress(OSError):
         if path.is_file():
             with path.open("rb") as journal:
-                return facts_from_json(journal.readline(MAX_FACTS_BYTES))
+                return metadata_from_json(journal.readline(MAX_METADATA_BYTES))
     return None
 
 
-def _facts_of_table(out: Path) -> RunFacts | None:
+def _metadata_of_table(out: Path) -> RunMetadata | None:
     with suppress(OutputError, OSError):
         if out.is_file():
-            return table_for(out).read_facts(out)
+            return table_for(out).read_metadata(out)
     return None

@@ -12,7 +12,7 @@ from batchocr.pages.input.globs import WILDCARD, natural_key
 from batchocr.pages.input.objects import documents_matching
 from batchocr.storage.objects import list_below, look_at
 from batchocr.storage.temporary import new_folder
-from batchocr.tables.files import CLUSTER_REPORT_NAME, facts_path, is_beside_a_table, report_path
+from batchocr.tables.files import CLUSTER_REPORT_NAME, is_beside_a_table, metadata_path, report_path
 from batchocr.tables.remote_output import fetch_file
 from batchocr.tables.table import TABLE_SUFFIXES, could_be_table
 
@@ -60,5 +60,5 @@ def _fetch(uri: str, folder: Path) -> Path:
     fetch_file(uri, path)
     fetch_file(f"{uri}.report.json", report_path(path), required=False)
     if path.suffix.lower() == ".jsonl":
-        fetch_file(f"{uri}.meta.json", facts_path(path), required=False)
+        fetch_file(f"{uri}.meta.json", metadata_path(path), required=False)
     return path

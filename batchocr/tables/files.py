@@ -24,8 +24,8 @@ def journal_path(out: Path) -> Path:
     return out.with_name(out.name + ".journal")
 
 
-def facts_path(out: Path) -> Path:
-    """Where the facts of a JSON Lines table are."""
+def metadata_path(out: Path) -> Path:
+    """Where the metadata of a JSON Lines table are."""
     return out.with_name(out.name + ".meta.json")
 
 
@@ -65,7 +65,7 @@ def is_beside_a_table(name: str) -> bool:
 
 def files_of(out: Path, report: Path) -> list[Path]:
     """The paths that a run with this table and this report may write, whether or not they exist."""
-    return [out, journal_path(out), facts_path(out), report]
+    return [out, journal_path(out), metadata_path(out), report]
 
 
 def without_files(documents: Iterable[Document], files: Sequence[Path]) -> list[Document]:

@@ -1,8 +1,8 @@
 """The checkpoint of a run: a file next to the output with one line per finished row, in order of completion.
 
-The first line holds the run's facts. A line is written in one call, so a run that is killed leaves at most a torn last
-line, which the next run cuts off. A failing disk can do more, hence a checksum in every line. Any other line that is
-not as it was written counts as not there: its page is read again, and the line stays where it is. A first line like
+The first line holds the run's metadata. A line is written in one call, so a run that is killed leaves at most a torn
+last line, which the next run cuts off. A failing disk can do more, hence a checksum in every line. Any other line that
+is not as it was written counts as not there: its page is read again, and the line stays where it is. A first line like
 that stops the next run, which cannot know what the rows depend on.
 """
 
@@ -26,14 +26,14 @@ from batchocr.data import ErrorKind, PageResult, Status, counted, valid_text
 from batchocr.errors import OutputError, OutputMismatchError
 from batchocr.storage.checksums import checked_line, is_sound
 from batchocr.tables.atomic import atomic_file, reading, writing
-from batchocr.tables.earlier import facts_of_header, rows_of_table
+from batchocr.tables.earlier import metadata_of_header, rows_of_table
 from batchocr.tables.files import journal_path
 from batchocr.tables.index import IndexedRow, RowIndex
 from batchocr.tables.locked_file import lies_at, open_locked
 from batchocr.tables.schema import (
-    MAX_FACTS_BYTES,
-    RunFacts,
-    facts_to_json,
+    MAX_METADATA_BYTES,
+    RunMetadata,
+    metadata_to_json,
     require_same_settings,
     storable,
 )
@@ -91,7 +91,7 @@ class Journal:
         self._synced_s = time.monotonic()
 
     @classmethod
-    def open(cls, out: Path, facts: RunFacts, *, resume: bool, overwrite: bool) -> Journal:
+    def open(cls, out: Path, metadata: RunMetadata, *, resume: bool, overwrite: bool) -> Journal:
         """Return the journal of the table at `out`: the unfinished one, or a new one holding that table's rows.
 
         overwrite: begin with an empty one, whatever is there; the table stays until a new one replaces it.
@@ -106,16 +106,16 @@ class Journal:
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
             journal = undo.enter_context(cls(path, open_locked(path)))
             if overwrite:
-                journal._begin(facts, ())
+                journal._begin(metadata, ())
             elif (found := journal._read_header()) is None:
-                journal._begin(facts, rows_of_table(out, facts))
+                journal._begin(metadata, rows_of_table(out, metadata))
             elif not resume:
                 raise OutputMismatchError(
                     f"{path} belongs to a run that is unfinished or left failed pages: leave out --no-resume to "
                     "continue it, or start over with --overwrite"
                 )
             else:
-                require_same_settings(path, found, facts)
+                require_same_settings(path, found, metadata)
             journal._load()
             undo.pop_all()
         return journal
@@ -203,23 +203,23 @@ class Journal:
         if lies_at(self.path, self._file):
             self.path.unlink(missing_ok=True)
 
-    def _read_header(self) -> RunFacts | None:
-        """The facts in the first line; None if the journal is empty or was torn before that line was whole."""
+    def _read_header(self) -> RunMetadata | None:
+        """The metadata in the first line; None if the journal is empty or was torn before that line was whole."""
         self._file.seek(0)
         with open(self._file.fileno(), "rb", closefd=False) as lines:
-            line = lines.readline(MAX_FACTS_BYTES)
-        return facts_of_header(self.path, line)
+            line = lines.readline(MAX_METADATA_BYTES)
+        return metadata_of_header(self.path, line)
 
-    def _begin(self, facts: RunFacts, rows: Iterable[PageResult]) -> None:
+    def _begin(self, metadata: RunMetadata, rows: Iterable[PageResult]) -> None:
         """Replace the journal with one that holds these rows."""
         entries = (JournalEntry(storable(result), size=None, mtime_ns=None) for result in rows)
-        self._replace(facts, map(_to_line, entries))
+        self._replace(metadata, map(_to_line, entries))
         self._is_redundant = True
 
-    def _replace(self, facts: RunFacts, lines: Iterable[bytes]) -> None:
+    def _replace(self, metadata: RunMetadata, lines: Iterable[bytes]) -> None:
         """Replace the journal with one that holds the lines of these rows, whole or not at all."""
         with atomic_file(self.path) as fresh:
-            fresh.write(checked_line(facts_to_json(facts)))
+            fresh.write(checked_line(metadata_to_json(metadata)))
             fresh.writelines(lines)
         self._file.close()
         self._file = open_locked(self.path)

@@ -1,7 +1,7 @@
 """The table as JSON Lines: UTF-8, one row per line, and nothing else in the file.
 
-A line of facts would give readers a row that is not a page, so the facts are in `<name>.meta.json` next to it, with the
-SHA-256 of the table: the two belong together, and neither has changed, if it is the same.
+A line of metadata would give readers a row that is not a page, so the metadata is in `<name>.meta.json` next to it,
+with the SHA-256 of the table: the two belong together, and neither has changed, if it is the same.
 """
 
 from __future__ import annotations
@@ -16,17 +16,24 @@ from batchocr.data import PageResult
 from batchocr.errors import OutputError
 from batchocr.storage.checksums import checked_line, is_sound
 from batchocr.tables.atomic import atomic_file, reading, writing
-from batchocr.tables.files import facts_path
-from batchocr.tables.schema import MAX_FACTS_BYTES, RunFacts, facts_from_json, facts_to_json, from_json, to_json
+from batchocr.tables.files import metadata_path
+from batchocr.tables.schema import (
+    MAX_METADATA_BYTES,
+    RunMetadata,
+    from_json,
+    metadata_from_json,
+    metadata_to_json,
+    to_json,
+)
 
 _ROW_START = re.compile(rb'\{"source":"(?:[^"\\]|\\.)*","page_index":(?:null|\d+),"status":"')
 _START_BYTES = 1 << 16
 
 
-def write(path: Path, rows: Iterable[PageResult], facts: RunFacts) -> None:
+def write(path: Path, rows: Iterable[PageResult], metadata: RunMetadata) -> None:
     """Write the rows, in order, atomically; only one row at a time is in memory. Raises OutputError.
 
-    Between the former table and this one there is a moment without facts, and none with those of the other.
+    Between the former table and this one there is a moment without metadata, and none with that of the other.
     """
     digest = hashlib.sha256()
     with atomic_file(path) as file:
@@ -35,32 +42,32 @@ def write(path: Path, rows: Iterable[PageResult], facts: RunFacts) -> None:
             digest.update(line)
             file.write(line)
         file.flush()
-        os.fsync(file.fileno())  # a table that cannot be stored leaves the former one its facts
-        with writing(facts_path(path)):
-            facts_path(path).unlink(missing_ok=True)
-    with atomic_file(facts_path(path)) as file:
-        file.write(checked_line(facts_to_json(facts)[:-1] + _digest_key(digest.hexdigest()) + b"}"))
+        os.fsync(file.fileno())  # a table that cannot be stored leaves the former one its metadata
+        with writing(metadata_path(path)):
+            metadata_path(path).unlink(missing_ok=True)
+    with atomic_file(metadata_path(path)) as file:
+        file.write(checked_line(metadata_to_json(metadata)[:-1] + _digest_key(digest.hexdigest()) + b"}"))
 
 
-def read_facts(path: Path) -> RunFacts | None:
-    """The facts of the run that wrote the file; None if it is not a table of ours. Raises OutputError if they are
+def read_metadata(path: Path) -> RunMetadata | None:
+    """The metadata of the run that wrote the file; None if it is not a table of ours. Raises OutputError if it is
     damaged; whether they are those of this table is known once its rows have been read."""
-    line = _facts_line(path)
-    facts = None if line is None else facts_from_json(line)
-    if line is None or facts is None:
+    line = _metadata_line(path)
+    metadata = None if line is None else metadata_from_json(line)
+    if line is None or metadata is None:
         return None
     if not is_sound(line):
         raise OutputError(
-            f"{facts_path(path)} is damaged, was changed, or is of an earlier version of batchocr: restore it with its "
-            "table, choose another --out, or start over with --overwrite"
+            f"{metadata_path(path)} is damaged, was changed, or is of an earlier version of batchocr: restore it with "
+            "its table, choose another --out, or start over with --overwrite"
         )
-    return facts
+    return metadata
 
 
 def could_be_table(path: Path) -> bool:
-    """Whether it has facts, or lost them and begins with a row, as no other file in JSON Lines does. Raises OutputError
-    if it cannot be read."""
-    if facts_path(path).exists() or not path.is_file():
+    """Whether it has metadata, or lost them and begins with a row, as no other file in JSON Lines does. Raises
+    OutputError if it cannot be read."""
+    if metadata_path(path).exists() or not path.is_file():
         return True
     with reading(path), open(path, "rb") as file:
         return _ROW_START.match(file.read(_START_BYTES)) is not None
@@ -80,11 +87,11 @@ def read_rows(path: Path) -> Iterator[PageResult]:
 
 
 def _require_same_table(path: Path, digest: str) -> None:
-    """Raise OutputError if the facts beside a table are not those of the one with this digest."""
-    of_table = _facts_line(path)
+    """Raise OutputError if the metadata beside a table is not that of the one with this digest."""
+    of_table = _metadata_line(path)
     if of_table is None or not is_sound(of_table) or _digest_key(digest) not in of_table:
         raise OutputError(
-            f"{path} is not the table that {facts_path(path)} was written for: one of them was damaged, changed or "
+            f"{path} is not the table that {metadata_path(path)} was written for: one of them was damaged, changed or "
             "replaced since; restore both, or start over with --overwrite"
         )
 
@@ -93,9 +100,9 @@ def _digest_key(digest: str) -> bytes:
     return b',"sha256":"%s"' % digest.encode()
 
 
-def _facts_line(path: Path) -> bytes | None:
-    facts = facts_path(path)
-    if not facts.is_file():
+def _metadata_line(path: Path) -> bytes | None:
+    metadata = metadata_path(path)
+    if not metadata.is_file():
         return None
-    with reading(facts), facts.open("rb") as file:
-        return file.readline(MAX_FACTS_BYTES)
+    with reading(metadata), metadata.open("rb") as file:
+        return file.readline(MAX_METADATA_BYTES)

@@ -18,8 +18,8 @@ from batchocr.pages.input.globs import natural_key
 from batchocr.storage.uris import is_uri
 from batchocr.tables import jsonl, parquet, unfinished
 from batchocr.tables.fetched import fetch_tables
-from batchocr.tables.files import facts_path, is_beside_a_table, journal_path, table_of_journal
-from batchocr.tables.schema import PAGE_SCHEMA, READABLE_VERSIONS, RunFacts, to_row
+from batchocr.tables.files import is_beside_a_table, journal_path, metadata_path, table_of_journal
+from batchocr.tables.schema import PAGE_SCHEMA, READABLE_VERSIONS, RunMetadata, to_row
 from batchocr.tables.table import could_be_table, table_for
 
 TableNames = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
@@ -33,7 +33,7 @@ class TablePart:
     """A table. is_partial: whether its rows are those of the journal beside it, because there is one."""
 
     path: Path
-    facts: RunFacts
+    metadata: RunMetadata
     is_partial: bool
 
     def rows(self) -> Iterator[PageResult]:
@@ -50,12 +50,12 @@ class TablePart:
 class StoredRows:
     """One or several tables, read as one. Each method begins anew at the first row; at no time are all in memory.
 
-    parts: in natural order of their names. facts: what the rows depend on, which is the same in all parts.
+    parts: in natural order of their names. metadata: what the rows depend on, which is the same in all parts.
     """
 
     def __init__(self, parts: Sequence[TablePart]) -> None:
         self.parts = tuple(parts)
-        self.facts = parts[0].facts
+        self.metadata = parts[0].metadata
 
     @property
     def is_partial(self) -> bool:
@@ -65,7 +65,7 @@ class StoredRows:
     @property
     def input_roots(self) -> list[str]:
         """Where the runs of all parts looked for documents, each once."""
-        return list(dict.fromkeys(root for part in self.parts for root in part.facts.input_roots))
+        return list(dict.fromkeys(root for part in self.parts for root in part.metadata.input_roots))
 
     def rows(self) -> Iterator[PageResult]:
         """Yield the rows, in the tables' order. Raises OutputError if one cannot be read or is damaged."""
@@ -115,7 +115,7 @@ def open_rows(tables: TableNames, *, partial: bool = False) -> StoredRows:
         raise OutputError("no table is named")
     parts = [_open_part(path, partial=partial) for path in paths]
     for part in parts:
-        if part.facts.settings_fingerprint != parts[0].facts.settings_fingerprint:
+        if part.metadata.settings_fingerprint != parts[0].metadata.settings_fingerprint:
             raise OutputMismatchError(
                 f"{part.path} was made with other settings than {parts[0].path}: they cannot be read as one table"
             )
@@ -144,32 +144,32 @@ def find_tables(name: str, *, partial: bool = False) -> list[Path]:
     return found
 
 
-def read_facts(path: Path) -> RunFacts:
-    """The facts of the run that wrote a table. Raises OutputMismatchError if it is not one of ours, or has columns that
-    may mean something else."""
-    facts = table_for(path).read_facts(path)
-    if facts is None:
+def read_metadata(path: Path) -> RunMetadata:
+    """The metadata of the run that wrote a table. Raises OutputMismatchError if it is not one of ours, or has columns
+    that may mean something else."""
+    metadata = table_for(path).read_metadata(path)
+    if metadata is None:
         raise OutputMismatchError(_why_not_ours(path))
-    return _readable(path, facts)
+    return _readable(path, metadata)
 
 
 def _open_part(path: Path, *, partial: bool) -> TablePart:
     if partial and journal_path(path).is_file():
-        facts = unfinished.read_facts(path)
-        if facts is None:
+        metadata = unfinished.read_metadata(path)
+        if metadata is None:
             raise OutputError(f"{journal_path(path)} is still empty: the run has not begun to read")
-        return TablePart(path, _readable(path, facts), is_partial=True)
-    return TablePart(path, read_facts(path), is_partial=False)
+        return TablePart(path, _readable(path, metadata), is_partial=True)
+    return TablePart(path, read_metadata(path), is_partial=False)
 
 
-def _readable(path: Path, facts: RunFacts) -> RunFacts:
-    if facts.schema_version not in READABLE_VERSIONS:
+def _readable(path: Path, metadata: RunMetadata) -> RunMetadata:
+    if metadata.schema_version not in READABLE_VERSIONS:
         raise OutputMismatchError(
-            f"{path} was written by batchocr {facts.batchocr_version} with columns of version {facts.schema_version}, "
-            f"and this one knows versions {READABLE_VERSIONS[0]} to {READABLE_VERSIONS[-1]}: use the batchocr that "
-            "wrote it"
+            f"{path} was written by batchocr {metadata.batchocr_version} with columns of version "
+            f"{metadata.schema_version}, and this one knows {READABLE_VERSIONS[0]} to {READABLE_VERSIONS[-1]}: "
+            "use the batchocr that wrote it"
         )
-    return facts
+    return metadata
 
 
 def _why_none(name: str, *, partial: bool) -> str:
@@ -183,10 +183,10 @@ def _why_none(name: str, *, partial: bool) -> str:
 
 
 def _why_not_ours(path: Path) -> str:
-    if table_for(path) is jsonl and not facts_path(path).exists():
+    if table_for(path) is jsonl and not metadata_path(path).exists():
         return (
-            f"{path} has no {facts_path(path).name} beside it: put that back, or run again if a run was killed as it "
-            "wrote them"
+            f"{path} has no {metadata_path(path).name} beside it: put that back, or run again if a run was killed as "
+            "it wrote them"
         )
     return (
         f"{path} is not a table of this version of batchocr, or is damaged: restore it, or use the batchocr that "

@@ -1,4 +1,4 @@
-"""The table as Parquet: zstd, row groups of 256 pages, the run's facts in the file's metadata.
+"""The table as Parquet: zstd, row groups of 256 pages, the run's metadata in the file's metadata.
 
 Pages have checksums, for every reader. They do not cover what says where the pages are and what they mean, so the
 metadata also holds a SHA-256 of the whole file, itself left out. It is compared before anything is taken from the file:
@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from batchocr.data import PageResult
 from batchocr.errors import OutputError
 from batchocr.tables.atomic import atomic_file, reading
-from batchocr.tables.schema import PAGE_SCHEMA, RunFacts, decode_facts, encode_facts, from_row, to_row
+from batchocr.tables.schema import PAGE_SCHEMA, RunMetadata, decode_metadata, encode_metadata, from_row, to_row
 
 ROW_GROUP_PAGES = 256
 
@@ -41,9 +41,9 @@ _MAX_TAIL_BYTES = 1 << 20
 _CHUNK_BYTES = 1 << 20
 
 
-def write(path: Path, rows: Iterable[PageResult], facts: RunFacts) -> None:
+def write(path: Path, rows: Iterable[PageResult], metadata: RunMetadata) -> None:
     """Write the rows, in order, atomically; only one row group at a time is in memory. Raises OutputError."""
-    schema = PAGE_SCHEMA.with_metadata(encode_facts(facts))
+    schema = PAGE_SCHEMA.with_metadata(encode_metadata(metadata))
     remaining = iter(rows)
     with atomic_file(path) as file:
         with pq.ParquetWriter(file, schema, compression="zstd", write_page_checksum=True) as writer:
@@ -57,14 +57,14 @@ def write(path: Path, rows: Iterable[PageResult], facts: RunFacts) -> None:
         file.write(digest)
 
 
-def read_facts(path: Path) -> RunFacts | None:
-    """The facts of the run that wrote the file; None if it is not a table of ours. Raises OutputError if it is, and is
-    damaged."""
+def read_metadata(path: Path) -> RunMetadata | None:
+    """The metadata of the run that wrote the file; None if it is not a table of ours. Raises OutputError if it is, and
+    is damaged."""
     with reading(path), open(path, "rb") as file:
         if not _has_sound_digest(path, file):
             return None
-        metadata = pq.read_schema(file).metadata or {}
-    return decode_facts({_text(key): _text(value) for key, value in metadata.items()})
+        of_file = pq.read_schema(file).metadata or {}
+    return decode_metadata({_text(key): _text(value) for key, value in of_file.items()})
 
 
 def read_rows(path: Path) -> Iterator[PageResult]:

@@ -19,7 +19,7 @@ from batchocr.errors import DeniedError, NoInputError, NotFoundError, OutputErro
 from batchocr.storage.objects import fetch, look_at, put, remove
 from batchocr.storage.uris import is_uri, parse_uri
 from batchocr.tables.atomic import atomic_file
-from batchocr.tables.files import UNFINISHED_REPORT, facts_path, journal_path, report_path
+from batchocr.tables.files import UNFINISHED_REPORT, journal_path, metadata_path, report_path
 from batchocr.tables.table import TABLE_SUFFIXES, table_for
 
 logger = logging.getLogger(__name__)
@@ -60,7 +60,7 @@ class OutputPlace:
             elif self._is_there():
                 fetch_file(self._uri, self.path)
                 if self.path.suffix.lower() == ".jsonl":
-                    fetch_file(f"{self._uri}.meta.json", facts_path(self.path), required=False)
+                    fetch_file(f"{self._uri}.meta.json", metadata_path(self.path), required=False)
         self._try_to_put()
 
     def without_itself(self, documents: Sequence[Document]) -> list[Document]:
@@ -85,7 +85,7 @@ class OutputPlace:
     @property
     def _files(self) -> list[Path]:
         """The table comes last, so that the others are there when it is."""
-        return [facts_path(self.path), report_path(self.path), self.path]
+        return [metadata_path(self.path), report_path(self.path), self.path]
 
     def _put(self) -> None:
         assert self._uri is not None

@@ -1,6 +1,6 @@
-"""What a table contains: its columns, its rows and the facts of the run that wrote it.
+"""What a table contains: its columns, its rows and the metadata of the run that wrote it.
 
-Every format writes the fields of PageResult, in order, and carries the same RunFacts.
+Every format writes the fields of PageResult, in order, and carries the same RunMetadata.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ READABLE_VERSIONS = (2, 3, SCHEMA_VERSION)
 """Versions 2 and 3 lack the `text_source` of a block, version 2 also `ink_outside` and `text_layer_agreement`: these
 are null then."""
 
-MAX_FACTS_BYTES = 1 << 20
-"""A line of facts is shorter; what a file of someone else has in its place may be anything."""
+MAX_METADATA_BYTES = 1 << 20
+"""A line of metadata is shorter; what a file of someone else has in its place may be anything."""
 
 _PREFIX = "batchocr."
 
@@ -75,7 +75,7 @@ _PAGE = TypeAdapter(PageResult)
 
 
 @dataclass(frozen=True, slots=True)
-class RunFacts:
+class RunMetadata:
     """What a run's rows depend on. settings_fingerprint: of all that changes the text; `settings` spells it out.
 
     No part of the fingerprints: model_revision, the commit of a model from Hugging Face, empty for a local folder;
@@ -92,9 +92,9 @@ class RunFacts:
     input_roots: tuple[str, ...] = ()
 
 
-_FACTS = TypeAdapter(RunFacts)
+_METADATA = TypeAdapter(RunMetadata)
 _AS_JSON = {"settings", "input_roots"}
-"""Facts that are no text, and become JSON in a file's metadata."""
+"""Fields of RunMetadata that are no text, and become JSON in a file's metadata."""
 
 
 def fingerprint_of_settings(settings: Mapping[str, str]) -> str:
@@ -102,42 +102,42 @@ def fingerprint_of_settings(settings: Mapping[str, str]) -> str:
     return hashlib.sha256(json.dumps(dict(settings), sort_keys=True).encode()).hexdigest()
 
 
-def encode_facts(facts: RunFacts) -> dict[str, str]:
-    """The facts as file metadata: each under `batchocr.<name>`, the settings as JSON."""
-    values = _FACTS.dump_python(facts)
+def encode_metadata(metadata: RunMetadata) -> dict[str, str]:
+    """The metadata as that of a file: each field under `batchocr.<name>`, the settings as JSON."""
+    values = _METADATA.dump_python(metadata)
     values |= {name: json.dumps(values[name], ensure_ascii=False) for name in _AS_JSON}
     return {_PREFIX + name: str(value) for name, value in values.items()}
 
 
-def decode_facts(metadata: Mapping[str, str]) -> RunFacts | None:
-    """The facts in a file's metadata; None if they are missing or incomplete."""
+def decode_metadata(of_file: Mapping[str, str]) -> RunMetadata | None:
+    """The metadata in a file's metadata; None if it is missing or incomplete."""
     values: dict[str, Any] = {
-        name.removeprefix(_PREFIX): value for name, value in metadata.items() if name.startswith(_PREFIX)
+        name.removeprefix(_PREFIX): value for name, value in of_file.items() if name.startswith(_PREFIX)
     }
     try:
-        return _FACTS.validate_python(values | {name: json.loads(values[name]) for name in _AS_JSON & values.keys()})
+        return _METADATA.validate_python(values | {name: json.loads(values[name]) for name in _AS_JSON & values.keys()})
     except (ValueError, RecursionError):  # those from json, and ValidationError
         return None
 
 
-def facts_to_json(facts: RunFacts) -> bytes:
-    """The facts as one JSON object, on one line."""
-    return _FACTS.dump_json(facts)
+def metadata_to_json(metadata: RunMetadata) -> bytes:
+    """The metadata as one JSON object, on one line."""
+    return _METADATA.dump_json(metadata)
 
 
-def facts_from_json(line: bytes) -> RunFacts | None:
-    """The facts in a JSON object; None if it holds something else."""
+def metadata_from_json(line: bytes) -> RunMetadata | None:
+    """The metadata in a JSON object; None if it holds something else."""
     try:
-        return _FACTS.validate_json(line)
+        return _METADATA.validate_json(line)
     except ValidationError:
         return None
 
 
-def require_same_settings(path: Path | str, found: RunFacts, facts: RunFacts) -> None:
+def require_same_settings(path: Path | str, found: RunMetadata, metadata: RunMetadata) -> None:
     """Raise OutputMismatchError, naming what differs, if the rows at `path` would not fit with this run's."""
-    if found.settings_fingerprint == facts.settings_fingerprint and found.schema_version in READABLE_VERSIONS:
+    if found.settings_fingerprint == metadata.settings_fingerprint and found.schema_version in READABLE_VERSIONS:
         return
-    different = different_settings(found, facts)
+    different = different_settings(found, metadata)
     differences = [
         f"{name} {there or 'not set'} there, {here or 'not set'} here" for name, (there, here) in different.items()
     ]
@@ -152,7 +152,7 @@ def require_same_settings(path: Path | str, found: RunFacts, facts: RunFacts) ->
     )
 
 
-def different_settings(one: RunFacts, other: RunFacts) -> dict[str, tuple[str | None, str | None]]:
+def different_settings(one: RunMetadata, other: RunMetadata) -> dict[str, tuple[str | None, str | None]]:
     """What two runs' rows depend on and is not the same in both, by name; None where it is not set."""
     there, here = _spelt_out(one), _spelt_out(other)
     different = {name: (there.get(name), here.get(name)) for name in sorted(there.keys() | here.keys())}
@@ -164,14 +164,14 @@ _SUM = "settings fingerprint"
 """Differs whenever a setting does, and says nothing that the setting does not."""
 
 
-def _spelt_out(facts: RunFacts) -> dict[str, str]:
+def _spelt_out(metadata: RunMetadata) -> dict[str, str]:
     return {
-        **{name: value for name, value in facts.settings.items() if name != "model_fingerprint"},
-        "model": facts.model,
-        **({"model revision": facts.model_revision} if facts.model_revision else {}),
-        "model fingerprint": facts.model_fingerprint[:12],
-        "schema version": str(facts.schema_version),
-        _SUM: facts.settings_fingerprint[:12],
+        **{name: value for name, value in metadata.settings.items() if name != "model_fingerprint"},
+        "model": metadata.model,
+        **({"model revision": metadata.model_revision} if metadata.model_revision else {}),
+        "model fingerprint": metadata.model_fingerprint[:12],
+        "schema version": str(metadata.schema_version),
+        _SUM: metadata.settings_fingerprint[:12],
     }
 
 

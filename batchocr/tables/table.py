@@ -9,7 +9,7 @@ from typing import Protocol
 from batchocr.data import PageResult
 from batchocr.errors import UsageError
 from batchocr.tables import jsonl, parquet
-from batchocr.tables.schema import RunFacts
+from batchocr.tables.schema import RunMetadata
 
 TABLE_SUFFIXES = (".parquet", ".jsonl")
 
@@ -17,9 +17,9 @@ TABLE_SUFFIXES = (".parquet", ".jsonl")
 class TableFormat(Protocol):
     """What each format's module offers; see the modules for what they raise."""
 
-    def write(self, path: Path, rows: Iterable[PageResult], facts: RunFacts) -> None: ...
+    def write(self, path: Path, rows: Iterable[PageResult], metadata: RunMetadata) -> None: ...
 
-    def read_facts(self, path: Path) -> RunFacts | None: ...
+    def read_metadata(self, path: Path) -> RunMetadata | None: ...
 
     def read_rows(self, path: Path) -> Iterator[PageResult]: ...
 

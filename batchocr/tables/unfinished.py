@@ -12,19 +12,19 @@ from pathlib import Path
 from batchocr.data import PageResult
 from batchocr.errors import OutputError
 from batchocr.tables.atomic import reading
-from batchocr.tables.earlier import facts_of_header
+from batchocr.tables.earlier import metadata_of_header
 from batchocr.tables.files import journal_path
 from batchocr.tables.index import RowIndex
 from batchocr.tables.journal import indexed, parse_row, parse_state
-from batchocr.tables.schema import MAX_FACTS_BYTES, RunFacts
+from batchocr.tables.schema import MAX_METADATA_BYTES, RunMetadata
 
 
-def read_facts(out: Path) -> RunFacts | None:
-    """The facts of the run that is writing the table at `out`; None if its journal is still empty. Raises OutputError,
-    OutputMismatchError if it is none of ours."""
+def read_metadata(out: Path) -> RunMetadata | None:
+    """The metadata of the run that is writing the table at `out`; None if its journal is still empty. Raises
+    OutputError, OutputMismatchError if it is none of ours."""
     journal = journal_path(out)
     with reading(journal), journal.open("rb") as lines:
-        return facts_of_header(journal, lines.readline(MAX_FACTS_BYTES))
+        return metadata_of_header(journal, lines.readline(MAX_METADATA_BYTES))
 
 
 def read_rows(out: Path) -> Iterator[PageResult]:

@@ -35,7 +35,7 @@ from benchmarks import ROOT
 from benchmarks.gpu.ops_cases import CASES
 from benchmarks.gpu.ops_check import broke_the_context
 from benchmarks.options import add_checkpoint_option
-from benchmarks.record import RESULTS, benchmark_parser, machine_facts, write_json
+from benchmarks.record import RESULTS, benchmark_parser, machine_metadata, write_json
 
 _TAIL_CHARACTERS = 2000
 _LOOK_EVERY_S = 1.0
@@ -94,18 +94,18 @@ class Results:
     What the file has from the same machine and commit stays, but for parts that run again; any other is renamed.
     """
 
-    def __init__(self, path: Path | None, facts: Mapping[str, Any], parts: Sequence[Part] = ()) -> None:
+    def __init__(self, path: Path | None, metadata: Mapping[str, Any], parts: Sequence[Part] = ()) -> None:
         self.path = path
-        self.values: dict[str, Any] = {**facts, "kernels": [], "checks": {}, "figures": {}, "failed": {}}
+        self.values: dict[str, Any] = {**metadata, "kernels": [], "checks": {}, "figures": {}, "failed": {}}
         self.values |= {"rejected": {}, "not_begun": [part.name for part in parts], "parts": {}}
         if path is not None and path.exists():
-            self._continue(json.loads(path.read_text(encoding="utf-8")), facts)
+            self._continue(json.loads(path.read_text(encoding="utf-8")), metadata)
         self._runs: dict[str, list[tuple[dict[str, Any], float]]] = {}
         self._begun_s = 0.0
 
-    def _continue(self, earlier: dict[str, Any], facts: Mapping[str, Any]) -> None:
+    def _continue(self, earlier: dict[str, Any], metadata: Mapping[str, Any]) -> None:
         assert self.path is not None
-        if any(earlier.get(name) != value for name, value in facts.items()):
+        if any(earlier.get(name) != value for name, value in metadata.items()):
             self.path.rename(self.path.with_suffix(f".{time.time_ns()}.json"))
             return
         not_begun = dict.fromkeys([*self.values["not_begun"], *earlier["not_begun"]])
@@ -311,7 +311,7 @@ def main(arguments: list[str] | None = None) -> None:
     parts = [part for part in (*PARTS, KERNEL_TESTS) if part.name in given.only]
     parts = [part for part in parts if part.on_cpu or (device.type == "cuda" and not given.smoke)]
     path = given.out or (None if given.smoke else RESULTS / "gpu_check.json")
-    results = Results(path, machine_facts(device), parts)
+    results = Results(path, machine_metadata(device), parts)
     try:
         run_parts(given, parts, Check(results, given.smoke, time.perf_counter() + 60 * given.minutes))
     except KeyboardInterrupt:

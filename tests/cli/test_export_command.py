@@ -23,7 +23,7 @@ from batchocr.documents.export.formats import FORMAT_NAMES
 from batchocr.pages.input.exported import EXPORT_RECORD
 from batchocr.pages.input.sources import find_documents
 from batchocr.tables.journal import Journal, JournalEntry
-from tests.support.documents import FACTS, block, draw, rows_of, text_row, write_table
+from tests.support.documents import METADATA, block, draw, rows_of, text_row, write_table
 
 pytestmark = pytest.mark.slow
 
@@ -86,8 +86,8 @@ def test_figures_without_a_file_are_counted_and_the_exit_code_is_3(
 def test_without_input_the_documents_are_where_the_run_found_them(
     run: Run, rows: list[PageResult], tmp_path: Path
 ) -> None:
-    facts = replace(FACTS, input_roots=(str(tmp_path / "in"),))
-    assert run(write_table(tmp_path / "t.parquet", rows, facts), "--to", "out")[0] == 0
+    metadata = replace(METADATA, input_roots=(str(tmp_path / "in"),))
+    assert run(write_table(tmp_path / "t.parquet", rows, metadata), "--to", "out")[0] == 0
 
 
 @pytest.mark.parametrize("to", ["in", "in/texts", "texts"])
@@ -156,7 +156,7 @@ def test_what_a_run_that_goes_on_has_read_is_exported_and_later_the_rest(
     run: Run, rows: list[PageResult], tmp_path: Path
 ) -> None:
     out = tmp_path / "t.parquet"
-    with Journal.open(out, FACTS, resume=True, overwrite=False) as journal:
+    with Journal.open(out, METADATA, resume=True, overwrite=False) as journal:
         journal.append(JournalEntry(rows[0], size=1, mtime_ns=1))
         assert run(out, "--to", "out", "--input", "in")[0] == 6
         assert run(out, "--to", "out", "--input", "in", "--partial")[0] == 0
@@ -169,7 +169,7 @@ def test_a_page_that_is_not_read_yet_has_a_mark_until_it_is(run: Run, tmp_path: 
     first, second = (
         replace(text_row("a.pdf", number, block("text", f"Text {number}.")), page_count=2) for number in (0, 1)
     )
-    with Journal.open(out, FACTS, resume=True, overwrite=False) as journal:
+    with Journal.open(out, METADATA, resume=True, overwrite=False) as journal:
         journal.append(JournalEntry(first, size=1, mtime_ns=1))
         run(out, "--to", "out", "--partial")
         assert (

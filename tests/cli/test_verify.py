@@ -25,15 +25,15 @@ from batchocr.cli.main import run_app
 from batchocr.data import PageResult
 from batchocr.option_values import parse_page_spec
 from batchocr.planning.checkpoint_files import fingerprint
-from batchocr.tables.files import facts_path
-from batchocr.tables.schema import RunFacts
+from batchocr.tables.files import metadata_path
+from batchocr.tables.schema import RunMetadata
 from batchocr.tables.table import table_for
 from tests.support.checkpoints import make_checkpoint
 from tests.support.running import draw_pdf
 
 pytestmark = pytest.mark.slow
 
-FACTS = RunFacts("0.1.0", "acme/reader", "f" * 64, "a" * 64, {"dpi": "200"})
+METADATA = RunMetadata("0.1.0", "acme/reader", "f" * 64, "a" * 64, {"dpi": "200"})
 
 
 def page(source: str, content: bytes, page_index: int, page_count: int) -> PageResult:
@@ -67,8 +67,8 @@ ROWS = [
 ]
 
 
-def write(out: Path, rows: Sequence[PageResult], facts: RunFacts = FACTS) -> Path:
-    table_for(out).write(out, rows, facts)
+def write(out: Path, rows: Sequence[PageResult], metadata: RunMetadata = METADATA) -> Path:
+    table_for(out).write(out, rows, metadata)
     return out
 
 
@@ -230,7 +230,7 @@ def test_a_document_that_takes_for_ever_holds_nothing_up(tmp_path: Path, documen
 def test_a_table_of_another_version_is_called_that(
     tmp_path: Path, documents: Path, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert verify(write(tmp_path / name, ROWS, replace(FACTS, schema_version=99)), documents) == (6, [])
+    assert verify(write(tmp_path / name, ROWS, replace(METADATA, schema_version=99)), documents) == (6, [])
     assert "written by batchocr 0.1.0 with columns of version 99" in capsys.readouterr().err
     unknown = replace(ROWS[3], error_kind="eaten")  # type: ignore[arg-type]
     with warnings.catch_warnings():
@@ -245,7 +245,7 @@ def test_a_table_of_another_model_is_stale(tmp_path: Path, documents: Path) -> N
     out = write(tmp_path / "table.parquet", ROWS)
     code, lines = verify(out, documents, *options)
     assert (code, lines[0].split(":")[0]) == (3, f"stale     {out}")
-    write(out, ROWS, replace(FACTS, model_fingerprint=fingerprint(model)))
+    write(out, ROWS, replace(METADATA, model_fingerprint=fingerprint(model)))
     assert verify(out, documents, *options)[0] == 0
 
 
@@ -254,7 +254,7 @@ def test_the_tables_of_all_shards_are_compared_together(tmp_path: Path, document
     assert "missing   b.pdf: has no row" in verify(tmp_path / "part-*.parquet", documents)[1]
     write(tmp_path / "part-2.parquet", ROWS[3:])
     assert verify(tmp_path / "part-*.parquet", documents, "--max-page-error-rate", "1")[0] == 0
-    write(tmp_path / "part-2.parquet", ROWS[3:], replace(FACTS, settings_fingerprint="b" * 64))
+    write(tmp_path / "part-2.parquet", ROWS[3:], replace(METADATA, settings_fingerprint="b" * 64))
     code, lines = verify(tmp_path / "part-*.parquet", documents, "--max-page-error-rate", "1")
     assert code == 3
     assert lines[0].startswith("settings ")
@@ -520,11 +520,11 @@ def test_a_standard_output_that_is_full_is_an_error_that_says_so(
     assert "cannot write to standard output: No space left on device" in done.stderr
 
 
-def test_a_table_without_its_facts_or_of_an_earlier_version_is_told_what_to_do(
+def test_a_table_without_its_metadata_or_of_an_earlier_version_is_told_what_to_do(
     tmp_path: Path, documents: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     alone = write(tmp_path / "table.jsonl", ROWS)
-    facts_path(alone).unlink()
+    metadata_path(alone).unlink()
     assert verify(alone, documents) == (6, [])
     assert "table.jsonl has no table.jsonl.meta.json beside it: put that back" in capsys.readouterr().err
     earlier = tmp_path / "table.parquet"

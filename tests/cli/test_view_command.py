@@ -20,7 +20,7 @@ from batchocr.cli.main import run_app
 from batchocr.config import Config
 from batchocr.tables.files import leftovers_of, temporary_path
 from batchocr.tables.journal import Journal, JournalEntry
-from tests.support.review_pages import FACTS, WhitePages, block, failed, reviewed, row, saved
+from tests.support.review_pages import METADATA, WhitePages, block, failed, reviewed, row, saved
 from tests.support.running import draw_pdf
 
 
@@ -66,8 +66,8 @@ def test_pages_are_drawn_as_they_were_read(tmp_path: Path) -> None:
     document = draw_pdf(tmp_path / "a.pdf", "one", "two", "three")
     doc_id = hashlib.sha256(document.read_bytes()).hexdigest()
     size = {"doc_id": doc_id, "page_count": 3, "width": 834, "height": 1112, "dpi": 200.0}
-    facts = replace(FACTS, input_roots=(str(tmp_path),))
-    table = saved(tmp_path, [row("a.pdf", index, block("text", "a"), **size) for index in range(3)], facts)
+    metadata = replace(METADATA, input_roots=(str(tmp_path),))
+    table = saved(tmp_path, [row("a.pdf", index, block("text", "a"), **size) for index in range(3)], metadata)
     code, said = view(table.parts[0].path, "--out", tmp_path / "review.html", "--pages", "r1")
     assert (code, said.count("\n")) == (0, 1)
     assert said.startswith(f"{tmp_path}/review.html: 1 page, ")
@@ -167,7 +167,7 @@ def test_a_file_of_somebody_else_stays(tmp_path: Path, capsys: pytest.CaptureFix
 @pytest.mark.usefixtures("no_worker")
 def test_an_unfinished_run_is_shown_when_it_is_asked_for(tmp_path: Path) -> None:
     out = tmp_path / "table.parquet"
-    with Journal.open(out, FACTS, resume=True, overwrite=False) as journal:
+    with Journal.open(out, METADATA, resume=True, overwrite=False) as journal:
         for index in range(3):
             journal.append(JournalEntry(row("a.pdf", index, block("text", "a")), 1, 1))
         assert view(out, "-o", tmp_path / "review.html")[0] == 6

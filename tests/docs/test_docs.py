@@ -22,7 +22,7 @@ from batchocr.data import ErrorKind, Status
 from batchocr.errors import ExitCode
 from batchocr.job.progress import EventName
 from batchocr.planning.limits import engine_limits
-from batchocr.tables.schema import PAGE_SCHEMA, RunFacts, encode_facts
+from batchocr.tables.schema import PAGE_SCHEMA, RunMetadata, encode_metadata
 from batchocr.tables.table import table_for
 from tests.conftest import ROOT
 from tests.support.mineru_shape import MINERU
@@ -31,7 +31,7 @@ from tests.support.running import draw_pdf, make_quick_model
 PAGES = sorted(path for path in ROOT.rglob("*.md") if ".venv" not in path.parts)
 CODE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 FOLDERS = "batchocr|tests|benchmarks|docs|recipes|sample_data"
-FACTS = RunFacts("0", "a model", "0", "0", {"dpi": "200"})
+METADATA = RunMetadata("0", "a model", "0", "0", {"dpi": "200"})
 
 
 def text_of(page: str) -> str:
@@ -82,7 +82,7 @@ ROWS = [
 def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[list[PageResult]], None]:
     """Writes `results.parquet` into the working directory."""
     monkeypatch.chdir(tmp_path)
-    return lambda rows: table_for(Path("results.parquet")).write(Path("results.parquet"), rows, FACTS)
+    return lambda rows: table_for(Path("results.parquet")).write(Path("results.parquet"), rows, METADATA)
 
 
 def test_the_sql_finds_what_it_says(write: Callable[[list[PageResult]], None]) -> None:
@@ -143,7 +143,7 @@ def test_the_recipe_in_the_documents_can_be_used(tmp_path: Path) -> None:
         ("docs/output.md", "Columns", [*PAGE_SCHEMA.names, *get_args(Status)]),
         ("docs/output.md", "Blocks", [field.name for field in fields(Block)]),
         ("docs/output.md", "Error kinds", list(get_args(ErrorKind))),
-        ("docs/output.md", "What made a table", [name.removeprefix("batchocr.") for name in encode_facts(FACTS)]),
+        ("docs/output.md", "What made a table", [name.removeprefix("batchocr.") for name in encode_metadata(METADATA)]),
         ("docs/jobs.md", "Events in the log", list(get_args(EventName))),
     ],
 )

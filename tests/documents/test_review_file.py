@@ -22,7 +22,7 @@ from batchocr.errors import OutputError
 from batchocr.option_values import parse_page_spec
 from batchocr.tables import parquet
 from batchocr.tables.files import report_path
-from tests.support.review_pages import FACTS, WhitePages, block, failed, reviewed, row
+from tests.support.review_pages import METADATA, WhitePages, block, failed, reviewed, row
 
 ENDS_A_SCRIPT = "</script><script>x=1</script><!-- <script> ]]> \u2028 \ud800 \x00"
 
@@ -177,14 +177,14 @@ def test_the_report_beside_the_table_is_at_the_top(tmp_path: Path, report: str |
 
 def test_the_report_of_a_run_on_a_cluster_is_that_of_all_parts_in_its_folder(tmp_path: Path) -> None:
     for name in "ab":
-        parquet.write(tmp_path / f"part-{name}.parquet", [row(f"{name}.pdf")], FACTS)
+        parquet.write(tmp_path / f"part-{name}.parquet", [row(f"{name}.pdf")], METADATA)
     (tmp_path / "report.json").write_text('{"actors": [], "bottleneck": "items"}')
-    facts = ("Bottleneck", "items")
-    assert groups(open_table(tmp_path))[0] == FactGroup("Run on a cluster", (facts,))
+    metadata = ("Bottleneck", "items")
+    assert groups(open_table(tmp_path))[0] == FactGroup("Run on a cluster", (metadata,))
     (tmp_path / "report.json").write_text('{"bottleneck": "of something else"}')
     assert groups(open_table(tmp_path))[0].heading == "Table"
     report_path(tmp_path / "part-b.parquet").write_text('{"bottleneck": "items"}')
-    assert groups(open_table(tmp_path))[0] == FactGroup("Run of part-b.parquet", (facts,))
+    assert groups(open_table(tmp_path))[0] == FactGroup("Run of part-b.parquet", (metadata,))
 
 
 def test_only_a_review_page_is_replaced(tmp_path: Path) -> None:

@@ -12,15 +12,15 @@ import pytest
 
 from batchocr.data import Block, PageResult
 from batchocr.errors import OutputError
-from batchocr.tables.files import facts_path, journal_path
+from batchocr.tables.files import journal_path, metadata_path
 from batchocr.tables.journal import Journal, JournalEntry
-from batchocr.tables.schema import RunFacts
+from batchocr.tables.schema import RunMetadata
 from batchocr.tables.table import table_for
 
 pytestmark = pytest.mark.slow
 
 NUM_FLIPS = 3000
-FACTS = RunFacts("0.1.0", "acme/reader", "f" * 64, "a" * 64, {"dpi": "200"})
+METADATA = RunMetadata("0.1.0", "acme/reader", "f" * 64, "a" * 64, {"dpi": "200"})
 
 
 def make_rows(count: int) -> list[PageResult]:
@@ -71,7 +71,7 @@ def test_no_flipped_bit_in_a_journal_changes_a_row(memory: Path, monkeypatch: py
     out = memory / "table.parquet"
 
     def open_journal() -> Journal:
-        return Journal.open(out, FACTS, resume=True, overwrite=False)
+        return Journal.open(out, METADATA, resume=True, overwrite=False)
 
     with open_journal() as journal:
         for row in ROWS:
@@ -97,34 +97,34 @@ def test_no_flipped_bit_in_a_journal_changes_a_row(memory: Path, monkeypatch: py
 def test_a_table_with_a_flipped_bit_is_refused(memory: Path, name: str) -> None:
     out = memory / name
     table = table_for(out)
-    table.write(out, ROWS, FACTS)
+    table.write(out, ROWS, METADATA)
     for damaged in flipped(out.read_bytes()):
         out.write_bytes(damaged)
         with pytest.raises(OutputError):
             list(table.read_rows(out))
 
 
-def test_no_flipped_bit_in_a_parquet_table_changes_its_facts(memory: Path) -> None:
+def test_no_flipped_bit_in_a_parquet_table_changes_its_metadata(memory: Path) -> None:
     out = memory / "table.parquet"
     table = table_for(out)
-    table.write(out, ROWS[:1], FACTS)
+    table.write(out, ROWS[:1], METADATA)
     for damaged in flipped(out.read_bytes()):
         out.write_bytes(damaged)
         try:
-            assert table.read_facts(out) is None
+            assert table.read_metadata(out) is None
         except OutputError as error:
             assert "was damaged or changed since it was written" in str(error)
 
 
-def test_facts_beside_a_table_with_a_flipped_bit_are_refused(memory: Path) -> None:
+def test_metadata_beside_a_table_with_a_flipped_bit_are_refused(memory: Path) -> None:
     out = memory / "table.jsonl"
     table = table_for(out)
-    table.write(out, ROWS[:1], FACTS)
-    for damaged in flipped(facts_path(out).read_bytes()):
-        facts_path(out).write_bytes(damaged)
+    table.write(out, ROWS[:1], METADATA)
+    for damaged in flipped(metadata_path(out).read_bytes()):
+        metadata_path(out).write_bytes(damaged)
         with pytest.raises(OutputError):
             list(table.read_rows(out))
         try:
-            assert table.read_facts(out) is None
+            assert table.read_metadata(out) is None
         except OutputError as error:
             assert "is damaged, was changed" in str(error)

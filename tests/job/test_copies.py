@@ -22,10 +22,10 @@ from batchocr.option_values import parse_page_spec
 from batchocr.processes.meter import HostCounter
 from batchocr.tables.index import is_failed_again
 from batchocr.tables.journal import Journal, JournalEntry
-from batchocr.tables.schema import RunFacts
+from batchocr.tables.schema import RunMetadata
 from tests.support.simulated import CRASHES, HANGS, Simulated, SimulatedMachine
 
-FACTS = RunFacts("1", "m", "m", "s", {})
+METADATA = RunMetadata("1", "m", "m", "s", {})
 TIMEOUT_S = 60.0
 
 
@@ -95,7 +95,7 @@ class Job:
 
     @contextmanager
     def journal(self) -> Iterator[Journal]:
-        with Journal.open(self.out, FACTS, resume=True, overwrite=False) as journal:
+        with Journal.open(self.out, METADATA, resume=True, overwrite=False) as journal:
             yield journal
 
 
@@ -245,8 +245,8 @@ def test_however_a_run_is_stopped_and_whatever_fails_each_row_is_there_once_and_
     assert rows.keys() == alone.keys()
     assert status(rows) == status(alone)
     for key, row in rows.items():
-        assert (row.doc_id, row.page_count, row.error_kind) == (job.documents[key[0]].doc_id, *facts(alone[key]))
+        assert (row.doc_id, row.page_count, row.error_kind) == (job.documents[key[0]].doc_id, *metadata(alone[key]))
 
 
-def facts(row: PageResult) -> tuple[int | None, str | None]:
+def metadata(row: PageResult) -> tuple[int | None, str | None]:
     return row.page_count, row.error_kind

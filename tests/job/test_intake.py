@@ -300,8 +300,8 @@ def test_an_unchanged_document_is_not_opened_and_its_done_rows_are_not_begun(tmp
 
 def test_a_failed_page_is_begun_again(tmp_path: Path) -> None:
     found, finished = file_with_rows(tmp_path)
-    facts = as_it_was(tmp_path)
-    finished.by_source["a.pdf"] = (row(0, status="failed", **facts), row(1, **facts), row(2, **facts))
+    metadata = as_it_was(tmp_path)
+    finished.by_source["a.pdf"] = (row(0, status="failed", **metadata), row(1, **metadata), row(2, **metadata))
     intake = make_intake(found, finished=finished)
     assert next_to_open(intake) is None
     assert remaining(intake) == [(0, 0)]
@@ -406,8 +406,8 @@ def test_no_more_rows_are_handed_out_than_may_wait_until_some_are_released(tmp_p
 
 def test_without_retries_pages_that_failed_are_not_begun_again(tmp_path: Path) -> None:
     found, finished = file_with_rows(tmp_path)
-    facts = as_it_was(tmp_path)
-    finished.by_source["a.pdf"] = (row(0, status="failed", **facts), row(1, **facts))
+    metadata = as_it_was(tmp_path)
+    finished.by_source["a.pdf"] = (row(0, status="failed", **metadata), row(1, **metadata))
     intake = make_intake(found, finished=finished, retry_failed=False)
     assert next_to_open(intake) is None
     assert remaining(intake) == [(0, 2)]
@@ -416,8 +416,8 @@ def test_without_retries_pages_that_failed_are_not_begun_again(tmp_path: Path) -
 
 def test_without_retries_a_document_that_failed_is_not_opened_again_until_it_changes(tmp_path: Path) -> None:
     found, finished = file_with_rows(tmp_path)
-    facts = as_it_was(tmp_path)
-    finished.by_source["a.pdf"] = (row(None, status="failed", doc_id=None, page_count=None, **facts),)
+    metadata = as_it_was(tmp_path)
+    finished.by_source["a.pdf"] = (row(None, status="failed", doc_id=None, page_count=None, **metadata),)
     intake = make_intake(found, finished=finished, retry_failed=False)
     assert next_to_open(intake) is None
     assert remaining(intake) == []
@@ -436,12 +436,12 @@ def test_without_retries_a_touched_document_that_fails_again_keeps_its_row(tmp_p
 
 def test_without_retries_a_document_that_was_opened_once_has_its_pages(tmp_path: Path) -> None:
     found, finished = file_with_rows(tmp_path)
-    facts = as_it_was(tmp_path)
-    failed = row(None, status="failed", doc_id=None, page_count=None, **facts)
+    metadata = as_it_was(tmp_path)
+    failed = row(None, status="failed", doc_id=None, page_count=None, **metadata)
     finished.by_source["a.pdf"] = (
         failed,
-        row(0, page_count=2, **facts),
-        row(1, status="failed", page_count=2, **facts),
+        row(0, page_count=2, **metadata),
+        row(1, status="failed", page_count=2, **metadata),
     )
     intake = make_intake(found, finished=finished, retry_failed=False)
     assert next_to_open(intake) is None

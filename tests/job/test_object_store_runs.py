@@ -172,8 +172,8 @@ def test_inspect_and_view_read_from_the_store_too(store: ObjectStore, options: d
     put_pages(store, "around", tmp_path, "in/a.pdf", "in/b.pdf")
     out = tmp_path / "table.parquet"
     batchocr.run("s3://around/in/", out=out, **options)
-    facts = batchocr.open_table(out).facts
-    assert facts.input_roots[0] == "s3://around/in/"
+    metadata = batchocr.open_table(out).metadata
+    assert metadata.input_roots[0] == "s3://around/in/"
 
     inspected = json.loads(said("inspect", "--json", "s3://around/in/*.pdf"))
     assert (inspected["documents"], inspected["pages"]) == (2, 2)
@@ -209,9 +209,9 @@ def test_a_table_in_a_store_is_the_one_that_a_file_would_be(
     [folder] = work.iterdir()
     assert not list(folder.iterdir())
     assert json.loads(store.get("tabled", f"out-{suffix}/t.{suffix}.report.json"))["items"]["ok"] == report.items.ok
-    with_facts = {f"t.{suffix}", f"t.{suffix}.report.json"} | ({"t.jsonl.meta.json"} if suffix == "jsonl" else set())
+    with_metadata = {f"t.{suffix}", f"t.{suffix}.report.json"} | ({"t.jsonl.meta.json"} if suffix == "jsonl" else set())
     put = [key for key in store.keys("tabled") if key.startswith(f"out-{suffix}")]
-    assert {key.rpartition("/")[2] for key in put} == with_facts
+    assert {key.rpartition("/")[2] for key in put} == with_metadata
     for key in put:
         (tmp_path / f"from-store-{key.rpartition('/')[2]}").write_bytes(store.get("tabled", key))
     assert texts(read_rows(tmp_path / f"from-store-t.{suffix}")) == texts(read_rows(tmp_path / f"t.{suffix}"))

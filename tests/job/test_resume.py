@@ -30,9 +30,9 @@ from batchocr.job.stats.report import require_place
 from batchocr.job.stats.report_table import format_table
 from batchocr.job.stop import StopSwitch
 from batchocr.tables import parquet
-from batchocr.tables.files import UNFINISHED_REPORT, facts_path, report_path, temporary_path
+from batchocr.tables.files import UNFINISHED_REPORT, metadata_path, report_path, temporary_path
 from batchocr.tables.journal import Journal, JournalEntry
-from batchocr.tables.schema import RunFacts
+from batchocr.tables.schema import RunMetadata
 from tests.support.running import (
     command,
     draw_pdf,
@@ -362,7 +362,7 @@ def test_a_run_does_not_read_its_own_output(job: Job, tmp_path: Path) -> None:
         assert (report.documents, report.items.failed) == (1, 0)
         left = temporary_path(out)
         left.write_text("what a killed run left")
-    assert set(tmp_path.iterdir()) == {tmp_path / "a.pdf", out, facts_path(out), report_path(out), left}
+    assert set(tmp_path.iterdir()) == {tmp_path / "a.pdf", out, metadata_path(out), report_path(out), left}
     (tmp_path / "a.pdf").unlink()
     with pytest.raises(NoInputError, match="the run's own output"):
         batchocr.run(tmp_path / "*", **options, overwrite=True)
@@ -395,10 +395,10 @@ def test_the_table_is_built_when_the_work_is_over(job: Job, tmp_path: Path, monk
     num_workers = []
     write = parquet.write
 
-    def slowly(path: Path, rows: Iterable[PageResult], facts: RunFacts) -> None:
+    def slowly(path: Path, rows: Iterable[PageResult], metadata: RunMetadata) -> None:
         num_workers.append(len(workers_of(psutil.Process())))
         time.sleep(1)
-        write(path, rows, facts)
+        write(path, rows, metadata)
 
     monkeypatch.setattr(parquet, "write", slowly)
     report = job.run(tmp_path / "table.parquet", limit=1)
@@ -460,8 +460,8 @@ def test_a_run_can_be_stopped_while_it_goes_past_documents_that_have_not_changed
     folder.mkdir()
     config = Config(model=str(job.model), workers=1)
     with closing(Session(config)) as session:
-        facts = session.facts
-    with Journal.open(out, facts, resume=True, overwrite=False) as journal:
+        metadata = session.metadata
+    with Journal.open(out, metadata, resume=True, overwrite=False) as journal:
         for number in range(1000):
             (folder / f"{number:04}.pdf").write_bytes(b"unchanged")
             file = (folder / f"{number:04}.pdf").stat()

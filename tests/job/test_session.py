@@ -15,15 +15,15 @@ from batchocr import UsageError
 from batchocr.config import Config, make_config
 from batchocr.job.session import Session, default_pages_in_flight, require_usable
 from batchocr.job.stats.report import Setting
-from batchocr.tables.schema import RunFacts, facts_from_json, facts_to_json
+from batchocr.tables.schema import RunMetadata, metadata_from_json, metadata_to_json
 from tests.support.running import QUICK_MODEL
 
 COMMIT = "c" * 40
 
 
-def facts_and_settings(config: Config) -> tuple[RunFacts, dict[str, Setting]]:
+def metadata_and_settings(config: Config) -> tuple[RunMetadata, dict[str, Setting]]:
     with closing(Session(config)) as session:
-        return session.facts, session.settings()
+        return session.metadata, session.settings()
 
 
 def test_the_commit_of_a_model_from_the_hub_is_a_fact_and_a_local_folder_has_none(
@@ -31,18 +31,20 @@ def test_the_commit_of_a_model_from_the_hub_is_a_fact_and_a_local_folder_has_non
 ) -> None:
     folder = tmp_path / "models--acme--reader" / "snapshots" / COMMIT
     shutil.copytree(QUICK_MODEL, folder)
-    local = facts_and_settings(Config(model=str(folder)))[0]
+    local = metadata_and_settings(Config(model=str(folder)))[0]
     monkeypatch.setattr("batchocr.job.session.find_checkpoint", lambda name, revision: folder)
-    hub = facts_and_settings(Config(model="acme/reader"))[0]
+    hub = metadata_and_settings(Config(model="acme/reader"))[0]
     assert (hub.model, hub.model_revision, local.model_revision) == ("acme/reader", COMMIT, "")
     assert hub.settings_fingerprint == local.settings_fingerprint
 
 
-def test_a_model_in_a_folder_whose_name_is_no_text_has_facts_and_settings_that_can_be_written(tmp_path: Path) -> None:
+def test_a_model_in_a_folder_whose_name_is_no_text_has_metadata_and_settings_that_can_be_written(
+    tmp_path: Path,
+) -> None:
     folder = os.fsdecode(os.fsencode(tmp_path) + b"/mod\xe9l")
     shutil.copytree(QUICK_MODEL, folder)
-    facts, settings = facts_and_settings(Config(model=folder, device="cpu"))
-    read_back = facts_from_json(facts_to_json(facts))
+    metadata, settings = metadata_and_settings(Config(model=folder, device="cpu"))
+    read_back = metadata_from_json(metadata_to_json(metadata))
     assert read_back is not None
     assert read_back.model == settings["model"] == f"{tmp_path}/mod\\udce9l"
 
@@ -105,7 +107,7 @@ def test_a_cpu_has_few_pages_in_flight_so_that_the_first_are_soon_finished_and_a
 def test_a_session_on_a_cpu_has_these_pages_in_flight_unless_told_otherwise() -> None:
     model = str(QUICK_MODEL)
     in_flight = [
-        facts_and_settings(Config(model=model, **options))[1]["pages_in_flight"]
+        metadata_and_settings(Config(model=model, **options))[1]["pages_in_flight"]
         for options in (
             {"device": "cpu", "workers": 2},
             {"device": "cpu,cpu", "workers": 2},

@@ -40,8 +40,8 @@ def test_off_and_check_differ_in_the_agreement_alone(tmp_path: Path, model: Path
     batchocr.run(article, out=default, model=model, **OPTIONS)
     assert rows_of(default) == rows_of(check)
     assert [replace(row, **AGREEMENT) for row in rows_of(check)] == rows_of(off)
-    assert open_table(off).facts == open_table(check).facts
-    assert "text_layer" not in open_table(off).facts.settings
+    assert open_table(off).metadata == open_table(check).metadata
+    assert "text_layer" not in open_table(off).metadata.settings
 
 
 @pytest.mark.long

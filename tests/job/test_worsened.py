@@ -12,13 +12,13 @@ from batchocr.job.intake import Intake
 from batchocr.job.shortfalls import count_worsened, warn_of_worsened
 from batchocr.option_values import parse_page_spec
 from batchocr.tables.journal import Journal, JournalEntry
-from batchocr.tables.schema import RunFacts
+from batchocr.tables.schema import RunMetadata
 
-FACTS = RunFacts("0.1.0", "acme/reader", "f" * 64, "a" * 64, {"dpi": "200"})
+METADATA = RunMetadata("0.1.0", "acme/reader", "f" * 64, "a" * 64, {"dpi": "200"})
 
 
 def open_journal(folder: Path) -> Journal:
-    return Journal.open(folder / "table.parquet", FACTS, resume=True, overwrite=False)
+    return Journal.open(folder / "table.parquet", METADATA, resume=True, overwrite=False)
 
 
 @pytest.fixture

@@ -22,10 +22,10 @@ from batchocr.ray.cluster import ActorPlan, plan_actors
 from batchocr.ray.folder import OutputFolder, PartRows
 from batchocr.ray.plan import plan_items
 from batchocr.ray.reader import ItemRead, Loaded
-from batchocr.tables.schema import RunFacts
+from batchocr.tables.schema import RunMetadata
 from tests.support.running import draw_pdf
 
-FACTS = RunFacts(own_version(), "none", "0", "0", {"dtype": "float32"})
+METADATA = RunMetadata(own_version(), "none", "0", "0", {"dtype": "float32"})
 
 
 class RayError(Exception):
@@ -106,7 +106,7 @@ class Actor:
     """Loads, and then does as the test says. node: of which it says that it is."""
 
     node = "node-0"
-    facts = FACTS
+    metadata = METADATA
     ending: Exception | None = None
     loading: Exception | None = None
 
@@ -116,7 +116,7 @@ class Actor:
     def load(self) -> Loaded:
         if self.loading is not None:
             raise self.loading
-        return Loaded(self.node, 1, self.facts, {})
+        return Loaded(self.node, 1, self.metadata, {})
 
     def read(self, item: object, *, again: bool) -> None:
         if self.ending is not None:
@@ -172,7 +172,7 @@ def test_what_is_not_the_fault_of_an_item_ends_the_run(drive: Callable[..., driv
 
 def test_a_run_ends_when_another_one_begins_in_its_folder(drive: Callable[..., driver.Driver], tmp_path: Path) -> None:
     def read(_: object, item: object, *, again: bool) -> ItemRead:
-        OutputFolder(str(tmp_path / "out")).begin(FACTS, None, [])
+        OutputFolder(str(tmp_path / "out")).begin(METADATA, None, [])
         return ItemRead(PartRows(Counter(), Counter()), None)
 
     with pytest.raises(OutputError, match="another run has begun"):
@@ -181,4 +181,4 @@ def test_a_run_ends_when_another_one_begins_in_its_folder(drive: Callable[..., d
 
 def test_all_nodes_need_the_same_version(drive: Callable[..., driver.Driver]) -> None:
     with pytest.raises(OutputMismatchError, match=r"0\.0 on node-0"):
-        drive(facts=RunFacts("0.0", "none", "0", "0", {}))
+        drive(metadata=RunMetadata("0.0", "none", "0", "0", {}))

@@ -23,13 +23,13 @@ from batchocr.ray.items import Item
 from batchocr.ray.plan import plan_items
 from batchocr.ray.reader import Reader
 from batchocr.tables import parquet
-from batchocr.tables.schema import RunFacts
+from batchocr.tables.schema import RunMetadata
 from tests.support.object_store import ObjectStore, answering, first, running_store, used
 from tests.support.running import draw_pdf, make_quick_model
 
 pytestmark = pytest.mark.slow
 
-FACTS = RunFacts(own_version(), "none", "0", "0", {"dtype": "float32"})
+METADATA = RunMetadata(own_version(), "none", "0", "0", {"dtype": "float32"})
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +65,7 @@ def items(tmp_path: Path) -> list[Item]:
 def put(folder: OutputFolder, item: Item, tmp_path: Path) -> None:
     """Put a part in which all rows of the item failed."""
     part = tmp_path / item.name
-    parquet.write(part, item.failed_rows(Failure("crashed", "it went"), attempts=1), FACTS)
+    parquet.write(part, item.failed_rows(Failure("crashed", "it went"), attempts=1), METADATA)
     folder.put(part, item.name)
 
 
@@ -73,22 +73,22 @@ def test_the_next_run_finds_the_plan_and_the_parts(out: str, items: list[Item], 
     begun = OutputFolder(out)
     assert begun.plan() is None
     begun.try_to_put()
-    begun.begin(FACTS, None, items)
+    begun.begin(METADATA, None, items)
     put(begun, items[0], tmp_path)
     names = [item.name for item in items]
     later = OutputFolder(out)
     plan = later.plan()
     assert plan is not None
-    assert (plan.facts, [item.name for item in plan.items]) == (FACTS, names)
-    rows = later.rows_of(names, FACTS)
+    assert (plan.metadata, [item.name for item in plan.items]) == (METADATA, names)
+    rows = later.rows_of(names, METADATA)
     assert {name: (dict(held.by_status), dict(held.errors)) for name, held in rows.items()} == {
         names[0]: ({"failed": 2}, {"crashed": 2})
     }
-    later.begin(FACTS, None, items[1:])
-    assert not later.rows_of(names, FACTS)
+    later.begin(METADATA, None, items[1:])
+    assert not later.rows_of(names, METADATA)
     put(later, items[1], tmp_path)
-    later.begin(FACTS, None, items, afresh=True)
-    assert not later.rows_of(names, FACTS)
+    later.begin(METADATA, None, items, afresh=True)
+    assert not later.rows_of(names, METADATA)
 
 
 def test_what_a_killed_actor_has_left_of_a_part_goes(items: list[Item], tmp_path: Path) -> None:
@@ -96,19 +96,19 @@ def test_what_a_killed_actor_has_left_of_a_part_goes(items: list[Item], tmp_path
     put(folder, items[0], tmp_path)
     left = tmp_path / "out" / f"{items[0].name}.0123456789abcdef.tmp"
     left.touch()
-    folder.begin(FACTS, None, items)
+    folder.begin(METADATA, None, items)
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [items[0].name, "run.json"]
 
 
 def test_a_run_ends_when_another_one_begins_in_its_folder(out: str, items: list[Item], tmp_path: Path) -> None:
     first_run, second_run = OutputFolder(out), OutputFolder(out)
-    first_run.begin(FACTS, None, items)
+    first_run.begin(METADATA, None, items)
     second_run.try_to_put()
     first_run.require_own()
     OutputFolder(out).try_to_put(afresh=True)
     with pytest.raises(OutputError, match="another run has begun"):
         first_run.require_own()
-    second_run.begin(FACTS, None, items[1:])
+    second_run.begin(METADATA, None, items[1:])
     with pytest.raises(OutputError, match="another run has begun"):
         first_run.require_own()
     second_run.require_own()
@@ -117,22 +117,22 @@ def test_a_run_ends_when_another_one_begins_in_its_folder(out: str, items: list[
     with pytest.raises(OutputError, match="another run has begun"):
         first_run.end(items)
     second_run.end(items[1:])
-    assert set(second_run.rows_of([item.name for item in items], FACTS)) == {items[1].name}
+    assert set(second_run.rows_of([item.name for item in items], METADATA)) == {items[1].name}
 
 
 def test_a_damaged_part_is_read_again_and_one_of_other_settings_is_refused(
     out: str, items: list[Item], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder, names = OutputFolder(out), [item.name for item in items]
-    folder.begin(FACTS, None, items)
+    folder.begin(METADATA, None, items)
     for item in items:
         put(folder, item, tmp_path)
     with pytest.raises(OutputMismatchError, match="other settings"):
-        folder.rows_of(names, RunFacts(own_version(), "none", "0", "1", {}))
+        folder.rows_of(names, RunMetadata(own_version(), "none", "0", "1", {}))
     torn = tmp_path / "torn"
     torn.write_bytes((tmp_path / names[0]).read_bytes()[:-9])
     folder.put(torn, names[0])
-    assert set(folder.rows_of(names, FACTS)) == {names[1]}
+    assert set(folder.rows_of(names, METADATA)) == {names[1]}
     assert f"{names[0]} in {folder} is damaged" in caplog.text
 
 
@@ -143,7 +143,7 @@ def test_a_part_that_cannot_be_fetched_is_not_taken_for_damaged(
     put(folder, items[0], tmp_path)
     denied = first(-1, answering("403 Forbidden", "AccessDenied"), ending=items[0].name)
     with store.failing(denied), pytest.raises(OutputError, match="access is denied"):
-        folder.rows_of([items[0].name], FACTS)
+        folder.rows_of([items[0].name], METADATA)
 
 
 def test_a_run_that_starts_over_keeps_what_is_there_until_it_can_read(
@@ -151,7 +151,7 @@ def test_a_run_that_starts_over_keeps_what_is_there_until_it_can_read(
 ) -> None:
     pytest.importorskip("ray")
     folder = OutputFolder(out)
-    folder.begin(FACTS, None, items)
+    folder.begin(METADATA, None, items)
     put(folder, items[0], tmp_path)
     with pytest.raises(NoInputError, match="--pages 99"):
         batchocr.ray.run(
@@ -159,8 +159,8 @@ def test_a_run_that_starts_over_keeps_what_is_there_until_it_can_read(
         )
     plan = folder.plan()
     assert plan is not None
-    assert plan.facts == FACTS
-    assert set(folder.rows_of([item.name for item in items], FACTS)) == {items[0].name}
+    assert plan.metadata == METADATA
+    assert set(folder.rows_of([item.name for item in items], METADATA)) == {items[0].name}
 
 
 def test_parts_that_no_cluster_has_put_are_never_removed(items: list[Item], tmp_path: Path) -> None:
@@ -177,9 +177,9 @@ def test_parts_that_no_cluster_has_put_are_never_removed(items: list[Item], tmp_
 
 def test_a_table_of_a_shard_among_the_parts_stays(items: list[Item], tmp_path: Path) -> None:
     folder, shard = OutputFolder(str(tmp_path / "out")), tmp_path / "out" / "part-1.parquet"
-    folder.begin(FACTS, None, items)
+    folder.begin(METADATA, None, items)
     shard.write_bytes(b"PAR1")
-    folder.begin(FACTS, None, items[1:], afresh=True)
+    folder.begin(METADATA, None, items[1:], afresh=True)
     assert shard.exists()
 
 
@@ -221,7 +221,7 @@ def test_a_store_that_is_away_does_not_end_a_run(
     store: ObjectStore, items: list[Item], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = OutputFolder("s3://parts/apart")
-    folder.begin(FACTS, None, items)
+    folder.begin(METADATA, None, items)
     away = answering("403 Forbidden", "AccessDenied")
     with store.failing(first(-1, away)):
         folder.require_own()

@@ -101,7 +101,7 @@ UNREAD_TABLE = """
     from pathlib import Path
     from batchocr.data import PageResult
     from batchocr.pages.input.sources import find_documents
-    from batchocr.tables.schema import RunFacts
+    from batchocr.tables.schema import RunMetadata
     from batchocr.tables.table import table_for
     assert Path(config.model, "config.json").exists()
     rows = [
@@ -110,7 +110,7 @@ UNREAD_TABLE = """
         )
         for document in find_documents(inputs, stdin=sys.stdin, shard=config.shard).documents
     ]
-    table_for(Path(out)).write(Path(out), rows, RunFacts("0", config.model, "0", "0", {}))
+    table_for(Path(out)).write(Path(out), rows, RunMetadata("0", config.model, "0", "0", {}))
     return report()
 """
 

@@ -16,10 +16,10 @@ from batchocr.documents.export.figures import encoded
 from batchocr.documents.export.formats import Encoding, Picture
 from batchocr.pages.input.render import open_document
 from batchocr.pages.protocol.markdown import LEFT_OUT
-from batchocr.tables.schema import RunFacts
+from batchocr.tables.schema import RunMetadata
 from batchocr.tables.table import table_for
 
-FACTS = RunFacts("0.1.0", "acme/reader", "f" * 64, "a" * 64, {"dpi": "100"})
+METADATA = RunMetadata("0.1.0", "acme/reader", "f" * 64, "a" * 64, {"dpi": "100"})
 DPI = 100
 PAGE = (300, 400)
 """Of drawn PDFs, in pt."""
@@ -76,8 +76,8 @@ def text_row(source: str, page_index: int, *blocks: Block, doc_id: str = "d" * 6
     return PageResult(source, page_index, "ok", doc_id, 9, 300, 400, 100.0, markdown="", blocks=blocks)
 
 
-def write_table(path: Path, rows: Sequence[PageResult], facts: RunFacts = FACTS) -> Path:
-    table_for(path).write(path, rows, facts)
+def write_table(path: Path, rows: Sequence[PageResult], metadata: RunMetadata = METADATA) -> Path:
+    table_for(path).write(path, rows, metadata)
     return path
 
 

@@ -13,10 +13,10 @@ from batchocr.documents.assembly.opened import OpenedTable, open_table
 from batchocr.documents.review.choose import Sort, choose
 from batchocr.documents.review.review import Written, write_review
 from batchocr.option_values import PageSpec
-from batchocr.tables.schema import RunFacts
+from batchocr.tables.schema import RunMetadata
 from batchocr.tables.table import table_for
 
-FACTS = RunFacts("0.1.0", "acme/reader", "f" * 64, "a" * 64, {"dpi": "200"})
+METADATA = RunMetadata("0.1.0", "acme/reader", "f" * 64, "a" * 64, {"dpi": "200"})
 
 
 class WhitePages:
@@ -51,9 +51,9 @@ def failed(source: str, page_index: int | None = None, message: str = "it is no 
     return PageResult(source, page_index, "failed", error_kind="damaged", error_message=message)
 
 
-def saved(folder: Path, rows: Sequence[PageResult], facts: RunFacts = FACTS) -> OpenedTable:
+def saved(folder: Path, rows: Sequence[PageResult], metadata: RunMetadata = METADATA) -> OpenedTable:
     path = folder / "table.parquet"
-    table_for(path).write(path, rows, facts)
+    table_for(path).write(path, rows, metadata)
     return open_table(path)
 
 
@@ -62,12 +62,12 @@ def reviewed(
     rows: Sequence[PageResult],
     source_files: object | None = None,
     *,
-    facts: RunFacts = FACTS,
+    metadata: RunMetadata = METADATA,
     sort: Sort = "order",
     limit: int = 200,
     pages: PageSpec | None = None,
 ) -> tuple[Path, Written]:
     """The review page of these rows, and what was said of it."""
-    table, out = saved(folder, rows, facts), folder / "review.html"
+    table, out = saved(folder, rows, metadata), folder / "review.html"
     choice = choose(table.rows(), sort, limit, pages)
     return out, write_review(out, choice, table, source_files or WhitePages())  # type: ignore[arg-type]

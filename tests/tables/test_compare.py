@@ -19,10 +19,10 @@ from batchocr.errors import UsageError
 from batchocr.tables.comparison import compare
 from batchocr.tables.match import matched
 from batchocr.tables.page_change import BlockChanges, block_changes, page_change
-from batchocr.tables.schema import RunFacts
+from batchocr.tables.schema import RunMetadata
 from batchocr.tables.table import table_for
 
-FACTS = RunFacts("0.1.0", "acme/reader", "f" * 64, "a" * 64, {"dpi": "200"})
+METADATA = RunMetadata("0.1.0", "acme/reader", "f" * 64, "a" * 64, {"dpi": "200"})
 
 
 def page(source: str, index: int | None = 0, markdown: str | None = "some text", **more: object) -> PageResult:
@@ -33,8 +33,8 @@ def text(top: float, content: str = "text", kind: str = "text", height: float = 
     return Block(kind, (0.1, top, 0.9, top + height), 0, content)
 
 
-def write(path: Path, rows: Sequence[PageResult], facts: RunFacts = FACTS) -> str:
-    table_for(path).write(path, rows, facts)
+def write(path: Path, rows: Sequence[PageResult], metadata: RunMetadata = METADATA) -> str:
+    table_for(path).write(path, rows, metadata)
     return str(path)
 
 
@@ -138,7 +138,7 @@ def tables(tmp_path: Path) -> Iterator[tuple[str, str]]:
     """Two tables in opposite orders, of other settings, in which one of 20 characters differs."""
     rows = [page(f"{name}\n.pdf", markdown="1234567890") for name in "ab"]
     changed = [replace(rows[1], markdown="123456789X"), rows[0]]
-    other = replace(FACTS, settings={"dpi": "300"}, settings_fingerprint="b" * 64)
+    other = replace(METADATA, settings={"dpi": "300"}, settings_fingerprint="b" * 64)
     yield write(tmp_path / "1.parquet", rows), write(tmp_path / "2.jsonl", changed, other)
 
 

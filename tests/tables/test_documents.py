@@ -10,7 +10,7 @@ import pytest
 
 import batchocr
 from batchocr.documents.assembly.document import Piece
-from batchocr.tables.schema import RunFacts
+from batchocr.tables.schema import RunMetadata
 from batchocr.tables.table import table_for
 from tests.support.documents import text_row, write_table
 from tests.support.typeset import Heading, Paragraph, typeset
@@ -24,7 +24,7 @@ def test_documents_come_with_the_levels_of_their_outlines_where_the_files_are(tm
     doc_id = hashlib.sha256((tmp_path / "set.pdf").read_bytes()).hexdigest()
     rows = [replace(row, doc_id=doc_id) for row in set.rows]
     table = tmp_path / "t.parquet"
-    table_for(table).write(table, rows, RunFacts("0.1.0", "a model", "c" * 64, "a" * 64, {"dpi": "200"}))
+    table_for(table).write(table, rows, RunMetadata("0.1.0", "a model", "c" * 64, "a" * 64, {"dpi": "200"}))
     for roots, levels in (([tmp_path], [1, 2]), ([], [1, 1])):
         [document] = batchocr.open_table(table).documents(roots)
         assert document.source == "set.pdf"

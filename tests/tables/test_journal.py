@@ -18,9 +18,9 @@ from batchocr.errors import OutputError, OutputMismatchError
 from batchocr.tables import jsonl, parquet
 from batchocr.tables.files import journal_path
 from batchocr.tables.journal import Journal, JournalEntry
-from batchocr.tables.schema import SCHEMA_VERSION, RunFacts, facts_to_json
+from batchocr.tables.schema import SCHEMA_VERSION, RunMetadata, metadata_to_json
 
-FACTS = RunFacts(
+METADATA = RunMetadata(
     batchocr_version="0.1.0",
     model="acme/reader",
     model_fingerprint="f" * 64,
@@ -38,12 +38,14 @@ def out(tmp_path: Path) -> Path:
     return tmp_path / "results.parquet"
 
 
-def open_journal(out: Path, facts: RunFacts = FACTS, *, resume: bool = True, overwrite: bool = False) -> Journal:
-    return Journal.open(out, facts, resume=resume, overwrite=overwrite)
+def open_journal(
+    out: Path, metadata: RunMetadata = METADATA, *, resume: bool = True, overwrite: bool = False
+) -> Journal:
+    return Journal.open(out, metadata, resume=resume, overwrite=overwrite)
 
 
-def write_journal(out: Path, *results: PageResult, facts: RunFacts = FACTS) -> Path:
-    with open_journal(out, facts) as journal:
+def write_journal(out: Path, *results: PageResult, metadata: RunMetadata = METADATA) -> Path:
+    with open_journal(out, metadata) as journal:
         for result in results:
             journal.append(JournalEntry(result, size=10, mtime_ns=20))
     return journal_path(out)
@@ -203,7 +205,7 @@ def test_a_journal_whose_first_line_lost_its_end_is_not_taken_for_a_torn_one(out
 
 
 def test_a_journal_without_checksums_is_one_of_an_earlier_version(out: Path) -> None:
-    former = facts_to_json(FACTS) + b"\n"
+    former = metadata_to_json(METADATA) + b"\n"
     journal_path(out).write_bytes(former)
     with pytest.raises(
         OutputMismatchError, match="begun by an earlier version of batchocr: finish it with that version"
@@ -241,7 +243,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 def test_other_settings_are_refused_and_what_differs_is_named(out: Path) -> None:
     path = write_journal(out, FIRST)
     before = path.read_bytes()
-    other = replace(FACTS, settings_fingerprint="b" * 64, settings={"dpi": "300"})
+    other = replace(METADATA, settings_fingerprint="b" * 64, settings={"dpi": "300"})
     with pytest.raises(OutputMismatchError, match=r"dpi 200 there, 300 here.*--overwrite") as caught:
         open_journal(out, other)
     assert caught.value.exit_code == 6
@@ -250,7 +252,7 @@ def test_other_settings_are_refused_and_what_differs_is_named(out: Path) -> None
 
 def test_the_commits_of_two_models_are_named_in_full_and_do_not_matter_by_themselves(out: Path) -> None:
     write_journal(out, FIRST)
-    pinned = replace(FACTS, model_revision="c" * 40)
+    pinned = replace(METADATA, model_revision="c" * 40)
     with open_journal(out, pinned) as journal:
         assert journal.read("a.pdf", 0) == FIRST
     other = replace(pinned, settings_fingerprint="b" * 64, model_fingerprint="e" * 64)
@@ -259,8 +261,8 @@ def test_the_commits_of_two_models_are_named_in_full_and_do_not_matter_by_themse
 
 
 def test_a_run_that_took_texts_from_the_layer_is_refused_with_what_to_do(out: Path) -> None:
-    used = replace(FACTS, settings={**FACTS.settings, "text_layer": "use"}, settings_fingerprint="b" * 64)
-    write_journal(out, FIRST, facts=used)
+    used = replace(METADATA, settings={**METADATA.settings, "text_layer": "use"}, settings_fingerprint="b" * 64)
+    write_journal(out, FIRST, metadata=used)
     with pytest.raises(
         OutputMismatchError, match=r"text_layer use there.* continue it with the version .* --overwrite"
     ):
@@ -268,20 +270,20 @@ def test_a_run_that_took_texts_from_the_layer_is_refused_with_what_to_do(out: Pa
 
 
 def test_another_schema_version_is_refused(out: Path) -> None:
-    write_journal(out, FIRST, facts=replace(FACTS, schema_version=SCHEMA_VERSION + 1))
+    write_journal(out, FIRST, metadata=replace(METADATA, schema_version=SCHEMA_VERSION + 1))
     with pytest.raises(OutputMismatchError, match="schema version"):
         open_journal(out)
 
 
 def test_the_schema_version_before_goes_on(out: Path) -> None:
-    write_journal(out, FIRST, facts=replace(FACTS, schema_version=SCHEMA_VERSION - 1))
+    write_journal(out, FIRST, metadata=replace(METADATA, schema_version=SCHEMA_VERSION - 1))
     with open_journal(out) as journal:
         assert journal.read("a.pdf", 0) == FIRST
 
 
 def test_another_version_of_batchocr_with_the_same_settings_goes_on(out: Path) -> None:
     write_journal(out, FIRST)
-    with open_journal(out, replace(FACTS, batchocr_version="0.2.0")) as journal:
+    with open_journal(out, replace(METADATA, batchocr_version="0.2.0")) as journal:
         assert journal.read("a.pdf", 0) == FIRST
 
 
@@ -293,7 +295,7 @@ def test_without_resume_an_unfinished_journal_is_refused(out: Path) -> None:
 
 def test_overwrite_begins_with_nothing_whatever_lies_there(out: Path) -> None:
     write_journal(out, FIRST)
-    other = replace(FACTS, settings_fingerprint="b" * 64)
+    other = replace(METADATA, settings_fingerprint="b" * 64)
     with open_journal(out, other, overwrite=True) as journal:
         assert journal.rows("a.pdf") == ()
         journal.append(JournalEntry(SECOND, None, None))
@@ -305,14 +307,14 @@ def test_overwrite_begins_with_nothing_whatever_lies_there(out: Path) -> None:
 def test_the_rows_of_a_finished_table_begin_the_next_journal(tmp_path: Path, name: str) -> None:
     out = tmp_path / name
     table = parquet if name.endswith(".parquet") else jsonl
-    table.write(out, [FIRST, SECOND, THIRD], FACTS)
+    table.write(out, [FIRST, SECOND, THIRD], METADATA)
     with open_journal(out) as journal:
         assert [journal.read(r.source, r.page_index) for r in (FIRST, SECOND, THIRD)] == [FIRST, SECOND, THIRD]
         assert {(row.doc_id, row.size, row.mtime_ns) for row in journal.rows("a.pdf")} == {("d1", None, None)}
 
 
 def test_a_table_of_other_settings_is_refused_and_leaves_no_journal(out: Path) -> None:
-    parquet.write(out, [FIRST], replace(FACTS, settings_fingerprint="b" * 64))
+    parquet.write(out, [FIRST], replace(METADATA, settings_fingerprint="b" * 64))
     with pytest.raises(OutputMismatchError, match="settings"):
         open_journal(out)
     assert not journal_path(out).exists()
@@ -336,7 +338,7 @@ def test_a_journal_of_someone_else_is_never_taken_over(out: Path, text: str) -> 
 
 
 def test_an_overwriting_run_leaves_the_old_table_and_goes_on_without_being_told_again(out: Path) -> None:
-    parquet.write(out, [THIRD], replace(FACTS, settings_fingerprint="b" * 64))
+    parquet.write(out, [THIRD], replace(METADATA, settings_fingerprint="b" * 64))
     with open_journal(out, overwrite=True) as journal:
         journal.append(JournalEntry(FIRST, None, None))
     assert list(parquet.read_rows(out)) == [THIRD]
@@ -347,7 +349,7 @@ def test_an_overwriting_run_leaves_the_old_table_and_goes_on_without_being_told_
 
 def test_a_damaged_table_begins_no_journal(tmp_path: Path) -> None:
     out = tmp_path / "results.jsonl"
-    jsonl.write(out, [FIRST, SECOND], FACTS)
+    jsonl.write(out, [FIRST, SECOND], METADATA)
     out.write_bytes(out.read_bytes()[:-10])
     with pytest.raises(OutputError, match=r"is not the table that .* was written for"):
         open_journal(out)

@@ -24,13 +24,13 @@ from batchocr.data import Block, PageResult
 from batchocr.documents.assembly.opened import open_table
 from batchocr.errors import OutputError, OutputMismatchError
 from batchocr.pages.input.sources import find_documents, in_shard
-from batchocr.tables.files import facts_path, journal_path, report_path
+from batchocr.tables.files import journal_path, metadata_path, report_path
 from batchocr.tables.merge import merged_rows
-from batchocr.tables.schema import SCHEMA_VERSION, RunFacts
+from batchocr.tables.schema import SCHEMA_VERSION, RunMetadata
 from batchocr.tables.table import table_for
 from tests.support.running import draw_pdf, make_quick_model, read_rows
 
-FACTS = RunFacts(
+METADATA = RunMetadata(
     "0.1.0", "acme/reader", "f" * 64, "a" * 64, {"dpi": "200"}, model_revision="c0ffee", input_roots=("/documents",)
 )
 NAMES = ["a/2.pdf", "a/10.pdf", "a/10/1.pdf", "a-b/1.pdf", "A.pdf", "b 2.pdf", "b 10.pdf", "ä.png", "z/z.pdf"]
@@ -45,8 +45,8 @@ def rows_of(source: str) -> list[PageResult]:
     ]
 
 
-def write(path: Path, sources: Sequence[str], facts: RunFacts = FACTS) -> str:
-    table_for(path).write(path, (row for source in sources for row in rows_of(source)), facts)
+def write(path: Path, sources: Sequence[str], metadata: RunMetadata = METADATA) -> str:
+    table_for(path).write(path, (row for source in sources for row in rows_of(source)), metadata)
     return str(path)
 
 
@@ -83,7 +83,7 @@ def test_merged_shards_are_the_table_of_one_run(tmp_path: Path, folder: Path, na
     assert merged == [row for source in sources for row in rows_of(source)]
     whole = write(tmp_path / f"one-{name}", sources)
     assert out.read_bytes() == Path(whole).read_bytes()
-    assert table_for(out).read_facts(out) == FACTS
+    assert table_for(out).read_metadata(out) == METADATA
 
 
 def test_several_inputs_give_their_order(tmp_path: Path, folder: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -105,8 +105,8 @@ def test_parts_in_another_order_keep_it_and_it_is_said(tmp_path: Path, caplog: p
 
 def test_pages_of_one_document_from_two_parts_are_put_together(tmp_path: Path) -> None:
     rows = [PageResult("a.pdf", index, "ok", "d", 4, markdown="") for index in range(4)]
-    table_for(tmp_path / "1.jsonl").write(tmp_path / "1.jsonl", rows[::2], FACTS)
-    table_for(tmp_path / "2.jsonl").write(tmp_path / "2.jsonl", rows[1::2], FACTS)
+    table_for(tmp_path / "1.jsonl").write(tmp_path / "1.jsonl", rows[::2], METADATA)
+    table_for(tmp_path / "2.jsonl").write(tmp_path / "2.jsonl", rows[1::2], METADATA)
     assert merge([str(tmp_path / "[12].jsonl")], tmp_path / "all.jsonl") == rows
 
 
@@ -161,8 +161,8 @@ def test_an_overlap_is_refused_by_name(tmp_path: Path, first: list[str], second:
 
 def test_a_document_that_one_part_could_not_open_overlaps_with_its_pages(tmp_path: Path) -> None:
     rows = [PageResult("a.pdf", None, "failed", error_kind="encrypted"), *rows_of("a.pdf")]
-    table_for(tmp_path / "1.jsonl").write(tmp_path / "1.jsonl", rows[:1], FACTS)
-    table_for(tmp_path / "2.jsonl").write(tmp_path / "2.jsonl", rows[1:], FACTS)
+    table_for(tmp_path / "1.jsonl").write(tmp_path / "1.jsonl", rows[:1], METADATA)
+    table_for(tmp_path / "2.jsonl").write(tmp_path / "2.jsonl", rows[1:], METADATA)
     with pytest.raises(OutputMismatchError, match=r"a\.pdf, as a whole"):
         merge([str(tmp_path / "[12].jsonl")], tmp_path / "all.jsonl")
 
@@ -170,7 +170,7 @@ def test_a_document_that_one_part_could_not_open_overlaps_with_its_pages(tmp_pat
 def test_other_settings_are_refused(tmp_path: Path) -> None:
     parts = [
         write(tmp_path / "1.jsonl", ["a.pdf"]),
-        write(tmp_path / "2.jsonl", ["b.pdf"], replace(FACTS, settings_fingerprint="b" * 64)),
+        write(tmp_path / "2.jsonl", ["b.pdf"], replace(METADATA, settings_fingerprint="b" * 64)),
     ]
     with pytest.raises(OutputMismatchError, match="other settings"):
         merge(parts, tmp_path / "all.jsonl")
@@ -212,7 +212,7 @@ def test_a_damaged_part_leaves_no_table(tmp_path: Path) -> None:
     Path(parts[1]).write_bytes(data)
     with pytest.raises(OutputError, match="damaged"):
         merge(parts, tmp_path / "all.jsonl")
-    assert not (tmp_path / "all.jsonl").exists() and not facts_path(tmp_path / "all.jsonl").exists()
+    assert not (tmp_path / "all.jsonl").exists() and not metadata_path(tmp_path / "all.jsonl").exists()
 
 
 def test_a_journal_that_is_newer_than_its_table_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -227,11 +227,11 @@ def test_a_journal_that_is_newer_than_its_table_is_named(tmp_path: Path, caplog:
 
 
 def test_parts_with_older_columns_become_a_table_of_this_version(tmp_path: Path) -> None:
-    old = replace(FACTS, schema_version=2, input_roots=("/more",))
+    old = replace(METADATA, schema_version=2, input_roots=("/more",))
     parts = [write(tmp_path / "1.jsonl", ["a.pdf"]), write(tmp_path / "2.jsonl", ["b.pdf"], old)]
     merge(parts, out := tmp_path / "all.parquet")
-    expected = replace(FACTS, schema_version=SCHEMA_VERSION, input_roots=("/documents", "/more"))
-    assert table_for(out).read_facts(out) == expected
+    expected = replace(METADATA, schema_version=SCHEMA_VERSION, input_roots=("/documents", "/more"))
+    assert table_for(out).read_metadata(out) == expected
 
 
 def run_app(monkeypatch: pytest.MonkeyPatch, *arguments: str | Path) -> int:
@@ -263,11 +263,11 @@ def test_a_run_into_a_merged_table_finds_everything_done(
     whole, merged = tmp_path / "whole.parquet", tmp_path / "merged.parquet"
     with batchocr.Ocr(model=make_quick_model(tmp_path / "model"), dpi=72, workers=1) as ocr:
         ocr.run(tmp_path / "input", out=whole)
-        rows, facts = read_rows(whole), table_for(whole).read_facts(whole)
-        assert facts is not None
+        rows, metadata = read_rows(whole), table_for(whole).read_metadata(whole)
+        assert metadata is not None
         for index in (1, 2):
             shard = [row for row in rows if in_shard(row.source, index, 2)]
-            table_for(whole).write(tmp_path / f"part-{index}.parquet", shard, facts)
+            table_for(whole).write(tmp_path / f"part-{index}.parquet", shard, metadata)
         assert run_app(monkeypatch, "merge", tmp_path / "part-*.parquet", "--out", merged) == 0
         assert merged.read_bytes() == whole.read_bytes()
         assert ocr.run(tmp_path / "input", out=merged).nothing_to_do

@@ -15,12 +15,12 @@ from batchocr.data import Block, PageResult
 from batchocr.documents.assembly.opened import open_table
 from batchocr.errors import OutputError, OutputMismatchError
 from batchocr.tables import jsonl, parquet, schema
-from batchocr.tables.files import facts_path, journal_path
+from batchocr.tables.files import journal_path, metadata_path
 from batchocr.tables.journal import Journal, JournalEntry
-from batchocr.tables.schema import PAGE_SCHEMA, RunFacts
+from batchocr.tables.schema import PAGE_SCHEMA, RunMetadata
 from batchocr.tables.table import table_for
 
-FACTS = RunFacts("0.1.0", "a model", "c" * 64, "a" * 64, {"dpi": "200"})
+METADATA = RunMetadata("0.1.0", "a model", "c" * 64, "a" * 64, {"dpi": "200"})
 
 
 def page(source: str, index: int, markdown: str = "text\n", **more: object) -> PageResult:
@@ -28,13 +28,13 @@ def page(source: str, index: int, markdown: str = "text\n", **more: object) -> P
     return PageResult(source, index, "ok", **fields)  # type: ignore[arg-type]
 
 
-def write(path: Path, *rows: PageResult, facts: RunFacts = FACTS) -> Path:
-    table_for(path).write(path, rows, facts)
+def write(path: Path, *rows: PageResult, metadata: RunMetadata = METADATA) -> Path:
+    table_for(path).write(path, rows, metadata)
     return path
 
 
 def write_journal(out: Path, *rows: PageResult) -> None:
-    with Journal.open(out, FACTS, resume=True, overwrite=False) as journal:
+    with Journal.open(out, METADATA, resume=True, overwrite=False) as journal:
         for row in rows:
             journal.append(JournalEntry(row, size=10, mtime_ns=20))
 
@@ -59,7 +59,7 @@ def test_rows_come_by_document_and_as_arrow(tmp_path: Path, name: str) -> None:
     assert list(table.by_document()) == [("a.pdf", rows[:2]), ("b.pdf", rows[2:])]
     assert table.to_arrow().read_all() == pa.Table.from_pylist(list(map(schema.to_row, rows)), schema=PAGE_SCHEMA)
     assert list(table.sources()) == ["a.pdf", "a.pdf", "b.pdf"]
-    assert table.facts == FACTS
+    assert table.metadata == METADATA
 
 
 def test_a_document_that_is_in_two_tables_comes_twice(tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ def test_two_tables_of_a_document_are_not_mixed_where_they_overlap_in_part(tmp_p
 def test_a_table_with_the_columns_of_version_2_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     old = [field for field in PAGE_SCHEMA if field.name not in ("ink_outside", "text_layer_agreement")]
     monkeypatch.setattr(parquet, "PAGE_SCHEMA", pa.schema(old))
-    path = write(tmp_path / "t.parquet", page("a.pdf", 0), facts=replace(FACTS, schema_version=2))
+    path = write(tmp_path / "t.parquet", page("a.pdf", 0), metadata=replace(METADATA, schema_version=2))
     monkeypatch.undo()
     assert "ink_outside" not in pq.read_schema(path).names
     assert list(open_table(path).rows()) == [page("a.pdf", 0, ink_outside=None)]
@@ -91,21 +91,21 @@ def test_a_table_with_the_columns_of_version_2_is_read(tmp_path: Path, monkeypat
 @pytest.mark.parametrize("name", ["t.parquet", "t.jsonl"])
 def test_blocks_that_an_earlier_version_took_from_the_layer_say_so(tmp_path: Path, name: str) -> None:
     row = page("a.pdf", 0, blocks=(Block("text", (0.1, 0.2, 0.5, 1.0), 0, "text", text_source="layer"),))
-    used = replace(FACTS, settings={**FACTS.settings, "text_layer": "use"})
-    opened = open_table(write(tmp_path / name, row, facts=used))
+    used = replace(METADATA, settings={**METADATA.settings, "text_layer": "use"})
+    opened = open_table(write(tmp_path / name, row, metadata=used))
     assert list(opened.rows()) == [row]
-    assert opened.facts == used
+    assert opened.metadata == used
 
 
 def test_a_version_of_the_columns_that_is_not_known_is_refused(tmp_path: Path) -> None:
-    write(tmp_path / "t.jsonl", page("a.pdf", 0), facts=replace(FACTS, schema_version=99))
+    write(tmp_path / "t.jsonl", page("a.pdf", 0), metadata=replace(METADATA, schema_version=99))
     with pytest.raises(OutputMismatchError, match="columns of version 99"):
         open_table(tmp_path / "t.jsonl")
 
 
 def test_parts_of_other_settings_are_refused(tmp_path: Path) -> None:
     write(tmp_path / "1.jsonl", page("a.pdf", 0))
-    write(tmp_path / "2.jsonl", page("b.pdf", 0), facts=replace(FACTS, settings_fingerprint="b" * 64))
+    write(tmp_path / "2.jsonl", page("b.pdf", 0), metadata=replace(METADATA, settings_fingerprint="b" * 64))
     with pytest.raises(OutputMismatchError, match=r"2\.jsonl was made with other settings than .*1\.jsonl"):
         open_table(tmp_path)
 
@@ -122,7 +122,7 @@ def test_an_unfinished_run_is_read_from_its_journal(tmp_path: Path) -> None:
 
 def test_a_journal_that_is_being_written_is_read_up_to_its_last_whole_line(tmp_path: Path) -> None:
     out = tmp_path / "t.jsonl"
-    with Journal.open(out, FACTS, resume=True, overwrite=False) as journal:
+    with Journal.open(out, METADATA, resume=True, overwrite=False) as journal:
         journal.append(JournalEntry(page("a.pdf", 0), size=10, mtime_ns=20))
         with journal_path(out).open("ab") as other:
             other.write(b'{"result":{"source":"a.pdf","page_index":1')
@@ -150,7 +150,7 @@ def test_what_a_run_leaves_beside_its_table_is_told_from_a_table(tmp_path: Path,
         open_table(tmp_path / name, partial=partial)
 
 
-def test_other_json_lines_in_a_folder_are_left_out_and_a_table_without_its_facts_is_not(tmp_path: Path) -> None:
+def test_other_json_lines_in_a_folder_are_left_out_and_a_table_without_its_metadata_is_not(tmp_path: Path) -> None:
     path = write(tmp_path / "t.jsonl", page('a "scan".pdf', 0))
     chunk = {"id": "0", "source": "a.pdf", "pages": [0], "text": "text"}
     mark = {"source": "a.pdf", "page_index": 0, "doc_id": "d" * 64, "status": "ok", "mark": "good"}
@@ -161,7 +161,7 @@ def test_other_json_lines_in_a_folder_are_left_out_and_a_table_without_its_facts
         assert [part.path for part in open_table(tmp_path, partial=partial).parts] == [path]
     with pytest.raises(OutputMismatchError, match=r"marks\.jsonl has no marks\.jsonl\.meta\.json beside it"):
         open_table(tmp_path / "marks.jsonl")
-    facts_path(path).unlink()
+    metadata_path(path).unlink()
     with pytest.raises(OutputMismatchError, match=r"t\.jsonl has no t\.jsonl\.meta\.json beside it"):
         open_table(tmp_path)
     path.unlink()
@@ -176,4 +176,4 @@ def test_what_is_no_table_is_refused(tmp_path: Path) -> None:
     for name in ("other.parquet", "torn.parquet", "lines.jsonl", "absent.parquet", "none-*.jsonl"):
         with pytest.raises(OutputError, match=name.replace("*", r"\*")):
             open_table(tmp_path / name)
-    assert jsonl.read_facts(tmp_path / "lines.jsonl") is None
+    assert jsonl.read_metadata(tmp_path / "lines.jsonl") is None

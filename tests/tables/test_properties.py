@@ -16,10 +16,10 @@ from batchocr.data import Block, PageResult, valid_text
 from batchocr.tables.files import journal_path
 from batchocr.tables.index import IndexedRow, RowIndex
 from batchocr.tables.journal import Journal, JournalEntry
-from batchocr.tables.schema import RunFacts, storable
+from batchocr.tables.schema import RunMetadata, storable
 from batchocr.tables.table import table_for
 
-FACTS = RunFacts("0.1.0", "acme/reader", "f" * 64, "a" * 64, {"dpi": "200"})
+METADATA = RunMetadata("0.1.0", "acme/reader", "f" * 64, "a" * 64, {"dpi": "200"})
 
 ODD_TEXTS = ["\ud800", "caf\udce9", "\x00", "\x1b[2J", "\r\n", "\u2028", "\u202e"]
 """Lone surrogates, control characters, line ends: drawn from all characters, they would come up too rarely."""
@@ -68,7 +68,7 @@ def folder() -> Iterator[Path]:
 
 
 def open_journal(out: Path) -> Journal:
-    return Journal.open(out, FACTS, resume=True, overwrite=False)
+    return Journal.open(out, METADATA, resume=True, overwrite=False)
 
 
 def write_journal(out: Path, written: list[JournalEntry]) -> None:
@@ -85,9 +85,9 @@ def key(entry: JournalEntry) -> tuple[str, int | None]:
 @given(rows=st.lists(results, max_size=4))
 def test_a_table_gives_back_any_rows(name: str, rows: list[PageResult]) -> None:
     with folder() as place:
-        table_for(place / name).write(place / name, rows, FACTS)
+        table_for(place / name).write(place / name, rows, METADATA)
         assert list(table_for(place / name).read_rows(place / name)) == [storable(row) for row in rows]
-        assert table_for(place / name).read_facts(place / name) == FACTS
+        assert table_for(place / name).read_metadata(place / name) == METADATA
 
 
 @given(row=results)

@@ -22,11 +22,11 @@ from batchocr.data import Block, ErrorKind, FinishReason, PageResult, Status
 from batchocr.errors import OutputError, UsageError
 from batchocr.tables import jsonl, parquet
 from batchocr.tables.atomic import remove_leftovers
-from batchocr.tables.files import facts_path, files_of, temporary_path
-from batchocr.tables.schema import BLOCK_TYPE, PAGE_SCHEMA, RunFacts, decode_facts, encode_facts
+from batchocr.tables.files import files_of, metadata_path, temporary_path
+from batchocr.tables.schema import BLOCK_TYPE, PAGE_SCHEMA, RunMetadata, decode_metadata, encode_metadata
 from batchocr.tables.table import TableFormat, table_for
 
-FACTS = RunFacts("0.1.0", "acme/reader", "f" * 64, "a" * 64, {"dpi": "200", "note": 'größer "than"\n'})
+METADATA = RunMetadata("0.1.0", "acme/reader", "f" * 64, "a" * 64, {"dpi": "200", "note": 'größer "than"\n'})
 BLOCKS = (
     Block("title", (0.1, 0.05, 0.9, 0.1), 0, "A title", False, 0.98, -0.7, 4, "stop"),
     Block("image", (0.1, 0.2, 0.9, 0.5), None, None),
@@ -63,19 +63,19 @@ def test_the_schema_has_the_fields_of_the_data() -> None:
 
 
 def test_rows_come_back_as_they_were_written_in_their_order(out: Path, table: TableFormat) -> None:
-    table.write(out, PAGES, FACTS)
+    table.write(out, PAGES, METADATA)
     assert list(table.read_rows(out)) == list(PAGES)
 
 
-def test_facts_come_back_as_they_were_written(out: Path, table: TableFormat) -> None:
-    table.write(out, PAGES, FACTS)
-    assert table.read_facts(out) == FACTS
+def test_metadata_come_back_as_they_were_written(out: Path, table: TableFormat) -> None:
+    table.write(out, PAGES, METADATA)
+    assert table.read_metadata(out) == METADATA
 
 
 def test_a_table_without_rows_is_a_table(out: Path, table: TableFormat) -> None:
-    table.write(out, [], FACTS)
+    table.write(out, [], METADATA)
     assert list(table.read_rows(out)) == []
-    assert table.read_facts(out) == FACTS
+    assert table.read_metadata(out) == METADATA
 
 
 numbers = st.integers(0, 2**40)
@@ -116,14 +116,14 @@ results = st.builds(
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(rows=st.lists(results, max_size=3))
 def test_any_row_survives_the_way_through_a_file(out: Path, table: TableFormat, rows: list[PageResult]) -> None:
-    table.write(out, rows, FACTS)
+    table.write(out, rows, METADATA)
     assert list(table.read_rows(out)) == rows
 
 
 def test_text_that_utf8_cannot_hold_is_spelt_out_and_nul_stays(out: Path, table: TableFormat) -> None:
     odd = "a\udce9\x00b"
     row = replace(PAGES[0], source=odd, markdown=odd, error_message=odd, blocks=(replace(BLOCKS[0], content=odd),))
-    table.write(out, [row], FACTS)
+    table.write(out, [row], METADATA)
     [back] = table.read_rows(out)
     stored = "a\\udce9\x00b"
     assert (back.source, back.markdown, back.error_message, back.blocks[0].content) == (stored,) * 4
@@ -134,26 +134,26 @@ def test_a_write_that_fails_leaves_the_old_table_and_nothing_else(out: Path, tab
         yield PAGES[0]
         raise OutputError("the journal cannot be read")
 
-    table.write(out, PAGES, FACTS)
+    table.write(out, PAGES, METADATA)
     before = {path.name: path.read_bytes() for path in out.parent.iterdir()}
     with pytest.raises(OutputError, match="the journal cannot be read"):
-        table.write(out, broken_rows(), FACTS)
+        table.write(out, broken_rows(), METADATA)
     assert {path.name: path.read_bytes() for path in out.parent.iterdir()} == before
 
 
 def test_what_lies_under_a_name_that_could_be_guessed_is_not_written_to(out: Path, table: TableFormat) -> None:
     bystander = out.with_name("bystander")
     bystander.write_bytes(b"not ours")
-    for file in (out, facts_path(out)):
+    for file in (out, metadata_path(out)):
         os.mkfifo(f"{file}.tmp")
         file.symlink_to(bystander)
-    table.write(out, PAGES, FACTS)
+    table.write(out, PAGES, METADATA)
     assert list(table.read_rows(out)) == list(PAGES)
     assert bystander.read_bytes() == b"not ours"
 
 
 def test_a_table_is_as_readable_as_any_file_that_the_user_makes(out: Path, table: TableFormat) -> None:
-    table.write(out, PAGES, FACTS)
+    table.write(out, PAGES, METADATA)
     out.with_name("other").touch()
     assert out.stat().st_mode == out.with_name("other").stat().st_mode
 
@@ -170,53 +170,53 @@ def test_what_killed_runs_left_is_recognised_and_removed(out: Path) -> None:
 
 def test_a_table_that_is_a_pipe_is_an_error_and_not_waited_for(out: Path, table: TableFormat) -> None:
     os.mkfifo(out)
-    os.mkfifo(facts_path(out))
+    os.mkfifo(metadata_path(out))
     with pytest.raises(OutputError, match="it is not an ordinary file"):
         list(table.read_rows(out))
     with suppress(OutputError):
-        assert table.read_facts(out) is None
+        assert table.read_metadata(out) is None
 
 
 def test_a_missing_folder_is_an_output_error(out: Path, table: TableFormat) -> None:
     with pytest.raises(OutputError, match="does not exist; create it first"):
-        table.write(out.parent / "nowhere" / out.name, PAGES, FACTS)
+        table.write(out.parent / "nowhere" / out.name, PAGES, METADATA)
 
 
 def test_a_table_of_a_pinned_model_says_its_commit_and_one_from_before_that_can_be_read(
     out: Path, table: TableFormat
 ) -> None:
-    table.write(out, PAGES, replace(FACTS, model_revision="c" * 40))
-    assert table.read_facts(out) == replace(FACTS, model_revision="c" * 40)
-    older = {name: value for name, value in encode_facts(FACTS).items() if name != "batchocr.model_revision"}
-    assert decode_facts(older) == FACTS
+    table.write(out, PAGES, replace(METADATA, model_revision="c" * 40))
+    assert table.read_metadata(out) == replace(METADATA, model_revision="c" * 40)
+    older = {name: value for name, value in encode_metadata(METADATA).items() if name != "batchocr.model_revision"}
+    assert decode_metadata(older) == METADATA
 
 
-def test_a_file_of_someone_else_has_no_facts(out: Path, table: TableFormat) -> None:
+def test_a_file_of_someone_else_has_no_metadata(out: Path, table: TableFormat) -> None:
     out.write_bytes(b"PAR1 or not")
-    assert table.read_facts(out) is None
+    assert table.read_metadata(out) is None
 
 
-def test_a_parquet_file_of_someone_else_has_no_facts(tmp_path: Path) -> None:
+def test_a_parquet_file_of_someone_else_has_no_metadata(tmp_path: Path) -> None:
     out = tmp_path / "theirs.parquet"
     duckdb.sql(f"copy (select 1 as x) to '{out}'")
-    assert parquet.read_facts(out) is None
+    assert parquet.read_metadata(out) is None
 
 
 @pytest.mark.parametrize("settings", ["[" * 100_000, "9" * 5000, "{"])
-def test_facts_that_cannot_be_read_are_none(settings: str) -> None:
-    assert decode_facts({**encode_facts(FACTS), "batchocr.settings": settings}) is None
+def test_metadata_that_cannot_be_read_are_none(settings: str) -> None:
+    assert decode_metadata({**encode_metadata(METADATA), "batchocr.settings": settings}) is None
 
 
 @pytest.mark.parametrize("cut", [4, 12, 200])
 def test_a_damaged_table_is_an_output_error(out: Path, table: TableFormat, cut: int) -> None:
-    table.write(out, PAGES, FACTS)
+    table.write(out, PAGES, METADATA)
     out.write_bytes(out.read_bytes()[:-cut])
     with pytest.raises(OutputError, match="damaged"):
         list(table.read_rows(out))
 
 
 def test_a_table_that_somebody_edited_is_refused_though_every_row_is_one(out: Path, table: TableFormat) -> None:
-    table.write(out, PAGES, FACTS)
+    table.write(out, PAGES, METADATA)
     if out.suffix == ".jsonl":
         out.write_text(out.read_text().replace("# A title", "# A tiger"))
     else:
@@ -228,17 +228,17 @@ def test_a_table_that_somebody_edited_is_refused_though_every_row_is_one(out: Pa
 
 def test_the_pages_of_a_parquet_table_have_checksums_that_its_readers_compare(tmp_path: Path) -> None:
     out = tmp_path / "results.parquet"
-    parquet.write(out, [replace(page, markdown="plain") for page in PAGES], FACTS)
+    parquet.write(out, [replace(page, markdown="plain") for page in PAGES], METADATA)
     whole = out.read_bytes()
     out.write_bytes(whole.replace(b"a.pdf", b"b.pdf", 1))
     with pytest.raises(OSError, match="CRC checksum verification failed"):
         pq.read_table(out, page_checksum_verification=True)
 
 
-def test_a_jsonl_table_has_the_digest_that_its_facts_say(tmp_path: Path) -> None:
+def test_a_jsonl_table_has_the_digest_that_its_metadata_say(tmp_path: Path) -> None:
     out = tmp_path / "results.jsonl"
-    jsonl.write(out, PAGES, FACTS)
-    assert json.loads(facts_path(out).read_bytes())["sha256"] == hashlib.sha256(out.read_bytes()).hexdigest()
+    jsonl.write(out, PAGES, METADATA)
+    assert json.loads(metadata_path(out).read_bytes())["sha256"] == hashlib.sha256(out.read_bytes()).hexdigest()
 
 
 class Killed(BaseException):
@@ -263,25 +263,25 @@ class Killer:
         return ending
 
 
-def test_a_kill_while_a_table_is_replaced_never_leaves_it_beside_the_facts_of_the_other(
+def test_a_kill_while_a_table_is_replaced_never_leaves_it_beside_the_metadata_of_the_other(
     out: Path, table: TableFormat
 ) -> None:
-    former, later = (FACTS, list(PAGES)), (replace(FACTS, model="acme/other"), list(PAGES[:1]))
+    former, later = (METADATA, list(PAGES)), (replace(METADATA, model="acme/other"), list(PAGES[:1]))
     seen = []
     for moment in count(1):
         table.write(out, former[1], former[0])
         with pytest.MonkeyPatch.context() as patched, suppress(Killed):
             killer = Killer(moment, patched)
             table.write(out, later[1], later[0])
-        facts = table.read_facts(out)
+        metadata = table.read_metadata(out)
         try:
             rows = list(table.read_rows(out))
         except OutputError as error:
-            assert facts is None
+            assert metadata is None
             assert "one of them was damaged, changed or replaced since" in str(error)
         else:
-            assert (facts, rows) in (former, later)
-        seen.append(facts)
+            assert (metadata, rows) in (former, later)
+        seen.append(metadata)
         if killer.remaining > 0:
             break
     assert (seen[0], seen[-1]) == (former[0], later[0])
@@ -289,7 +289,7 @@ def test_a_kill_while_a_table_is_replaced_never_leaves_it_beside_the_facts_of_th
 
 def test_jsonl_cut_anywhere_gives_whole_rows_or_an_error(tmp_path: Path) -> None:
     out = tmp_path / "results.jsonl"
-    jsonl.write(out, PAGES[1:], FACTS)
+    jsonl.write(out, PAGES[1:], METADATA)
     whole = out.read_bytes()
     for length in range(len(whole)):
         out.write_bytes(whole[:length])
@@ -306,34 +306,34 @@ def test_other_suffixes_are_a_usage_error_that_names_the_two() -> None:
 
 def test_parquet_has_row_groups_of_256_pages(tmp_path: Path) -> None:
     out = tmp_path / "results.parquet"
-    parquet.write(out, (replace(PAGES[0], page_index=index) for index in range(600)), FACTS)
+    parquet.write(out, (replace(PAGES[0], page_index=index) for index in range(600)), METADATA)
     metadata = pq.ParquetFile(out).metadata
     assert [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)] == [256, 256, 88]
     assert [row.page_index for row in parquet.read_rows(out)] == list(range(600))
 
 
 def test_duckdb_counts_pages_by_status(out: Path, table: TableFormat) -> None:
-    table.write(out, PAGES, FACTS)
+    table.write(out, PAGES, METADATA)
     counts = query(f"select status, count(*) from '{out}' group by 1 order by 1")
     assert counts == [("degraded", 1), ("failed", 1), ("ok", 1), ("skipped", 1)]
 
 
 def test_duckdb_unnests_blocks(out: Path, table: TableFormat) -> None:
-    table.write(out, PAGES, FACTS)
+    table.write(out, PAGES, METADATA)
     unnested = query(f"select b.type, b.bbox[2], b.confidence from (select unnest(blocks) as b from '{out}')")
     assert unnested == [("title", 0.05, 0.98), ("image", 0.2, None), ("text", 0.5, 0.5)]
 
 
-def test_duckdb_reads_the_facts_of_a_parquet_table(tmp_path: Path) -> None:
+def test_duckdb_reads_the_metadata_of_a_parquet_table(tmp_path: Path) -> None:
     out = tmp_path / "results.parquet"
-    parquet.write(out, PAGES, FACTS)
+    parquet.write(out, PAGES, METADATA)
     model = query(f"select decode(value) from parquet_kv_metadata('{out}') where decode(key) = 'batchocr.model'")
     assert model == [("acme/reader",)]
 
 
 def test_pyarrow_reads_parquet_with_our_schema(tmp_path: Path) -> None:
     out = tmp_path / "results.parquet"
-    parquet.write(out, PAGES, FACTS)
+    parquet.write(out, PAGES, METADATA)
     read = pq.read_table(out)
     assert read.schema.equals(PAGE_SCHEMA)
     assert read.column("page_index").to_pylist() == [0, 1, None, None]
@@ -342,7 +342,7 @@ def test_pyarrow_reads_parquet_with_our_schema(tmp_path: Path) -> None:
 def test_polars_reads_pages_and_blocks_of_parquet(tmp_path: Path) -> None:
     polars = pytest.importorskip("polars")
     out = tmp_path / "results.parquet"
-    parquet.write(out, PAGES, FACTS)
+    parquet.write(out, PAGES, METADATA)
     frame = polars.read_parquet(out)
     assert frame["status"].to_list() == [page.status for page in PAGES]
     unnested = frame.select("blocks").explode("blocks").unnest("blocks").drop_nulls("type")
@@ -351,7 +351,7 @@ def test_polars_reads_pages_and_blocks_of_parquet(tmp_path: Path) -> None:
 
 def test_every_line_of_jsonl_is_a_page_and_its_text_stays_readable(tmp_path: Path) -> None:
     out = tmp_path / "results.jsonl"
-    jsonl.write(out, [replace(PAGES[0], markdown="größer\n漢字\u2028")], FACTS)
+    jsonl.write(out, [replace(PAGES[0], markdown="größer\n漢字\u2028")], METADATA)
     [line] = out.read_text(encoding="utf-8").split("\n")[:-1]
     assert list(json.loads(line)) == PAGE_SCHEMA.names
     assert "größer\\n漢字" in line

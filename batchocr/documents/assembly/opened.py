@@ -15,7 +15,7 @@ from batchocr.tables.opened import StoredRows, TableNames, open_rows
 class OpenedTable(StoredRows):
     """One or several tables, read as one. Each method begins anew at the first row; at no time are all in memory.
 
-    parts: in natural order of their names. facts: what the rows depend on, which is the same in all parts.
+    parts: in natural order of their names. metadata: what the rows depend on, which is the same in all parts.
     """
 
     def documents(self, roots: Sequence[str | os.PathLike[str]] | None = None) -> Iterator[AssembledDocument]:

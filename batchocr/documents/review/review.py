@@ -29,7 +29,7 @@ from batchocr.errors import OutputError
 from batchocr.processes.source_files import SourceFiles
 from batchocr.tables.atomic import atomic_file, reading
 from batchocr.tables.opened import StoredRows
-from batchocr.tables.schema import RunFacts
+from batchocr.tables.schema import RunMetadata
 
 _GENERATOR = b'<meta name="generator" content="batchocr view">'
 _HEAD_BYTES = 1024
@@ -83,7 +83,7 @@ def write_review(
         sort=choice.sort,
         groups=groups(table),
         pages=pages.written(),
-        index=lambda: _data(pages.index(table.facts)),
+        index=lambda: _data(pages.index(table.metadata)),
     )
     with atomic_file(path) as file:
         for part in parts:
@@ -117,10 +117,10 @@ class _Pages:
                 yield {"number": number, "picture": image, "data": _data(page_data(chosen.row, missing))}
                 self._step()
 
-    def index(self, facts: RunFacts) -> dict[str, Any]:
+    def index(self, metadata: RunMetadata) -> dict[str, Any]:
         """What the script needs to list all pages, once they are written."""
         return {
-            "table": facts.settings_fingerprint,
+            "table": metadata.settings_fingerprint,
             "sort": self._choice.sort,
             "sources": self._sources,
             "pages": [self._entries[number] for number in range(len(self._entries))],

@@ -10,7 +10,7 @@ from typing import Any
 
 from batchocr.tables.files import CLUSTER_REPORT_NAME, report_path
 from batchocr.tables.opened import StoredRows
-from batchocr.tables.schema import RunFacts
+from batchocr.tables.schema import RunMetadata
 
 _MAX_REPORT_BYTES = 4 << 20
 _MAX_REPORTS = 8
@@ -37,7 +37,7 @@ def groups(table: StoredRows) -> list[FactGroup]:
         of_clusters = map(_read_report, dict.fromkeys(path.with_name(CLUSTER_REPORT_NAME) for path in paths))
         reports = [report for report in of_clusters if "actors" in report]
         headings = ["Run on a cluster"] * len(reports)
-    settings = next(filter(None, (report.get("settings") for report in reports)), dict(table.facts.settings))
+    settings = next(filter(None, (report.get("settings") for report in reports)), dict(table.metadata.settings))
     found = [
         *(FactGroup(heading, tuple(_run(report))) for heading, report in zip(headings, reports, strict=True)),
         *(
@@ -46,7 +46,7 @@ def groups(table: StoredRows) -> list[FactGroup]:
             for report in reports
         ),
         *(FactGroup("Why pages failed", tuple(_plain(report.get("errors")))) for report in reports),
-        FactGroup("Table", tuple(_table(table.facts))),
+        FactGroup("Table", tuple(_table(table.metadata))),
         FactGroup("Settings", tuple(_plain(settings))),
     ]
     return [group for group in found if group.facts]
@@ -72,7 +72,7 @@ def _run(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "Ended by", str(report["error"])
 
 
-def _table(facts: RunFacts) -> Iterator[tuple[str, str]]:
+def _table(facts: RunMetadata) -> Iterator[tuple[str, str]]:
     yield "Model", facts.model + (f" at {facts.model_revision[:12]}" if facts.model_revision else "")
     yield "Model fingerprint", facts.model_fingerprint[:12]
     yield "Settings fingerprint", facts.settings_fingerprint[:12]
