@@ -6,6 +6,7 @@ are stored in the journal as JSON; pixels cross in shared memory and never as JS
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -226,6 +227,13 @@ class PageResult:
     ink_outside: float | None = None
     text_layer_agreement: float | None = None
     attempts: int = 1
+
+
+def shared_area(one: Sequence[float], other: Sequence[float]) -> float:
+    """The area of the intersection of two boxes (x0, y0, x1, y1), in their unit squared."""
+    width = min(one[2], other[2]) - max(one[0], other[0])
+    height = min(one[3], other[3]) - max(one[1], other[1])
+    return max(0.0, width) * max(0.0, height)
 
 
 def counted(number: int, noun: str) -> str:

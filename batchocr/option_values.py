@@ -119,11 +119,6 @@ def _without_use(value: object) -> object:
     return value
 
 
-def _checked_pages(pages: str) -> str:
-    parse_page_spec(pages)
-    return pages
-
-
 def _checked_shard(shard: tuple[int, int]) -> tuple[int, int]:
     index, count = shard
     if not 1 <= index <= count:
@@ -157,7 +152,7 @@ FolderText = Annotated[PathText, AfterValidator(os.path.expanduser)]
 LocalPathText = Annotated[PathText, AfterValidator(_on_this_machine)]
 DeviceText = Annotated[str, AfterValidator(_checked_device)]
 TextLayer = Annotated[TextLayerUse, BeforeValidator(_without_use)]
-PageSpecText = Annotated[str, AfterValidator(_checked_pages)]
+PageSpecText = Annotated[str, AfterValidator(lambda spec: parse_page_spec(spec) and spec)]
 Duration = Annotated[Seconds, BeforeValidator(_as_seconds)]
 Shard = Annotated[tuple[int, int], BeforeValidator(_as_shard), AfterValidator(_checked_shard)]
 WorkerBytes = Annotated[int, BeforeValidator(_as_bytes), Field(lt=1 << 63), AfterValidator(_enough_for_a_worker)]

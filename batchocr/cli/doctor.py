@@ -93,10 +93,12 @@ def examine(config: Config, *, try_model: bool = False) -> Diagnosis:
     tried = try_out(config) if try_model else Tried([], None)
     devices = check_devices(config, tried.dtype or config.dtype, try_bfloat16=not try_model)
     engines = _engines(config, devices.found)
+    tried_on = next((each.kernels.libraries for each in devices.found if each.kernels), {})
+    libraries = tried_on or {"torch": version("torch")}
     findings = [
         Finding("batchocr", f"{own_version()}, Python {platform.python_version()}, {platform.system()}"),
         Finding("host", f"{usable_cores()} cores, {usable_memory_bytes() / _GIB:.1f} GiB of memory, for this process"),
-        *_libraries(devices.found),
+        *(Finding(name, value) for name, value in libraries.items()),
         *_gpus(devices),
         *_runs_on(devices.found, engines),
         *tried.findings,
@@ -110,12 +112,6 @@ def _engines(config: Config, found: Sequence[DeviceFound]) -> list[str]:
     """The device of each engine that a run would have."""
     usable = [each.device for each in found]
     return config.device.split(",") if usable == ["cpu"] and config.device != "auto" else usable
-
-
-def _libraries(found: Sequence[DeviceFound]) -> Iterator[Finding]:
-    said = next((each.kernels.libraries for each in found if each.kernels), {}) or {"torch": version("torch")}
-    for name, value in said.items():
-        yield Finding(name, value)
 
 
 def _gpus(devices: Devices) -> Iterator[Finding]:

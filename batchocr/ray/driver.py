@@ -139,7 +139,8 @@ class Driver:
             if self._has_begun:
                 self._folder.end(self._items)
         finally:
-            self._end_actors()
+            for actor in list(self._actors):
+                self._end(actor)
             if progress is not None:
                 progress.show(self._progress())
                 progress.close()
@@ -291,10 +292,6 @@ class Driver:
             busy_s = actor.report.busy_seconds
             actor.report.pages_per_second = actor.report.pages_read / busy_s if busy_s else 0.0
         self._ray.kill(actor.handle)
-
-    def _end_actors(self) -> None:
-        for actor in list(self._actors):
-            self._end(actor)
 
 
 def _in_a_line(error: Exception) -> str:

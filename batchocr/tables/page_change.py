@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from rapidfuzz.distance import Levenshtein
 
-from batchocr.data import Block, PageResult, Status
+from batchocr.data import Block, PageResult, Status, shared_area
 
 MIN_OVERLAP = 0.5
 """Two boxes are of the same block from this share on of the area that either covers: their intersection over union."""
@@ -124,12 +124,9 @@ def _overlapping(
 
 def _overlap(one: Sequence[float], other: Sequence[float]) -> float:
     """Intersection over union of two boxes; 0 for one without an area."""
-    width = min(one[2], other[2]) - max(one[0], other[0])
-    height = min(one[3], other[3]) - max(one[1], other[1])
-    if width <= 0 or height <= 0:
-        return 0.0
+    shared = shared_area(one, other)
     areas = [(box[2] - box[0]) * (box[3] - box[1]) for box in (one, other)]
-    return width * height / (sum(areas) - width * height)
+    return shared / (sum(areas) - shared) if shared else 0.0
 
 
 def _text(row: PageResult | None) -> str:

@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final
 
-from batchocr.data import Block
+from batchocr.data import Block, shared_area
 
 FIGURES: Final = frozenset({"image", "chart", "image_block"})
 CODE: Final = frozenset({"code", "algorithm"})
@@ -83,7 +83,7 @@ def _distance(block: Block, host: Block) -> float:
 
 def _share_inside(block: Block, container: Block) -> float:
     x0, y0, x1, y1 = block.bbox
+    if (area := (x1 - x0) * (y1 - y0)) > 0:
+        return shared_area(block.bbox, container.bbox) / area
     left, top, right, bottom = container.bbox
-    area = (x1 - x0) * (y1 - y0)
-    shared = max(0.0, min(x1, right) - max(x0, left)) * max(0.0, min(y1, bottom) - max(y0, top))
-    return shared / area if area > 0 else float(left <= x0 <= right and top <= y0 <= bottom)
+    return float(left <= x0 <= right and top <= y0 <= bottom)

@@ -119,7 +119,7 @@ def _match_similar(
         if not name.whole or compared[entry.page_index] > _NUM_COMPARED:
             continue
         ratings = [
-            (names[at].similarity(name) - _least_similarity(headings[at], entry), -at)
+            (names[at].similarity(name) - (_SIMILAR_THERE if _is_there(headings[at], entry) else _SIMILAR), -at)
             for at in free.get(entry.page_index, ())
             if levels[at] is None
         ]
@@ -128,6 +128,5 @@ def _match_similar(
             levels[-at] = max(1, entry.level)
 
 
-def _least_similarity(heading: Heading, entry: OutlineEntry) -> float:
-    is_there = entry.y is not None and abs(entry.y - heading.top) <= _THERE
-    return _SIMILAR_THERE if is_there else _SIMILAR
+def _is_there(heading: Heading, entry: OutlineEntry) -> bool:
+    return entry.y is not None and abs(entry.y - heading.top) <= _THERE

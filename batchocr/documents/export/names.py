@@ -81,7 +81,9 @@ class Names:
 def _candidates(source: str) -> list[str]:
     """The names that a document would like to have, best first."""
     parts = [_safe(part) for part in source.split("/") if part not in ("", ".", "..")] or ["document"]
-    whole = _short_enough("/".join(parts), source)
+    whole = "/".join(parts)
+    if len(whole.encode()) > _MAX_PATH_BYTES:  # for a file system: its end, with letters of its own
+        whole = _with_digest(parts[-1], source)
     folder, slash, last = whole.rpartition("/")
     stem = re.sub(r"(?<=.)\.[A-Za-z][A-Za-z0-9]{0,4}$", "", last).rstrip(". ")
     return list(dict.fromkeys([folder + slash + stem, whole]))
@@ -94,13 +96,6 @@ def _safe(part: str) -> str:
     safe = safe.rstrip(". ") or "_"
     safe = f"_{safe}" if _RESERVED.match(safe) else safe
     return safe if len(safe.encode()) <= MAX_NAME_BYTES else _with_digest(_cut(safe, MAX_NAME_BYTES), part)
-
-
-def _short_enough(path: str, source: str) -> str:
-    """The path; the end of it, with letters that are its own, if it is too long for a file system."""
-    if len(path.encode()) <= _MAX_PATH_BYTES:
-        return path
-    return _with_digest(path.rpartition("/")[2], source)
 
 
 def _with_digest(name: str, source: str) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from batchocr.data import counted
 from batchocr.job.stats.bottleneck import LIMITS_BY_MEMORY
 from batchocr.job.stats.quality import Distribution
-from batchocr.job.stats.report import EngineReport, Report, SavedReport, Setting, StageReport
+from batchocr.job.stats.report import EngineReport, Report, SavedReport, StageReport
 from batchocr.pages.input.folders import describe_skipped
 
 _WIDTH = 100
@@ -69,12 +69,10 @@ def _summary(report: Report) -> Iterator[str]:
     )
     yield from _labelled("host", _host(report))
     if report.settings:
-        yield from _labelled("settings", ", ".join(map(_setting, report.settings.items())))
-
-
-def _setting(setting: tuple[str, Setting]) -> str:
-    name, value = setting
-    return f"{name} {value:,}" if type(value) is int else f"{name} {value}"
+        said = (
+            f"{name} {value:,}" if type(value) is int else f"{name} {value}" for name, value in report.settings.items()
+        )
+        yield from _labelled("settings", ", ".join(said))
 
 
 def _items(report: Report) -> str:

@@ -46,8 +46,9 @@ def as_page(image: Image.Image, max_edge: int) -> Image.Image:
     image.load()
     if 0 in image.size:  # Pillow looks at the size of the first frame only
         raise ValueError(f"it has {image.width} × {image.height} px")
-    pixels = _shrink(_to_eight_bits(image), max_edge)
-    return _upright(_on_white(pixels), _orientation(image))
+    pixels = _on_white(_shrink(_to_eight_bits(image), max_edge))
+    transpose = _UPRIGHT.get(_orientation(image))
+    return pixels if transpose is None else pixels.transpose(transpose)
 
 
 def _to_eight_bits(image: Image.Image) -> Image.Image:
@@ -79,11 +80,6 @@ def _on_white(image: Image.Image) -> Image.Image:
         return image.convert("RGB")
     white = Image.new("RGBA", image.size, "white")
     return Image.alpha_composite(white, image).convert("RGB")
-
-
-def _upright(image: Image.Image, orientation: object) -> Image.Image:
-    transpose = _UPRIGHT.get(orientation)
-    return image if transpose is None else image.transpose(transpose)
 
 
 def _orientation(image: Image.Image) -> object:

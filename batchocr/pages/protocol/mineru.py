@@ -30,7 +30,7 @@ from mineru_vl_utils.post_process.table_image_processor import (
 from mineru_vl_utils.structs import ContentBlock
 from PIL import Image
 
-from batchocr.data import Block, Completion, Page, Pixels, Reading, Request, Sampling
+from batchocr.data import Block, Completion, Page, Pixels, Reading, Request, Sampling, shared_area
 from batchocr.errors import RefusedError
 from batchocr.pages.protocol.base import Reader
 from batchocr.pages.protocol.ink import Ink
@@ -282,15 +282,9 @@ def _places(
     def place(part: ContentBlock) -> int | None:
         if id(part) in kept or part.type != "equation" or not joined:
             return kept.get(id(part))
-        return max(joined, key=lambda index: _shared_area(part.bbox, joined[index].bbox))
+        return max(joined, key=lambda index: shared_area(part.bbox, joined[index].bbox))
 
     return [place(block) for block in asked]
-
-
-def _shared_area(one: Sequence[float], other: Sequence[float]) -> float:
-    width = min(one[2], other[2]) - max(one[0], other[0])
-    height = min(one[3], other[3]) - max(one[1], other[1])
-    return max(0.0, width) * max(0.0, height)
 
 
 def _is_unparsed(block: ContentBlock) -> bool:
