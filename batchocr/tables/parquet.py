@@ -40,6 +40,9 @@ _MAX_TAIL_BYTES = 1 << 20
 
 _CHUNK_BYTES = 1 << 20
 
+_SOUND: set[tuple[int, int, int, int]] = set()
+"""Files whose digest this process has compared, by device, inode, size and time of change: each is hashed once."""
+
 
 def write(path: Path, rows: Iterable[PageResult], metadata: RunMetadata) -> None:
     """Write the rows, in order, atomically; only one row group at a time is in memory. Raises OutputError."""
@@ -103,6 +106,10 @@ def _taking(path: Path) -> Iterator[None]:
 
 def _has_sound_digest(path: Path, file: BinaryIO) -> bool:
     """Whether the file has a digest, as every table of ours. Raises OutputError if that is the digest of another."""
+    at = os.fstat(file.fileno())
+    version = at.st_dev, at.st_ino, at.st_size, at.st_mtime_ns
+    if version in _SOUND:
+        return True
     position = _find_digest(file)
     if position is None:
         return False
@@ -110,6 +117,7 @@ def _has_sound_digest(path: Path, file: BinaryIO) -> bool:
     found = file.read(len(_NO_DIGEST))
     if found != _digest_without(file, position):
         raise OutputError(f"{path} was damaged or changed since it was written: restore it, or use --overwrite")
+    _SOUND.add(version)
     return True
 
 
