@@ -247,6 +247,14 @@ class Config:
 
     resume: Annotated[bool, Option(CONTINUING, "Continue an unfinished output, or refuse to.", per_call=True)] = True
     overwrite: Annotated[bool, Option(CONTINUING, "Start over and replace --out.", per_call=True)] = False
+    prune: Annotated[
+        bool,
+        Option(
+            CONTINUING,
+            "Remove rows of documents that are not there, and of pages not asked for.",
+            per_call=True,
+        ),
+    ] = False
     retry_failed: Annotated[
         bool, Option(CONTINUING, "Retry pages that failed in an earlier run, or leave them.", per_call=True)
     ] = True

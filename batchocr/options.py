@@ -36,6 +36,9 @@ class CallOptions(TypedDict, total=False):
     overwrite: bool
     """Start over and replace --out."""
 
+    prune: bool
+    """Remove rows of documents that are not there, and of pages that are not asked for."""
+
     retry_failed: bool
     """Retry pages that failed in an earlier run, or leave them. Default: on."""
 

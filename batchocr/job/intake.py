@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice, takewhile
 from typing import Protocol
 
 from batchocr.data import Document, Failure, PageResult
@@ -158,14 +157,23 @@ class Intake:
                 if remaining == 0:
                     return
 
-    def known_rows(self) -> Iterator[RowKey]:
-        """The rows of the output that are known so far, including those done before.
+    def planned(self) -> Iterator[Sequence[int | None]]:
+        """The rows of each document that this run is to read or has found done, as far as they are known.
 
         With a limit, only those before the first document that is not opened yet: later ones may be beyond the limit.
         """
-        known = self.states if self._limit is None else takewhile(lambda state: state.rows is not None, self.states)
-        keys = (RowKey(index, row) for index, state in enumerate(known) for row in state.rows or ())
-        return islice(keys, self._limit)
+        remaining = self._limit
+        for state in self.states:
+            if state.rows is None and remaining is not None:
+                remaining = 0
+            rows = (state.rows or ())[:remaining]
+            yield rows
+            if remaining is not None:
+                remaining -= len(rows)
+
+    def known_rows(self) -> Iterator[RowKey]:
+        """The rows of `planned`, in input order."""
+        return (RowKey(index, row) for index, rows in enumerate(self.planned()) for row in rows)
 
     def documents_without_rows(self) -> list[tuple[Document, int]]:
         """The documents known to have none of the pages asked for, each with the number of pages that it has."""

@@ -21,6 +21,7 @@ from batchocr.job.session import Session
 from batchocr.job.shortfalls import count_worsened, warn_of_documents_without_rows, warn_of_worsened
 from batchocr.job.stats.report import Report, require_place, write_report
 from batchocr.job.stop import StopSwitch
+from batchocr.job.table_rows import TableRows
 from batchocr.pages.input.folders import describe_skipped
 from batchocr.pages.input.sources import Found
 from batchocr.tables.atomic import remove_leftovers, require_writable
@@ -59,6 +60,7 @@ def read_into_table(
         _require_same_input(out, found.documents, journal)
         announce = partial(_log_start, session, found, out)
         run = RunContext(session, config, found, stop, finished=journal, announce=announce, started_s=started_s)
+        rows = TableRows(run.intake, journal, prune=config.prune)
         with _report_of_failure(run, report_file):
             with run:
                 if run.has_work:
@@ -72,12 +74,19 @@ def read_into_table(
                 _require_rows(run.intake, config)
                 journal.keep()
                 with run.ledger.building_table():
-                    table.write(out, run.ledger.of_table(rows_in_order(run.intake, journal)), metadata)
-        report = replace(report_of(run), worse_documents=len(worsened), worse_pages=sum(worsened.values()))
-        if not (report.nothing_to_do and report_file.exists()):  # that of the run which had something to do says more
-            write_report(report, report_file)
-        if report.complete:
-            _drop_journal(journal, run.intake, report, was_redundant=was_redundant)
+                    table.write(out, run.ledger.of_table(rows), metadata)
+                rows.log()
+                rows.warn_of_empty_inputs(found.empty)
+        report = replace(
+            report_of(run),
+            worse_documents=len(worsened),
+            worse_pages=sum(worsened.values()),
+            rows_gone=sum(rows.gone.values()),
+            rows_not_asked=sum(rows.not_asked.values()),
+        )
+        write_report(report, report_file)
+        if report.complete and (was_redundant or not report.items.failed):
+            journal.remove()
     return report
 
 
@@ -106,33 +115,6 @@ def _log_start(session: Session, found: Found, out: Path) -> None:
     count = counted(num_documents, "document")
     beside = f"; {said}" if (said := describe_skipped(skipped)) else ""
     logger.info("reading %s into %s%s", count, out, beside, extra=event("run_started", **fields))
-
-
-def _drop_journal(journal: Journal, intake: Intake, report: Report, *, was_redundant: bool) -> None:
-    """Delete the journal, unless it is still needed: for failed rows, or for rows that this input does not ask for.
-
-    was_redundant: whether this run read nothing, so that failed rows are in the table as they were before.
-    """
-    num_surplus = _count_current(journal, intake) - report.items.ok - report.items.degraded
-    if num_surplus > 0:
-        pages = counted(num_surplus, "page")
-        advice = "" if report.items.failed else "; if it is deleted, they are lost for good"
-        logger.warning(
-            "%s still holds %s that earlier runs read and this table leaves out%s", journal.path, pages, advice
-        )
-    elif was_redundant or not report.items.failed:
-        journal.remove()
-
-
-def _count_current(journal: Journal, intake: Intake) -> int:
-    """How many of the journal's pages were read from files that have not been replaced since, as far as is known."""
-    documents = zip(intake.documents, intake.states, strict=True)
-    versions = {valid_text(document.source): state.doc_id for document, state in documents if state.doc_id}
-    return sum(
-        row.status in ("ok", "degraded") and versions.get(source, row.doc_id) == row.doc_id
-        for source in journal.sources()
-        for row in journal.rows(source)
-    )
 
 
 def _read(run: RunContext, journal: Journal, progress: Progress | None) -> None:
@@ -174,12 +156,6 @@ def _require_same_input(out: Path, documents: Sequence[Document], journal: Journ
             f"{out} holds {len(known)} other documents, {min(known)!r} among them, and none of this input: "
             "choose another --out, or start over with --overwrite, which deletes their rows for good"
         )
-
-
-def rows_in_order(intake: Intake, journal: Journal) -> Iterator[PageResult]:
-    """Every row of the table, in input order."""
-    for key in intake.known_rows():
-        yield journal.read(intake.documents[key.document].source, key.page_index)
 
 
 def _require_rows(intake: Intake, config: Config) -> None:

@@ -33,6 +33,7 @@ EventName = Literal[
     "run_started",
     "progress",
     "page_failed",
+    "input_empty",
     "worker_lost",
     "stop_requested",
     "run_stopped",

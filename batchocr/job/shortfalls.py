@@ -18,15 +18,16 @@ logger = logging.getLogger(__name__)
 def count_worsened(intake: Intake, journal: Journal) -> dict[str, int]:
     """How many pages of which documents now have a worse row than an earlier run gave them, or none any more.
 
-    Their files, still asked for, have been damaged, shortened or removed since. Pages that this run does not ask for,
-    or has not reached, do not count.
+    Their files, still asked for, have been damaged or shortened since. Pages that this run does not ask for, or has not
+    reached, do not count; nor do those of a file that is not there, whose rows stay.
     """
     documents = zip(intake.documents, intake.states, strict=True)
     known = ((document.source, state) for document, state in documents if state.rows is not None)
     return {
         source: count
         for source, state in known
-        if (count := _num_lost(source, state, journal) + _num_worse(source, state, journal))
+        if state.doc_id is not None
+        and (count := _num_lost(source, state, journal) + _num_worse(source, state, journal))
     }
 
 
@@ -38,7 +39,7 @@ def warn_of_worsened(worsened: Mapping[str, int]) -> None:
             "restore what was damaged, and run again",
             counted(sum(worsened.values()), "page"),
             counted(len(worsened), "document"),
-            _named(worsened),
+            named(worsened),
         )
 
 
@@ -51,11 +52,11 @@ def warn_of_documents_without_rows(intake: Intake, pages: str | None) -> None:
             pages,
             f"{len(short):,}",
             f"{len(intake.documents):,}",
-            _named(short),
+            named(short),
         )
 
 
-def _named(num_pages: Mapping[str, int]) -> str:
+def named(num_pages: Mapping[str, int]) -> str:
     """The first few documents, each with its number of pages."""
     named = [f"{source} ({counted(count, 'page')})" for source, count in islice(num_pages.items(), _MAX_NAMED)]
     return ", ".join(named) + ", …" * (len(num_pages) > _MAX_NAMED)
@@ -64,8 +65,8 @@ def _named(num_pages: Mapping[str, int]) -> str:
 def _num_lost(source: str, state: DocumentState, journal: Journal) -> int:
     """How many pages were read that the document does not have any more."""
     pages = range(state.page_count or 0)
-    read = (row.page_index for row in journal.rows(source) if row.status in ("ok", "degraded"))
-    return sum(page_index not in pages for page_index in read)
+    before = (row for row in journal.rows(source) if row.status in ("ok", "degraded") and row.doc_id != state.doc_id)
+    return sum(row.page_index not in pages for row in before)
 
 
 def _num_worse(source: str, state: DocumentState, journal: Journal) -> int:

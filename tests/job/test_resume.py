@@ -307,52 +307,6 @@ def test_a_table_of_other_documents_is_not_replaced(job: Job, tmp_path: Path) ->
     assert [row.source for row in read_rows(out)] == [str(first)]
 
 
-def test_pages_that_a_narrower_run_leaves_out_are_not_lost(job: Job, tmp_path: Path) -> None:
-    document = draw_pdf(tmp_path / "three.pdf", "One", "Two", "Three")
-    out = tmp_path / "results.parquet"
-    options = {"out": out, "model": job.model, "max_new_tokens": 64}
-    batchocr.run([document], **options)
-    batchocr.run([document], **options, limit=1)
-    assert [row.page_index for row in read_rows(out)] == [0]
-    again = batchocr.run([document], **options)
-    assert (again.pages_read, again.items.already_done) == (0, 3)
-    assert [row.page_index for row in read_rows(out)] == [0, 1, 2]
-
-
-@pytest.mark.long
-def test_pages_left_out_are_not_lost_if_the_run_fails_right_after_its_table(
-    job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    document = draw_pdf(tmp_path / "three.pdf", "One", "Two", "Three")
-    out = tmp_path / "results.parquet"
-    options = {"out": out, "model": job.model, "max_new_tokens": 64}
-    batchocr.run([document], **options)
-    with monkeypatch.context() as patched, pytest.raises(OutputError):
-        patched.setattr("batchocr.job.output_job._drop_journal", raising(OutputError("the disk is full")))
-        batchocr.run([document], **options, limit=1)
-    assert [row.page_index for row in read_rows(out)] == [0]
-    assert batchocr.run([document], **options).items.already_done == 3
-
-
-def test_the_rows_of_a_document_that_is_gone_are_kept_and_those_of_an_older_version_are_not(
-    job: Job, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    folder, out = tmp_path / "documents", tmp_path / "table.parquet"
-    folder.mkdir()
-    draw_pdf(folder / "a.pdf", "One", "Two")
-    draw_pdf(folder / "b.pdf", "Three")
-    options = {"out": out, "model": job.model, "max_new_tokens": 16, **OPTIONS}
-    batchocr.run(folder, **options)
-    draw_pdf(folder / "a.pdf", "another")
-    batchocr.run(folder, **options)
-    assert not journal(out).exists()
-    (folder / "b.pdf").unlink()
-    draw_pdf(folder / "c.pdf", "Four")
-    batchocr.run(folder, **options)
-    assert [row.source for row in read_rows(out)] == ["a.pdf", "c.pdf"]
-    assert f"{journal(out)} still holds 1 page that earlier runs read and this table leaves out" in caplog.text
-
-
 def test_a_run_does_not_read_its_own_output(job: Job, tmp_path: Path) -> None:
     draw_pdf(tmp_path / "a.pdf", "One")
     out = tmp_path / "table.jsonl"

@@ -72,10 +72,13 @@ def test_they_are_known_to_every_run_that_continues_and_no_longer_once_they_are_
         assert count_worsened(intake_of("restored", 3), continued) == {}
 
 
-def test_a_document_that_cannot_be_opened_any_more_loses_all_its_pages(journal: Journal) -> None:
+def test_a_document_that_is_not_there_any_more_loses_none_and_a_damaged_one_all(journal: Journal) -> None:
     intake = Intake([Document("/nowhere/a.pdf", "a.pdf", Failure("not_found", "gone"))], None, None, limit=None)
     assert intake.next_document() is None
-    assert count_worsened(intake, journal) == {"a.pdf": 3}
+    assert count_worsened(intake, journal) == {}
+    damaged = Intake([Document("/nowhere/a.pdf", "a.pdf")], None, None, limit=None)
+    damaged.cannot_open(0, Failure("damaged", "no PDF"), doc_id="now")
+    assert count_worsened(damaged, journal) == {"a.pdf": 3}
 
 
 def test_pages_that_were_not_asked_for_or_not_reached_do_not_count(journal: Journal) -> None:

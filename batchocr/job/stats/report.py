@@ -128,6 +128,8 @@ class Report:
     table, once all rows were in the journal. bottleneck: one line, what limits the rate and the option that would
     change that. ink_outside, text_layer_agreement: over all rows of the table; if there is none, over the pages read in
     this run. worse_documents, worse_pages: those whose files have changed since an earlier run read them better.
+    rows_gone, rows_not_asked: rows of earlier runs that stay in the table and are no items of this run: of documents
+    that are not there any more, and others. With --prune, what was removed.
     """
 
     pages_per_second: float
@@ -161,6 +163,8 @@ class Report:
     bottleneck: str = ""
     worse_documents: int = 0
     worse_pages: int = 0
+    rows_gone: int = 0
+    rows_not_asked: int = 0
 
     @property
     def complete(self) -> bool:

@@ -46,6 +46,10 @@ def _summary(report: Report) -> Iterator[str]:
         yield from _labelled(
             "worse", f"{worse} of {counted(report.worse_documents, 'document')} than in an earlier run, or gone"
         )
+    if report.rows_gone or report.rows_not_asked:
+        kept = [f"{report.rows_gone:,} of documents that are not there"] if report.rows_gone else []
+        kept += [f"{report.rows_not_asked:,} not asked for"] if report.rows_not_asked else []
+        yield from _labelled("other rows", ", ".join(kept))
     if skipped := describe_skipped(report.skipped_files):
         yield from _labelled("input", skipped)
     yield from _labelled(

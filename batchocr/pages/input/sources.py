@@ -18,9 +18,10 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import chain, count
+from pathlib import PurePath
 from typing import TextIO
 
 from batchocr.data import Document, valid_text
@@ -41,12 +42,14 @@ class Found:
 
     documents: what to read, in order. skipped: how many files are left out because of their suffix, or because an
     export has cut them (see SkippedFiles): of the whole input, whatever the shard. roots: the folders below which a
-    document's `source` is its path.
+    document's `source` is its path. empty: the folders that hold no document, each with what the `source` of one in
+    it would begin with.
     """
 
     documents: list[Document]
     skipped: Mapping[str, int]
     roots: tuple[str, ...] = ()
+    empty: Mapping[str, str] = field(default_factory=dict)
 
 
 def find_documents(
@@ -66,11 +69,8 @@ def find_documents(
     """
     search = Search(stdin, null, follow_symlinks, SkippedFiles())
     kept: dict[str, str] = {}
-    candidates = [
-        candidate
-        for position, given in enumerate(inputs)
-        for candidate in _one_of_each(expand(given, search, is_first=position == 0), kept)
-    ]
+    expanded = [list(expand(given, search, is_first=position == 0)) for position, given in enumerate(inputs)]
+    candidates = [candidate for found in expanded for candidate in _one_of_each(found, kept)]
     if all(candidate.problem and candidate.given is None for candidate in candidates):
         raise NoInputError(_nothing_found(inputs, candidates, search.skipped))
     documents = [
@@ -78,7 +78,12 @@ def find_documents(
         for candidate, source in zip(candidates, _choose_names(candidates), strict=True)
         if in_shard(source, *shard)
     ]
-    return Found(documents, search.skipped.by_kind(), _roots(inputs))
+    empty = {
+        given: "" if position == 0 else f"{PurePath(given).as_posix()}/"
+        for position, (given, found) in enumerate(zip(inputs, expanded, strict=True))
+        if isinstance(given, str) and os.path.isdir(given) and not found
+    }
+    return Found(documents, search.skipped.by_kind(), _roots(inputs), empty)
 
 
 def _roots(inputs: Sequence[str | Document]) -> tuple[str, ...]:
@@ -96,13 +101,12 @@ def in_shard(source: str, index: int, count: int) -> bool:
     return int.from_bytes(digest[:8], "big") % count == index - 1
 
 
-def _one_of_each(found: Iterable[FoundInput], kept: dict[str, str]) -> Iterator[FoundInput]:
+def _one_of_each(candidates: Sequence[FoundInput], kept: dict[str, str]) -> Iterator[FoundInput]:
     """Yield each file of an INPUT once: by its path with the fewest links, else by the first.
 
     Hard links and copies count as separate files. kept: the paths of the files of earlier INPUTs, by their paths with
     links resolved; those yielded now are added.
     """
-    candidates = list(found)
     chosen: dict[str, FoundInput] = {}
     for candidate in candidates:
         other = chosen.setdefault(candidate.real, candidate)

@@ -1,0 +1,99 @@
+"""The rows of the table: those of this run, and those that earlier runs read and this one has no part in.
+
+The documents of the input come in its order. One that is not in the input stays directly behind the document that it
+followed in the earlier table. In a document, the pages come in order, whichever run has read them; if its content has
+changed, it is replaced whole.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+
+from batchocr.data import Document, PageResult, counted, valid_text
+from batchocr.job.intake import DocumentState, Intake
+from batchocr.job.progress import event
+from batchocr.job.shortfalls import named
+from batchocr.tables.index import IndexedRow
+from batchocr.tables.journal import Journal
+
+logger = logging.getLogger(__name__)
+
+
+class TableRows:
+    """Once all rows have been taken: gone, the rows of documents that are not there any more, by `source`; not_asked,
+    the other rows that this run did not ask for. prune: leave both out of the table."""
+
+    def __init__(self, intake: Intake, journal: Journal, *, prune: bool) -> None:
+        self.gone: dict[str, int] = {}
+        self.not_asked: dict[str, int] = {}
+        self._intake = intake
+        self._journal = journal
+        self._prune = prune
+
+    def __iter__(self) -> Iterator[PageResult]:
+        for source, pages in self._places():
+            for page_index in pages:
+                yield self._journal.read(source, page_index)
+
+    def log(self) -> None:
+        """Say which rows were kept, or removed with --prune."""
+        kinds = (self.gone, "documents that are not there"), (self.not_asked, "pages that were not asked for")
+        for kept, what in kinds:
+            if kept:
+                rows = counted(sum(kept.values()), "row")
+                verb, hint = ("removed", "") if self._prune else ("stay in the table", "; --prune removes them")
+                logger.info("%s of %s %s: %s%s", rows, what, verb, named(kept), hint)
+
+    def warn_of_empty_inputs(self, empty: Mapping[str, str]) -> None:
+        """Name the inputs without a document of which the table has rows. empty: what each `source` in an input begins
+        with, by its name."""
+        for name, beginning in empty.items():
+            rows = sum(count for source, count in self.gone.items() if source.startswith(beginning))
+            if rows:
+                logger.warning(
+                    "%s holds no document, and %s of the table came from there: is it mounted?",
+                    name,
+                    counted(rows, "row"),
+                    extra=event("input_empty", input=name, rows=rows),
+                )
+
+    def _places(self) -> Iterator[tuple[str, Sequence[int | None]]]:
+        """The documents in the order of the table, each with the pages that have a row."""
+        followers = self._followers()
+        yield from followers.get(None, ())
+        documents = zip(self._intake.documents, self._intake.states, self._intake.planned(), strict=True)
+        for document, state, planned in documents:
+            yield valid_text(document.source), self._pages(document, state, planned)
+            yield from followers.get(valid_text(document.source), ())
+
+    def _followers(self) -> Mapping[str | None, list[tuple[str, Sequence[int | None]]]]:
+        """The documents that are not in the input, by the one that they follow; None for those in front."""
+        present = {valid_text(document.source) for document in self._intake.documents}
+        followers: defaultdict[str | None, list[tuple[str, Sequence[int | None]]]] = defaultdict(list)
+        before: str | None = None
+        for source in self._journal.sources():
+            if source in present:
+                before = source
+            elif pages := [row.page_index for row in self._journal.rows(source) if _is_of_content(row)]:
+                self.gone[source] = len(pages)
+                if not self._prune:
+                    followers[before].append((source, pages))
+        return followers
+
+    def _pages(self, document: Document, state: DocumentState, planned: Sequence[int | None]) -> Sequence[int | None]:
+        """The pages of a document of the input that have a row. planned: those that this run was to read."""
+        source = valid_text(document.source)
+        rows = self._journal.rows(source)
+        read = {row.page_index for row in rows if row.page_index is not None and state.doc_id in (None, row.doc_id)}
+        others = read.difference(page for page in planned if page is not None)
+        if not others:
+            return planned
+        (self.gone if state.problem else self.not_asked)[source] = len(others)
+        return planned if self._prune else sorted(others.union(page for page in planned if page is not None))
+
+
+def _is_of_content(row: IndexedRow) -> bool:
+    """Whether the row says anything about a file, and not only that there was none."""
+    return row.doc_id is not None or row.page_index is not None

@@ -1,0 +1,152 @@
+"""The second day: a run over an output that exists removes nothing unasked, and says what it found."""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pymupdf
+import pytest
+
+import batchocr
+from batchocr.tables.files import journal_path, report_path
+from tests.support.jobs import Job, started, wait_for_rows
+from tests.support.running import draw_pdf, make_quick_model, read_rows
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def share(tmp_path: Path) -> Path:
+    """A folder of three documents with three, one and two pages."""
+    folder = tmp_path / "share"
+    folder.mkdir()
+    draw_pdf(folder / "a.pdf", "One", "Two", "Three")
+    draw_pdf(folder / "b.pdf", "Four")
+    draw_pdf(folder / "c.pdf", "Five", "Six")
+    return folder
+
+
+@pytest.fixture
+def options(tmp_path: Path) -> dict[str, Any]:
+    model = make_quick_model(tmp_path / "model")
+    return {"out": tmp_path / "table.parquet", "model": model, "dpi": 72, "workers": 2, "pages_in_flight": 4}
+
+
+def places(out: Path) -> list[tuple[str, int | None]]:
+    return [(row.source, row.page_index) for row in read_rows(out)]
+
+
+ALL = [("a.pdf", 0), ("a.pdf", 1), ("a.pdf", 2), ("b.pdf", 0), ("c.pdf", 0), ("c.pdf", 1)]
+
+
+def test_a_share_that_is_not_mounted_costs_no_row_and_is_named(
+    share: Path, options: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (other := tmp_path / "other").mkdir()
+    draw_pdf(other / "d.pdf", "Seven")
+    batchocr.run([other, share], **options)
+    before = places(options["out"])
+    shutil.move(share, tmp_path / "elsewhere")
+    share.mkdir()
+    report = batchocr.run([other, share], **options)
+    assert places(options["out"]) == before
+    assert (report.exit_code, report.rows_gone, report.items.found) == (0, 6, 1)
+    assert f"{share} holds no document, and 6 rows of the table came from there: is it mounted?" in caplog.text
+    [said] = [record for record in caplog.records if getattr(record, "event", "") == "input_empty"]
+    assert said.__dict__["fields"] == {"input": str(share), "rows": 6}
+
+
+def test_asking_for_fewer_pages_or_rows_keeps_the_others(share: Path, options: dict[str, Any]) -> None:
+    batchocr.run(share, **options)
+    first = read_rows(options["out"])
+    for fewer, found in (({"limit": 2}, 2), ({"pages": "1"}, 3), ({"pages": "2", "limit": 1}, 1)):
+        report = batchocr.run(share, **options, **fewer)
+        assert read_rows(options["out"]) == first
+        assert (report.pages_read, report.items.found, report.rows_not_asked) == (0, found, 6 - found)
+        assert not journal_path(options["out"]).exists()
+
+
+def test_a_document_that_is_gone_stays_behind_the_one_it_followed(share: Path, options: dict[str, Any]) -> None:
+    batchocr.run(share, **options)
+    (share / "b.pdf").unlink()
+    draw_pdf(share / "aa.pdf", "new")
+    draw_pdf(share / "0.pdf", "first")
+    report = batchocr.run(share, **options)
+    assert places(options["out"]) == [("0.pdf", 0), *ALL[:4], ("aa.pdf", 0), *ALL[4:]]
+    assert (report.rows_gone, report.rows_not_asked, report.items.found) == (1, 0, 7)
+
+
+def test_a_document_whose_content_changed_is_replaced_whole(share: Path, options: dict[str, Any]) -> None:
+    batchocr.run(share, **options)
+    draw_pdf(share / "a.pdf", "other", "content", "here")
+    batchocr.run(share, **options, pages="1")
+    assert places(options["out"]) == [("a.pdf", 0), *ALL[3:]]
+
+
+def test_a_file_that_is_named_and_not_there_keeps_its_rows_and_counts_as_failed(
+    share: Path, options: dict[str, Any]
+) -> None:
+    files = [str(share / name) for name in ("a.pdf", "b.pdf")]
+    batchocr.run(files, **options)
+    before = places(options["out"])
+    (share / "a.pdf").rename(share / "away")
+    report = batchocr.run(files, **options)
+    assert places(options["out"]) == before
+    assert (report.items.failed, report.rows_gone, report.worse_pages, report.exit_code) == (1, 3, 0, 3)
+    (share / "away").rename(share / "a.pdf")
+    report = batchocr.run(files, **options)
+    assert places(options["out"]) == before
+    assert (report.pages_read, report.rows_gone, report.exit_code) == (0, 0, 0)
+
+
+def test_a_wrong_password_does_not_cost_the_pages_that_were_read(share: Path, options: dict[str, Any]) -> None:
+    with pymupdf.open(share / "a.pdf") as document:
+        locked = document.tobytes(encryption=pymupdf.PDF_ENCRYPT_AES_256, user_pw="right")
+    (share / "a.pdf").write_bytes(locked)
+    batchocr.run(share, **options, password="right")
+    before = places(options["out"])
+    report = batchocr.run(share, **options, password="wrong")
+    assert places(options["out"]) == before
+    assert (report.items.failed, report.rows_gone, report.pages_read, report.exit_code) == (1, 3, 0, 3)
+
+
+def test_prune_removes_what_is_not_there_or_not_asked_for_and_says_so(
+    share: Path, options: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    batchocr.run(share, **options)
+    (share / "c.pdf").unlink()
+    report = batchocr.run(share, **options, pages="1", prune=True)
+    assert places(options["out"]) == [("a.pdf", 0), ("b.pdf", 0)]
+    assert (report.rows_gone, report.rows_not_asked) == (2, 2)
+    assert "2 rows of documents that are not there removed: c.pdf (2 pages)" in caplog.text
+    assert "2 rows of pages that were not asked for removed: a.pdf (2 pages)" in caplog.text
+
+
+def test_nothing_is_lost_by_a_kill_in_between(share: Path, options: dict[str, Any]) -> None:
+    """Rows of a finished table, then of a run that is killed, then of one that asks for less."""
+    out = options["out"]
+    batchocr.run(share, **options)
+    before = read_rows(out)
+    for number in range(8):
+        draw_pdf(share / f"d{number}.pdf", *["more"] * 3)
+    with started(Job(options["model"], share, []), out) as process:
+        wait_for_rows(process, out, len(ALL) + 3)
+    assert read_rows(out) == before
+    in_journal = journal_path(out).read_bytes().count(b"\n") - 1
+    (share / "b.pdf").unlink()
+    report = batchocr.run(share, **options, limit=1)
+    assert (report.exit_code, report.items.found, report.pages_read) == (0, 1, 0)
+    assert [row for row in read_rows(out) if row.source < "d"] == before
+    assert len(places(out)) == len(set(places(out))) == in_journal == 1 + report.rows_gone + report.rows_not_asked
+
+
+def test_the_report_is_of_this_run_also_when_nothing_was_to_do(share: Path, options: dict[str, Any]) -> None:
+    assert batchocr.run(share, **options).pages_read == 6
+    batchocr.run(share, **options)
+    report = json.loads(report_path(options["out"]).read_text())
+    assert (report["pages_read"], report["items"]["already_done"]) == (0, 6)
