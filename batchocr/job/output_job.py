@@ -28,6 +28,7 @@ from batchocr.tables.atomic import remove_leftovers, require_writable
 from batchocr.tables.files import files_of, report_path, without_files
 from batchocr.tables.index import IndexedRow, is_failed_again
 from batchocr.tables.journal import Journal, JournalEntry
+from batchocr.tables.schema import selection_of
 from batchocr.tables.table import table_for
 
 logger = logging.getLogger(__name__)
@@ -54,7 +55,9 @@ def read_into_table(
     require_writable(out)
     require_place(report_file)
     found = _without_output(found, files_of(out, report_file))
-    metadata = replace(session.metadata, input_roots=tuple(map(valid_text, found.roots)))
+    metadata = replace(
+        session.metadata, input_roots=tuple(map(valid_text, found.roots)), selection=selection_of(config)
+    )
     with Journal.open(out, metadata, resume=config.resume, overwrite=config.overwrite) as journal:
         remove_leftovers(files_of(out, report_file))
         _require_same_input(out, found.documents, journal)
@@ -74,7 +77,7 @@ def read_into_table(
                 _require_rows(run.intake, config)
                 journal.keep()
                 with run.ledger.building_table():
-                    table.write(out, run.ledger.of_table(rows), metadata)
+                    table.write(out, run.ledger.of_table(rows), metadata if config.prune else journal.metadata)
                 rows.log()
                 rows.warn_of_empty_inputs(found.empty)
         report = replace(

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
 from batchocr.config import DType
-from batchocr.data import PageResult
 from batchocr.errors import OutputError, OutputMismatchError
 from batchocr.storage.checksums import has_checksum, is_sound
 from batchocr.tables.files import journal_path
-from batchocr.tables.schema import MAX_METADATA_BYTES, RunMetadata, metadata_from_json, require_same_settings
+from batchocr.tables.schema import (
+    MAX_METADATA_BYTES,
+    RunMetadata,
+    metadata_from_json,
+    require_same_settings,
+    require_same_shard,
+)
 from batchocr.tables.table import table_for
 
 logger = logging.getLogger(__name__)
@@ -45,23 +49,23 @@ def metadata_of_header(path: Path, line: bytes) -> RunMetadata | None:
     raise OutputMismatchError(f"{path} is not a journal of batchocr: choose another --out")
 
 
-def rows_of_table(out: Path, metadata: RunMetadata) -> Iterable[PageResult]:
-    """The rows of a table that an earlier run of these settings left at `out`; none if there is no file.
+def metadata_of_table(out: Path, metadata: RunMetadata) -> RunMetadata | None:
+    """The metadata of the table that an earlier run of these settings left at `out`; None if there is no file.
 
-    Raises OutputMismatchError if the table is of other settings or not ours; OutputError, on reading too, if it is
+    Raises OutputMismatchError if the table is of other settings, another shard or not ours, OutputError if it is
     damaged.
     """
-    table = table_for(out)
     if not out.exists():
-        return ()
-    found = table.read_metadata(out)
+        return None
+    found = table_for(out).read_metadata(out)
     if found is None:
         raise OutputMismatchError(
             f"{out} was not written by this version of batchocr, or is damaged: choose another --out, or replace it "
             "with --overwrite"
         )
     require_same_settings(out, found, metadata)
-    return table.read_rows(out)
+    require_same_shard(out, found, metadata)
+    return found
 
 
 def dtype_of_rows(out: Path) -> DType | None:

@@ -26,17 +26,20 @@ from batchocr.data import ErrorKind, PageResult, Status, counted, valid_text
 from batchocr.errors import OutputError, OutputMismatchError
 from batchocr.storage.checksums import checked_line, is_sound
 from batchocr.tables.atomic import atomic_file, reading, writing
-from batchocr.tables.earlier import metadata_of_header, rows_of_table
+from batchocr.tables.earlier import metadata_of_header, metadata_of_table
 from batchocr.tables.files import journal_path
 from batchocr.tables.index import IndexedRow, RowIndex
 from batchocr.tables.locked_file import lies_at, open_locked
 from batchocr.tables.schema import (
     MAX_METADATA_BYTES,
     RunMetadata,
+    continued,
     metadata_to_json,
     require_same_settings,
+    require_same_shard,
     storable,
 )
+from batchocr.tables.table import table_for
 
 _SYNC_INTERVAL_S = 3.0
 """A power loss costs at most the rows of this many seconds."""
@@ -80,10 +83,14 @@ _ENTRY_STATE = TypeAdapter(EntryState)
 
 
 class Journal:
-    """A run's journal, open and locked against a second run. Belongs to one thread."""
+    """A run's journal, open and locked against a second run. Belongs to one thread.
 
-    def __init__(self, path: Path, file: FileIO) -> None:
+    metadata: of this run together with those whose rows it holds.
+    """
+
+    def __init__(self, path: Path, file: FileIO, metadata: RunMetadata) -> None:
         self.path = path
+        self.metadata = metadata
         self._file = file
         self._index = RowIndex()
         self._end = 0
@@ -104,11 +111,14 @@ class Journal:
         with writing(out), ExitStack() as undo:
             if out.is_dir():
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-            journal = undo.enter_context(cls(path, open_locked(path)))
+            journal = undo.enter_context(cls(path, open_locked(path), metadata))
             if overwrite:
                 journal._begin(metadata, ())
             elif (found := journal._read_header()) is None:
-                journal._begin(metadata, rows_of_table(out, metadata))
+                before = metadata_of_table(out, metadata)
+                if before is not None:
+                    journal.metadata = continued(before, metadata)
+                journal._begin(journal.metadata, () if before is None else table_for(out).read_rows(out))
             elif not resume:
                 raise OutputMismatchError(
                     f"{path} belongs to a run that is unfinished or left failed pages: leave out --no-resume to "
@@ -116,6 +126,8 @@ class Journal:
                 )
             else:
                 require_same_settings(path, found, metadata)
+                require_same_shard(path, found, metadata)
+                journal.metadata = continued(found, metadata)
             journal._load()
             undo.pop_all()
         return journal

@@ -70,7 +70,7 @@ def require_finished(tables: Sequence[str]) -> None:
 def merged_metadata(parts: Sequence[TablePart]) -> RunMetadata:
     """What the merged rows depend on, in the columns of this version."""
     roots = dict.fromkeys(root for part in parts for root in part.metadata.input_roots)
-    return replace(parts[0].metadata, schema_version=SCHEMA_VERSION, input_roots=tuple(roots))
+    return replace(parts[0].metadata, schema_version=SCHEMA_VERSION, input_roots=tuple(roots), selection=None)
 
 
 def merged_rows(parts: Sequence[TablePart], places: Mapping[str, int] | None = None) -> Iterator[PageResult]:

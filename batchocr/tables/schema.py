@@ -17,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 from pydantic import TypeAdapter, ValidationError
 
+from batchocr.config import Config
 from batchocr.data import Block, PageResult, valid_text
 from batchocr.errors import OutputMismatchError
 
@@ -79,7 +80,8 @@ class RunMetadata:
     """What a run's rows depend on. settings_fingerprint: of all that changes the text; `settings` spells it out.
 
     No part of the fingerprints: model_revision, the commit of a model from Hugging Face, empty for a local folder;
-    input_roots, the folders below which the documents were, absolute.
+    input_roots, the folders below which the documents were, absolute; selection, what of the input was asked for:
+    `pages`, `limit` and `shard` as the options say them, those left out that ask for all; None if that is not known.
     """
 
     batchocr_version: str
@@ -90,10 +92,11 @@ class RunMetadata:
     schema_version: int = SCHEMA_VERSION
     model_revision: str = ""
     input_roots: tuple[str, ...] = ()
+    selection: Mapping[str, str] | None = None
 
 
 _METADATA = TypeAdapter(RunMetadata)
-_AS_JSON = {"settings", "input_roots"}
+_AS_JSON = {"settings", "input_roots", "selection"}
 """Fields of RunMetadata that are no text, and become JSON in a file's metadata."""
 
 
@@ -150,6 +153,42 @@ def require_same_settings(path: Path | str, found: RunMetadata, metadata: RunMet
         f"{path} belongs to other settings ({'; '.join(differences)}): "
         f"{remedy}, choose another --out, or start over with --overwrite"
     )
+
+
+def selection_of(config: Config) -> dict[str, str]:
+    """What of the input these options ask for, as in RunMetadata."""
+    index, count = config.shard
+    asked = {"pages": config.pages, "limit": config.limit and str(config.limit)}
+    asked["shard"] = f"{index}/{count}" if count > 1 else None
+    return {name: value for name, value in asked.items() if value}
+
+
+def continued(found: RunMetadata, now: RunMetadata) -> RunMetadata:
+    """The metadata of a table with the rows of two runs: this one, and those before it, which were found there."""
+    selection = None
+    if found.selection is not None and now.selection is not None:
+        both = found.selection.keys() & now.selection.keys()
+        selection = {name: _together(name, found.selection[name], now.selection[name]) for name in both}
+    roots = dict.fromkeys([*now.input_roots, *found.input_roots])
+    return replace(now, input_roots=tuple(roots), selection=selection)
+
+
+def _together(name: str, one: str, other: str) -> str:
+    """The pages or rows that at least one of two runs has asked for."""
+    if one == other:
+        return one
+    return f"{one},{other}" if name == "pages" else str(max(int(one), int(other)))
+
+
+def require_same_shard(path: Path, found: RunMetadata, now: RunMetadata) -> None:
+    """Raise OutputMismatchError if the rows at `path` are of another shard. Tables of versions before do not say."""
+    if found.selection is not None and now.selection is not None:
+        there, here = found.selection.get("shard", "1/1"), now.selection.get("shard", "1/1")
+        if there != here:
+            raise OutputMismatchError(
+                f"{path} is of --shard {there}, and this run reads {here}: each shard needs its own --out; with "
+                "--overwrite the table is begun anew"
+            )
 
 
 def different_settings(one: RunMetadata, other: RunMetadata) -> dict[str, tuple[str | None, str | None]]:

@@ -117,7 +117,7 @@ def test_boxes_lie_on_what_they_are_about(open_review: Any, size: tuple[int, int
         page = watched.page
         for _ in range(3):
             page.keyboard.press("j")
-        assert (shown(page), page.locator("#page-metadata").inner_text()[:6]) == ("drawn.pdf", "page 1")
+        assert (shown(page), page.locator("#page-facts").inner_text()[:6]) == ("drawn.pdf", "page 1")
         expect(page.locator("#sheet img")).to_have_js_property("complete", True)
         boxes = {name: page.locator(".box").nth(number).bounding_box() for number, name in enumerate(BARS)}
         page.keyboard.press("h")
