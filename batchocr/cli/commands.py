@@ -67,10 +67,12 @@ def inspect(
 
 
 @options.takes_options(
-    *("model", "revision", "pages", "password", "null", "follow_symlinks", "shard"),
+    *("model", "revision", "pages", "limit", "password", "null", "follow_symlinks", "shard"),
     *("page_timeout", "max_page_error_rate", "max_degraded_rate"),
     model=Option(MODEL, "The model that should have written the table.", "NAME_OR_DIR", default="not compared"),
-    shard=Option(INPUT, "Check only the I-th of N shares: one job's table.", "I/N", default="1/1", also=str),
+    pages=Option(INPUT, "The pages that should have a row, as in 1-10,15,r3-r1.", "SPEC", default="as in the table"),
+    limit=Option(INPUT, "Check only the first N rows of the input.", "N", default="as in the table"),
+    shard=Option(INPUT, "Check only the I-th of N shares.", "I/N", default="as in the table", also=str),
     page_timeout=Option(RUN, "Time limit for hashing and opening a document.", "SECONDS"),
 )
 @clear_up_on_signals()
@@ -80,18 +82,20 @@ def verify(
     flags: options.Flags,
     as_json: options.AsJson = False,
     quiet: options.QuietCheck = False,
+    strict: options.Strict = False,
 ) -> None:
     """Compare a table, or the tables of several shards, with the INPUTs. Prints a line for everything that is missing,
-    stale, duplicate, surplus, wrong or failed, that cannot be checked, or was made with other settings, and exits with
-    3 if there is more than --max-page-error-rate and --max-degraded-rate allow."""
+    stale, duplicate, surplus, gone, wrong or failed, that cannot be checked, or was made with other settings, and exits
+    with 3 if there is more than --max-page-error-rate and --max-degraded-rate allow. Documents that are gone, of which
+    the table keeps the rows, count with --strict."""
     configure_logging("json" if as_json else "text", logging.WARNING if quiet else logging.INFO)
-    from batchocr.cli.tables import tables_among
+    from batchocr.cli.tables import asked_for, tables_among
     from batchocr.cli.verify import Verdict, Verifier
     from batchocr.tables.opened import find_tables
 
     options.refuse_both("--quiet", quiet, "--json", as_json)
-    config = make_config(flags)
     tables, inputs = tables_among(find_tables(out), inputs)
+    config = make_config(asked_for(tables) | dict(flags))
     documents = find_documents(
         inputs, stdin=sys.stdin, null=config.null, follow_symlinks=config.follow_symlinks, shard=config.shard
     ).documents
@@ -103,7 +107,7 @@ def verify(
         fingerprint = fingerprint_of(find_checkpoint(config.model, config.revision))
     verifier = Verifier(tables, config)
     rates = {"max_failed_rate": config.max_page_error_rate, "max_degraded_rate": config.max_degraded_rate}
-    verdict = Verdict(verifier, **rates)
+    verdict = Verdict(verifier, **rates, is_strict=strict)
     verdict.print(verifier.findings(documents, fingerprint), "json" if as_json else "quiet" if quiet else "text")
     raise typer.Exit(verdict.exit_code)
 
@@ -146,8 +150,18 @@ def view(
     *("model", "revision", "device", "dtype", "vit_dtype"),
     *("backend", "memory_fraction", "max_new_tokens", "penalties", "vit_batch_size", "vit_max_patches"),
     *("llm_batch_size", "prefill_max_tokens", "embedding_queue_tokens", "pages_in_flight", "workers", "worker_memory"),
-    *("overwrite", "retry_failed", "stop_after", "page_timeout", "max_page_error_rate", "max_degraded_rate", "report"),
+    *(
+        "overwrite",
+        "prune",
+        "retry_failed",
+        "stop_after",
+        "page_timeout",
+        "max_page_error_rate",
+        "max_degraded_rate",
+        "report",
+    ),
     "cache",
+    prune=Option(CONTINUING, "Remove rows of documents that are not there, or of other --pages.", default="off"),
     device=Option(MODEL, "auto takes the cluster's GPUs, or its CPUs if it has none; or cuda, or cpu.", "NAME"),
     report=Option(RUN, "Where to write the throughput report (JSON).", "PATH", default="report.json in the folder"),
     cache=Option(

@@ -259,6 +259,9 @@ Quiet = Annotated[
 QuietCheck = Annotated[
     bool, _typer_option("--quiet", "-q", option=Option(_LOGGING, "Print only errors: the exit code says it all."))
 ]
+Strict = Annotated[
+    bool, _typer_option("--strict", option=Option(RUN, "Exit with 3 too if documents are gone whose rows are kept."))
+]
 AsJson = Annotated[bool, _typer_option("--json", option=Option(_LOGGING, "Print one JSON object, and log in JSON."))]
 Verbose = Annotated[
     bool, _typer_option("--verbose", option=Option(_LOGGING, "Log internal events, and show tracebacks."))

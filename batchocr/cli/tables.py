@@ -6,9 +6,12 @@ import logging
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from batchocr.errors import OutputError, UsageError
 from batchocr.tables.files import files_of, final_name, report_path
+from batchocr.tables.opened import read_metadata
+from batchocr.tables.schema import selection_together
 from batchocr.tables.table import TABLE_SUFFIXES, table_for
 
 logger = logging.getLogger(__name__)
@@ -33,6 +36,13 @@ def tables_among(tables: Sequence[Path], inputs: Sequence[str]) -> tuple[list[Pa
     if added := [str(table) for real, table in more.items() if real not in found]:
         logger.info("taken for tables and not for INPUTs, as batchocr wrote them: %s", _listed(added))
     return list((found | more).values()), documents
+
+
+def asked_for(tables: Sequence[Path]) -> dict[str, Any]:
+    """What the runs of the tables asked for together, as options; empty if that cannot be said. Raises OutputError,
+    OutputMismatchError."""
+    selection = selection_together([read_metadata(table) for table in tables]) or {}
+    return {name: int(value) if name == "limit" else value for name, value in selection.items()}
 
 
 def _is_table(path: Path) -> bool:

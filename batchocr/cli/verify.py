@@ -21,7 +21,7 @@ from batchocr.tables.files import files_of, report_path, without_files
 from batchocr.tables.opened import read_metadata
 from batchocr.tables.table import table_for
 
-Problem = Literal["missing", "stale", "duplicate", "failed", "surplus", "wrong", "unchecked", "settings"]
+Problem = Literal["missing", "stale", "duplicate", "failed", "surplus", "gone", "wrong", "unchecked", "settings"]
 Form = Literal["text", "json", "quiet"]
 
 
@@ -111,12 +111,14 @@ class Verifier:
             for document in without_files(documents, outputs):
                 source = valid_text(document.source)
                 rows = self._rows.pop(source, None)
+                if self._is_enough():
+                    continue
                 if rows is None:
                     yield from self._check_absent(document, source, examiner)
                 else:
                     yield from self._check_document(source, rows, examiner.look_at(document))
         for source in self._rows:
-            yield VerifyFinding("surplus", source, None, "is in the table but not in the input")
+            yield VerifyFinding("gone", source, None, "is in the table but not in the input")
 
     def _check_settings(self, model_fingerprint: str | None) -> Iterator[VerifyFinding]:
         first = read_metadata(self._outs[0])
@@ -155,6 +157,8 @@ class Verifier:
         yield from _wrong(source, rows, now)
         self.num_uncounted += now.is_known and bool(now.doc_id) and now.page_count is None and not rows.is_one_failure
         wanted = self._wanted(rows, now)
+        if self._config.limit is not None:
+            wanted = wanted[: self._config.limit - self.num_items]
         self.num_items += len(wanted)
         for page_index in wanted:
             row = rows.by_page.pop(page_index, None)
@@ -165,8 +169,14 @@ class Verifier:
             self.num_degraded += row.status == "degraded"
             if row.status == "failed":
                 yield VerifyFinding("failed", source, page_index, row.error_kind or "unknown")
+        page_count = rows.page_count(now) if wanted != [None] else 0
         for page_index in rows.by_page:
+            if page_index is not None and page_index < (page_count or 0):
+                continue  # it was not asked for
             yield VerifyFinding("surplus", source, page_index, "has a row that should not be there")
+
+    def _is_enough(self) -> bool:
+        return self._config.limit is not None and self.num_items >= self._config.limit
 
     def _wanted(self, rows: _Rows, now: DocumentNow) -> Sequence[int | None]:
         """The rows there should be: one per page, or one for a document that has none or could not be opened."""
@@ -213,13 +223,16 @@ def _wrong(source: str, rows: _Rows, now: DocumentNow) -> Iterator[VerifyFinding
 
 class Verdict:
     """Counts findings as they are printed, and decides the exit code. max_failed_rate: of rows, without an error;
-    max_degraded_rate: of pages that were read."""
+    max_degraded_rate: of pages that were read. is_strict: whether documents that are gone are an error."""
 
-    def __init__(self, verifier: Verifier, *, max_failed_rate: float, max_degraded_rate: float = 1.0) -> None:
+    def __init__(
+        self, verifier: Verifier, *, max_failed_rate: float, max_degraded_rate: float = 1.0, is_strict: bool = False
+    ) -> None:
         self.counts: Counter[Problem] = Counter()
         self._verifier = verifier
         self._max_failed_rate = max_failed_rate
         self._max_degraded_rate = max_degraded_rate
+        self._is_strict = is_strict
 
     def print(self, findings: Iterable[VerifyFinding], form: Form) -> None:
         """Print each finding as it is made, and what there is in all; as JSON, one object with a finding a line, which
@@ -246,7 +259,7 @@ class Verdict:
     def exit_code(self) -> ExitCode:
         """3 if there is anything but the failed rows that are allowed, or more degraded ones than are."""
         failed = self.counts["failed"]
-        wrong = self.counts.total() - failed
+        wrong = self.counts.total() - failed - (0 if self._is_strict else self.counts["gone"])
         too_many = is_too_many(failed, self._verifier.num_items, self._max_failed_rate)
         return ExitCode.TOO_MANY_FAILURES if wrong or too_many or self._too_many_degraded else ExitCode.DONE
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from batchocr.config import Config
+from batchocr.data import counted
 from batchocr.errors import NoInputError, OutputMismatchError
 from batchocr.job.progress import Progress, event
 from batchocr.job.stats.report import ExitReason, require_place
@@ -49,35 +50,49 @@ def read_on_cluster(
         require_place(Path(config.report))
     earlier = None if config.overwrite else folder.plan()
     if earlier is not None:
-        _require_same_input(folder, earlier, found)
+        _require_same_input(folder, earlier, found, config)
     folder.try_to_put(afresh=config.overwrite)
     items = plan_items(found, config, earlier, cluster.pages_per_task)
     if not items:
         raise NoInputError(f"no document has any of the pages --pages {config.pages} asks for")
     planned_s = time.perf_counter()
-    counted = f"{len(found.documents):,} documents into {folder}, in {len(items):,} items"
+    what = f"{len(found.documents):,} documents into {folder}, in {len(items):,} items"
     fields = {"out": str(folder), "documents": len(found.documents), "skipped_files": dict(found.skipped)}
     fields |= {"model": config.model, "version": own_version()}
-    logger.info("reading %s", counted, extra=event("run_started", **fields))
+    logger.info("reading %s", what, extra=event("run_started", **fields))
     driver = Driver(config, found, folder, items, earlier, actors=cluster.actors)
     driver.run(cluster.address, stop, progress)
     stop.enter("finishing")
     report = _report_of(driver, config, found, len(items), stop, began_s=(started_s, planned_s))
-    if config.report and not report.nothing_to_do:
+    if config.report:
         with atomic_file(Path(config.report)) as file:
             file.write(report.to_json().encode() + b"\n")
-    elif not report.nothing_to_do:
+    else:
         folder.put_text(f"{report.to_json()}\n", CLUSTER_REPORT_NAME)
     return report
 
 
-def _require_same_input(folder: OutputFolder, earlier: ClusterPlan, found: Found) -> None:
-    """Refuse to remove the parts of entirely different documents. Raises OutputMismatchError."""
+def _require_same_input(folder: OutputFolder, earlier: ClusterPlan, found: Found, config: Config) -> None:
+    """Refuse to remove parts unasked: those of documents that are not in the input, and of other pages. Raises
+    OutputMismatchError."""
     known = {document.source for item in earlier.items for document in item.documents}
-    if known and known.isdisjoint(document.source for document in found.documents):
+    gone = known.difference(document.source for document in found.documents)
+    if known and gone == known:
         raise OutputMismatchError(
             f"{folder} holds {len(known)} other documents, {min(known)!r} among them, and none of this input: choose "
             "another --out"
+        )
+    if config.prune:
+        return
+    if gone:
+        raise OutputMismatchError(
+            f"{folder} has the rows of {counted(len(gone), 'document')} that this input lacks, {min(gone)!r} among "
+            "them: is everything mounted? --prune removes the rows"
+        )
+    if known and earlier.pages != config.pages:
+        raise OutputMismatchError(
+            f"{folder} was read with --pages {earlier.pages or 'of all'}: give the same, choose another --out, or let "
+            "--prune remove those rows"
         )
 
 

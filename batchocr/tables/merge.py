@@ -17,7 +17,7 @@ from batchocr.storage.uris import is_uri
 from batchocr.tables.atomic import reading
 from batchocr.tables.files import journal_path
 from batchocr.tables.opened import TablePart, find_tables
-from batchocr.tables.schema import SCHEMA_VERSION, RunMetadata
+from batchocr.tables.schema import SCHEMA_VERSION, RunMetadata, selection_together
 from batchocr.tables.table import table_for
 
 logger = logging.getLogger(__name__)
@@ -70,7 +70,8 @@ def require_finished(tables: Sequence[str]) -> None:
 def merged_metadata(parts: Sequence[TablePart]) -> RunMetadata:
     """What the merged rows depend on, in the columns of this version."""
     roots = dict.fromkeys(root for part in parts for root in part.metadata.input_roots)
-    return replace(parts[0].metadata, schema_version=SCHEMA_VERSION, input_roots=tuple(roots), selection=None)
+    selection = selection_together([part.metadata for part in parts])
+    return replace(parts[0].metadata, schema_version=SCHEMA_VERSION, input_roots=tuple(roots), selection=selection)
 
 
 def merged_rows(parts: Sequence[TablePart], places: Mapping[str, int] | None = None) -> Iterator[PageResult]:

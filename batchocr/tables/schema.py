@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -178,6 +178,21 @@ def _together(name: str, one: str, other: str) -> str:
     if one == other:
         return one
     return f"{one},{other}" if name == "pages" else str(max(int(one), int(other)))
+
+
+def selection_together(several: Sequence[RunMetadata]) -> dict[str, str] | None:
+    """What tables together hold, if that can be said: those of all shards, or with one selection."""
+    selections = [metadata.selection for metadata in several]
+    first = selections[0]
+    if first is None or any(each is None for each in selections):
+        return None
+    if len(several) == 1:
+        return dict(first)
+    shards = {each.get("shard", "1/1") for each in selections if each is not None}
+    if len(shards) > 1 and len(shards) != int(first.get("shard", "1/1").partition("/")[2]):
+        return None
+    agreed = set(first.items()).intersection(*(each.items() for each in selections if each is not None))
+    return {name: value for name, value in agreed if name != "limit"}
 
 
 def require_same_shard(path: Path, found: RunMetadata, now: RunMetadata) -> None:

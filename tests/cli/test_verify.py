@@ -137,7 +137,6 @@ def add_a_file(rows: list[PageResult], documents: Path) -> None:
         (drop_a_row, "missing   a.pdf page 2: has no row"),
         (repeat_a_row, "duplicate a.pdf page 1: has more than one row"),
         (change_a_file, "stale     a.pdf: has changed since it was read"),
-        (remove_a_file, "surplus   a.pdf: is in the table but not in the input"),
         (add_a_file, r"missing   new\n.pdf: has no row"),
     ],
 )
@@ -148,6 +147,33 @@ def test_each_kind_of_harm_has_its_line(
     harm(rows, documents)
     code, lines = verify(write(tmp_path / "table.parquet", rows), documents, "--max-page-error-rate", "1")
     assert (code, [found for found in lines[:-1] if not found.startswith("failed")]) == (3, [line])
+
+
+def test_rows_of_a_document_that_is_gone_are_no_error_unless_it_is_asked_for(tmp_path: Path, documents: Path) -> None:
+    remove_a_file([], documents)
+    out = write(tmp_path / "table.parquet", ROWS)
+    for flags, expected in (((), 0), (("--strict",), 3)):
+        code, lines = verify(out, documents, "--max-page-error-rate", "1", *flags)
+        assert code == expected
+        assert "gone      a.pdf: is in the table but not in the input" in lines
+
+
+@pytest.mark.parametrize(
+    ("selection", "flags", "missing"),
+    [
+        ({"pages": "1"}, (), []),
+        ({"limit": "2"}, (), []),
+        ({}, (), ["missing   a.pdf page 2: has no row", "missing   a.pdf page 3: has no row"]),
+        ({"pages": "1"}, ("--pages", "2"), ["missing   a.pdf page 2: has no row"]),
+    ],
+)
+def test_a_table_knows_what_its_run_was_asked_for(
+    tmp_path: Path, documents: Path, selection: dict[str, str], flags: tuple[str, ...], missing: list[str]
+) -> None:
+    rows = [ROWS[0], *ROWS[3:]] if "limit" not in selection else list(ROWS[:2])
+    out = write(tmp_path / "table.parquet", rows, replace(METADATA, selection=selection))
+    _, lines = verify(out, documents, *flags)
+    assert [line for line in lines if line.startswith("missing   a.pdf")] == missing
 
 
 def claims(page_count: int) -> Callable[[list[PageResult]], list[PageResult]]:
@@ -266,7 +292,7 @@ def test_the_table_of_one_shard_is_compared_with_its_documents_alone(tmp_path: P
     code, lines = verify(out, documents, "--shard", "1/3")
     assert (code, lines[0], lines[1]) == (
         *(3, "missing   b.pdf: has no row"),
-        "surplus   a.pdf: is in the table but not in the input",
+        "gone      a.pdf: is in the table but not in the input",
     )
     assert verify(out, documents, "--shard", "4/3")[0] == 2
 
@@ -296,8 +322,8 @@ def test_links_that_lead_out_are_compared_where_the_run_followed_them(tmp_path: 
     (tmp_path / "outside.pdf").write_bytes(b"elsewhere")
     (documents / "link.pdf").symlink_to("../outside.pdf")
     out = write(tmp_path / "table.parquet", [*ROWS, page("link.pdf", b"elsewhere", 0, 1)])
-    assert verify(out, documents, "--max-page-error-rate", "1")[0] == 3
-    assert verify(out, documents, "--max-page-error-rate", "1", "--follow-symlinks")[0] == 0
+    assert verify(out, documents, "--max-page-error-rate", "1", "--strict")[0] == 3
+    assert verify(out, documents, "--max-page-error-rate", "1", "--strict", "--follow-symlinks")[0] == 0
 
 
 def test_pages_left_out_on_purpose_are_not_missing(tmp_path: Path, documents: Path) -> None:
@@ -459,7 +485,7 @@ def test_the_findings_as_json_are_one_object_with_a_finding_a_line(tmp_path: Pat
     done = run_verify(out, documents, "--json")
     found = json.loads(done.stdout)
     assert done.returncode == found["exit_code"] == 3
-    assert (found["rows_expected"], found["counts"]) == (4, {"missing": 2, "surplus": 1})
+    assert (found["rows_expected"], found["counts"]) == (4, {"missing": 2, "gone": 1})
     assert found["findings"][0] == {
         "problem": "missing",
         "where": "a.pdf",

@@ -262,6 +262,8 @@ def test_json_has_its_keys_and_the_rate_at_the_top(tmp_path: Path) -> None:
             "max_degraded_rate",
             "worse_documents",
             "worse_pages",
+            "rows_gone",
+            "rows_not_asked",
             "ink_outside",
             "text_layer_agreement",
         ),
