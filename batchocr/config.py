@@ -256,8 +256,14 @@ class Config:
         ),
     ] = False
     retry_failed: Annotated[
-        bool, Option(CONTINUING, "Retry pages that failed in an earlier run, or leave them.", per_call=True)
-    ] = True
+        bool | None,
+        Option(
+            CONTINUING,
+            "Retry all pages that failed in an earlier run, or none.",
+            default="all but those of damaged or unsupported files",
+            per_call=True,
+        ),
+    ] = None
     stop_after: Annotated[
         Duration | None,
         Option(
@@ -279,13 +285,23 @@ class Config:
     ] = 60.0
     max_page_error_rate: Annotated[
         Rate, Option(RUN, "Share of failed pages above which the exit code is 3.", "F", per_call=True)
-    ] = 0.0
+    ] = 0.05
     max_degraded_rate: Annotated[
         Rate,
         Option(
             RUN,
             "Share of incomplete pages (status degraded), among all that were read, above which the exit code is 3.",
             "F",
+            per_call=True,
+        ),
+    ] = 0.25
+    max_doubtful_rate: Annotated[
+        Rate,
+        Option(
+            RUN,
+            "Share of doubtful pages (quality under 0.5, as `view` sorts by it) above which the exit code is 3.",
+            "F",
+            default="1: off",
             per_call=True,
         ),
     ] = 1.0

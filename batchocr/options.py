@@ -37,10 +37,11 @@ class CallOptions(TypedDict, total=False):
     """Start over and replace --out."""
 
     prune: bool
-    """Remove rows of documents that are not there, and of pages that are not asked for."""
+    """Remove rows of documents that are not there, and of pages not asked for."""
 
-    retry_failed: bool
-    """Retry pages that failed in an earlier run, or leave them. Default: on."""
+    retry_failed: bool | None
+    """Retry all pages that failed in an earlier run, or none. Default: all but those of damaged or unsupported
+    files."""
 
     stop_after: float | str | None
     """After this long (3h55m, 90s), finish the pages in flight and exit 75."""
@@ -49,11 +50,15 @@ class CallOptions(TypedDict, total=False):
     """Time limit for opening a document, rendering a page, and post-processing a page, each. Default: 60."""
 
     max_page_error_rate: float
-    """Share of failed pages above which the exit code is 3. Default: 0."""
+    """Share of failed pages above which the exit code is 3. Default: 0.05."""
 
     max_degraded_rate: float
     """Share of incomplete pages (status degraded), among all that were read, above which the exit code is 3. Default:
-    1."""
+    0.25."""
+
+    max_doubtful_rate: float
+    """Share of doubtful pages (quality under 0.5, as `view` sorts by it) above which the exit code is 3. Default: 1:
+    off."""
 
     report: str | os.PathLike[str] | None
     """Where to write the throughput report (JSON). Default: OUT.report.json."""

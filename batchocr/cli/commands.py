@@ -68,7 +68,7 @@ def inspect(
 
 @options.takes_options(
     *("model", "revision", "pages", "limit", "password", "null", "follow_symlinks", "shard"),
-    *("page_timeout", "max_page_error_rate", "max_degraded_rate"),
+    *("page_timeout", "max_page_error_rate", "max_degraded_rate", "max_doubtful_rate"),
     model=Option(MODEL, "The model that should have written the table.", "NAME_OR_DIR", default="not compared"),
     pages=Option(INPUT, "The pages that should have a row, as in 1-10,15,r3-r1.", "SPEC", default="as in the table"),
     limit=Option(INPUT, "Check only the first N rows of the input.", "N", default="as in the table"),
@@ -106,8 +106,7 @@ def verify(
 
         fingerprint = fingerprint_of(find_checkpoint(config.model, config.revision))
     verifier = Verifier(tables, config)
-    rates = {"max_failed_rate": config.max_page_error_rate, "max_degraded_rate": config.max_degraded_rate}
-    verdict = Verdict(verifier, **rates, is_strict=strict)
+    verdict = Verdict(verifier, config, is_strict=strict)
     verdict.print(verifier.findings(documents, fingerprint), "json" if as_json else "quiet" if quiet else "text")
     raise typer.Exit(verdict.exit_code)
 
@@ -158,6 +157,7 @@ def view(
         "page_timeout",
         "max_page_error_rate",
         "max_degraded_rate",
+        "max_doubtful_rate",
         "report",
     ),
     "cache",

@@ -68,11 +68,7 @@ def _conclude(report: ClusterReport, out: str, to_continue: str) -> None:
         parts = f"{report.parts.already_done + report.parts.read:,} of {report.parts.planned:,} parts are"
         logger.info("stopped before the end; %s there: %s", parts, to_continue, extra=event("run_stopped", **ended))
         return
-    for count, which, rate in (
-        (items.failed, "failed", report.max_page_error_rate),
-        (items.degraded, "came out incomplete (status degraded)", report.max_degraded_rate),
-    ):
-        if count:
-            logger.warning("%d of %d rows %s, where a share of %g may", count, items.found, which, rate)
+    for exceeded in report.gate_counts.exceeded(report):
+        logger.warning("%s; the columns error_kind and error_message say why", exceeded)
     why = "nothing to do: " if report.nothing_to_do else ""
     logger.info("%sall %d rows are in %s", why, items.found, out, extra=event("run_finished", **ended))

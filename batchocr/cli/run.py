@@ -67,7 +67,7 @@ def _conclude(report: Report, config: Config, out: str) -> int:
     report_file = config.report or (f"{out}.report.json" if is_uri(out) else report_path(Path(out)))
     code = report.exit_code
     assert code is not None  # a run that an error ends returns no report
-    _warn_of_degraded(report)
+    _tell_of_degraded(report)
     ended = {"exit_code": code, "report": json.loads(report.to_json())}
     if not report.complete:
         items = report.items
@@ -82,31 +82,20 @@ def _conclude(report: Report, config: Config, out: str) -> int:
     items = report.items
     if code == ExitCode.BUG:
         logger.error("a bug in batchocr: not all of %s are accounted for: %s", counted(items.found, "item"), items)
-    if report.too_many_failed:
-        logger.warning(
-            "%d of %s failed, more than --max-page-error-rate %g allows; "
-            "the columns error_kind and error_message say why",
-            items.failed,
-            counted(items.found, "item"),
-            report.max_page_error_rate,
-        )
+    for exceeded in report.gate_counts.exceeded(report):
+        logger.warning("%s; the columns error_kind and error_message say why", exceeded)
     rows = "the only row is" if items.found == 1 else f"all {items.found:,} rows are"
     why = f"nothing to do, {rows} done: " if report.nothing_to_do else ""
     logger.info("%sthe table is %s, the report %s", why, out, report_file, extra=event("run_finished", **ended))
     return code
 
 
-def _warn_of_degraded(report: Report) -> None:
+def _tell_of_degraded(report: Report) -> None:
     """Say how many pages were read only in part, in this run and in those that it continues."""
     items = report.items
-    if not items.degraded:
-        return
-    too_many = (
-        f", more than --max-degraded-rate {report.max_degraded_rate:g} allows" if report.too_many_degraded else ""
-    )
-    logger.warning(
-        "%d of %s came out incomplete (status degraded)%s; the column error_message says why",
-        items.degraded,
-        counted(items.ok + items.degraded, "page"),
-        too_many,
-    )
+    if items.degraded:
+        logger.warning(
+            "%d of %s came out incomplete (status degraded); the column error_message says why",
+            items.degraded,
+            counted(items.ok + items.degraded, "page"),
+        )

@@ -15,7 +15,7 @@ from batchocr.cli.document_now import DocumentNow, Examiner
 from batchocr.config import Config
 from batchocr.data import Document, ErrorKind, PageResult, Status, counted, valid_text
 from batchocr.errors import ExitCode
-from batchocr.job.stats.report import is_too_many
+from batchocr.job.stats.gates import GateCounts, Rates, is_doubtful
 from batchocr.option_values import parse_page_spec
 from batchocr.tables.files import files_of, report_path, without_files
 from batchocr.tables.opened import read_metadata
@@ -47,6 +47,7 @@ class _Row:
     error_kind: ErrorKind | None
     doc_id: str | None
     has_markdown: bool
+    is_doubtful: bool
 
 
 @dataclass(slots=True)
@@ -81,16 +82,13 @@ class _Rows:
 class Verifier:
     """Compares tables with inputs.
 
-    Once all findings have been taken, num_items: how many rows there should be; num_read, num_degraded: how many of
-    them are of pages that were read, and only in part; num_empty: how many `ok` rows have no text, as those of blank
-    pages; num_uncounted: of how many documents the pages could not be counted, because they
+    Once all findings have been taken, counts: of the rows that there should be; num_empty: how many `ok` rows have no
+    text, as those of blank pages; num_uncounted: of how many documents the pages could not be counted, because they
     cannot be opened.
     """
 
     def __init__(self, outs: Sequence[Path], config: Config) -> None:
-        self.num_items = 0
-        self.num_read = 0
-        self.num_degraded = 0
+        self.counts = GateCounts()
         self.num_empty = 0
         self.num_uncounted = 0
         self._config = config
@@ -135,7 +133,9 @@ class Verifier:
         rows = self._rows.setdefault(row.source, _Rows())
         if row.page_index in rows.by_page:
             yield VerifyFinding("duplicate", row.source, row.page_index, "has more than one row")
-        rows.by_page[row.page_index] = _Row(row.status, row.error_kind, row.doc_id, row.markdown is not None)
+        rows.by_page[row.page_index] = _Row(
+            row.status, row.error_kind, row.doc_id, row.markdown is not None, is_doubtful(row)
+        )
         self.num_empty += row.status == "ok" and row.markdown is not None and not row.markdown.strip()
         if row.page_count is not None:
             rows.page_counts.setdefault(row.doc_id, set()).add(row.page_count)
@@ -149,7 +149,7 @@ class Verifier:
                 return
             if page_count is None:
                 message = "has no row, or is shorter than --pages"
-        self.num_items += 1
+        self.counts.rows += 1
         yield VerifyFinding("missing", source, None, message)
 
     def _check_document(self, source: str, rows: _Rows, now: DocumentNow) -> Iterator[VerifyFinding]:
@@ -158,15 +158,17 @@ class Verifier:
         self.num_uncounted += now.is_known and bool(now.doc_id) and now.page_count is None and not rows.is_one_failure
         wanted = self._wanted(rows, now)
         if self._config.limit is not None:
-            wanted = wanted[: self._config.limit - self.num_items]
-        self.num_items += len(wanted)
+            wanted = wanted[: self._config.limit - self.counts.rows]
+        self.counts.rows += len(wanted)
         for page_index in wanted:
             row = rows.by_page.pop(page_index, None)
             if row is None:
                 yield VerifyFinding("missing", source, page_index, "has no row")
                 continue
-            self.num_read += row.status in ("ok", "degraded")
-            self.num_degraded += row.status == "degraded"
+            self.counts.pages += row.status in ("ok", "degraded")
+            self.counts.degraded += row.status == "degraded"
+            self.counts.doubtful += row.is_doubtful
+            self.counts.failed += row.status == "failed"
             if row.status == "failed":
                 yield VerifyFinding("failed", source, page_index, row.error_kind or "unknown")
         page_count = rows.page_count(now) if wanted != [None] else 0
@@ -176,7 +178,7 @@ class Verifier:
             yield VerifyFinding("surplus", source, page_index, "has a row that should not be there")
 
     def _is_enough(self) -> bool:
-        return self._config.limit is not None and self.num_items >= self._config.limit
+        return self._config.limit is not None and self.counts.rows >= self._config.limit
 
     def _wanted(self, rows: _Rows, now: DocumentNow) -> Sequence[int | None]:
         """The rows there should be: one per page, or one for a document that has none or could not be opened."""
@@ -222,16 +224,13 @@ def _wrong(source: str, rows: _Rows, now: DocumentNow) -> Iterator[VerifyFinding
 
 
 class Verdict:
-    """Counts findings as they are printed, and decides the exit code. max_failed_rate: of rows, without an error;
-    max_degraded_rate: of pages that were read. is_strict: whether documents that are gone are an error."""
+    """Counts findings as they are printed, and decides the exit code. rates: what of them is allowed. is_strict:
+    whether documents that are gone are an error."""
 
-    def __init__(
-        self, verifier: Verifier, *, max_failed_rate: float, max_degraded_rate: float = 1.0, is_strict: bool = False
-    ) -> None:
+    def __init__(self, verifier: Verifier, rates: Rates, *, is_strict: bool = False) -> None:
         self.counts: Counter[Problem] = Counter()
         self._verifier = verifier
-        self._max_failed_rate = max_failed_rate
-        self._max_degraded_rate = max_degraded_rate
+        self._rates = rates
         self._is_strict = is_strict
 
     def print(self, findings: Iterable[VerifyFinding], form: Form) -> None:
@@ -248,7 +247,7 @@ class Verdict:
                 print_out(printable(str(finding)))
         if form == "json":
             verifier = self._verifier
-            rest = {"rows_expected": verifier.num_items, "counts": self.counts, "degraded": verifier.num_degraded}
+            rest = {"rows_expected": verifier.counts.rows, "counts": self.counts, "degraded": verifier.counts.degraded}
             rest |= {"ok_without_text": verifier.num_empty, "documents_not_counted": verifier.num_uncounted}
             rest |= {"exit_code": self.exit_code}
             print_out(f"\n], {json.dumps(rest)[1:]}")
@@ -257,26 +256,20 @@ class Verdict:
 
     @property
     def exit_code(self) -> ExitCode:
-        """3 if there is anything but the failed rows that are allowed, or more degraded ones than are."""
-        failed = self.counts["failed"]
-        wrong = self.counts.total() - failed - (0 if self._is_strict else self.counts["gone"])
-        too_many = is_too_many(failed, self._verifier.num_items, self._max_failed_rate)
-        return ExitCode.TOO_MANY_FAILURES if wrong or too_many or self._too_many_degraded else ExitCode.DONE
-
-    @property
-    def _too_many_degraded(self) -> bool:
-        return is_too_many(self._verifier.num_degraded, self._verifier.num_read, self._max_degraded_rate)
+        """3 if there is anything but the rows that may fail, or may be degraded or doubtful."""
+        allowed = {"failed"} if self._is_strict else {"failed", "gone"}
+        wrong = any(count for problem, count in self.counts.items() if problem not in allowed)
+        exceeded = self._verifier.counts.exceeded(self._rates)
+        return ExitCode.TOO_MANY_FAILURES if wrong or exceeded else ExitCode.DONE
 
     def summary(self) -> str:
         """One line: how many rows there should be, what was found, and what nobody can tell from outside."""
         found = ", ".join(f"{count:,} {problem}" for problem, count in self.counts.items()) or "nothing wrong"
-        expected = self._verifier.num_items
-        remarks = ""
-        if degraded := self._verifier.num_degraded:
-            remarks += f"; {degraded:,} degraded"
-            remarks += f", more than --max-degraded-rate {self._max_degraded_rate:g} allows" * self._too_many_degraded
+        counts = self._verifier.counts
+        remarks = f"; {counts.degraded:,} degraded" if counts.degraded else ""
+        remarks += "".join(f"; {each}" for each in counts.exceeded(self._rates))
         if empty := self._verifier.num_empty:
             remarks += f"; {counted(empty, 'ok row')} without any text: blank pages, or not read"
         if uncounted := self._verifier.num_uncounted:
             remarks += f"; pages not counted in {counted(uncounted, 'document')} that cannot be opened"
-        return f"{counted(expected, 'row')} expected: {found}{remarks}"
+        return f"{counted(counts.rows, 'row')} expected: {found}{remarks}"

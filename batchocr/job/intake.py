@@ -5,13 +5,21 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
-from batchocr.data import Document, Failure, PageResult
+from batchocr.data import Document, ErrorKind, Failure, PageResult
 from batchocr.job.copies import Copies, Copy, copied, is_of_content
 from batchocr.job.row_queue import RowKey, RowQueue
 from batchocr.option_values import PageSpec
 from batchocr.tables.index import IndexedRow
+
+_LASTING: Final[frozenset[ErrorKind | None]] = frozenset({"damaged", "unsupported"})
+"""What is wrong with a file as long as it is the same."""
+
+
+def may_retry(error_kind: ErrorKind | None, retry_failed: bool | None) -> bool:
+    """Whether a row that failed is begun again, if its file has not changed. retry_failed: as the option."""
+    return error_kind not in _LASTING if retry_failed is None else retry_failed
 
 
 class FinishedRows(Protocol):
@@ -68,7 +76,8 @@ class Intake:
     Of documents with the same bytes, one is read, and the rows of the others are `copies`: if there are finished rows
     to make them of, and unless `reads_all`.
 
-    retry_failed: begin rows again that failed in an earlier run. max_unreleased: see RowQueue.
+    retry_failed: begin rows again that failed in an earlier run; None for those that may succeed now. max_unreleased:
+    see RowQueue.
     """
 
     def __init__(
@@ -78,7 +87,7 @@ class Intake:
         finished: FinishedRows | None,
         *,
         limit: int | None,
-        retry_failed: bool = True,
+        retry_failed: bool | None = None,
         max_unreleased: int | None = None,
         reads_all: bool = False,
     ) -> None:
@@ -293,4 +302,4 @@ class Intake:
     def _settled(self, index: int) -> list[IndexedRow]:
         """The rows of a document that need no further attempt."""
         rows = self._finished.rows(self.documents[index].source) if self._finished else ()
-        return [row for row in rows if row.status != "failed" or not self._retry_failed]
+        return [row for row in rows if row.status != "failed" or not may_retry(row.error_kind, self._retry_failed)]

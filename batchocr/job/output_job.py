@@ -84,6 +84,7 @@ def read_into_table(
             report_of(run),
             worse_documents=len(worsened),
             worse_pages=sum(worsened.values()),
+            doubtful=rows.num_doubtful,
             rows_gone=sum(rows.gone.values()),
             rows_not_asked=sum(rows.not_asked.values()),
         )

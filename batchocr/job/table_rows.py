@@ -15,27 +15,35 @@ from batchocr.data import Document, PageResult, counted, valid_text
 from batchocr.job.intake import DocumentState, Intake
 from batchocr.job.progress import event
 from batchocr.job.shortfalls import named
+from batchocr.job.stats.gates import is_doubtful
 from batchocr.tables.index import IndexedRow
 from batchocr.tables.journal import Journal
 
 logger = logging.getLogger(__name__)
 
+_Place = tuple[str, Sequence[int | None], Sequence[int | None]]
+"""A document's `source`, its pages that have a row, and those that this run was to read."""
+
 
 class TableRows:
     """Once all rows have been taken: gone, the rows of documents that are not there any more, by `source`; not_asked,
-    the other rows that this run did not ask for. prune: leave both out of the table."""
+    the other rows that this run did not ask for; num_doubtful, of the rows that this run is about. prune: leave rows
+    out that are gone or were not asked for."""
 
     def __init__(self, intake: Intake, journal: Journal, *, prune: bool) -> None:
         self.gone: dict[str, int] = {}
         self.not_asked: dict[str, int] = {}
+        self.num_doubtful = 0
         self._intake = intake
         self._journal = journal
         self._prune = prune
 
     def __iter__(self) -> Iterator[PageResult]:
-        for source, pages in self._places():
+        for source, pages, planned in self._places():
             for page_index in pages:
-                yield self._journal.read(source, page_index)
+                row = self._journal.read(source, page_index)
+                self.num_doubtful += page_index in planned and is_doubtful(row)
+                yield row
 
     def log(self) -> None:
         """Say which rows were kept, or removed with --prune."""
@@ -59,19 +67,19 @@ class TableRows:
                     extra=event("input_empty", input=name, rows=rows),
                 )
 
-    def _places(self) -> Iterator[tuple[str, Sequence[int | None]]]:
-        """The documents in the order of the table, each with the pages that have a row."""
+    def _places(self) -> Iterator[_Place]:
+        """The documents in the order of the table."""
         followers = self._followers()
         yield from followers.get(None, ())
         documents = zip(self._intake.documents, self._intake.states, self._intake.planned(), strict=True)
         for document, state, planned in documents:
-            yield valid_text(document.source), self._pages(document, state, planned)
+            yield valid_text(document.source), self._pages(document, state, planned), planned
             yield from followers.get(valid_text(document.source), ())
 
-    def _followers(self) -> Mapping[str | None, list[tuple[str, Sequence[int | None]]]]:
+    def _followers(self) -> Mapping[str | None, list[_Place]]:
         """The documents that are not in the input, by the one that they follow; None for those in front."""
         present = {valid_text(document.source) for document in self._intake.documents}
-        followers: defaultdict[str | None, list[tuple[str, Sequence[int | None]]]] = defaultdict(list)
+        followers: defaultdict[str | None, list[_Place]] = defaultdict(list)
         before: str | None = None
         for source in self._journal.sources():
             if source in present:
@@ -79,7 +87,7 @@ class TableRows:
             elif pages := [row.page_index for row in self._journal.rows(source) if _is_of_content(row)]:
                 self.gone[source] = len(pages)
                 if not self._prune:
-                    followers[before].append((source, pages))
+                    followers[before].append((source, pages, ()))
         return followers
 
     def _pages(self, document: Document, state: DocumentState, planned: Sequence[int | None]) -> Sequence[int | None]:

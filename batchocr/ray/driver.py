@@ -15,6 +15,7 @@ from typing import Any
 from batchocr.config import Config
 from batchocr.data import Failure
 from batchocr.errors import BatchOcrError, EngineError, OutputError, OutputMismatchError
+from batchocr.job.intake import may_retry
 from batchocr.job.progress import Progress, RunProgress, event
 from batchocr.job.stats.report import Setting
 from batchocr.job.stop import StopSwitch
@@ -103,7 +104,7 @@ class Driver:
             rows = self._before.get(item.name)
             if rows is not None:
                 self.tally.already_done += rows.by_status.total() - rows.by_status["failed"]
-            if rows is None or (rows.by_status["failed"] and self._config.retry_failed):
+            if rows is None or any(may_retry(kind, self._config.retry_failed) for kind in rows.errors):
                 self._waiting.append(item)
             else:
                 self.tally.parts_before += 1

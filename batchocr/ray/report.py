@@ -9,7 +9,8 @@ from dataclasses import asdict, dataclass, field
 
 from batchocr.data import ErrorKind, Status, counted
 from batchocr.errors import ExitCode
-from batchocr.job.stats.report import ExitReason, Items, Setting, is_too_many
+from batchocr.job.stats.gates import GateCounts
+from batchocr.job.stats.report import ExitReason, Items, Setting
 from batchocr.ray.folder import PartRows
 
 _WAITS = 0.1
@@ -64,6 +65,7 @@ class ClusterReport:
     settings: Mapping[str, Setting]
     max_page_error_rate: float
     max_degraded_rate: float
+    max_doubtful_rate: float
     bottleneck: str = ""
 
     @property
@@ -81,10 +83,12 @@ class ClusterReport:
         """The exit code of the command."""
         if not self.complete:
             return ExitCode.INTERRUPTED if self.exit_reason == "interrupted" else ExitCode.STOPPED
+        return ExitCode.TOO_MANY_FAILURES if self.gate_counts.exceeded(self) else ExitCode.DONE
+
+    @property
+    def gate_counts(self) -> GateCounts:
         items = self.items
-        too_many = is_too_many(items.failed, items.found, self.max_page_error_rate)
-        too_many |= is_too_many(items.degraded, items.ok + items.degraded, self.max_degraded_rate)
-        return ExitCode.TOO_MANY_FAILURES if too_many else ExitCode.DONE
+        return GateCounts(items.found, items.failed, items.ok + items.degraded, items.degraded)
 
     def to_json(self) -> str:
         """The report as a JSON object; times in seconds."""

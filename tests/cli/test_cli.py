@@ -117,7 +117,7 @@ def test_the_version_is_printed() -> None:
     ("body", "arguments", "code", "said"),
     [
         ("return report()", (), 0, "the table is table.parquet, the report table.parquet.report.json"),
-        ("return report(failed=1)", (), 3, "1 of 10 items failed, more than --max-page-error-rate 0 allows"),
+        ("return report(failed=1)", (), 3, "1 of 10 rows failed, more than --max-page-error-rate 0 allows"),
         (
             "return report(failed=1, allowed=config.max_page_error_rate)",
             ("--max-page-error-rate", "0.1"),
@@ -354,7 +354,7 @@ def test_more_degraded_pages_than_allowed_are_an_exit_code() -> None:
     body = "return report(degraded=3, degraded_allowed=config.max_degraded_rate)"
     exit_code, stderr = ended(start(body, *RUN, "--max-degraded-rate", "0.25"))
     assert exit_code == 3
-    assert "3 of 10 pages came out incomplete (status degraded), more than --max-degraded-rate 0.25 allows" in stderr
+    assert "3 of 10 pages came out incomplete, more than --max-degraded-rate 0.25 allows" in stderr
     assert ended(start(body, *RUN, "--max-degraded-rate", "0.3"))[0] == 0
     assert ended(start(body, *RUN))[0] == 0
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from batchocr.config import Config
 from batchocr.data import PageResult
 from batchocr.errors import OutputError
 from batchocr.job.stats.ledger import Ledger
@@ -100,12 +101,13 @@ def test_an_item_that_is_lost_shows_in_the_ledger() -> None:
 def test_the_exit_code_is_that_of_the_command(reason: ExitReason, lost: int, allowed: float, code: int | None) -> None:
     counted = ledger()
     counted.found += lost
-    report = report_of(counted, Meter(), replace(CIRCUMSTANCES, exit_reason=reason, max_page_error_rate=allowed))
+    rates = Config(max_page_error_rate=allowed, max_degraded_rate=1.0)
+    report = report_of(counted, Meter(), replace(CIRCUMSTANCES, exit_reason=reason, rates=rates))
     assert report.exit_code == json.loads(report.to_json())["exit_code"] == code
 
 
 def test_pages_that_were_read_better_before_are_an_exit_code_whatever_is_allowed() -> None:
-    allowed = replace(CIRCUMSTANCES, max_page_error_rate=1.0, max_degraded_rate=1.0)
+    allowed = replace(CIRCUMSTANCES, rates=Config(max_page_error_rate=1.0, max_degraded_rate=1.0))
     report = replace(report_of(ledger(), Meter(), allowed), worse_documents=1, worse_pages=2)
     assert report.exit_code == json.loads(report.to_json())["exit_code"] == 3
     assert "worse        2 pages of 1 document than in an earlier run, or gone" in format_table(report)
@@ -128,7 +130,7 @@ def test_too_many_degraded_pages_among_those_read_are_an_exit_code(
 ) -> None:
     counted = Ledger(documents=1, found=ok + degraded + failed)
     counted.by_status.update({"ok": ok, "degraded": degraded, "failed": failed})
-    limits = replace(CIRCUMSTANCES, max_page_error_rate=1.0, max_degraded_rate=allowed)
+    limits = replace(CIRCUMSTANCES, rates=Config(max_page_error_rate=1.0, max_degraded_rate=allowed))
     report = report_of(counted, Meter(), limits)
     assert report.exit_code == json.loads(report.to_json())["exit_code"] == code
 
@@ -260,6 +262,8 @@ def test_json_has_its_keys_and_the_rate_at_the_top(tmp_path: Path) -> None:
         *(
             "skipped_files",
             "max_degraded_rate",
+            "max_doubtful_rate",
+            "doubtful",
             "worse_documents",
             "worse_pages",
             "rows_gone",

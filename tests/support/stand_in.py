@@ -8,6 +8,7 @@ import sys
 STAND_IN = """
 import signal, sys, time, types
 from batchocr import errors
+from batchocr.config import Config
 from batchocr.job.stats.ledger import Ledger
 from batchocr.job.progress import RunProgress
 from batchocr.job.stats.summary import Circumstances, make_report
@@ -17,8 +18,8 @@ def report(
 ):
     ledger = Ledger(documents=1, found=found, already_done=done_before)
     ledger.by_status.update({"ok": 10 - failed - degraded, "failed": failed, "degraded": degraded})
-    rates = {"max_page_error_rate": allowed, "max_degraded_rate": degraded_allowed}
-    ended = Circumstances(reason, start_up_s=1.0, work_s=1.0, workers=1, **rates)
+    rates = Config(max_page_error_rate=allowed, max_degraded_rate=degraded_allowed)
+    ended = Circumstances(reason, start_up_s=1.0, work_s=1.0, workers=1, rates=rates)
     return make_report(ledger, [], ended)
 
 def wait_for_stop(stop):

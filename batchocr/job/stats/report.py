@@ -10,6 +10,7 @@ from typing import Literal, TypeAlias
 
 from batchocr.data import ErrorKind
 from batchocr.errors import ExitCode, OutputError
+from batchocr.job.stats.gates import GateCounts
 from batchocr.job.stats.quality import Distribution
 from batchocr.processes.counts import Stage
 from batchocr.tables.atomic import atomic_file, reading, require_writable
@@ -128,8 +129,9 @@ class Report:
     table, once all rows were in the journal. bottleneck: one line, what limits the rate and the option that would
     change that. ink_outside, text_layer_agreement: over all rows of the table; if there is none, over the pages read in
     this run. worse_documents, worse_pages: those whose files have changed since an earlier run read them better.
-    rows_gone, rows_not_asked: rows of earlier runs that stay in the table and are no items of this run: of documents
-    that are not there any more, and others. With --prune, what was removed.
+    doubtful: the pages of the table whose quality is under 0.5, if it was written. rows_gone, rows_not_asked: rows of
+    earlier runs that stay in the table and are no items of this run: of documents that are not there any more, and
+    others. With --prune, what was removed.
     """
 
     pages_per_second: float
@@ -160,9 +162,11 @@ class Report:
     settings: Mapping[str, Setting]
     max_page_error_rate: float
     max_degraded_rate: float
+    max_doubtful_rate: float
     bottleneck: str = ""
     worse_documents: int = 0
     worse_pages: int = 0
+    doubtful: int = 0
     rows_gone: int = 0
     rows_not_asked: int = 0
 
@@ -182,14 +186,9 @@ class Report:
         return items.found == items.ok + items.degraded + items.failed + items.skipped + items.not_reached
 
     @property
-    def too_many_failed(self) -> bool:
-        """Whether more rows failed than is allowed, among all rows."""
-        return is_too_many(self.items.failed, self.items.found, self.max_page_error_rate)
-
-    @property
-    def too_many_degraded(self) -> bool:
-        """Whether more pages were read only in part than is allowed, among those read: failures do not hide them."""
-        return is_too_many(self.items.degraded, self.items.ok + self.items.degraded, self.max_degraded_rate)
+    def gate_counts(self) -> GateCounts:
+        items = self.items
+        return GateCounts(items.found, items.failed, items.ok + items.degraded, items.degraded, self.doubtful)
 
     @property
     def exit_code(self) -> ExitCode | None:
@@ -200,7 +199,7 @@ class Report:
             return ExitCode.INTERRUPTED if self.exit_reason == "interrupted" else ExitCode.STOPPED
         if not self.ledger_adds_up:
             return ExitCode.BUG
-        too_many = self.too_many_failed or self.too_many_degraded or self.worse_pages > 0
+        too_many = bool(self.gate_counts.exceeded(self)) or self.worse_pages > 0
         return ExitCode.TOO_MANY_FAILURES if too_many else ExitCode.DONE
 
     def to_json(self) -> str:
@@ -211,11 +210,6 @@ class Report:
             "ledger_adds_up": self.ledger_adds_up,
         }
         return json.dumps(asdict(self) | added, indent=2, ensure_ascii=False)
-
-
-def is_too_many(count: int, total: int, max_rate: float) -> bool:
-    """Whether the share of `count` in `total` is above what is allowed. max_rate: from 0 to 1."""
-    return total > 0 and count / total > max_rate
 
 
 def require_place(path: Path) -> None:

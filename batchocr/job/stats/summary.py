@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from batchocr.config import Config
 from batchocr.job.stats.bottleneck import name_bottleneck
+from batchocr.job.stats.gates import Rates
 from batchocr.job.stats.ledger import Ledger
 from batchocr.job.stats.quality import distribution_of_agreement, distribution_of_ink_outside
 from batchocr.job.stats.report import (
@@ -31,8 +33,8 @@ class Circumstances:
     """What the run knows and its counters do not.
 
     pages_in_flight: how many there could be. error: what ended a run that failed. settings: the devices, model,
-    backend, dtype and batch sizes in use. max_page_error_rate, max_degraded_rate: the shares of failed items and of
-    degraded pages that are allowed.
+    backend, dtype and batch sizes in use. rates: the shares of failed items, and of
+    degraded and doubtful pages, that are allowed.
     """
 
     exit_reason: ExitReason
@@ -43,8 +45,7 @@ class Circumstances:
     on_gpu: bool = False
     error: str | None = None
     settings: Mapping[str, Setting] = field(default_factory=dict)
-    max_page_error_rate: float = 0.0
-    max_degraded_rate: float = 1.0
+    rates: Rates = field(default_factory=Config)
     peak_main_bytes: int | None = None
     peak_worker_bytes: int | None = None
 
@@ -110,8 +111,9 @@ def make_report(ledger: Ledger, engines: Sequence[EngineUse], circumstances: Cir
         ),
         workers=circumstances.workers,
         settings=dict(circumstances.settings),
-        max_page_error_rate=circumstances.max_page_error_rate,
-        max_degraded_rate=circumstances.max_degraded_rate,
+        max_page_error_rate=circumstances.rates.max_page_error_rate,
+        max_degraded_rate=circumstances.rates.max_degraded_rate,
+        max_doubtful_rate=circumstances.rates.max_doubtful_rate,
     )
     bottleneck = name_bottleneck(report, pages_in_flight=circumstances.pages_in_flight, on_gpu=circumstances.on_gpu)
     return replace(report, bottleneck=bottleneck)
