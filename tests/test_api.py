@@ -137,7 +137,10 @@ def test_the_share_of_failed_pages_that_is_allowed_decides_the_exit_code(
     broken.write_bytes(b"no PDF")
     options = {"out": tmp_path / "table.jsonl", "model": model, "dpi": 72, "max_new_tokens": 8}
     for allowed, code in ((0.5, 0), (0.4, 3)):
-        assert batchocr.run([letters[0], broken], **options, max_page_error_rate=allowed).exit_code == code
+        assert (
+            batchocr.run([letters[0], broken], **options, max_degraded_rate=1, max_page_error_rate=allowed).exit_code
+            == code
+        )
 
 
 def test_a_run_logs_how_far_it_is_for_those_who_listen(

@@ -60,7 +60,7 @@ def objects(stderr: str) -> list[dict[str, object]]:
         (("run", "no-such-folder", "--out", "table.parquet"), 4, "no-such-folder does not exist"),
         ((*RUN, "--model", "./no-such-model"), 5, "no-such-model"),
         (("run", "docs", "--out", "no-such-folder/table.parquet", "--model", "MODEL"), 6, "no-such-folder"),
-        ((*RUN, "--model", "MODEL"), 3, "1 of 1 item"),
+        ((*RUN, "--model", "MODEL"), 3, "1 of 1 row"),
     ],
     ids=lambda value: " ".join(value)[-40:] if isinstance(value, tuple) else None,
 )

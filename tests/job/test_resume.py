@@ -50,7 +50,7 @@ from tests.support.running import (
 pytestmark = pytest.mark.slow
 
 NUM_PAGES = 12
-OPTIONS = {"dpi": 72, "workers": 1, "pages_in_flight": 2}
+OPTIONS = {"dpi": 72, "workers": 1, "pages_in_flight": 2, "max_degraded_rate": 1}
 
 
 @dataclass(frozen=True)
@@ -219,7 +219,10 @@ def test_a_document_that_failed_is_tried_again_and_a_changed_one_read_again(job:
         return report.pages_read, [(row.source, row.page_index, row.status, row.attempts) for row in read_rows(out)]
 
     assert run() == (1, [("a.pdf", 0, "degraded", 1), ("b.pdf", None, "failed", 1)])
-    assert run() == (0, [("a.pdf", 0, "degraded", 1), ("b.pdf", None, "failed", 2)])
+    for retry_failed in (None, False):
+        again = run(retry_failed=retry_failed)
+        assert again == (0, [("a.pdf", 0, "degraded", 1), ("b.pdf", None, "failed", 1)])
+    assert run(retry_failed=True) == (0, [("a.pdf", 0, "degraded", 1), ("b.pdf", None, "failed", 2)])
     assert run(retry_failed=False) == (0, [("a.pdf", 0, "degraded", 1), ("b.pdf", None, "failed", 2)])
     draw_pdf(folder / "b.pdf", "repaired")
     assert run(retry_failed=False) == (1, [("a.pdf", 0, "degraded", 1), ("b.pdf", 0, "degraded", 1)])

@@ -27,7 +27,15 @@ def options(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]
     num_threads = torch.get_num_threads()
     torch.set_num_threads(1)
     model = make_quick_model(tmp_path_factory.mktemp("model") / "quick")
-    yield {"model": model, "dpi": 72, "workers": 1, "max_new_tokens": 8, "dtype": "float32", "device": "cpu"}
+    yield {
+        "model": model,
+        "dpi": 72,
+        "workers": 1,
+        "max_new_tokens": 8,
+        "dtype": "float32",
+        "device": "cpu",
+        "max_degraded_rate": 1,
+    }
     torch.set_num_threads(num_threads)
 
 
@@ -74,7 +82,7 @@ def test_verify_names_documents_as_the_run_does(options: dict[str, Any]) -> None
     verifier = Verifier([Path("table.parquet")], Config())
     found = find_documents(["a/", str(Path("a").absolute()), "b/x.pdf", "c.pdf"])
     assert list(verifier.findings(found.documents, None)) == []
-    assert verifier.num_items == 3
+    assert verifier.counts.rows == 3
 
 
 def test_a_name_that_is_alike_is_no_reason_to_replace_a_table_of_other_documents(options: dict[str, Any]) -> None:

@@ -12,9 +12,15 @@ import pymupdf
 import pytest
 
 import batchocr
+from batchocr.cli.verify import Verifier
+from batchocr.config import Config
+from batchocr.errors import ModelError
+from batchocr.job.session import Session
+from batchocr.job.stats.gates import GateCounts
+from batchocr.pages.input.sources import find_documents
 from batchocr.tables.files import journal_path, report_path
 from tests.support.jobs import Job, started, wait_for_rows
-from tests.support.running import draw_pdf, make_quick_model, read_rows
+from tests.support.running import draw_pdf, make_quick_model, raising, read_rows
 
 pytestmark = pytest.mark.slow
 
@@ -33,7 +39,8 @@ def share(tmp_path: Path) -> Path:
 @pytest.fixture
 def options(tmp_path: Path) -> dict[str, Any]:
     model = make_quick_model(tmp_path / "model")
-    return {"out": tmp_path / "table.parquet", "model": model, "dpi": 72, "workers": 2, "pages_in_flight": 4}
+    usual = {"dpi": 72, "workers": 2, "pages_in_flight": 4, "max_degraded_rate": 1}
+    return {"out": tmp_path / "table.parquet", "model": model, **usual}
 
 
 def places(out: Path) -> list[tuple[str, int | None]]:
@@ -150,3 +157,45 @@ def test_the_report_is_of_this_run_also_when_nothing_was_to_do(share: Path, opti
     batchocr.run(share, **options)
     report = json.loads(report_path(options["out"]).read_text())
     assert (report["pages_read"], report["items"]["already_done"]) == (0, 6)
+
+
+@pytest.mark.parametrize(
+    ("counts", "code"),
+    [
+        (GateCounts(rows=1000, failed=1, pages=999), 0),
+        (GateCounts(rows=100, failed=6, pages=94), 3),
+        (GateCounts(rows=92, pages=92, degraded=85), 3),
+        (GateCounts(rows=92, pages=92, doubtful=92), 0),
+    ],
+)
+def test_one_broken_file_in_a_thousand_is_no_failed_job_and_a_batch_read_in_part_is(
+    counts: GateCounts, code: int
+) -> None:
+    assert bool(counts.exceeded(Config())) == bool(code)
+
+
+def test_doubtful_pages_are_counted_in_the_run_and_in_verify(share: Path, options: dict[str, Any]) -> None:
+    report = batchocr.run(share, **options, max_doubtful_rate=0)
+    assert 0 < report.doubtful <= 6
+    assert report.exit_code == 3
+    verifier = Verifier([options["out"]], Config())
+    found = find_documents([str(share)]).documents
+    assert not list(verifier.findings(found, None))
+    assert verifier.counts.doubtful == report.doubtful
+
+
+def test_a_damaged_file_that_has_not_changed_loads_no_model_and_what_may_succeed_is_tried_again(
+    share: Path, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (share / "torn.pdf").write_bytes(b"%PDF-1.7 and no more")
+    assert batchocr.run(share, **options).items.failed == 1
+    with monkeypatch.context() as patched:
+        patched.setattr(Session, "load", raising(ModelError("it would take minutes")))
+        assert batchocr.run(share, **options).nothing_to_do
+        with pytest.raises(ModelError):
+            batchocr.run(share, **options, retry_failed=True)
+    with pymupdf.open(share / "b.pdf") as document:
+        locked = document.tobytes(encryption=pymupdf.PDF_ENCRYPT_AES_256, user_pw="right")
+    (share / "locked.pdf").write_bytes(locked)
+    assert batchocr.run(share, **options).errors["encrypted"] == 1
+    assert batchocr.run(share, **options, password="right").errors == {"damaged": 1}

@@ -49,7 +49,7 @@ from tests.support.running import (
 
 pytestmark = pytest.mark.slow
 
-OPTIONS = {"dpi": 72, "workers": 2, "pages_in_flight": 4, "dtype": "float32"}
+OPTIONS = {"dpi": 72, "workers": 2, "pages_in_flight": 4, "dtype": "float32", "max_degraded_rate": 1}
 NUM_PAGES = 14
 
 

@@ -15,7 +15,7 @@ from tests.support.running import make_quick_model
 
 pytestmark = pytest.mark.slow
 
-OPTIONS: dict[str, Any] = {"dpi": 72, "workers": 1, "pages_in_flight": 2, "dtype": "float32"}
+OPTIONS: dict[str, Any] = {"dpi": 72, "workers": 1, "pages_in_flight": 2, "dtype": "float32", "max_degraded_rate": 1}
 AGREEMENT = {"text_layer_agreement": None}
 
 

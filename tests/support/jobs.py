@@ -18,7 +18,7 @@ from tests.support.running import command, draw_pdf, environment, eventually, ma
 
 PAGES_IN_FLIGHT = 4
 FULL = os.environ.get("BATCHOCR_FULL") == "1"
-_OPTIONS = {"dpi": 72, "workers": 2, "pages_in_flight": PAGES_IN_FLIGHT}
+_OPTIONS = {"dpi": 72, "workers": 2, "pages_in_flight": PAGES_IN_FLIGHT, "max_degraded_rate": 1}
 _COUNTING = Path(__file__).resolve().parent / "counting"
 
 
