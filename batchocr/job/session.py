@@ -40,8 +40,10 @@ _LEAST_SHARE_BYTES = 512 << 20
 _MOST_WORKER_BYTES = 4 << 30
 """The largest image that is decoded at all takes 2.3 GB."""
 
-_ANSWERS_DEPEND_ON = ("model_fingerprint", "protocol", "dtype", "vit_dtype")
+_ANSWERS_DEPEND_ON = ("model_fingerprint", "dtype", "vit_dtype")
 """Besides the question, of the metadata of a run: the other settings are in the questions."""
+_RULES = "1"
+"""Changes whenever the engine's rules against loops may alter an answer."""
 _ALREADY_READING = "this Ocr is already reading: finish or close that loop first, or make another Ocr"
 
 
@@ -145,7 +147,7 @@ class Session:
         """The answers that this model gave to others, and is to give; None if none are kept."""
         if self.config.cache is None:
             return None
-        maker = {name: self.metadata.settings[name] for name in _ANSWERS_DEPEND_ON}
+        maker = {name: self.metadata.settings[name] for name in _ANSWERS_DEPEND_ON} | {"rules": _RULES}
         return AnswerCache(cache_folder(self.config.cache), maker)
 
     def close(self) -> None:

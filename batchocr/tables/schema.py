@@ -147,6 +147,11 @@ def require_same_settings(path: Path | str, found: RunMetadata, metadata: RunMet
     remedy = "run with the same"
     if different.keys() == {"max_new_tokens"}:
         remedy += " or a higher --max-new-tokens"
+    elif different.keys() <= {"protocol", "input"}:
+        remedy = (
+            "this version makes other rows of the same answers, and with --cache no answer is asked for twice; "
+            "continue it with the version that began it"
+        )
     elif "text_layer" in different:
         remedy = "--text-layer use is gone, so continue it with the version of batchocr that began it"
     raise OutputMismatchError(

@@ -205,3 +205,15 @@ def test_no_text_of_a_model_breaks_the_reading_of_a_page(layout: str, answers: S
     assert all(0 <= b.bbox[0] < b.bbox[2] <= 1 and 0 <= b.bbox[1] < b.bbox[3] <= 1 for b in reading.blocks)
     assert reading.output_tokens == 3 * sum(map(len, reader.batches))
     assert all(not (b.merge_prev and b.type != "text") for b in reading.blocks)
+
+
+@pytest.mark.parametrize("text", ["a<fcel>b<nl>", "so <|im_end|>", "<ecel>"])
+def test_the_models_own_tokens_in_a_text_are_a_shortfall_and_in_a_table_they_are_none(text: str) -> None:
+    assert read(line("0 0 900 400", "text"), text).degraded == "the model's own tokens are in block 0"
+    table = read(line("0 0 900 400", "table"), "<fcel>a<fcel>b<nl>")
+    assert table.degraded is None and (table.blocks[0].content or "").startswith("<table")
+
+
+@pytest.mark.parametrize("text", ["a < b > c", "x <nl", "<cell>", "|<a>|"])
+def test_what_only_looks_like_a_token_is_text(text: str) -> None:
+    assert read(line("0 0 900 400", "text"), text).degraded is None

@@ -269,6 +269,13 @@ def test_a_run_that_took_texts_from_the_layer_is_refused_with_what_to_do(out: Pa
         open_journal(out)
 
 
+def test_rows_of_another_revision_of_the_protocol_are_refused_and_the_cache_is_named(out: Path) -> None:
+    earlier = replace(METADATA, settings={**METADATA.settings, "protocol": "r1"}, settings_fingerprint="c" * 64)
+    write_journal(out, FIRST, metadata=earlier)
+    with pytest.raises(OutputMismatchError, match=r"protocol r1 there.* with --cache no answer is asked for twice"):
+        open_journal(out)
+
+
 def test_another_schema_version_is_refused(out: Path) -> None:
     write_journal(out, FIRST, metadata=replace(METADATA, schema_version=SCHEMA_VERSION + 1))
     with pytest.raises(OutputMismatchError, match="schema version"):

@@ -35,9 +35,16 @@ from batchocr.errors import RefusedError
 from batchocr.pages.protocol.base import Reader
 from batchocr.pages.protocol.ink import Ink
 from batchocr.pages.protocol.markdown import to_markdown
-from batchocr.pages.protocol.shortfalls import block_shortfalls, layout_shortfalls
+from batchocr.pages.protocol.shortfalls import (
+    COMPLETION,
+    block_shortfalls,
+    is_empty,
+    is_unparsed,
+    layout_shortfalls,
+    leaks_tokens,
+)
 
-_REVISION: Final = 9
+_REVISION: Final = 10
 """Changes whenever a change here, in to_markdown, in sanitize or in the engine's rules against loops may alter the text
 of a page, or its status."""
 
@@ -63,10 +70,6 @@ _UNCROPPED: Final = {"image", "chart", "image_block", "list", "equation_block"}
 
 _UNPARSABLE_NUMBER: Final = re.compile(r"(?<!\d)\d{4301,}")
 """Too long for `int`. Coordinates end at 1000, so MinerU would skip such a box anyway."""
-
-_NO_TEXT: Final = "[Non-Text]"
-_COMPLETION: Final = "_batchocr_completion"
-"""Our key on a ContentBlock: post-processing reorders, drops and replaces blocks, but keeps foreign keys."""
 
 
 class MinerUProtocol:
@@ -171,19 +174,20 @@ class MinerUProtocol:
     ) -> Reading:
         shortfalls = layout_shortfalls(layout, len(blocks), num_surplus, MAX_READ_AREA)
         for block, completion in zip(asked, completions, strict=True):
-            block[_COMPLETION] = completion
+            block[COMPLETION] = completion
             block.content = completion.text if completion.error is None else None
         for block in blocks:
             if block.type == "equation" and block.content is None:
                 block.content = ""  # a None in an equation_block would end all post-processing of the page
         pictures = {id(block): block.get(TABLE_IMAGE_TOKEN_MAP_KEY) for block in blocks}  # gone after post-processing
         processed = self._helper.post_process(blocks)
-        unparsed = [index for index, block in enumerate(processed) if _is_unparsed(block)]
+        unparsed = [index for index, block in enumerate(processed) if is_unparsed(block)]
         for index in unparsed:  # of some, MinerU drops the text
             table = processed[index]
-            table.content = replace_table_image_tokens(table[_COMPLETION].text, pictures[id(table)])
-        empty = [index for index, block in enumerate(processed) if _is_empty(block) and ink.fills(block.bbox)]
-        shortfalls += block_shortfalls(completions, _places(asked, blocks, processed), unparsed, empty)
+            table.content = replace_table_image_tokens(table[COMPLETION].text, pictures[id(table)])
+        empty = [index for index, block in enumerate(processed) if is_empty(block) and ink.fills(block.bbox)]
+        leaked = [index for index, block in enumerate(processed) if leaks_tokens(block)]
+        shortfalls += block_shortfalls(completions, _places(asked, blocks, processed), unparsed, empty, leaked)
         read = tuple(_to_block(block) for block in processed)
         answers = [layout, *completions]
         return Reading(
@@ -287,29 +291,6 @@ def _places(
     return [place(block) for block in asked]
 
 
-def _is_unparsed(block: ContentBlock) -> bool:
-    """Whether the model gave text for this table that did not become HTML."""
-    return (
-        block.type == "table"
-        and _COMPLETION in block
-        and block[_COMPLETION].text.strip() not in ("", _NO_TEXT)
-        and not (block.content or "").startswith("<table")
-    )
-
-
-def _is_empty(block: ContentBlock) -> bool:
-    """Whether nothing was read in this block, though the model did not say that there is no text, and nothing else is
-    known to have gone wrong with it."""
-    completion: Completion | None = block.get(_COMPLETION)
-    return (
-        completion is not None
-        and completion.error is None
-        and completion.finish_reason == "stop"
-        and completion.text.strip() != _NO_TEXT
-        and not (block.content or "").strip()
-    )
-
-
 def _to_block(block: ContentBlock) -> Block:
     x0, y0, x1, y1 = block.bbox
     unread = Block(
@@ -320,7 +301,7 @@ def _to_block(block: ContentBlock) -> Block:
         merge_prev=block.get("merge_prev", False),
         text_source="model" if block.content else None,
     )
-    completion: Completion | None = block.get(_COMPLETION)
+    completion: Completion | None = block.get(COMPLETION)
     if completion is None or completion.error is not None:
         return unread
     return replace(

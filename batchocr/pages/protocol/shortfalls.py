@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from typing import Final
+
+from mineru_vl_utils.structs import ContentBlock
 
 from batchocr.data import Completion, counted
 
 _MAX_NAMED = 10
 """Numbers in one list: more are counted."""
+
+_MODEL_TOKEN: Final = re.compile(r"<(?:[flrux]cel|ecel|nl)>|<\|[a-z_]+\|>")
+"""A token of the model's own: of a table's structure, or a special one. No text of a page has it, but by chance."""
+
+_NO_TEXT: Final = "[Non-Text]"
+COMPLETION: Final = "_batchocr_completion"
+"""Our key on a ContentBlock: post-processing reorders, drops and replaces blocks, but keeps foreign keys."""
 
 
 def layout_shortfalls(layout: Completion, num_blocks: int, num_left_out: int, max_area: float) -> list[str]:
@@ -30,11 +41,13 @@ def block_shortfalls(
     places: Sequence[int | None],
     unparsed_tables: Sequence[int],
     empty_blocks: Sequence[int],
+    leaking_blocks: Sequence[int] = (),
 ) -> list[str]:
     """What is wrong with the answers about a page's blocks.
 
     places: for each completion, the index of its block in the row; None if the row has no such block. unparsed_tables:
     indices of tables whose text is no table. empty_blocks: indices of blocks without text, where the page has ink.
+    leaking_blocks: indices of blocks whose text has tokens of the model's own.
     """
     answers = list(zip(completions, places, strict=True))
     errors = [completion.error for completion in completions if completion.error is not None]
@@ -52,6 +65,8 @@ def block_shortfalls(
         found.append(f"{name_blocks(unparsed_tables, 'table')} could not be parsed")
     if empty_blocks:
         found.append(f"nothing was read in {name_blocks(empty_blocks)}, though there is ink")
+    if leaking_blocks:
+        found.append(f"the model's own tokens are in {name_blocks(leaking_blocks)}")
     return found
 
 
@@ -67,3 +82,31 @@ def name_blocks(places: Sequence[int | None], noun: str = "block") -> str:
     listed = " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
     left_out = f" (and {num_left_out} that the row leaves out)" if num_left_out else ""
     return f"{noun}{'s' * (len(numbers) > 1)} {listed}{left_out}"
+
+
+def is_unparsed(block: ContentBlock) -> bool:
+    """Whether the model gave text for this table that did not become HTML."""
+    return (
+        block.type == "table"
+        and COMPLETION in block
+        and block[COMPLETION].text.strip() not in ("", _NO_TEXT)
+        and not (block.content or "").startswith("<table")
+    )
+
+
+def is_empty(block: ContentBlock) -> bool:
+    """Whether nothing was read in this block, though the model did not say that there is no text, and nothing else is
+    known to have gone wrong with it."""
+    completion: Completion | None = block.get(COMPLETION)
+    return (
+        completion is not None
+        and completion.error is None
+        and completion.finish_reason == "stop"
+        and completion.text.strip() != _NO_TEXT
+        and not (block.content or "").strip()
+    )
+
+
+def leaks_tokens(block: ContentBlock) -> bool:
+    """Whether the text of a block that is no table has tokens of the model's own."""
+    return block.type != "table" and _MODEL_TOKEN.search(block.content or "") is not None
