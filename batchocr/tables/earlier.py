@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from contextlib import suppress
 from pathlib import Path
 
@@ -17,10 +18,12 @@ from batchocr.tables.schema import (
     require_same_settings,
     require_same_shard,
 )
-from batchocr.tables.table import table_for
+from batchocr.tables.table import could_be_table, table_for
 
 logger = logging.getLogger(__name__)
 
+_TAIL_BYTES = 1 << 20
+"""Where a Parquet file has its metadata, but for one with thousands of row groups."""
 _HEADER_START = b'{"batchocr_version":'
 
 
@@ -47,6 +50,29 @@ def metadata_of_header(path: Path, line: bytes) -> RunMetadata | None:
             "or start over with --overwrite"
         )
     raise OutputMismatchError(f"{path} is not a journal of batchocr: choose another --out")
+
+
+def require_ours(out: Path) -> None:
+    """Raise OutputMismatchError if there is a file at `out` that no version of batchocr wrote, unless it is empty."""
+    if not out.is_file() or out.stat().st_size == 0:
+        return
+    try:
+        is_ours = table_for(out).read_metadata(out) is not None or _looks_like_ours(out)
+    except OutputError:  # it is, and damaged
+        is_ours = True
+    if not is_ours:
+        raise OutputMismatchError(
+            f"{out} was not written by batchocr: it is left as it is; choose another --out, or delete it"
+        )
+
+
+def _looks_like_ours(out: Path) -> bool:
+    """Whether a table without metadata that this version can read is of another version, or has lost the file of it."""
+    if out.suffix.lower() == ".jsonl":
+        return could_be_table(out)
+    with out.open("rb") as file:
+        file.seek(-min(_TAIL_BYTES, out.stat().st_size), os.SEEK_END)
+        return b"batchocr.settings" in file.read()
 
 
 def metadata_of_table(out: Path, metadata: RunMetadata) -> RunMetadata | None:

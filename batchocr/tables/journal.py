@@ -26,7 +26,7 @@ from batchocr.data import ErrorKind, PageResult, Status, counted, valid_text
 from batchocr.errors import OutputError, OutputMismatchError
 from batchocr.storage.checksums import checked_line, is_sound
 from batchocr.tables.atomic import atomic_file, reading, writing
-from batchocr.tables.earlier import metadata_of_header, metadata_of_table
+from batchocr.tables.earlier import metadata_of_header, metadata_of_table, require_ours
 from batchocr.tables.files import journal_path
 from batchocr.tables.index import IndexedRow, RowIndex
 from batchocr.tables.locked_file import lies_at, open_locked
@@ -101,7 +101,7 @@ class Journal:
     def open(cls, out: Path, metadata: RunMetadata, *, resume: bool, overwrite: bool) -> Journal:
         """Return the journal of the table at `out`: the unfinished one, or a new one holding that table's rows.
 
-        overwrite: begin with an empty one, whatever is there; the table stays until a new one replaces it.
+        overwrite: begin with an empty one; a table of ours stays until the new one replaces it.
         Raises OutputMismatchError if the journal or the table belongs to other settings or is not ours, or if `resume`
         is False and the journal is unfinished; OutputError if it cannot be written, another run holds it, or its first
         line is damaged.
@@ -113,6 +113,7 @@ class Journal:
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
             journal = undo.enter_context(cls(path, open_locked(path), metadata))
             if overwrite:
+                require_ours(out)
                 journal._begin(metadata, ())
             elif (found := journal._read_header()) is None:
                 before = metadata_of_table(out, metadata)

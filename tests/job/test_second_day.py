@@ -8,13 +8,15 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pymupdf
 import pytest
 
 import batchocr
 from batchocr.cli.verify import Verifier
 from batchocr.config import Config
-from batchocr.errors import ModelError
+from batchocr.errors import ModelError, OutputMismatchError
 from batchocr.job.session import Session
 from batchocr.job.stats.gates import GateCounts
 from batchocr.pages.input.sources import find_documents
@@ -199,3 +201,19 @@ def test_a_damaged_file_that_has_not_changed_loads_no_model_and_what_may_succeed
     (share / "locked.pdf").write_bytes(locked)
     assert batchocr.run(share, **options).errors["encrypted"] == 1
     assert batchocr.run(share, **options, password="right").errors == {"damaged": 1}
+
+
+@pytest.mark.parametrize("name", ["mine.parquet", "mine.jsonl"])
+def test_overwrite_replaces_no_file_of_somebody_else(share: Path, options: dict[str, Any], name: str) -> None:
+    out = options["out"].with_name(name)
+    if name.endswith(".jsonl"):
+        out.write_text('{"mine": 1}\n')
+    else:
+        pq.write_table(pa.table({"source": ["a"], "mine": [1]}), out)
+    before = out.read_bytes()
+    with pytest.raises(OutputMismatchError, match="was not written by batchocr: it is left as it is"):
+        batchocr.run(share, **{**options, "out": out}, overwrite=True)
+    assert out.read_bytes() == before
+    out.write_bytes(b"")
+    assert batchocr.run(share, **{**options, "out": out}, overwrite=True).items.found == 6
+    assert batchocr.run(share, **{**options, "out": out}, overwrite=True, pages="1").items.found == 3
