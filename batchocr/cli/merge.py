@@ -31,7 +31,7 @@ def merge_tables(tables: Sequence[str], out: str | os.PathLike[str], inputs: Seq
     place.require_free(overwrite=config.overwrite)
     path = place.path
     require_finished(tables)
-    parts = open_rows(tables).parts
+    parts = open_rows(tables, ours=True).parts
     require_free(path, parts, overwrite=config.overwrite)
     require_writable(path)
     remove_leftovers(files_of(path, report_path(path)))

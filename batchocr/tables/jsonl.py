@@ -28,6 +28,7 @@ from batchocr.tables.schema import (
 
 _ROW_START = re.compile(rb'\{"source":"(?:[^"\\]|\\.)*","page_index":(?:null|\d+),"status":"')
 _START_BYTES = 1 << 16
+_SIZE = re.compile(rb',"bytes":(\d+),"sha256":')
 
 
 def write(path: Path, rows: Iterable[PageResult], metadata: RunMetadata) -> None:
@@ -37,8 +38,10 @@ def write(path: Path, rows: Iterable[PageResult], metadata: RunMetadata) -> None
     """
     digest = hashlib.sha256()
     with atomic_file(path) as file:
+        num_bytes = 0
         for result in rows:
             line = to_json(result) + b"\n"
+            num_bytes += len(line)
             digest.update(line)
             file.write(line)
         file.flush()
@@ -46,7 +49,7 @@ def write(path: Path, rows: Iterable[PageResult], metadata: RunMetadata) -> None
         with writing(metadata_path(path)):
             metadata_path(path).unlink(missing_ok=True)
     with atomic_file(metadata_path(path)) as file:
-        file.write(checked_line(metadata_to_json(metadata)[:-1] + _digest_key(digest.hexdigest()) + b"}"))
+        file.write(checked_line(metadata_to_json(metadata)[:-1] + _digest_key(digest.hexdigest(), num_bytes) + b"}"))
 
 
 def read_metadata(path: Path) -> RunMetadata | None:
@@ -89,15 +92,24 @@ def read_rows(path: Path) -> Iterator[PageResult]:
 def _require_same_table(path: Path, digest: str) -> None:
     """Raise OutputError if the metadata beside a table is not that of the one with this digest."""
     of_table = _metadata_line(path)
-    if of_table is None or not is_sound(of_table) or _digest_key(digest) not in of_table:
+    if of_table is None or not is_sound(of_table) or b'"sha256":"%s"' % digest.encode() not in of_table:
         raise OutputError(
             f"{path} is not the table that {metadata_path(path)} was written for: one of them was damaged, changed or "
             "replaced since; restore both, or start over with --overwrite"
         )
 
 
-def _digest_key(digest: str) -> bytes:
-    return b',"sha256":"%s"' % digest.encode()
+def is_derived(path: Path) -> bool:
+    """Whether another program wrote the table: there is no metadata beside it, or that of a file of another size."""
+    line = _metadata_line(path)
+    if line is None:
+        return True
+    said = _SIZE.search(line)
+    return said is not None and int(said[1]) != path.stat().st_size
+
+
+def _digest_key(digest: str, num_bytes: int) -> bytes:
+    return b',"bytes":%d,"sha256":"%s"' % (num_bytes, digest.encode())
 
 
 def _metadata_line(path: Path) -> bytes | None:

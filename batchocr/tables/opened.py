@@ -16,7 +16,7 @@ from batchocr.data import PageResult
 from batchocr.errors import OutputError, OutputMismatchError
 from batchocr.pages.input.globs import natural_key
 from batchocr.storage.uris import is_uri
-from batchocr.tables import jsonl, parquet, unfinished
+from batchocr.tables import derived, jsonl, parquet, unfinished
 from batchocr.tables.fetched import fetch_tables
 from batchocr.tables.files import is_beside_a_table, journal_path, metadata_path, table_of_journal
 from batchocr.tables.schema import PAGE_SCHEMA, READABLE_VERSIONS, RunMetadata, to_row
@@ -30,19 +30,23 @@ _BATCH_ROWS = 256
 
 @dataclass(frozen=True, slots=True)
 class TablePart:
-    """A table. is_partial: whether its rows are those of the journal beside it, because there is one."""
+    """A table. is_partial: whether its rows are those of the journal beside it, because there is one. is_derived:
+    whether another program made it of a table of ours."""
 
     path: Path
     metadata: RunMetadata
     is_partial: bool
+    is_derived: bool = False
 
     def rows(self) -> Iterator[PageResult]:
         """Yield the rows in the table's order. Raises OutputError."""
+        if self.is_derived:
+            return derived.read_rows(self.path)
         return unfinished.read_rows(self.path) if self.is_partial else table_for(self.path).read_rows(self.path)
 
     def sources(self) -> Iterator[str]:
         """Yield the `source` of each row, quicker than `rows` where the format allows it. Raises OutputError."""
-        if table_for(self.path) is parquet and not self.is_partial:
+        if table_for(self.path) is parquet and not (self.is_partial or self.is_derived):
             return parquet.read_sources(self.path)
         return (row.source for row in self.rows())
 
@@ -102,18 +106,18 @@ def _place(row: PageResult) -> int:
     return -1 if row.page_index is None else row.page_index
 
 
-def open_rows(tables: TableNames, *, partial: bool = False) -> StoredRows:
-    """Open tables that batchocr wrote, to be read as one.
+def open_rows(tables: TableNames, *, partial: bool = False, ours: bool = False) -> StoredRows:
+    """Open tables that batchocr wrote, to be read as one, or that other programs made of those.
 
     partial: where a run is unfinished, take the rows that it has finished so far: those in its journal.
-    Raises OutputError if there is no table or one is damaged, OutputMismatchError if one is not ours or was made with
-    other settings than the first.
+    ours: refuse tables that other programs wrote. Raises OutputError if there is no table, one is damaged or lacks a
+    column, OutputMismatchError if one was made with other settings than the first.
     """
     names = [tables] if isinstance(tables, str | os.PathLike) else tables
     paths = list(dict.fromkeys(path for name in names for path in find_tables(os.fspath(name), partial=partial)))
     if not paths:
         raise OutputError("no table is named")
-    parts = [_open_part(path, partial=partial) for path in paths]
+    parts = [_open_part(path, partial=partial, ours=ours) for path in paths]
     for part in parts:
         if part.metadata.settings_fingerprint != parts[0].metadata.settings_fingerprint:
             raise OutputMismatchError(
@@ -153,12 +157,15 @@ def read_metadata(path: Path) -> RunMetadata:
     return _readable(path, metadata)
 
 
-def _open_part(path: Path, *, partial: bool) -> TablePart:
+def _open_part(path: Path, *, partial: bool, ours: bool) -> TablePart:
     if partial and journal_path(path).is_file():
         metadata = unfinished.read_metadata(path)
         if metadata is None:
             raise OutputError(f"{journal_path(path)} is still empty: the run has not begun to read")
         return TablePart(path, _readable(path, metadata), is_partial=True)
+    metadata = table_for(path).read_metadata(path)
+    if not ours and (metadata is None or (table_for(path) is jsonl and jsonl.is_derived(path))):
+        return TablePart(path, derived.read_metadata(path), is_partial=False, is_derived=True)
     return TablePart(path, read_metadata(path), is_partial=False)
 
 

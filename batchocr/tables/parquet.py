@@ -1,8 +1,9 @@
 """The table as Parquet: zstd, row groups of 256 pages, the run's metadata in the file's metadata.
 
 Pages have checksums, for every reader. They do not cover what says where the pages are and what they mean, so the
-metadata also holds a SHA-256 of the whole file, itself left out. It is compared before anything is taken from the file:
-no damage reaches the Parquet library.
+metadata also holds the file's size and a SHA-256 of the whole file, itself left out. They are compared before anything
+is taken from the file: no damage reaches the Parquet library. Another size means that another program wrote the file
+and kept our metadata.
 """
 
 from __future__ import annotations
@@ -35,6 +36,10 @@ _BEFORE_DIGEST = _DIGEST_KEY.encode() + b"\x18\x40"
 """What stands before the digest in the file: Thrift's compact protocol writes a pair of strings as the key, the type of
 the next field, the value's length, the value."""
 
+_SIZE_KEY = "batchocr.bytes"
+_NO_SIZE = b"0" * 20
+_BEFORE_SIZE = _SIZE_KEY.encode() + b"\x18\x14"
+
 _MAX_TAIL_BYTES = 1 << 20
 """Behind the digest come only some names and types; before it, what says where the pages are can be hundreds of MB."""
 
@@ -52,9 +57,12 @@ def write(path: Path, rows: Iterable[PageResult], metadata: RunMetadata) -> None
         with pq.ParquetWriter(file, schema, compression="zstd", write_page_checksum=True) as writer:
             while group := [to_row(result) for result in islice(remaining, ROW_GROUP_PAGES)]:
                 writer.write_table(pa.Table.from_pylist(group, schema=schema))
-            writer.add_key_value_metadata({_DIGEST_KEY: _NO_DIGEST.decode()})
-        position = _find_digest(file)
-        assert position is not None
+            writer.add_key_value_metadata({_SIZE_KEY: _NO_SIZE.decode(), _DIGEST_KEY: _NO_DIGEST.decode()})
+        size, position = _find(file, _BEFORE_SIZE), _find(file, _BEFORE_DIGEST)
+        assert size is not None and position is not None
+        num_bytes = file.seek(0, os.SEEK_END)
+        file.seek(size)
+        file.write(b"%020d" % num_bytes)
         digest = _digest_without(file, position)
         file.seek(position)
         file.write(digest)
@@ -110,23 +118,35 @@ def _has_sound_digest(path: Path, file: BinaryIO) -> bool:
     version = at.st_dev, at.st_ino, at.st_size, at.st_mtime_ns
     if version in _SOUND:
         return True
-    position = _find_digest(file)
+    position = _find(file, _BEFORE_DIGEST)
     if position is None:
         return False
     file.seek(position)
     found = file.read(len(_NO_DIGEST))
     if found != _digest_without(file, position):
+        if _is_derived(file):
+            return False
         raise OutputError(f"{path} was damaged or changed since it was written: restore it, or use --overwrite")
     _SOUND.add(version)
     return True
 
 
-def _find_digest(file: BinaryIO) -> int | None:
-    """Where the digest is in a table of ours; None if there is none."""
+def _is_derived(file: BinaryIO) -> bool:
+    """Whether another program wrote the file, with the metadata of a table of ours: damage does not change the size."""
+    position = _find(file, _BEFORE_SIZE)
+    if position is None:
+        return False
+    file.seek(position)
+    said = file.read(len(_NO_SIZE))
+    return said.isdigit() and int(said) != file.seek(0, os.SEEK_END)
+
+
+def _find(file: BinaryIO, before: bytes) -> int | None:
+    """Where the value behind this is in a table of ours; None if there is none."""
     start = max(0, file.seek(0, os.SEEK_END) - _MAX_TAIL_BYTES)
     file.seek(start)
-    position = file.read(_MAX_TAIL_BYTES).rfind(_BEFORE_DIGEST)
-    return None if position < 0 else start + position + len(_BEFORE_DIGEST)
+    position = file.read(_MAX_TAIL_BYTES).rfind(before)
+    return None if position < 0 else start + position + len(before)
 
 
 def _digest_without(file: BinaryIO, position: int) -> bytes:

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
 import psutil
 import pymupdf
+import pytest
 
+from batchocr.cli.main import run_app as run_command_line
 from batchocr.data import PageResult
 from batchocr.tables.table import table_for
 
@@ -136,3 +139,22 @@ def raising(error: BaseException) -> Callable[..., None]:
         raise error
 
     return function
+
+
+def run_app(monkeypatch: pytest.MonkeyPatch, *arguments: str | Path) -> int:
+    """The command in this process, which takes a fraction of the time of a new one; its exit code."""
+    monkeypatch.setattr(sys, "argv", ["batchocr", *map(str, arguments)])
+    with preserved_logging():
+        return run_command_line("text")
+
+
+@contextmanager
+def preserved_logging() -> Iterator[None]:
+    root, own = logging.getLogger(), logging.getLogger("batchocr")
+    handlers, levels = list(root.handlers), (root.level, own.level)
+    try:
+        yield
+    finally:
+        root.handlers[:] = handlers
+        root.setLevel(levels[0])
+        own.setLevel(levels[1])

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import gc
 import json
-import logging
 import os
 import random
 import resource
-import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import batchocr
-from batchocr.cli.main import run_app as run_command_line
 from batchocr.cli.merge import merge_tables
 from batchocr.config import Config
 from batchocr.data import Block, PageResult
@@ -28,7 +24,7 @@ from batchocr.tables.files import journal_path, metadata_path, report_path
 from batchocr.tables.merge import merged_rows
 from batchocr.tables.schema import SCHEMA_VERSION, RunMetadata
 from batchocr.tables.table import table_for
-from tests.support.running import draw_pdf, make_quick_model, read_rows
+from tests.support.running import draw_pdf, make_quick_model, read_rows, run_app
 
 METADATA = RunMetadata(
     "0.1.0", "acme/reader", "f" * 64, "a" * 64, {"dpi": "200"}, model_revision="c0ffee", input_roots=("/documents",)
@@ -232,25 +228,6 @@ def test_parts_with_older_columns_become_a_table_of_this_version(tmp_path: Path)
     merge(parts, out := tmp_path / "all.parquet")
     expected = replace(METADATA, schema_version=SCHEMA_VERSION, input_roots=("/documents", "/more"))
     assert table_for(out).read_metadata(out) == expected
-
-
-def run_app(monkeypatch: pytest.MonkeyPatch, *arguments: str | Path) -> int:
-    """The command in this process, which takes a fraction of the time of a new one; its exit code."""
-    monkeypatch.setattr(sys, "argv", ["batchocr", *map(str, arguments)])
-    with preserved_logging():
-        return run_command_line("text")
-
-
-@contextmanager
-def preserved_logging() -> Iterator[None]:
-    root, own = logging.getLogger(), logging.getLogger("batchocr")
-    handlers, levels = list(root.handlers), (root.level, own.level)
-    try:
-        yield
-    finally:
-        root.handlers[:] = handlers
-        root.setLevel(levels[0])
-        own.setLevel(levels[1])
 
 
 @pytest.mark.slow

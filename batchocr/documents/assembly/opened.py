@@ -34,10 +34,10 @@ class OpenedTable(StoredRows):
 
 
 def open_table(tables: TableNames, *, partial: bool = False) -> OpenedTable:
-    """Open tables that batchocr wrote, to be read as one.
+    """Open tables that batchocr wrote, to be read as one, or that DuckDB, Polars or pandas made of those.
 
     partial: where a run is unfinished, take the rows that it has finished so far: those in its journal.
-    Raises OutputError if there is no table or one is damaged, OutputMismatchError if one is not ours or was made with
+    Raises OutputError if there is no table, one is damaged or lacks a column, OutputMismatchError if one was made with
     other settings than the first.
     """
     return OpenedTable(open_rows(tables, partial=partial).parts)

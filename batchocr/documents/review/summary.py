@@ -73,6 +73,9 @@ def _run(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _table(facts: RunMetadata) -> Iterator[tuple[str, str]]:
+    if not facts.model:
+        yield "Made by", "another program, of a table of batchocr"
+        return
     yield "Model", facts.model + (f" at {facts.model_revision[:12]}" if facts.model_revision else "")
     yield "Model fingerprint", facts.model_fingerprint[:12]
     yield "Settings fingerprint", facts.settings_fingerprint[:12]

@@ -1,0 +1,99 @@
+"""Tables that other programs made of ours: rows filtered, columns added or dropped, in another order.
+
+They carry no proof that they are whole, so a run does not continue them and `verify` and `merge` refuse them; whoever
+only reads rows takes them. Of the columns, the first five are needed; what else is missing counts as not known.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from batchocr.data import PageResult
+from batchocr.errors import OutputError
+from batchocr.tables.atomic import reading
+from batchocr.tables.schema import BLOCK_TYPE, PAGE_SCHEMA, RunMetadata, decode_metadata, from_row
+
+_NEEDED: Final = ("source", "page_index", "status", "markdown", "blocks")
+_BLOCK_FIELDS: Final = frozenset(field.name for field in BLOCK_TYPE)
+_ROWS_AT_ONCE: Final = 64
+
+
+def read_metadata(path: Path) -> RunMetadata:
+    """What is left of the metadata of the run; empty if nothing is. Raises OutputError if a column is missing, or the
+    file cannot be read."""
+    nothing = RunMetadata("", "", "", "", {})
+    if path.suffix.lower() == ".jsonl":
+        first = next(_lines(path), None)
+        names = set(_NEEDED) if first is None else first.keys()
+        _require_columns(path, names)
+        return nothing
+    try:
+        with reading(path):
+            schema = pq.read_schema(path)
+    except pa.ArrowException as error:
+        raise OutputError(f"{path} is no table, or is damaged: {error}") from error
+    _require_columns(path, set(schema.names))
+    of_file = {key.decode("utf-8", "replace"): value.decode("utf-8", "replace") for key, value in _items(schema)}
+    return decode_metadata(of_file) or nothing
+
+
+def read_rows(path: Path) -> Iterator[PageResult]:
+    """Yield the rows, in the table's order. Raises OutputError if one is none."""
+    for number, row in enumerate(_lines(path) if path.suffix.lower() == ".jsonl" else _parquet_rows(path), start=1):
+        try:
+            yield from_row(_of_ours(row))
+        except ValueError as error:
+            raise OutputError(f"{path}, row {number} is no row of a table of batchocr: {error}") from error
+
+
+def _items(schema: pa.Schema) -> list[tuple[bytes, bytes]]:
+    return list((schema.metadata or {}).items())
+
+
+def _require_columns(path: Path, names: set[str] | Any) -> None:
+    if missing := [name for name in _NEEDED if name not in names]:
+        raise OutputError(f"{path} lacks {', '.join(missing)}: a table needs the columns {', '.join(_NEEDED)}")
+
+
+def _parquet_rows(path: Path) -> Iterator[Mapping[str, Any]]:
+    try:
+        with reading(path), pq.ParquetFile(path) as table:
+            columns = [name for name in PAGE_SCHEMA.names if name in table.schema_arrow.names]
+            for batch in table.iter_batches(_ROWS_AT_ONCE, columns=columns):
+                yield from batch.to_pylist()
+    except pa.ArrowException as error:
+        raise OutputError(f"cannot read {path}: {error}") from error
+
+
+def _lines(path: Path) -> Iterator[dict[str, Any]]:
+    with reading(path), open(path, encoding="utf-8", errors="replace") as lines:
+        for number, line in enumerate(lines, start=1):
+            try:
+                row = json.loads(line)
+            except (ValueError, RecursionError):
+                row = None
+            if not isinstance(row, dict):
+                raise OutputError(f"{path}, line {number} is no JSON object")
+            yield row
+
+
+def _of_ours(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The row as we would have written it: pandas has NaN for null, and whole numbers as floats."""
+    values = {name: _known(row[name]) for name in PAGE_SCHEMA.names if name in row}
+    blocks = values.get("blocks") or ()
+    values["blocks"] = [{name: _known(block[name]) for name in _BLOCK_FIELDS & block.keys()} for block in blocks]
+    defaults = {"merge_prev": False, "angle": None, "content": None}
+    values["blocks"] = [defaults | {k: v for k, v in block.items() if v is not None} for block in values["blocks"]]
+    optional = ("image_tokens", "output_tokens", "attempts")
+    return {name: value for name, value in values.items() if value is not None or name not in optional}
+
+
+def _known(value: Any) -> Any:
+    return None if isinstance(value, float) and math.isnan(value) else value

@@ -1,0 +1,122 @@
+"""What other programs make of a table is welcome to whoever only reads it, and to nobody who has to rely on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import duckdb
+import pandas as pd
+import polars as pl
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+
+from batchocr.data import Block, PageResult
+from batchocr.documents.assembly.opened import open_table
+from batchocr.errors import OutputError
+from batchocr.tables.schema import RunMetadata
+from batchocr.tables.table import table_for
+from tests.support.running import run_app
+
+METADATA = RunMetadata("0.1.0", "a model", "c" * 64, "a" * 64, {"dpi": "200"})
+BLOCKS = (
+    Block("text", (0.1, 0.1, 0.9, 0.2), 0, "Some text", confidence=0.9, min_logprob=-0.5, output_tokens=3),
+    Block("image", (0.1, 0.3, 0.9, 0.5), None, None),
+)
+ROWS = [
+    PageResult("a.pdf", 0, "ok", "d" * 64, 2, 100, 200, 72.0, markdown="Some text\n", blocks=BLOCKS, image_tokens=9),
+    PageResult("a.pdf", 1, "ok", "d" * 64, 2, 100, 200, 72.0, markdown="\n", ink_outside=0.5),
+    PageResult("b.pdf", None, "failed", error_kind="damaged", error_message="no PDF"),
+]
+
+
+def by_duckdb(path: Path, out: Path) -> None:
+    form = "JSON" if out.suffix == ".jsonl" else "PARQUET"
+    duckdb.sql(f"COPY (SELECT *, 1 AS mine FROM '{path}' WHERE source = 'a.pdf') TO '{out}' (FORMAT {form})")
+
+
+def by_polars(path: Path, out: Path) -> None:
+    frame = pl.read_parquet(path).filter(pl.col("source") == "a.pdf").with_columns(mine=pl.lit(1))
+    frame.write_parquet(out) if out.suffix == ".parquet" else frame.write_ndjson(out)
+
+
+def by_pandas(path: Path, out: Path) -> None:
+    frame = pd.read_parquet(path)
+    frame = frame[frame.source == "a.pdf"].assign(mine=1)
+    frame.to_parquet(out) if out.suffix == ".parquet" else frame.to_json(out, orient="records", lines=True)
+
+
+def by_pyarrow(path: Path, out: Path) -> None:
+    """Keeps our metadata, the digest of the other file among it."""
+    table = pq.read_table(path)
+    pq.write_table(table.filter(pc.equal(table["source"], "a.pdf")), out)
+
+
+MAKERS = [by_duckdb, by_polars, by_pandas, by_pyarrow]
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    path = tmp_path / "table.parquet"
+    table_for(path).write(path, ROWS, METADATA)
+    return path
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "jsonl"])
+@pytest.mark.parametrize("make", MAKERS)
+def test_rows_that_another_program_filtered_are_read_as_they_were(
+    table: Path, tmp_path: Path, make: Callable[[Path, Path], None], suffix: str
+) -> None:
+    if make is by_pyarrow and suffix == "jsonl":
+        pytest.skip("pyarrow writes no JSON Lines")
+    make(table, out := tmp_path / f"mine.{suffix}")
+    opened = open_table(out)
+    assert list(opened.rows()) == ROWS[:2]
+    assert [document.source for document in opened.documents([])] == ["a.pdf"]
+
+
+@pytest.mark.parametrize("make", MAKERS)
+def test_the_commands_that_read_take_it_and_those_that_rely_on_it_do_not(
+    table: Path,
+    tmp_path: Path,
+    make: Callable[[Path, Path], None],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    make(table, out := tmp_path / "mine.parquet")
+    assert run_app(monkeypatch, "export", out, "--to", tmp_path / "texts") in (0, 3)
+    assert "Some text" in (tmp_path / "texts" / "a.md").read_text()
+    assert run_app(monkeypatch, "view", out, "--out", tmp_path / "review.html") in (0, 3)
+    assert run_app(monkeypatch, "compare", out, out, "--max-change", "0") == 0
+    assert run_app(monkeypatch, "verify", out, tmp_path) == 6
+    assert run_app(monkeypatch, "merge", out, "--out", tmp_path / "merged.parquet") == 6
+    assert "is not a table of this version of batchocr" in capsys.readouterr().err
+
+
+def test_a_missing_column_is_named(table: Path, tmp_path: Path) -> None:
+    pl.read_parquet(table).drop("blocks", "status").write_parquet(tmp_path / "few.parquet")
+    with pytest.raises(OutputError, match=r"few\.parquet lacks status, blocks"):
+        open_table(tmp_path / "few.parquet")
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "jsonl"])
+def test_another_byte_is_damage_and_another_size_is_not(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"table.{suffix}"
+    table_for(path).write(path, ROWS, METADATA)
+    sound = path.read_bytes()
+    at = sound.index(b"Some text")
+    path.write_bytes(sound[:at] + b"Same" + sound[at + 4 :])
+    with pytest.raises(OutputError, match="damaged"):
+        list(open_table(path).rows())
+    if suffix == "jsonl":
+        path.write_bytes(sound[: sound.index(b"\n") + 1])
+        assert list(open_table(path).rows()) == ROWS[:1]
+
+
+def test_what_is_no_table_at_all_is_said(tmp_path: Path) -> None:
+    (tmp_path / "x.parquet").write_bytes(b"PAR1 and nothing")
+    (tmp_path / "x.jsonl").write_text("no json\n")
+    for name in ("x.parquet", "x.jsonl"):
+        with pytest.raises(OutputError, match=name):
+            open_table(tmp_path / name)
