@@ -187,6 +187,12 @@ def _read_into(
     return report
 
 
+_WHAT_IS_TAKEN = (
+    "an input is a path, or a pair of a name and a document in memory (bytes, a binary file or a PIL image), "
+    'as in ("page", image), not {}'
+)
+
+
 def _is_named(given: object) -> TypeGuard[Named]:
     """Whether it is a document in memory. A tuple of two paths is not."""
     match given:
@@ -206,7 +212,7 @@ def _as_input(given: object) -> str | Document:
         return f"./{path}" if path == "-" or path.startswith("@") else path  # a Path is no list
     if _is_named(given):
         return hold(*given)
-    raise UsageError(f"an input is a path, or a pair of a name and a document in memory, not {type(given).__name__}")
+    raise UsageError(_WHAT_IS_TAKEN.format(type(given).__name__))
 
 
 def _config(options: Options) -> Config:
@@ -218,6 +224,8 @@ def find_inputs(config: Config, inputs: Inputs) -> Found:
     """What the inputs hold for this shard. Raises NoInputError, UsageError."""
     given: Any = inputs
     several = [given] if isinstance(given, str | os.PathLike) or _is_named(given) else given
+    if isinstance(given, bytes) or not isinstance(several, Iterable):
+        raise UsageError(_WHAT_IS_TAKEN.format(type(given).__name__))
     found = find_documents(
         [_as_input(each) for each in several],
         stdin=sys.stdin,

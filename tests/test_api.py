@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 import pymupdf
 import pytest
 import torch
+from PIL import Image
 
 import batchocr
 from batchocr import Ocr, PageResult
@@ -431,7 +432,8 @@ with open(out, "w") as file:
 
 
 def test_an_input_that_is_no_path_and_no_document_is_refused(ocr: Ocr, letters: list[Path]) -> None:
-    for inputs in ([letters[0].read_bytes()], letters[0].read_bytes(), [5], [("a", b"x", 3)]):
+    image = Image.new("RGB", (9, 9))
+    for inputs in ([letters[0].read_bytes()], letters[0].read_bytes(), [5], [("a", b"x", 3)], image, [image], 5):
         with pytest.raises(UsageError, match="an input is a path, or a pair of a name and a document in memory"):
             ocr.process(inputs)  # type: ignore[arg-type]
 

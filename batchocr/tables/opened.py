@@ -91,7 +91,11 @@ class StoredRows:
                 pages.append(row)
             yield source, pages
 
-    def to_arrow(self) -> pa.RecordBatchReader:
+    def to_arrow(self) -> pa.Table:
+        """All rows in memory, with the columns of this version. Raises OutputError."""
+        return self.to_batches().read_all()
+
+    def to_batches(self) -> pa.RecordBatchReader:
         """The rows as record batches with the columns of this version. Reading raises OutputError."""
         return pa.RecordBatchReader.from_batches(PAGE_SCHEMA, self._batches())
 
