@@ -48,6 +48,7 @@ def inspect(
         ),
     ] = None,
     device_kind: Annotated[str | None, typer.Option(hidden=True)] = None,
+    recipe: options.Recipe = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Look at the INPUTs before a long run: formats and what will be skipped, pages, documents that are encrypted,
@@ -63,7 +64,7 @@ def inspect(
     quieten_libraries(downloads=not sys.stderr.isatty())
     from batchocr.cli.inspect import inspect_inputs
 
-    inspect_inputs(inputs, make_config(flags), read=read, like=like, as_json=as_json)
+    inspect_inputs(inputs, make_config(flags, recipe), read=read, like=like, as_json=as_json)
 
 
 @options.takes_options(
@@ -250,6 +251,9 @@ def compare(
     first: Annotated[str, typer.Argument(metavar="A", show_default=False, help="A table, a folder or a glob.")],
     second: Annotated[str, typer.Argument(metavar="B", show_default=False, help="What it is compared with.")],
     partial: options.Partial = False,
+    common: Annotated[
+        bool, typer.Option("--common", help="Compare only rows that both tables have; the others are counted.")
+    ] = False,
     num_top: Annotated[
         int, typer.Option("--top", metavar="N", help="How many of the most changed pages are listed.")
     ] = 20,
@@ -269,8 +273,8 @@ def compare(
     configure_logging("json" if as_json else "text", logging.INFO)
     from batchocr.cli.compare import compare_tables
 
-    code = compare_tables(first, second, partial=partial, num_top=num_top, max_change=max_change, as_json=as_json)
-    raise typer.Exit(code)
+    flags = {"partial": partial, "common": common, "as_json": as_json}
+    raise typer.Exit(compare_tables(first, second, num_top, max_change, **flags))
 
 
 @options.takes_options(

@@ -21,7 +21,14 @@ _Settings = dict[str, tuple[str | None, str | None]]
 
 
 def compare_tables(
-    first: str, second: str, *, partial: bool, num_top: int, max_change: float | None, as_json: bool
+    first: str,
+    second: str,
+    num_top: int,
+    max_change: float | None,
+    *,
+    partial: bool,
+    common: bool,
+    as_json: bool,
 ) -> ExitCode:
     """Compare two tables, print what differs, and return the exit code: 3 if more than `max_change`, the share of all
     characters, changed. Raises UsageError, OutputError, OutputMismatchError."""
@@ -32,7 +39,7 @@ def compare_tables(
     one, other = open_rows(first, partial=partial), open_rows(second, partial=partial)
     settings = different_settings(one.metadata, other.metadata)
     pairs = tqdm(matched(one.rows(), other.rows()), desc="comparing", unit=" rows", disable=None, leave=False)
-    found = compare(pairs, num_top=num_top)
+    found = compare(pairs, num_top=num_top, common=common)
     too_much = max_change is not None and found.change > max_change
     exit_code = ExitCode.TOO_MANY_FAILURES if too_much else ExitCode.DONE
     print_out(_as_json(found, settings, exit_code) if as_json else "\n".join(_as_text(found, settings)))
@@ -45,9 +52,9 @@ def compare_tables(
 
 def _as_text(found: Comparison, settings: _Settings) -> list[str]:
     lines = [f"setting   {name}: {one or 'not set'} → {other or 'not set'}" for name, (one, other) in settings.items()]
-    lines += [f"rows      {found.rows:,} in both, {found.differing:,} differ"]
     if found.only_first or found.only_second:
-        lines[-1] += f"; {found.only_first:,} only in the first, {found.only_second:,} only in the second"
+        lines += [f"only in   the first {found.only_first:,} rows, the second {found.only_second:,}"]
+    lines += [f"rows      {found.rows:,} in both, {found.differing:,} differ"]
     lines += [f"text      {_percent(found)} of {found.characters:,} characters changed"]
     blocks = found.blocks
     lines += [f"blocks    {blocks.added:,} added, {blocks.lost:,} lost, {blocks.changed:,} changed"]

@@ -46,12 +46,14 @@ class Comparison:
         """The pages that changed most, beginning with the most; those with another status only come last."""
         return [page for _, page in sorted(self._top, key=lambda ranked: ranked[0], reverse=True)]
 
-    def take(self, page: PageChange) -> None:
-        """Count a page."""
+    def take(self, page: PageChange, *, common: bool = False) -> None:
+        """Count a page. common: nothing else of one that only one table has."""
         before, after = page.statuses
         self.rows += before is not None and after is not None
         self.only_first += after is None
         self.only_second += before is None
+        if common and (before is None or after is None):
+            return
         if before is not None and after is not None and before != after:
             self.status_changes[before, after] += 1
         self.differing += page.is_any
@@ -73,9 +75,9 @@ def _rank(page: PageChange, number: int) -> _Rank:
     return page.share, page.changed + blocks.added + blocks.lost + blocks.changed, len(set(page.statuses)) > 1, -number
 
 
-def compare(pairs: Iterable[Pair], *, num_top: int) -> Comparison:
-    """Compare all pairs of rows."""
+def compare(pairs: Iterable[Pair], *, num_top: int, common: bool = False) -> Comparison:
+    """Compare all pairs of rows. common: only those that both tables have."""
     comparison = Comparison(num_top)
     for first, second in pairs:
-        comparison.take(page_change(first, second))
+        comparison.take(page_change(first, second), common=common)
     return comparison

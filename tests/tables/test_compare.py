@@ -131,6 +131,9 @@ def test_totals_and_the_most_changed_pages_first() -> None:
     assert found.status_changes == {("ok", "degraded"): 1}
     assert found.spread == {0.0: 2, 0.2: 1, 1.0: 2}
     assert [(one.source, one.page_index) for one in found.most_changed] == [("b", 0), ("c", 0), ("a", 2)]
+    common = compare(matched(first, second), num_top=3, common=True)
+    assert (common.rows, common.only_first, common.only_second, common.differing) == (4, 1, 0, 3)
+    assert (common.characters, common.characters_changed) == (9 * 4, 9 + 1)
 
 
 @pytest.fixture
@@ -146,7 +149,7 @@ def tables(tmp_path: Path) -> Iterator[tuple[str, str]]:
 def test_more_change_than_allowed_is_exit_code_3(
     tables: tuple[str, str], max_change: float | None, exit_code: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code = compare_tables(*tables, partial=False, num_top=20, max_change=max_change, as_json=True)
+    code = compare_tables(*tables, 20, max_change, partial=False, common=False, as_json=True)
     printed = json.loads(capsys.readouterr().out)
     assert code == printed["exit_code"] == exit_code
     assert (printed["change"], printed["settings"]) == (0.05, {"dpi": ["200", "300"]})
@@ -154,7 +157,7 @@ def test_more_change_than_allowed_is_exit_code_3(
 
 
 def test_what_is_printed_for_people(tables: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
-    compare_tables(*tables, partial=False, num_top=20, max_change=None, as_json=False)
+    compare_tables(*tables, 20, None, partial=False, common=False, as_json=False)
     assert capsys.readouterr().out.splitlines() == [
         "setting   dpi: 200 → 300",
         "rows      2 in both, 1 differ",
@@ -169,7 +172,7 @@ def test_what_is_printed_for_people(tables: tuple[str, str], capsys: pytest.Capt
 
 def test_a_limit_that_is_no_share_is_refused(tables: tuple[str, str]) -> None:
     with pytest.raises(UsageError, match="from 0 to 1"):
-        compare_tables(*tables, partial=False, num_top=20, max_change=5, as_json=False)
+        compare_tables(*tables, 20, 5, partial=False, common=False, as_json=False)
 
 
 def test_two_tables_without_a_row_are_alike_and_said_to_be_empty(
@@ -177,6 +180,6 @@ def test_two_tables_without_a_row_are_alike_and_said_to_be_empty(
 ) -> None:
     """A share of the documents may have none."""
     empty = [write(tmp_path / name, []) for name in ("1.parquet", "2.jsonl")]
-    assert compare_tables(*empty, partial=False, num_top=20, max_change=0.0, as_json=False) == 0
+    assert compare_tables(*empty, 20, 0.0, partial=False, common=False, as_json=False) == 0
     assert capsys.readouterr().out.startswith("rows      0 in both, 0 differ\n")
     assert "neither table has a row" in caplog.text
