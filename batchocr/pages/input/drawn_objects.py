@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import pymupdf
 
-from batchocr.pages.input.jpeg import JPEG_SIGNATURE, fault_of_jpeg
+from batchocr.pages.input.image_faults import JPEG_SIGNATURE, fault_of_jpeg
 from batchocr.pages.input.mupdf_warnings import REFUSALS
 from batchocr.pages.input.pdf_objects import (
     array_references,
@@ -76,7 +76,10 @@ class DrawnObjects:
         images = sorted(number for number in drawn if self._object(number).is_checked_image)
         forms = [(number,) for number in drawn if self._object(number).is_form]
         num_corrupt = self._num_corrupt(images) + sum(map(self._num_inline_corrupt, [tuple(contents), *forms]))
-        return _in_words(len(missing), num_corrupt)
+        found = [f"the file lacks {len(missing)} of the objects that the page is drawn with"] if missing else []
+        if num_corrupt:
+            found.append(f"{num_corrupt} of the page's images {'is' if num_corrupt == 1 else 'are'} corrupt")
+        return found
 
     def is_blank(self, page: int) -> bool:
         """Whether the page's content streams have no bytes."""
@@ -166,15 +169,6 @@ def _is_intact(data: bytes, filters: str) -> tuple[bool, int]:
 
 def _drawn(text: str) -> set[int]:
     return set(references(_NOT_DRAWN.sub("", text)))
-
-
-def _in_words(num_missing: int, num_corrupt: int) -> list[str]:
-    found = []
-    if num_missing:
-        found.append(f"the file lacks {num_missing} of the objects that the page is drawn with")
-    if num_corrupt:
-        found.append(f"{num_corrupt} of the page's images {'is' if num_corrupt == 1 else 'are'} corrupt")
-    return found
 
 
 def _inflates(data: bytes, max_bytes: int) -> tuple[bool, int]:

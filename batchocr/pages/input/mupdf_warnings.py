@@ -69,9 +69,10 @@ def forget_warnings() -> None:
     pymupdf.TOOLS.reset_mupdf_warnings()
 
 
-def is_cut_off(warnings: str) -> bool:
-    """Whether MuPDF said, when it opened a document, that the last object has no end."""
-    return "object missing 'endobj' token" in warnings
+def reason_of(error: BaseException) -> str:
+    """MuPDF's own words, which FileDataError hides; they can quote the file, so odd bytes are escaped."""
+    words = str(error.__cause__ or error).removesuffix("\n")
+    return valid_text(re.sub(r"^code=\d+: ", "", words))
 
 
 def lost_content(warnings: str, *, cut_off: bool = False) -> str | None:

@@ -57,14 +57,10 @@ def _to_eight_bits(image: Image.Image) -> Image.Image:
         return _narrowed(image)
     if image.mode == "P" and image.palette is None:  # a frame of a GIF whose first one was grey, as this is
         return image.convert("L")
-    is_opaque = not image.has_transparency_data or _is_unset(image)
-    mode = "RGBA" if not is_opaque else "L" if image.mode in ("1", "L") else "RGB"
+    is_bmp = image.format == "BMP" and image.mode == "RGBA"  # most programs never fill in its alpha
+    is_unset = is_bmp and image.getchannel("A").getbbox() is None
+    mode = "RGBA" if image.has_transparency_data and not is_unset else "L" if image.mode in ("1", "L") else "RGB"
     return image if image.mode == mode else image.convert(mode)  # convert would copy: gigabytes for the largest images
-
-
-def _is_unset(image: Image.Image) -> bool:
-    """Whether the alpha of a BMP was never filled in, as by most programs, and has no meaning."""
-    return image.format == "BMP" and image.mode == "RGBA" and image.getchannel("A").getbbox() is None
 
 
 def _shrink(image: Image.Image, max_edge: int) -> Image.Image:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import dataclass
 
 import pymupdf
 
@@ -22,19 +21,11 @@ _STEPS_PER_OBJECT = 3
 """How often each object may occur in a page tree that is counted, on average: in a sound one once."""
 
 
-@dataclass(frozen=True, slots=True)
-class PageCount:
-    """claimed: by the document. tried: its first pages, those that do not exist included."""
+def count_pages(document: pymupdf.Document, num_bytes: int) -> tuple[int, int]:
+    """How many pages the document claims, and how many of its first ones are worth a try.
 
-    claimed: int
-    tried: int
-
-
-def count_pages(document: pymupdf.Document, num_bytes: int) -> PageCount:
-    """How many pages the document claims, and how many are worth a try: a small file can claim hundreds of thousands.
-
-    num_bytes: size of the file. A `/Count` lower than the number of pages in the tree is corrected in memory, because
-    MuPDF reads no page beyond it.
+    A small file can claim hundreds of thousands. A `/Count` lower than the number of pages in the tree is corrected in
+    memory, because MuPDF reads no page beyond it. num_bytes: size of the file.
     """
     claimed = int(document.page_count)
     _has_page(document, 0)  # has MuPDF read the tree
@@ -43,7 +34,7 @@ def count_pages(document: pymupdf.Document, num_bytes: int) -> PageCount:
             document.xref_set_key(_root(document), "Count", str(num_pages))
         claimed = max(claimed, int(document.page_count))
     plausible = min(_count_present(document, claimed), num_bytes // _FEWEST_BYTES_PER_PAGE)
-    return PageCount(claimed, min(claimed, plausible + _MAX_MISSING_PAGES))
+    return claimed, min(claimed, plausible + _MAX_MISSING_PAGES)
 
 
 def require_meant_to_be_empty(document: pymupdf.Document) -> None:

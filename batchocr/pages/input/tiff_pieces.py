@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from PIL import TiffImagePlugin as tiff
 
-from batchocr.pages.input.jpeg import fault_of_jpeg
+from batchocr.pages.input.image_faults import fault_of_jpeg
 from batchocr.pages.input.pdf_objects import unpacked
 
 _RAW, _RLE, _FAX_3, _FAX_4, _LZW, _OLD_JPEG, _JPEG = 1, 2, 3, 4, 5, 6, 7
