@@ -76,9 +76,12 @@ class DocumentCache:
         return fingerprint(copy.path)[0], *copy.stored.version
 
     @contextmanager
-    def one_version(self, path: str, size: int, mtime_ns: int) -> Iterator[None]:
-        """Require that what the block reads is of the version of this size and mtime. Raises ChangedError, or another
-        PageError if there is no file or object."""
+    def one_version(self, path: str, size: int | None, mtime_ns: int | None) -> Iterator[None]:
+        """Require that what the block reads is of the version of this size and mtime; None: of any. Raises
+        ChangedError, or another PageError if there is no file or object."""
+        if size is None or mtime_ns is None:
+            yield
+            return
         if not is_uri(path):
             with one_version(path, size, mtime_ns):
                 yield
@@ -107,7 +110,10 @@ class DocumentCache:
                 self._copies[uri] = _fetched(uri, self._fetch_s)
             except OSError as error:
                 if not self._copies:
-                    raise _no_room(error) from error
+                    raise UnreadableError(
+                        f"there is no room for its copy in {tempfile.gettempdir()} ({error.strerror}): TMPDIR may name "
+                        "another folder"
+                    ) from error
                 while self._copies:  # these may be what fills the disk
                     self._close(next(iter(self._copies)))
                 return self._copy_of(uri)
@@ -135,9 +141,3 @@ def _fetched(uri: str, timeout_s: float) -> _Copy:
         with suppress(OSError):
             file.close()
         raise
-
-
-def _no_room(error: OSError) -> UnreadableError:
-    return UnreadableError(
-        f"there is no room for its copy in {tempfile.gettempdir()} ({error.strerror}): TMPDIR may name another folder"
-    )
