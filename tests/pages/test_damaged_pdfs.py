@@ -35,7 +35,6 @@ from tests.support.pdf_files import (
     letter,
     lines,
     page,
-    page_of,
     pdf,
     scan,
     stream,
@@ -235,9 +234,8 @@ def test_many_and_long_warnings_make_a_short_message() -> None:
 
 @pytest.mark.parametrize("count", [b"0", b"1", b"2", b"(x)", b"null", b"99 0 R"])
 def test_pages_beyond_the_number_claimed_are_read(tmp_path: Path, count: bytes) -> None:
-    data = text_pages(*(stream(lines(f"page {number}")) for number in range(3)), count=count)
-    sound = pages(tmp_path, text_pages(*(stream(lines(f"page {number}")) for number in range(3))))
-    found = pages(tmp_path, data)
+    contents = [stream(lines(f"page {number}")) for number in range(3)]
+    sound, found = (pages(tmp_path, text_pages(*contents, count=claimed)) for claimed in (None, count))
     assert [one.image for one in found if isinstance(one, Page)] == [
         one.image for one in sound if isinstance(one, Page)
     ]
@@ -305,15 +303,6 @@ def test_what_pages_share_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> 
     objects = DrawnObjects(pymupdf.open(stream=data, filetype="pdf"))
     assert [objects.faults(3), objects.faults(3)] == [[], []]
     assert read[5] == 1
-
-
-def test_what_a_file_quotes_is_not_taken_for_a_lack_of_memory(tmp_path: Path) -> None:
-    data = page_of(b"0 0 9 9 re f 90 0 0 90 50 50 cm /I Do", scan_image(b"/Filter /out#20of#20memory"))
-    assert "out of memory" in str(only_page(tmp_path, data).lost)
-
-
-def scan_image(entries: bytes) -> bytes:
-    return stream(b"x", b"/Type /XObject /Subtype /Image /Width 1 /Height 1" + GREY + entries)
 
 
 @pytest.mark.parametrize("unit", [b"0", b"-0.0"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -23,21 +23,7 @@ from tests.support.object_store import (
     breaking_off,
     first,
     lying,
-    running_store,
-    used,
 )
-
-
-@pytest.fixture(scope="module")
-def running() -> Iterator[ObjectStore]:
-    with running_store() as store:
-        yield store
-
-
-@pytest.fixture
-def store(running: ObjectStore) -> Iterator[ObjectStore]:
-    with used(running) as store:
-        yield store
 
 
 def fetched(uri: str, timeout_s: float = 60.0) -> bytes:
