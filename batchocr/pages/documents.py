@@ -21,10 +21,9 @@ from batchocr.storage.uris import is_uri
 _MAX_OPEN = 4
 _MAX_COPIES = 64
 _MAX_COPIED_BYTES = 128 * 2**20
-"""Copies are kept for longer than documents are open, as these are opened ahead: so many, unless there is more in them
-than this."""
+"""Copies are kept longer than documents are open, which are opened ahead: so many, if they have no more bytes."""
 _FETCH_SHARE = 0.8
-"""Of the page's time limit: then the fetch gives up by itself, and the worker keeps what else it holds."""
+"""The share of the page's time limit after which a fetch fails, so that its worker need not be killed."""
 
 _DOUBTED = "check the store: what it gave does not fit its ETag (unless that is of SSE-KMS or SSE-C) nor can be read"
 

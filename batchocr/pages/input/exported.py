@@ -1,7 +1,6 @@
-"""Pictures that an export has cut out of documents: figures of what was read already, and no documents themselves.
+"""Pictures that an export has cut out of documents, which are no documents unless one is itself an INPUT.
 
-They are known by their names, and by the record that the export keeps in a folder above them; beside them there may be
-documents. One that is itself an INPUT is read all the same.
+They are known by their names, and by the record that the export keeps in a folder above them.
 """
 
 from __future__ import annotations

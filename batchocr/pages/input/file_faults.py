@@ -1,4 +1,4 @@
-"""What the bytes of a PDF tell of its damage, whatever is in its objects."""
+"""Damage that shows in the bytes of a PDF file, whatever is in its objects."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import re
 
 _HOLE = bytes(128)
-"""More than the zeros behind the keys of an encrypted PDF, which are 79."""
+"""Longer than any run of zeros in a sound file: the keys of an encrypted PDF are followed by 79."""
 
 _STREAM, _END = b"stream", b"end"
 _MARK_OF_END = b"%%EOF"
@@ -28,8 +28,8 @@ def faults_of_file(path: str) -> list[str]:
 
 
 def _has_hole(data: mmap.mmap, end: int) -> bool:
-    """Whether there are blocks that were never written: zeros between its objects, where MuPDF takes them for white
-    space. Streams may hold any bytes, and those behind the end do not count."""
+    """Whether there are zeros between objects, as of blocks never written, which MuPDF takes for white space. Those
+    within streams, and behind the end, do not count."""
     position = data.find(_HOLE, 0, end)
     while position >= 0:
         keyword = data.rfind(_STREAM, 0, position)

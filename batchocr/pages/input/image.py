@@ -49,7 +49,7 @@ _SIGNATURES = (
 _CUT_OFF = "the file ends before it should: this page, and whatever came after it, is missing"
 
 _SMALL_EDGE = 550
-"""Long side in px to which an image is decoded that is only looked at."""
+"""Long side in px of an image decoded for `look`."""
 
 _NOT_SEEN = "the image has several colours, but nothing of them can be seen: it is transparent, or too faint"
 
@@ -117,7 +117,7 @@ class ImageDocument:
 
 
 class TiffDocument(ImageDocument):
-    """A TIFF, with a page for each of its directories, and one more if the chain of them is broken off."""
+    """A TIFF: a page for each of its directories, and one more if the file is cut off."""
 
     def __init__(self, path: str, *, max_edge: int) -> None:
         super().__init__(path, "TIFF", max_edge=max_edge)
@@ -142,9 +142,9 @@ class TiffDocument(ImageDocument):
 
 
 class Animation(ImageDocument):
-    """A GIF or WebP with several frames, each a page; kept open, as each is drawn on those before it.
+    """A GIF or WebP with several frames, each a page, and one more if the file is cut off (not in num_frames).
 
-    Behind a frame that cannot be decoded no other can. num_frames: page_count is one more if the file is cut off.
+    It is kept open, as each frame is drawn on those before it; behind one that cannot be decoded no other can.
     """
 
     def __init__(self, path: str, format_name: str, num_frames: int, *, complete: bool, max_edge: int) -> None:
@@ -208,8 +208,7 @@ class Animation(ImageDocument):
 
 
 def page_of(image: Image.Image, max_edge: int, fault: str | None) -> Page:
-    """Return the page of a decoded image. fault: what is wrong with it. Raises what `as_page` does, and DamagedError if
-    nothing of it is left."""
+    """The page of a decoded image. fault: its damage. Raises DamagedError if nothing is left, and what `as_page` does."""
     page = as_page(image, max_edge)
     if page.getcolors(1) is not None:
         if fault is not None:
@@ -250,8 +249,7 @@ def _open(path: str) -> ImageFile.ImageFile:
 
 
 def _decode(image: ImageFile.ImageFile) -> str | None:
-    """Decode as much of an image as can be. Returns why that is not all; None if it is. Raises what Pillow raises if it
-    is nothing."""
+    """Decode what can be, and return why not all; None if it is all. Raises what Pillow raises if it is nothing."""
     try:
         image.load()
     except DECODING_ERRORS as error:

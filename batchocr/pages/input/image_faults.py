@@ -1,7 +1,4 @@
-"""What is wrong with the data of an image that Pillow does not say: its decoders overlook it, or keep it to themselves.
-
-Each function returns that in words; None if nothing is known to be wrong.
-"""
+"""Damage to the data of an image that Pillow does not report. None from a function here: no damage is known."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ _MAX_READ: Final = 1 << 16
 _MAX_SAID: Final = 200
 _OF_A_DECODER: Final = re.compile(r"^(\w+Decode\w*|TIFFFill\w+): .*", re.MULTILINE)
 _UNNEEDED: Final = 8
-"""A picture's last bytes, without which a sound one cannot be decoded: encoders leave at most two unused."""
+"""Bytes cut from a picture's end: a sound one cannot be decoded then, as encoders leave at most two unused."""
 
 _OTHER_LENGTH: Final = "its picture ends elsewhere than its data"
 PNG_SIGNATURE: Final = b"\x89PNG\r\n\x1a\n"
@@ -38,7 +35,7 @@ _JPEG_SHARE: Final = 8
 
 
 def fault_of_jpeg(data: bytes) -> str | None:
-    """Of a JPEG, in the words of libjpeg, which notices most damage and draws on; MuPDF and Pillow drop its words."""
+    """What libjpeg reports as corrupt in a JPEG; it draws on, and MuPDF and Pillow drop its messages."""
     try:
         space = simplejpeg.decode_jpeg_header(data)[2]
         simplejpeg.decode_jpeg(data, "CMYK" if space in ("CMYK", "YCCK") else "GRAY", min_factor=_JPEG_SHARE)
@@ -48,16 +45,16 @@ def fault_of_jpeg(data: bytes) -> str | None:
 
 
 def fault_found_by_mupdf(data: bytes) -> str | None:
-    """Of a PNG or GIF, or of the PNGs in a collection of icons. Pillow takes rows that are not there for black ones,
-    and looks at no checksum behind the last row."""
+    """What MuPDF reports about a PNG or GIF, or about the PNGs in an ICNS file. Pillow draws missing rows black, and
+    checks no checksum behind the last row."""
     icons = [PNG_SIGNATURE + icon for icon in data.split(PNG_SIGNATURE)[1:]]
     images = icons if data.startswith(b"icns") else [data]
     return next(filter(None, map(_said_by_mupdf, images)), None)
 
 
 def fault_of_webp(chunk: bytes) -> str | None:
-    """Of one picture, in its chunk. libwebp takes any bits for a picture, but seldom as many as there are if some are
-    wrong: then it can do without the last."""
+    """Whether a picture can be decoded without the last bytes of its chunk, which a sound one cannot: libwebp reports
+    no wrong bits, but rarely reads as many as there are if some are wrong."""
     kind, body = chunk[:4], chunk[8:-_UNNEEDED]
     shorter = b"WEBP" + kind + len(body).to_bytes(4, "little") + body + bytes(len(body) & 1)
     try:
@@ -69,21 +66,20 @@ def fault_of_webp(chunk: bytes) -> str | None:
 
 @contextmanager
 def words_of_libtiff() -> Iterator[Callable[[], str | None]]:
-    """Yields what returns the first thing that a decoder of libtiff has found wrong meanwhile: they write to standard
-    error."""
+    """Yield a function that returns the first error a decoder of libtiff has written to standard error meanwhile."""
     descriptor, kept = os.memfd_create("words"), os.dup(2)
     os.dup2(descriptor, 2)
     try:
-        yield lambda: _decoder_says(os.pread(descriptor, _MAX_READ, 0).decode("utf-8", "backslashreplace"))
+        yield lambda: _decoder_error(os.pread(descriptor, _MAX_READ, 0).decode("utf-8", "backslashreplace"))
     finally:
         os.dup2(kept, 2)
         os.close(kept)
         os.close(descriptor)
 
 
-def _decoder_says(words: str) -> str | None:
-    """Of the other words, some are about the next page."""
-    found = _OF_A_DECODER.search(words)
+def _decoder_error(messages: str) -> str | None:
+    """The first error of a decoder; messages of other parts of libtiff can be about the next page."""
+    found = _OF_A_DECODER.search(messages)
     return found[0][:_MAX_SAID] if found else None
 
 

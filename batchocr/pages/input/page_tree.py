@@ -14,11 +14,10 @@ _MAX_MISSING_PAGES = 100
 """If a document claims pages beyond its last real one, at most this many of them are tried."""
 
 _FEWEST_BYTES_PER_PAGE = 3
-"""Blank pages, compressed as far as they go, take 7 bytes each; but a file of 4 KB can use one page millions of times
-over, and then has no more pages than this allows."""
+"""A compressed blank page takes 7; but a file of 4 KB can use one page millions of times."""
 
 _STEPS_PER_OBJECT = 3
-"""How often each object may occur in a page tree that is counted, on average: in a sound one once."""
+"""How often each object may occur in a page tree on average; in a sound one it is once."""
 
 
 def count_pages(document: pymupdf.Document, num_bytes: int) -> tuple[int, int]:
