@@ -38,8 +38,10 @@ def test_a_link_that_is_named_itself_is_followed() -> None:
     make("outside/x.pdf", "d/in.pdf")
     Path("d/file.pdf").symlink_to("../outside/x.pdf")
     Path("list.txt").write_text("d/file.pdf")
+    Path("link").symlink_to("outside")
     assert sources("d/file.pdf") == ["d/file.pdf"]
     assert sources("@list.txt") == ["d/file.pdf"]
+    assert sources("link") == ["x.pdf"]
 
 
 def test_a_glob_follows_no_link_out_of_the_folder_where_it_begins(caplog: pytest.LogCaptureFixture) -> None:
@@ -124,34 +126,25 @@ def test_a_folder_below_a_glob_that_may_not_be_read_becomes_a_row(monkeypatch: p
     assert found.source == "d/sub/x.pdf"
 
 
-def test_links_within_the_folder_are_followed() -> None:
-    make("d/.store/1.bin", "d/.more/2.pdf")
+def test_links_within_the_folder_are_followed_and_what_lies_below_keeps_its_natural_order() -> None:
+    make("d/.store/1.bin", "d/.more/5.pdf", "d/1.pdf", "d/m/9.pdf")
     Path("d/a.pdf").symlink_to(".store/1.bin")
     Path("d/b").symlink_to(".more")
-    assert sources("d") == ["a.pdf", "b/2.pdf"]
+    assert sources("d") == ["1.pdf", "a.pdf", "b/5.pdf", "m/9.pdf"]
 
 
-def test_a_folder_that_is_itself_a_link_is_read() -> None:
-    make("real/x.pdf")
-    Path("link").symlink_to("real")
-    assert sources("link") == ["x.pdf"]
-
-
-def test_link_loops_are_harmless() -> None:
+def test_link_loops_are_harmless_and_one_that_is_named_like_a_document_becomes_a_row() -> None:
     make("d/sub/x.pdf")
     Path("d/sub/up").symlink_to("..")
     Path("d/self").symlink_to("self")
     Path("d/one").symlink_to("two")
     Path("d/two").symlink_to("one")
-    assert sources("d") == ["sub/x.pdf"]
-
-
-def test_a_link_loop_that_is_named_like_a_document_becomes_a_row() -> None:
-    make("d/x.pdf")
     Path("d/loop.pdf").symlink_to("loop.pdf")
-    documents = {document.source: document for document in find_documents(["d"]).documents}
-    assert problem_kind(documents["loop.pdf"]) == "unreadable"
-    assert documents["x.pdf"].problem is None
+    documents = find_documents(["d"]).documents
+    assert {document.source: problem_kind(document) for document in documents} == {
+        "loop.pdf": "unreadable",
+        "sub/x.pdf": None,
+    }
 
 
 def test_beside_its_target_a_link_gives_way_whatever_the_order_of_their_names() -> None:
@@ -175,12 +168,6 @@ def test_of_two_links_to_what_is_found_nowhere_else_the_first_is_read() -> None:
         Path("d", name).parent.mkdir(exist_ok=True)
         Path("d", name).symlink_to(Path("d/.more").absolute())
     assert sources("d") == ["a.pdf", "c/d/2.pdf"]
-
-
-def test_what_lies_below_a_link_keeps_its_place_in_natural_order() -> None:
-    make("d/.store/5.pdf", "d/1.pdf", "d/m/9.pdf")
-    Path("d/b").symlink_to(".store")
-    assert sources("d") == ["1.pdf", "b/5.pdf", "m/9.pdf"]
 
 
 def test_a_file_of_an_earlier_input_keeps_its_name_whatever_a_later_one_links_to() -> None:

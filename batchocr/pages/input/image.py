@@ -208,7 +208,7 @@ class Animation(ImageDocument):
 
 
 def page_of(image: Image.Image, max_edge: int, fault: str | None) -> Page:
-    """The page of a decoded image. fault: its damage. Raises DamagedError if nothing is left, and what `as_page` does."""
+    """The page of a decoded image, with its damage. Raises DamagedError if nothing is left, and what `as_page` does."""
     page = as_page(image, max_edge)
     if page.getcolors(1) is not None:
         if fault is not None:

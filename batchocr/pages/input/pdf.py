@@ -6,6 +6,7 @@ MuPDF reads nothing but the file it is given: when traced, it opened no file and
 
 from __future__ import annotations
 
+import mmap
 import os
 import re
 from collections.abc import Iterator
@@ -17,7 +18,6 @@ from PIL import Image
 from batchocr.data import OutlineEntry, Page, PageSeen, TextLayerUse, valid_text
 from batchocr.errors import DamagedError, EncryptedError, PageOutOfMemoryError, UnsupportedError
 from batchocr.pages.input.drawn_objects import DrawnObjects
-from batchocr.pages.input.file_faults import faults_of_file
 from batchocr.pages.input.mupdf_warnings import REFUSALS, all_warnings, forget_warnings, lost_content, reason_of
 from batchocr.pages.input.outline import PdfFile, read_outline
 from batchocr.pages.input.page_tree import count_pages, require_meant_to_be_empty
@@ -42,6 +42,14 @@ _ENDS_EARLY = "MuPDF says: premature end of data in flate filter"
 
 _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)")
 
+_HOLE = bytes(128)
+"""Zeros between objects; a sound file has fewer: the keys of an encrypted PDF are followed by 79."""
+
+_STREAM, _END = b"stream", b"end"
+_MARK_OF_END = b"%%EOF"
+_OBJECT = re.compile(rb"\b\d+ +\d+ +obj\b")
+_TRAILER = re.compile(rb"\bstartxref\s+\d+\s*$")
+
 
 class PdfDocument:
     """An open, unlocked PDF, to be rendered at `dpi` with at most `max_edge` px on its long side."""
@@ -59,7 +67,7 @@ class PdfDocument:
         self._dpi = dpi
         self._max_edge = max_edge
         self._open()
-        self._faults = [*faults_of_file(path), *_faults_of_document(self._document)]
+        self._faults = [*_faults_of_file(path), *_faults_of_document(self._document)]
 
     def _open(self) -> None:
         """Open the file, again if need be: a page is what it is in a document of which nothing has been drawn yet."""
@@ -164,6 +172,33 @@ class PdfDocument:
         if said == _ENDS_EARLY and not faults and self._objects.is_blank(page):
             return None
         return "; ".join(filter(None, [*faults, said])) or None
+
+
+def _faults_of_file(path: str) -> list[str]:
+    """What is wrong with the file, in words. Raises OSError."""
+    if not os.path.getsize(path):
+        return []
+    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        end = data.rfind(_MARK_OF_END)
+        faults = ["the file has zeros where some of its objects should be"] if _has_hole(data, end) else []
+        if end >= 0 and _OBJECT.search(data, end) and not _TRAILER.search(data, end):
+            faults.append("the file ends within its last update: what that changed is not in its pages")
+    return faults
+
+
+def _has_hole(data: mmap.mmap, end: int) -> bool:
+    """Whether there are zeros between objects, as of blocks never written, which MuPDF takes for white space. Those
+    within streams, and behind the end, do not count."""
+    position = data.find(_HOLE, 0, end)
+    while position >= 0:
+        keyword = data.rfind(_STREAM, 0, position)
+        if keyword < 0 or data[max(0, keyword - len(_END)) : keyword] == _END:
+            return True
+        following = data.find(_END + _STREAM, position)
+        if following < 0:
+            return False
+        position = data.find(_HOLE, following, end)
+    return False
 
 
 def _faults_of_document(document: pymupdf.Document) -> list[str]:
