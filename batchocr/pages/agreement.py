@@ -30,7 +30,11 @@ _NOT_COMPARED: Final = re.compile(r"[\s\u00ad\u2010-\u2015\u2212-]+")
 def agreement_of(words: Sequence[PlacedWord], blocks: Sequence[Block]) -> float | None:
     """The share of letters that are the same in blocks of text and in the words whose centres lie in them, by edit
     distance, from 0 to 1. Blocks without words, or with formulas, do not count; None if nothing is left to compare."""
-    texts = [block for block in blocks if _is_text(block)]
+    texts = [
+        block
+        for block in blocks
+        if block.content is not None and block.type not in _OTHER_THAN_TEXT and _FORMULA not in block.content
+    ]
     if len(words) * len(texts) > _MOST_WORK:
         return None
     num_letters, distance = 0, 0
@@ -40,10 +44,6 @@ def agreement_of(words: Sequence[PlacedWord], blocks: Sequence[Block]) -> float 
             num_letters += max(len(layer), len(read))
             distance += Levenshtein.distance(layer, read)
     return round(1 - distance / num_letters, 4) if num_letters >= _LEAST_LETTERS else None
-
-
-def _is_text(block: Block) -> bool:
-    return block.content is not None and block.type not in _OTHER_THAN_TEXT and _FORMULA not in block.content
 
 
 def _words_in(words: Sequence[PlacedWord], blocks: Sequence[Block]) -> list[tuple[Block, str]]:

@@ -21,10 +21,9 @@ from batchocr.storage.uris import is_uri
 _MAX_OPEN = 4
 _MAX_COPIES = 64
 _MAX_COPIED_BYTES = 128 * 2**20
-"""Copies are kept for longer than documents are open, as these are opened ahead: so many, unless there is more in them
-than this."""
+"""Copies are kept longer than documents are open, which are opened ahead: so many, if they have no more bytes."""
 _FETCH_SHARE = 0.8
-"""Of the page's time limit: then the fetch gives up by itself, and the worker keeps what else it holds."""
+"""The share of the page's time limit after which a fetch fails, so that its worker need not be killed."""
 
 _DOUBTED = "check the store: what it gave does not fit its ETag (unless that is of SSE-KMS or SSE-C) nor can be read"
 
@@ -76,9 +75,12 @@ class DocumentCache:
         return fingerprint(copy.path)[0], *copy.stored.version
 
     @contextmanager
-    def one_version(self, path: str, size: int, mtime_ns: int) -> Iterator[None]:
-        """Require that what the block reads is of the version of this size and mtime. Raises ChangedError, or another
-        PageError if there is no file or object."""
+    def one_version(self, path: str, size: int | None, mtime_ns: int | None) -> Iterator[None]:
+        """Require that what the block reads is of the version of this size and mtime; None: of any. Raises
+        ChangedError, or another PageError if there is no file or object."""
+        if size is None or mtime_ns is None:
+            yield
+            return
         if not is_uri(path):
             with one_version(path, size, mtime_ns):
                 yield
@@ -107,7 +109,10 @@ class DocumentCache:
                 self._copies[uri] = _fetched(uri, self._fetch_s)
             except OSError as error:
                 if not self._copies:
-                    raise _no_room(error) from error
+                    raise UnreadableError(
+                        f"there is no room for its copy in {tempfile.gettempdir()} ({error.strerror}): TMPDIR may name "
+                        "another folder"
+                    ) from error
                 while self._copies:  # these may be what fills the disk
                     self._close(next(iter(self._copies)))
                 return self._copy_of(uri)
@@ -135,9 +140,3 @@ def _fetched(uri: str, timeout_s: float) -> _Copy:
         with suppress(OSError):
             file.close()
         raise
-
-
-def _no_room(error: OSError) -> UnreadableError:
-    return UnreadableError(
-        f"there is no room for its copy in {tempfile.gettempdir()} ({error.strerror}): TMPDIR may name another folder"
-    )

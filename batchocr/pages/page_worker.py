@@ -7,7 +7,7 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from batchocr.data import Completion, Failure, PageSeen, PlacedWord, Reading
@@ -145,7 +145,7 @@ class PageWorker:
     def _read(self, task: ReadPage) -> None:
         with self._boundary(task.task_id):
             with self._during(task.task_id, "render") as next_step:
-                with self._version_of(task):
+                with self._documents.one_version(task.path, task.size, task.mtime_ns):
                     document = self._documents.get(task.path)
                     for _ in document.approach(task.page_index):
                         next_step()
@@ -178,12 +178,6 @@ class PageWorker:
             return Finished(task_id, page.width, page.height, page.dpi, reading), None
         self._in_work[task_id] = page
         return share_batch(task_id, requests, digests=self._digests)
-
-    def _version_of(self, task: ReadPage) -> AbstractContextManager[None]:
-        """What makes sure that the block reads the version of the file that the task names."""
-        if task.size is None or task.mtime_ns is None:
-            return nullcontext()
-        return self._documents.one_version(task.path, task.size, task.mtime_ns)
 
     @contextmanager
     def _during(self, task_id: int, activity: Activity) -> Iterator[Callable[[], None]]:

@@ -1,8 +1,7 @@
-"""What tells a damaged file from a sound one: a CRC-32 in a line of JSON, a SHA-256 of a whole table.
+"""A CRC-32 at the end of a line of JSON: it finds damage by disks, memory and cables, but no forgery.
 
-Both are against failing disks, memory and cables, and against files that do not belong together; neither is against
-forgers. A CRC-32 finds every burst of up to 32 bits, any three flipped bits in 11 KB and any two in 512 MB, and misses
-one in four thousand million other damages, which is enough for a line. A table can be a million times as long.
+It finds every burst of up to 32 bits, any three flipped bits in 11 KB, and all but one in four thousand million other
+damages, which is enough for a line; tables have a SHA-256.
 """
 
 from __future__ import annotations

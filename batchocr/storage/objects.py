@@ -73,10 +73,9 @@ def look_at(text: str) -> StoredObject | None:
     uri = parse_uri(text)
     if not uri.key or uri.key.endswith("/"):
         return None
-    with _reasons(uri):
+    with _store_of(uri) as (system, base):
         from pyarrow.fs import FileType
 
-        system, base = _opened(uri)
         info = system.get_file_info(_path(base, uri.key))
         if info.type == FileType.Directory:
             return None
@@ -92,10 +91,9 @@ def list_below(text: str, *, recursive: bool = True) -> list[StoredObject]:
     """All objects whose names begin with the prefix and a slash; recursive: also those with further slashes. Raises
     NotFoundError if there is no such prefix, UnreadableError, UsageError."""
     uri = parse_uri(text)
-    with _reasons(uri):
+    with _store_of(uri) as (system, base):
         from pyarrow.fs import FileSelector, FileType
 
-        system, base = _opened(uri)
         infos = system.get_file_info(FileSelector(_path(base, uri.key).rstrip("/"), recursive=recursive))
         root, num_base = str(Uri(uri.scheme, uri.authority, "")), len(base.rstrip("/")) + 1
         return [_described(info, root + info.path[num_base:]) for info in infos if info.type == FileType.File]
@@ -104,8 +102,7 @@ def list_below(text: str, *, recursive: bool = True) -> list[StoredObject]:
 def open_object(text: str) -> NativeFile:
     """The object, to read some bytes of it, which raises OSError. Raises NotFoundError, UnreadableError, UsageError."""
     uri = parse_uri(text)
-    with _reasons(uri):
-        system, base = _opened(uri)
+    with _store_of(uri) as (system, base):
         return system.open_input_file(_path(base, uri.key))
 
 
@@ -174,42 +171,36 @@ def put(file: Path, text: str) -> None:
 
 
 def _put(file: Path, uri: Uri) -> None:
-    with _reasons(uri):
-        system, base = _opened(uri)
+    with _store_of(uri) as (system, base):
         stream = system.open_output_stream(_path(base, uri.key))
         try:
             with file.open("rb") as local:
-                while piece := _read_piece(local):
+                while piece := _read_piece(local, file):
                     stream.write(piece)
                     if uri.scheme == "s3":
                         stream.flush()  # it keeps what is on its way in memory
             stream.close()
-        except _LocalReadError as error:
+        except OutputError:
             stream.close()
             system.delete_file(_path(base, uri.key))
-            raise OutputError(f"{file} cannot be read: {error}") from error
+            raise
         except OSError:
             with suppress(OSError):  # it says the same again
                 stream.close()
             raise
 
 
-class _LocalReadError(Exception):
-    """The file to put cannot be read."""
-
-
-def _read_piece(local: BinaryIO) -> bytes:
+def _read_piece(local: BinaryIO, file: Path) -> bytes:
     try:
         return local.read(_PIECE_BYTES)
     except OSError as error:
-        raise _LocalReadError(error.strerror) from error
+        raise OutputError(f"{file} cannot be read: {error.strerror}") from error
 
 
 def remove(text: str) -> None:
     """Remove the object, if there is one. Raises UnreadableError, UsageError."""
     uri = parse_uri(text)
-    with suppress(NotFoundError), _reasons(uri):
-        system, base = _opened(uri)
+    with suppress(NotFoundError), _store_of(uri) as (system, base):
         system.delete_file(_path(base, uri.key))
 
 
@@ -221,12 +212,18 @@ def _path(base: str, key: str) -> str:
     return f"{base.rstrip('/')}/{key}" if key else base
 
 
-def _opened(uri: Uri) -> tuple[FileSystem, str]:
-    """The file system, and the path of the store in it. Raises UsageError, OSError."""
-    try:
-        return _file_system(uri.scheme, uri.authority)
-    except (ValueError, TypeError, NotImplementedError, ImportError) as error:
-        raise UsageError(f"{uri.scheme}://{uri.authority} cannot be used: {error}") from error
+@contextmanager
+def _store_of(uri: Uri) -> Iterator[tuple[FileSystem, str]]:
+    """The file system, and the path of the store in it. What the store says meanwhile becomes a PageError.
+
+    Raises UsageError.
+    """
+    with _reasons(uri):
+        try:
+            store = _file_system(uri.scheme, uri.authority)
+        except (ValueError, TypeError, NotImplementedError, ImportError) as error:
+            raise UsageError(f"{uri.scheme}://{uri.authority} cannot be used: {error}") from error
+        yield store
 
 
 @cache

@@ -1,4 +1,4 @@
-"""A SQLite file that others may have made: nothing in it acts, no other is touched, and no query goes on for ever."""
+"""A SQLite file that others may have made: it runs no code, changes no other file, and each query ends."""
 
 from __future__ import annotations
 

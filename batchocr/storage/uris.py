@@ -10,9 +10,18 @@ from dataclasses import dataclass
 
 from batchocr.errors import UsageError
 
-SCHEMES = ("s3", "gs", "gcs", "abfs", "abfss", "hdfs")
+CREDENTIALS = {
+    "s3": "AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN or AWS_PROFILE; AWS_ENDPOINT_URL for stores "
+    "other than Amazon's",
+    "gs": "GOOGLE_APPLICATION_CREDENTIALS",
+    "gcs": "GOOGLE_APPLICATION_CREDENTIALS",
+    "abfs": "AZURE_CLIENT_ID, AZURE_TENANT_ID and AZURE_CLIENT_SECRET",
+    "abfss": "AZURE_CLIENT_ID, AZURE_TENANT_ID and AZURE_CLIENT_SECRET",
+    "hdfs": "HADOOP_CONF_DIR, KRB5CCNAME",
+}
+"""Each scheme, and where the credentials of its stores come from."""
 
-_URI = re.compile(rf"({'|'.join(SCHEMES)})://", re.IGNORECASE)
+_URI = re.compile(rf"({'|'.join(CREDENTIALS)})://", re.IGNORECASE)
 _SECRET = re.compile(
     r"[?&;](access_?key|secret_?key|session_?token|account_?key|sas_?token|sig|x-amz-[a-z-]+|aws[a-z_]*)[^=/]*=", re.I
 )
@@ -53,15 +62,3 @@ def parse_uri(text: str) -> Uri:
     if re.search(r"[*?[]", authority):
         raise UsageError(f"{text}: a glob is for the names in a bucket, not for that of the bucket")
     return Uri(scheme, authority, key.lstrip("/"))
-
-
-CREDENTIALS = {
-    "s3": "AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN or AWS_PROFILE; AWS_ENDPOINT_URL for stores "
-    "other than Amazon's",
-    "gs": "GOOGLE_APPLICATION_CREDENTIALS",
-    "gcs": "GOOGLE_APPLICATION_CREDENTIALS",
-    "abfs": "AZURE_CLIENT_ID, AZURE_TENANT_ID and AZURE_CLIENT_SECRET",
-    "abfss": "AZURE_CLIENT_ID, AZURE_TENANT_ID and AZURE_CLIENT_SECRET",
-    "hdfs": "HADOOP_CONF_DIR, KRB5CCNAME",
-}
-"""Where the credentials of each kind of store come from."""

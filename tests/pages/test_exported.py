@@ -23,9 +23,8 @@ DOCUMENTS = (
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder `in` with documents among what an export has written; the current one is that in which it is."""
-    monkeypatch.chdir(tmp_path)
+def cuts_and_documents(folder: Path) -> None:
+    """A folder `in` with documents among what an export has written."""
     make(*(f"in/{name}" for name in (EXPORT_RECORD, "a.md", *CUTS, *DOCUMENTS)), "other/x.pdf")
 
 

@@ -13,20 +13,16 @@ import pytest
 from batchocr.pages.input.sources import find_documents
 from tests.support.listing import lock, make, problem_kind, sources
 
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty folder, made the current one."""
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+pytestmark = pytest.mark.usefixtures("folder")
 
 
 def test_links_that_lead_out_of_the_folder_are_not_followed(caplog: pytest.LogCaptureFixture) -> None:
-    make("outside/x.pdf", "d/in.pdf")
+    make("outside/x.pdf", "d/in.pdf", "d2/x.pdf")
     Path("d/folder").symlink_to("../outside")
     Path("d/file.pdf").symlink_to("../outside/x.pdf")
+    Path("d/sibling.pdf").symlink_to("../d2/x.pdf")  # d2 begins like d
     assert sources("d") == ["in.pdf"]
-    assert "2 links" in caplog.text
+    assert "3 links" in caplog.text
 
 
 def test_links_that_lead_out_are_followed_when_asked(caplog: pytest.LogCaptureFixture) -> None:
@@ -42,8 +38,10 @@ def test_a_link_that_is_named_itself_is_followed() -> None:
     make("outside/x.pdf", "d/in.pdf")
     Path("d/file.pdf").symlink_to("../outside/x.pdf")
     Path("list.txt").write_text("d/file.pdf")
+    Path("link").symlink_to("outside")
     assert sources("d/file.pdf") == ["d/file.pdf"]
     assert sources("@list.txt") == ["d/file.pdf"]
+    assert sources("link") == ["x.pdf"]
 
 
 def test_a_glob_follows_no_link_out_of_the_folder_where_it_begins(caplog: pytest.LogCaptureFixture) -> None:
@@ -101,32 +99,13 @@ def test_loops_of_links_make_a_glob_list_no_folder_again_and_again(
     "pattern",
     [
         *("*", "**", "d/**", "d/**/", "d/**/*", "d/*/", "**/x.pdf", "d/**/b/*.pdf", "./d/*.p[dn][fg]", "d//*//x.pdf"),
-        *(
-            "d/.*",
-            "d/.*/*",
-            "d/**/.h.pdf",
-            "d/*/../x.pdf",
-            "d/b/**/x.pdf",
-            "d/**/b/**",
-            "d/?/x.pdf",
-            "nothing/*",
-            "*.pdf/*",
-        ),
-        *("d/**x.pdf", "d/x.pdf/*", "d/gone*", "d/[*]", "d/**/*.pdf/"),
+        *("d/.*", "d/.*/*", "d/**/.h.pdf", "d/*/../x.pdf", "d/b/**/x.pdf", "d/**/b/**", "d/?/x.pdf"),
+        *("nothing/*", "*.pdf/*", "d/**x.pdf", "d/x.pdf/*", "d/gone*", "d/[*]", "d/**/*.pdf/"),
     ],
 )
 def test_a_glob_finds_what_the_librarys_glob_finds(pattern: str) -> None:
-    make(
-        "d/x.pdf",
-        "d/.h.pdf",
-        "d/.h/x.pdf",
-        "d/b/x.pdf",
-        "d/b/c/x.png",
-        "d/b/b/x.pdf",
-        "d/book.pdf/1.png",
-        "y.pdf",
-        "d/*",
-    )
+    make("d/x.pdf", "d/.h.pdf", "d/.h/x.pdf", "d/b/x.pdf", "d/b/c/x.png", "d/b/b/x.pdf", "d/book.pdf/1.png")
+    make("y.pdf", "d/*")
     Path("d/gone.pdf").symlink_to("nothing")
     found = {
         os.path.normpath(path)
@@ -147,40 +126,25 @@ def test_a_folder_below_a_glob_that_may_not_be_read_becomes_a_row(monkeypatch: p
     assert found.source == "d/sub/x.pdf"
 
 
-def test_a_sibling_whose_name_begins_alike_is_outside() -> None:
-    make("d2/x.pdf", "d/in.pdf")
-    Path("d/file.pdf").symlink_to("../d2/x.pdf")
-    assert sources("d") == ["in.pdf"]
-
-
-def test_links_within_the_folder_are_followed() -> None:
-    make("d/.store/1.bin", "d/.more/2.pdf")
+def test_links_within_the_folder_are_followed_and_what_lies_below_keeps_its_natural_order() -> None:
+    make("d/.store/1.bin", "d/.more/5.pdf", "d/1.pdf", "d/m/9.pdf")
     Path("d/a.pdf").symlink_to(".store/1.bin")
     Path("d/b").symlink_to(".more")
-    assert sources("d") == ["a.pdf", "b/2.pdf"]
+    assert sources("d") == ["1.pdf", "a.pdf", "b/5.pdf", "m/9.pdf"]
 
 
-def test_a_folder_that_is_itself_a_link_is_read() -> None:
-    make("real/x.pdf")
-    Path("link").symlink_to("real")
-    assert sources("link") == ["x.pdf"]
-
-
-def test_link_loops_are_harmless() -> None:
+def test_link_loops_are_harmless_and_one_that_is_named_like_a_document_becomes_a_row() -> None:
     make("d/sub/x.pdf")
     Path("d/sub/up").symlink_to("..")
     Path("d/self").symlink_to("self")
     Path("d/one").symlink_to("two")
     Path("d/two").symlink_to("one")
-    assert sources("d") == ["sub/x.pdf"]
-
-
-def test_a_link_loop_that_is_named_like_a_document_becomes_a_row() -> None:
-    make("d/x.pdf")
     Path("d/loop.pdf").symlink_to("loop.pdf")
-    documents = {document.source: document for document in find_documents(["d"]).documents}
-    assert problem_kind(documents["loop.pdf"]) == "unreadable"
-    assert documents["x.pdf"].problem is None
+    documents = find_documents(["d"]).documents
+    assert {document.source: problem_kind(document) for document in documents} == {
+        "loop.pdf": "unreadable",
+        "sub/x.pdf": None,
+    }
 
 
 def test_beside_its_target_a_link_gives_way_whatever_the_order_of_their_names() -> None:
@@ -204,12 +168,6 @@ def test_of_two_links_to_what_is_found_nowhere_else_the_first_is_read() -> None:
         Path("d", name).parent.mkdir(exist_ok=True)
         Path("d", name).symlink_to(Path("d/.more").absolute())
     assert sources("d") == ["a.pdf", "c/d/2.pdf"]
-
-
-def test_what_lies_below_a_link_keeps_its_place_in_natural_order() -> None:
-    make("d/.store/5.pdf", "d/1.pdf", "d/m/9.pdf")
-    Path("d/b").symlink_to(".store")
-    assert sources("d") == ["1.pdf", "b/5.pdf", "m/9.pdf"]
 
 
 def test_a_file_of_an_earlier_input_keeps_its_name_whatever_a_later_one_links_to() -> None:

@@ -10,12 +10,7 @@ import pytest
 from batchocr.pages.input.sources import find_documents
 from tests.support.listing import make, sources
 
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty folder, made the current one."""
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+pytestmark = pytest.mark.usefixtures("folder")
 
 
 def names(*inputs: str) -> dict[str, str]:
@@ -73,11 +68,6 @@ def test_a_folder_within_a_folder_adds_nothing_and_before_it_keeps_its_names() -
     make("a/x.pdf", "a/b/y.pdf")
     assert sources("a", "a/b") == ["b/y.pdf", "x.pdf"]
     assert sources("a/b", "a") == ["y.pdf", "a/x.pdf"]
-
-
-def test_a_folder_given_twice_in_whatever_form_is_one(folder: Path) -> None:
-    make("a/x.pdf")
-    assert sources("a", "./a/", "a", str(folder / "a")) == ["x.pdf"]
 
 
 def test_a_file_and_its_folder_are_named_by_the_one_that_comes_first() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import struct
 import zlib
 from contextlib import closing
@@ -14,34 +13,12 @@ from PIL import Image
 
 from batchocr.data import Page
 from batchocr.errors import DamagedError, TooLargeError
-from batchocr.pages.input.render import RenderableDocument, open_document
-
-RED, GREEN, BLUE, WHITE, BLACK = (255, 0, 0), (0, 255, 0), (0, 0, 255), (255, 255, 255), (0, 0, 0)
-
-
-def opened(path: Path) -> RenderableDocument:
-    return open_document(str(path), password=None, dpi=200)
-
-
-def render(path: Path, page_index: int = 0) -> Page:
-    with closing(opened(path)) as document:
-        return document.render(page_index)
-
-
-def written(path: Path, data: bytes) -> Path:
-    path.write_bytes(data)
-    return path
+from tests.pages.rendering import BLACK, BLUE, GREEN, RED, WHITE, opened, pixels, render, written
 
 
 def saved(path: Path, image: Image.Image, **options: Any) -> Path:
     image.save(path, **options)
     return path
-
-
-def pixels(page: Page) -> list[tuple[int, ...]]:
-    assert page.image.mode == "RGB"
-    assert page.dpi is None
-    return list(page.image.get_flattened_data())  # type: ignore[arg-type]
 
 
 def greys(page: Page) -> list[int]:
@@ -71,16 +48,15 @@ def png(width: int, height: int, bit_depth: int, color_type: int, data: bytes, *
 def test_every_format_is_read_whatever_its_suffix(tmp_path: Path, name: str) -> None:
     options = {"lossless": True} if name.endswith("webp") else {}
     path = saved(tmp_path / name, Image.new("RGB", (32, 32), BLUE), **options)
-    [(red, green, blue)] = set(pixels(render(path.rename(tmp_path / "scan"))))
+    page = render(path.rename(tmp_path / "scan"))
+    [(red, green, blue)] = set(pixels(page))
+    assert page.dpi is None
     assert red < 3 and green < 3 and blue > 250
 
 
-def test_one_bit_is_black_and_white(tmp_path: Path) -> None:
-    assert greys(render(saved(tmp_path / "a.png", row("1", 0, 255)))) == [0, 255]
-
-
-def test_grey_stays_as_it_is(tmp_path: Path) -> None:
-    assert greys(render(saved(tmp_path / "a.png", row("L", 0, 7, 255)))) == [0, 7, 255]
+@pytest.mark.parametrize(("mode", "levels"), [("1", [0, 255]), ("L", [0, 7, 255])])
+def test_grey_stays_as_it_is(tmp_path: Path, mode: str, levels: list[int]) -> None:
+    assert greys(render(saved(tmp_path / "a.png", row(mode, *levels)))) == levels
 
 
 def test_a_palette_is_looked_up(tmp_path: Path) -> None:
@@ -121,6 +97,8 @@ def test_sixteen_bits_lose_their_low_byte(tmp_path: Path) -> None:
     image = row("I;16", 0x00FF, 0x0100, 0x80FF, 0xFFFF)
     assert greys(render(saved(tmp_path / "a.png", image))) == [0, 1, 0x80, 255]
     assert greys(render(saved(tmp_path / "a.tif", image))) == [0, 1, 0x80, 255]
+    twelve_bits = row("I;16", 0, 0x800, 0xFFF)
+    assert greys(render(saved(tmp_path / "b.tif", twelve_bits))) == [0, 0x80, 255]
 
 
 def test_sixteen_bits_of_either_byte_order_are_the_same(tmp_path: Path) -> None:
@@ -128,10 +106,6 @@ def test_sixteen_bits_of_either_byte_order_are_the_same(tmp_path: Path) -> None:
     assert greys(render(saved(tmp_path / "a.tif", image))) == [0x12, 255]
     pgm = b"P5 2 1 65535\n\x12\x34\xff\xff"
     assert greys(render(written(tmp_path / "a.pgm", pgm))) == [0x12, 255]
-
-
-def test_twelve_bits_in_sixteen_are_not_black(tmp_path: Path) -> None:
-    assert greys(render(saved(tmp_path / "a.tif", row("I;16", 0, 0x800, 0xFFF)))) == [0, 0x80, 255]
 
 
 def test_sixteen_bit_grey_may_have_a_transparent_level(tmp_path: Path) -> None:
@@ -170,6 +144,11 @@ def test_the_exif_orientation_is_applied(tmp_path: Path, orientation: int, name:
     assert pixels(render(path)) == list(upright.get_flattened_data())
 
 
+def test_a_damaged_exif_block_costs_nothing(tmp_path: Path) -> None:
+    path = saved(tmp_path / "a.jpg", Image.new("RGB", (16, 16)), exif=b"Exif\0\0II*\0nonsense and more of it")
+    assert render(path).image.size == (16, 16)
+
+
 def as_stored(upright: Image.Image, orientation: int) -> Image.Image:
     """The image as a camera held in this orientation would store it. Source: Exif 2.32, place of row 0 and column 0."""
     turned = upright.transpose(Image.Transpose.TRANSPOSE) if orientation >= 5 else upright
@@ -180,18 +159,10 @@ def as_stored(upright: Image.Image, orientation: int) -> Image.Image:
     return turned
 
 
-def test_a_damaged_exif_block_costs_nothing(tmp_path: Path) -> None:
-    path = saved(tmp_path / "a.jpg", Image.new("RGB", (16, 16)), exif=b"Exif\0\0II*\0nonsense and more of it")
-    assert render(path).image.size == (16, 16)
-
-
 @pytest.mark.parametrize(("mode", "name"), [("1", "a.png"), ("RGB", "a.jpg"), ("RGBA", "a.png"), ("P", "a.gif")])
 def test_a_large_image_is_reduced_to_the_longest_edge(tmp_path: Path, mode: str, name: str) -> None:
     assert render(saved(tmp_path / name, Image.new(mode, (7600, 1000)))).image.size == (3500, 461)
-
-
-def test_a_reduced_line_keeps_a_pixel(tmp_path: Path) -> None:
-    assert render(saved(tmp_path / "a.png", Image.new("L", (9000, 1)))).image.size == (3500, 1)
+    assert render(saved(tmp_path / name, Image.new(mode, (9000, 1)))).image.size == (3500, 1)
 
 
 def test_an_image_of_ninety_million_pixels_is_read_without_a_warning(tmp_path: Path) -> None:
@@ -217,8 +188,7 @@ def truncated(path: Path) -> Path:
 
 @pytest.mark.parametrize("name", ["a.png", "a.jpg", "a.bmp", "a.ppm", "a.tif"])
 def test_a_truncated_image_is_read_as_far_as_it_goes(tmp_path: Path, name: str) -> None:
-    with closing(opened(truncated(tmp_path / name))) as document:
-        page = document.render(0)
+    page = render(truncated(tmp_path / name))
     assert page.lost is not None
     assert page.lost.startswith("the image is damaged: ")
     assert len(set(pixels(page))) > 100
@@ -253,24 +223,6 @@ def test_a_header_cut_short_is_damage(tmp_path: Path) -> None:
         opened(written(tmp_path / "a.png", b"\x89PNG\r\n\x1a\n\0\0"))
 
 
-def test_every_frame_is_a_page(tmp_path: Path) -> None:
-    frames = [Image.new("RGB", (20 + n, 10), color) for n, color in enumerate((RED, GREEN, BLUE))]
-    path = saved(tmp_path / "a.tif", frames[0], save_all=True, append_images=frames[1:])
-    with closing(opened(path)) as document:
-        assert document.page_count == 3
-        for index in (2, 0, 1, 1):
-            image = document.render(index).image
-            assert (image.size, image.getpixel((0, 0))) == ((20 + index, 10), (RED, GREEN, BLUE)[index])
-
-
-@pytest.mark.parametrize(("name", "options"), [("a.gif", {}), ("a.webp", {"lossless": True})])
-def test_frames_of_an_animation_are_pages(tmp_path: Path, name: str, options: dict[str, Any]) -> None:
-    frames = [Image.new("RGB", (16, 16), color) for color in (RED, GREEN, BLUE)]
-    path = saved(tmp_path / name, frames[0], save_all=True, append_images=frames[1:], **options)
-    with closing(opened(path)) as document:
-        assert [set(pixels(document.render(index))) for index in range(document.page_count)] == [{RED}, {GREEN}, {BLUE}]
-
-
 def test_a_preview_is_no_page(tmp_path: Path) -> None:
     image = Image.new("RGB", (16, 16))
     path = saved(tmp_path / "a.jpg", image, format="MPO", save_all=True, append_images=[image])
@@ -302,16 +254,6 @@ def test_a_broken_frame_leaves_the_others(tmp_path: Path) -> None:
             assert set(pixels(document.render(2))) == {BLUE}
 
 
-def test_a_tiff_cut_off_keeps_the_pages_before_the_cut(tmp_path: Path) -> None:
-    path = three_page_tiff(tmp_path)
-    start, _ = strip_of(path, frame=2)
-    with closing(opened(written(path, path.read_bytes()[: start + 3]))) as document:
-        assert document.page_count == 3
-        assert set(pixels(document.render(1))) == {GREEN}
-        with pytest.raises(DamagedError, match="the file ends before it should"):
-            document.render(2)
-
-
 def test_a_frame_that_cannot_be_set_up_leaves_those_behind_it(tmp_path: Path) -> None:
     path = three_page_tiff(tmp_path)
     compression = struct.pack("<HHL", 259, 3, 1)
@@ -341,10 +283,8 @@ def test_a_frame_without_any_pixels_is_damaged(tmp_path: Path, tag: int) -> None
 
 
 def three_page_tiff(folder: Path) -> Path:
-    frames = [Image.new("RGB", (20, 10), color) for color in (RED, GREEN, BLUE)]
-    buffer = io.BytesIO()
-    frames[0].save(buffer, "TIFF", save_all=True, append_images=frames[1:], compression="tiff_adobe_deflate")
-    return written(folder / "three.tif", buffer.getvalue())
+    first, *others = (Image.new("RGB", (20, 10), color) for color in (RED, GREEN, BLUE))
+    return saved(folder / "a.tif", first, save_all=True, append_images=others, compression="tiff_adobe_deflate")
 
 
 def strip_of(path: Path, *, frame: int) -> tuple[int, int]:

@@ -14,11 +14,7 @@ from batchocr.pages.input.sources import find_documents
 from batchocr.tables.files import files_of, report_path, temporary_path
 from tests.support.listing import make
 
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An empty folder, made the current one."""
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("folder")
 
 
 def skipped(*inputs: str) -> Mapping[str, int]:

@@ -23,25 +23,18 @@ from batchocr.pages.input.render import open_document
 from batchocr.processes.messages import Failed, Opened, Setup
 from batchocr.processes.pool import WorkerPool
 from batchocr.storage.objects import StoredObject, fetch
-from tests.support.object_store import ObjectStore, lying, running_store, used
+from tests.support.object_store import ObjectStore, lying
 from tests.support.running import draw_pdf, raising, workers_of
 
 
-@pytest.fixture(scope="module")
-def running() -> Iterator[ObjectStore]:
-    with running_store() as store:
-        yield store
-
-
 @pytest.fixture
-def store(running: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectStore]:
+def store(store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ObjectStore:
     """A store with `s3://pages/a.pdf`; copies go to the folder `copies`."""
     (tmp_path / "copies").mkdir()
     monkeypatch.setenv("TMPDIR", str(tmp_path / "copies"))
     monkeypatch.setattr(tempfile, "tempdir", None)
-    running.put("pages", {"a.pdf": draw_pdf(tmp_path / "a.pdf", "one", "two").read_bytes()})
-    with used(running) as store:
-        yield store
+    store.put("pages", {"a.pdf": draw_pdf(tmp_path / "a.pdf", "one", "two").read_bytes()})
+    return store
 
 
 @pytest.fixture
@@ -66,9 +59,12 @@ def test_a_document_is_fetched_once_for_all_of_its_pages(store: ObjectStore, cac
     assert not store.requests
 
 
+SETUP = replace(Setup.of(Config(), 256 * 2**20), protocol="pixels")
+"""A worker with little memory can fetch."""
+
+
 def test_a_copy_has_no_name_and_goes_with_the_worker_that_is_killed(store: ObjectStore, tmp_path: Path) -> None:
-    setup = replace(Setup.of(Config(), 2**30), protocol="pixels")
-    with WorkerPool(1, setup) as pool:
+    with WorkerPool(1, SETUP) as pool:
         opened = pool.open_alone("s3://pages/a.pdf", 60.0)
         assert isinstance(opened, Opened)
         assert (opened.page_count, opened.size) == (2, (tmp_path / "a.pdf").stat().st_size)
@@ -77,12 +73,6 @@ def test_a_copy_has_no_name_and_goes_with_the_worker_that_is_killed(store: Objec
         assert not os.listdir(tmp_path / "copies")
         worker.kill()
     assert not os.listdir(tmp_path / "copies")
-
-
-def test_a_worker_with_little_memory_can_fetch(store: ObjectStore) -> None:
-    setup = replace(Setup.of(Config(), 256 * 2**20), protocol="pixels")
-    with WorkerPool(1, setup) as pool:
-        assert isinstance(pool.open_alone("s3://pages/a.pdf", 60.0), Opened)
 
 
 @pytest.mark.parametrize(("num_kept", "limit"), [(9, None), (6, 5), (4, 1)])
@@ -128,9 +118,8 @@ def test_what_cannot_be_read_as_the_store_gave_other_bytes_is_the_stores_fault(
 ) -> None:
     content = (tmp_path / "a.pdf").read_bytes()
     store.put("pages", {name: content})
-    setup = replace(Setup.of(Config(), 2**30), protocol="pixels")
     for lie in (lambda content, first, last: bytes(last + 1 - first), lambda content, first, last: content[:9]):
-        with store.failing(lying(content, lie)), WorkerPool(1, setup) as pool:
+        with store.failing(lying(content, lie)), WorkerPool(1, SETUP) as pool:
             failed = pool.open_alone(f"s3://pages/{name}", 60.0)
         assert isinstance(failed, Failed)
         assert failed.failure.kind == UnreadableError.error_kind
@@ -153,12 +142,9 @@ def test_what_can_be_read_is_read_whatever_its_etag_is(
         assert cache.get("s3://pages/a.pdf").page_count == 2
 
 
-def test_an_object_that_is_gone_is_not_found(store: ObjectStore) -> None:
-    setup = replace(Setup.of(Config(), 2**30), protocol="pixels")
-    with WorkerPool(1, setup) as pool:
-        failed = pool.open_alone("s3://pages/gone.pdf", 60.0)
-    assert isinstance(failed, Failed)
-    assert failed.failure.kind == NotFoundError.error_kind
+def test_an_object_that_is_gone_is_not_found(store: ObjectStore, cache: DocumentCache) -> None:
+    with pytest.raises(NotFoundError):
+        cache.fingerprint("s3://pages/gone.pdf")
 
 
 def test_a_pdf_without_a_header_is_one_by_the_name_of_its_object(
@@ -169,10 +155,14 @@ def test_a_pdf_without_a_header_is_one_by_the_name_of_its_object(
     assert cache.get("s3://pages/headless.pdf").page_count == 2
 
 
-def test_a_full_disk_is_said_to_be_full(store: ObjectStore, cache: DocumentCache) -> None:
-    with open("/dev/full", "w+b") as full, pytest.MonkeyPatch.context() as patched:
-        patched.setattr(documents.tempfile, "TemporaryFile", lambda: full)  # type: ignore[attr-defined]
-        with pytest.raises(UnreadableError, match=r"no room for its copy in .*No space left on device.*TMPDIR"):
+@pytest.mark.parametrize("folder", ["full", "locked"])
+def test_a_full_disk_or_locked_folder_is_said_to_be_so(
+    store: ObjectStore, cache: DocumentCache, monkeypatch: pytest.MonkeyPatch, folder: str
+) -> None:
+    with open("/dev/full", "w+b") as full:
+        new_file = (lambda: full) if folder == "full" else raising(PermissionError(13, "Permission denied"))
+        monkeypatch.setattr(documents.tempfile, "TemporaryFile", new_file)  # type: ignore[attr-defined]
+        with pytest.raises(UnreadableError, match=r"no room for its copy .*(No space left|Permission denied).*TMPDIR"):
             cache.get("s3://pages/a.pdf")
 
 
@@ -190,11 +180,3 @@ def test_copies_make_room_for_another(
     monkeypatch.setattr(documents, "fetch", disk_for_three)
     assert [cache.get(f"s3://pages/{number}.pdf").page_count for number in range(7)] == [2] * 7
     assert [uri[-5:] for uri in cache._copies] == ["6.pdf"]
-
-
-def test_a_folder_that_cannot_be_written_is_said_to_be_so(
-    store: ObjectStore, cache: DocumentCache, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(documents.tempfile, "TemporaryFile", raising(PermissionError(13, "Permission denied")))  # type: ignore[attr-defined]
-    with pytest.raises(UnreadableError, match="no room for its copy"):
-        cache.get("s3://pages/a.pdf")

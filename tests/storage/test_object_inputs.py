@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,47 +10,42 @@ from batchocr.data import Document
 from batchocr.errors import NoInputError, UsageError
 from batchocr.pages.input.exported import EXPORT_RECORD
 from batchocr.pages.input.sources import find_documents
-from tests.support.object_store import ObjectStore, answering, running_store, used
+from tests.support.object_store import ObjectStore, answering
 
 KEYS = ["docs/page10.pdf", "docs/page2.pdf", "docs/2024-01/a.PDF", "docs/2024-02/b.tif", "docs/2024-02/sub/c.pdf"]
 OTHERS = ["docs/.hidden.pdf", "docs/.cache/d.pdf", "docs/notes.docx", "docs/2024-01/e.docx", "docs/out.parquet"]
 
 
 @pytest.fixture(scope="module")
-def running() -> Iterator[ObjectStore]:
-    with running_store() as store:
-        store.put("mine", {key: key.encode() for key in KEYS + OTHERS} | {"docs-2/f.pdf": b"1", "what[1]?.pdf": b"2"})
-        yield store
+def running(running: ObjectStore) -> ObjectStore:
+    running.put("mine", {key: key.encode() for key in KEYS + OTHERS} | {"docs-2/f.pdf": b"1", "what[1]?.pdf": b"2"})
+    return running
 
 
 @pytest.fixture
-def store(running: ObjectStore) -> Iterator[ObjectStore]:
-    with used(running) as store:
-        yield store
+def files(tmp_path: Path) -> Path:
+    """A folder with files that are called like the objects."""
+    for key in KEYS + OTHERS:
+        path = tmp_path / key
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(key.encode())
+    return tmp_path
 
 
 def sources(*inputs: str) -> list[str]:
     return [document.source for document in find_documents(inputs).documents]
 
 
-def test_what_is_below_the_first_prefix_is_named_and_ordered_as_in_a_folder(store: ObjectStore, tmp_path: Path) -> None:
-    for key in KEYS + OTHERS:
-        path = tmp_path / key
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(key.encode())
-    below, folder = find_documents(["s3://mine/docs/"]), find_documents([str(tmp_path / "docs")])
+def test_what_is_below_the_first_prefix_is_named_and_ordered_as_in_a_folder(store: ObjectStore, files: Path) -> None:
+    below, folder = find_documents(["s3://mine/docs/"]), find_documents([str(files / "docs")])
     assert [document.source for document in below.documents] == [document.source for document in folder.documents]
     assert below.skipped == folder.skipped == {".docx": 2}
     assert below.documents[0].path == "s3://mine/docs/2024-01/a.PDF"
 
 
 @pytest.mark.parametrize("pattern", ["*", "*.pdf", "**/*.pdf", "2024-*/*", "2024-0[2-9]", "**", "page?.pdf", ".c*/*"])
-def test_a_glob_matches_what_it_matches_in_a_folder(store: ObjectStore, tmp_path: Path, pattern: str) -> None:
-    for key in KEYS + OTHERS:
-        path = tmp_path / key
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(key.encode())
-    prefix, folder = "s3://mine/docs/", f"{tmp_path}/docs/"
+def test_a_glob_matches_what_it_matches_in_a_folder(store: ObjectStore, files: Path, pattern: str) -> None:
+    prefix, folder = "s3://mine/docs/", f"{files}/docs/"
     there = [source.removeprefix(folder) for source in sources(f"{folder}{pattern}")]
     assert [source.removeprefix(prefix) for source in sources(f"{prefix}{pattern}")] == there
 

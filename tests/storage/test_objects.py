@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -23,21 +23,7 @@ from tests.support.object_store import (
     breaking_off,
     first,
     lying,
-    running_store,
-    used,
 )
-
-
-@pytest.fixture(scope="module")
-def running() -> Iterator[ObjectStore]:
-    with running_store() as store:
-        yield store
-
-
-@pytest.fixture
-def store(running: ObjectStore) -> Iterator[ObjectStore]:
-    with used(running) as store:
-        yield store
 
 
 def fetched(uri: str, timeout_s: float = 60.0) -> bytes:
@@ -94,11 +80,12 @@ def test_an_object_is_described_alike_by_a_listing_and_by_a_look(store: ObjectSt
     assert listed.mtime_ns > 0
 
 
-def test_a_prefix_is_no_object(store: ObjectStore) -> None:
+def test_a_prefix_is_no_object_and_is_not_fetched(store: ObjectStore) -> None:
     store.put("prefixes", {"folder/a.pdf": b"12345"})
-    assert look_at("s3://prefixes/folder") is None
-    assert look_at("s3://prefixes/folder/") is None
-    assert look_at("s3://prefixes") is None
+    for name in ("s3://prefixes/folder", "s3://prefixes/folder/", "s3://prefixes"):
+        assert look_at(name) is None
+        with pytest.raises(UnreadableError, match="a prefix"):
+            fetched(name)
 
 
 def test_a_thousand_objects_are_listed_with_one_request_and_read_with_four_each(store: ObjectStore) -> None:
@@ -132,12 +119,6 @@ def test_what_is_fetched_is_what_was_put(store: ObjectStore) -> None:
     store.put("contents", {"a b%20ü.pdf": content, "empty.pdf": b""})
     assert fetched("s3://contents/a b%20ü.pdf") == content
     assert fetched("s3://contents/empty.pdf") == b""
-
-
-def test_a_prefix_is_not_fetched(store: ObjectStore) -> None:
-    store.put("contents", {"folder/a.pdf": b"1"})
-    with pytest.raises(UnreadableError, match="a prefix"):
-        fetched("s3://contents/folder")
 
 
 @pytest.mark.parametrize("size", [3, 30_000])
@@ -202,16 +183,18 @@ def replacing(store: ObjectStore, bucket: str, key: str, content: bytes | None) 
     return fault
 
 
-@pytest.mark.parametrize("later", [b"shorter", b"much longer than before"])
-def test_an_object_that_is_replaced_while_it_is_fetched_is_changed(store: ObjectStore, later: bytes) -> None:
+@pytest.mark.parametrize(
+    ("later", "error", "said"),
+    [
+        *((later, ChangedError, "run again") for later in (b"shorter", b"much longer than before")),
+        (None, NotFoundError, "no object"),
+    ],
+)
+def test_an_object_that_is_replaced_or_deleted_while_it_is_fetched_is_not_read(
+    store: ObjectStore, later: bytes | None, error: type[Exception], said: str
+) -> None:
     store.put("changing", {"a.pdf": b"what it was"})
-    with store.failing(replacing(store, "changing", "a.pdf", later)), pytest.raises(ChangedError, match="run again"):
-        fetched("s3://changing/a.pdf")
-
-
-def test_an_object_that_is_deleted_while_it_is_fetched_is_not_found(store: ObjectStore) -> None:
-    store.put("changing", {"a.pdf": b"what it was"})
-    with store.failing(replacing(store, "changing", "a.pdf", None)), pytest.raises(NotFoundError):
+    with store.failing(replacing(store, "changing", "a.pdf", later)), pytest.raises(error, match=said):
         fetched("s3://changing/a.pdf")
 
 

@@ -1,15 +1,13 @@
-"""Pictures that an export has cut out of documents: figures of what was read already, and no documents themselves.
+"""Pictures that an export has cut out of documents, which are no documents unless one is itself an INPUT.
 
-They are known by their names, and by the record that the export keeps in a folder above them; beside them there may be
-documents. One that is itself an INPUT is read all the same.
+They are known by their names, and by the record that the export keeps in a folder above them.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator
-from functools import cache
+from collections.abc import Iterable
 from pathlib import PurePath
 from typing import Final
 
@@ -30,15 +28,6 @@ def holds_cuts(folder: str) -> bool:
 def is_cut(name: str) -> bool:
     """Whether this is how an export names the pictures in its folders of them."""
     return _NAME.fullmatch(name) is not None
-
-
-def cut_files(paths: Iterable[str]) -> Iterator[str]:
-    """Yield those of the files that an export has cut."""
-    in_export = cache(lambda folder: holds_cuts(os.path.realpath(folder)))
-    for path in paths:
-        folder, name = os.path.split(path)
-        if is_cut(name) and in_export(folder):
-            yield path
 
 
 def cut_objects(uris: Iterable[str]) -> set[str]:

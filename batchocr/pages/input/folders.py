@@ -23,7 +23,7 @@ SUFFIXES = (
 """What counts as a document in a folder. A file that is itself an INPUT is read whatever its suffix."""
 
 _OF_A_RUN = re.compile(r".\.(parquet|jsonl)(\.journal|\.report\.json|\.meta\.json)?(\.[0-9a-f]{16}\.tmp)?$")
-"""A table, or what lies beside one: users know that it is no document."""
+"""A table, or a file that belongs to one."""
 
 _CUT = "cut by an export"
 _MAX_SUFFIX = 16
@@ -32,9 +32,8 @@ _MAX_NAMED = 10
 
 
 class SkippedFiles:
-    """Counts the files that were skipped because of their suffix, or because an export has cut them out of documents,
-    each folder once. Hidden files and those of a run do not count. Prefixes of a list are counted from several
-    threads."""
+    """Counts files skipped because of their suffix, or because an export cut them out of documents, each folder once.
+    Hidden files and those of a run do not count. Used from several threads."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -51,8 +50,8 @@ class SkippedFiles:
                         self._by_kind[self._kind(name)] += 1
 
     def by_kind(self) -> Mapping[str, int]:
-        """How many there are of each suffix in lower case, most first; also of `no suffix`, of `other suffixes`, which
-        are very long ones, and all after the first hundred, and of what was `cut by an export`."""
+        """How many there are of each suffix in lower case, most first; also of `no suffix`, `cut by an export`, and
+        `other suffixes`: very long ones, and those after the first hundred."""
         return dict(sorted(self._by_kind.items(), key=lambda item: (-item[1], item[0])))
 
     def _kind(self, name: str) -> str:
@@ -78,8 +77,7 @@ def describe_skipped(by_kind: Mapping[str, int]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class FolderEntry:
-    """Something found in a folder. relative: its path from there, "" for the folder itself. error: why it, being a
-    folder, cannot be listed."""
+    """What a folder holds. relative: its path from there, "" for the folder itself. error: why it cannot be listed."""
 
     path: str
     relative: str

@@ -1,6 +1,6 @@
-"""Where the frames of a TIFF, GIF or WebP are, by their bytes alone: one pass over the file, whatever the frames hold.
+"""Where the frames of a TIFF, GIF or WebP are: one pass over the file that decodes nothing.
 
-Pillow finds them too, but sets each frame up on its way, so that in a long file every page would pay for all before it.
+Pillow would set up each frame on its way, so that in a long file every page would pay for all before it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def _layout(header: bytes) -> _Layout:
 
 
 class TiffFile(io.FileIO):
-    """A TIFF as if the directory at `offset` were its first one: a page is reached without those before it."""
+    """A TIFF as if the directory at `offset` were its first one, so that a page is reached without those before it."""
 
     def __init__(self, path: str, offset: int) -> None:
         with open(path, "rb") as file:
@@ -57,10 +57,7 @@ class TiffFile(io.FileIO):
 
 
 def tiff_directories(path: str) -> tuple[list[int], bool]:
-    """Return the offset of each directory, and whether their chain ends as it should: not where the file ends, too.
-
-    A chain that leads back to one of its directories ends there.
-    """
+    """Return the offset of each directory, and whether their chain is whole: it ends with 0, or where it leads back."""
     offsets: dict[int, None] = {}
     with open(path, "rb") as file:
         end = os.fstat(file.fileno()).st_size

@@ -18,34 +18,29 @@ WILDCARD = re.compile(r"[*?[]")
 
 
 class Bounds:
-    """A folder that links must not lead out of, unless they may. Collects those that do, for one warning."""
+    """A folder that links must not lead out of, unless they may. outside: those that did, for one warning."""
 
     def __init__(self, folder: str, follow_symlinks: bool) -> None:
         self._folder = folder
         self._real = os.path.realpath(folder)
         self._follow_symlinks = follow_symlinks
-        self._outside: set[str] = set()
-
-    @property
-    def any_outside(self) -> bool:
-        """Whether anything was refused."""
-        return bool(self._outside)
+        self.outside: set[str] = set()
 
     def allow(self, path: str) -> bool:
         """Return whether what is at `path` may be looked at."""
         if self._follow_symlinks or os.path.commonpath((os.path.realpath(path), self._real)) == self._real:
             return True
-        self._outside.add(path)
+        self.outside.add(path)
         return False
 
     def warn(self) -> None:
         """Log a warning about links that were not followed, if there are any."""
-        if self._outside:
+        if self.outside:
             logger.warning(
                 "%s: not followed, since they lead out of it: %d links, such as %s; --follow-symlinks follows them",
                 self._folder or os.curdir,
-                len(self._outside),
-                min(self._outside, key=natural_key),
+                len(self.outside),
+                min(self.outside, key=natural_key),
             )
 
 

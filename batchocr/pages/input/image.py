@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from io import BufferedReader
 from pathlib import Path
 
@@ -14,8 +14,14 @@ from PIL.TiffImagePlugin import TiffImageFile
 from batchocr.data import OutlineEntry, Page, PageSeen
 from batchocr.errors import DamagedError, PageOutOfMemoryError, TooLargeError, UnreadableError
 from batchocr.pages.input.frames import TiffFile, gif_frames, tiff_directories, webp_pictures
-from batchocr.pages.input.image_faults import fault_found_by_mupdf, fault_of_webp, words_of_libtiff
-from batchocr.pages.input.jpeg import fault_of_jpeg
+from batchocr.pages.input.image_faults import (
+    JPEG_SIGNATURE,
+    PNG_SIGNATURE,
+    fault_found_by_mupdf,
+    fault_of_jpeg,
+    fault_of_webp,
+    words_of_libtiff,
+)
 from batchocr.pages.input.page_pixels import DECODING_ERRORS, as_page
 from batchocr.pages.input.tiff_pieces import fault_of_tiff
 
@@ -28,8 +34,8 @@ _FORMATS = ("BMP", "DIB", "GIF", "ICNS", "JPEG", "JPEG2000", "PNG", "PPM", "TIFF
 """The Pillow plugins that may see a file. Others do more than decode: the one for EPS starts Ghostscript."""
 
 _SIGNATURES = (
-    b"\x89PNG\r\n\x1a\n",
-    b"\xff\xd8\xff",  # JPEG
+    PNG_SIGNATURE,
+    JPEG_SIGNATURE,
     b"\x00\x00\x00\x0cjP  \r\n\x87\n",  # JPEG 2000
     b"\xff\x4f\xff\x51",  # JPEG 2000, bare codestream
     *(b"II*\x00", b"MM\x00*", b"II+\x00", b"MM\x00+"),  # TIFF, BigTIFF
@@ -43,7 +49,7 @@ _SIGNATURES = (
 _CUT_OFF = "the file ends before it should: this page, and whatever came after it, is missing"
 
 _SMALL_EDGE = 550
-"""Long side in px to which an image is decoded that is only looked at."""
+"""Long side in px of an image decoded for `look`."""
 
 _NOT_SEEN = "the image has several colours, but nothing of them can be seen: it is transparent, or too faint"
 
@@ -64,7 +70,7 @@ class ImageDocument:
 
     def render(self, page_index: int) -> Page:
         """Return the image upright, in RGB, with transparent parts on white."""
-        with refusals(), _open(self._path) as image:
+        with self._opened(page_index) as image:
             image.seek(page_index)
             image.draft(None, (self._max_edge, self._max_edge))  # a JPEG far above the limit is decoded smaller
             fault, failure = self._fault(image), _decode(image)
@@ -90,15 +96,17 @@ class ImageDocument:
 
     def look(self, page_index: int) -> PageSeen:
         """Return what the page is like; of an animation, the first frame stands for all."""
-        with refusals(), _open(self._path) as image:
-            return self._seen(image)
-
-    def _seen(self, image: ImageFile.ImageFile) -> PageSeen:
-        scale = min(1.0, self._max_edge / max(1, *image.size))
-        width, height = round(image.width * scale), round(image.height * scale)
-        image.draft("L", (_SMALL_EDGE, _SMALL_EDGE))
-        as_page(image, _SMALL_EDGE)  # raises if it cannot be decoded
+        with self._opened(page_index) as image:
+            scale = min(1.0, self._max_edge / max(1, *image.size))
+            width, height = round(image.width * scale), round(image.height * scale)
+            image.draft("L", (_SMALL_EDGE, _SMALL_EDGE))
+            as_page(image, _SMALL_EDGE)  # raises if it cannot be decoded
         return PageSeen(width, height)
+
+    @contextmanager
+    def _opened(self, page_index: int) -> Iterator[ImageFile.ImageFile]:
+        with refusals(), _open(self._path) as image:
+            yield image
 
     def outline(self) -> list[OutlineEntry]:
         """An image has none."""
@@ -109,24 +117,20 @@ class ImageDocument:
 
 
 class TiffDocument(ImageDocument):
-    """A TIFF, with a page for each of its directories, and one more if the chain of them is broken off."""
+    """A TIFF: a page for each of its directories, and one more if the file is cut off."""
 
     def __init__(self, path: str, *, max_edge: int) -> None:
         super().__init__(path, "TIFF", max_edge=max_edge)
         self._directories, complete = tiff_directories(path)
         self.page_count = len(self._directories) + (not complete)
 
-    def look(self, page_index: int) -> PageSeen:
-        with self._directory(page_index) as image:
-            return self._seen(image)
-
     def render(self, page_index: int) -> Page:
-        with self._directory(page_index) as image, words_of_libtiff() as words:
+        with self._opened(page_index) as image, words_of_libtiff() as words:
             fault, failure = fault_of_tiff(image, self._path), _decode(image)
             return page_of(image, self._max_edge, fault or words() or failure)
 
     @contextmanager
-    def _directory(self, page_index: int) -> Iterator[TiffImageFile]:
+    def _opened(self, page_index: int) -> Iterator[TiffImageFile]:
         if page_index == len(self._directories):
             raise DamagedError(_CUT_OFF)
         with (
@@ -138,9 +142,9 @@ class TiffDocument(ImageDocument):
 
 
 class Animation(ImageDocument):
-    """A GIF or WebP with several frames, each a page; kept open, as each is drawn on those before it.
+    """A GIF or WebP with several frames, each a page, and one more if the file is cut off (not in num_frames).
 
-    Behind a frame that cannot be decoded no other can. num_frames: page_count is one more if the file is cut off.
+    It is kept open, as each frame is drawn on those before it; behind one that cannot be decoded no other can.
     """
 
     def __init__(self, path: str, format_name: str, num_frames: int, *, complete: bool, max_edge: int) -> None:
@@ -185,16 +189,17 @@ class Animation(ImageDocument):
         raise DamagedError(f"page {number + 1} cannot be decoded, and all behind it are drawn on it")
 
     def _decoded(self, frame: int) -> ImageFile.ImageFile:
-        with ExitStack() as closing, refusals():
-            image, self._image = self._image or _open(self._path), None
-            closing.callback(image.close)  # after a failure its state is unknown
-            image.seek(frame)
-            image.load()
-            if frame == len(self._faults):
-                self._faults.append(self._fault_of_picture(frame) if self.format == "WEBP" else None)
-            self._image = image
-            closing.pop_all()
-        return image
+        try:
+            with refusals():
+                self._image = self._image or _open(self._path)
+                self._image.seek(frame)
+                self._image.load()
+                if frame == len(self._faults):
+                    self._faults.append(self._fault_of_picture(frame) if self.format == "WEBP" else None)
+                return self._image
+        except BaseException:
+            self.close()  # its state is unknown
+            raise
 
     def close(self) -> None:
         if self._image is not None:
@@ -203,8 +208,7 @@ class Animation(ImageDocument):
 
 
 def page_of(image: Image.Image, max_edge: int, fault: str | None) -> Page:
-    """Return the page of a decoded image. fault: what is wrong with it. Raises what `as_page` does, and DamagedError if
-    nothing of it is left."""
+    """The page of a decoded image, with its damage. Raises DamagedError if nothing is left, and what `as_page` does."""
     page = as_page(image, max_edge)
     if page.getcolors(1) is not None:
         if fault is not None:
@@ -245,8 +249,7 @@ def _open(path: str) -> ImageFile.ImageFile:
 
 
 def _decode(image: ImageFile.ImageFile) -> str | None:
-    """Decode as much of an image as can be. Returns why that is not all; None if it is. Raises what Pillow raises if it
-    is nothing."""
+    """Decode what can be, and return why not all; None if it is all. Raises what Pillow raises if it is nothing."""
     try:
         image.load()
     except DECODING_ERRORS as error:

@@ -1,7 +1,4 @@
-"""What is wrong with the data of an image that Pillow does not say: its decoders overlook it, or keep it to themselves.
-
-Each function returns that in words; None if nothing is known to be wrong.
-"""
+"""Damage to the data of an image that Pillow does not report. None from a function here: no damage is known."""
 
 from __future__ import annotations
 
@@ -13,34 +10,51 @@ from contextlib import contextmanager
 from typing import Final
 
 import pymupdf
+import simplejpeg
 from PIL import Image
 
-from batchocr.data import valid_text
-from batchocr.pages.input.mupdf_warnings import REFUSALS, all_warnings, forget_warnings, lost_content
+from batchocr.pages.input.mupdf_warnings import REFUSALS, all_warnings, forget_warnings, lost_content, reason_of
 
 _MAX_READ: Final = 1 << 16
 _MAX_SAID: Final = 200
 _OF_A_DECODER: Final = re.compile(r"^(\w+Decode\w*|TIFFFill\w+): .*", re.MULTILINE)
 _UNNEEDED: Final = 8
-"""A picture's last bytes, without which a sound one cannot be decoded: encoders leave at most two unused."""
+"""Bytes cut from a picture's end: a sound one cannot be decoded then, as encoders leave at most two unused."""
 
 _OTHER_LENGTH: Final = "its picture ends elsewhere than its data"
-_PNG_SIGNATURE: Final = b"\x89PNG\r\n\x1a\n"
+PNG_SIGNATURE: Final = b"\x89PNG\r\n\x1a\n"
+JPEG_SIGNATURE: Final = b"\xff\xd8\xff"
 _BLOCK_ENDED_TWICE: Final = "unsupported block indicator 00 in gif image"
 """Some programs write such GIFs."""
 
+_CORRUPT_JPEG: Final = re.compile(r"Corrupt JPEG data(?!: bad ICC)|Premature end|Inconsistent progression")
+"""What libjpeg says of damage, among its words about formats that it does not read."""
+
+_JPEG_SHARE: Final = 8
+"""A JPEG is decoded at an eighth of its size, which leaves little to do but to unpack it."""
+
+
+def fault_of_jpeg(data: bytes) -> str | None:
+    """What libjpeg reports as corrupt in a JPEG; it draws on, and MuPDF and Pillow drop its messages."""
+    try:
+        space = simplejpeg.decode_jpeg_header(data)[2]
+        simplejpeg.decode_jpeg(data, "CMYK" if space in ("CMYK", "YCCK") else "GRAY", min_factor=_JPEG_SHARE)
+    except ValueError as error:
+        return str(error) if _CORRUPT_JPEG.search(str(error)) else None
+    return None
+
 
 def fault_found_by_mupdf(data: bytes) -> str | None:
-    """Of a PNG or GIF, or of the PNGs in a collection of icons. Pillow takes rows that are not there for black ones,
-    and looks at no checksum behind the last row."""
-    icons = [_PNG_SIGNATURE + icon for icon in data.split(_PNG_SIGNATURE)[1:]]
+    """What MuPDF reports about a PNG or GIF, or about the PNGs in an ICNS file. Pillow draws missing rows black, and
+    checks no checksum behind the last row."""
+    icons = [PNG_SIGNATURE + icon for icon in data.split(PNG_SIGNATURE)[1:]]
     images = icons if data.startswith(b"icns") else [data]
     return next(filter(None, map(_said_by_mupdf, images)), None)
 
 
 def fault_of_webp(chunk: bytes) -> str | None:
-    """Of one picture, in its chunk. libwebp takes any bits for a picture, but seldom as many as there are if some are
-    wrong: then it can do without the last."""
+    """Whether a picture can be decoded without the last bytes of its chunk, which a sound one cannot: libwebp reports
+    no wrong bits, but rarely reads as many as there are if some are wrong."""
     kind, body = chunk[:4], chunk[8:-_UNNEEDED]
     shorter = b"WEBP" + kind + len(body).to_bytes(4, "little") + body + bytes(len(body) & 1)
     try:
@@ -52,21 +66,20 @@ def fault_of_webp(chunk: bytes) -> str | None:
 
 @contextmanager
 def words_of_libtiff() -> Iterator[Callable[[], str | None]]:
-    """Yields what returns the first thing that a decoder of libtiff has found wrong meanwhile: they write to standard
-    error."""
+    """Yield a function that returns the first error a decoder of libtiff has written to standard error meanwhile."""
     descriptor, kept = os.memfd_create("words"), os.dup(2)
     os.dup2(descriptor, 2)
     try:
-        yield lambda: _decoder_says(os.pread(descriptor, _MAX_READ, 0).decode("utf-8", "backslashreplace"))
+        yield lambda: _decoder_error(os.pread(descriptor, _MAX_READ, 0).decode("utf-8", "backslashreplace"))
     finally:
         os.dup2(kept, 2)
         os.close(kept)
         os.close(descriptor)
 
 
-def _decoder_says(words: str) -> str | None:
-    """Of the other words, some are about the next page."""
-    found = _OF_A_DECODER.search(words)
+def _decoder_error(messages: str) -> str | None:
+    """The first error of a decoder; messages of other parts of libtiff can be about the next page."""
+    found = _OF_A_DECODER.search(messages)
     return found[0][:_MAX_SAID] if found else None
 
 
@@ -76,7 +89,7 @@ def _said_by_mupdf(data: bytes) -> str | None:
     try:
         pymupdf.Pixmap(data)
     except REFUSALS as error:
-        reason = valid_text(re.sub(r"^code=\d+: ", "", str(error)))
+        reason = reason_of(error)
         if "malloc" in reason:
             raise MemoryError from error
         if reason == _BLOCK_ENDED_TWICE:

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from itertools import groupby
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import TextIO
 
 from batchocr.data import Document, ErrorKind, Failure, valid_text
 from batchocr.errors import NotFoundError, PageError
-from batchocr.pages.input.exported import cut_files
+from batchocr.pages.input.exported import holds_cuts, is_cut
 from batchocr.pages.input.folders import SkippedFiles, num_links, walk
 from batchocr.pages.input.globs import WILDCARD, Bounds, natural_key, paths_matching
-from batchocr.pages.input.lists import read_list, read_stdin
 from batchocr.pages.input.objects import documents_below, documents_matching
 from batchocr.storage.objects import StoredObject, look_at
 from batchocr.storage.uris import is_uri
@@ -77,12 +77,7 @@ def _read_list(text: str, search: Search) -> Iterator[FoundInput]:
     """Yield what the paths of a list stand for. text: `@` and its path, or `-`."""
     name = "stdin" if text == "-" else f"the list {valid_text(text[1:])}"
     try:
-        if text != "-":
-            paths = read_list(text[1:], null=search.null)
-        elif search.stdin is not None:
-            paths = read_stdin(search.stdin, null=search.null)
-        else:
-            raise ValueError("there is none")
+        paths = _paths_in_list(text, search)
     except FileNotFoundError:
         yield _failed(text, "not_found", f"{name} does not exist")
     except (OSError, ValueError) as error:
@@ -93,6 +88,25 @@ def _read_list(text: str, search: Search) -> Iterator[FoundInput]:
             looked = looking.map(partial(_found_in_store, search=search), uris)
             for path in paths:
                 yield from next(looked) if is_uri(path) else _look_at(path, search)
+
+
+def _paths_in_list(text: str, search: Search) -> list[str]:
+    """The paths in a list: separated by NUL and taken as they are, or one a line without blank lines. A line of a file
+    that begins with `#` is a comment; on stdin it is a name. Raises OSError, ValueError."""
+    if text != "-":
+        content = os.fsdecode(Path(text[1:]).read_bytes())
+    elif search.stdin is None:
+        raise ValueError("there is none")
+    elif isinstance(search.stdin, io.TextIOWrapper):
+        content = os.fsdecode(search.stdin.buffer.read())  # its own decoding refuses names that are not text
+    else:
+        content = search.stdin.read()
+    if search.null:
+        return [path for path in content.split("\0") if path]
+    if "\0" in content:
+        raise ValueError("its paths are separated by NUL: --null reads it")
+    lines = [line.removesuffix("\r") for line in content.removeprefix("\ufeff").split("\n") if line.strip()]
+    return lines if text == "-" else [line for line in lines if not line.startswith("#")]
 
 
 def _found_in_store(uri: str, search: Search, *, is_plain: bool = False) -> list[FoundInput]:
@@ -135,7 +149,7 @@ def _expand_glob(pattern: str, search: Search) -> Iterator[FoundInput]:
     folder = os.path.dirname(WILDCARD.split(pattern, maxsplit=1)[0])
     bounds = Bounds(folder, search.follow_symlinks)
     matches = sorted(set(paths_matching(folder, pattern[len(folder) :].lstrip("/"), bounds)), key=natural_key)
-    if not matches and not bounds.any_outside:
+    if not matches and not bounds.outside:
         yield _failed(pattern, "not_found", f"no file matches {valid_text(pattern)}")
     walked: set[str] = set()
     folders = sorted(filter(os.path.isdir, matches), key=num_links)
@@ -149,7 +163,8 @@ def _expand_glob(pattern: str, search: Search) -> Iterator[FoundInput]:
 
 def _count_cuts(matches: Sequence[str], skipped: SkippedFiles) -> set[str]:
     """Those of the files that an export has cut."""
-    cuts = list(cut_files(matches))
+    in_export = cache(lambda folder: holds_cuts(os.path.realpath(folder)))
+    cuts = [path for path in matches if is_cut(os.path.basename(path)) and in_export(os.path.dirname(path))]
     for folder, group in groupby(cuts, key=os.path.dirname):
         skipped.count(os.path.realpath(folder), [os.path.basename(cut) for cut in group])
     return set(cuts)

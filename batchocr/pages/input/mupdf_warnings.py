@@ -1,9 +1,8 @@
 """What MuPDF says when something is wrong: its errors, and what its warnings about a page mean.
 
-MuPDF draws what it can decode, and warns about what it cannot. It is quiet about sound pages: of 434 in public test
-sets 20 had a warning, and five of these are broken. So the few harmless wordings are listed here, and every other
-means that content was lost: a wording that is new makes a sound page `degraded`, never a broken one `ok`. (One of the
-434 is such a page: its form field is a deflated stream that was flushed, not ended.)
+MuPDF draws what it can decode, and warns about what it cannot. The few harmless warnings are listed here, and every
+other means that content was lost: a new one makes a sound page `degraded`, never a broken page `ok`. Of 434 pages in
+public test sets 20 had a warning; five of these are broken, and one other is called so.
 """
 
 from __future__ import annotations
@@ -65,19 +64,20 @@ def all_warnings() -> str:
 
 
 def forget_warnings() -> None:
-    """PyMuPDF keeps all warnings, of whatever document, and a worker lives long."""
+    """Begin anew: PyMuPDF keeps the warnings about all documents."""
     pymupdf.TOOLS.reset_mupdf_warnings()
 
 
-def is_cut_off(warnings: str) -> bool:
-    """Whether MuPDF said, when it opened a document, that the last object has no end."""
-    return "object missing 'endobj' token" in warnings
+def reason_of(error: BaseException) -> str:
+    """MuPDF's own words, which FileDataError hides; they can quote the file, so odd bytes are escaped."""
+    words = str(error.__cause__ or error).removesuffix("\n")
+    return valid_text(re.sub(r"^code=\d+: ", "", words))
 
 
 def lost_content(warnings: str, *, cut_off: bool = False) -> str | None:
-    """What MuPDF says that it could not draw; None if there is nothing of the kind.
+    """Which of these warnings, one a line, mean that content was not drawn; None if there are none.
 
-    warnings: one a line. cut_off: whether the file ends within an object, so that a stream may be too short.
+    cut_off: whether the file ends within an object, so that a stream may be too short.
     """
     said = dict.fromkeys(warnings.splitlines())
     lines = [line for line in said if not _HARMLESS.fullmatch(line) or (cut_off and line == _OTHER_LENGTH)]

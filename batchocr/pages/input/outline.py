@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 import pymupdf
 
 from batchocr.data import OutlineEntry
-from batchocr.pages.input.pdf_objects import references, value_text
+from batchocr.pages.input.pdf_objects import reference, value_text
 
 _MAX_ENTRIES = 20_000
 _MAX_DEPTH = 100
 _MAX_TITLE = 1000
-
-_REFERENCE = re.compile(r"\d+ \d+ R")
 
 
 class PdfFile(pymupdf.Document):  # type: ignore[misc]  # PyMuPDF has no types
@@ -45,15 +42,15 @@ def read_outline(document: pymupdf.Document) -> list[OutlineEntry]:
 def _cut(document: pymupdf.Document) -> None:
     """Remove, in memory, what MuPDF shall not load of the outline: what goes too far or too deep, or in circles."""
     catalogue = document.pdf_catalog()
-    root = value_text(document, catalogue, "Outlines")
-    waiting = [(references(root)[0], "First", 1) if _REFERENCE.fullmatch(root) else (catalogue, "Outlines/First", 1)]
+    root = reference(value_text(document, catalogue, "Outlines"))
+    waiting = [(catalogue, "Outlines/First", 1) if root is None else (root, "First", 1)]
     seen: set[int] = set()
     while waiting:
         number, key, depth = waiting.pop()
         value = value_text(document, number, key)
         if value == "null":
             continue
-        entry = references(value)[0] if _REFERENCE.fullmatch(value) else None
+        entry = reference(value)
         if entry is None or entry in seen or len(seen) == _MAX_ENTRIES or depth > _MAX_DEPTH:
             document.xref_set_key(number, key, "null")
             continue

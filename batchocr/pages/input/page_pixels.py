@@ -17,10 +17,10 @@ DECODING_ERRORS = (
 """What Pillow's decoders raise on bad bytes, including what they do not raise on purpose, such as TypeError."""
 
 _OUTLIERS_IN = 10_000
-"""Of so many pixels the darkest and the brightest may be a fault of the sensor, or of the program that wrote them."""
+"""One of so many levels at either end is ignored: it may be a fault of the sensor."""
 
 _FEWEST = 1000
-"""An image of fewer pixels is too small to tell which of them are outliers."""
+"""In an image of fewer pixels no level is ignored."""
 
 _SAMPLE = 1 << 20
 _MIN_IS_WHITE, _PHOTOMETRIC = 0, 262
@@ -57,14 +57,10 @@ def _to_eight_bits(image: Image.Image) -> Image.Image:
         return _narrowed(image)
     if image.mode == "P" and image.palette is None:  # a frame of a GIF whose first one was grey, as this is
         return image.convert("L")
-    is_opaque = not image.has_transparency_data or _is_unset(image)
-    mode = "RGBA" if not is_opaque else "L" if image.mode in ("1", "L") else "RGB"
+    is_bmp = image.format == "BMP" and image.mode == "RGBA"  # most programs never fill in its alpha
+    is_unset = is_bmp and image.getchannel("A").getbbox() is None
+    mode = "RGBA" if image.has_transparency_data and not is_unset else "L" if image.mode in ("1", "L") else "RGB"
     return image if image.mode == mode else image.convert(mode)  # convert would copy: gigabytes for the largest images
-
-
-def _is_unset(image: Image.Image) -> bool:
-    """Whether the alpha of a BMP was never filled in, as by most programs, and has no meaning."""
-    return image.format == "BMP" and image.mode == "RGBA" and image.getchannel("A").getbbox() is None
 
 
 def _shrink(image: Image.Image, max_edge: int) -> Image.Image:
@@ -93,8 +89,8 @@ def _orientation(image: Image.Image) -> object:
 def _narrowed(image: Image.Image) -> Image.Image:
     """Return an image of mode F, I or I;16 in mode L.
 
-    16-bit levels lose their low byte, as in a viewer; if no more than 12 bits are in use, a 12-bit scanner wrote them.
-    Other ranges do not tell what is white: the darkest level becomes 0, the brightest 255.
+    16-bit levels lose their low byte, or the low 4 of 12 bits if no more are in use, as by scanners. Of other ranges,
+    which do not tell what is white, the darkest level becomes 0 and the brightest 255.
     """
     wide = image if image.mode == "F" else image.convert("I")
     levels = _finite_levels(wide)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import dataclass
 
 import pymupdf
 
@@ -15,26 +14,17 @@ _MAX_MISSING_PAGES = 100
 """If a document claims pages beyond its last real one, at most this many of them are tried."""
 
 _FEWEST_BYTES_PER_PAGE = 3
-"""Blank pages, compressed as far as they go, take 7 bytes each; but a file of 4 KB can use one page millions of times
-over, and then has no more pages than this allows."""
+"""A compressed blank page takes 7; but a file of 4 KB can use one page millions of times."""
 
 _STEPS_PER_OBJECT = 3
-"""How often each object may occur in a page tree that is counted, on average: in a sound one once."""
+"""How often each object may occur in a page tree on average; in a sound one it is once."""
 
 
-@dataclass(frozen=True, slots=True)
-class PageCount:
-    """claimed: by the document. tried: its first pages, those that do not exist included."""
+def count_pages(document: pymupdf.Document, num_bytes: int) -> tuple[int, int]:
+    """How many pages the document claims, and how many of its first ones are worth a try.
 
-    claimed: int
-    tried: int
-
-
-def count_pages(document: pymupdf.Document, num_bytes: int) -> PageCount:
-    """How many pages the document claims, and how many are worth a try: a small file can claim hundreds of thousands.
-
-    num_bytes: size of the file. A `/Count` lower than the number of pages in the tree is corrected in memory, because
-    MuPDF reads no page beyond it.
+    A small file can claim hundreds of thousands. A `/Count` lower than the number of pages in the tree is corrected in
+    memory, because MuPDF reads no page beyond it. num_bytes: size of the file.
     """
     claimed = int(document.page_count)
     _has_page(document, 0)  # has MuPDF read the tree
@@ -43,7 +33,7 @@ def count_pages(document: pymupdf.Document, num_bytes: int) -> PageCount:
             document.xref_set_key(_root(document), "Count", str(num_pages))
         claimed = max(claimed, int(document.page_count))
     plausible = min(_count_present(document, claimed), num_bytes // _FEWEST_BYTES_PER_PAGE)
-    return PageCount(claimed, min(claimed, plausible + _MAX_MISSING_PAGES))
+    return claimed, min(claimed, plausible + _MAX_MISSING_PAGES)
 
 
 def require_meant_to_be_empty(document: pymupdf.Document) -> None:

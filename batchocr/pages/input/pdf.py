@@ -6,6 +6,7 @@ MuPDF reads nothing but the file it is given: when traced, it opened no file and
 
 from __future__ import annotations
 
+import mmap
 import os
 import re
 from collections.abc import Iterator
@@ -17,8 +18,7 @@ from PIL import Image
 from batchocr.data import OutlineEntry, Page, PageSeen, TextLayerUse, valid_text
 from batchocr.errors import DamagedError, EncryptedError, PageOutOfMemoryError, UnsupportedError
 from batchocr.pages.input.drawn_objects import DrawnObjects
-from batchocr.pages.input.file_faults import faults_of_file
-from batchocr.pages.input.mupdf_warnings import REFUSALS, all_warnings, forget_warnings, is_cut_off, lost_content
+from batchocr.pages.input.mupdf_warnings import REFUSALS, all_warnings, forget_warnings, lost_content, reason_of
 from batchocr.pages.input.outline import PdfFile, read_outline
 from batchocr.pages.input.page_tree import count_pages, require_meant_to_be_empty
 from batchocr.pages.input.pdf_objects import inherited_text, object_text, references, value_text
@@ -42,21 +42,32 @@ _ENDS_EARLY = "MuPDF says: premature end of data in flate filter"
 
 _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)")
 
+_HOLE = bytes(128)
+"""Zeros between objects; a sound file has fewer: the keys of an encrypted PDF are followed by 79."""
+
+_STREAM, _END = b"stream", b"end"
+_MARK_OF_END = b"%%EOF"
+_OBJECT = re.compile(rb"\b\d+ +\d+ +obj\b")
+_TRAILER = re.compile(rb"\bstartxref\s+\d+\s*$")
+
 
 class PdfDocument:
-    """An open, unlocked PDF."""
+    """An open, unlocked PDF, to be rendered at `dpi` with at most `max_edge` px on its long side."""
 
     format = "PDF"
 
     def __init__(self, path: str, *, password: str | None, dpi: int, max_edge: int, text_layer: TextLayerUse) -> None:
-        """Raises what `open_pdf` does."""
+        """text_layer: what its pages' own text is for; they are rendered with as much of it as that takes.
+
+        Raises EncryptedError, DamagedError, UnsupportedError, PageOutOfMemoryError.
+        """
         self._path = path
         self._password = password
         self._text_layer = text_layer
         self._dpi = dpi
         self._max_edge = max_edge
         self._open()
-        self._faults = [*faults_of_file(path), *_faults_of_document(self._document)]
+        self._faults = [*_faults_of_file(path), *_faults_of_document(self._document)]
 
     def _open(self) -> None:
         """Open the file, again if need be: a page is what it is in a document of which nothing has been drawn yet."""
@@ -66,11 +77,11 @@ class PdfDocument:
                 if not self._document.is_pdf:
                     raise UnsupportedError("the file is not a PDF, despite its name")
                 _unlock(self._document, self._password)
-                self._cut_off = is_cut_off(all_warnings())
+                self._cut_off = "object missing 'endobj' token" in all_warnings()
                 self._objects = DrawnObjects(self._document)
-                pages = count_pages(self._document, os.path.getsize(self._path))
-            self._num_claimed, self._num_tried = pages.claimed, pages.tried
-            self.page_count = min(pages.claimed, pages.tried + 1)
+                num_bytes = os.path.getsize(self._path)
+                self._num_claimed, self._num_tried = count_pages(self._document, num_bytes)
+            self.page_count = min(self._num_claimed, self._num_tried + 1)
             if not self.page_count:
                 require_meant_to_be_empty(self._document)
             closing.pop_all()
@@ -157,22 +168,37 @@ class PdfDocument:
     def _lost(self, page: int) -> str | None:
         """What the page just drawn lacks, in words; None if it lacks nothing. page: the number of its object."""
         said = lost_content(all_warnings(), cut_off=self._cut_off)
-        faults = self._objects.faults(page)
-        faults = [*self._faults, *faults]
+        faults = [*self._faults, *self._objects.faults(page)]
         if said == _ENDS_EARLY and not faults and self._objects.is_blank(page):
             return None
         return "; ".join(filter(None, [*faults, said])) or None
 
 
-def open_pdf(
-    path: str, *, password: str | None, dpi: int, max_edge: int, text_layer: TextLayerUse = "check"
-) -> PdfDocument:
-    """Return the PDF at `path`, to be rendered at `dpi` with at most `max_edge` px on its long side.
+def _faults_of_file(path: str) -> list[str]:
+    """What is wrong with the file, in words. Raises OSError."""
+    if not os.path.getsize(path):
+        return []
+    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        end = data.rfind(_MARK_OF_END)
+        faults = ["the file has zeros where some of its objects should be"] if _has_hole(data, end) else []
+        if end >= 0 and _OBJECT.search(data, end) and not _TRAILER.search(data, end):
+            faults.append("the file ends within its last update: what that changed is not in its pages")
+    return faults
 
-    text_layer: what its pages' own text is for; they are rendered with as much of it as that takes.
-    Raises EncryptedError, DamagedError, UnsupportedError, PageOutOfMemoryError.
-    """
-    return PdfDocument(path, password=password, dpi=dpi, max_edge=max_edge, text_layer=text_layer)
+
+def _has_hole(data: mmap.mmap, end: int) -> bool:
+    """Whether there are zeros between objects, as of blocks never written, which MuPDF takes for white space. Those
+    within streams, and behind the end, do not count."""
+    position = data.find(_HOLE, 0, end)
+    while position >= 0:
+        keyword = data.rfind(_STREAM, 0, position)
+        if keyword < 0 or data[max(0, keyword - len(_END)) : keyword] == _END:
+            return True
+        following = data.find(_END + _STREAM, position)
+        if following < 0:
+            return False
+        position = data.find(_HOLE, following, end)
+    return False
 
 
 def _faults_of_document(document: pymupdf.Document) -> list[str]:
@@ -229,13 +255,7 @@ def _refusals_of(what: str, done: str) -> Iterator[None]:
     except MemoryError as error:
         raise PageOutOfMemoryError(f"{what} needs more memory than there is") from error
     except REFUSALS as error:
-        reason = _reason(error)
+        reason = reason_of(error)
         if _OUT_OF_MEMORY.search(reason):
             raise PageOutOfMemoryError(f"{what} needs more memory than there is: {reason}") from error
         raise DamagedError(f"{what} cannot be {done}: {reason}") from error
-
-
-def _reason(error: BaseException) -> str:
-    """MuPDF's own words, which FileDataError hides; they can quote the file, so odd bytes are escaped."""
-    words = str(error.__cause__ or error).removesuffix("\n")
-    return valid_text(re.sub(r"^code=\d+: ", "", words))

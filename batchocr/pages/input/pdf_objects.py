@@ -27,6 +27,12 @@ def value_text(document: pymupdf.Document, number: int, key: str) -> str:
         return "null"
 
 
+def reference(text: str) -> int | None:
+    """The number of the object that a value refers to; None if it is no reference."""
+    found = _REFERENCE.fullmatch(text)
+    return int(found[1]) if found else None
+
+
 def references(text: str) -> list[int]:
     """The numbers of the objects that a text refers to."""
     return [int(number) for number in _REFERENCE.findall(text)]
@@ -36,8 +42,8 @@ def array_references(document: pymupdf.Document, number: int, key: str) -> list[
     """What an array in an object's dictionary refers to; None if the value is no array. The array may be an object of
     its own."""
     text = value_text(document, number, key)
-    if _REFERENCE.fullmatch(text):
-        text = object_text(document, references(text)[0])
+    if (found := reference(text)) is not None:
+        text = object_text(document, found)
     return references(text) if text.startswith("[") else None
 
 

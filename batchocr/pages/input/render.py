@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from io import BufferedReader
@@ -14,7 +14,7 @@ from typing import Protocol
 from batchocr.data import OutlineEntry, Page, PageSeen, TextLayerUse
 from batchocr.errors import ChangedError, DamagedError, NotFoundError, UnreadableError, UnsupportedError
 from batchocr.pages.input.image import FORMAT_NAMES, MAX_EDGE, begins_like_an_image, open_image
-from batchocr.pages.input.pdf import PdfDocument, open_pdf
+from batchocr.pages.input.pdf import PdfDocument
 
 _HEAD_BYTES = 1024
 """Readers accept a PDF header anywhere within these first bytes (PDF 1.7, appendix H.3, note 13)."""
@@ -59,7 +59,7 @@ def open_document(
 
     password, dpi, text_layer: for PDFs; an image is taken as it is. name: of the object that `path` is a copy of.
     """
-    as_pdf = partial(open_pdf, path, password=password, dpi=dpi, max_edge=MAX_EDGE, text_layer=text_layer)
+    as_pdf = partial(PdfDocument, path, password=password, dpi=dpi, max_edge=MAX_EDGE, text_layer=text_layer)
     with _reading(path) as file:
         head = file.read(_HEAD_BYTES)
     if not head:
@@ -71,7 +71,10 @@ def open_document(
     if b"%PDF" in head:
         return as_pdf()
     if (name or path).lower().endswith(".pdf"):
-        return _without_header(as_pdf)
+        try:
+            return as_pdf()  # MuPDF repairs some PDFs without a header
+        except DamagedError as error:
+            raise UnsupportedError("the file is not a PDF, despite its name") from error
     raise UnsupportedError(f"the file is neither a PDF nor an image of a known format ({FORMAT_NAMES})")
 
 
@@ -102,14 +105,6 @@ def _require_version(path: str, size: int, mtime_ns: int) -> None:
         status = os.stat(path)
     if (status.st_size, status.st_mtime_ns) != (size, mtime_ns):
         raise ChangedError("the file changed while it was read: run again to read it as it is now")
-
-
-def _without_header(as_pdf: Callable[[], PdfDocument]) -> PdfDocument:
-    """MuPDF can repair some of these; if it cannot, only the name ever suggested a PDF."""
-    try:
-        return as_pdf()
-    except DamagedError as error:
-        raise UnsupportedError("the file is not a PDF, despite its name") from error
 
 
 @contextmanager

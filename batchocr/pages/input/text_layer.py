@@ -9,13 +9,13 @@ from batchocr.data import PlacedWord
 from batchocr.pages.input.mupdf_warnings import REFUSALS
 
 _MAX_LETTERS = 100_000
-"""More is no page that anybody reads, and would take long to compare: a dense page of a newspaper has 25,000. They are
-counted before they become words, as two million words take 600 MB."""
+"""A page with more has no words: a dense newspaper page has 25,000 letters. They are counted before they become words,
+as two million words take 600 MB."""
 
 
 def words_on(drawn: pymupdf.DisplayList) -> tuple[PlacedWord, ...]:
-    """The words of a page, line by line in the file's order, without those that lie outside of it; none if they cannot
-    be had. drawn: what the page was drawn from, so that it is not interpreted again. Takes 1.2 ms on average."""
+    """The words on a page in the file's order; none if MuPDF cannot extract them. drawn: what the page was drawn from,
+    so that it is not interpreted again. Takes 1.2 ms on average."""
     try:
         text = pymupdf.TextPage(drawn.get_textpage(pymupdf.TEXT_MEDIABOX_CLIP))
         if _num_letters(text) > _MAX_LETTERS:

@@ -1,8 +1,7 @@
-"""What is wrong with the strips or tiles of a TIFF, of which Pillow and libtiff say little.
+"""Damaged or missing strips or tiles of a TIFF, which Pillow and libtiff often do not report.
 
-libtiff takes a fax that ends early for a white page, and looks at no checksum behind the last row. So each piece is
-unpacked once more, by MuPDF, which knows the same encodings as filters of PDF streams, and tells how much there is in
-it; JPEGs by libjpeg.
+libtiff draws the missing end of a fax white, and checks no checksum behind the last row. So each piece is unpacked once
+more: JPEGs by libjpeg, others by MuPDF, which knows the same encodings as filters of PDF streams.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import Any, Final
 
 from PIL import TiffImagePlugin as tiff
 
-from batchocr.pages.input.jpeg import fault_of_jpeg
+from batchocr.pages.input.image_faults import fault_of_jpeg
 from batchocr.pages.input.pdf_objects import unpacked
 
 _RAW, _RLE, _FAX_3, _FAX_4, _LZW, _OLD_JPEG, _JPEG = 1, 2, 3, 4, 5, 6, 7
@@ -54,8 +53,7 @@ class _Pieces:
 
 
 def fault_of_tiff(image: tiff.TiffImageFile, path: str) -> str | None:
-    """What of the image's strips or tiles is missing or damaged, in words; None if all of it is there, as far as can be
-    told. path: of the file."""
+    """How many of the image's strips or tiles are missing or damaged, in words; None if none are known to be."""
     tags: Any = image.tag_v2
     compression = tags.get(tiff.COMPRESSION, _RAW)
     if compression == _OLD_JPEG:  # its strips are often not listed as they should be
