@@ -158,7 +158,6 @@ def view(
         "page_timeout",
         "max_page_error_rate",
         "max_degraded_rate",
-        "max_doubtful_rate",
         "report",
     ),
     "cache",

@@ -124,6 +124,5 @@ def _report_of(
         settings=driver.settings,
         max_page_error_rate=config.max_page_error_rate,
         max_degraded_rate=config.max_degraded_rate,
-        max_doubtful_rate=config.max_doubtful_rate,
         bottleneck=name_bottleneck(tally, actors),
     )

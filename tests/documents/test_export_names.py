@@ -103,3 +103,12 @@ def test_no_file_of_a_document_is_in_the_way_of_another_s(sources: list[str]) ->
             assert made.setdefault(file, source) == source
     folders = {file[: slash.start()] for file in made for slash in re.finditer("/", file)}
     assert folders.isdisjoint(made)
+
+
+def test_a_document_that_is_named_as_what_a_format_makes_of_another_goes_by_another_name() -> None:
+    names = Names(["a", "a/a.md", "a/A.MD.pdf"])
+    assert [names.name_of("a"), names.name_of("a/a.md")[:8], names.name_of("a/A.MD.pdf")] == [
+        "a",
+        "a/a.md~3",
+        "a/A.MD.pdf",
+    ]

@@ -12,6 +12,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
 import psutil
@@ -332,16 +333,18 @@ def test_workers_killed_at_random_again_and_again_change_no_row(tmp_path: Path) 
 
 
 def test_a_worker_killed_while_it_starts_is_held_against_no_page(tmp_path: Path) -> None:
-    path = draw_pdf(tmp_path / "letters.pdf", *(f"Letter {number}" for number in range(30)))
+    path = draw_pdf(tmp_path / "letters.pdf", *(f"Letter {number}" for number in range(200)))
     killed: set[int] = set()
+    rows_so_far = count()
 
     def kill_one_worker_as_often_as_it_is_started(workers: WorkerPool) -> None:
         starting = [worker for worker in workers.workers if not worker.has_spoken]
-        victim = starting[0] if killed and starting else workers.workers[0]
-        if starting or not killed:
+        if starting or next(rows_so_far) % 10 == 0:  # if none is starting, soon one is
+            victim = (starting or workers.workers)[0]
             psutil.Process(victim.pid).kill()
             killed.add(victim.pid)
 
-    rows = read([path], page_timeout_s=60, command=WORKER_COMMAND, on_row=kill_one_worker_as_often_as_it_is_started)
+    kill = kill_one_worker_as_often_as_it_is_started
+    rows = read([path], pages_in_flight=2, page_timeout_s=60, command=WORKER_COMMAND, on_row=kill)
     assert len(killed) > 5
     assert {row.status for row in rows.values()} == {"ok"}

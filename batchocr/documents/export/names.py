@@ -67,9 +67,10 @@ class Names:
         return _with_digest(names[-1], source)
 
     def _is_in_folder_of_other(self, name: str) -> bool:
-        """Whether it is `a/b/b` beside an `a/b`, of which some format makes `a/b/b.md`."""
-        folder, _, last = name.rpartition("/")
-        return folder.rpartition("/")[2].casefold() == last.casefold() and _key(folder) in self._wished
+        """Whether it is `a/b/b` or `a/b/b.md` beside an `a/b`, of which some format makes `a/b/b.md`."""
+        folder, _, last = name.casefold().rpartition("/")
+        of_folder = folder.rpartition("/")[2]
+        return last in (of_folder, f"{of_folder}.md") and _key(folder) in self._wished
 
     def _is_in_the_way(self, name: str, own: Sequence[str]) -> bool:
         """Whether files of this name have that of a folder of others. own: the names that the document could have."""

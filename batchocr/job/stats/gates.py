@@ -1,4 +1,7 @@
-"""What makes the exit code of a finished run, or of a table, 3: the same in `run`, `ray` and `verify`."""
+"""What makes the exit code of a finished run, or of a table, 3: the same in `run` and `verify`.
+
+A run on a cluster has the first two.
+"""
 
 from __future__ import annotations
 
