@@ -14,6 +14,7 @@ from batchocr.config import Config
 from batchocr.data import Document, PageResult, counted, valid_text
 from batchocr.errors import BatchOcrError, NoInputError, OutputError, OutputMismatchError, UsageError
 from batchocr.job.intake import Intake
+from batchocr.job.output_rows import OutputRows
 from batchocr.job.progress import Progress, event, log_failure
 from batchocr.job.run_context import RunContext
 from batchocr.job.run_report import report_of
@@ -21,7 +22,6 @@ from batchocr.job.session import Session
 from batchocr.job.shortfalls import count_worsened, warn_of_documents_without_rows, warn_of_worsened
 from batchocr.job.stats.report import Report, require_place, write_report
 from batchocr.job.stop import StopSwitch
-from batchocr.job.table_rows import TableRows
 from batchocr.pages.input.folders import describe_skipped
 from batchocr.pages.input.sources import Found
 from batchocr.tables.atomic import remove_leftovers, require_writable
@@ -63,7 +63,7 @@ def read_into_table(
         _require_same_input(out, found.documents, journal)
         announce = partial(_log_start, session, found, out)
         run = RunContext(session, config, found, stop, finished=journal, announce=announce, started_s=started_s)
-        rows = TableRows(run.intake, journal, prune=config.prune)
+        rows = OutputRows(run.intake, journal, prune=config.prune)
         with _report_of_failure(run, report_file):
             with run:
                 if run.has_work:

@@ -16,7 +16,6 @@ from batchocr.job.intake import DocumentState, Intake
 from batchocr.job.progress import event
 from batchocr.job.shortfalls import named
 from batchocr.job.stats.gates import is_doubtful
-from batchocr.tables.index import IndexedRow
 from batchocr.tables.journal import Journal
 
 logger = logging.getLogger(__name__)
@@ -25,7 +24,7 @@ _Place = tuple[str, Sequence[int | None], Sequence[int | None]]
 """A document's `source`, its pages that have a row, and those that this run was to read."""
 
 
-class TableRows:
+class OutputRows:
     """Once all rows have been taken: gone, the rows of documents that are not there any more, by `source`; not_asked,
     the other rows that this run did not ask for; num_doubtful, of the rows that this run is about. prune: leave rows
     out that are gone or were not asked for."""
@@ -84,7 +83,12 @@ class TableRows:
         for source in self._journal.sources():
             if source in present:
                 before = source
-            elif pages := [row.page_index for row in self._journal.rows(source) if _is_of_content(row)]:
+                continue
+            rows = self._journal.rows(source)
+            pages: list[int | None] = [row.page_index for row in rows if row.page_index is not None]
+            if not pages and any(row.doc_id for row in rows):  # else its row says only that there was no file
+                pages = [None]
+            if pages:
                 self.gone[source] = len(pages)
                 if not self._prune:
                     followers[before].append((source, pages, ()))
@@ -100,8 +104,3 @@ class TableRows:
             return planned
         (self.gone if state.problem else self.not_asked)[source] = len(others)
         return planned if self._prune else sorted(others.union(page for page in planned if page is not None))
-
-
-def _is_of_content(row: IndexedRow) -> bool:
-    """Whether the row says anything about a file, and not only that there was none."""
-    return row.doc_id is not None or row.page_index is not None
