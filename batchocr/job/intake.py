@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
 from batchocr.data import Document, ErrorKind, Failure, PageResult
-from batchocr.job.copies import Copies, Copy, copied, is_of_content
+from batchocr.job.copies import Copies, Copy, copied, serves
 from batchocr.job.row_queue import RowKey, RowQueue
 from batchocr.option_values import PageSpec
 from batchocr.tables.index import IndexedRow
@@ -24,6 +24,10 @@ def may_retry(error_kind: ErrorKind | None, retry_failed: bool | None) -> bool:
 
 class FinishedRows(Protocol):
     """What the journal knows about rows that were finished before."""
+
+    def sources(self) -> Collection[str]:
+        """Every document that has rows."""
+        ...
 
     def rows(self, source: str) -> tuple[IndexedRow, ...]:
         """A document's rows, by page; that of the document as a whole (page_index None) comes first."""
@@ -73,8 +77,8 @@ class Intake:
     Documents are opened ahead, in any order, and their rows can be handed out once they are known: with a limit, which
     has to mean the same rows in every run, or with max_unreleased, once those of all documents before are known, too.
 
-    Of documents with the same bytes, one is read, and the rows of the others are `copies`: if there are finished rows
-    to make them of, and unless `reads_all`.
+    Of documents with the same bytes, one is read, and the rows of the others are `copies`: of those in this run, and of
+    those in `finished`, whether they are still there or not. Without `finished`, and with `reads_all`, each is read.
 
     retry_failed: begin rows again that failed in an earlier run; None for those that may succeed now. max_unreleased:
     see RowQueue.
@@ -94,7 +98,10 @@ class Intake:
         self.documents = documents
         self.states = [DocumentState() for _ in documents]
         self.copies = Copies()
-        self._firsts: dict[str, int] | None = None if finished is None or reads_all else {}
+        self.num_copied = 0
+        self._copied_from = None if reads_all else finished
+        self._earlier = _sources_by_content(self._copied_from)
+        self._firsts: dict[str, int] = {}
         self.num_known = 0
         self._spec = spec
         self._finished = finished
@@ -211,13 +218,13 @@ class Intake:
         """Record that a document was opened. One without pages gets a row for the whole."""
         state = self.states[index]
         state.size, state.mtime_ns = size, mtime_ns
-        self._plan(index, page_count, doc_id, self._settled(index))
+        self._plan(index, page_count, doc_id, self._settled(self.documents[index].source))
 
     def cannot_open(self, index: int, problem: Failure, doc_id: str | None = None) -> None:
         """Record that a document cannot be opened: it gets one failed row for the whole."""
         state = self.states[index]
         state.problem = problem
-        self._plan(index, None, doc_id, self._settled(index) if doc_id is not None else [])
+        self._plan(index, None, doc_id, self._settled(self.documents[index].source) if doc_id is not None else [])
 
     def ended(self, key: RowKey) -> None:
         """Record that a row is finished, or will be in a moment."""
@@ -229,12 +236,10 @@ class Intake:
         """The next row of the copies that are ready, as it is to be; None if it has to be read after all. Raises
         OutputError."""
         assert self._finished is not None
-        copy = self.copies.ready.popleft()
-        first, document = self.documents[copy.first.document], self.documents[copy.key.document]
-        row = self._finished.find(first.source, copy.first.page_index)
-        if row is None or row.doc_id != self.states[copy.key.document].doc_id or not is_of_content(row):
-            return copy.key, None
-        return copy.key, copied(self._finished.read(first.source, copy.first.page_index), first, document)
+        key, first = self.copies.ready.popleft()
+        if not serves(self._finished.find(first, key.page_index), self.states[key.document].doc_id or ""):
+            return key, None
+        return key, copied(self._finished.read(first, key.page_index), self.documents[key.document].source)
 
     def _unchanged(self, index: int) -> bool:
         """Plan a document from what an earlier run learnt about it, if its file has not been touched since."""
@@ -247,7 +252,7 @@ class Intake:
             except OSError:
                 return False
             state.size, state.mtime_ns = file.st_size, file.st_mtime_ns
-        settled = self._settled(index)
+        settled = self._settled(self.documents[index].source)
         of_this_file = [row for row in settled if (row.size, row.mtime_ns) == (state.size, state.mtime_ns)]
         if not of_this_file:
             return False
@@ -287,19 +292,41 @@ class Intake:
     def _copied_rows(self, index: int, rows: Sequence[int | None]) -> frozenset[int | None]:
         """The rows of a document that are made from those of another, and not read."""
         state = self.states[index]
-        if self._firsts is None or state.doc_id is None or not state.page_count:
+        if self._copied_from is None or state.doc_id is None or not state.page_count:
             return frozenset()
+        earlier = self._earlier.get(state.doc_id)
+        settled = {row.page_index for row in self._settled(earlier) if serves(row, state.doc_id)} if earlier else ()
         first = self._firsts.setdefault(state.doc_id, index)
-        pages = [page for page in rows if page is not None and page not in state.done]
-        if first == index or not pages or self.states[first].page_count != state.page_count:
-            return frozenset()
-        self.copies.add(
-            (Copy(RowKey(index, page), RowKey(first, page)) for page in pages),
-            ready=map(self.states[first].has_ended, pages),
-        )
-        return frozenset(pages)
+        read_first = () if first == index else self.states[first].rows or ()
+        same_pages = self.states[first].page_count == state.page_count
+        copied = set()
+        for page in rows:
+            key = RowKey(index, page)
+            if page is None or page in state.done:
+                continue
+            if earlier and page in settled:
+                self.copies.ready.append(Copy(key, earlier))
+            elif same_pages and page in read_first:
+                self.copies.wait(Copy(key, self.documents[first].source), RowKey(first, page))
+                if self.states[first].has_ended(page):
+                    self.copies.finished(RowKey(first, page))
+            else:
+                continue
+            copied.add(page)
+        self.num_copied += bool(copied)
+        return frozenset(copied)
 
-    def _settled(self, index: int) -> list[IndexedRow]:
+    def _settled(self, source: str) -> list[IndexedRow]:
         """The rows of a document that need no further attempt."""
-        rows = self._finished.rows(self.documents[index].source) if self._finished else ()
+        rows = self._finished.rows(source) if self._finished else ()
         return [row for row in rows if row.status != "failed" or not may_retry(row.error_kind, self._retry_failed)]
+
+
+def _sources_by_content(finished: FinishedRows | None) -> dict[str, str]:
+    """A document for each `doc_id` of which pages were read."""
+    sources: dict[str, str] = {}
+    for source in finished.sources() if finished else ():
+        for row in finished.rows(source) if finished else ():
+            if row.doc_id is not None and row.page_index is not None:
+                sources.setdefault(row.doc_id, source)
+    return sources

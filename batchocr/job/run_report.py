@@ -56,7 +56,7 @@ def _whole_ledger(run: RunContext) -> Ledger:
             row = run.finished.find(intake.documents[key.document].source, key.page_index)
             if row is not None:
                 ledger.add_done(row.status, row.error_kind)
-    ledger.documents_copied = intake.copies.num_documents
+    ledger.documents_copied = intake.num_copied
     if run.answers is not None:
         ledger.answers = run.answers.counts
     ledger.documents_not_opened = 0 if intake.all_planned else len(intake.documents) - intake.num_known

@@ -84,7 +84,7 @@ class Job:
                     stop.request()
             assert intake.exhausted or stop_at is not None
             self.begun = sorted(machine.begun.elements())
-            self.num_documents = intake.copies.num_documents
+            self.num_documents = intake.num_copied
             if not intake.exhausted:
                 return {}
             rows = [journal.read(self._name(key.document), key.page_index) for key in intake.known_rows()]
@@ -221,6 +221,40 @@ def test_a_new_copy_of_what_an_earlier_run_has_read_needs_no_reading(out: Path) 
     job.documents = {"a": sound("1"), "b": sound("1")}
     assert status(job.run()) == "o" * 6
     assert job.begun == []
+
+
+def test_a_document_that_was_renamed_is_not_read_again(out: Path) -> None:
+    job = Job(out, {"a": sound("1"), "b": Simulated([0.1, CRASHES], doc_id="2")})
+    before = job.run()
+    job.documents = {"moved/a": sound("1"), "moved/b": Simulated([0.1, CRASHES], doc_id="2")}
+    rows = job.run(retry_failed=False)
+    assert job.begun == [] and job.num_documents == 2
+    assert [(row.markdown, row.status) for row in rows.values()] == [
+        (row.markdown, row.status) for row in before.values()
+    ]
+    failed = before["b", 1].error_message
+    assert rows["moved/b", 1].error_message == f"{failed} (not tried here: it is the same file as b)"
+    job.documents = {"again/b": Simulated([0.1, CRASHES], doc_id="2")}
+    assert "same file as b)" in str(job.run(retry_failed=False)["again/b", 1].error_message)
+    job.run()
+    assert job.begun == [("again/b", 1)] * 2, "what failed is tried again under its new name"
+
+
+def test_of_a_document_that_was_renamed_only_the_new_pages_are_read(out: Path) -> None:
+    job = Job(out, {"a": sound("1", 4)})
+    job.run(pages="1-2")
+    job.documents = {"b": sound("1", 4), "c": sound("1", 4)}
+    assert status(job.run()) == "o" * 8
+    assert sorted(page for _, page in job.begun) == [2, 3]
+
+
+def test_a_file_that_has_taken_the_name_of_another_is_read(out: Path) -> None:
+    job = Job(out, {"scan": sound("1")})
+    job.run()
+    job.documents = {"scan": sound("2"), "scan-1": sound("1")}
+    rows = job.run(workers=1)
+    assert {(row.source, row.doc_id) for row in rows.values()} == {("scan", "2"), ("scan-1", "1")}
+    assert {source for source, _ in job.begun} >= {"scan"}
 
 
 @pytest.mark.parametrize("seed", range(60))

@@ -96,6 +96,20 @@ def test_a_document_whose_content_changed_is_replaced_whole(share: Path, options
     assert places(options["out"]) == [("a.pdf", 0), *ALL[3:]]
 
 
+def test_a_document_that_was_renamed_or_copied_is_not_read_again(share: Path, options: dict[str, Any]) -> None:
+    batchocr.run(share, **options)
+    (share / "a.pdf").rename(share / "z.pdf")
+    shutil.copy(share / "b.pdf", share / "y.pdf")
+    report = batchocr.run(share, **options)
+    assert (report.saved.documents, report.saved.pages) == (2, 4)
+    rows = {(row.source, row.page_index): row for row in read_rows(options["out"])}
+    assert list(rows) == [*ALL, ("y.pdf", 0), *(("z.pdf", page) for page in range(3))]
+    for page in range(3):
+        assert rows["z.pdf", page].markdown == rows["a.pdf", page].markdown
+        assert rows["z.pdf", page].attempts == 0
+    assert batchocr.run(share, prune=True, **options).rows_gone == 3
+
+
 def test_a_file_that_is_named_and_not_there_keeps_its_rows_and_counts_as_failed(
     share: Path, options: dict[str, Any]
 ) -> None:
