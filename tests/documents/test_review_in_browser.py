@@ -240,6 +240,7 @@ def test_filters_leave_the_pages_that_were_asked_for(page: Page) -> None:
     page.locator("#text-filter").fill("GREEN bar")
     expect(page.locator("#list li")).to_have_count(1)
     assert page.locator(".card.match .number").all_inner_texts() == ["1"]
+    assert page.evaluate("[...CSS.highlights.get('found')].map(String)") == ["green bar"]
     page.locator("#text-filter").fill("nowhere")
     page.keyboard.press("Escape")  # leaves the field, and what is in it
     assert page.locator("#text-filter").input_value() == "nowhere"
@@ -325,6 +326,34 @@ def test_a_phone_shows_the_page_above_its_blocks_and_the_list_when_asked(open_re
         assert card and pane and desk
         assert desk["y"] + desk["height"] <= pane["y"] <= card["y"] < pane["y"] + pane["height"] <= 844
         assert page.evaluate("[document.scrollingElement.scrollTop, document.body.scrollWidth]") == [0, 390]
+
+
+@pytest.mark.parametrize(("button", "panel"), [("#list-button", "#list-pane"), (".report summary", ".report-body")])
+def test_no_box_lies_over_a_panel(open_review: Any, button: str, panel: str) -> None:
+    with open_review(viewport={"width": 800, "height": 700}) as watched:
+        page = watched.page
+        while page.locator(".box").count() != len(BARS):
+            page.keyboard.press("j")
+        page.locator(button).click()
+        expect(page.locator(panel)).to_be_visible()
+        on_top = page.evaluate(
+            """(panel) => {
+              const around = document.querySelector(panel), { right, bottom } = around.getBoundingClientRect();
+              const corners = [...document.querySelectorAll(".box")].map((box) => box.getBoundingClientRect());
+              return corners.filter(({ left, top }) => left + 2 < right && top + 2 < bottom)
+                .map(({ left, top }) => around.contains(document.elementFromPoint(left + 2, top + 2)));
+            }""",
+            panel,
+        )
+        assert on_top and all(on_top)
+
+
+def test_a_low_quality_has_the_colour_of_what_failed(page: Page) -> None:
+    colours = page.locator("#list .quality").evaluate_all(
+        "all => all.map((of) => [of.innerText, getComputedStyle(of).color])"
+    )
+    red, green = "rgb(179, 38, 30)", "rgb(25, 115, 74)"
+    assert colours == [["failed", red], ["100%", green], ["25%", red], ["99%", green]]
 
 
 # ---- Hostile text ---------------------------------------------------------------------------------------------------

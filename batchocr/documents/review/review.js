@@ -119,17 +119,21 @@ function download() {
 
 function makeItem(page) {
   const folder = page.source.lastIndexOf("/") + 1;
-  const meter = make("span", { className: "meter" }, make("i"));
+  const quality = page.quality === null ? {} : { quality: levelOf(page.quality) };
+  const meter = make("span", { className: "meter", dataset: quality }, make("i"));
   meter.firstChild.style.width = `${(page.quality ?? 0) * 100}%`;
   const button = make("button", { type: "button", title: page.source, dataset: { status: page.status } },
     make("span", { className: "name" }, make("bdi", {}, page.source.slice(folder) || page.source)),
-    make("span", { className: "quality" }, page.quality === null ? page.status : percent(page.quality)),
+    make("span", { className: "quality", dataset: quality }, page.quality === null ? page.status : percent(page.quality)),
     make("span", { className: "where" }, pageName(page), page.status === "degraded" ? ", degraded" : "",
       folder ? make("bdi", {}, ` in ${page.source.slice(0, folder - 1)}`) : ""),
     page.quality === null ? "" : meter);
   button.addEventListener("click", () => { show(page); openList(false); });
   return make("li", {}, button);
 }
+
+/** How good a quality is. Pages under 0.5 are those that a run counts as doubtful. */
+const levelOf = (quality) => quality < 0.5 ? "low" : quality < 0.9 ? "fair" : "good";
 
 function fillFilters() {
   const types = [...new Set(pages.flatMap((page) => page.types))].sort();
@@ -155,7 +159,7 @@ const rank = (page) => STATUSES.indexOf(page.status);
 function filter() {
   const pressed = [...ui["status-filter"].querySelectorAll("[aria-pressed=true]")].map((chip) => chip.dataset.status);
   const source = ui["source-filter"].value, type = ui["type-filter"].value, marked = ui["mark-filter"].value;
-  const text = ui["text-filter"].value.trim().toLowerCase();
+  const text = searchedFor();
   listed = pages.filter((page) =>
     (pressed.length === 0 || pressed.includes(page.status)) &&
     (source === "" || String(page.document) === source) &&
@@ -177,6 +181,8 @@ function inAll() {
   return counted(number, "page") + said;
 }
 
+const searchedFor = () => ui["text-filter"].value.trim().toLowerCase();
+
 /** All text of a page, for the search: its name, its message and what was read. */
 function textOf(page) {
   if (page.text === undefined) {
@@ -186,15 +192,16 @@ function textOf(page) {
   return page.text;
 }
 
-/** Mark the blocks for which the page was found, and go to the first. */
+/** Mark the blocks for which the page was found, and what was searched for in them, and go to the first. */
 function showMatches() {
-  const type = ui["type-filter"].value, text = ui["text-filter"].value.trim().toLowerCase();
+  const type = ui["type-filter"].value, text = searchedFor();
   ui.blocks.classList.toggle("searched", Boolean(type || text));
   ui.sheet.classList.toggle("searched", Boolean(type || text));
   (shown?.blocks ?? []).forEach((block, number) => {
     const matches = (!type || block.type === type) && (!text || (block.text ?? "").toLowerCase().includes(text));
     for (const element of [boxes[number], cards[number]]) element.classList.toggle("match", matches);
   });
+  markFound(text);
   const first = type || text ? cards.find((card) => card.classList.contains("match")) : null;
   if (first) reveal(ui.blocks, first, "auto");
 }
@@ -209,6 +216,23 @@ const toggle = (button) => {
   button.setAttribute("aria-pressed", String(on));
   return on;
 };
+
+/** Mark a text, in lower case, wherever it stands in what was read; in browsers that can. */
+function markFound(text) {
+  if (!globalThis.CSS?.highlights) return;
+  const ranges = [], nodes = document.createTreeWalker(ui.blocks, NodeFilter.SHOW_TEXT);
+  while (text && nodes.nextNode()) {
+    const node = nodes.currentNode, lower = node.data.toLowerCase();
+    if (lower.length !== node.length || !node.parentElement.closest(".content")) continue;
+    for (let at = lower.indexOf(text); at >= 0; at = lower.indexOf(text, at + text.length)) {
+      const range = new Range();
+      range.setStart(node, at);
+      range.setEnd(node, at + text.length);
+      ranges.push(range);
+    }
+  }
+  CSS.highlights.set("found", new Highlight(...ranges));
+}
 
 // ---- One page -------------------------------------------------------------------------------------------------------
 
@@ -384,6 +408,7 @@ function showRaw() {
   shown.blocks.forEach((block, number) => {
     if (block.text) fillContent(cards[number].querySelector(".content"), block);
   });
+  markFound(searchedFor());
 }
 
 const KEYS = {
