@@ -5,11 +5,14 @@ BatchOcrError              exit code
 ├── NoInputError           4   no candidate file in the input
 ├── ModelError             5   the model cannot be loaded
 ├── OutputError            6   the output cannot be written
-│   └── OutputMismatchError    it belongs to other settings, or is not ours
+│   ├── OutputMismatchError    it belongs to other settings, or is not ours
+│   ├── StoreUnavailableError  75  the object store does not answer, for inputs too
+│   └── StoreRefusesError      2   it denies access, or has no such bucket, for inputs too
 ├── EngineError            1   the engine, or its device, failed or hangs
 └── PageError              –   becomes a row, never an exit code; each class owns its `error_kind`
-    └── NotFoundError, UnreadableError (and DeniedError, of a store), UnsupportedError, EncryptedError, DamagedError,
-        ChangedError, TooLargeError, PageTimeoutError, PageOutOfMemoryError, RefusedError
+    └── NotFoundError (and NoBucketError), UnreadableError (and DeniedError, UnavailableError, of a store),
+        UnsupportedError, EncryptedError, DamagedError, ChangedError, TooLargeError, PageTimeoutError,
+        PageOutOfMemoryError, RefusedError
 
 A message says what, where, and what to do.
 """
@@ -62,6 +65,18 @@ class OutputMismatchError(OutputError):
     """What exists at the output's path belongs to other settings or documents, or is not ours."""
 
 
+class StoreUnavailableError(OutputError):
+    """An object store does not answer, or is too busy: the same command may succeed later."""
+
+    exit_code = ExitCode.STOPPED
+
+
+class StoreRefusesError(OutputError):
+    """An object store denies access, or has no such bucket: nothing changes by trying again."""
+
+    exit_code = ExitCode.USAGE
+
+
 class EngineError(BatchOcrError):
     """The engine broke; pages finished before that are in the journal."""
 
@@ -76,12 +91,20 @@ class NotFoundError(PageError):
     error_kind = "not_found"
 
 
+class NoBucketError(NotFoundError):
+    """There is no such bucket in a store."""
+
+
 class UnreadableError(PageError):
     error_kind = "unreadable"
 
 
 class DeniedError(UnreadableError):
     """A store does not let these credentials do it."""
+
+
+class UnavailableError(UnreadableError):
+    """A store does not answer, or is too busy."""
 
 
 class UnsupportedError(PageError):
@@ -120,3 +143,10 @@ class RefusedError(PageError):
     """The engine could not run the question that all others of the page depend on."""
 
     error_kind = "engine"
+
+
+def of_store(error: PageError, said: str) -> OutputError:
+    """What ends a command that needs an object which a store does not give or take. said: the message."""
+    if isinstance(error, UnavailableError):
+        return StoreUnavailableError(f"{said}, and run the same command again")
+    return (StoreRefusesError if isinstance(error, DeniedError | NoBucketError) else OutputError)(said)

@@ -12,7 +12,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from batchocr.errors import NotFoundError, OutputError, PageError, UsageError
+from batchocr.errors import NotFoundError, OutputError, PageError, UsageError, of_store
 from batchocr.storage.objects import list_below, open_object, remove
 from batchocr.storage.uris import is_uri, parse_uri
 from batchocr.tables.atomic import atomic_file, reading, writing
@@ -86,7 +86,7 @@ class Prefix:
         except NotFoundError:  # nor may there be a bucket: putting will say so
             return set()
         except PageError as error:
-            raise OutputError(str(error)) from error
+            raise of_store(error, str(error)) from error
 
     def open(self, name: str) -> pa.NativeFile:
         return open_object(f"{self}{name}")
@@ -101,7 +101,7 @@ class Prefix:
         try:
             remove(f"{self}{name}")
         except PageError as error:
-            raise OutputError(str(error)) from error
+            raise of_store(error, str(error)) from error
 
 
 def place_of(out: str) -> PartsFolder:

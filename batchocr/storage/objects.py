@@ -22,9 +22,11 @@ from typing import TYPE_CHECKING, BinaryIO
 from batchocr.errors import (
     ChangedError,
     DeniedError,
+    NoBucketError,
     NotFoundError,
     OutputError,
     PageTimeoutError,
+    UnavailableError,
     UnreadableError,
     UsageError,
 )
@@ -82,7 +84,7 @@ def look_at(text: str) -> StoredObject | None:
         if info.type != FileType.File:
             with suppress(OSError):  # it may be that buckets must not be looked at
                 if system.get_file_info(base).type == FileType.NotFound:
-                    raise NotFoundError(f"there is no bucket {uri.authority}")
+                    raise NoBucketError(f"there is no bucket {uri.authority}")
             raise NotFoundError(f"there is no object {uri}")
         return _described(info, str(uri))
 
@@ -264,7 +266,7 @@ def _reasons(uri: Uri) -> Iterator[None]:
     except (OSError, ValueError) as error:  # ValueError: a name that pyarrow cannot ask for
         said = str(error)
         if _NO_BUCKET.search(said):
-            raise NotFoundError(f"there is no bucket {uri.authority}") from error
+            raise NoBucketError(f"there is no bucket {uri.authority}") from error
         if _NO_OBJECT.search(said):
             raise NotFoundError(f"there is nothing at {uri}, or no longer") from error
         refused, reason = _refusal(uri, said)
@@ -278,12 +280,12 @@ def _refusal(uri: Uri, said: str) -> tuple[type[UnreadableError], str]:
         return UnreadableError, f"the bucket is in another region{code}: set AWS_REGION to that"
     if _UNREACHABLE.search(said):
         check = "check the network, and AWS_ENDPOINT_URL if it is not Amazon's"
-        return UnreadableError, f"the store does not answer{code}: {check}"
+        return UnavailableError, f"the store does not answer{code}: {check}"
     if _DENIED.search(said):
         check = f"check the credentials ({CREDENTIALS[uri.scheme]}) and what they may do"
         return DeniedError, f"access is denied{code}: {check}"
     if _BUSY.search(said):
-        return UnreadableError, f"the store is too busy, and stayed so{code}: run again later"
+        return UnavailableError, f"the store is too busy, and stayed so{code}: wait"
     if "Empty path component" in said:
         return UnreadableError, "its name has two slashes in a row, which cannot be asked for: copy it to another name"
     return UnreadableError, f"the store refuses it{code}"

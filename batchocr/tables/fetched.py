@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
-from batchocr.errors import NotFoundError, OutputError, PageError
+from batchocr.errors import NotFoundError, OutputError, PageError, of_store
 from batchocr.pages.input.folders import SkippedFiles
 from batchocr.pages.input.globs import WILDCARD, natural_key
 from batchocr.pages.input.objects import documents_matching
@@ -26,9 +26,9 @@ def fetch_tables(name: str) -> list[Path]:
     try:
         uris = [uri for uri in _uris(name) if uri.lower().endswith(TABLE_SUFFIXES) and not is_beside_a_table(uri)]
     except NotFoundError as error:
-        raise OutputError(f"there is no table {name}: {error}") from error
+        raise of_store(error, f"there is no table {name}: {error}") from error
     except PageError as error:
-        raise OutputError(str(error)) from error
+        raise of_store(error, str(error)) from error
     uris.sort(key=natural_key)
     folders = [new_folder() for _ in uris]
     fetching = ThreadPoolExecutor(_AT_ONCE)

@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from batchocr.data import Document
-from batchocr.errors import DeniedError, NoInputError, NotFoundError, OutputError, PageError, UsageError
+from batchocr.errors import DeniedError, NoInputError, NotFoundError, OutputError, PageError, UsageError, of_store
 from batchocr.storage.objects import fetch, look_at, put, remove
 from batchocr.storage.uris import is_uri, parse_uri
 from batchocr.tables.atomic import atomic_file
@@ -93,7 +93,7 @@ class OutputPlace:
             for file in filter(Path.exists, self._files):
                 put_file(file, self._uri + file.name.removeprefix(self.path.name))
         except OutputError as error:
-            raise OutputError(
+            raise type(error)(
                 f"{error}. The table is made: it is {self.path}, and the same command puts it to {self._uri}"
             ) from error
 
@@ -118,9 +118,9 @@ class OutputPlace:
             with suppress(PageError):
                 look_at(f"{self._uri}.report.json")
                 return False
-            raise OutputError(f"nothing tells whether there is a table: {error}") from error
+            raise of_store(error, f"nothing tells whether there is a table: {error}") from error
         except PageError as error:
-            raise OutputError(f"cannot write {self._uri}: {error}") from error
+            raise of_store(error, f"cannot write {self._uri}: {error}") from error
 
     def _try_to_put(self) -> None:
         """Put the report once more, or one of a run that is at work: if that cannot be, neither can the table, which
@@ -161,7 +161,7 @@ def put_file(file: Path, uri: str) -> None:
     try:
         put(file, uri)
     except PageError as error:
-        raise OutputError(f"cannot write {uri}: {error}") from error
+        raise of_store(error, f"cannot write {uri}: {error}") from error
 
 
 def fetch_file(uri: str, path: Path, *, required: bool = True) -> None:
@@ -172,4 +172,4 @@ def fetch_file(uri: str, path: Path, *, required: bool = True) -> None:
             fetch(uri, file, timeout_s=_FETCH_S)
     except PageError as error:
         if required or not isinstance(error, NotFoundError | DeniedError):
-            raise OutputError(f"{uri} cannot be fetched: {error}") from error
+            raise of_store(error, f"{uri} cannot be fetched: {error}") from error

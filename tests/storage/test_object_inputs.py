@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
 import pytest
 
 from batchocr.data import Document
-from batchocr.errors import NoInputError, UsageError
+from batchocr.errors import ExitCode, NoInputError, StoreRefusesError, StoreUnavailableError, UsageError
 from batchocr.pages.input.exported import EXPORT_RECORD
 from batchocr.pages.input.sources import find_documents
+from batchocr.storage import objects
 from tests.support.object_store import ObjectStore, answering
 
 KEYS = ["docs/page10.pdf", "docs/page2.pdf", "docs/2024-01/a.PDF", "docs/2024-02/b.tif", "docs/2024-02/sub/c.pdf"]
@@ -105,9 +107,7 @@ def test_shards_divide_objects_as_files(store: ObjectStore) -> None:
     assert sorted(document.source for part in parts for document in part) == sorted(sources("s3://mine/docs"))
 
 
-@pytest.mark.parametrize(
-    "name", ["s3://mine/gone.pdf", "s3://mine/gone/", "s3://none/a.pdf", "s3://none", "s3://mine/x*"]
-)
+@pytest.mark.parametrize("name", ["s3://mine/gone.pdf", "s3://mine/gone/", "s3://mine/x*"])
 def test_nothing_where_an_input_is_said_to_be_ends_the_run(store: ObjectStore, name: str) -> None:
     with pytest.raises(NoInputError, match=r"there is no|there is nothing|no object matches"):
         find_documents([name])
@@ -119,14 +119,33 @@ def test_a_prefix_without_documents_ends_the_run(store: ObjectStore) -> None:
         find_documents(["s3://others/docs/"])
 
 
-def test_a_wrong_key_is_said_to_be_one(store: ObjectStore) -> None:
+def test_a_wrong_key_is_said_to_be_one(store: ObjectStore, tmp_path: Path) -> None:
     with store.failing(answering("403 Forbidden", "InvalidAccessKeyId")):
-        with pytest.raises(NoInputError, match=r"access is denied .*AWS_ACCESS_KEY_ID"):
-            find_documents(["s3://mine/docs/"])
-        [first, second] = find_documents(["s3://mine/docs/", Document("a.pdf", "a.pdf")]).documents
+        for inputs in (["s3://mine/docs/"], [Document("a.pdf", "a.pdf"), "s3://mine/docs/"]):
+            with pytest.raises(StoreRefusesError, match=r"access is denied .*AWS_ACCESS_KEY_ID") as refused:
+                find_documents(inputs)
+            assert refused.value.exit_code == ExitCode.USAGE
+        (tmp_path / "list").write_text("s3://mine/docs/\n")
+        [first, second] = find_documents([f"@{tmp_path}/list", Document("a.pdf", "a.pdf")]).documents
     assert first.problem is not None
     assert first.problem.kind == "unreadable"
     assert second.problem is None
+
+
+@pytest.mark.parametrize("name", ["s3://none/a.pdf", "s3://none", "s3://none/*.pdf"])
+def test_a_bucket_that_is_not_there_is_wrong_usage(store: ObjectStore, name: str) -> None:
+    with pytest.raises(StoreRefusesError, match="there is no bucket none"):
+        find_documents([name])
+
+
+def test_a_store_that_does_not_answer_may_do_so_later(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(objects, "_ATTEMPTS", 1)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{taken.getsockname()[1]}")
+        with pytest.raises(StoreUnavailableError, match="does not answer .*run the same command again") as away:
+            find_documents(["s3://away/docs", Document("a.pdf", "a.pdf")])
+    assert away.value.exit_code == ExitCode.STOPPED
 
 
 @pytest.mark.parametrize("name", ["s3://key:hunter2@mine/docs", "s3://mi*/docs"])

@@ -13,7 +13,7 @@ from pathlib import Path, PurePath
 from typing import TextIO
 
 from batchocr.data import Document, ErrorKind, Failure, valid_text
-from batchocr.errors import NotFoundError, PageError
+from batchocr.errors import DeniedError, NoBucketError, NotFoundError, PageError, UnavailableError, of_store
 from batchocr.pages.input.exported import holds_cuts, is_cut
 from batchocr.pages.input.folders import SkippedFiles, num_links, walk
 from batchocr.pages.input.globs import WILDCARD, Bounds, natural_key, paths_matching
@@ -66,7 +66,7 @@ def expand(text: str | Document, search: Search, *, is_first: bool) -> Iterator[
     elif text == "-" or text.startswith("@"):
         yield from _read_list(text, search)
     elif is_uri(text):
-        yield from _found_in_store(text, search, is_plain=is_first)
+        yield from _found_in_store(text, search, is_plain=is_first, is_listed=False)
     elif WILDCARD.search(text) and not os.path.lexists(text):
         yield from _expand_glob(text, search)
     else:
@@ -109,8 +109,9 @@ def _paths_in_list(text: str, search: Search) -> list[str]:
     return lines if text == "-" else [line for line in lines if not line.startswith("#")]
 
 
-def _found_in_store(uri: str, search: Search, *, is_plain: bool = False) -> list[FoundInput]:
-    """The object, the documents below the prefix, or what matches the glob. Raises UsageError."""
+def _found_in_store(uri: str, search: Search, *, is_plain: bool = False, is_listed: bool = True) -> list[FoundInput]:
+    """The object, the documents below the prefix, or what matches the glob. is_listed: it is a line of a list, of which
+    others may be read if the store does not serve this one. Raises UsageError, OutputError."""
     try:
         if WILDCARD.search(uri) and not _is_object(uri):
             matches = list(documents_matching(uri, search.skipped))
@@ -124,6 +125,8 @@ def _found_in_store(uri: str, search: Search, *, is_plain: bool = False) -> list
             _of_object(found.object, found.below, is_plain=is_plain) for found in documents_below(uri, search.skipped)
         ]
     except PageError as error:
+        if not is_listed and isinstance(error, UnavailableError | DeniedError | NoBucketError):
+            raise of_store(error, f"nothing can be read: {error}") from error
         return [_failed_object(uri, error.error_kind, str(error))]
 
 
