@@ -22,9 +22,8 @@ for _ in 1 2 3 4 5 6; do
     code=$?
     [ "$code" = 0 ] || [ -z "$stopped" ] || exit "$stopped"
     case $code in
-        0) exec /opt/batchocr/bin/batchocr verify /data/out/results.parquet /data/in ;;
-        75 | 130) exit "$code" ;;                # somebody stopped it
-        1 | 5 | 6 | 137) sleep 60 ;;             # may be temporary; 137: it was killed
+        0 | 3) exec /opt/batchocr/bin/batchocr verify /data/out/results.parquet /data/in ;;
+        1 | 5 | 6 | 75 | 137) sleep 60 ;; # may be temporary; 75: a store does not answer; 137: it was killed
         *) exit "$code" ;;
     esac
 done

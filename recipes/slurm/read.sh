@@ -1,8 +1,8 @@
 #!/bin/bash
 # Eight jobs that divide the documents among them, each with a table of its own. One that runs out of time, or is
-# preempted, is queued again and continues. Once all are done, their tables are compared with the input:
+# preempted, is queued again and continues. Once all have ended, well or not, their tables are compared with the input:
 #
-#   job=$(sbatch --parsable read.sh) && sbatch --dependency="afterok:$job" verify.sh
+#   job=$(sbatch --parsable read.sh) && sbatch --dependency="afterany:$job" verify.sh
 #
 #SBATCH --job-name=batchocr
 #SBATCH --array=1-8
@@ -26,7 +26,7 @@ srun --cpus-per-task="$SLURM_CPUS_PER_TASK" /opt/batchocr/bin/batchocr run /data
 code=$?
 
 case $code in
-    75 | 130) scontrol requeue "$SLURM_JOB_ID" ;; # stopped before the end
+    75 | 130) [ "${SLURM_RESTART_COUNT:-0}" -ge 50 ] || scontrol requeue "$SLURM_JOB_ID" ;; # stopped before the end
     1 | 5 | 6) [ "${SLURM_RESTART_COUNT:-0}" -ge 5 ] || scontrol requeue "$SLURM_JOB_ID" ;; # may be temporary
 esac
 exit "$code"

@@ -143,7 +143,7 @@ def test_a_store_that_does_not_answer_may_do_so_later(store: ObjectStore, monkey
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{taken.getsockname()[1]}")
-        with pytest.raises(StoreUnavailableError, match="does not answer .*run the same command again") as away:
+        with pytest.raises(StoreUnavailableError, match=r"does not answer .*run the same command again") as away:
             find_documents(["s3://away/docs", Document("a.pdf", "a.pdf")])
     assert away.value.exit_code == ExitCode.STOPPED
 

@@ -1,0 +1,93 @@
+"""A machine for the jobs in `recipes/`, and what stands for the schedulers that read them."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Callable
+from configparser import RawConfigParser
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.conftest import ROOT
+from tests.support.running import read_rows
+
+RECIPES = ROOT / "recipes"
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A machine with one document, a model, and the commands that recipes call. All its paths begin with `root`."""
+
+    root: Path
+
+    def prepared(self, recipe: str) -> str:
+        """The text of a recipe, with this machine's paths."""
+        text = (RECIPES / recipe).read_text()
+        for path in ("/data/", "/models/", "/opt/batchocr/"):
+            assert f"{self.root}{path}" not in text
+            text = re.sub(rf"(?<![\w.]){path}", f"{self.root}{path}", text)
+        return text
+
+    def install(self, name: str, script: str) -> None:
+        """Make a command of this name, which runs the shell script."""
+        path = self.root / "opt" / "batchocr" / "bin" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"#!/bin/sh\n{script}\n")
+        path.chmod(0o755)
+
+    def run(self, command: list[str], **environment: str) -> subprocess.CompletedProcess[str]:
+        """Run a command to its end, whatever its exit code."""
+        known = {**os.environ, "PATH": f"{self.root}/opt/batchocr/bin:{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
+        return subprocess.run(
+            command, env=known | environment, cwd=self.root, capture_output=True, text=True, timeout=120, check=False
+        )
+
+    def succeed(self, command: list[str], **environment: str) -> str:
+        """Run a command that has to succeed; returns what it prints."""
+        done = self.run(command, **environment)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def tables(self) -> list[str]:
+        """The names of the tables, each of which must hold the document's page."""
+        found = sorted((self.root / "data" / "out").glob("*.parquet"))
+        assert all([row.source for row in read_rows(path)] == ["letter.pdf"] for path in found)
+        return [path.name for path in found]
+
+
+def unit(machine: Machine, name: str) -> RawConfigParser:
+    parser = RawConfigParser(comment_prefixes=("#",), delimiters=("=",))
+    parser.optionxform = str  # type: ignore[method-assign,assignment]
+    parser.read_string(machine.prepared(f"systemd/{name}"))
+    return parser
+
+
+@dataclass
+class Task:
+    """What `@task` makes of a function, as far as the recipe uses it."""
+
+    function: Callable[..., None]
+    options: dict[str, object] = field(default_factory=dict)
+    calls: list[dict[str, list[object]]] = field(default_factory=list)
+
+    def expand(self, **arguments: list[object]) -> Task:
+        self.calls.append(arguments)
+        return self
+
+    def __call__(self) -> Task:
+        self.calls.append({})
+        return self
+
+    def __rshift__(self, later: Task) -> Task:
+        return later
+
+
+class FailError(Exception):
+    """Stands for AirflowFailException: no further attempt is made."""
+
+
+def make_task(function: Callable[..., None] | None = None, **options: object) -> Any:
+    return Task(function, options) if function else lambda given: Task(given, options)
