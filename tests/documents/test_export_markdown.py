@@ -29,6 +29,14 @@ def test_pieces_follow_each_other_over_all_pages() -> None:
     assert text_of([block("title", "T"), block("text", "One.")], [block("text", "Two.")]) == "# T\n\nOne.\n\nTwo.\n"
 
 
+def test_a_document_in_python_has_the_same_text() -> None:
+    pages = ([block("title", "T"), block("header", "H"), Gap(0, "degraded", "block 2")], [block("text", "Two.")])
+    assert document_of(*pages).markdown == text_of(*pages) != ""
+    figure = block("image", None, (0.1, 0.3, 0.5, 0.6))
+    assert document_of([block("text", "One."), figure]).markdown == "One.\n\n![image](#page-1-block-1)\n"
+    assert document_of([]).markdown == ""
+
+
 def test_headings_have_the_level_of_the_document() -> None:
     places = (Place(0, (0, 0, 1, 1), 0),)
     headings = [Piece("title", "T", places, level) for level in (1, 2, 6, 9)]

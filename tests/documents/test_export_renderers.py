@@ -15,7 +15,7 @@ from batchocr.data import Block
 from batchocr.documents.assembly.assemble import assemble
 from batchocr.documents.assembly.document import AssembledDocument, Gap, PageEnd
 from batchocr.documents.export.formats import FormatOptions
-from batchocr.documents.export.markdown import document_markdown, gap_markdown
+from batchocr.documents.export.markdown import document_markdown
 from tests.support.active_markup import active_in
 from tests.support.documents import block, document_of, text_row
 from tests.support.hostile_markdown import LISTS, any_blocks
@@ -66,7 +66,11 @@ def hostile_documents() -> list[str]:
     marks = [
         Gap(0, "failed", text) for text in [*LISTS, "<script>evil()</script>", "[x](https://evil)", "**", "$\\href"]
     ]
-    return [*map(text_of, documents), *map(gap_markdown, marks)]
+    return [
+        *map(text_of, documents),
+        *(document.markdown for document in documents),
+        *(mark.markdown for mark in marks),
+    ]
 
 
 @pytest.mark.parametrize("name", MARKDOWN_RENDERERS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from batchocr.data import PageResult, Status
+from batchocr.pages.protocol.markdown import FIGURES, block_markdown
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,12 @@ class Piece:
     captions: tuple[Piece, ...] = ()
     footnotes: tuple[Piece, ...] = ()
 
+    @property
+    def with_captions(self) -> list[Piece]:
+        """The piece among its captions and footnotes, in reading order."""
+        around = [*self.captions, self, *self.footnotes]
+        return sorted(around, key=lambda each: (each.places[0].page_index, each.places[0].block))
+
 
 @dataclass(frozen=True, slots=True)
 class Gap:
@@ -48,6 +55,20 @@ class Gap:
     page_index: int | None
     status: Status
     reason: str
+
+    @property
+    def in_words(self) -> tuple[str, str]:
+        """Which page, or that the document, was not read or not in full; and why."""
+        what = "This document" if self.page_index is None else f"Page {self.page_index + 1}"
+        skipped = "was skipped" if self.page_index is None else "is missing"
+        said = {"degraded": "was read in part", "skipped": skipped}.get(self.status, "could not be read")
+        return f"{what} {said}", " ".join(self.reason.split())
+
+    @property
+    def markdown(self) -> str:
+        """A line that says so."""
+        what, why = self.in_words
+        return f"**{what}:** {block_markdown('text', why)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,3 +92,21 @@ class AssembledDocument:
     page_count: int | None
     rows: tuple[PageResult, ...]
     parts: tuple[Piece | Gap | PageEnd, ...]
+
+    @property
+    def markdown(self) -> str:
+        """The text, as `export --format md` writes it, with `![image](#page-3-block-5)` in place of each figure's file;
+        ends with one newline, or is empty."""
+        texts = []
+        for part in self.parts:
+            if isinstance(part, Gap):
+                texts.append(part.markdown)
+            elif isinstance(part, Piece):
+                texts += [_markdown(piece) for piece in part.with_captions]
+        return "\n\n".join(filter(None, texts)) + "\n" if any(texts) else ""
+
+
+def _markdown(piece: Piece) -> str:
+    if piece.type in FIGURES:
+        return f"![{piece.type}](#page-{piece.places[0].page_index + 1}-block-{piece.places[0].block})"
+    return block_markdown(piece.type, piece.content or "", level=piece.level)

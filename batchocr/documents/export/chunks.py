@@ -12,7 +12,6 @@ from typing import Any, Final
 
 from batchocr.documents.assembly.document import AssembledDocument, Gap, PageEnd, Piece, Place
 from batchocr.documents.export.cutting import CutText, cut_table, cut_text
-from batchocr.documents.export.figures import with_captions
 from batchocr.documents.export.formats import Figures, File, FormatOptions
 from batchocr.documents.export.shares import shares_of
 from batchocr.documents.export.table_cells import table_cells
@@ -48,7 +47,7 @@ def chunks(document: AssembledDocument, max_chars: int) -> list[dict[str, Any]]:
         elif part.type in HEADINGS:
             gathering.add_heading(part)
         else:
-            gathering.add(with_captions(part))
+            gathering.add(part.with_captions)
     return gathering.finished()
 
 

@@ -19,7 +19,7 @@ from batchocr.documents.export.formats import Figures, File, FormatOptions
 from batchocr.documents.export.picture_files import picture_files
 from batchocr.documents.export.shares import Share, shares_of
 from batchocr.documents.export.table_cells import TableCells, table_cells
-from batchocr.documents.export.words import gap_in_words, list_items, with_dollars
+from batchocr.documents.export.words import list_items, with_dollars
 from batchocr.errors import UsageError
 from batchocr.pages.protocol.markdown import FIGURES, HEADINGS, LEFT_OUT, OWN_FENCES
 from batchocr.pages.protocol.sanitize import harmless_characters, table_structure
@@ -109,7 +109,7 @@ class _Writer:
 
     def add_gap(self, gap: Gap) -> None:
         """A paragraph that says what is missing."""
-        self.made.add_text(label=DocItemLabel.TEXT, text=": ".join(gap_in_words(gap)))
+        self.made.add_text(label=DocItemLabel.TEXT, text=": ".join(gap.in_words))
 
     def add_furniture(self, page_index: int) -> None:
         """What belongs to the sheet of this page rather than to the text."""

@@ -86,14 +86,7 @@ def pieces_of(document: AssembledDocument) -> Iterator[Piece]:
     """The document's pieces in the order in which they are shown, each with its captions and footnotes around it."""
     for part in document.parts:
         if isinstance(part, Piece):
-            yield from with_captions(part)
-
-
-def with_captions(piece: Piece) -> list[Piece]:
-    """The piece among its captions and footnotes, in reading order."""
-    return sorted(
-        [*piece.captions, piece, *piece.footnotes], key=lambda each: (each.places[0].page_index, each.places[0].block)
-    )
+            yield from part.with_captions
 
 
 def picture_places(document: AssembledDocument) -> Iterator[Place]:

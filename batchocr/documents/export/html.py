@@ -21,10 +21,10 @@ from markupsafe import Markup
 
 from batchocr.data import Failure
 from batchocr.documents.assembly.document import AssembledDocument, Gap, PageEnd, Piece, Place
-from batchocr.documents.export.figures import picture_places, pictures_in_table, with_captions
+from batchocr.documents.export.figures import picture_places, pictures_in_table
 from batchocr.documents.export.formats import Figures, File, FormatOptions
 from batchocr.documents.export.picture_files import picture_files
-from batchocr.documents.export.words import gap_in_words, missing_figure_in_words
+from batchocr.documents.export.words import missing_figure_in_words
 from batchocr.documents.markup.characters import shown_characters
 from batchocr.documents.markup.html import block_html, inline_html
 from batchocr.documents.markup.mathml import MATHML_STYLE
@@ -85,11 +85,11 @@ class _Page:
 
     def part(self, part: Piece | Gap | PageEnd) -> Markup:
         if isinstance(part, Gap):
-            return self._gap(*gap_in_words(part))
+            return self._gap(*part.in_words)
         if isinstance(part, PageEnd):
             number = part.page_index + 1
             return Markup('<div class="page" id="end-of-page-{0}">end of page {0}</div>').format(number)
-        shown = Markup("\n").join(filter(None, (self._piece(piece) for piece in with_captions(part))))
+        shown = Markup("\n").join(filter(None, (self._piece(piece) for piece in part.with_captions)))
         if not shown:
             return shown
         tag = "figure" if part.type in FIGURES or part.type == "table" else "div"

@@ -13,10 +13,10 @@ from urllib.parse import quote
 
 from batchocr.data import Failure
 from batchocr.documents.assembly.document import AssembledDocument, Gap, PageEnd, Piece, Place
-from batchocr.documents.export.figures import PICTURE_IN_TABLE, picture_places, pictures_in_table, with_captions
+from batchocr.documents.export.figures import PICTURE_IN_TABLE, picture_places, pictures_in_table
 from batchocr.documents.export.formats import Figures, File, FormatOptions
 from batchocr.documents.export.picture_files import picture_files
-from batchocr.documents.export.words import gap_in_words, missing_figure_in_words
+from batchocr.documents.export.words import missing_figure_in_words
 from batchocr.pages.protocol.markdown import FIGURES, block_markdown
 
 REVISION: Final = 1
@@ -39,19 +39,13 @@ def document_markdown(document: AssembledDocument, pictures: Pictures, options: 
     texts: list[str] = []
     for part in document.parts:
         if isinstance(part, Gap):
-            texts.append(gap_markdown(part))
+            texts.append(part.markdown)
         elif isinstance(part, PageEnd):
             texts += [f"*End of page {part.page_index + 1}*"] if options.page_breaks else []
         else:
-            texts += [_piece_markdown(document, piece, pictures) for piece in with_captions(part)]
+            texts += [_piece_markdown(document, piece, pictures) for piece in part.with_captions]
     texts = [text for text in texts if text]
     return "\n\n".join(texts) + "\n" if texts else ""
-
-
-def gap_markdown(gap: Gap) -> str:
-    """A line that says which page, or that the document, was not read or not in full, and why."""
-    what, why = gap_in_words(gap)
-    return f"**{what}:** {block_markdown('text', why)}"
 
 
 def _piece_markdown(document: AssembledDocument, piece: Piece, pictures: Pictures) -> str:

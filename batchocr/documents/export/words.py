@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 from batchocr.data import Failure
-from batchocr.documents.assembly.document import Gap, Piece
+from batchocr.documents.assembly.document import Piece
 from batchocr.pages.protocol.markdown import INLINE_FORMULA
 
 _ITEM: Final = re.compile(
@@ -17,14 +17,6 @@ _ITEM: Final = re.compile(
 def with_dollars(text: str) -> str:
     """The text with its formulas between dollar signs, as most programs expect them."""
     return INLINE_FORMULA.sub(lambda formula: f"${formula[1].strip()}$", text)
-
-
-def gap_in_words(gap: Gap) -> tuple[str, str]:
-    """Which page, or that the document, was not read or not in full; and why."""
-    what = "This document" if gap.page_index is None else f"Page {gap.page_index + 1}"
-    skipped = "was skipped" if gap.page_index is None else "is missing"
-    said = {"degraded": "was read in part", "skipped": skipped}.get(gap.status, "could not be read")
-    return f"{what} {said}", " ".join(gap.reason.split())
 
 
 def missing_figure_in_words(piece: Piece, failure: Failure) -> tuple[str, str]:
