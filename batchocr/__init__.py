@@ -23,6 +23,8 @@ if TYPE_CHECKING:
         NoInputError,
         OutputError,
         OutputMismatchError,
+        StoreRefusesError,
+        StoreUnavailableError,
         UsageError,
     )
     from batchocr.job.progress import RunProgress
@@ -48,6 +50,8 @@ __all__ = [
     "Report",
     "RunProgress",
     "StopSwitch",
+    "StoreRefusesError",
+    "StoreUnavailableError",
     "UsageError",
     "__version__",
     "open_table",
@@ -71,6 +75,8 @@ _MODULES = {
     "Report": "batchocr.job.stats.report",
     "RunProgress": "batchocr.job.progress",
     "StopSwitch": "batchocr.job.stop",
+    "StoreRefusesError": "batchocr.errors",
+    "StoreUnavailableError": "batchocr.errors",
     "UsageError": "batchocr.errors",
     "open_table": "batchocr.documents.assembly.opened",
     "process": "batchocr.api",

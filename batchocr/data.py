@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
+
+from pydantic import AliasChoices, Field
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -162,7 +164,8 @@ class Block:
     none. content: text, HTML for tables, LaTeX for formulas; None for blocks that are not read (figures). A table that
     could not be parsed has what the model wrote, seldom HTML; the row is degraded, and its message names the block.
     text_source: `model`; `layer`, the PDF's own text, only in tables of versions that could take it from there; None
-    for blocks that are not read. The four before it are None for blocks that the model did not read on their own.
+    for blocks that are not read. tokens: of the model's answer; tables up to version 4 call them output_tokens. The
+    four before text_source are None for blocks that the model did not read on their own.
     """
 
     type: str
@@ -172,7 +175,7 @@ class Block:
     merge_prev: bool = False
     confidence: float | None = None
     min_logprob: float | None = None
-    output_tokens: int | None = None
+    tokens: Annotated[int | None, Field(validation_alias=AliasChoices("tokens", "output_tokens"))] = None
     finish_reason: FinishReason | None = None
     text_source: TextSource | None = None
 

@@ -34,7 +34,7 @@ def _storable(reading: Reading) -> Reading:
     """Raises ValueError for numbers that no table can hold."""
     counts = [reading.image_tokens, reading.output_tokens]
     for block in reading.blocks:
-        counts += [block.angle or 0, block.output_tokens or 0]
+        counts += [block.angle or 0, block.tokens or 0]
     if not all(-(2**63) <= count < 2**63 for count in counts):
         raise ValueError("a count of the reading does not fit into 64 bits")
     if not all(0 <= (share or 0) <= 1 for share in (reading.ink_outside, reading.text_layer_agreement)):

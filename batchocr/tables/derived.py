@@ -21,7 +21,7 @@ from batchocr.tables.atomic import reading
 from batchocr.tables.schema import BLOCK_TYPE, PAGE_SCHEMA, RunMetadata, decode_metadata, from_row
 
 _NEEDED: Final = ("source", "page_index", "status", "markdown", "blocks")
-_BLOCK_FIELDS: Final = frozenset(field.name for field in BLOCK_TYPE)
+_BLOCK_FIELDS: Final = frozenset([*(field.name for field in BLOCK_TYPE), "output_tokens"])  # see Block.tokens
 _ROWS_AT_ONCE: Final = 64
 
 

@@ -21,12 +21,12 @@ from batchocr.config import Config
 from batchocr.data import Block, PageResult, valid_text
 from batchocr.errors import OutputMismatchError
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 """Changes whenever the columns do."""
 
-READABLE_VERSIONS = (2, 3, SCHEMA_VERSION)
+READABLE_VERSIONS = (2, 3, 4, SCHEMA_VERSION)
 """Versions 2 and 3 lack the `text_source` of a block, version 2 also `ink_outside` and `text_layer_agreement`: these
-are null then."""
+are null then. Up to version 4, the `tokens` of a block are called `output_tokens`."""
 
 MAX_METADATA_BYTES = 1 << 20
 """A line of metadata is shorter; what a file of someone else has in its place may be anything."""
@@ -43,7 +43,7 @@ BLOCK_TYPE = pa.struct(
         pa.field("merge_prev", pa.bool_(), nullable=False),
         pa.field("confidence", pa.float64()),
         pa.field("min_logprob", pa.float64()),
-        pa.field("output_tokens", pa.int64()),
+        pa.field("tokens", pa.int64()),
         pa.field("finish_reason", pa.string()),
         pa.field("text_source", pa.string()),
     ]

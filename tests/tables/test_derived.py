@@ -21,7 +21,7 @@ from tests.support.running import run_app
 
 METADATA = RunMetadata("0.1.0", "a model", "c" * 64, "a" * 64, {"dpi": "200"})
 BLOCKS = (
-    Block("text", (0.1, 0.1, 0.9, 0.2), 0, "Some text", confidence=0.9, min_logprob=-0.5, output_tokens=3),
+    Block("text", (0.1, 0.1, 0.9, 0.2), 0, "Some text", confidence=0.9, min_logprob=-0.5, tokens=3),
     Block("image", (0.1, 0.3, 0.9, 0.5), None, None),
 )
 ROWS = [

@@ -17,7 +17,7 @@ from batchocr.errors import OutputError, OutputMismatchError
 from batchocr.tables import jsonl, parquet, schema
 from batchocr.tables.files import journal_path, metadata_path
 from batchocr.tables.journal import Journal, JournalEntry
-from batchocr.tables.schema import PAGE_SCHEMA, RunMetadata
+from batchocr.tables.schema import PAGE_SCHEMA, RunMetadata, to_json
 from batchocr.tables.table import table_for
 
 METADATA = RunMetadata("0.1.0", "a model", "c" * 64, "a" * 64, {"dpi": "200"})
@@ -87,6 +87,21 @@ def test_a_table_with_the_columns_of_version_2_is_read(tmp_path: Path, monkeypat
     monkeypatch.undo()
     assert "ink_outside" not in pq.read_schema(path).names
     assert list(open_table(path).rows()) == [page("a.pdf", 0, ink_outside=None)]
+
+
+@pytest.mark.parametrize("name", ["t.parquet", "t.jsonl"])
+def test_a_table_of_version_4_has_the_tokens_of_its_blocks(tmp_path: Path, name: str) -> None:
+    row = page("a.pdf", 0, blocks=(Block("text", (0.1, 0.2, 0.5, 1.0), 0, "text", tokens=7),))
+    lines = [json.loads(to_json(row))]
+    for block in lines[0]["blocks"]:
+        block["output_tokens"] = block.pop("tokens")
+    before = replace(METADATA, schema_version=4)
+    write(tmp_path / name, page("a.pdf", 0), metadata=before)
+    if name == "t.jsonl":
+        (tmp_path / name).write_text(json.dumps(lines[0]) + "\n")
+    else:
+        pq.write_table(pa.Table.from_pylist(lines), tmp_path / name)
+    assert list(open_table(tmp_path / name).rows()) == [row]
 
 
 @pytest.mark.parametrize("name", ["t.parquet", "t.jsonl"])

@@ -39,7 +39,7 @@ blocks = st.builds(
     merge_prev=st.booleans(),
     confidence=st.none() | st.floats(),
     min_logprob=st.none() | st.floats(),
-    output_tokens=st.none() | sizes,
+    tokens=st.none() | sizes,
     finish_reason=st.sampled_from([None, "stop", "length", "repetition"]),
 )
 results = st.builds(

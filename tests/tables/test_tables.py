@@ -90,7 +90,7 @@ blocks = st.builds(
     merge_prev=st.booleans(),
     confidence=st.none() | shares,
     min_logprob=st.none() | st.floats(-100, 0),
-    output_tokens=st.none() | numbers,
+    tokens=st.none() | numbers,
     finish_reason=st.none() | st.sampled_from(get_args(FinishReason)),
 )
 results = st.builds(

@@ -309,7 +309,7 @@ def _to_block(block: ContentBlock) -> Block:
         content=block.content,
         confidence=completion.mean_probability,
         min_logprob=completion.min_logprob,
-        output_tokens=completion.output_tokens,
+        tokens=completion.output_tokens,
         finish_reason=completion.finish_reason,
         text_source="model",
     )
