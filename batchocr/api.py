@@ -232,6 +232,7 @@ def find_inputs(config: Config, inputs: Inputs) -> Found:
         null=config.null,
         follow_symlinks=config.follow_symlinks,
         shard=config.shard,
+        sample=config.sample_documents,
     )
     here = os.getcwd()
     if not os.path.isdir(here):  # a folder above is closed to this user: only relative paths lead here

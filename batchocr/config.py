@@ -264,6 +264,10 @@ class Config:
             per_call=True,
         ),
     ] = None
+    sample_documents: Annotated[
+        Count | None,
+        Option(RUN, "Read only N of the documents, drawn by their names: the same in every run.", "N", per_call=True),
+    ] = None
     stop_after: Annotated[
         Duration | None,
         Option(

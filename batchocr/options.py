@@ -43,6 +43,9 @@ class CallOptions(TypedDict, total=False):
     """Retry all pages that failed in an earlier run, or none. Default: all but those of damaged or unsupported
     files."""
 
+    sample_documents: int | None
+    """Read only N of the documents, drawn by their names: the same in every run."""
+
     stop_after: float | str | None
     """After this long (3h55m, 90s), finish the pages in flight and exit 75."""
 

@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 
 @options.takes_options(
-    *("pages", "dpi", "text_layer", "password", "null", "follow_symlinks", "shard"),
+    *("pages", "dpi", "text_layer", "password", "null", "follow_symlinks", "shard", "sample_documents"),
     *("model", "revision", "device", "dtype", "vit_dtype", "backend", "memory_fraction", "max_new_tokens", "penalties"),
     *("vit_batch_size", "vit_max_patches", "llm_batch_size", "prefill_max_tokens", "embedding_queue_tokens"),
     *("pages_in_flight", "workers", "worker_memory", "page_timeout"),
@@ -68,12 +68,13 @@ def inspect(
 
 
 @options.takes_options(
-    *("model", "revision", "pages", "limit", "password", "null", "follow_symlinks", "shard"),
+    *("model", "revision", "pages", "limit", "password", "null", "follow_symlinks", "shard", "sample_documents"),
     *("page_timeout", "max_page_error_rate", "max_degraded_rate", "max_doubtful_rate"),
     model=Option(MODEL, "The model that should have written the table.", "NAME_OR_DIR", default="not compared"),
     pages=Option(INPUT, "The pages that should have a row, as in 1-10,15,r3-r1.", "SPEC", default="as in the table"),
     limit=Option(INPUT, "Check only the first N rows of the input.", "N", default="as in the table"),
     shard=Option(INPUT, "Check only the I-th of N shares.", "I/N", default="as in the table", also=str),
+    sample_documents=Option(INPUT, "Check only N documents, those that `run` draws.", "N", default="as in the table"),
     page_timeout=Option(RUN, "Time limit for hashing and opening a document.", "SECONDS"),
 )
 @clear_up_on_signals()
@@ -98,7 +99,12 @@ def verify(
     tables, inputs = tables_among(find_tables(out), inputs)
     config = make_config(asked_for(tables) | dict(flags))
     documents = find_documents(
-        inputs, stdin=sys.stdin, null=config.null, follow_symlinks=config.follow_symlinks, shard=config.shard
+        inputs,
+        stdin=sys.stdin,
+        null=config.null,
+        follow_symlinks=config.follow_symlinks,
+        shard=config.shard,
+        sample=config.sample_documents,
     ).documents
     fingerprint = None
     if "model" in flags:

@@ -44,7 +44,12 @@ def inspect_inputs(
     if like is not None:
         estimate_like(like, 0)  # to refuse it before all the work
     found = find_documents(
-        inputs, stdin=sys.stdin, null=config.null, follow_symlinks=config.follow_symlinks, shard=config.shard
+        inputs,
+        stdin=sys.stdin,
+        null=config.null,
+        follow_symlinks=config.follow_symlinks,
+        shard=config.shard,
+        sample=config.sample_documents,
     )
     sample, estimate = None, None
     if read is None:

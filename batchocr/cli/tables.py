@@ -42,7 +42,7 @@ def asked_for(tables: Sequence[Path]) -> dict[str, Any]:
     """What the runs of the tables asked for together, as options; empty if that cannot be said. Raises OutputError,
     OutputMismatchError."""
     selection = selection_together([read_metadata(table) for table in tables]) or {}
-    return {name: int(value) if name == "limit" else value for name, value in selection.items()}
+    return {name: int(value) if name in ("limit", "sample_documents") else value for name, value in selection.items()}
 
 
 def _is_table(path: Path) -> bool:

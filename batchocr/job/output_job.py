@@ -63,7 +63,7 @@ def read_into_table(
         _require_same_input(out, found.documents, journal)
         announce = partial(_log_start, session, found, out)
         run = RunContext(session, config, found, stop, finished=journal, announce=announce, started_s=started_s)
-        rows = OutputRows(run.intake, journal, prune=config.prune)
+        rows = OutputRows(run.intake, journal, prune=config.prune, not_drawn=found.not_drawn)
         with _report_of_failure(run, report_file):
             with run:
                 if run.has_work:

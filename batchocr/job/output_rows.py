@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 
 from batchocr.data import Document, PageResult, counted, valid_text
 from batchocr.job.intake import DocumentState, Intake
@@ -27,15 +27,16 @@ _Place = tuple[str, Sequence[int | None], Sequence[int | None]]
 class OutputRows:
     """Once all rows have been taken: gone, the rows of documents that are not there any more, by `source`; not_asked,
     the other rows that this run did not ask for; num_doubtful, of the rows that this run is about. prune: leave rows
-    out that are gone or were not asked for."""
+    out that are gone or were not asked for. not_drawn: see Found."""
 
-    def __init__(self, intake: Intake, journal: Journal, *, prune: bool) -> None:
+    def __init__(self, intake: Intake, journal: Journal, *, prune: bool, not_drawn: Set[str]) -> None:
         self.gone: dict[str, int] = {}
         self.not_asked: dict[str, int] = {}
         self.num_doubtful = 0
         self._intake = intake
         self._journal = journal
         self._prune = prune
+        self._not_drawn = set(map(valid_text, not_drawn))
 
     def __iter__(self) -> Iterator[PageResult]:
         for source, pages, planned in self._places():
@@ -89,7 +90,7 @@ class OutputRows:
             if not pages and any(row.doc_id for row in rows):  # else its row says only that there was no file
                 pages = [None]
             if pages:
-                self.gone[source] = len(pages)
+                (self.not_asked if source in self._not_drawn else self.gone)[source] = len(pages)
                 if not self._prune:
                     followers[before].append((source, pages, ()))
         return followers

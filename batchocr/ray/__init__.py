@@ -27,7 +27,13 @@ from batchocr.ray.report import ClusterReport
 
 __all__ = ["ClusterReport", "run"]
 
-_OF_ONE_MACHINE = {"limit": None, "shard": (1, 1), "resume": True, "max_doubtful_rate": 1.0}
+_OF_ONE_MACHINE = {
+    "limit": None,
+    "sample_documents": None,
+    "shard": (1, 1),
+    "resume": True,
+    "max_doubtful_rate": 1.0,
+}
 """Options that mean nothing here, as they are when they are not given."""
 
 

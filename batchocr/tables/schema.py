@@ -81,7 +81,8 @@ class RunMetadata:
 
     No part of the fingerprints: model_revision, the commit of a model from Hugging Face, empty for a local folder;
     input_roots, the folders below which the documents were, absolute; selection, what of the input was asked for:
-    `pages`, `limit` and `shard` as the options say them, those left out that ask for all; None if that is not known.
+    `pages`, `limit`, `sample_documents` and `shard` as the options say them, those left out that ask for all; None if
+    that is not known.
     """
 
     batchocr_version: str
@@ -164,6 +165,7 @@ def selection_of(config: Config) -> dict[str, str]:
     """What of the input these options ask for, as in RunMetadata."""
     index, count = config.shard
     asked = {"pages": config.pages, "limit": config.limit and str(config.limit)}
+    asked["sample_documents"] = config.sample_documents and str(config.sample_documents)
     asked["shard"] = f"{index}/{count}" if count > 1 else None
     return {name: value for name, value in asked.items() if value}
 
@@ -197,7 +199,7 @@ def selection_together(several: Sequence[RunMetadata]) -> dict[str, str] | None:
     if len(shards) > 1 and len(shards) != int(first.get("shard", "1/1").partition("/")[2]):
         return None
     agreed = set(first.items()).intersection(*(each.items() for each in selections if each is not None))
-    return {name: value for name, value in agreed if name != "limit"}
+    return {name: value for name, value in agreed if name not in ("limit", "sample_documents")}
 
 
 def require_same_shard(path: Path, found: RunMetadata, now: RunMetadata) -> None:

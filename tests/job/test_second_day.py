@@ -14,6 +14,7 @@ import pymupdf
 import pytest
 
 import batchocr
+from batchocr.cli.tables import asked_for
 from batchocr.cli.verify import Verifier
 from batchocr.config import Config
 from batchocr.errors import ModelError, OutputMismatchError
@@ -108,6 +109,23 @@ def test_a_document_that_was_renamed_or_copied_is_not_read_again(share: Path, op
         assert rows["z.pdf", page].markdown == rows["a.pdf", page].markdown
         assert rows["z.pdf", page].attempts == 0
     assert batchocr.run(share, prune=True, **options).rows_gone == 3
+
+
+def test_a_sample_is_the_same_in_every_run_and_grows(share: Path, options: dict[str, Any]) -> None:
+    batchocr.run(share, sample_documents=1, **options)
+    [first] = {source for source, _ in places(options["out"])}
+    assert batchocr.run(share, sample_documents=1, **options).nothing_to_do
+    config = Config(**asked_for([options["out"]]))
+    found = find_documents([str(share)], stdin=None, sample=config.sample_documents)
+    verifier = Verifier([options["out"]], config)
+    assert list(verifier.findings(found.documents, None)) == [], "verify knows the sample"
+    batchocr.run(share, sample_documents=2, **options)
+    drawn = {source for source, _ in places(options["out"])}
+    assert first in drawn and len(drawn) == 2
+    batchocr.run(share, **options)
+    report = batchocr.run(share, sample_documents=1, **options)
+    assert (places(options["out"]), report.rows_gone) == (ALL, 0)
+    assert report.rows_not_asked == sum(source != first for source, _ in ALL)
 
 
 def test_a_file_that_is_named_and_not_there_keeps_its_rows_and_counts_as_failed(

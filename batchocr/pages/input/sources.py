@@ -18,7 +18,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import chain, count
 from pathlib import PurePath
@@ -43,13 +43,14 @@ class Found:
     documents: what to read, in order. skipped: how many files are left out because of their suffix, or because an
     export has cut them (see SkippedFiles): of the whole input, whatever the shard. roots: the folders below which a
     document's `source` is its path. empty: the folders that hold no document, each with what the `source` of one in
-    it would begin with.
+    it would begin with. not_drawn: the `source` of each document that is not of the sample.
     """
 
     documents: list[Document]
     skipped: Mapping[str, int]
     roots: tuple[str, ...] = ()
     empty: Mapping[str, str] = field(default_factory=dict)
+    not_drawn: Set[str] = frozenset()
 
 
 def find_documents(
@@ -59,12 +60,14 @@ def find_documents(
     null: bool = False,
     follow_symlinks: bool = False,
     shard: tuple[int, int] = (1, 1),
+    sample: int | None = None,
 ) -> Found:
     """Return the documents that `inputs` name: in that order, folders in natural order, each file once.
 
     inputs: Documents are taken as they are. stdin: where the paths for the INPUT `-` are read from. null: paths there
     and in lists are separated by NUL. follow_symlinks: also follow links that lead out of a folder or a glob. shard:
-    return only the documents of one shard, (index from 1, count).
+    return only the documents of one shard, (index from 1, count). sample: return only so many of them, drawn by their
+    names; a larger sample has all of a smaller one.
     Raises NoInputError if there is nothing that could be read, UsageError if a given Document has the name of another.
     """
     search = Search(stdin, null, follow_symlinks, SkippedFiles())
@@ -78,12 +81,20 @@ def find_documents(
         for candidate, source in zip(candidates, _choose_names(candidates), strict=True)
         if in_shard(source, *shard)
     ]
+    not_drawn: Set[str] = frozenset()
+    if sample is not None:
+        not_drawn = frozenset(document.source for document in sorted(documents, key=_lot)[sample:])
     empty = {
         given: "" if position == 0 else f"{PurePath(given).as_posix()}/"
         for position, (given, found) in enumerate(zip(inputs, expanded, strict=True))
         if isinstance(given, str) and os.path.isdir(given) and not found
     }
-    return Found(documents, search.skipped.by_kind(), _roots(inputs), empty)
+    drawn = [document for document in documents if document.source not in not_drawn]
+    return Found(drawn, search.skipped.by_kind(), _roots(inputs), empty, not_drawn)
+
+
+def _lot(document: Document) -> bytes:
+    return hashlib.sha256(b"sample:" + document.source.encode()).digest()  # other than that of a shard
 
 
 def _roots(inputs: Sequence[str | Document]) -> tuple[str, ...]:
