@@ -368,6 +368,8 @@ def _unknown(name: str) -> UsageError:
     known = sorted(field.name for field in dataclasses.fields(Config))
     close = difflib.get_close_matches(name, known, n=1)
     hint = f"did you mean {close[0]!r}?" if close else f"there are: {', '.join(known)}"
+    if name in ("out", "inputs"):
+        hint = "what is read and where it goes are said on the command line: batchocr run INPUT --out TABLE"
     if name.removeprefix("no_") in known:
         hint = f"write {name.removeprefix('no_')} = false"
     return UsageError(f"there is no option {name!r}; {hint}")

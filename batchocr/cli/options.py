@@ -142,6 +142,10 @@ def as_local_path(flag: str, name: str) -> Path:
     """The path that a flag names. Raises UsageError if it names none, or one in an object store."""
     if not name:
         raise UsageError(f"{flag} is empty: say where to write")
+    if name == "-":
+        raise UsageError(
+            f"{flag} -: nothing of this goes to standard output; name a file or folder, ./- for one named -"
+        )
     if "://" in name:
         raise UsageError(f"{flag} {name}: write to a path on this machine, and copy it to an object store afterwards")
     return Path(name)

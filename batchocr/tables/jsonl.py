@@ -62,7 +62,7 @@ def read_metadata(path: Path) -> RunMetadata | None:
     if not is_sound(line):
         raise OutputError(
             f"{metadata_path(path)} is damaged, was changed, or is of an earlier version of batchocr: restore it with "
-            "its table, choose another --out, or start over with --overwrite"
+            "its table, or read the documents again with `batchocr run --overwrite`"
         )
     return metadata
 
@@ -86,7 +86,10 @@ def read_rows(path: Path) -> Iterator[PageResult]:
             try:
                 yield from_json(line)
             except ValueError as error:
-                raise OutputError(f"{path}, line {number} is damaged; start over with --overwrite") from error
+                raise OutputError(
+                    f"{path}, line {number} is damaged: restore it, or "
+                    "read the documents again with `batchocr run --overwrite`"
+                ) from error
 
 
 def _require_same_table(path: Path, digest: str) -> None:
@@ -95,7 +98,7 @@ def _require_same_table(path: Path, digest: str) -> None:
     if of_table is None or not is_sound(of_table) or b'"sha256":"%s"' % digest.encode() not in of_table:
         raise OutputError(
             f"{path} is not the table that {metadata_path(path)} was written for: one of them was damaged, changed or "
-            "replaced since; restore both, or start over with --overwrite"
+            "replaced since; restore both, or read the documents again with `batchocr run --overwrite`"
         )
 
 

@@ -109,7 +109,10 @@ def _taking(path: Path) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowException, OSError, ValueError) as error:
-        raise OutputError(f"cannot read {path}: {error}; it is damaged, start over with --overwrite") from error
+        raise OutputError(
+            f"cannot read {path}: {error}; it is damaged: restore it, or "
+            "read the documents again with `batchocr run --overwrite`"
+        ) from error
 
 
 def _has_sound_digest(path: Path, file: BinaryIO) -> bool:
@@ -126,7 +129,10 @@ def _has_sound_digest(path: Path, file: BinaryIO) -> bool:
     if found != _digest_without(file, position):
         if _is_derived(file):
             return False
-        raise OutputError(f"{path} was damaged or changed since it was written: restore it, or use --overwrite")
+        raise OutputError(
+            f"{path} was damaged or changed since it was written: restore it, or "
+            "read the documents again with `batchocr run --overwrite`"
+        )
     _SOUND.add(version)
     return True
 

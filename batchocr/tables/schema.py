@@ -273,7 +273,7 @@ def _words_of_ours() -> Iterator[None]:
         column, word = unknown[0]["loc"][-1], unknown[0]["input"]
         raise OutputMismatchError(
             f"a row has the {column} {word!r}, which this version of batchocr does not know: use the version that "
-            "wrote the table, or start over with --overwrite"
+            "wrote the table, or read the documents again with `batchocr run --overwrite`"
         ) from error
 
 

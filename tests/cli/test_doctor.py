@@ -174,6 +174,8 @@ def test_a_candidate_that_was_not_taken_is_listed_with_its_reason() -> None:
         "operation         taken              error against reference        time",
         "rms_norm          triton                             1.5e-03       20 µs",
         "                  not sgl_kernel: ImportError: libcuda.so.1",
+        "taken: the fastest kernel whose result is right; error: its largest difference from the",
+        "reference, as a share of the largest value; time: of one trial. Below it, why others were not.",
     ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import shutil
@@ -14,10 +15,11 @@ import pymupdf
 import pytest
 
 import batchocr
+from batchocr.cli.options import as_local_path
 from batchocr.cli.tables import asked_for
 from batchocr.cli.verify import Verifier
-from batchocr.config import Config
-from batchocr.errors import ModelError, OutputMismatchError
+from batchocr.config import Config, load_recipe
+from batchocr.errors import ModelError, NoInputError, OutputError, OutputMismatchError, UsageError
 from batchocr.job.session import Session
 from batchocr.job.stats.gates import GateCounts
 from batchocr.pages.input.sources import find_documents
@@ -249,3 +251,31 @@ def test_overwrite_replaces_no_file_of_somebody_else(share: Path, options: dict[
     out.write_bytes(b"")
     assert batchocr.run(share, **{**options, "out": out}, overwrite=True).items.found == 6
     assert batchocr.run(share, **{**options, "out": out}, overwrite=True, pages="1").items.found == 3
+
+
+@pytest.mark.parametrize(("text", "said"), [("out = 't.parquet'", "on the command line"), ("dip = 9", "did you mean")])
+def test_a_recipe_with_out_says_where_it_goes(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "recipe.toml").write_text(text)
+    with pytest.raises(UsageError, match=said):
+        load_recipe(tmp_path / "recipe.toml")
+
+
+def test_nothing_is_written_to_a_file_that_is_called_like_standard_output() -> None:
+    for flag in ("--out", "--to"):
+        with pytest.raises(UsageError, match=r"name a file or folder, \./- for one named -"):
+            as_local_path(flag, "-")
+
+
+def test_empty_stdin_is_said_to_be_empty() -> None:
+    with pytest.raises(NoInputError, match="looked in stdin, which names none"):
+        find_documents(["-"], stdin=io.StringIO("\n"))
+
+
+def test_view_of_a_damaged_table_does_not_advise_to_lose_it(share: Path, options: dict[str, Any]) -> None:
+    batchocr.run(share, **options)
+    data = bytearray(options["out"].read_bytes())
+    data[len(data) // 2] ^= 1
+    options["out"].write_bytes(data)
+    with pytest.raises(OutputError, match="restore it, or read the documents again with `batchocr run") as damaged:
+        list(batchocr.open_table(options["out"]).rows())
+    assert "start over" not in str(damaged.value)

@@ -75,7 +75,7 @@ def test_a_glob_lists_no_folder_that_a_link_leads_out_to(listed: list[str], capl
     for pattern in ("d/**/*.pdf", "d/**", "d/*/*/*.pdf", "d/*/out/*.pdf", "d/**/sentinel/*.pdf", "d/*/../../big/*.pdf"):
         find_documents([pattern, "d/in.pdf"])
     assert {os.path.realpath(path) for path in listed} == {os.path.realpath(path) for path in ("d", "d/sub")}
-    assert "d: not followed, since they lead out of it: 1 links, such as d/sub/out;" in caplog.text
+    assert "d: not followed, since they lead out of it: 1 link, such as d/sub/out;" in caplog.text
     assert [d.source for d in find_documents(["d/**/*.pdf"], follow_symlinks=True).documents] == [
         *("d/in.pdf", "d/sub/out/sentinel/x.pdf", "d/sub/y.pdf"),
     ]

@@ -88,7 +88,7 @@ class Export:
         done = Exported()
         for source, rows in self.table.by_document():
             done.documents += 1
-            done.pages += len(rows)
+            done.pages += sum(row.page_index is not None for row in rows)
             self._export(names.name_of(source), source, rows, done)
             self.on_document(len(rows))
         done.vanished = self.folder.num_vanished(self.formats)

@@ -10,6 +10,8 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
+from batchocr.data import counted
+
 logger = logging.getLogger(__name__)
 
 PathKey: TypeAlias = list[tuple[list[str | int], str]]
@@ -37,9 +39,10 @@ class Bounds:
         """Log a warning about links that were not followed, if there are any."""
         if self.outside:
             logger.warning(
-                "%s: not followed, since they lead out of it: %d links, such as %s; --follow-symlinks follows them",
+                "%s: not followed, since they lead out of it: %s, such as %s; --follow-symlinks follows them, as they "
+                "are where the shell expands a glob",
                 self._folder or os.curdir,
-                len(self.outside),
+                counted(len(self.outside), "link"),
                 min(self.outside, key=natural_key),
             )
 

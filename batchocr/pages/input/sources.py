@@ -150,7 +150,8 @@ def _choose_names(candidates: Sequence[FoundInput]) -> Iterator[str]:
 
 
 def _nothing_found(inputs: Sequence[str | Document], candidates: Sequence[FoundInput], skipped: SkippedFiles) -> str:
-    texts = [valid_text(given.source if isinstance(given, Document) else given) for given in inputs[:_MAX_NAMED]]
+    names = [given.source if isinstance(given, Document) else given for given in inputs[:_MAX_NAMED]]
+    texts = ["stdin, which names none" if name == "-" else valid_text(name) for name in names]
     problems = [candidate.problem.message for candidate in candidates[:_MAX_NAMED] if candidate.problem]
     others = f"; {said}" if (said := describe_skipped(skipped.by_kind())) else ""
     found = ("; ".join(problems) or "no document is there") + others
