@@ -95,7 +95,7 @@ def test_the_next_run_finds_the_documents_that_this_one_did(
     run: Run, rows: list[PageResult], tmp_path: Path, to: str
 ) -> None:
     assert run(write_table(tmp_path / "t.parquet", rows), "--input", "in", "--to", to, "--format", ALL)[0] == 0
-    assert len([*Path(to).rglob("*.png"), *Path(to).rglob("*.jpg")]) == 4
+    assert len([*Path(to).rglob("*.png"), *Path(to).rglob("*.jpg")]) == 3
     found = find_documents(["."])
     assert [document.source for document in found.documents] == ["in/a.pdf"]
     assert found.skipped["cut by an export"] == 4

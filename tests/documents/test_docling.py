@@ -117,12 +117,14 @@ def test_a_paragraph_over_two_pages_says_what_of_it_is_where(tmp_path: Path) -> 
     assert [(prov.page_no, prov.charspan) for prov in text.prov] == [(1, (0, 30)), (2, (30, 40))]
 
 
-def test_a_picture_is_a_file_beside_it_with_its_caption(tmp_path: Path) -> None:
+def test_a_picture_is_in_the_file_and_opens_from_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     document = document_of(piece("image", None, captions=["Figure 1"]))
     made = exported(document, tmp_path)
     [picture] = made.pictures
-    assert str(picture.image.uri) == "a.docling.images/page-1-block-1.png"
-    assert (tmp_path / picture.image.uri).is_file()
+    (elsewhere := tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(elsewhere)
+    image = picture.get_image(made)
+    assert image is not None and image.getcolors() == [(80 * 60, (40, 80, 160))]
     assert picture.caption_text(made) == "Figure 1"
     assert made.export_to_markdown() == "Figure 1\n\n<!-- image -->"
 

@@ -6,17 +6,18 @@ Text is what the model wrote, with formulas between dollar signs: Docling's own 
 from __future__ import annotations
 
 import re
+from base64 import b64encode
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from html import unescape
-from pathlib import Path
 from typing import Final
+
+from pydantic import AnyUrl
 
 from batchocr.data import Block, Failure, PageResult
 from batchocr.documents.assembly.document import AssembledDocument, Gap, PageEnd, Piece, Place
-from batchocr.documents.export.figures import pieces_of, pixel_box
-from batchocr.documents.export.formats import Figures, File, FormatOptions
-from batchocr.documents.export.picture_files import picture_files
+from batchocr.documents.export.figures import cut, pieces_of, pixel_box
+from batchocr.documents.export.formats import Figures, File, FormatOptions, Picture
 from batchocr.documents.export.shares import Share, shares_of
 from batchocr.documents.export.table_cells import TableCells, table_cells
 from batchocr.documents.export.words import list_items, with_dollars
@@ -46,7 +47,7 @@ try:
 except ImportError as error:
     raise UsageError("--format docling needs docling-core: pip install 'batchocr[docling]'") from error
 
-REVISION: Final = 1
+REVISION: Final = 2
 
 _LABELS: Final = {
     "page_footnote": DocItemLabel.FOOTNOTE,
@@ -71,16 +72,15 @@ _RAISED: Final = re.compile(r"</?su[bp]>")
 
 
 def files(document: AssembledDocument, name: str, figures: Figures, options: FormatOptions) -> Iterator[File]:
-    """As in `Format`: `NAME.docling.images/page-P-block-B.png` for each figure, then `NAME.docling.json`."""
+    """As in `Format`: `NAME.docling.json` with its figures in it: Docling looks for files from where it is run."""
     places = (piece.places[0] for piece in pieces_of(document) if piece.type in FIGURES)
-    pictures: dict[Place, str | Failure] = {}
-    yield from picture_files(places, f"{name}.docling.images", figures, pictures)
+    pictures = dict(cut(places, figures, "png"))
     made = docling_document(document, name.rpartition("/")[2], pictures)
     yield File(f"{name}.docling.json", made.model_dump_json(by_alias=True, exclude_none=True).encode())
 
 
 def docling_document(
-    document: AssembledDocument, name: str, pictures: Mapping[Place, str | Failure]
+    document: AssembledDocument, name: str, pictures: Mapping[Place, Picture | Failure]
 ) -> DoclingDocument:
     """The document as Docling has it: pages in points where the resolution is known, else in px; boxes from the top
     left; page headers and footers as furniture."""
@@ -98,7 +98,7 @@ def docling_document(
 class _Writer:
     """A DoclingDocument while it is made."""
 
-    def __init__(self, document: AssembledDocument, name: str, pictures: Mapping[Place, str | Failure]) -> None:
+    def __init__(self, document: AssembledDocument, name: str, pictures: Mapping[Place, Picture | Failure]) -> None:
         self._pictures = pictures
         self._rows: dict[int | None, PageResult] = {row.page_index: row for row in document.rows}
         self.made = DoclingDocument(name=name, origin=_origin(document))
@@ -178,12 +178,13 @@ class _Writer:
         place = piece.places[0]
         row = self._rows[place.page_index]
         picture = self._pictures.get(place)
-        if not isinstance(picture, str) or not row.width or not row.height:
+        if not isinstance(picture, Picture) or not row.width or not row.height:
             return self.made.add_picture()
         left, top, right, bottom = pixel_box(place.bbox, row.width, row.height)
         size = Size(width=right - left, height=bottom - top)
         dpi = round(row.dpi or _POINTS_PER_INCH)
-        return self.made.add_picture(image=ImageRef(mimetype="image/png", dpi=dpi, size=size, uri=Path(picture)))
+        uri = AnyUrl(f"data:image/png;base64,{b64encode(picture.data).decode()}")
+        return self.made.add_picture(image=ImageRef(mimetype="image/png", dpi=dpi, size=size, uri=uri))
 
     def _add_code(self, piece: Piece) -> CodeItem:
         text = harmless_characters(piece.content or "").strip()
