@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -20,6 +20,9 @@ class Finished:
     """Rows of earlier runs, by source."""
 
     by_source: dict[str, tuple[IndexedRow, ...]] = field(default_factory=dict)
+
+    def sources(self) -> Collection[str]:
+        return self.by_source.keys()
 
     def rows(self, source: str) -> tuple[IndexedRow, ...]:
         return self.by_source.get(source, ())
