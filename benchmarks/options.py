@@ -30,7 +30,7 @@ def add_trace_options(parser: argparse.ArgumentParser, *, pages: int) -> None:
     """Add options for the model, the engine, and the number of dense pages to replay."""
     add_engine_options(parser)
     parser.add_argument("--pages", type=int, default=pages)
-    parser.add_argument("--pages-in-flight", type=int, default=80)
+    parser.add_argument("--pages-in-flight", type=int, help="default: as a run with 8 workers, by --llm-batch-size")
 
 
 def engine_options(given: argparse.Namespace) -> dict[str, int | None]:

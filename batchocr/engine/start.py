@@ -29,7 +29,7 @@ def find_device(use: UseDevice) -> DeviceFound:
         torch.set_num_threads(max(1, torch.get_num_threads() // use.num_sharing))
         if use.try_bfloat16 and name == "cpu" and multiplies_bfloat16():
             speedup = bfloat16_speedup()
-    gpu_name, total_bytes = backend.describe(device)
+    gpu_name, total_bytes, has_bfloat16 = backend.describe(device)
     return DeviceFound(
         device=str(device),
         alike=backend.all_devices(),
@@ -38,6 +38,7 @@ def find_device(use: UseDevice) -> DeviceFound:
         bfloat16_speedup=speedup,
         name=gpu_name,
         total_bytes=total_bytes,
+        has_bfloat16=has_bfloat16,
         kernels=try_kernels(device, name, use.try_kernels) if use.try_kernels else None,
     )
 
@@ -48,10 +49,10 @@ def load_engine(found: DeviceFound, message: LoadModel, announce: Announce = ann
     device = torch.device(found.device)
     dtype = select_dtype(message.dtype, device)
     try:
-        ops = backend.make_ops(found.backend, device, dtype)
+        ops = backend.make_ops(found.backend, device, dtype, vit_dtype=message.vit_dtype)
         model = load_model(
             Path(message.folder),
-            device=backend.open_device(device),
+            device=backend.open_device(device, one_stream=found.backend == "reference"),
             dtype=dtype,
             ops=ops,
             vision_ops=backend.vision_ops(ops, message.vit_dtype),

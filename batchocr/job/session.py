@@ -22,7 +22,7 @@ from batchocr.planning.architecture import read_architecture
 from batchocr.planning.checkpoint_files import find_checkpoint, fingerprint, stored_dtype
 from batchocr.planning.cost import num_parameters
 from batchocr.planning.dtype import VALUE_BYTES, StoredWeights, choose_dtype
-from batchocr.planning.limits import engine_limits
+from batchocr.planning.limits import engine_limits, useful_pages_in_flight
 from batchocr.processes.answer_cache import AnswerCache, cache_folder
 from batchocr.processes.child import ENGINE_COMMAND
 from batchocr.processes.engine_messages import DeviceFound, EngineLimits, LoadModel
@@ -259,12 +259,6 @@ def default_pages_in_flight(workers: int, llm_batch_size: int, num_engines: int 
     """
     useful = useful_pages_in_flight(workers, llm_batch_size, num_engines, on_gpu=on_gpu)
     return max(2, min(useful, usable_memory_bytes() // 4 // _PAGE_BYTES))
-
-
-def useful_pages_in_flight(workers: int, llm_batch_size: int, num_engines: int = 1, *, on_gpu: bool) -> int:
-    """What `default_pages_in_flight` is where the host's memory is no limit."""
-    in_engines = num_engines * (max(12, 3 * llm_batch_size // 8) if on_gpu else max(3, llm_batch_size // 8))
-    return in_engines + (2 * workers if on_gpu else workers)
 
 
 def worker_memory_bytes(config: Config, num_engines: int = 1) -> int:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from batchocr.config import DType
+from batchocr.errors import UsageError
 from batchocr.machine import multiplies_bfloat16
 from batchocr.processes.engine_messages import DeviceFound
 
@@ -39,10 +40,16 @@ def choose_dtype(
     """The data type for this model there.
 
     On a CPU `auto` keeps that of rows which are there already, whatever the CPU, so that a run may be continued on
-    another one. begun_in: theirs; None if there are none.
+    another one. begun_in: theirs; None if there are none. Raises UsageError for a type that a GPU does not have.
     """
+    if name == "bfloat16" and not found.has_bfloat16:
+        raise UsageError(
+            f"--dtype bfloat16: {found.name} has no units for it, as GPUs before sm_80; float32 works there"
+        )
     if name != "auto":
         return DTypeChoice(name)
+    if not found.has_bfloat16:
+        return DTypeChoice("float32", f"{found.name} has no units for bfloat16: reading in float32, which is slower")
     if found.device != "cpu":
         return DTypeChoice("bfloat16")
     may_gain = found.bfloat16_speedup is not None and weights.num_parameters >= _LARGE_MODEL

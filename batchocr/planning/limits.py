@@ -42,7 +42,7 @@ _CPU = _Defaults(0, 8, 8_192, 16_384, 16, 4_096)
 # Calculated from the memory that a patch and a token take (see _bytes_beside_kv); not yet measured on a GPU.
 _GPUS = (
     _Defaults(60 * _GIB, 512, 32_768, 65_536, 512, 16_384),
-    _Defaults(20 * _GIB, 512, 32_768, 32_768, 256, 16_384),
+    _Defaults(18 * _GIB, 512, 32_768, 32_768, 256, 16_384),
     _Defaults(12 * _GIB, 256, 16_384, 16_384, 128, 8_192),
     _Defaults(0, 128, 8_192, 8_192, 32, 4_096),
 )
@@ -180,3 +180,10 @@ def _bytes_beside_kv(limits: EngineLimits, architecture: Architecture, value_byt
         + (limits.llm_batch_size + 1) * row
         + embeddings * language.width * value_bytes
     )
+
+
+def useful_pages_in_flight(workers: int, llm_batch_size: int, num_engines: int = 1, *, on_gpu: bool) -> int:
+    """How many pages fill each engine's decode batch while others are rendered and laid out. A run's default, where the
+    host's memory is no limit."""
+    in_engines = num_engines * (max(12, 3 * llm_batch_size // 8) if on_gpu else max(3, llm_batch_size // 8))
+    return in_engines + (2 * workers if on_gpu else workers)

@@ -54,10 +54,16 @@ class Child:
     """
 
     def __init__(
-        self, command: Sequence[str], sock: socket.socket, *, name: str = "worker", environment: Mapping[str, str]
+        self,
+        command: Sequence[str],
+        sock: socket.socket,
+        *,
+        name: str = "worker",
+        environment: Mapping[str, str],
+        inherited: Sequence[int] = (),
     ) -> None:
         """Start it, with `sock` as its end of the channel. name: what to call it. environment: what it has beside that
-        of this process. Raises OSError."""
+        of this process. inherited: descriptors that it has, too. Raises OSError."""
         self._name = name
         self._oom_kills_before = num_oom_kills()
         # No temporary folder need be usable. Closed by `kill`.
@@ -69,7 +75,7 @@ class Child:
                     stdin=subprocess.PIPE,
                     stdout=self._output,
                     stderr=self._output,
-                    pass_fds=[sock.fileno()],
+                    pass_fds=[sock.fileno(), *inherited],
                     env=_finding_batchocr({**os.environ, **environment}),
                 )
         except OSError:

@@ -17,6 +17,9 @@ from batchocr.data import Completion
 from batchocr.processes.counts import EngineCounts
 from batchocr.processes.messages import RequestBatch, Seconds
 
+REJECT, TRYING = "BATCHOCR_REJECT", "BATCHOCR_TRYING"
+"""Variables of an engine's environment: see engine/backend/trial.py."""
+
 
 @dataclass(frozen=True, slots=True)
 class EngineLimits:
@@ -89,7 +92,8 @@ class KernelsTried:
 @dataclass(frozen=True, slots=True)
 class DeviceFound:
     """The device can be used. device: its full name. alike: all that `auto` stands for here, this one among them.
-    memory_bytes: what is free on it, or, of a CPU, what this process may use. bfloat16_speedup, kernels: None if not
+    has_bfloat16: whether it computes in it, rather than imitating it. memory_bytes: what is free on it, or, of a CPU,
+    what this process may use. bfloat16_speedup, kernels: None if not
     tried. name: of a GPU, with its compute capability; empty for a CPU. total_bytes: of its memory."""
 
     device: str
@@ -99,6 +103,7 @@ class DeviceFound:
     bfloat16_speedup: float | None = None
     name: str = ""
     total_bytes: int = 0
+    has_bfloat16: bool = True
     kernels: KernelsTried | None = None
     type: Literal["device found"] = "device found"
 

@@ -15,6 +15,8 @@ from batchocr.processes.channel import ChannelError, run_end_to_engine
 from batchocr.processes.child import Child
 from batchocr.processes.counts import EngineCounts
 from batchocr.processes.engine_messages import (
+    REJECT,
+    TRYING,
     Answers,
     Broken,
     DeviceFound,
@@ -60,19 +62,32 @@ class EngineProcess:
 
     found, ready: None before it has said so. is_loading: whether it has been told what to load. asked: how many
     questions of each batch it has not answered. begun: the batches that it has begun with. counts: what it had done
-    when it last answered.
+    when it last answered. rejected: the candidates for kernels that it does not try, because others ended with them.
     """
 
-    def __init__(self, use: UseDevice, command: Sequence[str], clock: RunningClock) -> None:
+    def __init__(
+        self, use: UseDevice, command: Sequence[str], clock: RunningClock, *, rejected: Sequence[str] = ()
+    ) -> None:
         """Start it. clock: for its time limits. Raises OSError."""
         self._clock = clock
+        self.rejected = tuple(rejected)
         ours, its = socket.socketpair()
         self.channel = run_end_to_engine(ours)
+        self._trying = os.fdopen(os.memfd_create("batchocr-trying", os.MFD_CLOEXEC), "rb", buffering=0)
+        trying = self._trying.fileno()
+        reject = ",".join(filter(None, [os.environ.get(REJECT, ""), *rejected]))
         try:
             with its:
-                self._child = Child(command, its, name="engine", environment={})
+                self._child = Child(
+                    command,
+                    its,
+                    name="engine",
+                    environment={TRYING: f"/proc/self/fd/{trying}", REJECT: reject},
+                    inherited=[trying],
+                )
         except OSError:
             self.channel.close()
+            self._trying.close()
             raise
         self.found: DeviceFound | None = None
         self.ready: Ready | None = None
@@ -138,9 +153,18 @@ class EngineProcess:
             self._lost = EngineLoss(f"{what} much longer than it should, as when a device hangs")
         return self._lost
 
+    def harmful_kernel(self) -> str:
+        """The candidate, as in BATCHOCR_REJECT, that it was trying when it ended by itself, or that made it give up;
+        empty if there was none."""
+        loss = self.loss()
+        is_its_own = loss is not None and not loss.killed and isinstance(loss.refusal, EngineError | None)
+        tried = os.pread(self._trying.fileno(), 1000, 0).decode("utf-8", "replace")
+        return tried if is_its_own and self.ready is None and tried not in self.rejected else ""
+
     def close(self) -> None:
         """End it."""
         self.channel.close()
+        self._trying.close()
         self._child.kill()
 
     def _send(

@@ -18,7 +18,7 @@ from batchocr.processes.batches import BatchPart, RequestBatches
 from batchocr.processes.channel import Channel, wait_for
 from batchocr.processes.child import ENGINE_COMMAND
 from batchocr.processes.counts import EngineCounts, sum_of
-from batchocr.processes.engine_messages import DeviceFound, FromEngine, LoadModel, ToEngine, UseDevice
+from batchocr.processes.engine_messages import REJECT, DeviceFound, FromEngine, LoadModel, ToEngine, UseDevice
 from batchocr.processes.engine_process import EngineLoss, EngineProcess
 from batchocr.processes.pixels import SharedBatch
 from batchocr.processes.running_clock import RunningClock
@@ -66,6 +66,7 @@ class _Slot:
         self.kernels = ""
         self.peak_flop_per_s: float | None = None
         self.num_lost = 0
+        self.rejected: list[str] = []
         self.num_failed_starts = self.num_losses = self.num_killed = 0
         self.has_answered = False
         self.counts_of_lost = EngineCounts()
@@ -327,17 +328,29 @@ class Engines:
 
     def _replace(self, slot: _Slot, loss: EngineLoss) -> None:
         slot.note_use()
-        slot.count_loss(killed=loss.killed)
+        harmful = slot.process.harmful_kernel()
+        if harmful:
+            slot.rejected.append(harmful)
+            slot.num_lost += 1
+        else:
+            slot.count_loss(killed=loss.killed)
         self._take_back(slot, loss)
         slot.process.close()
         slot.counts_of_lost = sum_of([slot.counts_of_lost, slot.process.counts])
         slot.process.counts = EngineCounts()
-        if (self._is_starting and loss.refusal is not None) or slot.is_hopeless:
+        if not harmful and ((self._is_starting and loss.refusal is not None) or slot.is_hopeless):
             self._give_up(slot, loss)
             return
-        logger.warning("the engine on %s was lost, and is replaced: %s", slot.device, loss.message)
+        if harmful:
+            logger.warning(
+                "the engine on %s ended while it tried the kernel %s, which is left out from now on; %s='%s' saves "
+                "every run from trying it: %s",
+                *(slot.device, harmful, REJECT, harmful, loss.message),
+            )
+        else:
+            logger.warning("the engine on %s was lost, and is replaced: %s", slot.device, loss.message)
         try:
-            slot.process = self._start_process(slot.device)
+            slot.process = self._start_process(slot.device, slot.rejected)
         except EngineError as error:
             self._give_up(slot, EngineLoss(str(error)))
 
@@ -358,10 +371,10 @@ class Engines:
             raise EngineError(f"the engine on {slot.device} failed: {loss.message}")
         logger.warning("going on without %s: %s", slot.device, loss.message)
 
-    def _start_process(self, device: str) -> EngineProcess:
+    def _start_process(self, device: str, rejected: Sequence[str] = ()) -> EngineProcess:
         """Raises EngineError."""
         use = UseDevice(device, self._backend, len(self._names), self._try_bfloat16)
         try:
-            return EngineProcess(use, self._command, self._clock)
+            return EngineProcess(use, self._command, self._clock, rejected=rejected)
         except OSError as error:
             raise EngineError(f"an engine process cannot be started: {error.strerror or error}") from error

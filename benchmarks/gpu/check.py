@@ -3,12 +3,13 @@
     python -m benchmarks.gpu.check
 
 Each part runs in its own process with a deadline, the most important first. If one fails, crashes or is cut off, this
-is recorded with what it measured by then, and the next one begins; after a candidate for an operation that ended its
-process or broke the GPU for it, the part runs again without that candidate. benchmarks/results/gpu_check.json is
-rewritten every second, so that it holds what there is after Ctrl-C too, and continued by the next command on the same
-GPU and commit: `--only` with what is under `not_begun`. gpu_check.trace.json.gz beside it is a trace for
-chrome://tracing. Exit code 1 if a part failed. With --smoke, tiny versions of the parts run within this process, on
-a CPU too; the kernel tests are left out.
+is recorded with what it measured by then, and the next one begins; one that the total time or Ctrl-C has cut off is to
+be begun again, and no failure. After a candidate for an operation that ended its process or broke the GPU for it, the
+part runs again without that candidate. benchmarks/results/gpu_check.json is rewritten every second, so that it holds
+what there is after Ctrl-C too, and continued by the next command on the same GPU and commit: the last line says with
+which command, and whether what was checked is right. gpu_check.trace.json.gz beside it is a trace for chrome://tracing.
+Exit code 1 if a part failed. With --smoke, tiny versions of the parts run within this process, on a CPU too; the kernel
+tests are left out.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from batchocr.engine import backend
-from batchocr.engine.backend.trial import REJECT, TRYING
+from batchocr.processes.engine_messages import REJECT, TRYING
 from benchmarks import ROOT
 from benchmarks.gpu.ops_cases import CASES
 from benchmarks.gpu.ops_check import broke_the_context
@@ -57,12 +58,10 @@ class Part:
     on_cpu: bool = True
 
 
-IN_FLIGHT = ("--pages-in-flight", "208")
-"""As in a run on a machine with 16 cores and 60 GiB of GPU memory."""
 PARTS = (
     Part("ops", "benchmarks.gpu.ops_check", 120, ("--dtype", "bfloat16"), needs_model=False),
     Part("model", "benchmarks.gpu.model_check", 150, ("--dtype", "bfloat16")),
-    Part("throughput.dense_bf16", "benchmarks.speed.throughput", 180, ("--seconds", "30", *IN_FLIGHT), traced=True),
+    Part("throughput.dense_bf16", "benchmarks.speed.throughput", 180, ("--seconds", "30"), traced=True),
     Part("decode", "benchmarks.gpu.decode", 60, ("--batch-sizes", "64,256", "--steps", "40")),
     Part("attention", "benchmarks.gpu.attention", 45, needs_model=False),
     Part("preprocess", "benchmarks.gpu.preprocess", 40, needs_model=False),
@@ -73,7 +72,7 @@ PARTS = (
         "throughput.dense_fp8",
         "benchmarks.speed.throughput",
         120,
-        ("--seconds", "20", "--vit-dtype", "fp8", *IN_FLIGHT),
+        ("--seconds", "20", "--vit-dtype", "fp8"),
         on_cpu=False,
     ),
     Part("end_to_end", "benchmarks.speed.end_to_end", 90, ("--copies", "40")),
@@ -146,6 +145,25 @@ class Results:
         if self.path is not None:
             write_json(self.path, values)
 
+    def put_back(self, part: Part) -> None:
+        """Have a part that was cut off made again; what it has measured stays."""
+        self.values["failed"].pop(part.name, None)
+        self.values["not_begun"].insert(0, part.name)
+        if self.path is not None:
+            write_json(self.path, self.values)
+
+    def verdict(self) -> str:
+        """In one line: whether what was checked is right, pages per second, kernels, and the command for the rest."""
+        values, wrong = self.values, self.wrong()
+        unchecked = [name for name in ("ops", "model") if name in values["not_begun"] or name not in values["parts"]]
+        correct = f"no ({', '.join(wrong)})" if wrong else "not known yet" if unchecked else "yes"
+        rate = values["figures"].get("throughput.dense_bf16.pages/s")
+        said = [f"correct: {correct}", f"pages/s: {rate:.2f}" if rate is not None else "pages/s: not measured"]
+        said += [f"kernels: {', '.join(kernel.split(' (')[0] for kernel in values['kernels']) or 'not known'}"]
+        if left := values["not_begun"]:
+            said += [f"not done; the rest: python -m benchmarks.gpu.check --only {','.join(left)}"]
+        return "; ".join(said)
+
     def wrong(self) -> list[str]:
         """The names of checks and parts that failed."""
         return [name for name, check in self.values["checks"].items() if not check["ok"]] + [*self.values["failed"]]
@@ -181,6 +199,8 @@ class Check:
         while left and self.left_s > 0:
             written, error = self.run(part, [*options, "--only", ",".join(left)])
             rows = written.get("rows", [])
+            if part.name in self.results.values["not_begun"]:
+                return
             culprit = written.get("busy_with")
             if culprit is not None:
                 row = {"check": culprit, "dtype": part.arguments[-1], "ok": False, "reason": str(error)[:300]}
@@ -195,7 +215,18 @@ class Check:
         tests = sorted(str(path) for path in (ROOT / "tests" / "engine").glob("test_kernels_*.py"))
         self.results.begin(part)
         command = [sys.executable, "-m", part.module, "-q", "-k", "not compile", *tests]
-        self.results.take(part, {}, *run_command(command, min(part.deadline_s, self.left_s)))
+        limit_s = self.left_s
+        self.results.take(part, {}, *run_command(command, min(part.deadline_s, limit_s)))
+        self._put_back_if_cut(part, self.results.values["failed"].get(part.name), limit_s)
+
+    def _put_back_if_cut(self, part: Part, error: str | None, left_s: float) -> bool:
+        """Whether the part is to be begun again, because not its own time was over. left_s: of the total, when it
+        began."""
+        is_cut = error == "interrupted" or ((error or "").startswith("cut off") and left_s < part.deadline_s)
+        if is_cut:
+            print(f"not finished ({error}): it is begun again", flush=True)
+            self.results.put_back(part)
+        return is_cut
 
     def _run_once(self, part: Part, options: Sequence[str]) -> tuple[dict[str, Any], str | None, str]:
         """What the part wrote, why it failed, and the candidate that was being tried when it did."""
@@ -203,7 +234,7 @@ class Check:
         results = self.results
         results.begin(part)
         error: str | None = "interrupted"
-        stderr = ""
+        stderr, limit_s = "", self.left_s
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
             out, trying = folder / "result.json", folder / "trying"
@@ -218,13 +249,15 @@ class Check:
                     rejected = [os.environ.get(REJECT, ""), *results.values["rejected"]]
                     error, stderr = run_command(
                         [sys.executable, "-m", part.module, *arguments],
-                        min(part.deadline_s, self.left_s),
+                        min(part.deadline_s, limit_s),
                         {TRYING: str(trying), REJECT: ",".join(filter(None, rejected))},
                         lambda: results.take(part, _read(out), "unfinished"),
                     )
             finally:
                 written = _read(out)
                 results.take(part, written, error, stderr)
+                if self._put_back_if_cut(part, error, limit_s):
+                    error = None
             return written, error, trying.read_text(encoding="utf-8") if trying.exists() else ""
 
 
@@ -318,6 +351,7 @@ def main(arguments: list[str] | None = None) -> None:
         print("\ninterrupted", flush=True)
     print(json.dumps(results.values["figures"], indent=1))
     print(f"written: {path}" if path else "not written: --smoke without --out")
+    print(results.verdict())
     if wrong := results.wrong():
         sys.exit(f"failed: {', '.join(wrong)}")
 

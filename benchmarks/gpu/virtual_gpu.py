@@ -18,9 +18,8 @@ import torch
 
 from batchocr.config import Config
 from batchocr.data import Request
-from batchocr.job.session import useful_pages_in_flight
 from batchocr.pages.protocol.mineru import MAX_LAYOUT_TOKENS
-from batchocr.planning.limits import engine_limits
+from batchocr.planning.limits import engine_limits, useful_pages_in_flight
 from batchocr.processes.engine_messages import EngineLimits
 from batchocr.processes.meter import Meter
 from benchmarks.gpu.virtual_costs import VIRTUAL_GPUS, Gpu, Speed

@@ -20,9 +20,10 @@ from typing import get_args
 from batchocr.config import DType, VitDType
 from batchocr.engine import backend
 from batchocr.planning.architecture import read_architecture
+from batchocr.planning.limits import useful_pages_in_flight
 from batchocr.processes.meter import Meter
 from benchmarks.gpu.variants import ProfiledEngine
-from benchmarks.loading import free_memory, load, make_engine, note_kernels
+from benchmarks.loading import free_memory, limits_for, load, make_engine, note_kernels
 from benchmarks.options import (
     PEAK_TFLOPS,
     add_trace_options,
@@ -37,6 +38,7 @@ from benchmarks.trace import Trace
 from benchmarks.true_shape import checkpoint
 
 _PROFILED_STEPS = 200
+_WORKERS = 8
 _TRACED_STEPS = 50
 """As many as make a trace of a few megabytes."""
 
@@ -45,13 +47,16 @@ def measure_engine(given: argparse.Namespace, folder: Path, trace: Trace, record
     """Replay the trace through batchocr's engine, after a warm-up that also shows how many pages there is time for."""
     model = load(folder, given.device, given.dtype, given.vit_dtype)
     note_kernels(record, model)
+    rows = limits_for(model, engine_options(given)).llm_batch_size
+    usual = useful_pages_in_flight(_WORKERS, rows, on_gpu=model.device.torch_device.type == "cuda")
+    pages_in_flight = given.pages_in_flight or usual
     engine = make_engine(model, **engine_options(given))
 
     def run(engine: Steps, num_pages: int, meter: Meter) -> Replayed:
         part = trace.repeated(num_pages)
-        return replay(engine, model, part, pages_in_flight=given.pages_in_flight, meter=meter)
+        return replay(engine, model, part, pages_in_flight=pages_in_flight, meter=meter)
 
-    in_flight = min(len(trace.pages), given.pages_in_flight)
+    in_flight = min(len(trace.pages), pages_in_flight)
     run(engine, min(16, in_flight), Meter())
     warm_up = Meter()
     rate = run(engine, in_flight, warm_up).pages_per_second
@@ -59,7 +64,7 @@ def measure_engine(given: argparse.Namespace, folder: Path, trace: Trace, record
     meter = Meter()
     result = run(engine, max(in_flight, min(len(trace.pages), int(given.seconds * rate))), meter)
     record.add({"engine": "batchocr"} | result.rates(model.architecture, given.peak_tflops))
-    record.add({"engine": "batchocr", "in flight": given.pages_in_flight} | stage_shares(meter, result.seconds))
+    record.add({"engine": "batchocr", "in flight": pages_in_flight} | stage_shares(meter, result.seconds))
     record.figure("pages_per_second", result.pages_per_second)
     peak = backend.peak_device_bytes(model.device.torch_device)
     record.note("peak_device_gb", round(peak / 1e9, 2) if peak else None)

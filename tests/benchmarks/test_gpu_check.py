@@ -132,7 +132,26 @@ def test_figures_are_in_the_file_while_their_part_runs(tmp_path: Path, monkeypat
     with pytest.raises(KeyboardInterrupt):
         checking(path).run(failing("row", "hang"), OPTIONS)
     assert seen[-1] == {"bad.before": 1.0}
-    assert written(path)["failed"] == {"bad": "interrupted"}
+    values = written(path)
+    assert (values["failed"], values["not_begun"]) == ({}, ["bad"])
+
+
+def test_a_part_for_which_the_time_was_too_short_has_not_failed(tmp_path: Path) -> None:
+    path = tmp_path / "results.json"
+    parts = [GOOD, failing("trial", "hang")]
+    first = Check(Results(path, {}, parts), smoke=False, deadline_s=time.perf_counter() + 8)
+    first.run(parts[1], OPTIONS)
+    values = written(path)
+    assert (values["failed"], values["rejected"]) == ({}, {}), "nor is the candidate to blame that was being tried"
+    assert values["not_begun"] == ["bad", "good"]
+    assert values["figures"] == {"bad.before": 1.0}
+    assert first.results.verdict() == (
+        "correct: not known yet; pages/s: not measured; kernels: not known; "
+        "not done; the rest: python -m benchmarks.gpu.check --only bad,good"
+    )
+    second = Check(Results(path, {}, [GOOD]), smoke=False, deadline_s=time.perf_counter() + 300)
+    second.run(GOOD, OPTIONS)
+    assert written(path)["not_begun"] == ["bad"]
 
 
 @pytest.mark.long

@@ -8,9 +8,10 @@ from contextlib import contextmanager
 import pytest
 import torch
 
+from batchocr.engine import backend
 from batchocr.engine.backend.cuda_device import CudaDevice
 from batchocr.engine.backend.device import CaptureError
-from batchocr.errors import EngineError
+from batchocr.errors import EngineError, UsageError
 
 GPU = torch.device("cuda:0")
 
@@ -115,6 +116,26 @@ def test_every_step_is_captured_and_replayed(gpu: Gpu) -> None:
     replays = list(CudaDevice(GPU).capture([step(gpu, None)] * 3))
     assert [replay() for replay in replays] == [1, 1, 1]
     assert gpu.pools == 0
+
+
+def test_graphs_and_the_second_stream_can_be_left_out(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    device = CudaDevice(GPU)
+    assert device._side is not device._main
+    monkeypatch.setenv("BATCHOCR_GRAPHS", "0")
+    monkeypatch.setenv("BATCHOCR_STREAMS", "one")
+    device = backend.open_device(GPU)
+    assert isinstance(device, CudaDevice)
+    assert list(device.capture([step(gpu, None)] * 3)) == []
+    assert device._side is device._main
+    monkeypatch.setenv("BATCHOCR_STREAMS", "1")
+    with pytest.raises(UsageError, match="BATCHOCR_STREAMS is '1': it can be 'one', or not set"):
+        backend.open_device(GPU)
+
+
+def test_plain_pytorch_has_one_stream(gpu: Gpu) -> None:
+    device = backend.open_device(GPU, one_stream=True)
+    assert isinstance(device, CudaDevice)
+    assert device._side is device._main
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
+import torch
 
 from batchocr.config import BackendName, DType
+from batchocr.engine import backend
 from batchocr.engine.backend import dtype as dtypes
 from batchocr.engine.backend.dtype import bfloat16_speedup
 from batchocr.engine.start import find_device
+from batchocr.errors import UsageError
 from batchocr.machine import multiplies_bfloat16
 from batchocr.planning.dtype import StoredWeights, bfloat16_remark, choose_dtype
 from batchocr.processes.engine_messages import DeviceFound, UseDevice
@@ -61,6 +66,25 @@ def test_what_the_user_says_and_gpus_are_left_alone(name: DType, device: str, ex
     found = DeviceFound(device, (device,), "cuda", 1 << 34, 3.0)
     choice = choose_dtype(name, found, StoredWeights("bfloat16", FULL_SIZE))
     assert (choice.dtype, choice.remark) == (expected, "")
+
+
+def test_a_gpu_without_bfloat16_reads_in_float32_and_refuses_the_other() -> None:
+    t4 = DeviceFound("cuda:0", ("cuda:0",), "cuda", 15 << 30, name="Tesla T4, sm_75", has_bfloat16=False)
+    weights = StoredWeights("bfloat16", FULL_SIZE)
+    choice = choose_dtype("auto", t4, weights)
+    assert (choice.dtype, "Tesla T4, sm_75 has no units for bfloat16" in choice.remark) == ("float32", True)
+    assert choose_dtype("float32", t4, weights).dtype == "float32"
+    with pytest.raises(UsageError, match="sm_75 has no units for it, as GPUs before sm_80; float32 works"):
+        choose_dtype("bfloat16", t4, weights)
+
+
+@pytest.mark.parametrize(("major", "minor", "has_it"), [(7, 5, False), (8, 0, True), (9, 0, True), (12, 0, True)])
+def test_a_gpu_computes_in_bfloat16_from_sm_80(
+    monkeypatch: pytest.MonkeyPatch, major: int, minor: int, has_it: bool
+) -> None:
+    properties = SimpleNamespace(name="A GPU", major=major, minor=minor, total_memory=1 << 34)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: properties)
+    assert backend.describe(torch.device("cuda:0")) == (f"A GPU, sm_{major}{minor}", 1 << 34, has_it)
 
 
 @pytest.mark.parametrize("begun_in", ["float32", "bfloat16"])

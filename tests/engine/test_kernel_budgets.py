@@ -10,7 +10,7 @@ from torch import Tensor
 
 from batchocr.engine.backend.kernels import activation, norm, paged_attention, rotary
 from tests.engine import test_kernels_model, test_kernels_quantize, test_kernels_sampling
-from tests.support.kernel_compilation import ARCHITECTURES, KernelResources, Launch, resources
+from tests.support.kernel_compilation import ARCHITECTURES, BEFORE_BFLOAT16, KernelResources, Launch, resources
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +67,13 @@ def test_every_kernel_keeps_its_budget_on_every_architecture(architecture: int) 
         for kernel in resources(launch, architecture)
     ]
     assert [kernel for kernel in compiled if not BUDGETS[kernel.kernel].is_kept_by(kernel)] == []
+
+
+@pytest.mark.slow
+def test_every_kernel_compiles_for_a_t4() -> None:
+    for launch in LAUNCHES:
+        if launch.architectures == ARCHITECTURES:
+            assert resources(launch, BEFORE_BFLOAT16)
 
 
 def test_every_budget_is_a_kernel_s() -> None:

@@ -18,7 +18,7 @@ from batchocr.engine.backend.kernels import norm, quantize
 from tests.support.kernel_compilation import Launch, compiled, kernel_device, resources
 
 DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
-ARCHITECTURES_WITH_FP8 = (89, 90, 100)
+ARCHITECTURES_WITH_FP8 = (89, 90, 100, 120)
 
 
 @pytest.fixture

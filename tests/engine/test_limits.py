@@ -180,3 +180,9 @@ def test_a_cpu_runs_the_same_batches_whatever_its_memory() -> None:
     assert replace(few, num_kv_tokens=0) == replace(many, num_kv_tokens=0)
     assert few.num_kv_tokens >= MAX_IMAGE_TOKENS + few.max_new_tokens
     assert many.num_kv_tokens > few.num_kv_tokens
+
+
+def test_a_card_of_24_gb_with_something_else_on_it_has_the_batches_of_24_gb() -> None:
+    for free_gib in (21.5, 24):  # an A10 or L4 has 22; a desktop takes one of a 4090's 24
+        assert on_gpu(free_gib).llm_batch_size == 256
+    assert on_gpu(15.5).llm_batch_size == 128

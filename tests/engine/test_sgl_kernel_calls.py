@@ -116,6 +116,30 @@ def sgl_kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
     return stand_in
 
 
+@pytest.fixture(autouse=True)
+def capability(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, int], None]:
+    """Sets that of the GPU; at first, an H100's."""
+
+    def set_to(major: int, minor: int) -> None:
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (major, minor))
+
+    set_to(9, 0)
+    return set_to
+
+
+@pytest.mark.parametrize("of_gpu", [(7, 5), (8, 0), (8, 6), (8, 9), (9, 0), (10, 0), (12, 0)])
+def test_fa3_is_not_even_loaded_where_it_has_no_code(
+    sgl_kernel: StandIn, capability: Callable[[int, int], None], of_gpu: tuple[int, int]
+) -> None:
+    capability(*of_gpu)
+    for candidates in (ATTENTION, PAGED_ATTENTION):
+        if of_gpu[0] in (8, 9):
+            sgl_candidate(candidates)
+        else:
+            with pytest.raises(NotImplementedError, match=f"built for sm_80 to sm_90, .* sm_{of_gpu[0]}{of_gpu[1]}"):
+                sgl_candidate(candidates)
+
+
 def sgl_candidate(candidates: tuple[Any, ...]) -> Callable[..., Tensor]:
     [candidate] = [candidate for candidate in candidates if candidate.name.startswith("sgl_kernel")]
     operation: Callable[..., Tensor] = candidate.load()

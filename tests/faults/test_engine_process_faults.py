@@ -112,6 +112,7 @@ def test_engines_that_fail_one_after_the_other_at_every_point_change_no_row(
     assert max(times_asked(tmp_path / "engines").values()) == 2
 
 
+@pytest.mark.long
 def test_two_engines_read_what_one_reads(model: Path, sample_data: Path, tmp_path: Path) -> None:
     for number in range(4):
         draw_pdf(tmp_path / f"{number}.pdf", *(f"Page {page} of document {number}" for page in range(number + 1)))

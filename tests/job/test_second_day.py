@@ -113,6 +113,7 @@ def test_a_document_that_was_renamed_or_copied_is_not_read_again(share: Path, op
     assert batchocr.run(share, prune=True, **options).rows_gone == 3
 
 
+@pytest.mark.long
 def test_a_sample_is_the_same_in_every_run_and_grows(share: Path, options: dict[str, Any]) -> None:
     batchocr.run(share, sample_documents=1, **options)
     [first] = {source for source, _ in places(options["out"])}
@@ -146,6 +147,7 @@ def test_a_file_that_is_named_and_not_there_keeps_its_rows_and_counts_as_failed(
     assert (report.pages_read, report.rows_gone, report.exit_code) == (0, 0, 0)
 
 
+@pytest.mark.long
 def test_a_wrong_password_does_not_cost_the_pages_that_were_read(share: Path, options: dict[str, Any]) -> None:
     with pymupdf.open(share / "a.pdf") as document:
         locked = document.tobytes(encryption=pymupdf.PDF_ENCRYPT_AES_256, user_pw="right")
@@ -210,6 +212,7 @@ def test_one_broken_file_in_a_thousand_is_no_failed_job_and_a_batch_read_in_part
     assert bool(counts.exceeded(Config())) == bool(code)
 
 
+@pytest.mark.long
 def test_doubtful_pages_are_counted_in_the_run_and_in_verify(share: Path, options: dict[str, Any]) -> None:
     report = batchocr.run(share, **options, max_doubtful_rate=0)
     assert 0 < report.doubtful <= 6

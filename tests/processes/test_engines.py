@@ -30,6 +30,7 @@ from batchocr.processes.engine_messages import DeviceFound, LoadModel
 from batchocr.processes.engines import Engines
 from batchocr.processes.meter import Meter
 from batchocr.processes.pixels import SharedBatch, share_batch
+from tests.support import harmful_kernels
 from tests.support.checkpoints import make_checkpoint
 from tests.support.engine_thread import EngineThread
 from tests.support.running import eventually
@@ -62,6 +63,23 @@ def make(folder: Path) -> Iterator[Callable[[str], Engines]]:
     yield load
     for engines in made:
         engines.close()
+
+
+def test_a_kernel_that_ends_the_engine_is_left_out_by_the_next(
+    folder: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, engine_processes: None
+) -> None:
+    monkeypatch.setenv("BATCHOCR_REJECT", "attention:good")  # what the user leaves out stays so
+    engines = Engines("cpu", "reference", command=harmful_kernels.COMMAND)
+    try:
+        engines.open()
+        engines.load(lambda found: plan(folder, found), max_batches=100)
+        engines.ask(0, batch_of(0))
+        assert all(completion.error is None for completion in take_all(engines, 1)[0])
+        assert [use.num_lost for use in engines.uses()] == [2]
+    finally:
+        engines.close()
+    named = [record.args[1] for record in caplog.records if "left out from now on" in record.msg]
+    assert named == list(harmful_kernels.HARMFUL)
 
 
 def plan(folder: Path, found: DeviceFound) -> LoadModel:

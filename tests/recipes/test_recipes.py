@@ -144,6 +144,7 @@ def slurm(machine: Machine) -> Callable[..., subprocess.CompletedProcess[str]]:
     return run
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_slurm_reads_and_then_verifies(
     machine: Machine, model: None, slurm: Callable[..., subprocess.CompletedProcess[str]]

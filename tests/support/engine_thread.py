@@ -26,7 +26,13 @@ class EngineThread:
     """Stands for `pool.child.Child`."""
 
     def __init__(
-        self, command: Sequence[str], sock: socket.socket, *, name: str, environment: Mapping[str, str]
+        self,
+        command: Sequence[str],
+        sock: socket.socket,
+        *,
+        name: str,
+        environment: Mapping[str, str],
+        inherited: Sequence[int],
     ) -> None:
         self.pid = os.getpid()
         self._thread = threading.Thread(target=self._run, args=(sock.dup(),), name="batchocr-engine", daemon=True)

@@ -38,7 +38,9 @@ from triton.runtime.interpreter import InterpretedFunction, InterpreterBuilder, 
 
 from batchocr.engine.backend.kernels.launch import Kernel
 
-ARCHITECTURES = (80, 86, 89, 90, 100)
+ARCHITECTURES = (80, 86, 89, 90, 100, 120)
+BEFORE_BFLOAT16 = 75
+"""Kernels compile for it, but with less in registers and no tensor cores for bfloat16."""
 
 _ACCESS = re.compile(r"\b(?:ld|st)\.global(?:\.(?!v\d)[a-z_:0-9]+)*?(?:\.v(\d))?\.[bsuf](\d+)\b")
 _COPY = re.compile(r"\bcp\.async\.c[ag]\.shared\.global [^,]+, [^,]+, (\w+)")

@@ -75,7 +75,7 @@ def select_backend(name: BackendName, device: torch.device) -> BackendName:
     return name
 
 
-def make_ops(name: BackendName, device: torch.device, dtype: torch.dtype) -> Ops:
+def make_ops(name: BackendName, device: torch.device, dtype: torch.dtype, *, vit_dtype: VitDType = "auto") -> Ops:
     """The operations of a backend that `select_backend` returned. For `cuda`, this tries the candidates (seconds)."""
     match name:
         case "cuda":
@@ -83,7 +83,7 @@ def make_ops(name: BackendName, device: torch.device, dtype: torch.dtype) -> Ops
             from batchocr.engine.backend.cuda_device import device_seconds
 
             give_kernels_a_folder()
-            return try_all(device, dtype, device_seconds)
+            return try_all(device, dtype, device_seconds, with_fp8=vit_dtype == "fp8")
         case "cpu":
             return CpuOps()
         case _:
@@ -124,13 +124,26 @@ def vision_ops(ops: Ops, vit_dtype: VitDType) -> Ops:
     return ops.with_fp8()
 
 
-def open_device(device: torch.device) -> Device:
-    """The device as the engine sees it: streams and graphs on an NVIDIA GPU, one step after the other elsewhere."""
+def open_device(device: torch.device, *, one_stream: bool = False) -> Device:
+    """The device as the engine sees it: streams and graphs on an NVIDIA GPU, one step after the other elsewhere. Raises
+    UsageError if BATCHOCR_STREAMS or BATCHOCR_GRAPHS cannot be meant."""
     if device.type == "cuda":
         from batchocr.engine.backend.cuda_device import CudaDevice
 
-        return CudaDevice(device)
+        return CudaDevice(
+            device,
+            one_stream=one_stream or _is_set("BATCHOCR_STREAMS", "one"),
+            graphs=not _is_set("BATCHOCR_GRAPHS", "0"),
+        )
     return HostDevice(device)
+
+
+def _is_set(variable: str, value: str) -> bool:
+    """Whether a variable of the environment has its only value. Raises UsageError if it has another."""
+    given = os.environ.get(variable, "")
+    if given not in ("", value):
+        raise UsageError(f"{variable} is {given!r}: it can be {value!r}, or not set")
+    return bool(given)
 
 
 def _runs_cpu_ops(device: torch.device) -> bool:
@@ -144,12 +157,14 @@ def memory_bytes(device: torch.device) -> int:
     return usable_memory_bytes()
 
 
-def describe(device: torch.device) -> tuple[str, int]:
-    """The name of a GPU with its compute capability, empty for a CPU; and all the memory that it has, in bytes."""
+def describe(device: torch.device) -> tuple[str, int, bool]:
+    """The name of a GPU with its compute capability, empty for a CPU; all the memory that it has, in bytes; and whether
+    it computes in bfloat16."""
     if device.type != "cuda":
-        return "", usable_memory_bytes()
+        return "", usable_memory_bytes(), True
     properties = torch.cuda.get_device_properties(device)
-    return f"{properties.name}, sm_{properties.major}{properties.minor}", properties.total_memory
+    name = f"{properties.name}, sm_{properties.major}{properties.minor}"
+    return name, properties.total_memory, properties.major >= 8
 
 
 def peak_device_bytes(device: torch.device) -> int:

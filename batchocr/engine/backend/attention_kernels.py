@@ -25,7 +25,16 @@ _LAYOUT_PATCHES = 74 * 74
 """Of the one image size that every page of MinerU2.5 has."""
 
 
+def _require_fa3_cubins() -> None:
+    """Raises NotImplementedError where sglang-kernel's FA3 has no code: it checks that for one of its two functions
+    only, and ends the process where it fails."""
+    major, minor = torch.cuda.get_device_capability()
+    if major not in (8, 9):
+        raise NotImplementedError(f"it is built for sm_80 to sm_90, and this GPU is sm_{major}{minor}")
+
+
 def _sgl_attention() -> Attention:
+    _require_fa3_cubins()
     from sgl_kernel.flash_attn import flash_attn_varlen_func
 
     def attend(q: Tensor, k: Tensor, v: Tensor, segments: Segments, causal: bool) -> Tensor:
@@ -95,6 +104,7 @@ def _attend_in_layouts(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 
 def _sgl_paged_attention() -> PagedAttention:
+    _require_fa3_cubins()
     from sgl_kernel.flash_attn import flash_attn_with_kvcache
 
     def attend(q: Tensor, cache: Tensor, context: PagedContext) -> Tensor:

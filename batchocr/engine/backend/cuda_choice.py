@@ -9,14 +9,17 @@ import torch
 from batchocr.engine.backend import fp8_trials
 from batchocr.engine.backend.cuda import CudaOps
 from batchocr.engine.backend.cuda_trials import CudaTrials, Timer
-from batchocr.engine.backend.trial import REJECT, unknown_operations
+from batchocr.engine.backend.trial import unknown_operations
 from batchocr.errors import EngineError, UsageError
+from batchocr.processes.engine_messages import REJECT
 
 logger = logging.getLogger(__name__)
 
 
-def try_all(device: torch.device, dtype: torch.dtype, timer: Timer) -> CudaOps:
+def try_all(device: torch.device, dtype: torch.dtype, timer: Timer, *, with_fp8: bool = False) -> CudaOps:
     """The operations for this device and dtype, each the fastest candidate that agrees with the reference.
+
+    with_fp8: also those for linear layers in fp8.
 
     Raises EngineError if plain PyTorch itself fails, as it does once a kernel has broken the GPU for this process;
     UsageError if the GPU has no room for the trials, or if BATCHOCR_REJECT names an operation that there is not.
@@ -24,7 +27,7 @@ def try_all(device: torch.device, dtype: torch.dtype, timer: Timer) -> CudaOps:
     trials = CudaTrials(device, dtype, timer)
     try:
         kernels = trials.kernels()
-        fp8_kernels = fp8_trials.try_all(trials) if dtype == torch.bfloat16 else None
+        fp8_kernels = fp8_trials.try_all(trials) if with_fp8 and dtype == torch.bfloat16 else None
     except torch.OutOfMemoryError as error:
         raise UsageError("the GPU's memory is full before the model is loaded: see what else uses it") from error
     except RuntimeError as error:
@@ -39,4 +42,8 @@ def try_all(device: torch.device, dtype: torch.dtype, timer: Timer) -> CudaOps:
     ops = CudaOps(kernels, trials.choices, fp8_kernels)
     if not ops.capturable:
         logger.warning("no fast paged attention or sampling works on this GPU: decoding is slow; see `batchocr doctor`")
+    if any(choice.operation == "attention" and choice.taken == "reference" for choice in trials.choices):
+        logger.warning(
+            "no fast attention works on this GPU: the ViT is slow, and takes much memory; see `batchocr doctor`"
+        )
     return ops

@@ -51,11 +51,13 @@ class CudaDevice:
     max_unread = 1
     vit_flop_a_row = 1e10
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, *, one_stream: bool = False, graphs: bool = True) -> None:
+        """one_stream: have the stages take turns on one stream. graphs: whether to capture any."""
         self.torch_device = device
+        self._has_graphs = graphs
         torch.cuda.set_device(device)
         self._main = torch.cuda.Stream(device, priority=-1)
-        self._side = torch.cuda.Stream(device, priority=0)
+        self._side = self._main if one_stream else torch.cuda.Stream(device, priority=0)
 
     def upload(self, host: Tensor) -> Tensor:
         return host.pin_memory().to(self.torch_device, non_blocking=True)
@@ -86,7 +88,7 @@ class CudaDevice:
 
     def capture(self, functions: Sequence[Callable[[], Result]]) -> Iterator[Callable[[], Result]]:
         pool = torch.cuda.graph_pool_handle()
-        for function in functions:
+        for function in functions if self._has_graphs else ():
             with self.main():  # so that what libraries allocate for a stream is there before the capture
                 for _ in range(_WARM_UP_RUNS):
                     function()

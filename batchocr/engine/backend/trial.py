@@ -3,7 +3,7 @@
 Two environment variables are for a GPU on which a candidate does harm. `BATCHOCR_REJECT=op:candidate,op:candidate`
 names those that are not to be tried; upper and lower case, spaces, `-` and `_` make no difference. With
 `BATCHOCR_TRYING=FILE` the candidate that is being tried is written into this file, so that it is known if it ends the
-process.
+process: the run leaves it out of the next engine (`processes/engines.py`).
 """
 
 from __future__ import annotations
@@ -20,14 +20,13 @@ import torch
 from torch import Tensor
 
 from batchocr.errors import EngineError, UsageError
-from batchocr.processes.engine_messages import KernelChoice
+from batchocr.processes.engine_messages import REJECT, TRYING, KernelChoice
 
 logger = logging.getLogger(__name__)
 
 Operation = TypeVar("Operation")
 Outputs = tuple[Tensor, ...]
 
-REJECT, TRYING = "BATCHOCR_REJECT", "BATCHOCR_TRYING"
 _TIMED_RUNS = 5
 
 
