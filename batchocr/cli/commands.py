@@ -315,16 +315,40 @@ def merge(
 
 
 @options.takes_options(
-    *("model", "revision", "device", "dtype", "backend", "workers"),
+    *("model", "revision", "device", "dtype", "vit_dtype", "backend", "workers", "password"),
     model=Option(MODEL, "Also load this model, downloading it if need be.", "NAME_OR_DIR", default="none"),
 )
-def doctor(flags: options.Flags, as_json: options.AsJson = False, verbose: options.Verbose = False) -> None:
+def doctor(
+    flags: options.Flags,
+    as_json: options.AsJson = False,
+    verbose: options.Verbose = False,
+    compare: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME=VALUE",
+            show_default=False,
+            help="Instead, read --input with --model as it is and with another setting, as in vit-dtype=fp8 or "
+            "dtype=bfloat16, and say how much of the text differs.",
+        ),
+    ] = None,
+    inputs: Annotated[
+        list[str] | None,
+        typer.Option("--input", metavar="INPUT", show_default=False, help="What --compare reads; a few pages."),
+    ] = None,
+) -> None:
     """Show what this machine and each of its devices offer, which kernels a run would use and how exact they are; with
     --model, also whether that model loads and fits here, and what a run would plan. Exits with 0 if all of it works,
     with 5 if the model cannot be loaded, else with 2."""
     configure_logging("json" if as_json else "text", logging.DEBUG if verbose else logging.WARNING)
     quieten_libraries(downloads="model" not in flags or not sys.stderr.isatty())
     config = make_config(flags)
+    if compare is not None:
+        if "model" not in flags:
+            raise UsageError("--compare needs --model: the one to read with")
+        from batchocr.cli.settings_change import settings_change
+
+        print_out(settings_change(config, compare, inputs or []))
+        return
     from batchocr.cli.doctor import examine
 
     diagnosis = examine(config, try_model="model" in flags)
