@@ -55,6 +55,7 @@ def test_what_cannot_be_compared_is_said(change: str) -> None:
         settings_change(Config(), change, ["a.pdf"])
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_with_a_real_model(sample_data: Path) -> None:
     page, model = sample_data / "documents" / "scanned-letter.png", sample_data / "model"

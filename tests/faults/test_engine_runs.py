@@ -97,7 +97,7 @@ class SlowDevice(LateDevice):
 def test_an_engine_on_a_slow_device_is_not_lost(
     document: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batchocr.engine.backend, "open_device", lambda _: SlowDevice())
+    monkeypatch.setattr(batchocr.engine.backend, "open_device", lambda *_, **__: SlowDevice())
     report = batchocr.run(document, out=tmp_path / "out.parquet", model=model, vit_batch_size=2)
     assert report.items.ok + report.items.degraded == NUM_PAGES
     assert [engine.lost for engine in report.engines] == [0]
