@@ -79,8 +79,8 @@ def _as_begun(begun_in: DType, *, may_gain: bool) -> DTypeChoice:
     """may_gain: whether a new output might be read in bfloat16 here."""
     if begun_in == "float32":
         return DTypeChoice("float32", "the output was begun in float32: continuing in it" if may_gain else "")
-    slowly = "" if multiplies_bfloat16() else ", very slowly, as this CPU has no units for it"
-    return DTypeChoice("bfloat16", f"the output was begun in bfloat16: continuing in it{slowly}")
+    slower = "" if multiplies_bfloat16() else ", more slowly than in float32, as this CPU has no units for it"
+    return DTypeChoice("bfloat16", f"the output was begun in bfloat16: continuing in it{slower}")
 
 
 def _measured(speedup: float) -> str:

@@ -83,11 +83,18 @@ class CpuOps(ReferenceOps):
 
 
 class _Packed:
-    """A linear layer whose weights are packed in the order oneDNN wants."""
+    """A linear layer whose weights are packed in the order oneDNN wants.
+
+    oneDNN multiplies bfloat16 only on CPUs with AVX-512. On others such a layer multiplies in float32, and rounds its
+    output to bfloat16: nine times as fast there as `F.linear` in bfloat16 (AMD EPYC with AVX2).
+    """
 
     def __init__(self, layer: Affine, cores: Cores, post_op: PostOp) -> None:
-        self._weight: Tensor = torch.ops.mkldnn._reorder_linear_weight(layer.weight.contiguous())
-        self._bias = layer.bias
+        self._dtype = layer.weight.dtype
+        self._product_dtype = _product_dtype(self._dtype)
+        weight = layer.weight.to(self._product_dtype).contiguous()
+        self._weight: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight)
+        self._bias = None if layer.bias is None else layer.bias.to(self._product_dtype)
         self._num_weights = layer.weight.numel()
         self._cores = cores
         self._post_op = post_op
@@ -99,18 +106,25 @@ class _Packed:
         algorithm = "none" if self._post_op == "gelu" else ""
         with self._cores.shared_by(len(x) * self._num_weights):
             product: Tensor = torch.ops.mkldnn._linear_pointwise(
-                x, self._weight, self._bias, self._post_op, [], algorithm
+                x.to(self._product_dtype), self._weight, self._bias, self._post_op, [], algorithm
             )
-        return product
+        return product.to(self._dtype)
 
     def times(self, x: Tensor, factor: Tensor) -> Tensor:
         """(x · weightᵀ + bias) · factor, element by element."""
         return self._with(factor, "mul", x)
 
     def _with(self, other: Tensor, operation: Literal["add", "mul"], x: Tensor) -> Tensor:
+        x, other = x.to(self._product_dtype), other.to(self._product_dtype)
         with self._cores.shared_by(len(x) * self._num_weights):
             product: Tensor = torch.ops.mkldnn._linear_pointwise(x, other, self._weight, self._bias, operation)
-        return product
+        return product.to(self._dtype)
+
+
+def _product_dtype(dtype: torch.dtype) -> torch.dtype:
+    """The type in which this CPU multiplies matrices of a type."""
+    multiplies_bfloat16: bool = torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    return torch.float32 if dtype == torch.bfloat16 and not multiplies_bfloat16 else dtype
 
 
 @dataclass(frozen=True, slots=True)
