@@ -14,6 +14,7 @@ What decides about which constants of `virtual_costs.py` and `virtual_device.py`
 
 - `vit_in_whole_batches`: which `CONTENTION` is true. Its rows and ms a decode step are the forecast's columns; where
   steps are slow but do not stop, the ms say `opening_s`. `vit_…_gflop_a_row` then say `CudaDevice.vit_flop_a_row`.
+- `one_stream`: what `BATCHOCR_STREAMS=one` costs.
 - `no_vit_beside_decoding`: the ViT's share is about its time alone, so `linear` and `attention` of a GPU,
   with the milliseconds of `attention.py`, and `_VIT_PASSES` by what is left.
 - `no_graphs` against `as_it_is`: `kernel_s` and `node_s`. Steps of 64 and 256 rows in `decode.py`: `_STEP_EFFICIENCY`
@@ -31,13 +32,7 @@ from dataclasses import dataclass, field
 from batchocr.engine.model.checkpoint import Model
 from batchocr.errors import EngineError, UsageError
 from batchocr.processes.meter import Meter
-from benchmarks.gpu.variants import (
-    CoupledEngine,
-    Paced,
-    WithoutGraphs,
-    WithoutOverlap,
-    on_device,
-)
+from benchmarks.gpu.variants import CoupledEngine, OneStream, Paced, WithoutGraphs, WithoutOverlap, on_device
 from benchmarks.loading import load, make_engine, note_kernels
 from benchmarks.options import add_trace_options, engine_options, given_trace, numbers
 from benchmarks.record import Record, Row, benchmark_parser
@@ -81,6 +76,7 @@ VARIANTS = (
     Variant("208_in_flight_512_rows", sizes={"llm_batch_size": 512}, pages_in_flight=208),
     Variant("208_in_flight_256_rows", sizes={"llm_batch_size": 256}, pages_in_flight=208),
     Variant("80_in_flight_512_rows", sizes={"llm_batch_size": 512}, pages_in_flight=80),
+    Variant("one_stream", lambda model: on_device(model, OneStream(model.device))),
     Variant("no_vit_beside_decoding", lambda model: on_device(model, WithoutOverlap(model.device))),
     Variant("no_graphs", lambda model: on_device(model, WithoutGraphs(model.device))),
 )

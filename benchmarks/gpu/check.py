@@ -61,6 +61,7 @@ class Part:
 PARTS = (
     Part("ops", "benchmarks.gpu.ops_check", 120, ("--dtype", "bfloat16"), needs_model=False),
     Part("model", "benchmarks.gpu.model_check", 150, ("--dtype", "bfloat16")),
+    Part("production", "benchmarks.gpu.production_check", 90),
     Part("throughput.dense_bf16", "benchmarks.speed.throughput", 180, ("--seconds", "30"), traced=True),
     Part("decode", "benchmarks.gpu.decode", 60, ("--batch-sizes", "64,256", "--steps", "40")),
     Part("attention", "benchmarks.gpu.attention", 45, needs_model=False),
@@ -84,6 +85,8 @@ PARTS = (
         ("--pages", "16", "--transformers", "16", "--peer-pages", "4"),
     ),
 )
+_CORRECTNESS = ("ops", "model", "production")
+"""The parts without which nobody knows whether what is read is right."""
 KERNEL_TESTS = Part("kernel_tests", "pytest", 120, needs_model=False, on_cpu=False)
 
 
@@ -155,7 +158,7 @@ class Results:
     def verdict(self) -> str:
         """In one line: whether what was checked is right, pages per second, kernels, and the command for the rest."""
         values, wrong = self.values, self.wrong()
-        unchecked = [name for name in ("ops", "model") if name in values["not_begun"] or name not in values["parts"]]
+        unchecked = [name for name in _CORRECTNESS if name in values["not_begun"] or name not in values["parts"]]
         correct = f"no ({', '.join(wrong)})" if wrong else "not known yet" if unchecked else "yes"
         rate = values["figures"].get("throughput.dense_bf16.pages/s")
         said = [f"correct: {correct}", f"pages/s: {rate:.2f}" if rate is not None else "pages/s: not measured"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from batchocr.data import Completion, Request
-from batchocr.engine.backend.device import Device, Mark
+from batchocr.engine.backend.device import Device, Mark, Result
 from batchocr.engine.engine import Engine
 from batchocr.engine.model.checkpoint import Model
 from batchocr.processes.meter import Meter
@@ -22,17 +22,17 @@ from benchmarks.replay import Steps
 from benchmarks.timing import SpanProfile, covered_share
 
 
-class _Wrapped:
+class Wrapped:
     """Everything that is not defined here comes from the wrapped object."""
 
     def __init__(self, wrapped: Any) -> None:
-        self._wrapped = wrapped
+        self.wrapped = wrapped
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._wrapped, name)
+        return getattr(self.wrapped, name)
 
 
-class Paced(_Wrapped):
+class Paced(Wrapped):
     """A device on which the ViT computes so much to each decode step, by the rows that it may have."""
 
     def __init__(self, wrapped: Device, vit_flop_a_row: float) -> None:
@@ -40,23 +40,40 @@ class Paced(_Wrapped):
         self.vit_flop_a_row = vit_flop_a_row
 
 
-class WithoutGraphs(_Wrapped):
+class WithoutGraphs(Wrapped):
     """A device that captures nothing: each kernel of a decode step is launched by the host."""
 
     def capture(self, functions: Sequence[Callable[[], object]]) -> list[Callable[[], object]]:
         return []
 
 
-class WithoutOverlap(_Wrapped):
+class WithGraphsAsCalls(Wrapped):
+    """A device on which the host launches each kernel of what a graph would replay: the same padded steps."""
+
+    def capture(self, functions: Sequence[Callable[[], Result]]) -> list[Callable[[], Result]]:
+        return list(functions)
+
+
+class OneStream(Wrapped):
+    """A device whose two stages take turns on one stream."""
+
+    def beside(self) -> AbstractContextManager[object]:
+        return nullcontext()
+
+    def take_over(self, value: Tensor, made: Mark) -> None:
+        return
+
+
+class WithoutOverlap(Wrapped):
     """A device on which each slice of a ViT batch finishes before anything else begins."""
 
     @contextmanager
     def beside(self) -> Iterator[None]:
         yield
-        self._wrapped.mark().wait()
+        self.wrapped.mark().wait()
 
 
-class Watched(_Wrapped):
+class Watched(Wrapped):
     """A device that measures how long the host waits for results; the rest of the time it works."""
 
     def __init__(self, wrapped: Device) -> None:
@@ -64,18 +81,18 @@ class Watched(_Wrapped):
         self.waited_s = 0.0
 
     def read_back(self, value: Tensor) -> tuple[Tensor, Mark]:
-        host, done = self._wrapped.read_back(value)
+        host, done = self.wrapped.read_back(value)
         return host, _WatchedMark(done, self)
 
 
-class _WatchedMark(_Wrapped):
+class _WatchedMark(Wrapped):
     def __init__(self, wrapped: Mark, device: Watched) -> None:
         super().__init__(wrapped)
         self._device = device
 
     def wait(self) -> None:
         started = time.perf_counter()
-        self._wrapped.wait()
+        self.wrapped.wait()
         self._device.waited_s += time.perf_counter() - started
 
 

@@ -154,6 +154,32 @@ def test_a_part_for_which_the_time_was_too_short_has_not_failed(tmp_path: Path) 
     assert written(path)["not_begun"] == ["bad"]
 
 
+def test_what_a_cut_session_prints_finishes_the_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = ["production", "attention", "preprocess"]
+
+    def session(path: Path, only: str, *, num_parts: int) -> str:
+        """The last line of a session whose time is over after so many parts."""
+        begun = len(written(path)["parts"]) if path.exists() else 0
+        left_s = property(lambda check: 100.0 * (len(check.results.values["parts"]) < begun + num_parts))
+        monkeypatch.setattr(Check, "left_s", left_s)
+        gpu_check.main(["--smoke", *OPTIONS, "--only", only, "--out", str(path)])
+        return capsys.readouterr().out.splitlines()[-1]
+
+    whole, cut = tmp_path / "whole.json", tmp_path / "cut.json"
+    assert "not done" not in session(whole, ",".join(names), num_parts=3)
+    only = ",".join(names)
+    for left in (names[1:], names[2:]):
+        verdict = session(cut, only, num_parts=1)
+        assert verdict.endswith(f"not done; the rest: python -m benchmarks.gpu.check --only {','.join(left)}")
+        assert written(cut)["failed"] == {}
+        only = verdict.rpartition(" ")[2]
+    assert "not done" not in session(cut, only, num_parts=1)
+    for field in ("checks", "figures", "parts"):
+        assert written(cut)[field].keys() == written(whole)[field].keys()
+
+
 @pytest.mark.long
 def test_a_step_that_cannot_be_captured_costs_no_figure() -> None:
     check = checking()
@@ -242,7 +268,7 @@ def test_without_transformers_what_needs_no_model_is_measured(tmp_path: Path) ->
 
 
 def test_the_most_important_parts_come_first_and_in_the_type_of_real_runs() -> None:
-    assert [part.name for part in PARTS[:4]] == ["ops", "model", "throughput.dense_bf16", "decode"]
+    assert [part.name for part in PARTS[:4]] == ["ops", "model", "production", "throughput.dense_bf16"]
     assert all("float32" not in part.arguments for part in PARTS[:4])
     assert sum(part.deadline_s for part in PARTS[:4]) < 9.5 * 60
     assert len({part.name for part in PARTS}) == len(PARTS)
