@@ -31,6 +31,7 @@ from batchocr.errors import EngineError, UsageError
 from batchocr.pages.input.in_memory import hold
 from batchocr.processes.engine_messages import KernelChoice
 from batchocr.processes.pool import WorkerPool
+from tests.support import harmful_kernels
 from tests.support.running import QUICK_MODEL, raising
 
 pytestmark = pytest.mark.slow
@@ -290,6 +291,19 @@ def test_every_gpu_is_shown_and_the_kernels_of_each_kind(gpus: Callable[..., Gpu
     assert kinds == ["On cuda:0, cuda:1 (NVIDIA H200, sm_90):", "On cuda:2 (NVIDIA A100, sm_80):"]
     operations = json.loads(diagnosis.to_json())["operations"]
     assert [each["devices"] for each in operations] == [["cuda:0", "cuda:1"], ["cuda:2"]]
+
+
+def test_a_kernel_that_ends_its_process_is_named_and_the_others_are_tried(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, engine_processes: None
+) -> None:
+    monkeypatch.setattr("batchocr.cli.device_check.ENGINE_COMMAND", harmful_kernels.COMMAND)
+    diagnosis = examine(Config(device="cpu", backend="reference", workers=2))
+    assert said_of(diagnosis, "runs") == [("runs on", "cpu, float32, backend reference", True)]
+    named = [record.args[0] for record in caplog.records if "while it tried the kernel" in record.msg]
+    exits, breaks = harmful_kernels.HARMFUL
+    assert named == [exits]
+    [(_, said, ok)] = said_of(diagnosis, "kernels")
+    assert not ok and said.endswith(f"leave it out with BATCHOCR_REJECT='{breaks}'")
 
 
 @pytest.mark.parametrize("error", [RuntimeError("an illegal address"), EngineError("an illegal address")])
