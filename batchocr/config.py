@@ -25,6 +25,7 @@ from pydantic import (
 from pydantic.dataclasses import dataclass
 from pydantic_core import ArgsKwargs, ErrorDetails
 
+from batchocr.data import FigureUse
 from batchocr.errors import UsageError
 from batchocr.option_values import (
     Count,
@@ -101,6 +102,14 @@ class Config:
     dpi: Annotated[
         Count, Option(INPUT, "Resolution at which PDFs are rendered; the longer side is kept within 3500 px.", "N")
     ] = 200
+    figures: Annotated[
+        FigureUse,
+        Option(
+            INPUT,
+            "Pictures and charts: skip leaves them unread, read has the model say what they show, and a chart's table.",
+            "NAME",
+        ),
+    ] = "skip"
     text_layer: Annotated[
         TextLayer,
         Option(

@@ -19,6 +19,7 @@ Status = Literal["ok", "degraded", "failed", "skipped"]
 FinishReason = Literal["stop", "length", "repetition"]
 LoopCheck = Literal["at_once", "at_limit", "never"]
 TextLayerUse = Literal["off", "check"]
+FigureUse = Literal["skip", "read"]
 TextSource = Literal["model", "layer"]
 ErrorKind = Literal[
     "not_found",  # the path does not exist, or no longer does
@@ -161,11 +162,13 @@ class Block:
     """A block of a page, in reading order.
 
     bbox: x0, y0, x1, y1 as shares of the page, origin at the top left. angle: 0, 90, 180 or 270, None if the model gave
-    none. content: text, HTML for tables, LaTeX for formulas; None for blocks that are not read (figures). A table that
-    could not be parsed has what the model wrote, seldom HTML; the row is degraded, and its message names the block.
-    text_source: `model`; `layer`, the PDF's own text, only in tables of versions that could take it from there; None
-    for blocks that are not read. tokens: of the model's answer; tables up to version 4 call them output_tokens. The
-    four before text_source are None for blocks that the model did not read on their own.
+    none. content: text, HTML for tables, LaTeX for formulas; for a figure that was read, a chart's table in Markdown, a
+    flowchart in Mermaid or the text in it, else its description; None for blocks that are not read. A table that could
+    not be parsed has what the model wrote, seldom HTML; the row is degraded, and its message names the block. sub_type,
+    description: of a figure that was read, its kind in the model's words, and a sentence about it. text_source:
+    `model`; `layer`, the PDF's own text, only in tables of versions that could take it from there; None for blocks that
+    are not read. tokens: of the model's answer; tables up to version 4 call them output_tokens. The four from
+    confidence to finish_reason are None for blocks that the model did not read on their own.
     """
 
     type: str
@@ -178,6 +181,8 @@ class Block:
     tokens: Annotated[int | None, Field(validation_alias=AliasChoices("tokens", "output_tokens"))] = None
     finish_reason: FinishReason | None = None
     text_source: TextSource | None = None
+    sub_type: str | None = None
+    description: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

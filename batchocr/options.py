@@ -80,6 +80,10 @@ class Options(CallOptions, total=False):
     dpi: int
     """Resolution at which PDFs are rendered; the longer side is kept within 3500 px. Default: 200."""
 
+    figures: Literal["skip", "read"]
+    """Pictures and charts: skip leaves them unread, read has the model say what they show, and a chart's table.
+    Default: skip."""
+
     text_layer: Literal["off", "check"]
     """The text that a PDF has of its own: off ignores it, check says how far what was read agrees with it. Default:
     check."""

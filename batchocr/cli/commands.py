@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 
 @options.takes_options(
-    *("pages", "dpi", "text_layer", "password", "null", "follow_symlinks", "shard", "sample_documents"),
+    *("pages", "dpi", "figures", "text_layer", "password", "null", "follow_symlinks", "shard", "sample_documents"),
     *("model", "revision", "device", "dtype", "vit_dtype", "backend", "memory_fraction", "max_new_tokens", "penalties"),
     *("vit_batch_size", "vit_max_patches", "llm_batch_size", "prefill_max_tokens", "embedding_queue_tokens"),
     *("pages_in_flight", "workers", "worker_memory", "page_timeout"),
@@ -152,7 +152,7 @@ def view(
 
 
 @options.takes_options(
-    *("pages", "dpi", "text_layer", "password", "null", "follow_symlinks"),
+    *("pages", "dpi", "figures", "text_layer", "password", "null", "follow_symlinks"),
     *("model", "revision", "device", "dtype", "vit_dtype"),
     *("backend", "memory_fraction", "max_new_tokens", "penalties", "vit_batch_size", "vit_max_patches"),
     *("llm_batch_size", "prefill_max_tokens", "embedding_queue_tokens", "pages_in_flight", "workers", "worker_memory"),

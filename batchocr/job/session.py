@@ -210,6 +210,8 @@ class Session:
             "max_new_tokens": str(self.config.max_new_tokens),
             "penalties": str(self.config.penalties).lower(),
         }
+        if self.config.figures != "skip":
+            settings["figures"] = self.config.figures
         is_local = self._folder == Path(os.path.expanduser(self.config.model))
         return RunMetadata(  # the folder of a model from Hugging Face is named by its commit
             batchocr_version=own_version(),

@@ -18,7 +18,9 @@ def make_protocol(setup: Setup) -> PageProtocol:
         return PixelsOnly()
     from batchocr.pages.protocol.mineru import MinerUProtocol  # takes most of a worker's start
 
-    return MinerUProtocol(max_new_tokens=setup.max_new_tokens, penalties=setup.penalties)
+    return MinerUProtocol(
+        max_new_tokens=setup.max_new_tokens, penalties=setup.penalties, read_figures=setup.figures == "read"
+    )
 
 
 if __name__ == "__main__":

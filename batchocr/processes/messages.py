@@ -13,7 +13,7 @@ from typing import Annotated, Literal, Self, TypeAlias
 from pydantic import AfterValidator, Field
 
 from batchocr.config import Config
-from batchocr.data import Completion, Failure, OutlineEntry, PageSeen, Reading, Sampling, TextLayerUse
+from batchocr.data import Completion, Failure, FigureUse, OutlineEntry, PageSeen, Reading, Sampling, TextLayerUse
 
 Activity = Literal["open", "render", "post-process"]
 
@@ -64,7 +64,7 @@ def _leading(entries: tuple[OutlineEntry, ...]) -> tuple[OutlineEntry, ...]:
 class Setup:
     """How this worker opens, renders and reads; sent once, first. memory_bytes: how much memory it may hold. protocol:
     MinerU's, or one that only passes on the pixels of a page. page_timeout_s: after which the run ends the worker.
-    text_layer: what the text of PDFs is for."""
+    text_layer: what the text of PDFs is for. figures: whether they are read."""
 
     dpi: int
     password: str | None
@@ -74,6 +74,7 @@ class Setup:
     protocol: Literal["mineru", "pixels"] = "mineru"
     page_timeout_s: float = 60.0
     text_layer: TextLayerUse = "check"
+    figures: FigureUse = "skip"
     type: Literal["setup"] = "setup"
 
     @classmethod
@@ -83,6 +84,7 @@ class Setup:
             *(config.dpi, config.password, config.max_new_tokens, config.penalties, memory_bytes),
             page_timeout_s=config.page_timeout,
             text_layer=config.text_layer,
+            figures=config.figures,
         )
 
 

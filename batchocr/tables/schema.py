@@ -46,6 +46,8 @@ BLOCK_TYPE = pa.struct(
         pa.field("tokens", pa.int64()),
         pa.field("finish_reason", pa.string()),
         pa.field("text_source", pa.string()),
+        pa.field("sub_type", pa.string()),
+        pa.field("description", pa.string()),
     ]
 )
 

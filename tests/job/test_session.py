@@ -49,6 +49,15 @@ def test_a_model_in_a_folder_whose_name_is_no_text_has_metadata_and_settings_tha
     assert read_back.model == settings["model"] == f"{tmp_path}/mod\\udce9l"
 
 
+def test_whether_figures_are_read_is_part_of_what_the_text_depends_on() -> None:
+    skip, read = (
+        metadata_and_settings(Config(model=str(QUICK_MODEL), figures=figures))[0] for figures in ("skip", "read")
+    )
+    assert "figures" not in skip.settings, "outputs that were begun before there was the option are continued"
+    assert read.settings == {**skip.settings, "figures": "read"}
+    assert read.settings_fingerprint != skip.settings_fingerprint
+
+
 MEMORY = 8 << 30
 
 

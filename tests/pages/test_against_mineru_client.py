@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from itertools import groupby, islice
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import pytest
 from PIL import Image
@@ -53,6 +53,7 @@ class ReadBlock(NamedTuple):
     angle: int | None
     content: str | None
     merge_prev: bool
+    sub_type: str | None
 
 
 Readings: TypeAlias = dict[tuple[str, int | None], tuple[ReadBlock, ...]]
@@ -60,22 +61,27 @@ Readings: TypeAlias = dict[tuple[str, int | None], tuple[ReadBlock, ...]]
 
 
 def read_by_us(
-    paths: Path | Sequence[Path], model: Path, *, max_new_tokens: int, pages: str | None = None
+    paths: Path | Sequence[Path], model: Path, *, max_new_tokens: int, pages: str | None = None, **others: Any
 ) -> list[PageResult]:
     options = {"max_new_tokens": max_new_tokens, "penalties": False, "dpi": DPI, "dtype": "float32", "device": "cpu"}
-    return list(batchocr.process(paths, model=model, password=PASSWORD, pages=pages, **options))
+    return list(batchocr.process(paths, model=model, password=PASSWORD, pages=pages, **options, **others))
 
 
-def read_by_mineru(folder: Path, rows: Sequence[PageResult], model: Path, *, max_new_tokens: int) -> Readings:
+def read_by_mineru(
+    folder: Path, rows: Sequence[PageResult], model: Path, *, max_new_tokens: int, image_analysis: bool = False
+) -> Readings:
     """What MinerU's client reads from the pages of these rows, whose sources are in `folder`."""
     client = make_client(model, batch_size=PAGES_AT_ONCE, max_new_tokens=max_new_tokens)
     images = rendered(folder, rows)
     results = []
     while some := list(islice(images, PAGES_AT_ONCE)):
-        results += client.batch_two_step_extract(some)
+        results += client.batch_two_step_extract(some, image_analysis=image_analysis)
     return {
         (row.source, row.page_index): tuple(
-            ReadBlock(block.type, tuple(block.bbox), block.angle, block.content, block.get("merge_prev", False))
+            ReadBlock(
+                *(block.type, tuple(block.bbox), block.angle, block.content),
+                *(block.get("merge_prev", False), block.get("sub_type")),
+            )
             for block in blocks
         )
         for row, blocks in zip(rows, results, strict=True)
@@ -93,7 +99,8 @@ def rendered(folder: Path, rows: Sequence[PageResult]) -> Iterator[Image.Image]:
 def readings(rows: Sequence[PageResult]) -> Readings:
     return {
         (row.source, row.page_index): tuple(
-            ReadBlock(block.type, block.bbox, block.angle, block.content, block.merge_prev) for block in row.blocks
+            ReadBlock(block.type, block.bbox, block.angle, block.content, block.merge_prev, block.sub_type)
+            for block in row.blocks
         )
         for row in rows
     }
@@ -121,6 +128,14 @@ def test_what_the_sample_model_reads_is_what_it_reads_for_minerus_client(sample_
     rows = read_by_us(folder if FULL else folder / "all-kinds-0.png", model, max_new_tokens=1024)
     assert_the_comparison_can_fail(rows)
     assert readings(rows) == read_by_mineru(folder, rows, model, max_new_tokens=1024)
+
+
+def test_figures_are_read_as_by_minerus_client(sample_data: Path) -> None:
+    folder, model = sample_data / "documents", QUICK_MODEL
+    rows = read_by_us(folder / "article.pdf", model, max_new_tokens=256, figures="read")
+    figures = [block for row in rows for block in row.blocks if block.sub_type]
+    assert figures and all(block.description and block.description == block.content for block in figures)
+    assert readings(rows) == read_by_mineru(folder, rows, model, max_new_tokens=256, image_analysis=True)
 
 
 def test_answers_are_cut_at_the_token_limit_where_minerus_client_cuts_them_and_the_layout_is_not(

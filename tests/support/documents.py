@@ -93,7 +93,7 @@ def document_of(*pages: Sequence[Block | Piece | Gap], source: str = "a/b.pdf") 
                     continue
                 place = Place(page_index, thing.bbox, blocks.index(thing))
                 level = 1 if thing.type == "title" else None
-                thing = Piece(thing.type, thing.content, (place,), level)
+                thing = Piece(thing.type, thing.content, (place,), level, description=thing.description)
             parts.append(thing)
         parts.append(PageEnd(page_index))
     return AssembledDocument(source, "d" * 64, len(pages), tuple(rows), tuple(parts))

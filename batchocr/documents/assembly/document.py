@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from batchocr.data import PageResult, Status
-from batchocr.pages.protocol.markdown import FIGURES, block_markdown
+from batchocr.pages.protocol.markdown import FIGURES, block_markdown, figure_markdown
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Piece:
     …; a footnote of the page that belongs to no figure is a piece of its own. content: raw, as in Block.content, of all
     its blocks; None for one that is not read. places: one for each of its blocks, at least one. level: of a heading, 1
     is the highest; None for all others. captions, footnotes: of a figure, table or code block, in reading order; these
-    have none of their own.
+    have none of their own. description: as in Block, of a figure that was read.
     """
 
     type: str
@@ -37,6 +37,7 @@ class Piece:
     level: int | None = None
     captions: tuple[Piece, ...] = ()
     footnotes: tuple[Piece, ...] = ()
+    description: str | None = None
 
     @property
     def with_captions(self) -> list[Piece]:
@@ -108,5 +109,6 @@ class AssembledDocument:
 
 def _markdown(piece: Piece) -> str:
     if piece.type in FIGURES:
-        return f"![{piece.type}](#page-{piece.places[0].page_index + 1}-block-{piece.places[0].block})"
+        target = f"#page-{piece.places[0].page_index + 1}-block-{piece.places[0].block}"
+        return figure_markdown(piece.type, target, piece.content, piece.description)
     return block_markdown(piece.type, piece.content or "", level=piece.level)

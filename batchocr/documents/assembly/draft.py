@@ -15,6 +15,7 @@ class Draft:
 
     texts: what it says and what stands between, in order; empty for one that is not read. rows: of a table to which
     others were joined, in place of `texts`. goes_on: whether the model says that this continues a text before the page.
+    description: of a figure that was read.
     """
 
     type: str
@@ -25,6 +26,7 @@ class Draft:
     captions: list[Draft] = field(default_factory=list)
     footnotes: list[Draft] = field(default_factory=list)
     goes_on: bool = False
+    description: str | None = None
 
     def go_on_with(self, other: Draft) -> None:
         """Join what another says to the end of this one's last paragraph or item."""
@@ -51,4 +53,5 @@ class Draft:
             level=self.level,
             captions=tuple(caption.piece() for caption in self.captions),
             footnotes=tuple(footnote.piece() for footnote in self.footnotes),
+            description=self.description,
         )

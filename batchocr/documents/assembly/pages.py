@@ -70,6 +70,7 @@ def _draft(page_index: int, index: int, block: Block) -> Draft:
         type="image" if block.type == "image_block" else block.type,
         texts=[content] if content else [],
         places=[Place(page_index, block.bbox, index)],
+        description=block.description if block.type in FIGURES else None,
     )
 
 

@@ -22,7 +22,7 @@ from batchocr.documents.export.shares import Share, shares_of
 from batchocr.documents.export.table_cells import TableCells, table_cells
 from batchocr.documents.export.words import list_items, with_dollars
 from batchocr.errors import UsageError
-from batchocr.pages.protocol.markdown import FIGURES, HEADINGS, LEFT_OUT, OWN_FENCES
+from batchocr.pages.protocol.markdown import FIGURES, HEADINGS, LEFT_OUT, OWN_FENCES, html_of_table
 from batchocr.pages.protocol.sanitize import harmless_characters, table_structure
 
 try:
@@ -32,11 +32,13 @@ try:
         CodeLanguageLabel,
         ContentLayer,
         CoordOrigin,
+        DescriptionMetaField,
         DocItemLabel,
         DoclingDocument,
         DocumentOrigin,
         ImageRef,
         PictureItem,
+        PictureMeta,
         ProvenanceItem,
         Size,
         TableCell,
@@ -125,12 +127,14 @@ class _Writer:
                 )
 
     def add(self, piece: Piece) -> None:
-        """A piece with its captions and footnotes. Footnotes stand behind it: those that are part of a table are left
-        out by Docling's exporters."""
+        """A piece with its captions and footnotes, and what was read in a figure. Footnotes stand behind it: those that
+        are part of a table are left out by Docling's exporters."""
         captions = [self._add_text(caption, DocItemLabel.CAPTION) for caption in piece.captions]
         item: PictureItem | TableItem | CodeItem | None = None
         if piece.type in FIGURES:
             item = self._add_picture(piece)
+            if piece.description:
+                item.meta = PictureMeta(description=DescriptionMetaField(text=harmless_characters(piece.description)))
         elif piece.type == "table" and (table := _table(piece.content or "")) is not None:
             own = replace(piece, content=_cell_text(table.caption), places=piece.places[:1])
             captions.append(self._add_text(own, DocItemLabel.CAPTION))
@@ -144,6 +148,10 @@ class _Writer:
             item.captions = [caption.get_ref() for caption in captions if caption is not None]
         for footnote in piece.footnotes:
             self._add_text(footnote, DocItemLabel.FOOTNOTE)
+        if piece.type in FIGURES and piece.content and piece.content != piece.description:
+            html = html_of_table(piece.content)
+            kind = "table" if html else "code" if OWN_FENCES.fullmatch(piece.content) else "text"
+            self.add(replace(piece, type=kind, content=html or piece.content, captions=(), footnotes=()))
 
     def _add_text(self, piece: Piece, label: DocItemLabel | None = None) -> TextItem | None:
         """The piece as text of some kind; None if it has none."""

@@ -111,8 +111,10 @@ class _Page:
         picture = self._pictures[piece.places[0]]
         if isinstance(picture, Failure):
             return self._gap(*missing_figure_in_words(piece, picture))
-        text = f"{piece.type} of page {piece.places[0].page_index + 1}"
-        return Markup('<img src="{}" alt="{}">').format(quote(picture, safe="/"), text)
+        text = piece.description or f"{piece.type} of page {piece.places[0].page_index + 1}"
+        image = Markup('<img src="{}" alt="{}">').format(quote(picture, safe="/"), shown_characters(text))
+        said = "" if piece.content == piece.description else block_html(piece.type, piece.content)
+        return image + Markup(f'<div class="wide">{said}</div>' if said else "")
 
     def _with_pictures(self, table: str, piece: Piece) -> str:
         """The table with its pictures."""

@@ -17,7 +17,7 @@ from batchocr.documents.export.figures import PICTURE_IN_TABLE, picture_places, 
 from batchocr.documents.export.formats import Figures, File, FormatOptions
 from batchocr.documents.export.picture_files import picture_files
 from batchocr.documents.export.words import missing_figure_in_words
-from batchocr.pages.protocol.markdown import FIGURES, block_markdown
+from batchocr.pages.protocol.markdown import FIGURES, block_markdown, figure_markdown
 
 REVISION: Final = 1
 
@@ -61,7 +61,7 @@ def _figure(piece: Piece, picture: str | Failure) -> str:
     if isinstance(picture, Failure):
         what, why = missing_figure_in_words(piece, picture)
         return f"**{what}:** {block_markdown('text', why)}"
-    return f"![{piece.type}]({quote(picture, safe='/')})"
+    return figure_markdown(piece.type, quote(picture, safe="/"), piece.content, piece.description)
 
 
 def _with_pictures(table: str, places: Mapping[str, Place], pictures: Pictures) -> str:

@@ -170,8 +170,10 @@ class _Item:
         kind = self._piece.type
         first = {"type": kind, "img_path": self._picture(), **self._notes(kind)}
         content = {"image_source": {"path": self._picture()}, **self._note_spans(kind)}
+        if kind == "chart" or self._content:
+            content["content"] = self._content
         if kind == "chart":
-            first["content"] = content["content"] = self._content
+            first["content"] = self._content
         return first, {"type": kind, "content": content}
 
     def _table(self) -> tuple[Item, Item]:

@@ -13,7 +13,7 @@ from typing import Final
 
 from batchocr.documents.markup.characters import shown_characters
 from batchocr.documents.markup.mathml import to_mathml
-from batchocr.pages.protocol.markdown import INLINE_FORMULA, OWN_FENCES
+from batchocr.pages.protocol.markdown import FIGURES, INLINE_FORMULA, OWN_FENCES, html_of_table
 from batchocr.pages.protocol.sanitize import table_structure
 
 _HEADING_LEVELS: Final = {"doc_title": 1, "title": 1, "paragraph_title": 2}
@@ -26,7 +26,7 @@ _PICTURE: Final = re.compile('<img(?: src="#(?:bbox=)?([^"]*)")?>')
 
 
 def block_html(type: str, content: str | None, *, level: int | None = None) -> str:
-    """The block as HTML; '' for one without content, as figures are. level: of a heading, 1 to 6."""
+    """The block as HTML; '' for one without content. Of a figure, what was read in it. level: of a heading, 1 to 6."""
     text = shown_characters(content or "").strip()
     if not text:
         return ""
@@ -38,9 +38,11 @@ def block_html(type: str, content: str | None, *, level: int | None = None) -> s
         return f'<div class="formula">{to_mathml(latex, display=True)}</div>'
     if type == "table":
         return table_html(text) if text.startswith("<table") else _NO_TABLE + _preformatted(text)
-    if type == "code":
-        own = OWN_FENCES.fullmatch(text)
+    own = OWN_FENCES.fullmatch(text) if type == "code" or type in FIGURES else None
+    if type == "code" or own:
         return _preformatted(own[2] if own else text)
+    if type in FIGURES and (table := html_of_table(text)):
+        return table_html(table)
     return _paragraphs(text, joined=type not in _LISTS)
 
 

@@ -288,11 +288,12 @@ function showSheet(page, { shape, blocks }) {
   ui.desk.scrollTo(0, 0);
 }
 
-/** Show what was not read as text, in its block or in its place in a table, cut from the page. */
+/** Show figures, and what was not read as text, in their block or in their place in a table, cut from the page. */
 function showFigures(image, blocks) {
-  blocks.forEach(({ text, box }, number) => {
+  blocks.forEach(({ type, text, box }, number) => {
     const content = cards[number].querySelector(".content");
     if (!text) content.replaceChildren(cut(image, box) ?? "");
+    else if (kindOf(type) === "figure") content.prepend(cut(image, box) ?? "");
     for (const place of content.querySelectorAll(".picture[data-bbox]")) {
       place.replaceChildren(cut(image, place.dataset.bbox.split(",").map(Number)) ?? "");
     }

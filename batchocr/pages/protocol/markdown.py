@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from html import escape
 from typing import Final
 
 from batchocr.data import Block
@@ -37,6 +38,8 @@ _NO_TABLE: Final = "*A table that could not be parsed, as the model wrote it:*"
 INLINE_FORMULA: Final = re.compile(r"\\\(((?:(?!\\[()]).)+)\\\)", re.DOTALL)
 _BULLET: Final = re.compile(r"^[•●○◦▪■‣∙][ \t]*", re.MULTILINE)
 _CHINESE: Final = re.compile(r"[\u4e00-\u9fff\u3400-\u4dbf]")
+_TABLE_RULE: Final = re.compile(r":?-+:?(\|:?-+:?)+")
+_ALT: Final = re.compile(r"[\[\]]")
 _BACKTICKS: Final = re.compile(r"`+")
 OWN_FENCES: Final = re.compile(r"```([A-Za-z0-9+#_.-]*)[ \t]*\n(.*?)\n?```", re.DOTALL)
 """Code that a model fenced itself: its language, and the code."""
@@ -45,15 +48,18 @@ OWN_FENCES: Final = re.compile(r"```([A-Za-z0-9+#_.-]*)[ \t]*\n(.*?)\n?```", re.
 def to_markdown(blocks: Sequence[Block]) -> str:
     """The text of a page in reading order; ends with one newline, or is empty.
 
-    Formulas are in dollar signs, tables in HTML, figures are `![image](#block-3)` with the block's index in `blocks`. A
-    table that could not be parsed is a line that says so, and what the model wrote, fenced.
+    Formulas are in dollar signs, tables in HTML, figures are `![image](#block-3)` with the block's index in `blocks`;
+    one that was read has its description in place of "image", and below it a chart's table or the text in it. A table
+    that could not be parsed is a line that says so, and what the model wrote, fenced.
     Page headers, footers, page numbers and marginal text are left out, as is every other block without content. A text
     that continues another is joined to the last text before it, as in MinerU's json2md. Whatever the blocks hold,
     nothing in the result is active in a browser: see `pages/protocol/sanitize.py`.
     """
     contents = _joined_contents(blocks)
     parts = [
-        f"![{block.type}](#block-{index})" if block.type in FIGURES else block_markdown(block.type, content)
+        figure_markdown(block.type, f"#block-{index}", block.content, block.description)
+        if block.type in FIGURES
+        else block_markdown(block.type, content)
         for index, (block, content) in enumerate(zip(blocks, contents, strict=True))
     ]
     return "\n\n".join(filter(None, parts)) + "\n" if any(parts) else ""
@@ -78,8 +84,16 @@ def _joined_contents(blocks: Sequence[Block]) -> list[str]:
     return contents
 
 
+def figure_markdown(type: str, target: str, content: str | None, description: str | None) -> str:
+    """A figure with what was read of it. target: a relative URL, quoted. content, description: as in Block."""
+    alt = _ALT.sub(r"\\\g<0>", inert_text(" ".join(harmless_characters(description or type).split())))
+    picture = f"![{alt}]({target})"
+    text = "" if content is None or content == description else block_markdown(type, content)
+    return f"{picture}\n\n{text}" if text else picture
+
+
 def block_markdown(type: str, content: str, *, level: int | None = None) -> str:
-    """The Markdown of one block that is no figure, whatever its content; '' if it adds nothing.
+    """The Markdown of one block, whatever its content; '' if it adds nothing. Of a figure, what was read in it.
 
     level: of a heading, 1 is the highest; by its type if it is not known.
     """
@@ -94,9 +108,25 @@ def block_markdown(type: str, content: str, *, level: int | None = None) -> str:
         return f"$$\n{without_blank_lines(inert_formula(latex))}\n$$" if latex else ""
     if type == "table":
         return inert_table(content) if content.startswith("<table") else f"{_NO_TABLE}\n\n{_fenced(content)}"
-    if type == "code":
+    if type == "code" or (type in FIGURES and OWN_FENCES.fullmatch(content)):
         return _code(content)
+    if type in FIGURES and (table := html_of_table(content)):
+        return inert_table(table)
     return _BULLET.sub("- ", _with_dollars(content))
+
+
+def html_of_table(content: str) -> str:
+    """A table in Markdown, as charts are read, as HTML; '' if the content is none."""
+    rows = [[cell.strip() for cell in line.strip().strip("|").split("|")] for line in content.split("\n")]
+    is_table = len(rows) > 1 and _TABLE_RULE.fullmatch("|".join(rows[1])) and len({*map(len, rows)}) == 1
+    if not is_table:
+        return ""
+    head, _, *body = rows
+    return f"<table>{_row_html(head, 'th')}{''.join(_row_html(cells, 'td') for cells in body)}</table>"
+
+
+def _row_html(cells: Sequence[str], tag: str) -> str:
+    return f"<tr>{''.join(f'<{tag}>{escape(cell)}</{tag}>' for cell in cells)}</tr>"
 
 
 def _with_dollars(text: str) -> str:

@@ -38,6 +38,7 @@ from batchocr.pages.protocol.markdown import to_markdown
 from batchocr.pages.protocol.shortfalls import (
     COMPLETION,
     block_shortfalls,
+    field_of,
     is_empty,
     is_unparsed,
     layout_shortfalls,
@@ -73,13 +74,13 @@ _UNPARSABLE_NUMBER: Final = re.compile(r"(?<!\d)\d{4301,}")
 
 
 class MinerUProtocol:
-    """Reads pages as MinerUClient.two_step_extract does, without image analysis.
+    """Reads pages as MinerUClient.two_step_extract does.
 
     max_new_tokens: per block; a layout has a limit of its own. penalties: MinerU's own; False decodes greedily and
-    without any rules.
+    without any rules. read_figures: MinerU's image analysis.
     """
 
-    def __init__(self, *, max_new_tokens: int, penalties: bool) -> None:
+    def __init__(self, *, max_new_tokens: int, penalties: bool, read_figures: bool = False) -> None:
         logger.disable("mineru_vl_utils")  # it logs every layout
         self._max_new_tokens = max_new_tokens
         self._penalties = penalties
@@ -94,7 +95,7 @@ class MinerUProtocol:
             handle_equation_block=True,
             abandon_list=False,
             abandon_paratext=False,
-            image_analysis=False,
+            image_analysis=read_figures,
             debug=False,
         )
 
@@ -142,11 +143,14 @@ class MinerUProtocol:
         with _same_picture_codes(), _hidden(blocks, portion):
             crops, prompts, sampling_params, indices = self._helper.prepare_for_extract(page.image, blocks)
         _name_pictures_in_tables(blocks)
-        requests = [
-            Request(_pixels(crop), prompt, self._block_sampling(params, blocks[index].type), round=1)
-            for crop, prompt, params, index in zip(crops, prompts, sampling_params, indices, strict=True)
-        ]
-        return requests, [blocks[index] for index in indices]
+        requests, asked = [], []
+        in_portion = {id(block) for block in portion}
+        for crop, prompt, params, index in zip(crops, prompts, sampling_params, indices, strict=True):
+            block = blocks[index]
+            if id(block) in in_portion:  # figures of others are not hidden: tables have to know them
+                asked.append(block)
+                requests.append(Request(_pixels(crop), prompt, self._block_sampling(params, block.type), round=1))
+        return requests, asked
 
     def _block_sampling(self, params: MinerUSamplingParams, block_type: str) -> Sampling:
         sampling = self._sampling(params, self._max_new_tokens)
@@ -184,7 +188,8 @@ class MinerUProtocol:
         unparsed = [index for index, block in enumerate(processed) if is_unparsed(block)]
         for index in unparsed:  # of some, MinerU drops the text
             table = processed[index]
-            table.content = replace_table_image_tokens(table[COMPLETION].text, pictures[id(table)])
+            text = table[COMPLETION].text
+            table.content = field_of(text, "content") or replace_table_image_tokens(text, pictures[id(table)])
         empty = [index for index, block in enumerate(processed) if is_empty(block) and ink.fills(block.bbox)]
         leaked = [index for index, block in enumerate(processed) if leaks_tokens(block)]
         shortfalls += block_shortfalls(completions, _places(asked, blocks, processed), unparsed, empty, leaked)
@@ -312,4 +317,6 @@ def _to_block(block: ContentBlock) -> Block:
         tokens=completion.output_tokens,
         finish_reason=completion.finish_reason,
         text_source="model",
+        sub_type=block.get("sub_type") or None,
+        description=field_of(completion.text, "caption") or None,
     )

@@ -94,6 +94,13 @@ def is_unparsed(block: ContentBlock) -> bool:
     )
 
 
+def field_of(answer: str, name: str) -> str:
+    """A field of the model's answer about a figure: class, sub_class, caption or content; '' if it has none."""
+    _, _, rest = answer.partition(f"<|{name}_start|>")
+    value, end, _ = rest.partition(f"<|{name}_end|>")
+    return value.strip() if end else ""
+
+
 def is_empty(block: ContentBlock) -> bool:
     """Whether nothing was read in this block, though the model did not say that there is no text, and nothing else is
     known to have gone wrong with it."""

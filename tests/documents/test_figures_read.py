@@ -1,0 +1,60 @@
+"""Figures that were read: what they show stands below them in every export."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from batchocr.data import Block
+from batchocr.documents.export import chunks, docling, html, markdown, mineru
+from batchocr.documents.export.formats import FormatOptions
+from tests.support.documents import SolidFigures, document_of
+
+BOX = (0.1, 0.3, 0.5, 0.6)
+CHART = Block("chart", BOX, 0, "| a | b |\n| --- | --- |\n| 1 | 2 |", sub_type="bar", description="Sums [a] by year.")
+PHOTO = Block("image", BOX, 0, "A <dog>.", sub_type="natural_image", description="A <dog>.")
+TABLE = "<table><tr><th>a</th><th>b</th></tr><tr><td>1</td><td>2</td></tr></table>"
+
+
+def exported(module: object, name: str) -> str:
+    document = document_of([Block("text", (0.1, 0.1, 0.9, 0.2), 0, "Before."), CHART, PHOTO])
+    files = {file.path: file.data for file in module.files(document, "a", SolidFigures(), FormatOptions())}
+    return files[name].decode()
+
+
+def test_markdown() -> None:
+    assert exported(markdown, "a.md") == (
+        f"Before.\n\n![Sums \\[a\\] by year.](a.images/page-1-block-1.png)\n\n{TABLE}\n\n"
+        "![A &lt;dog>.](a.images/page-1-block-2.png)\n"
+    )
+
+
+def test_html() -> None:
+    page = exported(html, "a.html")
+    assert '<img src="a.html.images/page-1-block-1.png" alt="Sums [a] by year."><div class="wide"><table>' in page
+    assert 'alt="A &lt;dog&gt;.">' in page and page.count("dog") == 1
+
+
+def test_minerus_lists() -> None:
+    document = document_of([CHART, PHOTO])
+    files = {file.path: file.data for file in mineru.files(document, "a", SolidFigures(), FormatOptions())}
+    [first] = [json.loads(data) for path, data in files.items() if path.endswith("content_list.json")]
+    [second] = [json.loads(data) for path, data in files.items() if path.endswith("content_list_v2.json")]
+    assert [(each["type"], each.get("content")) for each in first] == [("chart", CHART.content), ("image", None)]
+    assert [each["content"]["content"] for each in second[0]] == [CHART.content, PHOTO.content]
+
+
+def test_chunks() -> None:
+    [chunk] = [json.loads(line) for line in exported(chunks, "a.chunks.jsonl").splitlines()]
+    assert chunk["text"] == f"Before.\n\n{TABLE}\n\nA &lt;dog>."
+
+
+def test_docling(tmp_path: Path) -> None:
+    types = pytest.importorskip("docling_core.types.doc")
+    (tmp_path / "a.json").write_text(exported(docling, "a.docling.json"))
+    loaded = types.DoclingDocument.load_from_json(tmp_path / "a.json")
+    assert [picture.meta.description.text for picture in loaded.pictures] == ["Sums [a] by year.", "A <dog>."]
+    [table] = loaded.tables
+    assert [[cell.text for cell in row] for row in table.data.grid] == [["a", "b"], ["1", "2"]]
