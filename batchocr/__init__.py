@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from batchocr.api import Ocr, process, run
     from batchocr.data import Block, PageResult
-    from batchocr.documents.assembly.opened import OpenedTable, open_table
+    from batchocr.documents.assembly.assemble import OpenedTable, open_table
     from batchocr.errors import (
         BatchOcrError,
         EngineError,
@@ -67,7 +67,7 @@ _MODULES = {
     "ModelError": "batchocr.errors",
     "NoInputError": "batchocr.errors",
     "Ocr": "batchocr.api",
-    "OpenedTable": "batchocr.documents.assembly.opened",
+    "OpenedTable": "batchocr.documents.assembly.assemble",
     "Options": "batchocr.options",
     "OutputError": "batchocr.errors",
     "OutputMismatchError": "batchocr.errors",
@@ -78,7 +78,7 @@ _MODULES = {
     "StoreRefusesError": "batchocr.errors",
     "StoreUnavailableError": "batchocr.errors",
     "UsageError": "batchocr.errors",
-    "open_table": "batchocr.documents.assembly.opened",
+    "open_table": "batchocr.documents.assembly.assemble",
     "process": "batchocr.api",
     "run": "batchocr.api",
 }

@@ -18,8 +18,8 @@ from batchocr.machine import own_version
 from batchocr.pages.input.sources import Found
 from batchocr.ray.cluster import Cluster
 from batchocr.ray.driver import Driver
-from batchocr.ray.folder import ClusterPlan, OutputFolder
-from batchocr.ray.plan import plan_items
+from batchocr.ray.folder import OutputFolder
+from batchocr.ray.items import ClusterPlan, plan_items
 from batchocr.ray.report import ClusterReport, Parts, name_bottleneck
 from batchocr.tables.atomic import atomic_file
 from batchocr.tables.files import CLUSTER_REPORT_NAME

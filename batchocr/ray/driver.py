@@ -22,8 +22,8 @@ from batchocr.job.stop import StopSwitch
 from batchocr.machine import own_version
 from batchocr.pages.input.sources import Found
 from batchocr.ray.cluster import ActorPlan, connected, node_is_lost, plan_actors, start_actor
-from batchocr.ray.folder import ClusterPlan, OutputFolder, PartRows, read_part
-from batchocr.ray.items import Item
+from batchocr.ray.folder import OutputFolder, PartRows, read_part
+from batchocr.ray.items import ClusterPlan, Item
 from batchocr.ray.reader import ItemRead, Loaded, Reader
 from batchocr.ray.report import ActorReport, Tally
 from batchocr.tables import parquet

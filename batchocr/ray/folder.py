@@ -16,15 +16,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from batchocr.data import ErrorKind, Status
 from batchocr.errors import OutputError, OutputMismatchError, PageError
-from batchocr.ray.items import Item
+from batchocr.ray.items import ClusterPlan, Item
 from batchocr.ray.places import place_of
 from batchocr.storage.uris import is_uri
 from batchocr.tables.files import CLUSTER_REPORT_NAME, final_name
@@ -36,17 +35,6 @@ _PLAN_NAME = "run.json"
 _PART = re.compile(r"part-[0-9]{6,}-[0-9a-f]{16}\.parquet")
 _AT_ONCE = 16
 """How many parts are looked into at the same time: a store, or a file system on the network, is slow to answer."""
-
-
-@dataclass(frozen=True, slots=True)
-class ClusterPlan:
-    """What the parts in a folder are of. metadata: what their rows depend on; None until the model has been loaded.
-    pages: as `--pages` said it. run: of which run it is."""
-
-    run: str
-    metadata: Annotated[RunMetadata | None, Field(alias="facts")]
-    pages: str | None
-    items: tuple[Item, ...]
 
 
 _PLAN: TypeAdapter[ClusterPlan] = TypeAdapter(ClusterPlan)

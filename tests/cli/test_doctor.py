@@ -19,9 +19,7 @@ from typing import Any
 import pytest
 import torch
 
-from batchocr.cli.doctor import Diagnosis, Operations, examine
-from batchocr.cli.finding import Finding
-from batchocr.cli.model_check import try_out
+from batchocr.cli.doctor import Diagnosis, Finding, Operations, examine, try_out
 from batchocr.config import Config
 from batchocr.engine import backend
 from batchocr.engine.backend import select_device

@@ -13,14 +13,13 @@ import torch
 import batchocr.ray.reader
 from batchocr.config import Config
 from batchocr.data import Failure
-from batchocr.documents.assembly.opened import open_table
+from batchocr.documents.assembly.assemble import open_table
 from batchocr.errors import NoInputError, OutputError, OutputMismatchError, UsageError
 from batchocr.machine import own_version
 from batchocr.pages.input.sources import find_documents
 from batchocr.ray.cluster import connected
 from batchocr.ray.folder import OutputFolder
-from batchocr.ray.items import Item
-from batchocr.ray.plan import plan_items
+from batchocr.ray.items import Item, plan_items
 from batchocr.ray.reader import Reader
 from batchocr.tables import parquet
 from batchocr.tables.schema import RunMetadata
