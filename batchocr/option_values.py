@@ -12,7 +12,6 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from batchocr.data import TextLayerUse
 from batchocr.errors import UsageError
 
 _DURATION = re.compile("(?:([0-9]+)h)?(?:([0-9]+)m)?(?:([0-9]+)s)?")
@@ -112,13 +111,6 @@ def _as_bytes(value: object) -> object:
     return int(match[1]) * _UNITS[match[2]]
 
 
-def _without_use(value: object) -> object:
-    """Raises ValueError for `use`, which versions before this one took; anything else is returned as it is."""
-    if value == "use":
-        raise ValueError("it is gone, as it saved too little: check compares, and the model reads every text")
-    return value
-
-
 def _checked_shard(shard: tuple[int, int]) -> tuple[int, int]:
     index, count = shard
     if not 1 <= index <= count:
@@ -151,7 +143,6 @@ PathText = Annotated[str, BeforeValidator(as_text)]
 FolderText = Annotated[PathText, AfterValidator(os.path.expanduser)]
 LocalPathText = Annotated[PathText, AfterValidator(_on_this_machine)]
 DeviceText = Annotated[str, AfterValidator(_checked_device)]
-TextLayer = Annotated[TextLayerUse, BeforeValidator(_without_use)]
 PageSpecText = Annotated[str, AfterValidator(lambda spec: parse_page_spec(spec) and spec)]
 Duration = Annotated[Seconds, BeforeValidator(_as_seconds)]
 Shard = Annotated[tuple[int, int], BeforeValidator(_as_shard), AfterValidator(_checked_shard)]

@@ -47,7 +47,6 @@ def test_keys_of_a_recipe_are_flags_with_dashes_or_underscores(tmp_path: Path) -
         ("dpi = true", "--dpi True"),
         ("dtype = 'float16'", "--dtype 'float16': one of auto, float32, bfloat16"),
         ("text-layer = 'trust'", "--text-layer 'trust': one of off, check"),
-        ("text-layer = 'use'", "--text-layer 'use': it is gone, as it saved too little: check compares"),
         ("resume = 'yes'", "--resume 'yes': should be a valid boolean"),
         ("workers = 0", "--workers 0: should be greater than 0"),
         ("pages = '3-1'", "runs backwards"),

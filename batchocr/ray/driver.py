@@ -283,7 +283,7 @@ class Driver:
         failed = item.failed_rows(Failure("crashed", message), attempts=self._attempts[item.name])
         with tempfile.TemporaryDirectory(prefix="batchocr-") as folder:
             parquet.write(local := Path(folder, item.name), failed, replace(self._metadata, input_roots=self._roots))
-            self._folder.put(local, item.name)
+            self._folder.files.put(local, item.name)
             self.tally.take(read_part(local, self._metadata, item.name))
 
     def _end(self, actor: _Actor) -> None:

@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Annotated
 
@@ -104,15 +105,12 @@ def look_at_file(document: Document) -> PlannedDocument:
     """The document with what tells whether it changes."""
     if document.size is not None and document.mtime_ns is not None:
         return PlannedDocument(document.source, document.size, document.mtime_ns, path=document.path)
-    path, problem = document.path, document.problem
-    path = path if is_uri(path) else os.path.abspath(path)
-    try:
-        file = os.stat(path)
-    except (OSError, ValueError):  # its row will say so
-        return PlannedDocument(document.source, 0, 0, problem=problem, path=path)
-    if problem is not None:
-        return PlannedDocument(document.source, 0, 0, problem=problem, path=path)
-    return PlannedDocument(document.source, file.st_size, file.st_mtime_ns, path=path)
+    path = document.path if is_uri(document.path) else os.path.abspath(document.path)
+    if document.problem is None:
+        with suppress(OSError, ValueError):  # its row will say so
+            file = os.stat(path)
+            return PlannedDocument(document.source, file.st_size, file.st_mtime_ns, path=path)
+    return PlannedDocument(document.source, 0, 0, problem=document.problem, path=path)
 
 
 def wanted_pages(pages: str | None, page_count: int) -> Sequence[int]:

@@ -96,7 +96,7 @@ class Reader:
         with tempfile.TemporaryDirectory(prefix="batchocr-") as work:
             local = Path(work) / item.name
             if again:
-                self._folder.fetch(item.name, local)
+                self._folder.files.fetch(item.name, local)
             try:
                 report = read_into_table(self._session, config, found, local, StopSwitch(), None, started_s=started_s)
             except NoInputError:  # none of the pages exists, which could not be known before
@@ -110,10 +110,10 @@ class Reader:
     def _put(self, local: Path, name: str) -> None:
         for wait_s in _PUT_AGAIN_S:
             with suppress(OutputError):
-                self._folder.put(local, name)
+                self._folder.files.put(local, name)
                 return
             time.sleep(wait_s)
-        self._folder.put(local, name)
+        self._folder.files.put(local, name)
 
 
 def _name_pages(item: Item, part: Path) -> None:

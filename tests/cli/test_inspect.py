@@ -180,7 +180,6 @@ def test_wrong_usage_is_refused_before_the_work(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--device-kind", "h200"), "--device-kind is no longer there"),
         (("--read", "5", "--like", "report.json"), "--read and --like contradict each other"),
         (("--read", "1"), "--read"),
     ],
@@ -190,8 +189,6 @@ def test_wrong_flags_are_wrong_usage(arguments: tuple[str, ...], said: str) -> N
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (2, "")
     assert said in json.loads(done.stderr.splitlines()[-1])["message"]
-    if arguments[0] == "--device-kind":
-        assert "--read N" in done.stderr and "--like REPORT" in done.stderr
 
 
 def test_ctrl_c_while_pages_are_read_ends_it_and_leaves_no_process(tmp_path: Path) -> None:

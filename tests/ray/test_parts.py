@@ -65,7 +65,7 @@ def put(folder: OutputFolder, item: Item, tmp_path: Path) -> None:
     """Put a part in which all rows of the item failed."""
     part = tmp_path / item.name
     parquet.write(part, item.failed_rows(Failure("crashed", "it went"), attempts=1), METADATA)
-    folder.put(part, item.name)
+    folder.files.put(part, item.name)
 
 
 def test_the_next_run_finds_the_plan_and_the_parts(out: str, items: list[Item], tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ def test_a_damaged_part_is_read_again_and_one_of_other_settings_is_refused(
         folder.rows_of(names, RunMetadata(own_version(), "none", "0", "1", {}))
     torn = tmp_path / "torn"
     torn.write_bytes((tmp_path / names[0]).read_bytes()[:-9])
-    folder.put(torn, names[0])
+    folder.files.put(torn, names[0])
     assert set(folder.rows_of(names, METADATA)) == {names[1]}
     assert f"{names[0]} in {folder} is damaged" in caplog.text
 
