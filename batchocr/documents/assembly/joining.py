@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from batchocr.documents.assembly.document import Piece, Place
-from batchocr.documents.assembly.table_rows import TableRows, table_rows
+from batchocr.documents.assembly.tables import TableRows, table_rows
 
 _SEEN: Final = 300
 """Characters that are looked at on either side of a joint, and of a caption, however long the texts are."""

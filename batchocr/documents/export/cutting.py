@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from batchocr.documents.export.table_cells import Cell, TableCells
+from batchocr.documents.assembly.tables import Cell, TableCells
 from batchocr.pages.protocol.markdown import INLINE_FORMULA
 
 _LINE_END: Final = re.compile(r"\n+")
