@@ -164,22 +164,6 @@ def test_what_a_run_that_goes_on_has_read_is_exported_and_later_the_rest(
         assert "1 written, 1 as before" in run(out, "--to", "out", "--input", "in", "--partial")[2]
 
 
-def test_a_page_that_is_not_read_yet_has_a_mark_until_it_is(run: Run, tmp_path: Path) -> None:
-    out = tmp_path / "t.parquet"
-    first, second = (
-        replace(text_row("a.pdf", number, block("text", f"Text {number}.")), page_count=2) for number in (0, 1)
-    )
-    with Journal.open(out, METADATA, resume=True, overwrite=False) as journal:
-        journal.append(JournalEntry(first, size=1, mtime_ns=1))
-        run(out, "--to", "out", "--partial")
-        assert (
-            tmp_path / "out" / "a.md"
-        ).read_text() == "Text 0.\n\n**Page 2 is missing:** page 2 has not been read yet\n"
-        journal.append(JournalEntry(second, size=1, mtime_ns=1))
-        run(out, "--to", "out", "--partial")
-        assert (tmp_path / "out" / "a.md").read_text() == "Text 0.\n\nText 1.\n"
-
-
 def test_ctrl_c_leaves_whole_files_and_the_next_run_does_the_rest(tmp_path: Path) -> None:
     rows = [text_row(f"{number:05}.pdf", 0, block("text", f"Document {number}. " * 50)) for number in range(4000)]
     table = write_table(tmp_path / "t.parquet", rows)

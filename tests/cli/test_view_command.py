@@ -18,7 +18,7 @@ import pytest
 from batchocr.cli import view as command
 from batchocr.cli.main import run_app
 from batchocr.config import Config
-from batchocr.tables.files import leftovers_of, temporary_path
+from batchocr.tables.files import leftovers_of
 from batchocr.tables.journal import Journal, JournalEntry
 from tests.support.review_pages import METADATA, WhitePages, block, failed, reviewed, row, saved
 from tests.support.running import draw_pdf
@@ -100,13 +100,6 @@ def test_it_says_where_the_file_is_and_how_much_is_in_it(tmp_path: Path) -> None
 
 
 @pytest.mark.usefixtures("no_worker")
-def test_a_document_without_pages_is_not_counted_among_them(tmp_path: Path) -> None:
-    table = saved(tmp_path, [row("a.pdf", 0), failed("f.pdf")])
-    code, said = view(table.parts[0].path, "-o", tmp_path / "review.html")
-    assert (code, said) == (0, f"{tmp_path}/review.html: 1 page and 1 document without one, 0.0 MB\n")
-
-
-@pytest.mark.usefixtures("no_worker")
 @pytest.mark.parametrize("options", [(), ("--pages", "1")], ids=["all", "some"])
 def test_of_a_table_without_a_row_there_is_a_page_that_says_so(
     tmp_path: Path, options: tuple[str, ...], capsys: pytest.CaptureFixture[str]
@@ -173,15 +166,6 @@ def test_an_unfinished_run_is_shown_when_it_is_asked_for(tmp_path: Path) -> None
         assert view(out, "-o", tmp_path / "review.html")[0] == 6
         code, said = view(out, "-o", tmp_path / "review.html", "--partial")
     assert (code, said) == (0, f"{tmp_path}/review.html: 3 pages, 0.0 MB\n")
-
-
-@pytest.mark.usefixtures("no_worker")
-def test_what_a_command_that_was_killed_has_left_is_removed(tmp_path: Path) -> None:
-    table = saved(tmp_path, [row("a.pdf", 0)])
-    left = temporary_path(tmp_path / "review.html")
-    left.touch()
-    assert view(table.parts[0].path, "-o", tmp_path / "review.html")[0] == 0
-    assert not left.exists()
 
 
 def test_a_command_that_is_interrupted_leaves_the_page_that_was_there(tmp_path: Path) -> None:

@@ -182,13 +182,6 @@ def test_a_table_of_a_shard_among_the_parts_stays(items: list[Item], tmp_path: P
     assert shard.exists()
 
 
-def test_a_report_that_cannot_be_put_is_known_before_the_work(items: list[Item], tmp_path: Path) -> None:
-    pytest.importorskip("ray")
-    with pytest.raises(OutputError, match="create it first"):
-        batchocr.ray.run([tmp_path / "in"], out=tmp_path / "out", report=str(tmp_path / "no" / "r.json"))
-    assert not (tmp_path / "out").exists()
-
-
 def test_sigterm_while_ray_starts_is_left_to_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     ray = pytest.importorskip("ray")
 
