@@ -81,7 +81,7 @@ def verify(
     ] = False,
 ) -> None:
     """Compare a table, or the tables of several shards, with the INPUTs. Prints a line for everything that is missing,
-    stale, duplicate, surplus, gone, wrong or failed, that cannot be checked, or was made with other settings, and exits
+    stale, duplicate, surplus, gone or failed, that cannot be checked, or was made with other settings, and exits
     with 3 if there is more than --max-page-error-rate and --max-degraded-rate allow. Documents that are gone, of which
     the table keeps the rows, count with --strict."""
     configure_logging("json" if as_json else "text", logging.WARNING if quiet else logging.INFO)
