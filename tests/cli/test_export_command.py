@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import signal
 import subprocess
@@ -24,6 +23,7 @@ from batchocr.pages.input.exported import EXPORT_RECORD
 from batchocr.pages.input.sources import find_documents
 from batchocr.tables.journal import Journal, JournalEntry
 from tests.support.documents import METADATA, block, draw, rows_of, text_row, write_table
+from tests.support.running import preserved_logging
 
 pytestmark = pytest.mark.slow
 
@@ -36,8 +36,6 @@ Run = Callable[..., tuple[int, str, str]]
 def run(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> Iterator[Run]:
     """Run `batchocr export` in the test's folder; returns its exit code, what it printed, and what it logged."""
     monkeypatch.chdir(tmp_path)
-    root, own = logging.getLogger(), logging.getLogger("batchocr")
-    handlers, levels = list(root.handlers), (root.level, own.level)
 
     def run(*arguments: str | Path) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["batchocr", "export", *map(str, arguments)])
@@ -45,10 +43,8 @@ def run(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_
         code = run_app("json")
         return code, *capfd.readouterr()
 
-    yield run
-    root.handlers = handlers
-    root.setLevel(levels[0])
-    own.setLevel(levels[1])
+    with preserved_logging():
+        yield run
 
 
 @pytest.fixture

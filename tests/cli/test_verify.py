@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import logging
 import os
 import shutil
 import subprocess
@@ -21,7 +20,6 @@ import pyarrow.parquet as pq
 import pymupdf
 import pytest
 
-from batchocr.cli.main import run_app
 from batchocr.data import PageResult
 from batchocr.option_values import parse_page_spec
 from batchocr.planning.checkpoint_files import fingerprint
@@ -29,7 +27,7 @@ from batchocr.tables.files import metadata_path
 from batchocr.tables.schema import RunMetadata
 from batchocr.tables.table import table_for
 from tests.support.checkpoints import make_checkpoint
-from tests.support.running import draw_pdf
+from tests.support.running import draw_pdf, run_app
 
 pytestmark = pytest.mark.slow
 
@@ -74,17 +72,8 @@ def write(out: Path, rows: Sequence[PageResult], metadata: RunMetadata = METADAT
 
 def verify(out: Path | str, documents: Path | str, *options: str) -> tuple[int, list[str]]:
     """The exit code, and what was printed. In this process, which takes a fraction of the time of a new one."""
-    arguments = ["batchocr", "verify", str(out), str(documents), *options]
-    root, own = logging.getLogger(), logging.getLogger("batchocr")
-    handlers, levels = list(root.handlers), (root.level, own.level)
-    try:
-        with pytest.MonkeyPatch.context() as patch, redirect_stdout(io.StringIO()) as shown:
-            patch.setattr(sys, "argv", arguments)
-            code = run_app("text")
-    finally:
-        root.handlers = handlers
-        root.setLevel(levels[0])
-        own.setLevel(levels[1])
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(io.StringIO()) as shown:
+        code = run_app(patch, "verify", out, documents, *options)
     return code, shown.getvalue().splitlines()
 
 

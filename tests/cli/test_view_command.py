@@ -5,8 +5,6 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import logging
-import sys
 from collections.abc import Sequence
 from contextlib import redirect_stdout
 from dataclasses import replace
@@ -16,12 +14,11 @@ from typing import Any, ClassVar
 import pytest
 
 from batchocr.cli import view as command
-from batchocr.cli.main import run_app
 from batchocr.config import Config
 from batchocr.tables.files import leftovers_of
 from batchocr.tables.journal import Journal, JournalEntry
 from tests.support.review_pages import METADATA, WhitePages, block, failed, reviewed, row, saved
-from tests.support.running import draw_pdf
+from tests.support.running import draw_pdf, run_app
 
 
 class Files(WhitePages):
@@ -48,16 +45,8 @@ def no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def view(*arguments: str | Path) -> tuple[int, str]:
     """Run the command in this process; returns its exit code and what it printed."""
-    root, own = logging.getLogger(), logging.getLogger("batchocr")
-    handlers, levels = list(root.handlers), (root.level, own.level)
-    try:
-        with pytest.MonkeyPatch.context() as patch, redirect_stdout(io.StringIO()) as shown:
-            patch.setattr(sys, "argv", ["batchocr", "view", *map(str, arguments)])
-            code = run_app("text")
-    finally:
-        root.handlers = handlers
-        root.setLevel(levels[0])
-        own.setLevel(levels[1])
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(io.StringIO()) as shown:
+        code = run_app(patch, "view", *arguments)
     return code, shown.getvalue()
 
 
