@@ -31,7 +31,7 @@ class Examiner:
     def __init__(self, config: Config) -> None:
         """Start the worker, which loads while the tables are read. Raises BatchOcrError."""
         self._timeout_s = config.page_timeout
-        # Nothing is read: without the protocol that would, a worker starts sooner.
+        # No page is read, and a worker starts sooner without the protocol.
         self._pool = WorkerPool(1, replace(Setup.of(config, _WORKER_BYTES), protocol="pixels"))
 
     def look_at(self, document: Document) -> DocumentNow:

@@ -33,9 +33,9 @@ from batchocr.tables.schema import require_same_settings
 logger = logging.getLogger(__name__)
 
 MAX_ATTEMPTS = 2
-"""Of an item that takes its actor down: then its rows say `crashed`."""
+"""Attempts at an item whose actor dies each time. After them its rows say `crashed`."""
 MAX_ATTEMPTS_ON_LOST_NODES = 5
-"""Of an item whose node was lost, or taken away: that is nobody's fault."""
+"""Attempts at an item whose node was lost or preempted each time, which is not the item's fault."""
 _MAX_FAILED_STARTS = 3
 """If this many actors in a row cannot load the model, the run ends."""
 _TICK_S = 0.5
@@ -59,7 +59,7 @@ class _Actor:
 
 class Driver:
     """Has items read by actors, until all are, or the run is stopped. Raises the errors of `Reader.load` and
-    OutputError; an item that costs its actors becomes failed rows.
+    OutputError; an item whose actors die becomes failed rows.
 
     actor_reports: of all actors that were ready, those that were lost among them.
     """
@@ -244,7 +244,7 @@ class Driver:
             self.tally.bottlenecks[read.report.bottleneck] += read.report.pages_read
 
     def _lost(self, actor: _Actor, error: Exception) -> None:
-        """Do without an actor that died, or cannot go on. Its item is tried again, or its rows fail."""
+        """Remove an actor that died or cannot go on. Its item is tried again, or its rows fail."""
         message = _in_a_line(error)
         self._end(actor)
         if not actor.is_ready:

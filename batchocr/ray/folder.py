@@ -142,7 +142,7 @@ class OutputFolder:
             )
 
     def plan(self) -> ClusterPlan | None:
-        """That of an earlier run; None if there was none. Raises OutputMismatchError if it is damaged."""
+        """The plan of an earlier run; None if there was none. Raises OutputMismatchError if it is damaged."""
         if _PLAN_NAME not in self.files.names():
             return None
         with tempfile.TemporaryDirectory(prefix="batchocr-") as folder:
@@ -156,8 +156,8 @@ class OutputFolder:
                 ) from error
 
     def try_to_put(self, *, afresh: bool = False) -> None:
-        """Put the plan that is there once more, or an empty one: if that cannot be, neither can parts, which should be
-        known before the work. afresh: as this run's, so that another one that is at work there ends."""
+        """Write the plan again, or an empty one, to know before the work whether parts can be written. afresh: as the
+        plan of this run, so that another run in this folder ends."""
         try:
             plan = self.plan()
         except OutputMismatchError:
@@ -174,8 +174,8 @@ class OutputFolder:
         return folder == str(self).rstrip("/") and (_is_part(name) or name in (_PLAN_NAME, CLUSTER_REPORT_NAME))
 
     def begin(self, metadata: RunMetadata, pages: str | None, items: Iterable[Item], *, afresh: bool = False) -> None:
-        """Record what the parts will be of, and remove those that are of none of the items; afresh: all that are there.
-        From now on the folder is this run's; another one that is at work there ends."""
+        """Record the plan of this run, and remove parts of other items; afresh: all parts. From now on the folder
+        belongs to this run, and another run in it ends."""
         plan = ClusterPlan(self._run, metadata, pages, tuple(items))
         if afresh:
             self._remove_parts(but=())
@@ -184,7 +184,7 @@ class OutputFolder:
         self._remove_stale(() if afresh else plan.items)  # the run before may have put one meanwhile
 
     def end(self, items: Iterable[Item]) -> None:
-        """Remove parts of other items, which a run that was at work here before may have put since this one began.
+        """Remove parts of other items, which an earlier run may have written since this one began.
         Raises OutputError if it is no longer this run's."""
         self.require_own()
         self._remove_stale(items)

@@ -29,7 +29,7 @@ from batchocr.tables.schema import RunMetadata
 
 _MOST_WORKERS = 16
 _PUT_AGAIN_S = (5.0, 60.0)
-"""A store, or a file system, that is away for a minute should not cost an item, and end the run of all others."""
+"""Seconds to wait before a part is written again: a store that is away for a minute should not end the run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +117,7 @@ class Reader:
 
 
 def _name_pages(item: Item, part: Path) -> None:
-    """Have a row for each page, not one for the document, of a document that is divided and can no longer be opened:
-    its other items have rows of theirs."""
+    """Replace the one row of a divided document that can no longer be opened by a row for each of the item's pages."""
     metadata, row = parquet.read_metadata(part), next(parquet.read_rows(part), None)
     if metadata is not None and row is not None and row.page_index is None and row.error_kind is not None:
         failure = Failure(row.error_kind, row.error_message or "")

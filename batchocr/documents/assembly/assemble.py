@@ -17,7 +17,7 @@ from batchocr.processes.source_files import SourceFile, SourceFiles
 from batchocr.tables.opened import StoredRows, TableNames, open_rows
 
 _FLOATS: Final = FIGURES | TABLES | CODE | ATTACHED
-"""What may stand between two halves of a paragraph."""
+"""Types of pieces that may stand between the two halves of a paragraph."""
 
 
 def assemble(
@@ -63,9 +63,9 @@ class _Assembly:
         """Each with the row of its page."""
         self._next_page = 0
         self._text: Draft | None = None
-        """What grew last, floats aside: a paragraph or list may go on after them."""
+        """The last paragraph or list, which may continue after figures and tables."""
         self._table: Draft | None = None
-        """What grew last, if it is a table."""
+        """The last piece, if it is a table."""
         self._float_is_last = False
         self._footnote: Draft | None = None
         """The last footnote of the page before."""
@@ -87,7 +87,7 @@ class _Assembly:
         self._next_page = row.page_index + 1
 
     def mark_unread(self, end: int) -> None:
-        """Put a mark for the pages from the next one to this, exclusive, if there are any."""
+        """Add a mark for the pages that are missing before page `end` (exclusive), if there are any."""
         first, last = self._next_page + 1, end
         if first <= last:
             pages = f"page {first} has" if first == last else f"pages {first} to {last} have"
@@ -116,8 +116,8 @@ class _Assembly:
             self._footnote, footnote = footnote, None
 
     def _goes_on(self, before: Draft | None, draft: Draft) -> bool:
-        """Whether the draft is the rest of the text of the page before, or of the list in the column before; if so, it
-        has been joined to it."""
+        """Join the draft to the text of the page before, or to the list in the column before, if it continues one of
+        them; returns whether it does."""
         if before is not None:
             return go_on_as_text(before, draft)
         return self._text is not None and not self._float_is_last and go_on_as_list(self._text, draft)

@@ -19,7 +19,7 @@ from batchocr.documents.assembly.outline import Heading, outline_levels
 HEADINGS: Final = frozenset({"title", "doc_title", "paragraph_title"})
 
 _SAME_SIZE: Final = 1.12
-"""Letters whose sizes differ by less than this factor are of one size: a box is not exact."""
+"""Sizes that differ by less than this factor count as equal: boxes are not exact."""
 _LOWEST: Final = 6
 _SEEN: Final = 300
 """Characters of a heading that are looked at."""
@@ -35,7 +35,8 @@ _OF_ONE_PART: Final = re.compile(
     r"|绪论|结论|结\s*语)[:.]?",
     re.IGNORECASE,
 )
-"""Headings that are seldom numbered even where their like are: of the highest level, apart from the title's."""
+"""Headings that often have no number although others of their level have one. They have the highest level below the
+title."""
 
 
 def set_levels(drafts: Sequence[tuple[Draft, PageResult]], outline: Sequence[OutlineEntry]) -> None:
@@ -188,12 +189,12 @@ def _line(draft: Draft, row: PageResult) -> Line:
 _LINE_PITCH: Final = 1.2
 """From one line to the next, in em."""
 _TOO_WIDE: Final = 1.4
-"""How much wider than its lines a text may seem, as fonts differ; a line more makes it narrower than this."""
+"""How much wider than its lines a text may be estimated, as fonts differ."""
 _MAX_LINES: Final = 10
 _DISAGREEMENT: Final = 1.3
-"""By which factor the size that the width tells may differ from the one that the height does, to be believed."""
+"""The size by width is used only if it differs by less than this factor from the size by height."""
 _USUAL_HEIGHTS: Final = (0.6, 1.5)
-"""Of a box around one line, in em: from ink only to all of the font's height."""
+"""Height of a box around one line, in em: from that of the ink to that of the font."""
 
 # Average advance widths of letters in em, of Helvetica and Times.
 _WIDTHS: Final = {
@@ -217,8 +218,8 @@ class Line:
 def letter_sizes(lines: Sequence[Line]) -> list[float]:
     """The size of the letters of each text, in the unit of its box; 0 if there is no telling.
 
-    How a layout draws boxes, around the ink or around the lines, is taken from those of one line: their width tells
-    their size too.
+    Whether the layout draws boxes around the ink or around whole lines is estimated from the texts of one line, whose
+    width tells their size too.
     """
     ems = [_em_width(line.text) for line in lines]
     counts = [_num_lines(em, line) for em, line in zip(ems, lines, strict=True)]

@@ -13,8 +13,8 @@ _SEEN: Final = 300
 """Characters that are looked at on either side of a joint, and of a caption, however long the texts are."""
 
 _LONG_ENOUGH: Final = 40
-"""Characters of a line that may have been cut by the end of its column, rather than ended there; a Chinese one counts
-for three."""
+"""A text of at least this many characters may have been cut by the end of its column; a shorter one has ended there. A
+Chinese or Japanese character counts as three."""
 
 _HYPHENS: Final = ("-", "\u2010", "\u00ad")
 _CJK: Final = re.compile(r"[\u2e80-\u9fff\uf900-\ufaff\uff00-\uffef]")
@@ -34,17 +34,17 @@ _ITEM_MARK: Final = re.compile(
 
 
 def item_mark(text: str) -> tuple[str | None, str]:
-    """What kind of bullet or number an item of a list begins with, None if with none; and the bullet or number."""
+    """The kind of bullet or number that a list item begins with, and the bullet or number itself; (None, '') without
+    one."""
     mark = _ITEM_MARK.match(text)
     return (mark.lastgroup, mark[mark.lastgroup]) if mark and mark.lastgroup else (None, "")
 
 
 def goes_on(before: str, after: str, *, fits: bool) -> bool:
-    """Whether the first text ends in mid-sentence and the second goes on with it, as the two halves of a paragraph do
-    that a page end cut.
+    """Whether the second text continues the first in mid-sentence, as where a page end cuts a paragraph in two.
 
-    fits: whether the second stands in a column as wide as the first's. Unless it begins with a small letter, that is
-    needed too: not everything that ends without a full stop is cut off.
+    fits: whether both stand in columns of the same width. A second text that begins with a capital has to fit: not
+    everything that ends without a full stop was cut.
     """
     tail, head = before[-_SEEN:].rstrip(), after[:_SEEN].lstrip()
     if not tail or not head or _ITEM_MARK.match(head):
@@ -60,8 +60,8 @@ def goes_on(before: str, after: str, *, fits: bool) -> bool:
 
 
 def joint(before: str, after: str) -> tuple[int, str]:
-    """How many characters to take from the end of the first text, and what to put between the two: a word divided by a
-    hyphen becomes whole, and between two Chinese or Japanese characters stands no space."""
+    """How many characters to remove from the end of the first text, and what to put between the two. A hyphenated word
+    becomes one word; Chinese and Japanese are joined without a space."""
     if not before or not after:
         return 0, ""
     if before.endswith(_HYPHENS) and before[-2:-1].isalnum():
@@ -74,9 +74,9 @@ def joint(before: str, after: str) -> tuple[int, str]:
 class Draft:
     """A piece in the making.
 
-    texts: what it says and what stands between, in order; empty for one that is not read. rows: of a table to which
-    others were joined, in place of `texts`. goes_on: whether the model says that this continues a text before the page.
-    description: of a figure that was read.
+    texts: parts of its text, to be joined as they are; empty for a piece that is not read, such as a figure. rows: of a
+    table to which others were joined, in place of `texts`. goes_on: whether the model says that it continues a text of
+    an earlier page. description: of a figure that was read.
     """
 
     type: str
@@ -90,7 +90,7 @@ class Draft:
     description: str | None = None
 
     def go_on_with(self, other: Draft) -> None:
-        """Join what another says to the end of this one's last paragraph or item."""
+        """Append another's text to the last paragraph or item of this one."""
         num_surplus, between = joint(self.texts[-1], other.texts[0])
         if num_surplus:
             self.texts[-1] = self.texts[-1][:-num_surplus]
@@ -129,7 +129,7 @@ _FIRST_ITEMS: Final = ("1", "a", "i", "一")
 
 
 def go_on_as_text(before: Draft, draft: Draft) -> bool:
-    """Whether a paragraph or list of the page before goes on with this one; if so, it has been joined to it."""
+    """Join the draft to the paragraph or list of the page before if it continues that; returns whether it does."""
     if before.type == draft.type == "list":
         return _go_on_with_items(before, draft)
     types = (before.type, draft.type)
@@ -143,7 +143,7 @@ def go_on_as_text(before: Draft, draft: Draft) -> bool:
 
 
 def go_on_as_list(before: Draft, draft: Draft) -> bool:
-    """Whether a list goes on with this one in the next column of its page; if so, it has been joined to it."""
+    """Join the draft to the list in the column before if it continues that; returns whether it does."""
     last, first = before.places[-1], draft.places[0]
     is_next_column = (
         first.page_index == last.page_index and last.bbox[2] <= first.bbox[0] and first.bbox[1] < last.bbox[1]
@@ -152,7 +152,8 @@ def go_on_as_list(before: Draft, draft: Draft) -> bool:
 
 
 def _go_on_with_items(before: Draft, draft: Draft) -> bool:
-    """Whether the second list has the rest of the first one's last item, or further items; then they are joined."""
+    """Join the second list to the first if it has the rest of the last item, or further items; returns whether it
+    does."""
     (kind, _), (next_kind, next_name) = item_mark(before.texts[0]), item_mark(draft.texts[0])
     if goes_on(before.texts[-1], draft.texts[0], fits=kind is not None):
         before.go_on_with(draft)
@@ -164,7 +165,7 @@ def _go_on_with_items(before: Draft, draft: Draft) -> bool:
 
 
 def go_on_as_footnote(before: Draft, draft: Draft) -> bool:
-    """Whether the last footnote of the page before goes on with this one; if so, it has been joined to it."""
+    """Join the draft to the last footnote of the page before if it continues that; returns whether it does."""
     if not goes_on(before.texts[-1], draft.texts[0], fits=False):
         return False
     before.go_on_with(draft)
@@ -172,10 +173,11 @@ def go_on_as_footnote(before: Draft, draft: Draft) -> bool:
 
 
 def go_on_as_table(before: Draft, draft: Draft) -> bool:
-    """Whether a table of the page before goes on with this one; if so, it has been joined to it.
+    """Join the draft to the table of the page before if it continues that; returns whether it does.
 
-    It has as many columns and is as wide, nothing stands below the first, and the second has no caption, or one that
-    says that it continues; none within its HTML, of which only the rows would be left.
+    It does if it has as many columns and is as wide, if no footnote stands below the first, and if its caption, should
+    there be one, says that the table continues. A table with a caption in its HTML does not: only its rows would be
+    kept.
     """
     one, other = _width(before.places[-1]), _width(draft.places[0])
     if before.footnotes or abs(one - other) > _SAME_WIDTH * max(one, other):

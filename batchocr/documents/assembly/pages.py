@@ -29,15 +29,15 @@ _HOSTS: Final[Mapping[str, frozenset[str]]] = {
 ATTACHED: Final = frozenset(_HOSTS)
 
 _NUM_NEAR: Final = 8
-"""Of so many blocks before and behind, in reading order, one is chosen: a page of thousands takes no longer than its
-blocks do."""
+"""How many blocks before and after a caption, in reading order, it is compared with: the time grows no faster than the
+number of blocks."""
 _FARTHEST: Final = 0.25
-"""What belongs to a figure is no farther from it than this share of the page."""
+"""The largest distance between a figure and its caption or footnote, as a share of the page."""
 _WRONG_SIDE: Final = 0.02
-"""How much nearer a caption has to be to something on its unusual side: a table's caption stands above it, a figure's
+"""Added to the distance of a caption on the unusual side: a table's caption usually stands above it, a figure's caption
 and every footnote below."""
 _INSIDE: Final = 0.8
-"""Share of a block's area that lies in what it is part of."""
+"""A block is part of a container if at least this share of its area lies in it."""
 
 
 def choose_hosts(blocks: Sequence[Block], hosts: Collection[int]) -> dict[int, int]:
@@ -69,7 +69,7 @@ def choose_containers(blocks: Sequence[Block], container: str, parts: Collection
 
 
 def _near(indices: Sequence[int], index: int) -> Iterator[int]:
-    """Those of the ascending indices that are among the nearest to `index` on either side."""
+    """Yield the indices nearest to `index` on either side. indices: ascending."""
     middle = bisect_left(indices, index)
     yield from indices[max(0, middle - _NUM_NEAR) : middle + _NUM_NEAR]
 
@@ -93,7 +93,7 @@ def _share_inside(block: Block, container: Block) -> float:
 
 
 _LEFT_OUT: Final = frozenset({"header", "footer", "page_number", "aside_text"})
-"""What belongs to the sheet of paper, not to the text."""
+"""Blocks that belong to the sheet of paper rather than to the text."""
 _ITEMS: Final = frozenset({"text", "list_item", "ref_text"})
 
 
@@ -111,7 +111,7 @@ def page_drafts(page_index: int, blocks: Sequence[Block]) -> PageDrafts:
     MinerU's lists and groups of pictures are boxes around other blocks and say nothing themselves: of a list, its items
     are its lines; a group stands for itself only if it has no pictures.
     """
-    drafts = {index: _draft(page_index, index, block) for index, block in enumerate(blocks) if _says(block)}
+    drafts = {index: _draft(page_index, index, block) for index, block in enumerate(blocks) if _is_shown(block)}
     list_of = choose_containers(blocks, "list", _ITEMS)
     group_of = choose_containers(blocks, "image_block", {"image", "chart"})
     for index in {*list_of.values(), *group_of.values()}:
@@ -138,7 +138,7 @@ def page_drafts(page_index: int, blocks: Sequence[Block]) -> PageDrafts:
     return page
 
 
-def _says(block: Block) -> bool:
+def _is_shown(block: Block) -> bool:
     """Whether the block has anything to show."""
     if block.type in FIGURES:
         return True

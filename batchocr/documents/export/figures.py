@@ -21,7 +21,7 @@ PICTURE_IN_TABLE: Final = re.compile(r'<img src="(#bbox=(?:[0-9.e-]{1,30},){3}[0
 """How a table refers to a picture within it, with the name of that: see `pages/protocol/mineru`."""
 
 _MAX_PICTURES_IN_TABLE: Final = 200
-"""More are none that a layout found: a model may write whatever it likes."""
+"""A layout never finds more, but a model may write any number."""
 
 _NEAR: Final = 0.01
 """How far a picture may stand out of its table, as a share of the page."""

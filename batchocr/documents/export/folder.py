@@ -35,10 +35,11 @@ _TABLES: Final = (
 )
 
 _SETTINGS: Final = ("locking_mode = exclusive", "journal_mode = wal", "synchronous = normal")
-"""Nobody else may write; and to note a file is quick, and survives a kill."""
+"""Only one process may write; recording a file is fast, and survives a kill."""
 
 _COMMIT_INTERVAL_S: Final = 1.0
-"""Files are noted as `coming` before they are written; whatever else was not recorded is found out again."""
+"""How often the record is committed. A file is recorded as `coming`, and committed, before it is written; all else that
+a kill loses is found out again."""
 
 _NO_ROOM: Final = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO}
 """What ends an export; all else concerns one document."""
@@ -83,7 +84,7 @@ class ExportFolder:
             self._record.close()
 
     def begin(self, source: str, format: str) -> bool:
-        """Note that the document is in the table; False if it was before, in this run."""
+        """Record that the document is in the table; returns False if this run has seen it before."""
         with self._recording():
             key = (source, format)
             found = self._record.execute("select run from documents where source = ? and format = ?", key).fetchone()
@@ -126,7 +127,7 @@ class ExportFolder:
         return is_new or not written.issuperset(before)
 
     def complete(self, source: str, format: str, version: str) -> None:
-        """Note which version of the document has been written; empty for none."""
+        """Record which version of the document has been written; empty for none."""
         with self._recording():
             self._record.execute(
                 "update documents set version = ? where source = ? and format = ?", (version, source, format)
@@ -191,7 +192,8 @@ class ExportFolder:
         return is_new
 
     def _take_over(self, path: str) -> None:
-        """Note that the document whose file this was, if any, is no longer up to date: what is there is another's."""
+        """Record that the document that had this file, if any, is no longer up to date: the file is another document's
+        now."""
         with self._recording():
             self._record.execute(
                 "update documents set version = '' "
@@ -200,8 +202,8 @@ class ExportFolder:
             )
 
     def _announce(self, file: File, source: str, format: str, digest: bytes) -> None:
-        """Note what is about to be in the file's place, so that it is ours even if we are killed before we record it.
-        What is there now stays known until then."""
+        """Record what is about to be written, so that the file counts as ours even if we are killed right after. What
+        is there now stays recorded until then."""
         with self._recording():
             self._record.execute(
                 "insert or replace into coming values (?, ?, ?, ?)", (file.path, source, format, digest)

@@ -12,7 +12,7 @@ from batchocr.documents.assembly.document import Piece, Place
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What of a piece's text stands in a place: from where to where, as shares of the text."""
+    """The part of a piece's text that stands in a place. start, end: as shares of the text."""
 
     place: Place
     start: float

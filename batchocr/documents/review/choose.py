@@ -20,7 +20,7 @@ MAX_PAGES = 200
 """With more, the file is no longer one to mail or to load at once."""
 
 _FAILED_SHARE = 5
-"""One page in this many is a failed one, if there are others: there is nothing to compare on it but the reason."""
+"""At most one page in this many is a failed one, if there are others: a failed page shows nothing but the reason."""
 
 _RANKS: Mapping[Status, int] = {"failed": 0, "degraded": 1, "ok": 2, "skipped": 3}
 _LAST = 4
