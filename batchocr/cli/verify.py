@@ -4,22 +4,51 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
 from batchocr.cli.console import print_out, printable
-from batchocr.cli.document_now import DocumentNow, Examiner
 from batchocr.config import Config
 from batchocr.data import Document, ErrorKind, PageResult, Status, counted, valid_text
 from batchocr.errors import ExitCode
 from batchocr.job.stats.gates import GateCounts, Rates, is_doubtful
 from batchocr.option_values import parse_page_spec
+from batchocr.processes.messages import Failed, Setup
+from batchocr.processes.pool import WorkerPool
+from batchocr.processes.worker import Loss
 from batchocr.tables.files import files_of, report_path, without_files
 from batchocr.tables.opened import read_metadata
 from batchocr.tables.table import table_for
+
+_WORKER_BYTES = 2 * 2**30
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentNow:
+    """doc_id: None if the file could not be hashed. page_count: None if it could not be opened. problem: why not.
+    is_known: False if a worker was lost over it, so that nothing can be said about it."""
+
+    doc_id: str | None = None
+    page_count: int | None = None
+    problem: str = ""
+    is_known: bool = True
+
+
+def look_at(pool: WorkerPool, timeout_s: float, document: Document) -> DocumentNow:
+    """The document as it is now, found out by a worker: hashing or opening it may take for ever, or end the process.
+    Raises BatchOcrError if no worker can be started."""
+    if document.problem is not None:
+        return DocumentNow(problem=document.problem.message)
+    found = pool.open_alone(document.path, timeout_s)
+    if isinstance(found, Loss):
+        return DocumentNow(problem=found.failure.message, is_known=False)
+    if isinstance(found, Failed):
+        return DocumentNow(found.doc_id, problem=found.failure.message)
+    return DocumentNow(found.doc_id, found.page_count)
+
 
 Problem = Literal["missing", "stale", "duplicate", "failed", "surplus", "gone", "unchecked", "settings"]
 Form = Literal["text", "json", "quiet"]
@@ -100,19 +129,22 @@ class Verifier:
         worker can be started."""
         yield from self._check_settings(model_fingerprint)
         outputs = [file for out in self._outs for file in files_of(out, report_path(out))]
-        with closing(Examiner(self._config)) as examiner:
+        # No page is read, and a worker starts sooner without the protocol. It starts while the tables are read.
+        setup = replace(Setup.of(self._config, _WORKER_BYTES), protocol="pixels")
+        with WorkerPool(1, setup) as pool:
+            now = partial(look_at, pool, self._config.page_timeout)
             for out in self._outs:
                 for row in table_for(out).read_rows(out):
                     yield from self._take(row)
             for document in without_files(documents, outputs):
                 source = valid_text(document.source)
                 rows = self._rows.pop(source, None)
-                if self._is_enough():
+                if self._config.limit is not None and self.counts.rows >= self._config.limit:
                     continue
                 if rows is None:
-                    yield from self._check_absent(document, source, examiner)
+                    yield from self._check_absent(document, source, now)
                 else:
-                    yield from self._check_document(source, rows, examiner.look_at(document))
+                    yield from self._check_document(source, rows, now(document))
         for source in self._rows:
             yield VerifyFinding("gone", source, None, "is in the table but not in the input")
 
@@ -136,11 +168,13 @@ class Verifier:
         if row.page_count is not None:
             rows.page_counts[row.doc_id] = row.page_count
 
-    def _check_absent(self, document: Document, source: str, examiner: Examiner) -> Iterator[VerifyFinding]:
+    def _check_absent(
+        self, document: Document, source: str, now: Callable[[Document], DocumentNow]
+    ) -> Iterator[VerifyFinding]:
         """Check a document without rows: that is right only if it has none of the pages asked for."""
         message = "has no row"
         if self._spec and document.problem is None:
-            page_count = examiner.look_at(document).page_count
+            page_count = now(document).page_count
             if page_count and not self._spec.pages(page_count):
                 return
             if page_count is None:
@@ -171,9 +205,6 @@ class Verifier:
             if page_index is not None and page_index < (page_count or 0):
                 continue  # it was not asked for
             yield VerifyFinding("surplus", source, page_index, "has a row that should not be there")
-
-    def _is_enough(self) -> bool:
-        return self._config.limit is not None and self.counts.rows >= self._config.limit
 
     def _wanted(self, rows: _Rows, now: DocumentNow) -> Sequence[int | None]:
         """The rows there should be: one per page, or one for a document that has none or could not be opened."""

@@ -12,11 +12,11 @@ import time
 from dataclasses import replace
 from typing import Unpack
 
-from batchocr.api import Inputs, ShowProgress, find_inputs
-from batchocr.config import Config, flag_of, make_config
+from batchocr.api import Inputs, ShowProgress, config_of, find_inputs, progress_of
+from batchocr.config import Config, flag_of
 from batchocr.errors import UsageError
 from batchocr.job.interrupt import finish_on_interrupt
-from batchocr.job.progress import Progress, ProgressCallback, ProgressLog
+from batchocr.job.progress import Progress
 from batchocr.job.session import require_usable
 from batchocr.job.stop import StopSwitch
 from batchocr.options import Options
@@ -57,13 +57,11 @@ def run(
 
     The same call again continues. Raises as `batchocr.run`, and UsageError if Ray is not installed.
     """
-    recipe = options.pop("recipe", None)
-    config = make_config(options, None if recipe is None else os.fspath(recipe))
+    config = config_of(options)
     cluster = Cluster(address, pages_per_task, actors)
     switch = StopSwitch(config.stop_after, stop)
-    shown = ProgressLog() if progress is None else ProgressCallback(progress)
     with finish_on_interrupt(switch):
-        return run_with(config, inputs, cluster, out=os.fspath(out), stop=switch, progress=shown)
+        return run_with(config, inputs, cluster, out=os.fspath(out), stop=switch, progress=progress_of(progress))
 
 
 def run_with(
