@@ -82,7 +82,8 @@ def _on_this_machine(path: str) -> str:
 
 
 def _written_as(pattern: re.Pattern[str], problem: str, read: Callable[[re.Match[str]], object]) -> BeforeValidator:
-    """Takes the value from a text of this pattern; anything but a text is taken as it is. problem: said of others."""
+    """Reads a value from text of this pattern; anything that is not text stays as it is. problem: the message for other
+    text."""
 
     def value_of(given: object) -> object:
         if not isinstance(given, str):

@@ -87,8 +87,8 @@ def ray(
     """Read the INPUTs on all machines of a Ray cluster, with an actor for each GPU, into a folder that is read as one
     table. Run it again to continue where it was stopped. INPUTs and folder are where all machines see them."""
     config, log_format = config_of_run(flags, recipe, log_format_name, quiet=quiet, verbose=verbose)
-    from batchocr.ray import run_with
     from batchocr.ray.cluster import Cluster
+    from batchocr.ray.cluster_run import run_with
 
     num_actors = None if actors is None else _number("--actors", actors)
     cluster = Cluster(address, _number("--pages-per-task", pages_per_task), num_actors)

@@ -29,7 +29,7 @@ _WORKER_BYTES = 2 * 2**30
 @dataclass(frozen=True, slots=True)
 class DocumentNow:
     """doc_id: None if the file could not be hashed. page_count: None if it could not be opened. problem: why not.
-    is_known: False if a worker was lost over it, so that nothing can be said about it."""
+    is_known: False if its worker was lost, so that nothing is known of it."""
 
     doc_id: str | None = None
     page_count: int | None = None
@@ -38,7 +38,7 @@ class DocumentNow:
 
 
 def look_at(pool: WorkerPool, timeout_s: float, document: Document) -> DocumentNow:
-    """The document as it is now, found out by a worker: hashing or opening it may take for ever, or end the process.
+    """The document as it is now, as a worker finds it: hashing or opening it may hang, or end the process.
     Raises BatchOcrError if no worker can be started."""
     if document.problem is not None:
         return DocumentNow(problem=document.problem.message)
@@ -270,7 +270,7 @@ class Verdict:
         return ExitCode.TOO_MANY_FAILURES if wrong or exceeded else ExitCode.DONE
 
     def summary(self) -> str:
-        """One line: how many rows there should be, what was found, and what nobody can tell from outside."""
+        """One line: how many rows there should be, what was found, and what cannot be checked."""
         found = ", ".join(f"{count:,} {problem}" for problem, count in self.counts.items()) or "nothing wrong"
         counts = self._verifier.counts
         remarks = f"; {counts.degraded:,} degraded" if counts.degraded else ""

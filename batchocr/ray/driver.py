@@ -1,4 +1,4 @@
-"""The driver: it divides the input, gives items to actors, the largest first, and counts what comes of them."""
+"""The driver: it gives items to actors, the largest first, replaces actors that are lost, and counts results."""
 
 from __future__ import annotations
 
@@ -112,8 +112,8 @@ class Driver:
         self._waiting.sort(key=lambda item: (item.num_rows, -item.number))  # the last is the first to be read
 
     def run(self, address: str | None, stop: StopSwitch, progress: Progress | None) -> None:
-        """Read all items on the cluster at `address`; once the run is stopped, only those in hand, for as long as it
-        allows."""
+        """Read all items on the cluster at `address`. Once the run is stopped, only the items being read are finished,
+        as long as the grace period lasts."""
         if not self._waiting and self._metadata is not None:  # documents may be gone all the same
             self._folder.begin(self._metadata, self._config.pages, self._items)
             return

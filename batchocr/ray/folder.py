@@ -90,7 +90,7 @@ class Prefix:
     def names(self) -> set[str]:
         try:
             return {found.uri.rpartition("/")[2] for found in list_below(self._uri, recursive=False)}
-        except NotFoundError:  # nor may there be a bucket: putting will say so
+        except NotFoundError:  # there may be no bucket either, which `put` reports
             return set()
         except PageError as error:
             raise of_store(error, str(error)) from error

@@ -93,7 +93,7 @@ class Item:
 @dataclass(frozen=True, slots=True)
 class ClusterPlan:
     """What the parts in a folder are of. metadata: what their rows depend on; None until the model has been loaded.
-    pages: as `--pages` said it. run: of which run it is."""
+    pages: the value of `--pages`. run: the id of the run that wrote it."""
 
     run: str
     metadata: Annotated[RunMetadata | None, Field(alias="facts")]

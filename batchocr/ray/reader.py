@@ -1,7 +1,7 @@
 """The actor: a model that stays loaded on one GPU, or on the CPUs of a node, and reads one item after the other.
 
-It opens, renders and reads documents where it is, with workers and an engine of its own: no pixels pass through Ray.
-Knows nothing of Ray.
+It opens, renders and reads documents on its node, with workers and an engine of its own: no pixels pass through Ray.
+This module does not import Ray.
 """
 
 from __future__ import annotations

@@ -100,22 +100,6 @@ def test_some_pages_are_read_and_the_whole_is_told_from_them(
     assert printed["per_page"]["patches"] > 0
 
 
-@pytest.mark.long
-def test_a_page_that_fails_while_it_is_read_counts_as_failed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
-) -> None:
-    draw_pdf(tmp_path / "a.pdf", *"abc")
-    data = Path(DOCUMENTS, "fax.tiff").read_bytes()
-    (tmp_path / "cut.tiff").write_bytes(data[: len(data) * 2 // 3])
-    config = Config(model=str(make_quick_model(tmp_path / "model")), dpi=72, workers=1)
-    lines, printed = inspected([str(tmp_path)], config, capsys, read=1000)
-    failed, pages = printed["pages_failed"], printed["pages"]
-    assert (printed["pages_read"], failed) == (pages, printed["pages_unreadable"])
-    assert failed and line(lines, "read").startswith(f"{pages} of {pages} pages, {failed} failed")
-    assert ", between " not in line(lines, "time"), "all of it was read"
-    assert re.search(r"page \d of cut.tiff failed \(damaged\)", caplog.text)
-
-
 def test_where_all_that_was_read_failed_no_time_is_given(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -93,8 +93,8 @@ class ExportFolder:
         return True
 
     def is_up_to_date(self, source: str, format: str, version: str) -> bool:
-        """Whether the document was written in this version, and all its files are still there. One that somebody
-        has changed since is: it is left alone."""
+        """Whether the document was written in this version, and all its files are still there. A file that a user has
+        changed since counts as there, and is left alone."""
         known = self._execute("select version from documents where source = ? and format = ?", source, format)
         return known == [(version,)] and all(
             os.path.lexists(self._path / path) for path in self._files_of(source, format)

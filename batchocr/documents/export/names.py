@@ -33,7 +33,7 @@ class Names:
     """
 
     def __init__(self, sources: Iterable[str]) -> None:
-        """sources: in any order, each as often as it likes."""
+        """sources: in any order, with repetitions."""
         known: set[int] = set()
         once: set[int] = set()
         self._taken: set[int] = set()

@@ -25,7 +25,7 @@ from batchocr.pages.protocol.sanitize import harmless_characters
 _NO_CHARACTERS: Final = re.compile(
     "[\ufdd0-\ufdef" + "".join(chr(plane << 16 | 0xFFFE) + chr(plane << 16 | 0xFFFF) for plane in range(17)) + "]"
 )
-"""Code points that Unicode leaves empty for ever; HTML calls each an error."""
+"""Code points that Unicode will never assign; each is an error in HTML."""
 
 
 def shown_characters(text: str) -> str:

@@ -124,5 +124,5 @@ def _indices(pages: PageSpec, page_count: int) -> frozenset[int]:
 
 
 def _share(value: float | None, unknown: float = 1.0) -> float:
-    """The value as a share from 0 to 1, whatever a table of somebody else's holds."""
+    """The value as a share from 0 to 1, as a table that another program made may hold any number."""
     return unknown if value is None or math.isnan(value) else max(0.0, min(1.0, value))
