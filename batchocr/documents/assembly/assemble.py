@@ -10,9 +10,10 @@ from typing import Final
 from batchocr.config import Config
 from batchocr.data import OutlineEntry, PageResult
 from batchocr.documents.assembly.document import AssembledDocument, Gap, PageEnd
-from batchocr.documents.assembly.headings import HEADINGS, set_levels
+from batchocr.documents.assembly.headings import set_levels
 from batchocr.documents.assembly.joining import Draft, go_on_as_footnote, go_on_as_list, go_on_as_table, go_on_as_text
 from batchocr.documents.assembly.pages import ATTACHED, CODE, FIGURES, TABLES, page_drafts
+from batchocr.pages.protocol.markdown import HEADINGS
 from batchocr.processes.source_files import SourceFile, SourceFiles
 from batchocr.tables.opened import StoredRows, TableNames, open_rows
 

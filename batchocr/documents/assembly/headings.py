@@ -16,8 +16,6 @@ from batchocr.documents.assembly.joining import Draft
 from batchocr.documents.assembly.numbering import depths, parse_number
 from batchocr.documents.assembly.outline import Heading, outline_levels
 
-HEADINGS: Final = frozenset({"title", "doc_title", "paragraph_title"})
-
 _SAME_SIZE: Final = 1.12
 """Sizes that differ by less than this factor count as equal: boxes are not exact."""
 _LOWEST: Final = 6

@@ -10,6 +10,7 @@ from typing import Final
 from batchocr.data import Block, shared_area
 from batchocr.documents.assembly.document import Place
 from batchocr.documents.assembly.joining import Draft
+from batchocr.pages.protocol.markdown import LEFT_OUT
 
 FIGURES: Final = frozenset({"image", "chart", "image_block"})
 CODE: Final = frozenset({"code", "algorithm"})
@@ -92,8 +93,6 @@ def _share_inside(block: Block, container: Block) -> float:
     return float(left <= x0 <= right and top <= y0 <= bottom)
 
 
-_LEFT_OUT: Final = frozenset({"header", "footer", "page_number", "aside_text"})
-"""Blocks that belong to the sheet of paper rather than to the text."""
 _ITEMS: Final = frozenset({"text", "list_item", "ref_text"})
 
 
@@ -142,7 +141,7 @@ def _is_shown(block: Block) -> bool:
     """Whether the block has anything to show."""
     if block.type in FIGURES:
         return True
-    return block.type not in _LEFT_OUT and bool(block.content and block.content.strip())
+    return block.type not in LEFT_OUT and bool(block.content and block.content.strip())
 
 
 def _draft(page_index: int, index: int, block: Block) -> Draft:
