@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from batchocr.api import Ocr, process, run
     from batchocr.data import Block, PageResult
-    from batchocr.documents.assembly.opened import OpenedTable, open_table
+    from batchocr.documents.assembly.assemble import OpenedTable, open_table
     from batchocr.errors import (
         BatchOcrError,
         EngineError,
@@ -60,36 +60,23 @@ __all__ = [
 ]
 
 _MODULES = {
-    "BatchOcrError": "batchocr.errors",
-    "Block": "batchocr.data",
-    "CallOptions": "batchocr.options",
-    "EngineError": "batchocr.errors",
-    "ModelError": "batchocr.errors",
-    "NoInputError": "batchocr.errors",
-    "Ocr": "batchocr.api",
-    "OpenedTable": "batchocr.documents.assembly.opened",
-    "Options": "batchocr.options",
-    "OutputError": "batchocr.errors",
-    "OutputMismatchError": "batchocr.errors",
-    "PageResult": "batchocr.data",
-    "Report": "batchocr.job.stats.report",
-    "RunProgress": "batchocr.job.progress",
-    "StopSwitch": "batchocr.job.stop",
-    "StoreRefusesError": "batchocr.errors",
-    "StoreUnavailableError": "batchocr.errors",
-    "UsageError": "batchocr.errors",
-    "open_table": "batchocr.documents.assembly.opened",
-    "process": "batchocr.api",
-    "run": "batchocr.api",
+    "batchocr.api": ("Ocr", "process", "run"),
+    "batchocr.data": ("Block", "PageResult"),
+    "batchocr.documents.assembly.assemble": ("OpenedTable", "open_table"),
+    "batchocr.job.progress": ("RunProgress",),
+    "batchocr.job.stats.report": ("Report",),
+    "batchocr.job.stop": ("StopSwitch",),
+    "batchocr.options": ("CallOptions", "Options"),
 }
 
 
 def __getattr__(name: str) -> object:
     if name == "__version__":
         return import_module("batchocr.machine").own_version()
-    if name in _MODULES:
-        return getattr(import_module(_MODULES[name]), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = next((module for module, names in _MODULES.items() if name in names), "batchocr.errors")
+    return getattr(import_module(module), name)
 
 
 def __dir__() -> list[str]:

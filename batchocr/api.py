@@ -48,7 +48,7 @@ class Ocr:
     """
 
     def __init__(self, **options: Unpack[Options]) -> None:
-        self._session = Session(_config(options))
+        self._session = Session(config_of(options))
         self._session.load()
 
     def process(self, inputs: Inputs, **options: Unpack[CallOptions]) -> Iterator[PageResult]:
@@ -75,7 +75,7 @@ class Ocr:
         switch = StopSwitch(config.stop_after, stop)
         with finish_on_interrupt(switch):
             place.prepare(overwrite=config.overwrite)
-            return _read_into(place, self._session, config, found, switch, _progress(progress), started_s=started_s)
+            return _read_into(place, self._session, config, found, switch, progress_of(progress), started_s=started_s)
 
     def close(self) -> None:
         """End the engines, which hold the model, once a loop that is still open has ended. Every call after this raises
@@ -104,7 +104,7 @@ def process(inputs: Inputs, **options: Unpack[Options]) -> Iterator[PageResult]:
     exception. Options that concern the output file have no effect. The call raises UsageError and NoInputError; the
     loop, which loads the model, raises UsageError, ModelError and EngineError.
     """
-    config = _config(options)
+    config = config_of(options)
     require_usable(config)
     return _read(config, find_inputs(config, inputs))
 
@@ -142,13 +142,14 @@ def run(
     are in the table and counted in the report, whose `exit_code` is that of the command. An engine that fails is
     replaced; EngineError means that none is left.
     """
-    config = _config(options)
+    config = config_of(options)
     switch = StopSwitch(config.stop_after, stop)
     with finish_on_interrupt(switch):
-        return run_with(config, inputs, out=out, stop=switch, progress=_progress(progress))
+        return run_with(config, inputs, out=out, stop=switch, progress=progress_of(progress))
 
 
-def _progress(show: ShowProgress | None) -> Progress:
+def progress_of(show: ShowProgress | None) -> Progress:
+    """What calls `show`, or logs how far the run is."""
     return ProgressLog() if show is None else ProgressCallback(show)
 
 
@@ -215,7 +216,8 @@ def _as_input(given: object) -> str | Document:
     raise UsageError(_WHAT_IS_TAKEN.format(type(given).__name__))
 
 
-def _config(options: Options) -> Config:
+def config_of(options: Options) -> Config:
+    """The Config of keyword arguments, one of which may be `recipe`. Raises UsageError."""
     recipe = options.pop("recipe", None)
     return make_config(options, None if recipe is None else os.fspath(recipe))
 

@@ -25,7 +25,7 @@ from pydantic import (
 from pydantic.dataclasses import dataclass
 from pydantic_core import ArgsKwargs, ErrorDetails
 
-from batchocr.data import FigureUse
+from batchocr.data import FigureUse, TextLayerUse
 from batchocr.errors import UsageError
 from batchocr.option_values import (
     Count,
@@ -38,7 +38,6 @@ from batchocr.option_values import (
     Rate,
     Seconds,
     Shard,
-    TextLayer,
     WorkerBytes,
     as_text,
 )
@@ -111,7 +110,7 @@ class Config:
         ),
     ] = "skip"
     text_layer: Annotated[
-        TextLayer,
+        TextLayerUse,
         Option(
             INPUT,
             "The text that a PDF has of its own: off ignores it, check says how far what was read agrees with it.",

@@ -47,7 +47,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A file of the input, or something in the input that should have been one.
+    """A file of the input, or an entry of the input that is no file (see `problem`).
 
     path: for the file system, or the URI of an object in a store. source: where the file is under its INPUT,
     `/`-separated: the stable name in rows and in the journal. problem: why the file cannot be opened, if that is

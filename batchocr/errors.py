@@ -146,7 +146,7 @@ class RefusedError(PageError):
 
 
 def of_store(error: PageError, said: str) -> OutputError:
-    """What ends a command that needs an object which a store does not give or take. said: the message."""
+    """The error of a command that needs to read or write an object which the store refuses. said: the message."""
     if isinstance(error, UnavailableError):
         return StoreUnavailableError(f"{said}, and run the same command again")
     return (StoreRefusesError if isinstance(error, DeniedError | NoBucketError) else OutputError)(said)

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from batchocr.data import TextLayerUse
 from batchocr.errors import UsageError
 
-_DURATION = re.compile("(?:([0-9]+)h)?(?:([0-9]+)m)?(?:([0-9]+)s)?")
+_DURATION = re.compile("(?=.)(?:([0-9]+)h)?(?:([0-9]+)m)?(?:([0-9]+)s)?")
 _DEVICE = re.compile("cpu|cuda(:[0-9]{1,3})?")
 _SHARD = re.compile("([0-9]+)/([0-9]+)")
 _SIZE = re.compile("([0-9]+)([MG])")
@@ -81,42 +81,33 @@ def _on_this_machine(path: str) -> str:
     return os.path.expanduser(path)
 
 
-def _as_seconds(value: object) -> object:
-    """The seconds in a duration such as `3h55m`; anything but a string is returned as it is."""
-    if not isinstance(value, str):
-        return value
-    match = _DURATION.fullmatch(value)
-    if not value or match is None:
-        raise ValueError("not a duration; write it as 3h55m or 90s")
+def _written_as(pattern: re.Pattern[str], problem: str, read: Callable[[re.Match[str]], object]) -> BeforeValidator:
+    """Reads a value from text of this pattern; anything that is not text stays as it is. problem: the message for other
+    text."""
+
+    def value_of(given: object) -> object:
+        if not isinstance(given, str):
+            return given
+        match = pattern.fullmatch(given)
+        if match is None:
+            raise ValueError(problem)
+        return read(match)
+
+    return BeforeValidator(value_of)
+
+
+def _seconds(match: re.Match[str]) -> float:
     hours, minutes, seconds = (float(part or 0) for part in match.groups())
     return hours * 3600 + minutes * 60 + seconds
 
 
-def _as_shard(value: object) -> object:
-    """(index, count) of a shard such as `2/8`; anything but a string is returned as it is."""
-    if not isinstance(value, str):
-        return value
-    match = _SHARD.fullmatch(value)
-    if match is None:
-        raise ValueError("not a shard; write it as I/N: the second of eight is 2/8")
-    return int(match[1]), int(match[2])
-
-
-def _as_bytes(value: object) -> object:
-    """The bytes in a size such as `4G`; anything but a string is returned as it is."""
-    if not isinstance(value, str):
-        return value
-    match = _SIZE.fullmatch(value)
-    if match is None:
-        raise ValueError("not a size; write it as 4G or 512M")
-    return int(match[1]) * _UNITS[match[2]]
-
-
-def _without_use(value: object) -> object:
-    """Raises ValueError for `use`, which versions before this one took; anything else is returned as it is."""
-    if value == "use":
-        raise ValueError("it is gone, as it saved too little: check compares, and the model reads every text")
-    return value
+_DURATION_TEXT = _written_as(_DURATION, "not a duration; write it as 3h55m or 90s", _seconds)
+_SHARD_TEXT = _written_as(
+    _SHARD,
+    "not a shard; write it as I/N: the second of eight is 2/8",
+    lambda match: (int(match[1]), int(match[2])),
+)
+_SIZE_TEXT = _written_as(_SIZE, "not a size; write it as 4G or 512M", lambda match: int(match[1]) * _UNITS[match[2]])
 
 
 def _checked_shard(shard: tuple[int, int]) -> tuple[int, int]:
@@ -151,8 +142,7 @@ PathText = Annotated[str, BeforeValidator(as_text)]
 FolderText = Annotated[PathText, AfterValidator(os.path.expanduser)]
 LocalPathText = Annotated[PathText, AfterValidator(_on_this_machine)]
 DeviceText = Annotated[str, AfterValidator(_checked_device)]
-TextLayer = Annotated[TextLayerUse, BeforeValidator(_without_use)]
 PageSpecText = Annotated[str, AfterValidator(lambda spec: parse_page_spec(spec) and spec)]
-Duration = Annotated[Seconds, BeforeValidator(_as_seconds)]
-Shard = Annotated[tuple[int, int], BeforeValidator(_as_shard), AfterValidator(_checked_shard)]
-WorkerBytes = Annotated[int, BeforeValidator(_as_bytes), Field(lt=1 << 63), AfterValidator(_enough_for_a_worker)]
+Duration = Annotated[Seconds, _DURATION_TEXT]
+Shard = Annotated[tuple[int, int], _SHARD_TEXT, AfterValidator(_checked_shard)]
+WorkerBytes = Annotated[int, _SIZE_TEXT, Field(lt=1 << 63), AfterValidator(_enough_for_a_worker)]

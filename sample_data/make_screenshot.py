@@ -13,7 +13,7 @@ from PIL import Image
 from playwright.sync_api import Page
 
 from batchocr.config import Config
-from batchocr.documents.assembly.opened import open_table
+from batchocr.documents.assembly.assemble import open_table
 from batchocr.documents.review.choose import choose
 from batchocr.documents.review.review import write_review
 from batchocr.processes.source_files import SourceFiles

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -23,9 +22,7 @@ from PIL import Image
 
 import batchocr
 from batchocr import Ocr, PageResult
-from batchocr.data import Completion
 from batchocr.errors import EngineError, ModelError, NoInputError, OutputMismatchError, UsageError
-from batchocr.processes.engines import Engines
 from batchocr.tables.files import report_path
 from tests.support.running import (
     draw_pdf,
@@ -131,19 +128,6 @@ def test_run_returns_a_report_and_refuses_an_output_of_other_settings(
         batchocr.run(letters[0], out=out, model=model, dpi=72, max_new_tokens=15)
 
 
-def test_the_share_of_failed_pages_that_is_allowed_decides_the_exit_code(
-    model: Path, letters: list[Path], tmp_path: Path
-) -> None:
-    broken = tmp_path / "broken.pdf"
-    broken.write_bytes(b"no PDF")
-    options = {"out": tmp_path / "table.jsonl", "model": model, "dpi": 72, "max_new_tokens": 8}
-    for allowed, code in ((0.5, 0), (0.4, 3)):
-        assert (
-            batchocr.run([letters[0], broken], **options, max_degraded_rate=1, max_page_error_rate=allowed).exit_code
-            == code
-        )
-
-
 def test_a_run_logs_how_far_it_is_for_those_who_listen(
     model: Path, letters: list[Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -187,50 +171,6 @@ def test_leaving_the_loop_ends_the_workers_and_the_engine(model: Path, letters: 
     assert our_threads() == threads
 
 
-@pytest.mark.long
-def test_ctrl_c_while_a_loop_is_being_left_waits_for_what_reads_ahead(
-    ocr: Ocr, letters: list[Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pages, threads, take = ocr.process(letters), our_threads(), Engines.take_answers
-    next(pages)
-
-    def take_slowly(engines: Engines) -> list[tuple[int, tuple[Completion, ...]]]:
-        time.sleep(0.5)
-        return take(engines)
-
-    monkeypatch.setattr(Engines, "take_answers", take_slowly)
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    threading.Timer(0.2, signal.pthread_kill, [threading.main_thread().ident, signal.SIGINT]).start()
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            pages.close()  # type: ignore[attr-defined]
-    finally:
-        signal.signal(signal.SIGINT, before)
-        monkeypatch.setattr(Engines, "take_answers", take)
-    assert our_threads() == threads
-    assert workers_of() == []
-    assert len(list(ocr.process(letters))) == len(letters)
-
-
-def test_an_error_in_the_loop_ends_the_workers_too(ocr: Ocr, letters: list[Path]) -> None:
-    with pytest.raises(ZeroDivisionError):
-        for page in ocr.process(letters):
-            _ = page.output_tokens / 0
-    assert workers_of() == []
-
-
-def test_a_worker_that_is_killed_is_replaced_and_no_page_is_lost(model: Path, tmp_path: Path) -> None:
-    document = draw_pdf(tmp_path / "letters.pdf", *(f"Letter {number}" for number in range(9)))
-    pages = batchocr.process(document, model=model, dpi=72, workers=1, pages_in_flight=2, max_new_tokens=16)
-    first = next(pages)
-    [worker] = workers_of()
-    worker.kill()
-    rows = [first, *pages]
-    assert [row.page_index for row in rows] == list(range(9))
-    assert {row.error_kind for row in rows} == {None}
-    assert {row.attempts for row in rows} <= {1, 2}
-
-
 def test_an_engine_that_breaks_ends_the_run_with_its_error_and_the_next_one_reads(
     ocr: Ocr, letters: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -243,17 +183,6 @@ def test_an_engine_that_breaks_ends_the_run_with_its_error_and_the_next_one_read
             list(ocr.process(letters))
     assert workers_of() == []
     assert [row.status for row in ocr.process(letters[0])] == ["ok"]
-
-
-@pytest.mark.long
-def test_an_ocr_that_is_closed_while_a_loop_is_open_lets_it_end(model: Path, letters: list[Path]) -> None:
-    before = our_threads()
-    ocr = Ocr(model=model, dpi=72, workers=1, max_new_tokens=8)
-    pages = ocr.process(letters)
-    next(pages)
-    ocr.close()
-    assert len(list(pages)) == len(letters) - 1
-    assert our_threads() == before
 
 
 def test_one_model_reads_for_one_loop_at_a_time(ocr: Ocr, letters: list[Path], tmp_path: Path) -> None:
@@ -321,14 +250,6 @@ def test_a_script_needs_no_main_guard_even_in_a_folder_with_a_json_py(model: Pat
         draw_pdf(folder / "letters" / f"letter{number}.pdf", f"Letter {number}")
     read = run_script(tmp_path / "script.py", model, folder, "whole")
     assert read == ["letter0.pdf ok", "letter1.pdf ok", "letter2.pdf ok"]
-
-
-def test_a_script_that_ends_with_its_loop_half_done_ends(model: Path, tmp_path: Path) -> None:
-    (tmp_path / "letters").mkdir()
-    (tmp_path / "script.py").write_text(SCRIPT)
-    for number in range(9):
-        draw_pdf(tmp_path / "letters" / f"letter{number}.pdf", f"Letter {number}")
-    assert run_script(tmp_path / "script.py", model, tmp_path, "half") == ["letter0.pdf ok", "letter1.pdf ok"]
 
 
 def test_the_order_is_kept_where_pages_are_picked_and_limited(model: Path, tmp_path: Path) -> None:

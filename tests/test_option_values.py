@@ -27,22 +27,9 @@ def test_a_spec_names_pages_from_one_and_from_the_last(spec: str, page_count: in
     assert parse_page_spec(spec).pages(page_count) == indices
 
 
-def test_pages_come_ascending_and_once_whatever_the_order_of_the_parts() -> None:
-    assert parse_page_spec("5,2-4,3,r1").pages(5) == [1, 2, 3, 4]
-
-
 @pytest.mark.parametrize("spec", ["7", "6-9", "r6", "r9-r6", "4-r4"])
 def test_pages_that_do_not_exist_are_left_out(spec: str) -> None:
     assert parse_page_spec(spec).pages(5) == []
-
-
-def test_a_range_is_cut_where_the_document_ends() -> None:
-    assert parse_page_spec("4-999999999").pages(5) == [3, 4]
-    assert parse_page_spec("r999999999-r4").pages(5) == [0, 1]
-
-
-def test_a_document_without_pages_has_none_to_choose() -> None:
-    assert parse_page_spec("1,r1,1-r1").pages(0) == []
 
 
 @pytest.mark.parametrize("part", ["0", "-3", "3-", "a", "1-2-3", "r0", "R1", "1.5", "", "1–3", "٣"])

@@ -12,7 +12,7 @@ import typer
 from batchocr.cli import options
 from batchocr.cli.console import configure_logging, print_out, quieten_libraries
 from batchocr.cli.signals import clear_up_on_signals
-from batchocr.config import CONTINUING, INPUT, MODEL, RUN, Option, make_config
+from batchocr.config import INPUT, MODEL, RUN, Option, make_config
 from batchocr.errors import ExitCode, UsageError
 from batchocr.pages.input.sources import find_documents
 
@@ -32,22 +32,19 @@ def inspect(
     flags: options.Flags,
     read: Annotated[
         int | None,
-        typer.Option(
+        options.flag(
+            "--read",
             metavar="N",
-            min=2,
-            show_default=False,
+            least=2,
             help="Read N pages, drawn at random from all of the input, and say how long all of them would take.",
         ),
     ] = None,
     like: Annotated[
         Path | None,
-        typer.Option(
-            metavar="REPORT",
-            show_default=False,
-            help="Calculate at the rate of an earlier run, from its OUT.report.json.",
+        options.flag(
+            "--like", metavar="REPORT", help="Calculate at the rate of an earlier run, from its OUT.report.json."
         ),
     ] = None,
-    device_kind: Annotated[str | None, typer.Option(hidden=True)] = None,
     recipe: options.Recipe = None,
     as_json: options.AsJson = False,
 ) -> None:
@@ -55,11 +52,6 @@ def inspect(
     damaged or identical, page sizes, text layers; and with --read or --like, how long reading would take. Only --read
     loads the model, and the options of the model are for it. Of long documents, a sample of pages is looked at."""
     configure_logging("json" if as_json else "text", logging.INFO)
-    if device_kind is not None:
-        raise UsageError(
-            "--device-kind is no longer there, as what it calculated was wrong by half: --read N reads N pages on "
-            "--device and says how long all would take, --like REPORT takes the rate of an earlier run"
-        )
     options.refuse_both("--read", read is not None, "--like", like is not None)
     quieten_libraries(downloads=not sys.stderr.isatty())
     from batchocr.cli.inspect import inspect_inputs
@@ -79,15 +71,17 @@ def inspect(
 )
 @clear_up_on_signals()
 def verify(
-    out: options.Table,
+    out: Annotated[str, options.argument("OUT", "A table, or a glob for the tables of all shards.")],
     inputs: options.Inputs,
     flags: options.Flags,
     as_json: options.AsJson = False,
     quiet: options.QuietCheck = False,
-    strict: options.Strict = False,
+    strict: Annotated[
+        bool, options.flag("--strict", panel=RUN, help="Exit with 3 too if documents are gone whose rows are kept.")
+    ] = False,
 ) -> None:
     """Compare a table, or the tables of several shards, with the INPUTs. Prints a line for everything that is missing,
-    stale, duplicate, surplus, gone, wrong or failed, that cannot be checked, or was made with other settings, and exits
+    stale, duplicate, surplus, gone or failed, that cannot be checked, or was made with other settings, and exits
     with 3 if there is more than --max-page-error-rate and --max-degraded-rate allow. Documents that are gone, of which
     the table keeps the rows, count with --strict."""
     configure_logging("json" if as_json else "text", logging.WARNING if quiet else logging.INFO)
@@ -128,9 +122,23 @@ def view(
     table: options.SavedTable,
     flags: options.Flags,
     roots: options.Roots = None,
-    out: options.ReviewOut = "review.html",
-    sample: options.Sample = None,
-    sort: options.ReviewSort = "worst",
+    out: Annotated[
+        str, options.flag("--out", "-o", metavar="PATH", default="review.html", help="The HTML file to write.")
+    ] = "review.html",
+    sample: Annotated[
+        str | None,
+        options.flag("--sample", panel=INPUT, metavar="N", default="100", help="How many pages to show, 200 at most."),
+    ] = None,
+    sort: Annotated[
+        str,
+        options.flag(
+            "--sort",
+            panel=INPUT,
+            metavar="NAME",
+            default="worst",
+            help="Which to take, and show first: worst, order or random.",
+        ),
+    ] = "worst",
     partial: options.Partial = False,
     as_json: options.AsJson = False,
 ) -> None:
@@ -151,78 +159,26 @@ def view(
     )
 
 
-@options.takes_options(
-    *("pages", "dpi", "figures", "text_layer", "password", "null", "follow_symlinks"),
-    *("model", "revision", "device", "dtype", "vit_dtype"),
-    *("backend", "memory_fraction", "max_new_tokens", "penalties", "vit_batch_size", "vit_max_patches"),
-    *("llm_batch_size", "prefill_max_tokens", "embedding_queue_tokens", "pages_in_flight", "workers", "worker_memory"),
-    *(
-        "overwrite",
-        "prune",
-        "retry_failed",
-        "stop_after",
-        "page_timeout",
-        "max_page_error_rate",
-        "max_degraded_rate",
-        "report",
-    ),
-    "cache",
-    prune=Option(CONTINUING, "Remove rows of documents that are not there, or of other --pages.", default="off"),
-    device=Option(MODEL, "auto takes the cluster's GPUs, or its CPUs if it has none; or cuda, or cpu.", "NAME"),
-    report=Option(RUN, "Where to write the throughput report (JSON).", "PATH", default="report.json in the folder"),
-    cache=Option(
-        CONTINUING, "Keep answers of the model in this folder, on a disk of each machine.", "DIR", default="none"
-    ),
-)
-def ray(
-    inputs: options.Inputs,
-    out: options.PartsOut,
-    flags: options.Flags,
-    address: options.Address = None,
-    pages_per_task: options.PagesPerTask = "1000",
-    actors: options.Actors = None,
-    recipe: options.Recipe = None,
-    quiet: options.Quiet = False,
-    verbose: options.Verbose = False,
-    log_format_name: options.LogFormatName = "text",
-) -> None:
-    """Read the INPUTs on all machines of a Ray cluster, with an actor for each GPU, into a folder that is read as one
-    table. Run it again to continue where it was stopped. INPUTs and folder are where all machines see them."""
-    from batchocr.cli.ray import run_on_cluster
-
-    run_on_cluster(
-        inputs,
-        out,
-        flags,
-        address=address,
-        pages_per_task=pages_per_task,
-        actors=actors,
-        recipe=recipe,
-        quiet=quiet,
-        verbose=verbose,
-        log_format=options.as_log_format(log_format_name),
-    )
-
-
 @options.takes_options("password", "page_timeout")
 @clear_up_on_signals()
 def export(
     table: options.SavedTable,
-    to: Annotated[str, typer.Option("--to", metavar="DIR", show_default=False, help="The folder to write into.")],
+    to: Annotated[str, options.flag("--to", metavar="DIR", help="The folder to write into.")],
     flags: options.Flags,
     formats: Annotated[
         str,
-        typer.Option(
+        options.flag(
             "--format",
             metavar="NAMES",
+            default="md",
             help="md: Markdown; mineru: the files of MinerU's output folder; chunks: JSON Lines for retrieval; "
             "docling: a DoclingDocument; html: a page to read. Several are separated by commas.",
         ),
     ] = "md",
     roots: options.Roots = None,
-    page_breaks: Annotated[bool, typer.Option("--page-breaks", help="Mark where pages end.")] = False,
+    page_breaks: Annotated[bool, options.flag("--page-breaks", help="Mark where pages end.")] = False,
     max_chars: Annotated[
-        int, typer.Option("--max-chars", metavar="N", min=1, help="The longest text of a chunk.")
+        int, options.flag("--max-chars", metavar="N", least=1, default="2000", help="The longest text of a chunk.")
     ] = 2000,
     partial: options.Partial = False,
     as_json: options.AsJson = False,
@@ -253,21 +209,23 @@ def export(
 
 @clear_up_on_signals()
 def compare(
-    first: Annotated[str, typer.Argument(metavar="A", show_default=False, help="A table, a folder or a glob.")],
-    second: Annotated[str, typer.Argument(metavar="B", show_default=False, help="What it is compared with.")],
+    first: Annotated[str, options.argument("A", "A table, a folder or a glob.")],
+    second: Annotated[str, options.argument("B", "What it is compared with.")],
     partial: options.Partial = False,
     common: Annotated[
-        bool, typer.Option("--common", help="Compare only rows that both tables have; the others are counted.")
+        bool, options.flag("--common", help="Compare only rows that both tables have; the others are counted.")
     ] = False,
     num_top: Annotated[
-        int, typer.Option("--top", metavar="N", help="How many of the most changed pages are listed.")
+        int,
+        options.flag("--top", metavar="N", default="20", help="How many of the most changed pages are listed."),
     ] = 20,
     max_change: Annotated[
         float | None,
-        typer.Option(
+        options.flag(
+            "--max-change",
             metavar="F",
-            show_default=False,
-            help="Exit with 3 if a larger share of all characters, from 0 to 1, changed. Default: none.",
+            default="none",
+            help="Exit with 3 if a larger share of all characters, from 0 to 1, changed.",
         ),
     ] = None,
     as_json: options.AsJson = False,
@@ -278,8 +236,8 @@ def compare(
     configure_logging("json" if as_json else "text", logging.INFO)
     from batchocr.cli.compare import compare_tables
 
-    flags = {"partial": partial, "common": common, "as_json": as_json}
-    raise typer.Exit(compare_tables(first, second, num_top, max_change, **flags))
+    exit_code = compare_tables(first, second, num_top, max_change, partial=partial, common=common, as_json=as_json)
+    raise typer.Exit(exit_code)
 
 
 @options.takes_options(
@@ -288,20 +246,17 @@ def compare(
 )
 @clear_up_on_signals()
 def merge(
-    parts: Annotated[
-        list[str],
-        typer.Argument(metavar="PART...", show_default=False, help="Tables, folders of tables, or globs."),
-    ],
+    parts: Annotated[list[str], options.argument("PART...", "Tables, folders of tables, or globs.")],
     out: options.MergedOut,
     flags: options.Flags,
     inputs: Annotated[
         list[str] | None,
-        typer.Option(
+        options.flag(
             "--input",
             metavar="INPUT",
-            show_default=False,
+            default="the order of a folder",
             help="An INPUT of the run: rows take the order in which its documents stand there. May be given more than "
-            "once, in the order of the run. Default: the order of a folder.",
+            "once, in the order of the run.",
         ),
     ] = None,
 ) -> None:
@@ -310,8 +265,7 @@ def merge(
     configure_logging("text", logging.INFO)
     from batchocr.cli.merge import merge_tables
 
-    config = make_config(flags)
-    merge_tables(parts, out, inputs or [], config)
+    merge_tables(parts, out, inputs or [], make_config(flags))
 
 
 @options.takes_options(
@@ -324,16 +278,15 @@ def doctor(
     verbose: options.Verbose = False,
     compare: Annotated[
         str | None,
-        typer.Option(
+        options.flag(
+            "--compare",
             metavar="NAME=VALUE",
-            show_default=False,
             help="Instead, read --input with --model as it is and with another setting, as in vit-dtype=fp8 or "
             "dtype=bfloat16, and say how much of the text differs.",
         ),
     ] = None,
     inputs: Annotated[
-        list[str] | None,
-        typer.Option("--input", metavar="INPUT", show_default=False, help="What --compare reads; a few pages."),
+        list[str] | None, options.flag("--input", metavar="INPUT", help="What --compare reads; a few pages.")
     ] = None,
 ) -> None:
     """Show what this machine and each of its devices offer, which kernels a run would use and how exact they are; with

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from dataclasses import asdict
 
 from tqdm import tqdm
 
@@ -89,7 +90,6 @@ def _percent(found: Comparison) -> str:
 
 
 def _as_json(found: Comparison, settings: _Settings, exit_code: ExitCode) -> str:
-    blocks = found.blocks
     return json.dumps(
         {
             "settings": {name: list(values) for name, values in settings.items()},
@@ -100,7 +100,7 @@ def _as_json(found: Comparison, settings: _Settings, exit_code: ExitCode) -> str
             "change": found.change,
             "characters": found.characters,
             "characters_changed": found.characters_changed,
-            "blocks": {"added": blocks.added, "lost": blocks.lost, "changed": blocks.changed},
+            "blocks": asdict(found.blocks),
             "status_changes": [[*change, count] for change, count in found.status_changes.most_common()],
             "spread": [{"up_to": share, "rows": found.spread[share]} for share in SHARES],
             "most_changed": [_page_json(page) for page in found.most_changed],
@@ -111,7 +111,6 @@ def _as_json(found: Comparison, settings: _Settings, exit_code: ExitCode) -> str
 
 
 def _page_json(page: PageChange) -> dict[str, object]:
-    blocks = page.blocks
     return {
         "source": page.source,
         "page_index": page.page_index,
@@ -119,5 +118,5 @@ def _page_json(page: PageChange) -> dict[str, object]:
         "change": page.share,
         "characters": page.characters,
         "characters_changed": page.changed,
-        "blocks": {"added": blocks.added, "lost": blocks.lost, "changed": blocks.changed},
+        "blocks": asdict(page.blocks),
     }

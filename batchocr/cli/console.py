@@ -53,7 +53,7 @@ class _TextHandler(logging.Handler):
 
 
 class _JsonHandler(logging.Handler):
-    """Writes to `sys.__stderr__`, where nobody else does (see `json_stderr`)."""
+    """Writes to `sys.__stderr__`, which only the log uses (see `json_stderr`)."""
 
     def emit(self, record: logging.LogRecord) -> None:
         if sys.__stderr__ is not None:
@@ -105,7 +105,7 @@ def quieten_libraries(*, downloads: bool) -> None:
 
 
 def write_line(text: str) -> None:
-    """Write above the progress bar on stderr. It is not an error if stderr's reader is gone: nobody is left to tell."""
+    """Write above the progress bar on stderr. If the reader of stderr is gone, the line is dropped without an error."""
     # RuntimeError: a signal handler logs in the middle of a write.
     with suppress(OSError, RuntimeError):
         tqdm.write(text, file=sys.stderr)

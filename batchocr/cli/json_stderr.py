@@ -1,4 +1,4 @@
-"""Stderr as nothing but lines of JSON, whoever writes there: libraries in C, a thread that dies, Python's warnings."""
+"""Keeps stderr to lines of JSON, whatever writes to it: libraries in C, a thread that dies, Python's warnings."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from batchocr.machine import JOB_SIGNALS
 
 logger = logging.getLogger(__name__)
 
-_LAST_WORDS_S = 1.0
+_LAST_LINES_S = 1.0
 _READ_BYTES = 1 << 16
 
 
 class _SharedStderr(io.TextIOWrapper):
-    """Stderr for this process and its forks: no line of one begins within a line of another, however long they are."""
+    """Stderr for this process and its forks, which a lock keeps from writing into each other's lines."""
 
     def __init__(self, descriptor: int) -> None:
         super().__init__(io.BufferedWriter(io.FileIO(descriptor, "w")), line_buffering=True)
@@ -67,12 +67,13 @@ def json_stderr() -> Iterator[None]:
 
 
 def _log_to_the_end(read_end: int, run: int) -> NoReturn:
-    """Log the lines that come through the pipe until nobody can write there any more, or the run has ended and those
-    who can are silent. run: its process."""
+    """Log the lines that come through the pipe, until every process has closed it, or until the run has ended and the
+    rest write nothing. run: the run's process id."""
     try:
         for number in JOB_SIGNALS:
             signal.signal(number, signal.SIG_IGN)
-        with open(os.devnull, "r+b") as nowhere:  # whoever waits for the end of the run's output waits for the run
+        # Else a program that reads the run's output until its end would wait for this process too.
+        with open(os.devnull, "r+b") as nowhere:
             os.dup2(nowhere.fileno(), 0)
             os.dup2(nowhere.fileno(), 1)
         unfinished = b""
@@ -87,7 +88,7 @@ def _log_to_the_end(read_end: int, run: int) -> NoReturn:
 
 def _next_bytes(read_end: int, run: int) -> bytes:
     """What was written next; nothing at the end."""
-    while not select.select([read_end], [], [], _LAST_WORDS_S)[0]:
+    while not select.select([read_end], [], [], _LAST_LINES_S)[0]:
         if os.getppid() != run:
             return b""
     return os.read(read_end, _READ_BYTES)
@@ -99,7 +100,7 @@ def _log(line: bytes) -> None:
 
 
 def _await(reader: int) -> None:
-    """Wait for the last words to be logged, but not for long: a process that was started may still hold the pipe."""
-    deadline_s = time.monotonic() + _LAST_WORDS_S
+    """Wait until the last lines are logged, but not for long: another process may still have the pipe open."""
+    deadline_s = time.monotonic() + _LAST_LINES_S
     while os.waitpid(reader, os.WNOHANG)[0] == 0 and time.monotonic() < deadline_s:
         time.sleep(0.01)

@@ -11,6 +11,7 @@ import typer
 from batchocr.cli import commands, options
 from batchocr.cli.console import LogFormat, configure_logging, print_out
 from batchocr.cli.json_stderr import json_stderr
+from batchocr.cli.ray import ray
 from batchocr.cli.run import run
 from batchocr.cli.signals import leave
 from batchocr.errors import BatchOcrError, ExitCode
@@ -87,7 +88,7 @@ for _command, _said in (
     (commands.view, "Show pages beside what was read of them, the worst first, in one HTML file."),
     (commands.export, "Write the documents of a table as Markdown and other files, with their figures."),
     (commands.compare, "Show what differs between two tables of the same pages."),
-    (commands.ray, "Read an input on all machines of a Ray cluster."),
+    (ray, "Read an input on all machines of a Ray cluster."),
     (commands.merge, "Make one table of several, such as those of shards."),
     (commands.doctor, "Show what this machine offers and, with --model, whether a model fits."),
 ):

@@ -16,7 +16,7 @@ from typing import Annotated, Any, get_args, get_type_hints
 import typer
 
 from batchocr.cli.console import LogFormat
-from batchocr.config import INPUT, RECIPE, RUN, Config, Option, flag_of, option_of
+from batchocr.config import INPUT, RECIPE, Config, Option, flag_of, option_of
 from batchocr.errors import UsageError
 from batchocr.storage.uris import is_uri
 
@@ -25,8 +25,6 @@ Flags = Mapping[str, Any]
 
 Command = Callable[..., None]
 _LOGGING = "Logging"
-_OTHERS = "Options"
-"""Where flags stand that are of no other panel."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,11 +101,17 @@ def _parameter(declared: Declared) -> Parameter:
     None stands for a flag that was not given: a recipe comes before the default of Config."""
     # Text, as Config refuses in a sentence what does not fit.
     taken: Any = bool if declared.type is bool else str
-    flag = flag_of(declared.name)
+    option, name = declared.option, flag_of(declared.name)
     if taken is bool:
-        flag += f"/--no-{declared.name.replace('_', '-')}"
-    flags = filter(None, (flag, declared.option.short))
-    annotation = Annotated[taken | None, _typer_option(*flags, option=declared.option, default=shown_default(declared))]
+        name += f"/--no-{declared.name.replace('_', '-')}"
+    made = flag(
+        *filter(None, (name, option.short)),
+        panel=option.panel,
+        metavar=option.metavar,
+        default=shown_default(declared),
+        help=option.help,
+    )
+    annotation = Annotated[taken | None, made]
     return Parameter(declared.name, Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 
 
@@ -120,15 +124,25 @@ def shown_default(declared: Declared) -> str:
     return "" if declared.default is None else str(declared.default).removesuffix(".0")
 
 
-def _typer_option(*flags: str, option: Option, default: str = "") -> Any:
-    text = f"{option.help} Default: {default}." if default else option.help
-    return typer.Option(*flags, metavar=option.metavar, rich_help_panel=option.panel, help=text, show_default=False)
+def flag(
+    *names: str, help: str, panel: str = "Options", metavar: str = "", default: str = "", least: int | None = None
+) -> Any:
+    """A flag of a command. default: as the help says it; empty if there is nothing to say. least: of a number."""
+    text = f"{help} Default: {default}." if default else help
+    return typer.Option(
+        *names, metavar=metavar or None, min=least, rich_help_panel=panel, help=text, show_default=False
+    )
 
 
-def refuse_both(flag: str, given: bool, other: str, other_given: bool) -> None:
+def argument(metavar: str, help: str) -> Any:
+    """What a command takes without a flag."""
+    return typer.Argument(metavar=metavar, show_default=False, help=help)
+
+
+def refuse_both(one: str, given: bool, other: str, other_given: bool) -> None:
     """Raises UsageError if both flags were given."""
     if given and other_given:
-        raise UsageError(f"{flag} and {other} contradict each other: give one of them")
+        raise UsageError(f"{one} and {other} contradict each other: give one of them")
 
 
 def refuse_contradictions(flags: Flags, config: Config, *, quiet: bool, verbose: bool) -> None:
@@ -138,17 +152,17 @@ def refuse_contradictions(flags: Flags, config: Config, *, quiet: bool, verbose:
         raise UsageError("--overwrite starts over and --resume continues: give one of them")
 
 
-def as_local_path(flag: str, name: str) -> Path:
-    """The path that a flag names. Raises UsageError if it names none, or one in an object store."""
-    if not name:
-        raise UsageError(f"{flag} is empty: say where to write")
-    if name == "-":
+def as_local_path(name: str, path: str) -> Path:
+    """The path that the flag of this name was given. Raises UsageError if it is empty, or in an object store."""
+    if not path:
+        raise UsageError(f"{name} is empty: say where to write")
+    if path == "-":
         raise UsageError(
-            f"{flag} -: nothing of this goes to standard output; name a file or folder, ./- for one named -"
+            f"{name} -: nothing of this goes to standard output; name a file or folder, ./- for one named -"
         )
-    if "://" in name:
-        raise UsageError(f"{flag} {name}: write to a path on this machine, and copy it to an object store afterwards")
-    return Path(name)
+    if "://" in path:
+        raise UsageError(f"{name} {path}: write to a path on this machine, and copy it to an object store afterwards")
+    return Path(path)
 
 
 def require_roots(roots: Sequence[str]) -> None:
@@ -169,112 +183,43 @@ def as_log_format(name: str) -> LogFormat:
 
 Inputs = Annotated[
     list[str],
-    typer.Argument(
-        metavar="INPUT",
-        show_default=False,
-        help="Files, folders (searched recursively), globs, @list.txt with one path per line, or - for paths on stdin; "
+    argument(
+        "INPUT",
+        "Files, folders (searched recursively), globs, @list.txt with one path per line, or - for paths on stdin; "
         "or the same in an object store, as in s3://bucket/scans/. In @list.txt, lines that begin with # are comments; "
         "./#a.pdf names a file.",
     ),
 ]
-Table = Annotated[
-    str,
-    typer.Argument(metavar="OUT", show_default=False, help="A table, or a glob for the tables of all shards."),
-]
-SavedTable = Annotated[
-    str,
-    typer.Argument(metavar="TABLE", show_default=False, help="A table, a folder of tables, or a glob for several."),
-]
+Table = Annotated[str, argument("OUT", "A table, or a glob for the tables of all shards.")]
+SavedTable = Annotated[str, argument("TABLE", "A table, a folder of tables, or a glob for several.")]
 Roots = Annotated[
     list[str] | None,
-    _typer_option(
+    flag(
         "--input",
-        option=Option(
-            INPUT,
-            "Where the documents of the table are: a folder or a file. May be given more than once.",
-            "ROOT",
-            default="where the run found them",
-        ),
+        panel=INPUT,
+        metavar="ROOT",
+        default="where the run found them",
+        help="Where the documents of the table are: a folder or a file. May be given more than once.",
     ),
 ]
 Partial = Annotated[
-    bool,
-    _typer_option(
-        "--partial", option=Option(INPUT, "Of a run that is unfinished, take the pages that it has read so far.")
-    ),
-]
-ReviewOut = Annotated[
-    str, _typer_option("--out", "-o", option=Option(_OTHERS, "The HTML file to write.", "PATH"), default="review.html")
-]
-Sample = Annotated[
-    str | None,
-    _typer_option("--sample", option=Option(INPUT, "How many pages to show, 200 at most.", "N"), default="100"),
-]
-ReviewSort = Annotated[
-    str,
-    _typer_option(
-        "--sort",
-        option=Option(INPUT, "Which to take, and show first: worst, order or random.", "NAME"),
-        default="worst",
-    ),
+    bool, flag("--partial", panel=INPUT, help="Of a run that is unfinished, take the pages that it has read so far.")
 ]
 _TABLE_TO_WRITE = "The table to write: NAME.parquet or NAME.jsonl, also in an object store."
-Out = Annotated[str, _typer_option("--out", "-o", option=Option(INPUT, _TABLE_TO_WRITE, "PATH"))]
-_PARTS_TO_WRITE = "The folder to write parts of the table into, or a prefix in an object store."
-PartsOut = Annotated[str, _typer_option("--out", "-o", option=Option(INPUT, _PARTS_TO_WRITE, "FOLDER"))]
-Address = Annotated[
-    str | None,
-    _typer_option(
-        "--address",
-        option=Option(
-            RUN,
-            "The Ray cluster: auto for the one that this machine is of, HOST:PORT, or ray://HOST:PORT, which needs "
-            "ray[client]. Without it, and without "
-            "RAY_ADDRESS, Ray is started on this machine alone.",
-            "ADDRESS",
-        ),
-    ),
-]
-PagesPerTask = Annotated[
-    str,
-    _typer_option(
-        "--pages-per-task",
-        option=Option(RUN, "About how many pages an actor reads at a time; longer documents are divided.", "N"),
-        default="1000",
-    ),
-]
-Actors = Annotated[
-    str | None,
-    _typer_option(
-        "--actors",
-        option=Option(
-            RUN, "How many actors.", "N", default="one for each GPU that there is, or for each machine if there is none"
-        ),
-    ),
-]
-MergedOut = Annotated[str, _typer_option("--out", "-o", option=Option(_OTHERS, _TABLE_TO_WRITE, "PATH"))]
-Recipe = Annotated[str | None, _typer_option("--recipe", option=RECIPE)]
+Out = Annotated[str, flag("--out", "-o", panel=INPUT, metavar="PATH", help=_TABLE_TO_WRITE)]
+MergedOut = Annotated[str, flag("--out", "-o", metavar="PATH", help=_TABLE_TO_WRITE)]
+Recipe = Annotated[str | None, flag("--recipe", panel=RECIPE.panel, metavar=RECIPE.metavar, help=RECIPE.help)]
 Quiet = Annotated[
-    bool,
-    _typer_option(
-        "--quiet", "-q", option=Option(_LOGGING, "Only warnings and errors; the report goes to its file alone.")
-    ),
+    bool, flag("--quiet", "-q", panel=_LOGGING, help="Only warnings and errors; the report goes to its file alone.")
 ]
 QuietCheck = Annotated[
-    bool, _typer_option("--quiet", "-q", option=Option(_LOGGING, "Print only errors: the exit code says it all."))
+    bool, flag("--quiet", "-q", panel=_LOGGING, help="Print only errors: the exit code says it all.")
 ]
-Strict = Annotated[
-    bool, _typer_option("--strict", option=Option(RUN, "Exit with 3 too if documents are gone whose rows are kept."))
-]
-AsJson = Annotated[bool, _typer_option("--json", option=Option(_LOGGING, "Print one JSON object, and log in JSON."))]
-Verbose = Annotated[
-    bool, _typer_option("--verbose", option=Option(_LOGGING, "Log internal events, and show tracebacks."))
-]
+AsJson = Annotated[bool, flag("--json", panel=_LOGGING, help="Print one JSON object, and log in JSON.")]
+Verbose = Annotated[bool, flag("--verbose", panel=_LOGGING, help="Log internal events, and show tracebacks.")]
 LogFormatName = Annotated[
     str,
-    _typer_option(
-        "--log-format", option=Option(_LOGGING, "text, or json: one object per line.", "NAME"), default="text"
-    ),
+    flag("--log-format", panel=_LOGGING, metavar="NAME", default="text", help="text, or json: one object per line."),
 ]
 
 EPILOG = """Examples:

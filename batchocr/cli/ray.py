@@ -4,44 +4,92 @@ from __future__ import annotations
 
 import json
 import logging
-import sys
-from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from batchocr.cli import options
-from batchocr.cli.console import LogFormat, configure_logging, printable_lines, quieten_libraries, write_line
-from batchocr.cli.run import progress_for
+from batchocr.cli.console import printable_lines, write_line
+from batchocr.cli.run import config_of_run, progress_for
 from batchocr.cli.signals import how_to_continue, stop_on_signals
-from batchocr.config import make_config
+from batchocr.config import CONTINUING, INPUT, MODEL, RUN, Option
 from batchocr.errors import UsageError
 from batchocr.job.progress import event
 from batchocr.job.stop import StopSwitch
-from batchocr.ray import ClusterReport, run_with
-from batchocr.ray.cluster import Cluster
+
+if TYPE_CHECKING:
+    from batchocr.ray.report import ClusterReport
 
 logger = logging.getLogger(__name__)
 
 
-def run_on_cluster(
-    inputs: Sequence[str],
-    out: str,
+@options.takes_options(
+    *("pages", "dpi", "figures", "text_layer", "password", "null", "follow_symlinks"),
+    *("model", "revision", "device", "dtype", "vit_dtype"),
+    *("backend", "memory_fraction", "max_new_tokens", "penalties", "vit_batch_size", "vit_max_patches"),
+    *("llm_batch_size", "prefill_max_tokens", "embedding_queue_tokens", "pages_in_flight", "workers", "worker_memory"),
+    *("overwrite", "prune", "retry_failed", "stop_after", "page_timeout", "max_page_error_rate", "max_degraded_rate"),
+    *("report", "cache"),
+    prune=Option(CONTINUING, "Remove rows of documents that are not there, or of other --pages.", default="off"),
+    device=Option(MODEL, "auto takes the cluster's GPUs, or its CPUs if it has none; or cuda, or cpu.", "NAME"),
+    report=Option(RUN, "Where to write the throughput report (JSON).", "PATH", default="report.json in the folder"),
+    cache=Option(
+        CONTINUING, "Keep answers of the model in this folder, on a disk of each machine.", "DIR", default="none"
+    ),
+)
+def ray(
+    inputs: options.Inputs,
+    out: Annotated[
+        str,
+        options.flag(
+            *("--out", "-o"),
+            panel=INPUT,
+            metavar="FOLDER",
+            help="The folder to write parts of the table into, or a prefix in an object store.",
+        ),
+    ],
     flags: options.Flags,
-    *,
-    address: str | None,
-    pages_per_task: str,
-    actors: str | None,
-    recipe: str | None,
-    quiet: bool,
-    verbose: bool,
-    log_format: LogFormat,
+    address: Annotated[
+        str | None,
+        options.flag(
+            "--address",
+            panel=RUN,
+            metavar="ADDRESS",
+            help="The Ray cluster: auto for the one that this machine is of, HOST:PORT, or ray://HOST:PORT, which "
+            "needs ray[client]. Without it, and without RAY_ADDRESS, Ray is started on this machine alone.",
+        ),
+    ] = None,
+    pages_per_task: Annotated[
+        str,
+        options.flag(
+            "--pages-per-task",
+            panel=RUN,
+            metavar="N",
+            default="1000",
+            help="About how many pages an actor reads at a time; longer documents are divided.",
+        ),
+    ] = "1000",
+    actors: Annotated[
+        str | None,
+        options.flag(
+            "--actors",
+            panel=RUN,
+            metavar="N",
+            default="one for each GPU that there is, or for each machine if there is none",
+            help="How many actors.",
+        ),
+    ] = None,
+    recipe: options.Recipe = None,
+    quiet: options.Quiet = False,
+    verbose: options.Verbose = False,
+    log_format_name: options.LogFormatName = "text",
 ) -> None:
-    """Read the INPUTs and end with the exit code. Raises the errors of `batchocr.ray.run`."""
-    configure_logging(log_format, logging.WARNING if quiet else logging.DEBUG if verbose else logging.INFO)
-    if not verbose:
-        quieten_libraries(downloads=quiet or not sys.stderr.isatty())
-    config = make_config(flags, recipe)
-    options.refuse_contradictions(flags, config, quiet=quiet, verbose=verbose)
+    """Read the INPUTs on all machines of a Ray cluster, with an actor for each GPU, into a folder that is read as one
+    table. Run it again to continue where it was stopped. INPUTs and folder are where all machines see them."""
+    config, log_format = config_of_run(flags, recipe, log_format_name, quiet=quiet, verbose=verbose)
+    from batchocr.ray.cluster import Cluster
+    from batchocr.ray.cluster_run import run_with
+
     num_actors = None if actors is None else _number("--actors", actors)
     cluster = Cluster(address, _number("--pages-per-task", pages_per_task), num_actors)
     stop = StopSwitch(config.stop_after)

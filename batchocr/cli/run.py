@@ -39,21 +39,29 @@ def run(
     log_format_name: options.LogFormatName = "text",
 ) -> None:
     """Read every page of the INPUTs into one table, one row per page. Run it again to continue where it was stopped."""
-    log_format = options.as_log_format(log_format_name)
-    configure_logging(log_format, logging.WARNING if quiet else logging.DEBUG if verbose else logging.INFO)
-    if not verbose:
-        quieten_libraries(downloads=quiet or not sys.stderr.isatty())
-    config = make_config(flags, recipe)
-    options.refuse_contradictions(flags, config, quiet=quiet, verbose=verbose)
-    stop = StopSwitch(config.stop_after)
-    from batchocr.api import run_with  # loads torch, which --help and usage errors do not need
+    config, log_format = config_of_run(flags, recipe, log_format_name, quiet=quiet, verbose=verbose)
+    from batchocr.api import run_with  # takes time that --help and usage errors do not need
 
+    stop = StopSwitch(config.stop_after)
     with stop_on_signals(stop, config):
         finished = run_with(config, inputs, out=out, stop=stop, progress=progress_for(quiet, log_format))
         if log_format == "text" and not quiet and not finished.nothing_to_do:
             write_line(f"\n{printable_lines(format_table(finished))}\n")
         exit_code = _conclude(finished, config, out)
     raise typer.Exit(exit_code)
+
+
+def config_of_run(
+    flags: options.Flags, recipe: str | None, log_format_name: str, *, quiet: bool, verbose: bool
+) -> tuple[Config, LogFormat]:
+    """The Config and the log format that a command line asks for; configures the log. Raises UsageError."""
+    log_format = options.as_log_format(log_format_name)
+    configure_logging(log_format, logging.WARNING if quiet else logging.DEBUG if verbose else logging.INFO)
+    if not verbose:
+        quieten_libraries(downloads=quiet or not sys.stderr.isatty())
+    config = make_config(flags, recipe)
+    options.refuse_contradictions(flags, config, quiet=quiet, verbose=verbose)
+    return config, log_format
 
 
 def progress_for(quiet: bool, log_format: LogFormat) -> Progress | None:

@@ -1,4 +1,4 @@
-"""How the command ends early: signals into an orderly end of the run, or into an immediate one."""
+"""How signals end the command: the run finishes what it has begun, or the process ends at once."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def stop_on_signals(stop: StopSwitch, config: Config) -> Iterator[None]:
     def end_at_once() -> None:
         # Nothing is cleaned up, because that could mean waiting minutes for a step on a CPU: a journal may end in a
         # torn line, and the workers end with this process.
-        _end_after(1.0, ExitCode.INTERRUPTED)  # nobody may be reading what is said
+        _end_after(1.0, ExitCode.INTERRUPTED)  # the reader of stderr may be stuck
         stopped = event("run_stopped", exit_code=ExitCode.INTERRUPTED)
         logger.info("stopped at once; finished pages are kept: %s", how_to_continue(config), extra=stopped)
         os._exit(ExitCode.INTERRUPTED)
@@ -138,7 +138,7 @@ def how_to_continue(config: Config, *, begun: bool = True) -> str:
 
 def leave(exit_code: int) -> NoReturn:
     """End the process without waiting for threads that are still at work, such as an engine in a step, and without
-    Python's own clearing up, during which a signal would end it unsaid."""
+    Python's own clean-up, during which a signal would end it without a message."""
     delete_folders()
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError):

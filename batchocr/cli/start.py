@@ -1,6 +1,8 @@
-"""Where the command begins: its signals and its descriptors are put in order before anything that takes time is loaded.
+"""The entry point of the command. It sets signal handlers and opens descriptors before it loads anything that takes
+time.
 
-Loads little of the standard library until the handlers are set: until then, a signal ends the process unsaid.
+It loads little of the standard library until the handlers are set: until then, a signal ends the process without a
+message.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ if TYPE_CHECKING:
     from batchocr.cli.console import LogFormat
 
 _ENDINGS = {signal.SIGINT: ("interrupted", 130), signal.SIGTERM: ("terminated", 75)}
-"""What is said, and the exit code: those of `errors.ExitCode`, which takes longer to load."""
+"""The message and the exit code for each signal. The codes are those of `errors.ExitCode`, which takes longer to
+load."""
 
 
 def main() -> None:
@@ -56,7 +59,8 @@ def end_on_signals(log_format: LogFormat) -> None:
 
 
 def log_format_of(arguments: Sequence[str]) -> LogFormat:
-    """The format that the command line asks for, known before it is parsed: what is wrong with it is logged too."""
+    """The log format that the command line asks for, before it is parsed: errors of the command line are logged in it
+    too."""
     found: LogFormat = "text"
     for number, argument in enumerate(arguments):
         if argument == "--":

@@ -39,7 +39,8 @@ def tables_among(tables: Sequence[Path], inputs: Sequence[str]) -> tuple[list[Pa
 
 
 def asked_for(tables: Sequence[Path]) -> dict[str, Any]:
-    """What the runs of the tables asked for together, as options; empty if that cannot be said. Raises OutputError,
+    """What the runs of the tables were asked to read, as options; empty if the runs together have no such options.
+    Raises OutputError,
     OutputMismatchError."""
     selection = selection_together([read_metadata(table) for table in tables]) or {}
     return {name: int(value) if name in ("limit", "sample_documents") else value for name, value in selection.items()}

@@ -4,24 +4,53 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
 from batchocr.cli.console import print_out, printable
-from batchocr.cli.document_now import DocumentNow, Examiner
 from batchocr.config import Config
 from batchocr.data import Document, ErrorKind, PageResult, Status, counted, valid_text
 from batchocr.errors import ExitCode
 from batchocr.job.stats.gates import GateCounts, Rates, is_doubtful
 from batchocr.option_values import parse_page_spec
+from batchocr.processes.messages import Failed, Setup
+from batchocr.processes.pool import WorkerPool
+from batchocr.processes.worker import Loss
 from batchocr.tables.files import files_of, report_path, without_files
 from batchocr.tables.opened import read_metadata
 from batchocr.tables.table import table_for
 
-Problem = Literal["missing", "stale", "duplicate", "failed", "surplus", "gone", "wrong", "unchecked", "settings"]
+_WORKER_BYTES = 2 * 2**30
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentNow:
+    """doc_id: None if the file could not be hashed. page_count: None if it could not be opened. problem: why not.
+    is_known: False if its worker was lost, so that nothing is known of it."""
+
+    doc_id: str | None = None
+    page_count: int | None = None
+    problem: str = ""
+    is_known: bool = True
+
+
+def look_at(pool: WorkerPool, timeout_s: float, document: Document) -> DocumentNow:
+    """The document as it is now, as a worker finds it: hashing or opening it may hang, or end the process.
+    Raises BatchOcrError if no worker can be started."""
+    if document.problem is not None:
+        return DocumentNow(problem=document.problem.message)
+    found = pool.open_alone(document.path, timeout_s)
+    if isinstance(found, Loss):
+        return DocumentNow(problem=found.failure.message, is_known=False)
+    if isinstance(found, Failed):
+        return DocumentNow(found.doc_id, problem=found.failure.message)
+    return DocumentNow(found.doc_id, found.page_count)
+
+
+Problem = Literal["missing", "stale", "duplicate", "failed", "surplus", "gone", "unchecked", "settings"]
 Form = Literal["text", "json", "quiet"]
 
 
@@ -46,19 +75,18 @@ class _Row:
     status: Status
     error_kind: ErrorKind | None
     doc_id: str | None
-    has_markdown: bool
     is_doubtful: bool
 
 
 @dataclass(slots=True)
 class _Rows:
-    """What the tables say about one document, which may have changed between the reading of two rows.
+    """What the tables say about one document. It may have changed while it was read, so rows may differ in `doc_id`.
 
-    by_page: None is the document as a whole. page_counts: by doc_id; one each, if the table is sound.
+    by_page: None is the document as a whole. page_counts: what the rows say, by doc_id.
     """
 
     by_page: dict[int | None, _Row] = field(default_factory=dict)
-    page_counts: dict[str | None, set[int]] = field(default_factory=dict)
+    page_counts: dict[str | None, int] = field(default_factory=dict)
 
     @property
     def versions(self) -> set[str]:
@@ -70,8 +98,7 @@ class _Rows:
         as they say; None if no row says."""
         if now.page_count is not None and (now.doc_id in self.versions or not self.versions):
             return now.page_count
-        said = self.page_counts.get(now.doc_id) or set().union(*self.page_counts.values())
-        return max(said, default=None)
+        return self.page_counts.get(now.doc_id) or max(self.page_counts.values(), default=None)
 
     @property
     def is_one_failure(self) -> bool:
@@ -102,19 +129,22 @@ class Verifier:
         worker can be started."""
         yield from self._check_settings(model_fingerprint)
         outputs = [file for out in self._outs for file in files_of(out, report_path(out))]
-        with closing(Examiner(self._config)) as examiner:
+        # No page is read, and a worker starts sooner without the protocol. It starts while the tables are read.
+        setup = replace(Setup.of(self._config, _WORKER_BYTES), protocol="pixels")
+        with WorkerPool(1, setup) as pool:
+            now = partial(look_at, pool, self._config.page_timeout)
             for out in self._outs:
                 for row in table_for(out).read_rows(out):
                     yield from self._take(row)
             for document in without_files(documents, outputs):
                 source = valid_text(document.source)
                 rows = self._rows.pop(source, None)
-                if self._is_enough():
+                if self._config.limit is not None and self.counts.rows >= self._config.limit:
                     continue
                 if rows is None:
-                    yield from self._check_absent(document, source, examiner)
+                    yield from self._check_absent(document, source, now)
                 else:
-                    yield from self._check_document(source, rows, examiner.look_at(document))
+                    yield from self._check_document(source, rows, now(document))
         for source in self._rows:
             yield VerifyFinding("gone", source, None, "is in the table but not in the input")
 
@@ -133,18 +163,18 @@ class Verifier:
         rows = self._rows.setdefault(row.source, _Rows())
         if row.page_index in rows.by_page:
             yield VerifyFinding("duplicate", row.source, row.page_index, "has more than one row")
-        rows.by_page[row.page_index] = _Row(
-            row.status, row.error_kind, row.doc_id, row.markdown is not None, is_doubtful(row)
-        )
+        rows.by_page[row.page_index] = _Row(row.status, row.error_kind, row.doc_id, is_doubtful(row))
         self.num_empty += row.status == "ok" and row.markdown is not None and not row.markdown.strip()
         if row.page_count is not None:
-            rows.page_counts.setdefault(row.doc_id, set()).add(row.page_count)
+            rows.page_counts[row.doc_id] = row.page_count
 
-    def _check_absent(self, document: Document, source: str, examiner: Examiner) -> Iterator[VerifyFinding]:
+    def _check_absent(
+        self, document: Document, source: str, now: Callable[[Document], DocumentNow]
+    ) -> Iterator[VerifyFinding]:
         """Check a document without rows: that is right only if it has none of the pages asked for."""
         message = "has no row"
         if self._spec and document.problem is None:
-            page_count = examiner.look_at(document).page_count
+            page_count = now(document).page_count
             if page_count and not self._spec.pages(page_count):
                 return
             if page_count is None:
@@ -154,7 +184,6 @@ class Verifier:
 
     def _check_document(self, source: str, rows: _Rows, now: DocumentNow) -> Iterator[VerifyFinding]:
         yield from _stale(source, rows, now)
-        yield from _wrong(source, rows, now)
         self.num_uncounted += now.is_known and bool(now.doc_id) and now.page_count is None and not rows.is_one_failure
         wanted = self._wanted(rows, now)
         if self._config.limit is not None:
@@ -176,9 +205,6 @@ class Verifier:
             if page_index is not None and page_index < (page_count or 0):
                 continue  # it was not asked for
             yield VerifyFinding("surplus", source, page_index, "has a row that should not be there")
-
-    def _is_enough(self) -> bool:
-        return self._config.limit is not None and self.counts.rows >= self._config.limit
 
     def _wanted(self, rows: _Rows, now: DocumentNow) -> Sequence[int | None]:
         """The rows there should be: one per page, or one for a document that has none or could not be opened."""
@@ -202,25 +228,6 @@ def _stale(source: str, rows: _Rows, now: DocumentNow) -> Iterator[VerifyFinding
     else:
         for page_index in stale:
             yield VerifyFinding("stale", source, page_index, "was read before the file changed")
-
-
-def _wrong(source: str, rows: _Rows, now: DocumentNow) -> Iterator[VerifyFinding]:
-    """What no run can have written: rows that say another number of pages than the document has, or less of themselves
-    than every row of their status does."""
-    said = rows.page_counts.get(now.doc_id, set())
-    if now.page_count is not None and now.doc_id is not None and said - {now.page_count}:
-        counts = " and ".join(map(str, sorted(said)))
-        yield VerifyFinding(
-            "wrong", source, None, f"its rows say that it has {counts} pages, and it has {now.page_count}"
-        )
-    for page_index, row in rows.by_page.items():
-        if row.doc_id is None and row.status != "failed":
-            yield VerifyFinding(
-                "wrong", source, page_index, f"is {row.status}, but names no version of the file (doc_id)"
-            )
-        if row.status in ("ok", "degraded") and (not row.has_markdown or page_index is None):
-            missing = "page_index" if page_index is None else "markdown"
-            yield VerifyFinding("wrong", source, page_index, f"is {row.status}, but has no {missing}")
 
 
 class Verdict:
@@ -263,7 +270,7 @@ class Verdict:
         return ExitCode.TOO_MANY_FAILURES if wrong or exceeded else ExitCode.DONE
 
     def summary(self) -> str:
-        """One line: how many rows there should be, what was found, and what nobody can tell from outside."""
+        """One line: how many rows there should be, what was found, and what cannot be checked."""
         found = ", ".join(f"{count:,} {problem}" for problem, count in self.counts.items()) or "nothing wrong"
         counts = self._verifier.counts
         remarks = f"; {counts.degraded:,} degraded" if counts.degraded else ""

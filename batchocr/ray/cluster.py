@@ -1,4 +1,4 @@
-"""Ray, imported only here: which cluster, how many actors it has room for, and what they are asked."""
+"""Ray, which is imported only here: connecting to a cluster, and how many actors it has room for."""
 
 from __future__ import annotations
 
@@ -132,7 +132,8 @@ def plan_actors(ray: ModuleType, config: Config, wanted: int | None) -> ActorPla
 
 
 def start_actor(ray: ModuleType, made: type[Any], plan: ActorPlan, *arguments: object, **named: object) -> Any:
-    """A handle of an actor of this class. It is not restarted, nor its calls repeated: Ray would do so for ever."""
+    """A handle of an actor of this class. Ray neither restarts it nor repeats its calls, which it would do without
+    end."""
     remote = ray.remote(num_cpus=plan.cpus, num_gpus=plan.gpus, max_restarts=0, max_task_retries=0)(made)
     return remote.remote(*arguments, **named)
 

@@ -7,24 +7,86 @@ import os
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Unpack
 
-from batchocr.config import Config
+from batchocr.api import Inputs, ShowProgress, config_of, find_inputs, progress_of
+from batchocr.config import Config, flag_of
 from batchocr.data import counted
-from batchocr.errors import NoInputError, OutputMismatchError
+from batchocr.errors import NoInputError, OutputMismatchError, UsageError
+from batchocr.job.interrupt import finish_on_interrupt
 from batchocr.job.progress import Progress, event
+from batchocr.job.session import require_usable
 from batchocr.job.stats.report import ExitReason, require_place
 from batchocr.job.stop import StopSwitch
 from batchocr.machine import own_version
+from batchocr.options import Options
 from batchocr.pages.input.sources import Found
-from batchocr.ray.cluster import Cluster
+from batchocr.ray.cluster import PAGES_PER_TASK, Cluster, load_ray
 from batchocr.ray.driver import Driver
-from batchocr.ray.folder import ClusterPlan, OutputFolder
-from batchocr.ray.plan import plan_items
+from batchocr.ray.folder import OutputFolder
+from batchocr.ray.items import ClusterPlan, plan_items
 from batchocr.ray.report import ClusterReport, Parts, name_bottleneck
 from batchocr.tables.atomic import atomic_file
 from batchocr.tables.files import CLUSTER_REPORT_NAME
 
 logger = logging.getLogger(__name__)
+
+_OF_ONE_MACHINE = {
+    "limit": None,
+    "sample_documents": None,
+    "shard": (1, 1),
+    "resume": True,
+    "max_doubtful_rate": 1.0,
+}
+"""Options that mean nothing here, as they are when they are not given."""
+
+
+def run(
+    inputs: Inputs,
+    *,
+    out: str | os.PathLike[str],
+    address: str | None = None,
+    pages_per_task: int = PAGES_PER_TASK,
+    actors: int | None = None,
+    stop: StopSwitch | None = None,
+    progress: ShowProgress | None = None,
+    **options: Unpack[Options],
+) -> ClusterReport:
+    """Read documents into a folder of parts, with an actor for each GPU of a Ray cluster, and return the report.
+
+    inputs, out: paths that all machines see, or URIs in an object store. address: of the cluster, `auto` for the one
+    that this machine is of; None starts Ray on this machine alone, unless the program is connected already.
+    pages_per_task: about how many pages an actor reads at a time, and reads again if it is lost. actors: how many,
+    instead of one for each GPU, or for each node if there are none. The others are those of `batchocr.run`.
+
+    The same call again continues. Raises as `batchocr.run`, and UsageError if Ray is not installed.
+    """
+    config = config_of(options)
+    cluster = Cluster(address, pages_per_task, actors)
+    switch = StopSwitch(config.stop_after, stop)
+    with finish_on_interrupt(switch):
+        return run_with(config, inputs, cluster, out=os.fspath(out), stop=switch, progress=progress_of(progress))
+
+
+def run_with(
+    config: Config, inputs: Inputs, cluster: Cluster, *, out: str, stop: StopSwitch, progress: Progress | None
+) -> ClusterReport:
+    """`run` for a Config, with a switch that stops it and a Progress to report to."""
+    started_s = time.perf_counter()
+    folder = OutputFolder(out)
+    for name, usual in _OF_ONE_MACHINE.items():
+        if getattr(config, name) != usual:
+            raise UsageError(f"{flag_of(name)} is of a run on one machine")
+    if os.path.isdir(config.model):
+        config = replace(config, model=os.path.abspath(config.model))  # actors have a working directory of their own
+    require_usable(config)
+    if config.cache is not None:
+        config = replace(config, cache=os.path.abspath(config.cache))
+    load_ray()
+    found = find_inputs(config, inputs)
+    if any(document.held is not None for document in found.documents):
+        raise UsageError("documents in memory cannot be read on a cluster: put them where all machines see them")
+    return read_on_cluster(config, found, folder, cluster, stop, progress, started_s=started_s)
 
 
 def read_on_cluster(

@@ -1,4 +1,4 @@
-"""The driver: it divides the input, gives items to actors, the largest first, and counts what comes of them."""
+"""The driver: it gives items to actors, the largest first, replaces actors that are lost, and counts results."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from batchocr.job.stop import StopSwitch
 from batchocr.machine import own_version
 from batchocr.pages.input.sources import Found
 from batchocr.ray.cluster import ActorPlan, connected, node_is_lost, plan_actors, start_actor
-from batchocr.ray.folder import ClusterPlan, OutputFolder, PartRows, read_part
-from batchocr.ray.items import Item
+from batchocr.ray.folder import OutputFolder, PartRows, read_part
+from batchocr.ray.items import ClusterPlan, Item
 from batchocr.ray.reader import ItemRead, Loaded, Reader
 from batchocr.ray.report import ActorReport, Tally
 from batchocr.tables import parquet
@@ -33,9 +33,9 @@ from batchocr.tables.schema import require_same_settings
 logger = logging.getLogger(__name__)
 
 MAX_ATTEMPTS = 2
-"""Of an item that takes its actor down: then its rows say `crashed`."""
+"""Attempts at an item whose actor dies each time. After them its rows say `crashed`."""
 MAX_ATTEMPTS_ON_LOST_NODES = 5
-"""Of an item whose node was lost, or taken away: that is nobody's fault."""
+"""Attempts at an item whose node was lost or preempted each time, which is not the item's fault."""
 _MAX_FAILED_STARTS = 3
 """If this many actors in a row cannot load the model, the run ends."""
 _TICK_S = 0.5
@@ -59,7 +59,7 @@ class _Actor:
 
 class Driver:
     """Has items read by actors, until all are, or the run is stopped. Raises the errors of `Reader.load` and
-    OutputError; an item that costs its actors becomes failed rows.
+    OutputError; an item whose actors die becomes failed rows.
 
     actor_reports: of all actors that were ready, those that were lost among them.
     """
@@ -112,8 +112,8 @@ class Driver:
         self._waiting.sort(key=lambda item: (item.num_rows, -item.number))  # the last is the first to be read
 
     def run(self, address: str | None, stop: StopSwitch, progress: Progress | None) -> None:
-        """Read all items on the cluster at `address`; once the run is stopped, only those in hand, for as long as it
-        allows."""
+        """Read all items on the cluster at `address`. Once the run is stopped, only the items being read are finished,
+        as long as the grace period lasts."""
         if not self._waiting and self._metadata is not None:  # documents may be gone all the same
             self._folder.begin(self._metadata, self._config.pages, self._items)
             return
@@ -244,7 +244,7 @@ class Driver:
             self.tally.bottlenecks[read.report.bottleneck] += read.report.pages_read
 
     def _lost(self, actor: _Actor, error: Exception) -> None:
-        """Do without an actor that died, or cannot go on. Its item is tried again, or its rows fail."""
+        """Remove an actor that died or cannot go on. Its item is tried again, or its rows fail."""
         message = _in_a_line(error)
         self._end(actor)
         if not actor.is_ready:
@@ -283,7 +283,7 @@ class Driver:
         failed = item.failed_rows(Failure("crashed", message), attempts=self._attempts[item.name])
         with tempfile.TemporaryDirectory(prefix="batchocr-") as folder:
             parquet.write(local := Path(folder, item.name), failed, replace(self._metadata, input_roots=self._roots))
-            self._folder.put(local, item.name)
+            self._folder.files.put(local, item.name)
             self.tally.take(read_part(local, self._metadata, item.name))
 
     def _end(self, actor: _Actor) -> None:

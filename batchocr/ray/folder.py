@@ -1,6 +1,6 @@
-"""The output of a cluster: a folder with a part of the table for each item, and `run.json`, which says of what.
+"""The output of a cluster: a folder, or a prefix in a store, with a part of the table for each item, and `run.json`.
 
-Parts are listed, read and put here, and nowhere else.
+Parts are listed, read and put here, and nowhere else. What is put appears whole.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import logging
 import os
 import re
 import secrets
+import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Iterable
@@ -16,18 +17,19 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from batchocr.data import ErrorKind, Status
-from batchocr.errors import OutputError, OutputMismatchError, PageError
-from batchocr.ray.items import Item
-from batchocr.ray.places import place_of
-from batchocr.storage.uris import is_uri
+from batchocr.errors import NotFoundError, OutputError, OutputMismatchError, PageError, UsageError, of_store
+from batchocr.ray.items import ClusterPlan, Item
+from batchocr.storage.objects import list_below, open_object, remove
+from batchocr.storage.uris import is_uri, parse_uri
+from batchocr.tables.atomic import atomic_file, reading, writing
 from batchocr.tables.files import CLUSTER_REPORT_NAME, final_name
+from batchocr.tables.remote_output import fetch_file, put_file
 from batchocr.tables.schema import RunMetadata, decode_metadata
 
 logger = logging.getLogger(__name__)
@@ -38,19 +40,75 @@ _AT_ONCE = 16
 """How many parts are looked into at the same time: a store, or a file system on the network, is slow to answer."""
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterPlan:
-    """What the parts in a folder are of. metadata: what their rows depend on; None until the model has been loaded.
-    pages: as `--pages` said it. run: of which run it is."""
-
-    run: str
-    metadata: Annotated[RunMetadata | None, Field(alias="facts")]
-    pages: str | None
-    items: tuple[Item, ...]
-
-
 _PLAN: TypeAdapter[ClusterPlan] = TypeAdapter(ClusterPlan)
 _NOT_STORED = {"items": {"__all__": {"documents": {"__all__": {"path"}}}}}
+
+
+class Folder:
+    """The files of a folder that all machines see; it is made if need be. All methods raise OutputError."""
+
+    def __init__(self, path: str) -> None:
+        self._path = Path(os.path.abspath(path))
+
+    def __str__(self) -> str:
+        return str(self._path)
+
+    def names(self) -> set[str]:
+        if self._path.exists() and not self._path.is_dir():
+            raise OutputError(f"--out {self._path} is a file: the parts need a folder of their own")
+        with reading(self._path):
+            return set(os.listdir(self._path)) if self._path.exists() else set()
+
+    def open(self, name: str) -> pa.NativeFile:
+        """A file of which only some bytes are to be read. It raises OSError."""
+        return pa.OSFile(str(self._path / name))
+
+    def fetch(self, name: str, to: Path) -> None:
+        with reading(self._path / name), writing(to):
+            shutil.copyfile(self._path / name, to)
+
+    def put(self, local: Path, name: str) -> None:
+        with writing(self._path):
+            self._path.mkdir(exist_ok=True)
+        with open(local, "rb") as source, atomic_file(self._path / name) as target:
+            shutil.copyfileobj(source, target)
+
+    def remove(self, name: str) -> None:
+        with writing(self._path / name):
+            (self._path / name).unlink(missing_ok=True)
+
+
+class Prefix:
+    """The objects directly below a prefix in a store. All methods raise OutputError."""
+
+    def __init__(self, uri: str) -> None:
+        self._uri = str(parse_uri(uri)).rstrip("/")
+
+    def __str__(self) -> str:
+        return f"{self._uri}/"
+
+    def names(self) -> set[str]:
+        try:
+            return {found.uri.rpartition("/")[2] for found in list_below(self._uri, recursive=False)}
+        except NotFoundError:  # there may be no bucket either, which `put` reports
+            return set()
+        except PageError as error:
+            raise of_store(error, str(error)) from error
+
+    def open(self, name: str) -> pa.NativeFile:
+        return open_object(f"{self}{name}")
+
+    def fetch(self, name: str, to: Path) -> None:
+        fetch_file(f"{self}{name}", to)
+
+    def put(self, local: Path, name: str) -> None:
+        put_file(local, f"{self}{name}")
+
+    def remove(self, name: str) -> None:
+        try:
+            remove(f"{self}{name}")
+        except PageError as error:
+            raise of_store(error, str(error)) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,26 +125,28 @@ class OutputFolder:
 
     def __init__(self, out: str) -> None:
         """Raises UsageError."""
-        self._place = place_of(out)
+        if not out:
+            raise UsageError("--out is empty: say where to write")
+        self.files = Prefix(out) if is_uri(out) else Folder(out)
         self._run = secrets.token_hex(8)
 
     def __str__(self) -> str:
-        return str(self._place)
+        return str(self.files)
 
     def require_of_cluster(self) -> None:
         """Raise OutputMismatchError if there is a table, but not of a run on a cluster."""
-        names = self._place.names()
+        names = self.files.names()
         if _PLAN_NAME not in names and (others := sorted(name for name in names if name.endswith(".parquet"))):
             raise OutputMismatchError(
                 f"{self} holds {others[0]} and no {_PLAN_NAME}: it is not of a run on a cluster; choose another --out"
             )
 
     def plan(self) -> ClusterPlan | None:
-        """That of an earlier run; None if there was none. Raises OutputMismatchError if it is damaged."""
-        if _PLAN_NAME not in self._place.names():
+        """The plan of an earlier run; None if there was none. Raises OutputMismatchError if it is damaged."""
+        if _PLAN_NAME not in self.files.names():
             return None
         with tempfile.TemporaryDirectory(prefix="batchocr-") as folder:
-            self._place.fetch(_PLAN_NAME, local := Path(folder, _PLAN_NAME))
+            self.files.fetch(_PLAN_NAME, local := Path(folder, _PLAN_NAME))
             try:
                 return _PLAN.validate_json(local.read_bytes())
             except ValidationError as error:
@@ -96,8 +156,8 @@ class OutputFolder:
                 ) from error
 
     def try_to_put(self, *, afresh: bool = False) -> None:
-        """Put the plan that is there once more, or an empty one: if that cannot be, neither can parts, which should be
-        known before the work. afresh: as this run's, so that another one that is at work there ends."""
+        """Write the plan again, or an empty one, to know before the work whether parts can be written. afresh: as the
+        plan of this run, so that another run in this folder ends."""
         try:
             plan = self.plan()
         except OutputMismatchError:
@@ -114,24 +174,24 @@ class OutputFolder:
         return folder == str(self).rstrip("/") and (_is_part(name) or name in (_PLAN_NAME, CLUSTER_REPORT_NAME))
 
     def begin(self, metadata: RunMetadata, pages: str | None, items: Iterable[Item], *, afresh: bool = False) -> None:
-        """Record what the parts will be of, and remove those that are of none of the items; afresh: all that are there.
-        From now on the folder is this run's; another one that is at work there ends."""
+        """Record the plan of this run, and remove parts of other items; afresh: all parts. From now on the folder
+        belongs to this run, and another run in it ends."""
         plan = ClusterPlan(self._run, metadata, pages, tuple(items))
         if afresh:
             self._remove_parts(but=())
-            self._place.remove(CLUSTER_REPORT_NAME)
+            self.files.remove(CLUSTER_REPORT_NAME)
         self._put_plan(plan)
         self._remove_stale(() if afresh else plan.items)  # the run before may have put one meanwhile
 
     def end(self, items: Iterable[Item]) -> None:
-        """Remove parts of other items, which a run that was at work here before may have put since this one began.
+        """Remove parts of other items, which an earlier run may have written since this one began.
         Raises OutputError if it is no longer this run's."""
         self.require_own()
         self._remove_stale(items)
 
     def require_seen(self) -> None:
         """Raise OutputError unless this machine sees the folder in which the driver has put the plan."""
-        if _PLAN_NAME not in self._place.names():
+        if _PLAN_NAME not in self.files.names():
             raise OutputError(f"{_PLAN_NAME} is not in {self}: all machines need to see the same folder")
 
     def require_own(self) -> None:
@@ -150,38 +210,30 @@ class OutputFolder:
     def rows_of(self, names: Iterable[str], metadata: RunMetadata) -> dict[str, PartRows]:
         """What those of these parts hold that are there, and not damaged. Raises OutputMismatchError if one is of other
         settings than this metadata."""
-        there = self._place.names().intersection(names)
+        there = self.files.names().intersection(names)
         with ThreadPoolExecutor(_AT_ONCE) as looking:
             found = zip(there, looking.map(partial(self._rows, metadata=metadata), there), strict=True)
             return {name: rows for name, rows in found if rows is not None}
 
     def _rows(self, name: str, metadata: RunMetadata) -> PartRows | None:
         try:
-            with self._place.open(name) as file:
+            with self.files.open(name) as file:
                 return read_part(file, metadata, f"{name} in {self}")
         except (pa.ArrowException, OSError, ValueError, PageError):
             pass  # the part, or the way to it
         with tempfile.TemporaryDirectory(prefix="batchocr-") as folder:
-            self._place.fetch(name, local := Path(folder, name))
+            self.files.fetch(name, local := Path(folder, name))
             try:
                 return read_part(local, metadata, f"{name} in {self}")
             except (pa.ArrowException, OSError, ValueError):
                 logger.warning("%s in %s is damaged, and is read again", name, self)
                 return None
 
-    def fetch(self, name: str, to: Path) -> None:
-        """Copy a part to a local disk."""
-        self._place.fetch(name, to)
-
-    def put(self, local: Path, name: str) -> None:
-        """Put a part in its place, whole."""
-        self._place.put(local, name)
-
     def put_text(self, text: str, name: str) -> None:
         """Put a file of this text in its place, whole."""
         with tempfile.TemporaryDirectory(prefix="batchocr-") as folder:
             (local := Path(folder, name)).write_text(text, encoding="utf-8")
-            self._place.put(local, name)
+            self.files.put(local, name)
 
     def _put_plan(self, plan: ClusterPlan) -> None:
         self.put_text(_PLAN.dump_json(plan, exclude=_NOT_STORED, by_alias=True).decode(), _PLAN_NAME)
@@ -193,9 +245,9 @@ class OutputFolder:
     def _remove_parts(self, *, but: Iterable[Item]) -> int:
         """Remove the parts of other items, and return how many these were."""
         kept = {item.name for item in but}
-        others = [name for name in self._place.names() if _is_part(name) and name not in kept]
+        others = [name for name in self.files.names() if _is_part(name) and name not in kept]
         for name in others:
-            self._place.remove(name)
+            self.files.remove(name)
         return len(others)
 
 

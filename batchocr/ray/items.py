@@ -9,11 +9,20 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import Annotated
 
+from pydantic import Field
+
+from batchocr.config import Config
 from batchocr.data import Document, Failure, PageResult
+from batchocr.job.survey.look import count_pages
+from batchocr.machine import usable_cores
 from batchocr.option_values import parse_page_spec
+from batchocr.pages.input.sources import Found
 from batchocr.storage.uris import is_uri
+from batchocr.tables.schema import RunMetadata
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,19 +90,27 @@ class Item:
                 )
 
 
+@dataclass(frozen=True, slots=True)
+class ClusterPlan:
+    """What the parts in a folder are of. metadata: what their rows depend on; None until the model has been loaded.
+    pages: the value of `--pages`. run: the id of the run that wrote it."""
+
+    run: str
+    metadata: Annotated[RunMetadata | None, Field(alias="facts")]
+    pages: str | None
+    items: tuple[Item, ...]
+
+
 def look_at_file(document: Document) -> PlannedDocument:
     """The document with what tells whether it changes."""
     if document.size is not None and document.mtime_ns is not None:
         return PlannedDocument(document.source, document.size, document.mtime_ns, path=document.path)
-    path, problem = document.path, document.problem
-    path = path if is_uri(path) else os.path.abspath(path)
-    try:
-        file = os.stat(path)
-    except (OSError, ValueError):  # its row will say so
-        return PlannedDocument(document.source, 0, 0, problem=problem, path=path)
-    if problem is not None:
-        return PlannedDocument(document.source, 0, 0, problem=problem, path=path)
-    return PlannedDocument(document.source, file.st_size, file.st_mtime_ns, path=path)
+    path = document.path if is_uri(document.path) else os.path.abspath(document.path)
+    if document.problem is None:
+        with suppress(OSError, ValueError):  # its row will say so
+            file = os.stat(path)
+            return PlannedDocument(document.source, file.st_size, file.st_mtime_ns, path=path)
+    return PlannedDocument(document.source, 0, 0, problem=document.problem, path=path)
 
 
 def wanted_pages(pages: str | None, page_count: int) -> Sequence[int]:
@@ -150,3 +167,37 @@ def _as_spec(indices: Sequence[int]) -> str:
         else:
             ranges.append([page, page])
     return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges)
+
+
+def plan_items(found: Found, config: Config, earlier: ClusterPlan | None, pages_per_task: int) -> list[Item]:
+    """The items, in the order of the input. Those of the run that this one continues stay as they were if their files
+    have not changed; only files that are new or have changed are opened, to count their pages. Raises BatchOcrError."""
+    documents = [look_at_file(document) for document in found.documents]
+    now = {document.source: document for document in documents}
+    kept: list[Item] = []
+    counted: dict[str, PlannedDocument] = {}
+    if earlier is not None:
+        counted = {each.source: each for item in earlier.items for each in item.documents}
+        if earlier.pages == config.pages:
+            kept = unchanged_items(earlier.items, now)
+    covered = {each.source for item in kept for each in item.documents}
+    rest = [document for document in documents if document.source not in covered]
+    first = 1 + max((item.number for item in earlier.items), default=-1) if earlier is not None else 0
+    return [*kept, *divide(_counted(rest, counted, config), config.pages, pages_per_task, first=first)]
+
+
+def _counted(
+    documents: Sequence[PlannedDocument], known: dict[str, PlannedDocument], config: Config
+) -> list[PlannedDocument]:
+    """The documents with their numbers of pages. known: as they were counted by an earlier run."""
+    done: dict[str, int | None] = {
+        document.source: before.page_count
+        for document in documents
+        if (before := known.get(document.source)) is not None and before.is_same(document) and before.page_count
+    }
+    unknown = [document for document in documents if document.source not in done]
+    if unknown:
+        asked = [Document(each.path, each.source, each.problem) for each in unknown]
+        for index, page_count in count_pages(asked, config, workers=config.workers or usable_cores()):
+            done[unknown[index].source] = page_count
+    return [replace(document, page_count=done[document.source]) for document in documents]

@@ -1,7 +1,7 @@
 """The actor: a model that stays loaded on one GPU, or on the CPUs of a node, and reads one item after the other.
 
-It opens, renders and reads documents where it is, with workers and an engine of its own: no pixels pass through Ray.
-Knows nothing of Ray.
+It opens, renders and reads documents on its node, with workers and an engine of its own: no pixels pass through Ray.
+This module does not import Ray.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from batchocr.tables.schema import RunMetadata
 
 _MOST_WORKERS = 16
 _PUT_AGAIN_S = (5.0, 60.0)
-"""A store, or a file system, that is away for a minute should not cost an item, and end the run of all others."""
+"""Seconds to wait before a part is written again: a store that is away for a minute should not end the run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class Reader:
         with tempfile.TemporaryDirectory(prefix="batchocr-") as work:
             local = Path(work) / item.name
             if again:
-                self._folder.fetch(item.name, local)
+                self._folder.files.fetch(item.name, local)
             try:
                 report = read_into_table(self._session, config, found, local, StopSwitch(), None, started_s=started_s)
             except NoInputError:  # none of the pages exists, which could not be known before
@@ -110,15 +110,14 @@ class Reader:
     def _put(self, local: Path, name: str) -> None:
         for wait_s in _PUT_AGAIN_S:
             with suppress(OutputError):
-                self._folder.put(local, name)
+                self._folder.files.put(local, name)
                 return
             time.sleep(wait_s)
-        self._folder.put(local, name)
+        self._folder.files.put(local, name)
 
 
 def _name_pages(item: Item, part: Path) -> None:
-    """Have a row for each page, not one for the document, of a document that is divided and can no longer be opened:
-    its other items have rows of theirs."""
+    """Replace the one row of a divided document that can no longer be opened by a row for each of the item's pages."""
     metadata, row = parquet.read_metadata(part), next(parquet.read_rows(part), None)
     if metadata is not None and row is not None and row.page_index is None and row.error_kind is not None:
         failure = Failure(row.error_kind, row.error_message or "")

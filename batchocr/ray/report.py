@@ -14,7 +14,7 @@ from batchocr.job.stats.report import ExitReason, Items, Setting
 from batchocr.ray.folder import PartRows
 
 _WAITS = 0.1
-"""If the actors had nothing to read for more than this share of the time, that is what limits the rate."""
+"""If actors were idle for more than this share of the time, idle actors are the bottleneck."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,16 +19,13 @@ from typing import Any
 import pytest
 import torch
 
-from batchocr.cli.doctor import Diagnosis, Operations, examine
-from batchocr.cli.finding import Finding
-from batchocr.cli.model_check import try_out
+from batchocr.cli.doctor import Diagnosis, Finding, Operations, examine, try_out
 from batchocr.config import Config
 from batchocr.engine import backend
 from batchocr.engine.backend import select_device
 from batchocr.engine.kernel_trials import _library
 from batchocr.engine.start import load_engine
 from batchocr.errors import EngineError, UsageError
-from batchocr.pages.input.in_memory import hold
 from batchocr.processes.engine_messages import KernelChoice
 from batchocr.processes.pool import WorkerPool
 from tests.support import harmful_kernels
@@ -145,13 +142,6 @@ def test_workers_that_cannot_work_are_a_finding(
     [finding] = [finding for finding in examine(Config(backend="reference")).findings if finding.name == "workers"]
     assert finding.ok is False
     assert finding.value.startswith(said)
-
-
-def test_a_worker_that_cannot_open_a_picture_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("batchocr.cli.doctor.hold", lambda name, picture: hold(name, b"no picture"))
-    [finding] = [finding for finding in examine(Config(backend="reference")).findings if finding.name == "workers"]
-    assert finding.ok is False
-    assert finding.value.startswith("one was started and failed: ")
 
 
 @pytest.mark.parametrize(("marks", "exit_code"), [((), 0), ((None, True), 0), ((True, False, None), 2), ((False,), 2)])
@@ -316,12 +306,6 @@ def test_kernels_that_break_a_gpu_do_not_spoil_the_others(gpus: Callable[..., Gp
     assert [name for name, _, ok in said_of(diagnosis, "cuda", "runs") if ok] == ["cuda:0", "cuda:1", "runs on"]
     assert there.tried == ["cuda:0", "cuda:1"]
     assert [each.devices for each in diagnosis.operations] == [["cuda:1"]]
-
-
-def test_auto_passes_over_a_gpu_that_cannot_be_used(gpus: Callable[..., Gpus]) -> None:
-    gpus(H200, H200, unusable=[0])
-    diagnosis = examine(Config(backend="reference", workers=2))
-    assert [(name, ok) for name, _, ok in said_of(diagnosis, "cuda")] == [("cuda:1", True), ("cuda:0", False)]
 
 
 def test_devices_none_of_which_can_be_used_are_refused(gpus: Callable[..., Gpus]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import signal
 import subprocess
@@ -24,6 +23,7 @@ from batchocr.pages.input.exported import EXPORT_RECORD
 from batchocr.pages.input.sources import find_documents
 from batchocr.tables.journal import Journal, JournalEntry
 from tests.support.documents import METADATA, block, draw, rows_of, text_row, write_table
+from tests.support.running import preserved_logging
 
 pytestmark = pytest.mark.slow
 
@@ -36,8 +36,6 @@ Run = Callable[..., tuple[int, str, str]]
 def run(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> Iterator[Run]:
     """Run `batchocr export` in the test's folder; returns its exit code, what it printed, and what it logged."""
     monkeypatch.chdir(tmp_path)
-    root, own = logging.getLogger(), logging.getLogger("batchocr")
-    handlers, levels = list(root.handlers), (root.level, own.level)
 
     def run(*arguments: str | Path) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["batchocr", "export", *map(str, arguments)])
@@ -45,10 +43,8 @@ def run(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_
         code = run_app("json")
         return code, *capfd.readouterr()
 
-    yield run
-    root.handlers = handlers
-    root.setLevel(levels[0])
-    own.setLevel(levels[1])
+    with preserved_logging():
+        yield run
 
 
 @pytest.fixture
@@ -162,22 +158,6 @@ def test_what_a_run_that_goes_on_has_read_is_exported_and_later_the_rest(
         assert run(out, "--to", "out", "--input", "in", "--partial")[0] == 0
         journal.append(JournalEntry(rows[1], size=1, mtime_ns=1))
         assert "1 written, 1 as before" in run(out, "--to", "out", "--input", "in", "--partial")[2]
-
-
-def test_a_page_that_is_not_read_yet_has_a_mark_until_it_is(run: Run, tmp_path: Path) -> None:
-    out = tmp_path / "t.parquet"
-    first, second = (
-        replace(text_row("a.pdf", number, block("text", f"Text {number}.")), page_count=2) for number in (0, 1)
-    )
-    with Journal.open(out, METADATA, resume=True, overwrite=False) as journal:
-        journal.append(JournalEntry(first, size=1, mtime_ns=1))
-        run(out, "--to", "out", "--partial")
-        assert (
-            tmp_path / "out" / "a.md"
-        ).read_text() == "Text 0.\n\n**Page 2 is missing:** page 2 has not been read yet\n"
-        journal.append(JournalEntry(second, size=1, mtime_ns=1))
-        run(out, "--to", "out", "--partial")
-        assert (tmp_path / "out" / "a.md").read_text() == "Text 0.\n\nText 1.\n"
 
 
 def test_ctrl_c_leaves_whole_files_and_the_next_run_does_the_rest(tmp_path: Path) -> None:

@@ -100,22 +100,6 @@ def test_some_pages_are_read_and_the_whole_is_told_from_them(
     assert printed["per_page"]["patches"] > 0
 
 
-@pytest.mark.long
-def test_a_page_that_fails_while_it_is_read_counts_as_failed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
-) -> None:
-    draw_pdf(tmp_path / "a.pdf", *"abc")
-    data = Path(DOCUMENTS, "fax.tiff").read_bytes()
-    (tmp_path / "cut.tiff").write_bytes(data[: len(data) * 2 // 3])
-    config = Config(model=str(make_quick_model(tmp_path / "model")), dpi=72, workers=1)
-    lines, printed = inspected([str(tmp_path)], config, capsys, read=1000)
-    failed, pages = printed["pages_failed"], printed["pages"]
-    assert (printed["pages_read"], failed) == (pages, printed["pages_unreadable"])
-    assert failed and line(lines, "read").startswith(f"{pages} of {pages} pages, {failed} failed")
-    assert ", between " not in line(lines, "time"), "all of it was read"
-    assert re.search(r"page \d of cut.tiff failed \(damaged\)", caplog.text)
-
-
 def test_where_all_that_was_read_failed_no_time_is_given(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -180,7 +164,6 @@ def test_wrong_usage_is_refused_before_the_work(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--device-kind", "h200"), "--device-kind is no longer there"),
         (("--read", "5", "--like", "report.json"), "--read and --like contradict each other"),
         (("--read", "1"), "--read"),
     ],
@@ -190,8 +173,6 @@ def test_wrong_flags_are_wrong_usage(arguments: tuple[str, ...], said: str) -> N
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (2, "")
     assert said in json.loads(done.stderr.splitlines()[-1])["message"]
-    if arguments[0] == "--device-kind":
-        assert "--read N" in done.stderr and "--like REPORT" in done.stderr
 
 
 def test_ctrl_c_while_pages_are_read_ends_it_and_leaves_no_process(tmp_path: Path) -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import logging
-import sys
 from collections.abc import Sequence
 from contextlib import redirect_stdout
 from dataclasses import replace
@@ -16,12 +14,11 @@ from typing import Any, ClassVar
 import pytest
 
 from batchocr.cli import view as command
-from batchocr.cli.main import run_app
 from batchocr.config import Config
-from batchocr.tables.files import leftovers_of, temporary_path
+from batchocr.tables.files import leftovers_of
 from batchocr.tables.journal import Journal, JournalEntry
 from tests.support.review_pages import METADATA, WhitePages, block, failed, reviewed, row, saved
-from tests.support.running import draw_pdf
+from tests.support.running import draw_pdf, run_app
 
 
 class Files(WhitePages):
@@ -48,16 +45,8 @@ def no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def view(*arguments: str | Path) -> tuple[int, str]:
     """Run the command in this process; returns its exit code and what it printed."""
-    root, own = logging.getLogger(), logging.getLogger("batchocr")
-    handlers, levels = list(root.handlers), (root.level, own.level)
-    try:
-        with pytest.MonkeyPatch.context() as patch, redirect_stdout(io.StringIO()) as shown:
-            patch.setattr(sys, "argv", ["batchocr", "view", *map(str, arguments)])
-            code = run_app("text")
-    finally:
-        root.handlers = handlers
-        root.setLevel(levels[0])
-        own.setLevel(levels[1])
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(io.StringIO()) as shown:
+        code = run_app(patch, "view", *arguments)
     return code, shown.getvalue()
 
 
@@ -97,13 +86,6 @@ def test_it_says_where_the_file_is_and_how_much_is_in_it(tmp_path: Path) -> None
             "without_picture": 0,
         },
     )
-
-
-@pytest.mark.usefixtures("no_worker")
-def test_a_document_without_pages_is_not_counted_among_them(tmp_path: Path) -> None:
-    table = saved(tmp_path, [row("a.pdf", 0), failed("f.pdf")])
-    code, said = view(table.parts[0].path, "-o", tmp_path / "review.html")
-    assert (code, said) == (0, f"{tmp_path}/review.html: 1 page and 1 document without one, 0.0 MB\n")
 
 
 @pytest.mark.usefixtures("no_worker")
@@ -173,15 +155,6 @@ def test_an_unfinished_run_is_shown_when_it_is_asked_for(tmp_path: Path) -> None
         assert view(out, "-o", tmp_path / "review.html")[0] == 6
         code, said = view(out, "-o", tmp_path / "review.html", "--partial")
     assert (code, said) == (0, f"{tmp_path}/review.html: 3 pages, 0.0 MB\n")
-
-
-@pytest.mark.usefixtures("no_worker")
-def test_what_a_command_that_was_killed_has_left_is_removed(tmp_path: Path) -> None:
-    table = saved(tmp_path, [row("a.pdf", 0)])
-    left = temporary_path(tmp_path / "review.html")
-    left.touch()
-    assert view(table.parts[0].path, "-o", tmp_path / "review.html")[0] == 0
-    assert not left.exists()
 
 
 def test_a_command_that_is_interrupted_leaves_the_page_that_was_there(tmp_path: Path) -> None:

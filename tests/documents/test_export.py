@@ -13,7 +13,7 @@ from PIL import Image
 
 from batchocr.config import Config
 from batchocr.data import Block, PageResult
-from batchocr.documents.assembly.opened import open_table
+from batchocr.documents.assembly.assemble import open_table
 from batchocr.documents.export.export import Export, Exported
 from batchocr.documents.export.figures import pixel_box
 from batchocr.documents.export.folder import ExportFolder
@@ -21,7 +21,7 @@ from batchocr.documents.export.formats import FormatOptions
 from batchocr.documents.export.names import Names
 from batchocr.pages.input.exported import EXPORT_RECORD
 from batchocr.processes.source_files import SourceFiles
-from tests.support.documents import DPI, block, draw, page_of, rows_of, text_row, write_table
+from tests.support.documents import DPI, block, draw, page_of, rows_of, write_table
 
 FIGURE = block("image", None, (0.2, 0.25, 0.6, 0.5))
 
@@ -99,12 +99,6 @@ def test_the_second_time_only_what_is_new_is_written(desk: Desk) -> None:
     assert desk.export(a + b, "md", "mineru", options=FormatOptions(page_breaks=True)).written == 2
 
 
-def test_the_order_of_the_table_changes_nothing(desk: Desk) -> None:
-    a, b = desk.read("a.pdf", [block("text", "1")]), desk.read("A.pdf", [block("text", "2")])
-    desk.export(a + b)
-    assert desk.export(b + a).up_to_date == 2
-
-
 def test_a_file_that_is_gone_still_gives_its_text(desk: Desk) -> None:
     rows = desk.read("a.pdf", [block("text", "One."), FIGURE])
     moved = desk.path_of("a.pdf").rename(desk.path_of("elsewhere"))
@@ -175,13 +169,6 @@ def test_a_file_that_has_changed_or_lost_pages_gives_no_other_figure(desk: Desk)
     assert list(desk.files) == ["a.md"]
 
 
-def test_a_page_that_was_read_of_another_version_gives_no_figure(desk: Desk) -> None:
-    rows = desk.read("a.pdf", [FIGURE], [FIGURE], [FIGURE])
-    done = desk.export([replace(rows[0], doc_id="0" * 64), *rows[1:]])
-    assert done.missing_figures == {"changed": 1}
-    assert list(desk.files) == ["a.images/page-2-block-0.png", "a.images/page-3-block-0.png", "a.md"]
-
-
 @pytest.mark.parametrize(
     "bbox", [(0.5, 0.5, 0.5, 0.9), (0.9, 0.1, 0.2, 0.2), (1.5, 0, 2, 1), (0.1, 0.1, 0.1001, 0.1001)]
 )
@@ -213,28 +200,3 @@ def test_a_document_in_two_places_of_the_table_is_exported_once(desk: Desk) -> N
     a, b = desk.read("a.pdf", [block("text", "1")]), desk.read("b.pdf", [block("text", "2")])
     done = desk.export([*a, *b, replace(a[0], page_index=1)])
     assert (done.written, done.refused, done.exit_code) == (2, 1, 3)
-
-
-def test_a_page_that_comes_twice_is_written_once(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
-    rows = desk.read("a.pdf", [block("text", "1")], [block("text", "2")])
-    done = desk.export([*rows, *rows])
-    assert (done.written, done.refused, done.exit_code) == (1, 1, 3)
-    assert "a.pdf has rows in two places of the table" in caplog.text
-    assert desk.files == {"a.md": b"1\n\n2\n"}
-
-
-def test_large_tables_and_crowded_pages_are_exported_in_full(desk: Desk) -> None:
-    row = "<tr>" + "<td>x</td>" * 100 + "</tr>"
-    table = block("table", f"<table>{row * 100}</table>")
-    crowd = [block("text", f"Block {number}.") for number in range(2000)]
-    done = desk.export([text_row("a.pdf", 0, table), text_row("b.pdf", 0, *crowd)], "md", "mineru")
-    assert done.written == 2
-    assert (desk.to / "a.md").read_text().count("<td>") == 10_000
-    assert "Block 1999." in (desk.to / "b.md").read_text()
-
-
-def test_rows_of_the_same_page_read_by_another_run_are_seen_as_new(desk: Desk) -> None:
-    [row] = desk.read("a.pdf", [block("text", "1")])
-    desk.export([row])
-    assert desk.export([replace(row, status="degraded", error_message="block 0 repeats itself")]).written == 1
-    assert b"block 0 repeats itself" in desk.files["a.md"]

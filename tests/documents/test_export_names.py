@@ -42,19 +42,6 @@ def test_those_that_differ_in_capitals_alone_have_letters_added() -> None:
     assert len({name.casefold() for name in names}) == 3
 
 
-def test_a_document_is_not_put_into_the_folder_of_another() -> None:
-    assert name_of("a/b/b.pdf", "a/b.pdf") == "a/b/b.pdf"
-    assert name_of("a/b/b.pdf", "a/c.pdf") == "a/b/b"
-
-
-def test_a_document_whose_files_would_have_the_name_of_a_folder_of_others_keeps_its_suffix() -> None:
-    for other in ("a.html.pdf", "a.MD.pdf", "a.html/b.pdf", "a.docling.json/c/d.pdf", "a.docling.pdf"):
-        assert name_of("a.pdf", other) == "a.pdf"
-        assert name_of(other, "a.pdf") == other.removesuffix(".pdf")
-    assert name_of("a.html", "b.pdf") == "a"
-    assert name_of("a.pdf", "a.pdf.html/b.pdf", "a.md/b.pdf").startswith("a.pdf~")
-
-
 def test_names_that_windows_has_for_devices_are_others() -> None:
     assert name_of("a/nul.pdf", "_con.pdf") == "a/_nul"
     assert name_of("con.pdf", "_con.pdf") == "_con.pdf~" + name_of("con.pdf", "_con.pdf")[-12:]
@@ -85,30 +72,3 @@ def test_a_name_stays_below_the_folder_and_fits_the_file_system(source: str) -> 
 def test_no_two_documents_have_the_same_name_on_any_file_system(sources: list[str]) -> None:
     names = Names(sources)
     assert len({names.name_of(source).casefold() for source in sources}) == len(sources)
-
-
-PARTS = ["a", "b", "/", ".pdf", ".png", ".html", ".md", ".MD", ".docling", ".json", ".images", ".chunks.jsonl"]
-
-
-@given(st.lists(st.lists(st.sampled_from(PARTS), min_size=1, max_size=5).map("".join), unique=True, max_size=8))
-def test_no_file_of_a_document_is_in_the_way_of_another_s(sources: list[str]) -> None:
-    names = Names(sources)
-    made: dict[str, str] = {}
-    for source in sources:
-        name = names.name_of(source).casefold()
-        figure = ".images/page-1-block-0.png"
-        files = [name + end for end in (".md", figure, ".chunks.jsonl", ".docling.json", f".docling{figure}")]
-        files += [f"{name}.html", f"{name}.html{figure}", f"{name}/{name.rpartition('/')[2]}.md"]
-        for file in files:
-            assert made.setdefault(file, source) == source
-    folders = {file[: slash.start()] for file in made for slash in re.finditer("/", file)}
-    assert folders.isdisjoint(made)
-
-
-def test_a_document_that_is_named_as_what_a_format_makes_of_another_goes_by_another_name() -> None:
-    names = Names(["a", "a/a.md", "a/A.MD.pdf"])
-    assert [names.name_of("a"), names.name_of("a/a.md")[:8], names.name_of("a/A.MD.pdf")] == [
-        "a",
-        "a/a.md~3",
-        "a/A.MD.pdf",
-    ]

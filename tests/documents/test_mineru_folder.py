@@ -19,8 +19,8 @@ from batchocr.data import Block
 from batchocr.documents.assembly.document import Gap, Piece, Place
 from batchocr.documents.export.formats import FormatOptions
 from batchocr.documents.export.mineru import files
+from tests.documents.mineru_output_schema import CONTENT_LIST, CONTENT_LIST_V2, MODEL
 from tests.support.documents import SolidFigures, block, document_of
-from tests.support.mineru_output_schema import CONTENT_LIST, CONTENT_LIST_V2, MODEL
 
 HTML = "<table><tr><td>Site</td><td>Flow</td></tr><tr><td>A</td><td>5</td></tr></table>"
 

@@ -14,7 +14,7 @@ import html5lib
 import pytest
 from PIL import Image
 
-from batchocr.documents.assembly.opened import open_table
+from batchocr.documents.assembly.assemble import open_table
 from batchocr.documents.review.page import MAX_BLOCKS, MAX_PAGE_CHARACTERS
 from batchocr.documents.review.review import require_replaceable
 from batchocr.documents.review.summary import FactGroup, groups

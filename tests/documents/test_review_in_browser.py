@@ -172,11 +172,6 @@ def test_formulas_are_mathml_tables_are_drawn_and_figures_cut_out(page: Page) ->
     assert max(dark[:3]) < 60  # the middle of the black disc
 
 
-def test_only_the_page_that_is_shown_is_in_the_document(page: Page) -> None:
-    show(page, "drawn.pdf", "page 1")
-    assert (page.locator(".card").count(), page.locator("#sheet img").count()) == (3, 1)
-
-
 # ---- How it is used -------------------------------------------------------------------------------------------------
 
 
@@ -346,14 +341,6 @@ def test_no_box_lies_over_a_panel(open_review: Any, button: str, panel: str) -> 
             panel,
         )
         assert on_top and all(on_top)
-
-
-def test_a_low_quality_has_the_colour_of_what_failed(page: Page) -> None:
-    colours = page.locator("#list .quality").evaluate_all(
-        "all => all.map((of) => [of.innerText, getComputedStyle(of).color])"
-    )
-    red, green = "rgb(179, 38, 30)", "rgb(25, 115, 74)"
-    assert colours == [["failed", red], ["100%", green], ["25%", red], ["99%", green]]
 
 
 # ---- Hostile text ---------------------------------------------------------------------------------------------------

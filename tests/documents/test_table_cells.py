@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from batchocr.documents.export.table_cells import table_cells
+from batchocr.documents.assembly.tables import table_cells
 
 
 def places(html: str) -> list[tuple[str, int, int, int, int]]:

@@ -10,7 +10,7 @@ import pytest
 from batchocr.data import Block, PageResult
 from batchocr.documents.assembly.assemble import assemble
 from batchocr.documents.assembly.document import Piece
-from batchocr.documents.assembly.table_rows import table_rows
+from batchocr.documents.assembly.tables import table_rows
 from tests.support.typeset import Element, Heading, Paragraph, Table, html, typeset
 
 BOX = (0.1, 0.1, 0.9, 0.5)

@@ -22,7 +22,7 @@ import batchocr
 from batchocr import PageResult, Report
 from batchocr.api import run_with
 from batchocr.config import Config
-from batchocr.documents.assembly.opened import open_table
+from batchocr.documents.assembly.assemble import open_table
 from batchocr.errors import ModelError, NoInputError, OutputError, OutputMismatchError, UsageError
 from batchocr.job.progress import RunProgress
 from batchocr.job.session import Session

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from batchocr.config import Config
-from batchocr.documents.assembly.opened import open_table
+from batchocr.documents.assembly.assemble import open_table
 from batchocr.errors import BatchOcrError, EngineError, ModelError, OutputError, OutputMismatchError, UsageError
 from batchocr.job.stop import StopSwitch
 from batchocr.machine import own_version
@@ -20,7 +20,7 @@ from batchocr.pages.input.sources import Found, find_documents
 from batchocr.ray import driver
 from batchocr.ray.cluster import ActorPlan, plan_actors
 from batchocr.ray.folder import OutputFolder, PartRows
-from batchocr.ray.plan import plan_items
+from batchocr.ray.items import plan_items
 from batchocr.ray.reader import ItemRead, Loaded
 from batchocr.tables.schema import RunMetadata
 from tests.support.running import draw_pdf

@@ -13,14 +13,13 @@ import torch
 import batchocr.ray.reader
 from batchocr.config import Config
 from batchocr.data import Failure
-from batchocr.documents.assembly.opened import open_table
+from batchocr.documents.assembly.assemble import open_table
 from batchocr.errors import NoInputError, OutputError, OutputMismatchError, UsageError
 from batchocr.machine import own_version
 from batchocr.pages.input.sources import find_documents
 from batchocr.ray.cluster import connected
 from batchocr.ray.folder import OutputFolder
-from batchocr.ray.items import Item
-from batchocr.ray.plan import plan_items
+from batchocr.ray.items import Item, plan_items
 from batchocr.ray.reader import Reader
 from batchocr.tables import parquet
 from batchocr.tables.schema import RunMetadata
@@ -66,7 +65,7 @@ def put(folder: OutputFolder, item: Item, tmp_path: Path) -> None:
     """Put a part in which all rows of the item failed."""
     part = tmp_path / item.name
     parquet.write(part, item.failed_rows(Failure("crashed", "it went"), attempts=1), METADATA)
-    folder.put(part, item.name)
+    folder.files.put(part, item.name)
 
 
 def test_the_next_run_finds_the_plan_and_the_parts(out: str, items: list[Item], tmp_path: Path) -> None:
@@ -131,7 +130,7 @@ def test_a_damaged_part_is_read_again_and_one_of_other_settings_is_refused(
         folder.rows_of(names, RunMetadata(own_version(), "none", "0", "1", {}))
     torn = tmp_path / "torn"
     torn.write_bytes((tmp_path / names[0]).read_bytes()[:-9])
-    folder.put(torn, names[0])
+    folder.files.put(torn, names[0])
     assert set(folder.rows_of(names, METADATA)) == {names[1]}
     assert f"{names[0]} in {folder} is damaged" in caplog.text
 
@@ -181,13 +180,6 @@ def test_a_table_of_a_shard_among_the_parts_stays(items: list[Item], tmp_path: P
     shard.write_bytes(b"PAR1")
     folder.begin(METADATA, None, items[1:], afresh=True)
     assert shard.exists()
-
-
-def test_a_report_that_cannot_be_put_is_known_before_the_work(items: list[Item], tmp_path: Path) -> None:
-    pytest.importorskip("ray")
-    with pytest.raises(OutputError, match="create it first"):
-        batchocr.ray.run([tmp_path / "in"], out=tmp_path / "out", report=str(tmp_path / "no" / "r.json"))
-    assert not (tmp_path / "out").exists()
 
 
 def test_sigterm_while_ray_starts_is_left_to_the_run(monkeypatch: pytest.MonkeyPatch) -> None:

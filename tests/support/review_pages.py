@@ -9,7 +9,7 @@ from pathlib import Path
 from PIL import Image
 
 from batchocr.data import Block, Failure, PageResult
-from batchocr.documents.assembly.opened import OpenedTable, open_table
+from batchocr.documents.assembly.assemble import OpenedTable, open_table
 from batchocr.documents.review.choose import Sort, choose
 from batchocr.documents.review.review import Written, write_review
 from batchocr.option_values import PageSpec

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from batchocr.data import Block, PageResult
-from batchocr.documents.assembly.opened import open_table
+from batchocr.documents.assembly.assemble import open_table
 from batchocr.errors import OutputError
 from batchocr.tables.schema import RunMetadata
 from batchocr.tables.table import table_for

@@ -17,7 +17,7 @@ import batchocr
 from batchocr.cli.merge import merge_tables
 from batchocr.config import Config
 from batchocr.data import Block, PageResult
-from batchocr.documents.assembly.opened import open_table
+from batchocr.documents.assembly.assemble import open_table
 from batchocr.errors import OutputError, OutputMismatchError
 from batchocr.pages.input.sources import find_documents, in_shard
 from batchocr.tables.files import journal_path, metadata_path, report_path

@@ -12,7 +12,7 @@ import pytest
 
 import batchocr
 from batchocr.data import Block, PageResult
-from batchocr.documents.assembly.opened import open_table
+from batchocr.documents.assembly.assemble import open_table
 from batchocr.errors import OutputError, OutputMismatchError
 from batchocr.tables import jsonl, parquet, schema
 from batchocr.tables.files import journal_path, metadata_path

@@ -1,21 +1,24 @@
-"""From the rows of a document to the document."""
+"""From the rows of a document to the document, and from a table to its documents."""
 
 from __future__ import annotations
 
+import os
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
+from batchocr.config import Config
 from batchocr.data import OutlineEntry, PageResult
-from batchocr.documents.assembly.captions import ATTACHED, CODE, FIGURES, TABLES
 from batchocr.documents.assembly.document import AssembledDocument, Gap, PageEnd
-from batchocr.documents.assembly.draft import Draft
-from batchocr.documents.assembly.headings import HEADINGS, set_levels
-from batchocr.documents.assembly.over_pages import go_on_as_footnote, go_on_as_list, go_on_as_table, go_on_as_text
-from batchocr.documents.assembly.pages import page_drafts
+from batchocr.documents.assembly.headings import set_levels
+from batchocr.documents.assembly.joining import Draft, go_on_as_footnote, go_on_as_list, go_on_as_table, go_on_as_text
+from batchocr.documents.assembly.pages import ATTACHED, CODE, FIGURES, TABLES, page_drafts
+from batchocr.pages.protocol.markdown import HEADINGS
+from batchocr.processes.source_files import SourceFile, SourceFiles
+from batchocr.tables.opened import StoredRows, TableNames, open_rows
 
 _FLOATS: Final = FIGURES | TABLES | CODE | ATTACHED
-"""What may stand between two halves of a paragraph."""
+"""Types of pieces that may stand between the two halves of a paragraph."""
 
 
 def assemble(
@@ -61,9 +64,9 @@ class _Assembly:
         """Each with the row of its page."""
         self._next_page = 0
         self._text: Draft | None = None
-        """What grew last, floats aside: a paragraph or list may go on after them."""
+        """The last paragraph or list, which may continue after figures and tables."""
         self._table: Draft | None = None
-        """What grew last, if it is a table."""
+        """The last piece, if it is a table."""
         self._float_is_last = False
         self._footnote: Draft | None = None
         """The last footnote of the page before."""
@@ -85,7 +88,7 @@ class _Assembly:
         self._next_page = row.page_index + 1
 
     def mark_unread(self, end: int) -> None:
-        """Put a mark for the pages from the next one to this, exclusive, if there are any."""
+        """Add a mark for the pages that are missing before page `end` (exclusive), if there are any."""
         first, last = self._next_page + 1, end
         if first <= last:
             pages = f"page {first} has" if first == last else f"pages {first} to {last} have"
@@ -114,8 +117,8 @@ class _Assembly:
             self._footnote, footnote = footnote, None
 
     def _goes_on(self, before: Draft | None, draft: Draft) -> bool:
-        """Whether the draft is the rest of the text of the page before, or of the list in the column before; if so, it
-        has been joined to it."""
+        """Join the draft to the text of the page before, or to the list in the column before, if it continues one of
+        them; returns whether it does."""
         if before is not None:
             return go_on_as_text(before, draft)
         return self._text is not None and not self._float_is_last and go_on_as_list(self._text, draft)
@@ -129,3 +132,34 @@ class _Assembly:
 
     def _close(self) -> None:
         self._text = self._table = self._footnote = None
+
+
+class OpenedTable(StoredRows):
+    """One or several tables, read as one. Each method begins anew at the first row; at no time are all in memory.
+
+    parts: in natural order of their names. metadata: what the rows depend on, which is the same in all parts.
+    """
+
+    def documents(self, roots: Sequence[str | os.PathLike[str]] | None = None) -> Iterator[AssembledDocument]:
+        """Yield each document, put together from its rows.
+
+        roots: folders in which the documents are, for the outlines of PDFs; None for those of the table's run. A
+        document that is not there, or no longer the same, goes without. Raises OutputError, and BatchOcrError if the
+        worker process that reads outlines cannot be started.
+        """
+        roots = self.input_roots if roots is None else roots
+        with SourceFiles([os.fspath(root) for root in roots], Config()) as files:
+            for source, rows in self.by_document():
+                file = files.find(source, version_read(rows))
+                outline = files.outline(file) if isinstance(file, SourceFile) else []
+                yield assemble(source, rows, outline, unfinished=self.is_partial)
+
+
+def open_table(tables: TableNames, *, partial: bool = False) -> OpenedTable:
+    """Open tables that batchocr wrote, to be read as one, or that DuckDB, Polars or pandas made of those.
+
+    partial: where a run is unfinished, take the rows that it has finished so far: those in its journal.
+    Raises OutputError if there is no table, one is damaged or lacks a column, OutputMismatchError if one was made with
+    other settings than the first.
+    """
+    return OpenedTable(open_rows(tables, partial=partial).parts)

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import math
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from statistics import median
 from typing import Final
 
 from batchocr.data import OutlineEntry, PageResult
-from batchocr.documents.assembly.draft import Draft
-from batchocr.documents.assembly.letter_size import Line, letter_sizes
+from batchocr.documents.assembly.joining import Draft
 from batchocr.documents.assembly.numbering import depths, parse_number
 from batchocr.documents.assembly.outline import Heading, outline_levels
 
-HEADINGS: Final = frozenset({"title", "doc_title", "paragraph_title"})
-
 _SAME_SIZE: Final = 1.12
-"""Letters whose sizes differ by less than this factor are of one size: a box is not exact."""
+"""Sizes that differ by less than this factor count as equal: boxes are not exact."""
 _LOWEST: Final = 6
 _SEEN: Final = 300
 """Characters of a heading that are looked at."""
@@ -34,7 +33,8 @@ _OF_ONE_PART: Final = re.compile(
     r"|绪论|结论|结\s*语)[:.]?",
     re.IGNORECASE,
 )
-"""Headings that are seldom numbered even where their like are: of the highest level, apart from the title's."""
+"""Headings that often have no number although others of their level have one. They have the highest level below the
+title."""
 
 
 def set_levels(drafts: Sequence[tuple[Draft, PageResult]], outline: Sequence[OutlineEntry]) -> None:
@@ -182,3 +182,75 @@ def _line(draft: Draft, row: PageResult) -> Line:
     height = max(0.0, y1 - y0) * (row.height or _A4[1]) * scale
     is_turned = row.blocks[draft.places[0].block].angle in (90, 270)
     return Line("".join(draft.texts)[:_SEEN], *((height, width) if is_turned else (width, height)))
+
+
+_LINE_PITCH: Final = 1.2
+"""From one line to the next, in em."""
+_TOO_WIDE: Final = 1.4
+"""How much wider than its lines a text may be estimated, as fonts differ."""
+_MAX_LINES: Final = 10
+_DISAGREEMENT: Final = 1.3
+"""The size by width is used only if it differs by less than this factor from the size by height."""
+_USUAL_HEIGHTS: Final = (0.6, 1.5)
+"""Height of a box around one line, in em: from that of the ink to that of the font."""
+
+# Average advance widths of letters in em, of Helvetica and Times.
+_WIDTHS: Final = {
+    **dict.fromkeys(" .,:;'!|ijlI’‘", 0.26),
+    **dict.fromkeys('ftr()[]/-"', 0.33),
+    **dict.fromkeys("mMW@%", 0.83),
+    **dict.fromkeys("w&—", 0.72),
+}
+_LATEX_COMMAND: Final = re.compile(r"\\[A-Za-z]+|\\.|[{}^_$]")
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A text in a box: width and height in any unit that is the same for all, measured along its lines."""
+
+    text: str
+    width: float
+    height: float
+
+
+def letter_sizes(lines: Sequence[Line]) -> list[float]:
+    """The size of the letters of each text, in the unit of its box; 0 if there is no telling.
+
+    Whether the layout draws boxes around the ink or around whole lines is estimated from the texts of one line, whose
+    width tells their size too.
+    """
+    ems = [_em_width(line.text) for line in lines]
+    counts = [_num_lines(em, line) for em, line in zip(ems, lines, strict=True)]
+    seen = [
+        line.height * em / line.width
+        for line, em, count in zip(lines, ems, counts, strict=True)
+        if count == 1 and em >= 3 and line.width > 0
+    ]
+    low, high = _USUAL_HEIGHTS
+    line_height = min(max(median(seen), low), high) if seen else 1.0
+    sizes = []
+    for line, em, count in zip(lines, ems, counts, strict=True):
+        by_height = line.height / (_LINE_PITCH * (count - 1) + line_height)
+        by_width = line.width / em if count == 1 and em >= 3 else by_height
+        is_believable = by_height / _DISAGREEMENT <= by_width <= by_height * _DISAGREEMENT
+        sizes.append((by_height * by_width) ** 0.5 if is_believable else by_height)
+    return sizes
+
+
+def _num_lines(em: float, line: Line) -> int:
+    """The smallest number of lines in which the text fits into its box."""
+    for count in range(1, _MAX_LINES):
+        size = line.height / (_LINE_PITCH * (count - 1) + 1)
+        if em * size <= _TOO_WIDE * count * line.width:
+            return count
+    return _MAX_LINES
+
+
+def _em_width(text: str) -> float:
+    """How wide the text is on one line, in em."""
+    letters = _LATEX_COMMAND.sub("", text)
+    return sum(
+        _WIDTHS.get(letter)
+        or (1.0 if unicodedata.east_asian_width(letter) in "WF" else 0.66 if letter.isupper() else 0.5)
+        for letter in letters
+    )

@@ -75,8 +75,8 @@ def parse_number(heading: str) -> Number | None:
 def depths(numbers: Sequence[Number | None]) -> list[int | None]:
     """How deep the heading of each number is in a document with all of these: 1 is the highest; None without one.
 
-    Of `2.1` the number itself says it. Where there are none of these, `II.`, `B.`, `3.` and `c)` are nested in the
-    order in which they first come.
+    A number such as `2.1` tells its depth itself. In a document without such numbers, `II.`, `B.`, `3.` and `c)` are
+    nested in the order in which each style first appears.
     """
     settled = _settled(numbers)
     first = _depths_of_styles([number for number in settled if number])
@@ -101,7 +101,7 @@ def _depths_of_styles(numbers: Sequence[Number]) -> dict[Style, int]:
 
 
 def _has_appendices(numbers: Sequence[Number]) -> bool:
-    """Whether the letters are those of appendices: they begin when several numbers are through."""
+    """Whether the letters are those of appendices: they come after the last of several numbers."""
     styles = [number.style for number in numbers]
     if "letter" not in styles or "roman" in styles or styles.count("number") < 2:
         return False
@@ -109,7 +109,8 @@ def _has_appendices(numbers: Sequence[Number]) -> bool:
 
 
 def _settled(numbers: Sequence[Number | None]) -> list[Number | None]:
-    """The numbers as the others say what they are: `I.` may be a Roman one or a letter, and `A` an article."""
+    """The numbers with ambiguous styles decided by the others: `I.` may be a Roman numeral or a letter, `A` a letter or
+    an article."""
     romans = any(number and number.style == "roman" and len(number.name) > 1 for number in numbers)
     with_parts = {number.name[0] for number in numbers if number and number.style == "letter" and number.num_parts > 1}
     bare = {number.name for number in numbers if number and number.style == "bare letter"}

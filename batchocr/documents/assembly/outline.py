@@ -15,16 +15,17 @@ from batchocr.documents.assembly.numbering import parse_number
 
 _SEEN: Final = 200
 _NUM_COMPARED: Final = 32
-"""Of so many headings and entries of a page at most, each is compared with each; those that are the same are found
-before."""
+"""At most this many headings and entries of a page are compared pairwise. Those with equal text are matched before
+that."""
 
 _SIMILAR: Final = 82.0
-"""Of 100: what two readings of one heading have in common at least; less if it stands where the entry leads."""
+"""Least similarity, of 100, between a heading and its entry. Less is enough if the entry leads to the heading's
+place."""
 _SIMILAR_THERE: Final = 55.0
 _THERE: Final = 0.03
 """How far from a heading, as a share of the page, an entry may lead that means it."""
 _CUT_OFF: Final = 12
-"""Characters that a title has to have at least if it is the beginning of another."""
+"""Least length of a title that is matched with a longer one which begins with it."""
 
 
 @dataclass(frozen=True, slots=True)

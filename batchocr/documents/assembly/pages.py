@@ -2,17 +2,97 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from batchocr.data import Block
-from batchocr.documents.assembly.captions import CODE, FIGURES, TABLES, choose_containers, choose_hosts
+from batchocr.data import Block, shared_area
 from batchocr.documents.assembly.document import Place
-from batchocr.documents.assembly.draft import Draft
+from batchocr.documents.assembly.joining import Draft
+from batchocr.pages.protocol.markdown import LEFT_OUT
 
-_LEFT_OUT: Final = frozenset({"header", "footer", "page_number", "aside_text"})
-"""What belongs to the sheet of paper, not to the text."""
+FIGURES: Final = frozenset({"image", "chart", "image_block"})
+CODE: Final = frozenset({"code", "algorithm"})
+TABLES: Final = frozenset({"table"})
+
+_HOSTS: Final[Mapping[str, frozenset[str]]] = {
+    "image_caption": FIGURES,
+    "table_caption": TABLES,
+    "code_caption": CODE,
+    "caption": FIGURES | TABLES | CODE,
+    "image_footnote": FIGURES,
+    "table_footnote": TABLES,
+    "footnote": FIGURES | TABLES | CODE,
+}
+"""What a caption or a footnote of each type may belong to."""
+
+ATTACHED: Final = frozenset(_HOSTS)
+
+_NUM_NEAR: Final = 8
+"""How many blocks before and after a caption, in reading order, it is compared with: the time grows no faster than the
+number of blocks."""
+_FARTHEST: Final = 0.25
+"""The largest distance between a figure and its caption or footnote, as a share of the page."""
+_WRONG_SIDE: Final = 0.02
+"""Added to the distance of a caption on the unusual side: a table's caption usually stands above it, a figure's caption
+and every footnote below."""
+_INSIDE: Final = 0.8
+"""A block is part of a container if at least this share of its area lies in it."""
+
+
+def choose_hosts(blocks: Sequence[Block], hosts: Collection[int]) -> dict[int, int]:
+    """For each caption or footnote the figure, table or code block that it belongs to, as indices of blocks.
+
+    hosts: those to choose from. One that is far from all is left out.
+    """
+    of_type = {type: [i for i in sorted(hosts) if blocks[i].type in types] for type, types in _HOSTS.items()}
+    chosen = {}
+    for index, block in enumerate(blocks):
+        if block.type in _HOSTS:
+            distances = [(_distance(block, blocks[host]), host) for host in _near(of_type[block.type], index)]
+            distance, host = min(distances, default=(1.0, -1))
+            if distance <= _FARTHEST:
+                chosen[index] = host
+    return chosen
+
+
+def choose_containers(blocks: Sequence[Block], container: str, parts: Collection[str]) -> dict[int, int]:
+    """For each block of the types `parts` the first block of type `container` that it lies in, as indices."""
+    containers = [index for index, block in enumerate(blocks) if block.type == container]
+    chosen = {}
+    for index, block in enumerate(blocks):
+        if containers and block.type in parts:
+            around = (near for near in _near(containers, index) if _share_inside(block, blocks[near]) >= _INSIDE)
+            if (first := next(around, None)) is not None:
+                chosen[index] = first
+    return chosen
+
+
+def _near(indices: Sequence[int], index: int) -> Iterator[int]:
+    """Yield the indices nearest to `index` on either side. indices: ascending."""
+    middle = bisect_left(indices, index)
+    yield from indices[max(0, middle - _NUM_NEAR) : middle + _NUM_NEAR]
+
+
+def _distance(block: Block, host: Block) -> float:
+    """How far a caption or footnote is from a figure, table or code block, as a share of the page."""
+    x0, y0, x1, y1 = block.bbox
+    left, top, right, bottom = host.bbox
+    apart = max(0.0, x0 - right, left - x1) + max(0.0, y0 - bottom, top - y1)
+    is_above = y0 + y1 < top + bottom
+    belongs_above = block.type == "table_caption" or (block.type == "caption" and host.type in TABLES)
+    return apart + (0.0 if is_above == belongs_above else _WRONG_SIDE)
+
+
+def _share_inside(block: Block, container: Block) -> float:
+    x0, y0, x1, y1 = block.bbox
+    if (area := (x1 - x0) * (y1 - y0)) > 0:
+        return shared_area(block.bbox, container.bbox) / area
+    left, top, right, bottom = container.bbox
+    return float(left <= x0 <= right and top <= y0 <= bottom)
+
+
 _ITEMS: Final = frozenset({"text", "list_item", "ref_text"})
 
 
@@ -30,7 +110,7 @@ def page_drafts(page_index: int, blocks: Sequence[Block]) -> PageDrafts:
     MinerU's lists and groups of pictures are boxes around other blocks and say nothing themselves: of a list, its items
     are its lines; a group stands for itself only if it has no pictures.
     """
-    drafts = {index: _draft(page_index, index, block) for index, block in enumerate(blocks) if _says(block)}
+    drafts = {index: _draft(page_index, index, block) for index, block in enumerate(blocks) if _is_shown(block)}
     list_of = choose_containers(blocks, "list", _ITEMS)
     group_of = choose_containers(blocks, "image_block", {"image", "chart"})
     for index in {*list_of.values(), *group_of.values()}:
@@ -57,11 +137,11 @@ def page_drafts(page_index: int, blocks: Sequence[Block]) -> PageDrafts:
     return page
 
 
-def _says(block: Block) -> bool:
+def _is_shown(block: Block) -> bool:
     """Whether the block has anything to show."""
     if block.type in FIGURES:
         return True
-    return block.type not in _LEFT_OUT and bool(block.content and block.content.strip())
+    return block.type not in LEFT_OUT and bool(block.content and block.content.strip())
 
 
 def _draft(page_index: int, index: int, block: Block) -> Draft:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from batchocr.documents.export.table_cells import Cell, TableCells
+from batchocr.documents.assembly.tables import Cell, TableCells
 from batchocr.pages.protocol.markdown import INLINE_FORMULA
 
 _LINE_END: Final = re.compile(r"\n+")
@@ -19,9 +19,9 @@ _ABBREVIATED: Final = re.compile(
 _LONGEST_ABBREVIATION: Final = 12
 
 _LONGEST_RENDERED: Final = 8
-"""More characters than this Markdown has not for one of the text; `<` becomes `&lt;`."""
+"""The most characters of Markdown that one character of text becomes; `<` becomes `&lt;`."""
 _FRAME: Final = 80
-"""Nor more than this around it: fences, and the line above a table that could not be parsed."""
+"""The most characters of Markdown around a text: fences, and the line above a table that could not be parsed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ def _is_abbreviated(text: str, end: int) -> bool:
 
 
 def _hacked(text: str, room: int) -> list[str]:
-    """The text in pieces that fit even if each of their characters is escaped, and its formulas."""
+    """The text cut anywhere but in formulas, into parts that fit even if every character is escaped."""
     size = max(1, room // _LONGEST_RENDERED)
     parts = []
     for is_formula, start, end in _runs(text):

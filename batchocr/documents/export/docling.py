@@ -16,11 +16,10 @@ from pydantic import AnyUrl
 
 from batchocr.data import Block, Failure, PageResult
 from batchocr.documents.assembly.document import AssembledDocument, Gap, PageEnd, Piece, Place
+from batchocr.documents.assembly.tables import TableCells, table_cells
 from batchocr.documents.export.figures import cut, pieces_of, pixel_box
 from batchocr.documents.export.formats import Figures, File, FormatOptions, Picture
-from batchocr.documents.export.shares import Share, shares_of
-from batchocr.documents.export.table_cells import TableCells, table_cells
-from batchocr.documents.export.words import list_items, with_dollars
+from batchocr.documents.export.words import Share, list_items, shares_of, with_dollars
 from batchocr.errors import UsageError
 from batchocr.pages.protocol.markdown import FIGURES, HEADINGS, LEFT_OUT, OWN_FENCES, html_of_table
 from batchocr.pages.protocol.sanitize import harmless_characters, table_structure

@@ -1,10 +1,11 @@
-"""The pictures of a document, cut out of its pages."""
+"""The pictures of a document, cut out of its pages, and their files."""
 
 from __future__ import annotations
 
 import io
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final
@@ -13,14 +14,14 @@ from PIL import Image
 
 from batchocr.data import ErrorKind, Failure, PageResult
 from batchocr.documents.assembly.document import AssembledDocument, Piece, Place
-from batchocr.documents.export.formats import Encoding, Figures, Picture
+from batchocr.documents.export.formats import Encoding, Figures, File, Picture
 from batchocr.pages.protocol.markdown import FIGURES
 
 PICTURE_IN_TABLE: Final = re.compile(r'<img src="(#bbox=(?:[0-9.e-]{1,30},){3}[0-9.e-]{1,30})"[^<>]*>')
 """How a table refers to a picture within it, with the name of that: see `pages/protocol/mineru`."""
 
 _MAX_PICTURES_IN_TABLE: Final = 200
-"""More are none that a layout found: a model may write whatever it likes."""
+"""A layout never finds more, but a model may write any number."""
 
 _NEAR: Final = 0.01
 """How far a picture may stand out of its table, as a share of the page."""
@@ -141,3 +142,23 @@ def encoded(image: Image.Image, encoding: Encoding) -> bytes:
     else:
         image.save(file, "JPEG", quality=95, subsampling=0)
     return file.getvalue()
+
+
+def picture_files(
+    places: Iterator[Place], folder: str, figures: Figures, pictures: dict[Place, str | Failure]
+) -> Iterator[File]:
+    """Yield `FOLDER/page-P-block-B.png` for each place.
+
+    Sets in `pictures` the path of each from the text beside the folder, or why there is none.
+    """
+    numbers: Counter[str] = Counter()
+    for place, picture in cut(places, figures, "png"):
+        if isinstance(picture, Failure):
+            pictures[place] = picture
+            continue
+        block = f"page-{place.page_index + 1}-block-{place.block}"
+        numbers[block] += 1
+        last = f"{block}-{numbers[block]}" if numbers[block] > 1 else block
+        path = f"{folder}/{last}.png"
+        pictures[place] = path[folder.rfind("/") + 1 :]
+        yield File(path, picture.data, picture.shows)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Final
+from typing import Any, Final
 
 from batchocr.documents.export.formats import File
 from batchocr.errors import OutputError
@@ -35,10 +35,11 @@ _TABLES: Final = (
 )
 
 _SETTINGS: Final = ("locking_mode = exclusive", "journal_mode = wal", "synchronous = normal")
-"""Nobody else may write; and to note a file is quick, and survives a kill."""
+"""Only one process may write; recording a file is fast, and survives a kill."""
 
 _COMMIT_INTERVAL_S: Final = 1.0
-"""Files are noted as `coming` before they are written; whatever else was not recorded is found out again."""
+"""How often the record is committed. A file is recorded as `coming`, and committed, before it is written; all else that
+a kill loses is found out again."""
 
 _NO_ROOM: Final = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO}
 """What ends an export; all else concerns one document."""
@@ -83,26 +84,19 @@ class ExportFolder:
             self._record.close()
 
     def begin(self, source: str, format: str) -> bool:
-        """Note that the document is in the table; False if it was before, in this run."""
-        with self._recording():
-            key = (source, format)
-            found = self._record.execute("select run from documents where source = ? and format = ?", key).fetchone()
-            if found is not None and found[0] == self._run:
-                return False
-            self._record.execute(
-                "insert into documents values (?, ?, '', ?) on conflict do update set run = excluded.run",
-                (*key, self._run),
-            )
+        """Record that the document is in the table; returns False if this run has seen it before."""
+        found = self._execute("select run from documents where source = ? and format = ?", source, format)
+        if found == [(self._run,)]:
+            return False
+        upsert = "insert into documents values (?, ?, '', ?) on conflict do update set run = excluded.run"
+        self._execute(upsert, source, format, self._run)
         return True
 
     def is_up_to_date(self, source: str, format: str, version: str) -> bool:
-        """Whether the document was written in this version, and all its files are still there. One that somebody
-        has changed since is: it is left alone."""
-        with self._recording():
-            known = self._record.execute(
-                "select version from documents where source = ? and format = ?", (source, format)
-            ).fetchone()
-        return known == (version,) and all(
+        """Whether the document was written in this version, and all its files are still there. A file that a user has
+        changed since counts as there, and is left alone."""
+        known = self._execute("select version from documents where source = ? and format = ?", source, format)
+        return known == [(version,)] and all(
             os.path.lexists(self._path / path) for path in self._files_of(source, format)
         )
 
@@ -126,22 +120,15 @@ class ExportFolder:
         return is_new or not written.issuperset(before)
 
     def complete(self, source: str, format: str, version: str) -> None:
-        """Note which version of the document has been written; empty for none."""
-        with self._recording():
-            self._record.execute(
-                "update documents set version = ? where source = ? and format = ?", (version, source, format)
-            )
-            if time.monotonic() - self._committed_s > _COMMIT_INTERVAL_S:
-                self._commit()
+        """Record which version of the document has been written; empty for none."""
+        self._execute("update documents set version = ? where source = ? and format = ?", version, source, format)
+        if time.monotonic() - self._committed_s > _COMMIT_INTERVAL_S:
+            self._commit()
 
     def picture(self, shows: str) -> bytes | None:
         """The content of a picture that an export has written, if its file is still there as it was written."""
-        with self._recording():
-            found = self._record.execute(
-                "select path, sha256 from pictures join files using (path) where shows = ?", (shows,)
-            ).fetchall()
-            found = [(_in_folder(path), digest) for path, digest in found]
-        for path, digest in found:
+        found = self._execute("select path, sha256 from pictures join files using (path) where shows = ?", shows)
+        for path, digest in [(self._in_folder(path), digest) for path, digest in found]:
             with suppress(OSError):
                 data: bytes = (self._path / path).read_bytes() if self._is_unchanged(path) else b""
                 if _digest(data) == digest:
@@ -151,11 +138,8 @@ class ExportFolder:
     def num_vanished(self, formats: Sequence[str]) -> int:
         """Of how many documents that are no longer in the table there are files in these formats."""
         marks = ", ".join("?" * len(formats))
-        with self._recording():
-            [number] = self._record.execute(
-                f"select count(distinct source) from documents where run <> ? and format in ({marks})",
-                (self._run, *formats),
-            ).fetchone()
+        counting = f"select count(distinct source) from documents where run <> ? and format in ({marks})"
+        [(number,)] = self._execute(counting, self._run, *formats)
         return int(number)
 
     def _put(self, file: File, source: str, format: str) -> bool:
@@ -180,33 +164,24 @@ class ExportFolder:
                 with atomic_file(path) as new:
                     new.write(file.data)
             status = os.stat(path)
-        with self._recording():
-            self._record.execute(
-                "insert or replace into files values (?, ?, ?, ?, ?, ?)",
-                (file.path, source, format, status.st_size, status.st_mtime_ns, digest),
-            )
-            if file.shows:
-                self._record.execute("insert or replace into pictures values (?, ?)", (file.path, file.shows))
-            self._record.execute("delete from coming where path = ?", (file.path,))
+        known = (file.path, source, format, status.st_size, status.st_mtime_ns, digest)
+        self._execute("insert or replace into files values (?, ?, ?, ?, ?, ?)", *known)
+        if file.shows:
+            self._execute("insert or replace into pictures values (?, ?)", file.path, file.shows)
+        self._execute("delete from coming where path = ?", file.path)
         return is_new
 
     def _take_over(self, path: str) -> None:
-        """Note that the document whose file this was, if any, is no longer up to date: what is there is another's."""
-        with self._recording():
-            self._record.execute(
-                "update documents set version = '' "
-                "where (source, format) in (select source, format from files where path = ?)",
-                (path,),
-            )
+        """Record that the document that had this file, if any, is no longer up to date: the file is another document's
+        now."""
+        of_file = "select source, format from files where path = ?"
+        self._execute(f"update documents set version = '' where (source, format) in ({of_file})", path)
 
     def _announce(self, file: File, source: str, format: str, digest: bytes) -> None:
-        """Note what is about to be in the file's place, so that it is ours even if we are killed before we record it.
-        What is there now stays known until then."""
-        with self._recording():
-            self._record.execute(
-                "insert or replace into coming values (?, ?, ?, ?)", (file.path, source, format, digest)
-            )
-            self._commit()
+        """Record what is about to be written, so that the file counts as ours even if we are killed right after. What
+        is there now stays recorded until then."""
+        self._execute("insert or replace into coming values (?, ?, ?, ?)", file.path, source, format, digest)
+        self._commit()
 
     def _make_folder(self, folder: Path) -> None:
         if self._leads_out(folder):
@@ -236,27 +211,23 @@ class ExportFolder:
 
     def _require_free(self, path: str, source: str, format: str) -> None:
         """Raise FileRefusedError if the file is already that of another document of this run."""
-        with self._recording():
-            owner = self._record.execute(
-                "select source, format from files join documents using (source, format) where path = ? and run = ?",
-                (path, self._run),
-            ).fetchone()
-        if owner not in (None, (source, format)):
-            raise FileRefusedError(
-                f"{self._path / path} is already a file of {owner[0]}: choose another --to for one of them"
-            )
+        owners = "select source, format from files join documents using (source, format) where path = ? and run = ?"
+        for owner in self._execute(owners, path, self._run):
+            if owner != (source, format):
+                raise FileRefusedError(
+                    f"{self._path / path} is already a file of {owner[0]}: choose another --to for one of them"
+                )
 
     def _is_unchanged(self, path: str) -> bool:
         """Whether there is an ordinary file as an export has left it."""
-        with self._recording():
-            found = self._record.execute("select size, mtime_ns, sha256 from files where path = ?", (path,)).fetchone()
-            coming = self._record.execute("select sha256 from coming where path = ?", (path,)).fetchone()
-        digests = (*(found or ())[2:], *(coming or ()))
+        found = self._execute("select size, mtime_ns, sha256 from files where path = ?", path)
+        coming = self._execute("select sha256 from coming where path = ?", path)
+        digests = [known[-1] for known in (*found, *coming)]
         with suppress(OSError):
             status = os.lstat(self._path / path)
             if not digests or not stat.S_ISREG(status.st_mode) or self._leads_out((self._path / path).parent):
                 return False
-            if found and found[:2] == (status.st_size, status.st_mtime_ns):
+            if any(known[:2] == (status.st_size, status.st_mtime_ns) for known in found):
                 return True
             return _digest((self._path / path).read_bytes()) in digests
         return False
@@ -267,23 +238,29 @@ class ExportFolder:
             with suppress(OSError):
                 (self._path / path).unlink()
                 (self._path / path).parent.rmdir()
-        with self._recording():
-            for table in ("files", "pictures", "coming"):
-                self._record.execute(f"delete from {table} where path = ?", (path,))
+        for table in ("files", "pictures", "coming"):
+            self._execute(f"delete from {table} where path = ?", path)
 
     def _files_of(self, source: str, format: str) -> list[str]:
-        with self._recording():
-            rows = self._record.execute(
-                "select path from files where source = ?1 and format = ?2 "
-                "union select path from coming where source = ?1 and format = ?2",
-                (source, format),
-            )
-            return [_in_folder(path) for (path,) in rows]
+        of_document = "where source = ?1 and format = ?2"
+        both = f"select path from files {of_document} union select path from coming {of_document}"
+        return [self._in_folder(path) for (path,) in self._execute(both, source, format)]
+
+    def _in_folder(self, path: object) -> str:
+        """A path in the record. Raises OutputError if it is none, or leads out of the folder."""
+        if not isinstance(path, str) or "\0" in path or path.startswith("/") or ".." in path.split("/"):
+            raise self._damaged()
+        return path
 
     def _commit(self) -> None:
-        self._record.execute("commit")
-        self._record.execute("begin immediate")
+        self._execute("commit")
+        self._execute("begin immediate")
         self._committed_s = time.monotonic()
+
+    def _execute(self, statement: str, *values: object) -> list[Any]:
+        """The rows that a statement gives."""
+        with self._recording():
+            return self._record.execute(statement, values).fetchall()
 
     @contextmanager
     def _recording(self) -> Iterator[None]:
@@ -298,14 +275,11 @@ class ExportFolder:
                 ) from error
             raise OutputError(f"cannot keep the record {path} of what was exported: {error}") from error
         except sqlite3.DatabaseError as error:
-            raise OutputError(f"{path} is damaged or not ours: move it away, or choose another --to") from error
+            raise self._damaged() from error
 
-
-def _in_folder(path: object) -> str:
-    """A path in the record. Raises DatabaseError if it is none, or leads out of the folder."""
-    if not isinstance(path, str) or "\0" in path or path.startswith("/") or ".." in path.split("/"):
-        raise sqlite3.DatabaseError(f"it names {path!r} as a file of the export")
-    return path
+    def _damaged(self) -> OutputError:
+        record = self._path / EXPORT_RECORD
+        return OutputError(f"{record} is damaged or not ours: move it away, or choose another --to")
 
 
 def _digest(data: bytes) -> bytes:

@@ -21,13 +21,11 @@ from markupsafe import Markup
 
 from batchocr.data import Failure
 from batchocr.documents.assembly.document import AssembledDocument, Gap, PageEnd, Piece, Place
-from batchocr.documents.export.figures import picture_places, pictures_in_table
+from batchocr.documents.export.figures import picture_files, picture_places, pictures_in_table
 from batchocr.documents.export.formats import Figures, File, FormatOptions
-from batchocr.documents.export.picture_files import picture_files
 from batchocr.documents.export.words import missing_figure_in_words
-from batchocr.documents.markup.characters import shown_characters
 from batchocr.documents.markup.html import block_html, inline_html
-from batchocr.documents.markup.mathml import MATHML_STYLE
+from batchocr.documents.markup.mathml import MATHML_STYLE, shown_characters
 from batchocr.pages.protocol.markdown import FIGURES, HEADINGS
 
 REVISION: Final = 1

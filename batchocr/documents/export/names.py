@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Final
 
 MAX_NAME_BYTES: Final = 150
@@ -22,61 +22,34 @@ _RESERVED: Final = re.compile(
 )
 """What Windows takes for a device, whatever its suffix."""
 
-_FILES: Final = (".md", ".html", ".chunks.jsonl", ".docling.json")
-"""What formats add to a document's name. It makes a file, so that no folder can have that name."""
-
-_BEFORE_IMAGES: Final = (".html", ".docling")
-"""What formats add before `.images`: a document with that at the end of its name would have its pictures there too."""
-
 _DIGEST_LETTERS: Final = 12
 
 
 class Names:
     """The names of a table's documents. They depend on which sources there are, but not on their order.
 
-    A document loses its suffix: `a/b.pdf` is `a/b`. Those that would then have the same name, be it but for capitals,
-    keep it, as `a/b.pdf` and `a/b.png`, and so does one whose files would be in the way of others: `a.pdf`, whose page
-    is `a.html`, beside `a.html.pdf` or `a.html/b.pdf`. If even that does not help, they have letters added that do.
+    A document loses its suffix: `a/b.pdf` is `a/b`. Those that would then have the same name, but for capitals, keep
+    it, as `a/b.pdf` and `a/b.png`. If they are the same even then, they have letters added.
     """
 
     def __init__(self, sources: Iterable[str]) -> None:
-        """sources: in any order, each as often as it likes."""
+        """sources: in any order, with repetitions."""
         known: set[int] = set()
         once: set[int] = set()
-        self._folders: set[int] = set()
         self._taken: set[int] = set()
         """The names that more than one document could have."""
         for source in sources:
-            if hash(source) in known:
-                continue
-            known.add(hash(source))
-            names = _candidates(source)
-            wished = set(map(_key, names))
-            self._folders |= {_key(names[0][: slash.start()]) for slash in re.finditer("/", names[0])}
-            self._taken |= wished & once
-            once |= wished
-        self._wished = once
+            if hash(source) not in known:
+                known.add(hash(source))
+                wished = set(map(_key, _candidates(source)))
+                self._taken |= wished & once
+                once |= wished
 
     def name_of(self, source: str) -> str:
         """The document's path below the folder of the export, separated by `/`."""
         names = _candidates(source)
-        for name in names:
-            is_taken = _key(name) in self._taken or self._is_in_folder_of_other(name)
-            if not is_taken and not self._is_in_the_way(name, names):
-                return name
-        return _with_digest(names[-1], source)
-
-    def _is_in_folder_of_other(self, name: str) -> bool:
-        """Whether it is `a/b/b` or `a/b/b.md` beside an `a/b`, of which some format makes `a/b/b.md`."""
-        folder, _, last = name.casefold().rpartition("/")
-        of_folder = folder.rpartition("/")[2]
-        return last in (of_folder, f"{of_folder}.md") and _key(folder) in self._wished
-
-    def _is_in_the_way(self, name: str, own: Sequence[str]) -> bool:
-        """Whether files of this name have that of a folder of others. own: the names that the document could have."""
-        files = {_key(name + suffix) for suffix in _FILES}
-        others = (files | {_key(name + suffix) for suffix in _BEFORE_IMAGES}) - set(map(_key, own))
-        return not self._wished.isdisjoint(others) or not self._folders.isdisjoint(files)
+        free = (name for name in names if _key(name) not in self._taken)
+        return next(free, None) or _with_digest(names[-1], source)
 
 
 def _candidates(source: str) -> list[str]:

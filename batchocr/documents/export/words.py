@@ -1,12 +1,15 @@
-"""What several formats say in the same words."""
+"""What several formats need of a piece: its words in the same form, and which part of them stands where."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import accumulate
 from typing import Final
 
-from batchocr.data import Failure
-from batchocr.documents.assembly.document import Piece
+from batchocr.data import Failure, PageResult
+from batchocr.documents.assembly.document import Piece, Place
 from batchocr.pages.protocol.markdown import INLINE_FORMULA
 
 _ITEM: Final = re.compile(
@@ -44,3 +47,22 @@ def list_items(content: str) -> list[tuple[str, str]]:
         is_marked = is_marked or mark is not None
         items.append((mark["number"] or "", text[mark.end() :]) if mark else ("", text))
     return items
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """The part of a piece's text that stands in a place. start, end: as shares of the text."""
+
+    place: Place
+    start: float
+    end: float
+
+
+def shares_of(piece: Piece, rows: Mapping[int | None, PageResult]) -> list[Share]:
+    """For each place of the piece its share, by the length of the text there. rows: by page."""
+    if len(piece.places) == 1:
+        return [Share(piece.places[0], 0.0, 1.0)]
+    lengths = [len(rows[place.page_index].blocks[place.block].content or "") for place in piece.places]
+    total = sum(lengths) or 1
+    ends = [length / total for length in accumulate(lengths)]
+    return [Share(place, start, end) for place, start, end in zip(piece.places, [0.0, *ends[:-1]], ends, strict=True)]

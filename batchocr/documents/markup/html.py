@@ -11,8 +11,7 @@ from html import escape, unescape
 from itertools import groupby
 from typing import Final
 
-from batchocr.documents.markup.characters import shown_characters
-from batchocr.documents.markup.mathml import to_mathml
+from batchocr.documents.markup.mathml import shown_characters, to_mathml
 from batchocr.pages.protocol.markdown import FIGURES, INLINE_FORMULA, OWN_FENCES, html_of_table
 from batchocr.pages.protocol.sanitize import table_structure
 

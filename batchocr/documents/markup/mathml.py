@@ -1,23 +1,144 @@
 r"""LaTeX formulas as MathML that may stand in a page of HTML, whatever a model wrote.
 
-latex2mathml parses, and only what stands in the lists below is written of its elements: no link, no style, no colour,
-no size that covers other text. math-core, the other kept library, ended the process at 3,000 nested commands and never
-ended at 40 brackets that are not closed (version 0.9); latex2mathml raises at worst.
+`understood` rewrites what latex2mathml does not know as what it knows: of an array's columns it reads letters alone,
+and `\tag` makes an element that browsers do not show. latex2mathml parses, and `_written` writes only the elements and
+attributes in the lists below: no link, no style, no colour, no size that covers other text. Letters of another style
+become the characters that Unicode has for them, as browsers no longer heed `mathvariant`.
+
+math-core, the other maintained library, ended the process at 3,000 nested commands and never ended at 40 brackets that
+are not closed (version 0.9); latex2mathml raises at worst.
 """
 
 from __future__ import annotations
 
 import re
-from functools import lru_cache
+import unicodedata
+from functools import cache, lru_cache
 from html import escape, unescape
 from typing import Final
 from xml.etree.ElementTree import Element
 
 from latex2mathml.converter import Converter
 
-from batchocr.documents.markup.characters import shown_characters
-from batchocr.documents.markup.latex import understood
-from batchocr.documents.markup.letters import styled
+from batchocr.pages.protocol.sanitize import harmless_characters
+
+_NO_CHARACTERS: Final = re.compile(
+    "[\ufdd0-\ufdef" + "".join(chr(plane << 16 | 0xFFFE) + chr(plane << 16 | 0xFFFF) for plane in range(17)) + "]"
+)
+"""Code points that Unicode will never assign; each is an error in HTML."""
+
+
+def shown_characters(text: str) -> str:
+    """The text without what commands a terminal, reorders letters or is no character."""
+    return _NO_CHARACTERS.sub("", harmless_characters(text))
+
+
+_STYLES: Final = {
+    "BOLD": "bold",
+    "ITALIC": "italic",
+    "BOLD ITALIC": "bold-italic",
+    "SCRIPT": "script",
+    "BOLD SCRIPT": "bold-script",
+    "FRAKTUR": "fraktur",
+    "BLACK-LETTER": "fraktur",
+    "BOLD FRAKTUR": "bold-fraktur",
+    "DOUBLE-STRUCK": "double-struck",
+    "SANS-SERIF": "sans-serif",
+    "SANS-SERIF BOLD": "bold-sans-serif",
+    "SANS-SERIF ITALIC": "sans-serif-italic",
+    "SANS-SERIF BOLD ITALIC": "sans-serif-bold-italic",
+    "MONOSPACE": "monospace",
+}
+_NAME: Final = re.compile(rf"(?:MATHEMATICAL )?({'|'.join(_STYLES)}) (?:CAPITAL|SMALL|DIGIT) .+")
+
+
+def styled(text: str, variant: str) -> str:
+    """The text in the style that MathML's `mathvariant` names, as far as Unicode has its characters."""
+    return text.translate(_letters().get(variant, {}))
+
+
+@cache
+def _letters() -> dict[str, dict[int, str]]:
+    """For each variant, the characters of its letters and digits."""
+    letters: dict[str, dict[int, str]] = {}
+    for character in map(chr, (*range(0x2100, 0x2150), *range(0x1D400, 0x1D800))):  # the former came first
+        name = _NAME.fullmatch(unicodedata.name(character, ""))
+        plain = unicodedata.normalize("NFKC", character)
+        if name and len(plain) == 1 and plain != character:
+            letters.setdefault(_STYLES[name[1]], {}).setdefault(ord(plain), character)
+    letters["italic"][ord("h")] = "\N{PLANCK CONSTANT}"
+    return letters
+
+
+_ALIGNED: Final = re.compile(
+    r"\\(begin|end)\s*\{\s*(?:align|aligned|split|eqnarray\*?|flalign\*?|alignat\*?|alignedat)\s*\}"
+)
+"""`align` itself too: latex2mathml would number its lines, with numbers that do not stand on the page."""
+_GATHERED: Final = re.compile(r"\\(begin|end)\s*\{\s*(?:gather\*?|gathered|multline\*?|multlined)\s*\}")
+_UNMARKED: Final = re.compile(r"\\(?:begin|end)\s*\{\s*(?:equation\*?|displaymath|math)\s*\}")
+_TAG: Final = re.compile(r"\\tag\s*(\*?)\s*\{([^{}]*)\}")
+_LABEL: Final = re.compile(r"\\label\s*\{[^{}]*\}")
+_COLUMNS: Final = re.compile(
+    r"\\begin\s*\{\s*(?:array|tabular)\s*\}\s*(?:\[[tcb]\]\s*)?\{((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\}"
+)
+_END_OF_COLUMNS: Final = re.compile(r"\\end\s*\{\s*tabular\s*\}")
+_REPEATED: Final = re.compile(r"\*\s*\{\s*(\d{1,2})\s*\}\s*\{([^{}]*)\}")
+_PARAGRAPH: Final = re.compile(r"[pmb]\s*\{[^{}]*\}")
+_BETWEEN: Final = re.compile(r"[@!<>]\s*\{[^{}]*\}|[^lcr|]")
+_MAX_COLUMNS: Final = 200
+_UPRIGHT: Final = re.compile(r"\\(?:mathrm|rm)\s*\{\s*([A-Za-z])\s*\}")
+_NOT: Final = re.compile(r"\\not\s*(=|\\in(?![A-Za-z]))")
+_WITH_LIMITS: Final = re.compile(
+    r"(\\(?:(?:arg)?max|(?:arg)?min|sup|inf|lim|limsup|liminf|det|gcd|Pr)(?=\s*_)"
+    r"|\\operatorname\*\s*\{[^{}]*\}(?=\s*_)|\\mathop\s*\{(?:[^{}]|\{[^{}]*\})*\}(?=\s*_)"
+    r"|\\(?:sum|prod|coprod|big(?:cap|cup|sqcup|uplus|vee|wedge|odot|oplus|otimes))(?=\s*[_^]))"
+)
+"""What has its limits above and below in a displayed formula: latex2mathml knows it of sums that are in no braces."""
+_COMMAND: Final = re.compile(r"\\[A-Za-z]+")
+_OTHER_NAMES: Final = {
+    r"\AA": "Å",
+    r"\arg": r"\mathrm{arg}",
+    r"\copyright": "©",
+    r"\dag": r"\dagger",
+    r"\ddag": r"\ddagger",
+    r"\degreeCelsius": "°C",
+    r"\ensuremath": "",
+    r"\hfill": r"\quad",
+    r"\mathds": r"\mathbb",
+    r"\nonumber": "",
+    r"\notag": "",
+    r"\P": "¶",
+    r"\textbackslash": r"\backslash",
+    r"\textcircled": r"\boxed",
+    r"\textdegree": r"\degree",
+    r"\textmu": r"\mu",
+    r"\textsc": r"\mathrm",
+    r"\textsubscript": "_",
+    r"\textsuperscript": "^",
+    r"\textunderscore": r"\_",
+}
+
+
+def understood(latex: str, *, display: bool) -> str:
+    """The formula without what only numbers or names it; a tag is text at its end."""
+    tags = ["".join(text.split()) if starred else f"({''.join(text.split())})" for starred, text in _TAG.findall(latex)]
+    latex = _LABEL.sub("", _TAG.sub("", latex))
+    latex = _ALIGNED.sub(r"\\\1{align*}", _UNMARKED.sub("", latex))
+    latex = _GATHERED.sub(r"\\\1{matrix}", latex)
+    latex = _END_OF_COLUMNS.sub(r"\\end{array}", _COLUMNS.sub(_plain_columns, latex))
+    latex = _NOT.sub(lambda match: r"\neq " if match[1] == "=" else r"\notin ", _UPRIGHT.sub(r"\\text{\1}", latex))
+    if display:
+        latex = _WITH_LIMITS.sub(r"\1\\limits", latex)
+    latex = _COMMAND.sub(lambda command: _OTHER_NAMES.get(command[0], command[0]), latex)
+    return latex + "".join(rf"\qquad\text{{{tag}}}" for tag in tags)
+
+
+def _plain_columns(match: re.Match[str]) -> str:
+    """The begin of an array whose columns are the letters l, c and r and the lines between them."""
+    columns = _REPEATED.sub(lambda repeated: repeated[2] * int(repeated[1]), match[1])
+    plain = _BETWEEN.sub("", _PARAGRAPH.sub("l", columns))
+    return rf"\begin{{array}}{{{plain[:_MAX_COLUMNS] or 'c'}}}"
+
 
 _MAX_CHARACTERS: Final = 10_000
 """Of a formula that is parsed: some take latex2mathml quadratic time. A full page of mathematics has 3,000."""

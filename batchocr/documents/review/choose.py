@@ -20,7 +20,7 @@ MAX_PAGES = 200
 """With more, the file is no longer one to mail or to load at once."""
 
 _FAILED_SHARE = 5
-"""One page in this many is a failed one, if there are others: there is nothing to compare on it but the reason."""
+"""At most one page in this many is a failed one, if there are others: a failed page shows nothing but the reason."""
 
 _RANKS: Mapping[Status, int] = {"failed": 0, "degraded": 1, "ok": 2, "skipped": 3}
 _LAST = 4
@@ -124,5 +124,5 @@ def _indices(pages: PageSpec, page_count: int) -> frozenset[int]:
 
 
 def _share(value: float | None, unknown: float = 1.0) -> float:
-    """The value as a share from 0 to 1, whatever a table of somebody else's holds."""
+    """The value as a share from 0 to 1, as a table that another program made may hold any number."""
     return unknown if value is None or math.isnan(value) else max(0.0, min(1.0, value))

@@ -166,5 +166,5 @@ def _hash(text: str) -> str:
 
 
 def _data(value: object) -> Markup:
-    """The value as JSON in ASCII, in which nothing ends a script element, nor begins another."""
+    """The value as JSON in ASCII. Nothing in it can end a script element or begin another."""
     return Markup(json.dumps(value, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c"))

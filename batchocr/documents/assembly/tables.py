@@ -1,0 +1,235 @@
+"""Tables in HTML: the cells, each where it stands in the grid, and tables that continue on the next page."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+from rapidfuzz import fuzz
+
+_TAG: Final = re.compile(r"<(/?)([a-z]+)([^<>]*)>", re.IGNORECASE)
+_ANY_TAG: Final = re.compile(r"<[^<>]*>")
+_SPAN: Final = re.compile(r"\b(row|col)span\s*=\s*[\"']?(\d{1,9})", re.IGNORECASE)
+_PICTURE: Final = re.compile(r"<img\b", re.IGNORECASE)
+_MAX_AREA: Final = 1_000_000
+"""Cells of a grid. Spans cost a model nothing to write; a table of a full page has a few hundred."""
+
+_MAX_HEADER_ROWS: Final = 5
+_SAME_CELL: Final = 85.0
+"""Similarity, of 100, of two readings of one header cell."""
+_COMPARED: Final = 200
+"""Characters of a cell that are compared."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A cell of a table. row, column: where it begins. html: what is in it. is_header: whether it is a `th`."""
+
+    row: int
+    column: int
+    rowspan: int
+    colspan: int
+    html: str
+    is_header: bool
+
+    @property
+    def end_row(self) -> int:
+        return self.row + self.rowspan
+
+    def tag(self, rowspan: int) -> str:
+        """The cell as HTML, over so many rows."""
+        name = "th" if self.is_header else "td"
+        spans = f' colspan="{self.colspan}"' * (self.colspan > 1) + f' rowspan="{rowspan}"' * (rowspan > 1)
+        return f"<{name}{spans}>{self.html}</{name}>"
+
+
+@dataclass(frozen=True, slots=True)
+class TableCells:
+    """A table taken apart. before, after: text around the table. caption: its `caption`, with the tags; '' if there is
+    none. rows: the cells that begin in each. row_ends: where each row begins and ends in the HTML. overhangs: whether a
+    cell claims more rows than there are below it."""
+
+    before: str
+    caption: str
+    rows: list[list[Cell]]
+    num_columns: int
+    after: str
+    row_ends: list[tuple[int, int]]
+    overhangs: bool
+
+    @property
+    def num_header_rows(self) -> int:
+        """How many rows at the top name the columns: those of `th` alone, or the first, with what it reaches into.
+
+        0 if that would be all rows, or many.
+        """
+        are_headers = [bool(row) and all(cell.is_header for cell in row) for row in self.rows]
+        end = max(1, [*are_headers, False].index(False))
+        row = 0
+        while row < min(end, len(self.rows)):
+            end = max([end, *(cell.end_row for cell in self.rows[row])])
+            row += 1
+        return end if end <= _MAX_HEADER_ROWS and end < len(self.rows) else 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """A cell as it is written, before its place is known."""
+
+    html: str
+    rowspan: int
+    colspan: int
+    is_header: bool
+
+
+def table_cells(html: str) -> TableCells | None:
+    """The table taken apart; None if there is not just one, or if its grid is beyond all bounds.
+
+    A table within a cell is part of the cell. Only of sanitised HTML, in which every tag is closed, no text is lost.
+    """
+    rows: list[list[_Read]] = []
+    row_ends: list[tuple[int, int]] = []
+    depth = cell_start = caption_start = 0
+    start = end = -1
+    opening = caption = ""
+    for tag in _TAG.finditer(html):
+        closes, name = bool(tag[1]), tag[2].lower()
+        if name == "table":
+            if not closes and depth == 0:
+                if start >= 0:
+                    return None
+                start = tag.start()
+            depth += -1 if closes else 1
+            if depth == 0:
+                end = tag.end()
+        elif depth == 1 and name == "caption" and not closes:
+            caption_start = tag.start()
+        elif depth == 1 and name == "caption":
+            caption += html[caption_start : tag.end()]
+        elif depth == 1 and name == "tr" and not closes:
+            rows.append([])
+            row_ends.append((tag.start(), len(html)))
+        elif depth == 1 and name == "tr" and rows:
+            row_ends[-1] = (row_ends[-1][0], tag.end())
+        elif depth == 1 and name in ("td", "th") and not closes:
+            cell_start, opening = tag.end(), tag[0]
+        elif depth == 1 and name in ("td", "th") and rows:
+            rows[-1].append(_read(opening, html[cell_start : tag.start()]))
+    if not rows or end < 0:
+        return None
+    placed = _placed(rows)
+    if placed is None:
+        return None
+    overhangs = any(row + cell.rowspan > len(rows) for row, cells in enumerate(rows) for cell in cells)
+    return TableCells(html[:start], caption, *placed, html[end:], row_ends, overhangs)
+
+
+def _read(opening: str, html: str) -> _Read:
+    spans = {name.lower(): min(1000, max(1, int(number))) for name, number in _SPAN.findall(opening)}
+    return _Read(html, spans.get("row", 1), spans.get("col", 1), opening[:3].lower() == "<th")
+
+
+def _placed(read: list[list[_Read]]) -> tuple[list[list[Cell]], int] | None:
+    """The rows with each cell at the first place that no other covers, as browsers do, and how many columns they
+    have; None beyond all bounds."""
+    free_from: list[int] = []  # for each column, the row in which nothing covers it any more
+    rows: list[list[Cell]] = []
+    area = 0
+    for row, cells in enumerate(read):
+        placed: list[Cell] = []
+        column = 0
+        for cell in cells:
+            while column < len(free_from) and free_from[column] > row:
+                column += 1
+            rowspan = min(cell.rowspan, len(read) - row)
+            area += rowspan * cell.colspan
+            if area > _MAX_AREA:
+                return None
+            end = column + cell.colspan
+            free_from += [0] * (end - len(free_from))
+            free_from[column:end] = [row + rowspan] * cell.colspan
+            placed.append(Cell(row, column, rowspan, cell.colspan, cell.html, cell.is_header))
+            column = end
+        rows.append(placed)
+    if len(rows) * len(free_from) > _MAX_AREA:
+        return None
+    return rows, len(free_from)
+
+
+@dataclass(slots=True)
+class TableRows:
+    """A table that others may be joined to. before, after: the HTML around its rows. rows: the HTML of each. cells: of
+    each row, as far as they were in the first of its tables."""
+
+    before: str
+    rows: list[str]
+    after: str
+    cells: list[list[Cell]]
+    num_columns: int
+
+    @property
+    def says_more(self) -> bool:
+        """Whether there is text beside its rows, as of a caption."""
+        return bool(_ANY_TAG.sub("", self.before + self.after).strip())
+
+    def add(self, other: TableRows) -> None:
+        """Append the rows of another, without the header that it repeats."""
+        self.rows += other.rows[_num_repeated(self.cells, other.cells) :]
+
+    def html(self) -> str:
+        """The table as HTML."""
+        return "".join([self.before, *self.rows, self.after])
+
+
+def table_rows(html: str) -> TableRows | None:
+    """The table taken apart, with its HTML as it is; None if it is none, if cells reach beyond its end, or if something
+    stands between its rows.
+
+    One with pictures is none either: they are named by their place on the page, and a table knows one page only.
+    """
+    if html[:6].lower() != "<table" or _PICTURE.search(html):
+        return None
+    table = table_cells(html)
+    if (
+        table is None
+        or table.overhangs
+        or any(html[end:start].strip() for (_, end), (start, _) in pairwise(table.row_ends))
+    ):
+        return None
+    return TableRows(
+        before=html[: table.row_ends[0][0]],
+        rows=[html[start:end] for start, end in table.row_ends],
+        after=html[table.row_ends[-1][1] :],
+        cells=table.rows,
+        num_columns=table.num_columns,
+    )
+
+
+def _num_repeated(first: Sequence[Sequence[Cell]], second: Sequence[Sequence[Cell]]) -> int:
+    """How many rows at the top of the second table are those at the top of the first."""
+    reach = whole = 0
+    pairs = zip(first[:_MAX_HEADER_ROWS], second[: len(second) - 1], strict=False)
+    for index, (one, other) in enumerate(pairs):
+        if not _same_row(one, other):
+            break
+        reach = max([reach, *(cell.end_row - 1 for cell in other)])
+        if reach == index:  # no cell reaches into the next row
+            whole = index + 1
+    return whole
+
+
+def _same_row(one: Sequence[Cell], other: Sequence[Cell]) -> bool:
+    """Whether two rows have the same cells, but for what was misread; not if they have no text."""
+    texts = [(_plain(a.html), _plain(b.html)) for a, b in zip(one, other, strict=False)]
+    return (
+        [(cell.rowspan, cell.colspan) for cell in one] == [(cell.rowspan, cell.colspan) for cell in other]
+        and any(text for text, _ in texts)
+        and all(fuzz.ratio(text, of_other) >= _SAME_CELL for text, of_other in texts)
+    )
+
+
+def _plain(html: str) -> str:
+    return " ".join(_ANY_TAG.sub(" ", html[: 4 * _COMPARED]).split())[:_COMPARED].casefold()
