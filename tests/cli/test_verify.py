@@ -169,6 +169,58 @@ def test_a_table_knows_what_its_run_was_asked_for(
     assert [line for line in lines if line.startswith("missing   a.pdf")] == missing
 
 
+def claims(page_count: int) -> Callable[[list[PageResult]], list[PageResult]]:
+    return lambda rows: [replace(row, page_count=page_count) for row in rows if (row.page_index or 0) < page_count]
+
+
+def without_versions(rows: list[PageResult]) -> list[PageResult]:
+    return [replace(row, doc_id=None) for row in rows]
+
+
+def one_row(**fields: object) -> Callable[[list[PageResult]], list[PageResult]]:
+    return lambda rows: [replace(rows[0], page_index=None, page_count=None, **fields)]  # type: ignore[arg-type]
+
+
+MISSING = [f"missing   a.pdf page {number}: has no row" for number in (1, 2, 3)]
+
+
+@pytest.mark.parametrize(
+    ("lie", "lines"),
+    [
+        (claims(2), ["wrong     a.pdf: its rows say that it has 2 pages, and it has 3", MISSING[2]]),
+        (claims(9), ["wrong     a.pdf: its rows say that it has 9 pages, and it has 3"]),
+        (
+            without_versions,
+            [f"wrong     a.pdf page {n}: is ok, but names no version of the file (doc_id)" for n in (1, 2, 3)],
+        ),
+        (
+            one_row(status="skipped", markdown=None),
+            [*MISSING, "surplus   a.pdf: has a row that should not be there"],
+        ),
+        (
+            one_row(doc_id=None),
+            [
+                "wrong     a.pdf: is ok, but names no version of the file (doc_id)",
+                "wrong     a.pdf: is ok, but has no page_index",
+                *MISSING,
+                "surplus   a.pdf: has a row that should not be there",
+            ],
+        ),
+        (
+            lambda rows: [replace(row, markdown=None) for row in rows[:1]] + rows[1:],
+            ["wrong     a.pdf page 1: is ok, but has no markdown"],
+        ),
+        (lambda rows: [*rows, replace(rows[1], markdown="other")], ["duplicate a.pdf page 2: has more than one row"]),
+    ],
+)
+def test_a_table_that_lies_is_found_out(
+    tmp_path: Path, documents: Path, lie: Callable[[list[PageResult]], list[PageResult]], lines: list[str]
+) -> None:
+    out = write(tmp_path / "table.parquet", [*lie(ROWS[:3]), ROWS[3]])
+    code, shown = verify(out, documents, "--max-page-error-rate", "1")
+    assert (code, [line for line in shown[:-1] if not line.startswith("failed")]) == (3, lines)
+
+
 def test_ok_rows_without_text_are_counted_as_blank_pages_have_none(tmp_path: Path, documents: Path) -> None:
     out = write(tmp_path / "table.parquet", [replace(row, markdown=" \n") for row in ROWS[:3]])
     said = "3 rows expected: nothing wrong; 3 ok rows without any text: blank pages, or not read"
