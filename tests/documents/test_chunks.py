@@ -180,10 +180,10 @@ def test_the_file_has_a_line_for_each_chunk() -> None:
 
 @pytest.mark.parametrize("max_chars", [60, 2000])
 def test_no_text_takes_quadratic_time_or_is_lost(max_chars: int) -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     for content in ("a. B" * 5_000, "\\( " * 5_000, "<" * 5_000, "\n• a" * 5_000, "{=" * 5_000):
         made = texts(piece("text", content), max_chars=max_chars)
         assert len(re.sub(r"\s", "", "".join(made))) >= len(re.sub(r"\s", "", content)) - 10_000
     cells = "<tr><td rowspan=9>a</td></tr>" * 2_000
     assert texts(piece("table", f"<table>{cells}</table>"), max_chars=max_chars)
-    assert time.perf_counter() - started < 5
+    assert time.process_time() - started < 5
