@@ -15,7 +15,7 @@ from batchocr.data import Sampling
 from batchocr.engine.backend.base import SamplerRows, SamplingHints
 from batchocr.engine.backend.device import HostDevice
 from batchocr.engine.backend.kernels import sampling, vocabulary_piece
-from batchocr.engine.backend.sampling import greedy_after_penalties
+from batchocr.engine.backend.reference import greedy_after_penalties
 from batchocr.engine.sampler import Sampler
 from tests.support.kernel_compilation import ARCHITECTURES, Launch, kernel_device, resources
 
