@@ -30,13 +30,12 @@ from batchocr.engine.model.checkpoint import Model, load_model
 from batchocr.engine.model.prompt import PromptFormat, PromptTokens
 from batchocr.engine.model.rope import mrope_positions
 from batchocr.planning.architecture import read_architecture
-from batchocr.processes.meter import Meter
 from benchmarks.loading import free_memory, load, make_engine
 from benchmarks.options import add_checkpoint_option
 from benchmarks.record import Record, Row, benchmark_parser
 from benchmarks.trace import Ask, Noise
 from benchmarks.true_shape import checkpoint
-from tests.support.checkpoints import SHAPES, TokenIdFormat, make_checkpoint
+from tests.support.checkpoints import SHAPES, TokenIdFormat, answers_of, make_checkpoint
 
 QUESTION = "\nText Recognition:"
 
@@ -55,10 +54,8 @@ def answers(model: Model, folder: Path, *, llm_batch_size: int) -> list[str]:
     for index in range(24):
         request = noise.request(Ask("text", *_SIZES[index % len(_SIZES)], _NEW_TOKENS))
         engine.submit(index, request)
-    texts: dict[int, str] = {}
-    while engine.has_work:
-        texts.update({request_id: completion.text for request_id, completion in engine.step(Meter())})
-    return [texts[index] for index in range(24)]
+    found = answers_of(engine)
+    return [found[index].text for index in range(24)]
 
 
 def check_tiny_model(name: str, device_name: str, folder: Path) -> Row:
