@@ -2,7 +2,7 @@
 
 Run as `python -m benchmarks.FOLDER.NAME --help`; RESULTS.md has what they gave.
 
-    speed       pages per second: the engine, whole runs, other programs; what the main process and a cluster cost
+    speed       pages per second: the engine, whole runs, other programs
     memory      what a run holds over thousands of pages
     gpu         checks and measurements of a GPU, all in one command (`gpu.check`), and a forecast without one
     attack      hostile documents and text, killed processes; damaged PDFs and images
@@ -14,7 +14,6 @@ The GPU benchmarks take --device, --out and --smoke (a size that runs on a CPU i
     trace         the requests that pages make: image sizes, prompts, output lengths; `text_layer` reads them from PDFs
     replay        runs a trace through an engine
     loading       model and engine as the product makes them
-    foreseen      answers that are known before they are asked for
     options       command-line options that several scripts share
     record        the table, the JSON and metadata about the machine; `timing` measures times
 """

@@ -114,4 +114,4 @@ Announce: TypeAlias = Callable[[float, list[int]], None]
 
 
 def announce_nothing(flop: float, begun: list[int]) -> None:
-    """For those who do not watch over an engine."""
+    """For callers that do not watch the engine."""

@@ -50,11 +50,11 @@ class _Slice:
 class VisionStage:
     """Owns the sequences whose images are not yet encoded, later page rounds first.
 
-    Batches are launched in slices of a few layers. Each step goes with a slice: one that it launches, or one for whose
-    end it waits; so there is one decode step to each.
+    Batches are launched in slices of a few layers. Each step of the engine launches a slice, or waits for the end of
+    one, so that there is one decode step for each slice.
 
-    slice_flop: of a slice, in whole layers, so at least one; infinite if each batch is one slice, and steps need not
-    wait for it.
+    slice_flop: floating-point operations in a slice, rounded to whole layers, at least one; infinite if each batch is
+    one slice, and steps need not wait for it.
     """
 
     def __init__(

@@ -6,7 +6,7 @@ Each file is opened and rendered as a run does it, sound and damaged; no model i
 that is missing, or the cells that are drawn as something else, white ones too, as a share of those that have something
 on them, whichever is more; all of it if the page has no row, is of one colour, or has another size. It is told if the
 page or its file failed, or if it is degraded. A page that is missing is told by a failure of the last one that is
-there. No sound page may be said to be damaged, nor one whose file is only odd.
+there. No sound page may be said to be damaged.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ import numpy as np
 from batchocr.errors import PageError
 from benchmarks.attack.fates import Damaged, Darkness, Fate, Sound, darkness, fates, ink_gone, measure, read_sound
 from benchmarks.attack.image_damage import DAMAGE
-from benchmarks.attack.odd_images import ODD
 from benchmarks.attack.sound_images import ENCODINGS, PAGES, Writer
 from benchmarks.record import Record, benchmark_parser
 
@@ -115,14 +114,11 @@ def main(arguments: list[str] | None = None) -> None:
     record = Record("damaged_images", given)
     with tempfile.TemporaryDirectory() as folder:
         encodings = {name: ENCODINGS[name] for name in _SMOKE_ENCODINGS} if given.smoke else ENCODINGS
-        odd = sorted({sound.name for sound in read_sounds(Path(folder), ODD) if sound.said})
         sounds = list(read_sounds(Path(folder), encodings))
         said = [line for sound in sounds for line in sound.said]
         record.note("sound", f"{sum(len(sound.pages) for sound in sounds)} pages of {len(sounds)} files")
         record.note("sound, but not ok", said or "none")
         record.figure("sound_but_not_ok", len(said))
-        record.note("odd, but not ok", odd or "none")
-        record.figure("odd_but_not_ok", len(odd))
     copies = damaged_copies(sounds, 60 if given.smoke else given.ways, given.seed)
     measure(record, copies, _silent_fates, given.keep)
 

@@ -22,6 +22,7 @@ import pymupdf
 from batchocr.errors import PageError
 from benchmarks import ROOT
 from benchmarks.attack.fates import Damaged, Sound, fates, ink_gone, measure, read_sound
+from benchmarks.attack.image_damage import cut
 from benchmarks.record import Record, benchmark_parser
 
 _STREAM = re.compile(rb"\bstream\r?\n(.{16,}?)\s*endstream", re.DOTALL)
@@ -30,11 +31,6 @@ _CODECS = ("DCT", "JPX", "JBIG2", "CCITTFax", "Flate", "LZW")
 
 
 # --- Damage: each takes a file and returns a damaged copy ---------------------------------------------------------
-
-
-def cut(data: bytes, dice: random.Random) -> bytes:
-    """The first 2 to 98 % of the file."""
-    return data[: int(len(data) * dice.uniform(0.02, 0.98))]
 
 
 def zeros_in_stream(data: bytes, dice: random.Random) -> bytes:

@@ -14,7 +14,7 @@ from batchocr.config import make_config
 from batchocr.data import Completion
 from batchocr.processes.messages import Completions, Failed, Finished, OpenDocument, Opened, ReadPage, Setup
 from batchocr.processes.pool import WorkerPool
-from batchocr.processes.worker import Asked, Loss
+from batchocr.processes.worker import Asked
 from benchmarks.attack.sound_images import ENCODINGS, PAGES
 from benchmarks.attack.tally import Tally
 
@@ -95,11 +95,7 @@ def _outcome(pool: WorkerPool, task: OpenDocument | ReadPage) -> Opened | Finish
                 return message.failure.kind
             elif isinstance(message, Opened | Finished):
                 return message
-    return _kind(losses[0])
-
-
-def _kind(loss: Loss) -> str:
-    return loss.failure.kind
+    return losses[0].failure.kind
 
 
 def _mutate(dice: random.Random, data: bytes) -> bytes:

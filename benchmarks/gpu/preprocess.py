@@ -8,8 +8,7 @@ the device spends on copies and on kernels, per image, according to torch's prof
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 import torch
 
@@ -33,17 +32,6 @@ IMAGES: dict[str, tuple[int, int, tuple[int, int] | None]] = {
     "448 × 448": (448, 448, None),
 }
 """Height and width, and the size they are resized to before the model's own resize, in px."""
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Inside, torch has one thread, and so does anything that adopts torch's number of threads."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 def measure(call: Callable[[], object], device: torch.device, batch_size: int, runs: int) -> dict[str, Value]:
@@ -71,10 +59,7 @@ def main(arguments: list[str] | None = None) -> None:
     dtype = select_dtype("auto", record.device)
     chosen = backend.make_ops(backend.select_backend("auto", record.device), record.device, dtype)
     record.note("kernels", [str(choice) for choice in getattr(chosen, "choices", ())])
-    with one_thread():
-        single = CpuOps()
     ways: list[tuple[str, Ops, torch.device]] = [
-        ("Pillow, 1 thread", single, host),
         (f"Pillow, {torch.get_num_threads()} threads", CpuOps(), host),
         ("torch, the reference", ReferenceOps(record.device), record.device),
         (f"{chosen.name} backend", chosen, record.device),

@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from statistics import median
 
 import torch
 
@@ -47,16 +46,13 @@ _PREFILLED, _DECODED = 4_925, 1_480 - 15
 class Forecast:
     """Of dense pages on a GPU, in steady state.
 
-    step_ms: from when a decode step could begin to its end. prefill_sequences: of the median prefill; prefill_tokens:
-    of the mean one. The shares are of the time: for a stage, what its work would take alone; idle, that with nothing to
-    do. The rest is lost where streams get into each other's way.
+    step_ms: from when a decode step could begin to its end. The shares are of the time: for a stage, what its work
+    would take alone; idle, that with nothing to do. The rest is lost where streams get into each other's way.
     """
 
     pages_per_second: float
     rows: float
     step_ms: float
-    prefill_sequences: float
-    prefill_tokens: float
     vit_share: float
     prefill_share: float
     decode_share: float
@@ -64,8 +60,8 @@ class Forecast:
 
 
 _HEADER = (
-    "| GPU | contention | pages/s | rows a decode step | ms a decode step | sequences / tokens a prefill "
-    "| ViT / prefill / decode / idle, % | 448 × 448 images/s |"
+    "| GPU | contention | pages/s | rows a decode step | ms a decode step | ViT / prefill / decode / idle, % "
+    "| 448 × 448 images/s |"
 )
 
 
@@ -102,7 +98,7 @@ class Run:
         done_s = self.virtual.clock.done_s
         pages = {
             "vit": done_s["vit"] / self._vit_s_a_page,
-            "prefill": sum(tokens for _, tokens in self.virtual.prefills) / _PREFILLED,
+            "prefill": sum(self.virtual.prefills) / _PREFILLED,
             "decode": self.meter.stages["decode"].items / _DECODED,
         }
         return sum(done_s[stage] * number for stage, number in pages.items()) / sum(done_s[stage] for stage in pages)
@@ -119,13 +115,10 @@ class Run:
     def forecast(self) -> Forecast:
         """Of what was counted."""
         decode, clock = self.meter.stages["decode"], self.virtual.clock
-        sequences, tokens = zip(*self.virtual.prefills, strict=True)
         return Forecast(
             pages_per_second=self.progress / self.seconds,
             rows=decode.items / decode.batches,
             step_ms=1000 * decode.busy_s / decode.batches,
-            prefill_sequences=median(sequences),
-            prefill_tokens=sum(tokens) / len(tokens),
             vit_share=clock.done_s["vit"] / self.seconds,
             prefill_share=clock.done_s["prefill"] / self.seconds,
             decode_share=clock.done_s["decode"] / self.seconds,
@@ -208,7 +201,6 @@ def _line(gpu: Gpu, contention: ContentionName, pages: Forecast, images: float) 
         f"{pages.pages_per_second:.2f}",
         f"{pages.rows:.0f}",
         f"{pages.step_ms:.2f}",
-        f"{pages.prefill_sequences:.0f} / {pages.prefill_tokens:,.0f}",
         " / ".join(f"{100 * share:.0f}" for share in shares),
         f"{images:.0f}",
     ]

@@ -67,12 +67,12 @@ class VirtualVision:
 
 
 class VirtualLanguage:
-    """prefills: the sequences of each prefill so far, and their tokens."""
+    """prefills: the tokens of each prefill so far."""
 
     dtype = torch.bfloat16
 
     def __init__(self, device: VirtualDevice, costs: Costs) -> None:
-        self.prefills: list[tuple[int, int]] = []
+        self.prefills: list[int] = []
         self._device = device
         self._costs = costs
 
@@ -86,7 +86,7 @@ class VirtualLanguage:
 
     def prefill(self, x: Tensor, positions: Tensor, slots: Tensor, segments: Segments, cache: Tensor) -> Tensor:
         lengths, speed = segments.lengths, self._costs.speed
-        self.prefills.append((len(lengths), len(x)))
+        self.prefills.append(len(x))
         self._device.clock.work(speed.prefill_host_s + len(lengths) * speed.begin_host_s)
         self._device.launch(self._costs.begin())
         for _ in range(self._costs.architecture.language.num_layers):
@@ -116,12 +116,12 @@ class VirtualPrompts:
 
 @dataclass(frozen=True, slots=True)
 class VirtualEngine:
-    """prefills: of each so far, its sequences and its tokens."""
+    """prefills: the tokens of each so far."""
 
     engine: Engine
     clock: VirtualClock
     costs: Costs
-    prefills: list[tuple[int, int]]
+    prefills: list[int]
 
     def count_anew(self) -> None:
         """Forget what was counted so far; the clock goes on."""

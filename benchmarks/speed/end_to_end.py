@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import shutil
+import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -28,11 +29,11 @@ from batchocr.job.stats.report_table import format_table
 from batchocr.job.stop import StopSwitch
 from batchocr.processes.meter import Meter
 from benchmarks import ROOT
-from benchmarks.foreseen import engine_command, write_foreseen
 from benchmarks.loading import load, note_kernels
 from benchmarks.options import add_engine_options, engine_options, peak_tflops
 from benchmarks.record import Record, benchmark_parser
 from benchmarks.replay import replay
+from benchmarks.speed.forced_engine import write_foreseen
 from benchmarks.text_layer import PageAnswers, read_answers
 from benchmarks.trace import Trace
 from benchmarks.true_shape import checkpoint
@@ -88,7 +89,8 @@ def measure_run(config: Config, inputs: Sequence[str], pages: Sequence[PageAnswe
     with tempfile.TemporaryDirectory() as folder:
         answers = Path(folder) / "answers.json"
         write_foreseen(answers, {key: answer for page in pages for key, answer in page.foreseen.items()})
-        session = Session(config, engine_command=engine_command("forced_engine", answers), reads_all=True)
+        command = (sys.executable, "-m", "benchmarks.speed.forced_engine", str(answers))
+        session = Session(config, engine_command=command, reads_all=True)
         try:
             run(session, inputs, limit=_WARM_UP_PAGES)
             report = run(session, inputs)

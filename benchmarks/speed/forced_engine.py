@@ -1,27 +1,55 @@
 """`python -m benchmarks.speed.forced_engine ANSWERS FD`: the product's engine process, whose answers are forced.
 
 A request whose pixels are known is answered with the text set for it, after as many tokens as that takes: the model
-does the work of a good answer, whatever its weights. ANSWERS: their file (`foreseen.py`). FD: as of `batchocr.engine`.
+does the work of a good answer, whatever its weights. ANSWERS: their file (`write_foreseen`). FD: as of
+`batchocr.engine`.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from batchocr.data import Completion, Request, failed_completion
+from batchocr.data import Completion, Pixels, Request, failed_completion
 from batchocr.engine import serve, start
 from batchocr.engine.engine import Engine
 from batchocr.engine.model.checkpoint import Model
 from batchocr.engine.sequence import Announce
 from batchocr.planning.limits import EngineLimits
 from batchocr.processes.meter import Meter
-from benchmarks.foreseen import Foreseen, pixels_key, read_foreseen
 
 _WARM_UP_ID = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Foreseen:
+    """An answer that is known before it is asked for. output_tokens: how many the answer takes."""
+
+    text: str
+    output_tokens: int
+
+
+def pixels_key(pixels: Pixels) -> bytes:
+    """A hash of the size and a few thousand bytes, cheap enough to compute while the engine runs."""
+    view = memoryview(pixels.data).cast("B")
+    step = max(1, len(view) // 4096)
+    return hashlib.blake2b(b"%d %d " % (pixels.height, pixels.width) + bytes(view[::step]), digest_size=16).digest()
+
+
+def write_foreseen(path: Path, answers: Mapping[bytes, Foreseen]) -> None:
+    """Write the answers, each by the `pixels_key` of what it is about."""
+    values = {key.hex(): [answer.text, answer.output_tokens] for key, answer in answers.items()}
+    path.write_text(json.dumps(values), encoding="utf-8")
+
+
+def read_foreseen(path: Path) -> dict[bytes, Foreseen]:
+    values = json.loads(path.read_text(encoding="utf-8"))
+    return {bytes.fromhex(key): Foreseen(*answer) for key, answer in values.items()}
 
 
 class ForcedEngine(Engine):

@@ -81,7 +81,7 @@ def test_the_limits_are_those_of_a_run() -> None:
 def test_there_is_a_figure_for_each_gpu_in_each_model_of_contention(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    forecast = Forecast(11.0, *[1.0] * 8)
+    forecast = Forecast(11.0, *[1.0] * 6)
     monkeypatch.setattr(virtual_gpu, "forecast_pages", lambda *_: forecast)
     monkeypatch.setattr(virtual_gpu, "images_per_second", lambda *_: 300.0)
     virtual_gpu.main(["--out", str(tmp_path / "figures.json")])

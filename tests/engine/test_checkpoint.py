@@ -34,8 +34,7 @@ from batchocr.planning.checkpoint_files import find_checkpoint, fingerprint, sto
 from batchocr.planning.dtype import VALUE_BYTES
 from batchocr.planning.limits import engine_limits
 from batchocr.processes.engine_messages import LoadModel, UseDevice
-from batchocr.processes.meter import Meter
-from tests.support.checkpoints import SHAPES, Shape, make_checkpoint, oracle
+from tests.support.checkpoints import SHAPES, Shape, answers_of, make_checkpoint, oracle
 
 Damage: TypeAlias = Callable[[Path], object]
 EMBEDDINGS = "model.embed_tokens.weight"
@@ -373,10 +372,7 @@ def answer(folder: Path) -> Completion:
     engine = load(folder)
     request = Request(Pixels(56, 84, bytearray(b"\x80" * (56 * 84 * 3))), "\nText Recognition:", Sampling(8))
     assert engine.submit(0, request) is None
-    answers: dict[int, Completion] = {}
-    while engine.has_work:
-        answers.update(engine.step(Meter()))
-    return answers[0]
+    return answers_of(engine)[0]
 
 
 def test_both_layouts_of_the_config_say_the_same(tmp_path: Path) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 import torch
-from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from batchocr.engine.backend.base import PagedContext, Segments
@@ -15,16 +14,14 @@ from batchocr.engine.backend.device import HostDevice
 from batchocr.engine.backend.reference import ReferenceOps
 from batchocr.engine.model.language import LanguageModel
 from batchocr.engine.model.vision import VisionModel
-from batchocr.engine.model.weights import WeightReader
 from batchocr.planning.cost import decode_flop, num_parameters, prefill_flop, vision_flop
+from tests.engine.test_cuda_layers import LANGUAGE as SMALL_LANGUAGE
+from tests.engine.test_cuda_layers import VISION as SMALL_VISION
+from tests.engine.test_cuda_layers import RandomWeights
 from tests.support.mineru_shape import MINERU
 
 CPU = torch.device("cpu")
 VISION, LANGUAGE = MINERU.vision, MINERU.language
-SMALL_VISION = replace(VISION, depth=3, width=32, num_heads=2, mlp_width=80, out_width=48)
-SMALL_LANGUAGE = replace(
-    LANGUAGE, num_layers=3, width=48, num_heads=6, num_kv_heads=2, mlp_width=112, vocab_size=72, mrope_section=(1, 1, 2)
-)
 
 
 def vision_attention(num_patches: int) -> float:
@@ -72,19 +69,6 @@ def test_a_dense_page_takes_37_tera_operations() -> None:
     assert vision + prefill + sum(steps) == pytest.approx(36.8e12, rel=0.03)
 
 
-class Zeros(WeightReader):
-    """A tensor of zeros for any name and shape."""
-
-    def __init__(self) -> None:
-        pass
-
-    def __contains__(self, name: str) -> bool:
-        return True
-
-    def take(self, name: str, shape: Sequence[int]) -> Tensor:
-        return torch.zeros(tuple(shape))
-
-
 def linear_flop(call: Callable[[], object]) -> int:
     """The operations that torch counts in matrix products; it does not count attention on a CPU."""
     with torch.inference_mode(), FlopCounterMode(display=False) as counter:
@@ -95,7 +79,7 @@ def linear_flop(call: Callable[[], object]) -> int:
 
 
 def test_torch_counts_the_same_in_the_linear_layers_of_the_vision_model() -> None:
-    model = VisionModel(SMALL_VISION, MINERU.images, Zeros(), ReferenceOps(CPU), HostDevice(CPU))
+    model = VisionModel(SMALL_VISION, MINERU.images, RandomWeights(), ReferenceOps(CPU), HostDevice(CPU))
     grids = [(4, 6), (2, 2)]
     patches = torch.zeros(28, SMALL_VISION.patch_width, dtype=torch.uint8)
 
@@ -106,7 +90,7 @@ def test_torch_counts_the_same_in_the_linear_layers_of_the_vision_model() -> Non
 
 def test_torch_counts_the_same_in_the_linear_layers_of_the_language_model() -> None:
     ops = ReferenceOps(CPU)
-    model = LanguageModel(SMALL_LANGUAGE, Zeros(), ops, CPU)
+    model = LanguageModel(SMALL_LANGUAGE, RandomWeights(), ops, CPU)
     lengths = [9, 4]
     cache, slots, positions = model.new_cache(2), torch.arange(13), torch.zeros(3, 13, dtype=torch.int64)
     segments = Segments(lengths, torch.tensor([0, 9, 13], dtype=torch.int32))

@@ -420,8 +420,3 @@ def test_fewer_rows_than_any_graph_has_are_padded_to_the_smallest_that_was_captu
 def test_a_capture_that_breaks_the_device_ends_the_engine(checkpoint: Path) -> None:
     with pytest.raises(EngineError, match="nothing works any more"):
         Engine(load(checkpoint, FailingDevice(1, broken=True), CapturableOps(CPU)), LIMITS)
-
-
-def test_decode_steps_are_replayed(model: Model, device: WatchedDevice) -> None:
-    run(Engine(model, LIMITS))
-    assert device.events.count("replay") > LIMITS.max_new_tokens

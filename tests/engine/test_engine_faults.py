@@ -15,21 +15,10 @@ from batchocr.engine.backend.reference import ReferenceOps
 from batchocr.engine.engine import Engine
 from batchocr.engine.model.checkpoint import Model, load_model
 from batchocr.engine.model.preprocess import PatchGrid
-from batchocr.processes.engine_messages import EngineLimits
-from batchocr.processes.meter import Meter
-from tests.support.checkpoints import make_checkpoint
+from tests.support.checkpoints import SMALL_LIMITS, answers_of, make_checkpoint
 
 CPU = torch.device("cpu")
 SIZES = [(56, 56), (56, 112), (84, 84), (112, 56), (56, 84)]
-LIMITS = EngineLimits(
-    vit_batch_size=3,
-    vit_max_patches=3000,
-    embedding_queue_tokens=500,
-    llm_batch_size=4,
-    prefill_max_tokens=700,
-    max_new_tokens=12,
-    num_kv_tokens=8000,
-)
 
 
 @pytest.fixture(scope="module")
@@ -45,15 +34,10 @@ def request(number: int) -> Request:
 
 
 def answers(model: Model, numbers: Sequence[int]) -> dict[int, Completion]:
-    engine = Engine(model, LIMITS)
+    engine = Engine(model, SMALL_LIMITS)
     for number in numbers:
         assert engine.submit(number, request(number)) is None
-    finished: dict[int, Completion] = {}
-    while engine.has_work:
-        for number, completion in engine.step(Meter()):
-            assert number not in finished, "a request was answered twice"
-            finished[number] = completion
-    return finished
+    return answers_of(engine)
 
 
 def spoil(monkeypatch: pytest.MonkeyPatch, model: Model, numbers: Sequence[int], how: Any) -> None:
@@ -86,13 +70,12 @@ def test_values_that_are_not_finite_fail_the_request_that_has_them(
 def test_what_is_not_finite_does_not_stay_in_the_cache(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = answers(model, range(5))
     spoil(monkeypatch, model, [1], lambda part: part.fill_(torch.nan))
-    engine = Engine(model, LIMITS)
+    engine = Engine(model, SMALL_LIMITS)
     finished: dict[int, Completion] = {}
     for numbers in ([1], [0, 2, 3, 4]):
         for number in numbers:
             engine.submit(number, request(number))
-        while engine.has_work:
-            finished.update(engine.step(Meter()))
+        finished |= answers_of(engine)
     assert finished.pop(1).error
     assert {number: completion.text for number, completion in finished.items()} == {
         number: expected[number].text for number in finished

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pytest
@@ -9,7 +10,7 @@ import torch
 from torch import Tensor
 
 from batchocr.engine.backend.kernels import activation, norm, paged_attention, rotary
-from tests.engine import test_kernels_model, test_kernels_quantize, test_kernels_sampling
+from tests.engine import test_kernels_model, test_kernels_preprocess, test_kernels_quantize, test_kernels_sampling
 from tests.support.kernel_compilation import ARCHITECTURES, BEFORE_BFLOAT16, KernelResources, Launch, resources
 
 
@@ -57,16 +58,28 @@ BUDGETS = {
 LAUNCHES = (*test_kernels_model.LAUNCHES, *test_kernels_quantize.LAUNCHES, *test_kernels_sampling.LAUNCHES)
 
 
+SHARED_BYTES_OF_SM_86 = 99 * 1024
+SPILLED_BYTES = {("_choose_kernel", 120): 8, ("_remember_kernel", 120): 8}
+"""Of a kernel on an architecture; 0 for all others."""
+
+
+def compiled(launches: Sequence[Launch], architecture: int) -> list[KernelResources]:
+    there = (launch for launch in launches if architecture in launch.architectures)
+    return [kernel for launch in there for kernel in resources(launch, architecture)]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_every_kernel_keeps_its_budget_on_every_architecture(architecture: int) -> None:
-    compiled = [
-        kernel
-        for launch in LAUNCHES
-        if architecture in launch.architectures
-        for kernel in resources(launch, architecture)
-    ]
-    assert [kernel for kernel in compiled if not BUDGETS[kernel.kernel].is_kept_by(kernel)] == []
+    kernels = compiled(LAUNCHES, architecture)
+    assert [kernel for kernel in kernels if not BUDGETS[kernel.kernel].is_kept_by(kernel)] == []
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_every_kernel_compiles_for_every_architecture_fits_its_memory_and_spills_nothing(architecture: int) -> None:
+    for kernel in compiled((*LAUNCHES, *test_kernels_preprocess.LAUNCHES), architecture):
+        assert kernel.spilled_bytes <= SPILLED_BYTES.get((kernel.kernel, architecture), 0), kernel
+        assert kernel.shared_bytes <= SHARED_BYTES_OF_SM_86, kernel
 
 
 @pytest.mark.slow

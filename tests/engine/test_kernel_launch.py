@@ -9,14 +9,12 @@ import pytest
 import torch
 import triton.language as tl
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 from triton.compiler import CompiledKernel
 from triton.runtime import JITFunction
 
-from batchocr.engine.backend.kernels import norm
-from batchocr.engine.backend.kernels.launch import Constants, kernel, operator
+from batchocr.engine.backend.kernels.launch import Constants, kernel
 from tests.engine import test_kernels_model, test_kernels_quantize
-from tests.support.kernel_compilation import Launch, kernel_device, pretended_gpu
+from tests.support.kernel_compilation import Launch, pretended_gpu
 
 NARROW, WIDE = (Constants(WIDTH=width, num_warps=1, enable_fp_fusion=True) for width in (16, 32))
 OF_THE_MODEL = pytest.mark.parametrize(
@@ -169,32 +167,3 @@ def test_a_number_that_triton_would_compile_for_is_refused(launched: Launched) -
     x = rows_of(torch.float32)
     with pytest.raises(AssertionError):
         scale_rows.launch((1, 1, 1), (x, x), (0.5,), (4, 16), NARROW)
-
-
-class Calls(TorchDispatchMode):
-    def __init__(self) -> None:
-        super().__init__()
-        self.names: list[str] = []
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.names.append(func._schema.name)
-        return func(*args, **(kwargs or {}))
-
-
-def test_a_dispatch_mode_sees_a_kernel_as_one_operation() -> None:
-    with kernel_device(norm), Calls() as calls:
-        norm.rms_norm(torch.ones(2, 16), torch.ones(16), 1e-6)
-    assert calls.names.count("batchocr::rms_norm") == 1
-
-
-def test_an_operator_says_what_it_writes_into() -> None:
-    @operator(mutates_args=("x",), fake=lambda x, y: None)
-    def tried_in_a_test_(x: Tensor, y: Tensor) -> None:
-        x.add_(y)
-
-    x = torch.zeros(3)
-    tried_in_a_test_(x, torch.ones(3))
-
-    assert x.tolist() == [1, 1, 1]
-    assert [bool(each.alias_info) for each in tried_in_a_test_._schema.arguments] == [True, False]
-    torch.library.opcheck(tried_in_a_test_, (x, torch.ones(3)), test_utils=("test_schema", "test_faketensor"))

@@ -31,16 +31,12 @@ class CalledOps(TorchDispatchMode):
 
 
 def operators_of_kernels() -> set[str]:
-    """The names of the operators defined in `backend/kernels`; a test of this process may have defined others."""
+    """The names of the operators defined in `backend/kernels`."""
     modules: list[ModuleType] = [
         importlib.import_module(f"{kernels.__name__}.{found.name}") for found in pkgutil.iter_modules(kernels.__path__)
     ]
     assert modules
-    return {
-        name
-        for name in torch._C._dispatch_get_all_op_names()
-        if name.startswith("batchocr::") and "_in_a_test" not in name
-    }
+    return {name for name in torch._C._dispatch_get_all_op_names() if name.startswith("batchocr::")}
 
 
 def test_every_kernel_is_launched_at_true_widths_and_has_a_fake_twin() -> None:

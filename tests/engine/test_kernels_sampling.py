@@ -15,9 +15,9 @@ from batchocr.data import Sampling
 from batchocr.engine.backend.base import SamplerRows, SamplingHints
 from batchocr.engine.backend.device import HostDevice
 from batchocr.engine.backend.kernels import sampling, vocabulary_piece
-from batchocr.engine.backend.sampling import greedy_after_penalties
+from batchocr.engine.backend.reference import greedy_after_penalties
 from batchocr.engine.sampler import Sampler
-from tests.support.kernel_compilation import ARCHITECTURES, Launch, kernel_device, resources
+from tests.support.kernel_compilation import Launch, kernel_device
 
 VOCABULARY = 50
 STEPS = 12
@@ -198,10 +198,3 @@ def _launch(dtype: torch.dtype) -> Launch:
 
 
 LAUNCHES = (_launch(torch.bfloat16), _launch(torch.float32))
-
-
-@pytest.mark.parametrize("launch", LAUNCHES, ids=lambda launch: launch.name)
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_the_kernels_compile_for_every_architecture_and_spill_nothing(launch: Launch, architecture: int) -> None:
-    for kernel in resources(launch, architecture):
-        assert kernel.spilled_bytes <= (8 if architecture == 120 else 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, replace
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -23,28 +24,12 @@ NUM_WEIGHTS = 1_154_000_000
 KV_VALUES = 24 * 2 * 2 * 64
 
 
-def on_gpu(
-    memory_gib: float, config: Config | None = None, value_bytes: int = BFLOAT16, layout_tokens: int = 0
-) -> EngineLimits:
-    return engine_limits(
-        config or Config(),
-        MINERU,
-        on_gpu=True,
-        memory_bytes=int(memory_gib * GIB),
-        value_bytes=value_bytes,
-        layout_tokens=layout_tokens,
-    )
+def limits_of(memory_gib: float, config: Config | None = None, **options: Any) -> EngineLimits:
+    return engine_limits(config or Config(), MINERU, memory_bytes=int(memory_gib * GIB), **options)
 
 
-def on_cpu(memory_gib: float, config: Config | None = None, layout_tokens: int = 0) -> EngineLimits:
-    return engine_limits(
-        config or Config(),
-        MINERU,
-        on_gpu=False,
-        memory_bytes=int(memory_gib * GIB),
-        value_bytes=FLOAT32,
-        layout_tokens=layout_tokens,
-    )
+on_gpu = partial(limits_of, on_gpu=True, value_bytes=BFLOAT16)
+on_cpu = partial(limits_of, on_gpu=False, value_bytes=FLOAT32)
 
 
 def held_bytes(limits: EngineLimits, value_bytes: int) -> int:
@@ -74,7 +59,7 @@ def held_bytes(limits: EngineLimits, value_bytes: int) -> int:
 def test_a_longest_request_fits_and_so_does_all_that_is_held_beside_it(
     memory_gib: float, value_bytes: int, fraction: float
 ) -> None:
-    limits = on_gpu(memory_gib, Config(memory_fraction=fraction), value_bytes)
+    limits = on_gpu(memory_gib, Config(memory_fraction=fraction), value_bytes=value_bytes)
     assert limits.num_kv_tokens >= MAX_IMAGE_TOKENS + limits.max_new_tokens
     assert held_bytes(limits, value_bytes) <= fraction * memory_gib * GIB
 

@@ -14,9 +14,7 @@ from batchocr.engine.backend.reference import ReferenceOps
 from batchocr.engine.decode_stage import goes_in_circles
 from batchocr.engine.engine import Engine
 from batchocr.engine.model.checkpoint import Model, load_model
-from batchocr.planning.limits import EngineLimits
-from batchocr.processes.meter import Meter
-from tests.support.checkpoints import TokenIdFormat, make_checkpoint
+from tests.support.checkpoints import SMALL_LIMITS, TokenIdFormat, answers_of, make_checkpoint
 from tests.support.late_device import LateDevice
 
 pytestmark = pytest.mark.slow
@@ -37,26 +35,13 @@ def model(request: pytest.FixtureRequest, tmp_path: Path) -> Model:
 
 
 def answers(model: Model, *, num_requests: int = 1, loop_check: LoopCheck = "at_once") -> list[Completion]:
-    limits = EngineLimits(
-        vit_batch_size=2,
-        vit_max_patches=3000,
-        embedding_queue_tokens=500,
-        llm_batch_size=2,
-        prefill_max_tokens=700,
-        max_new_tokens=MAX_NEW_TOKENS,
-        num_kv_tokens=8000,
-    )
-    engine = Engine(model, limits)
+    engine = Engine(model, replace(SMALL_LIMITS, llm_batch_size=2, max_new_tokens=MAX_NEW_TOKENS))
     for number in range(num_requests):
         pixels = Pixels(28, 56 + 28 * number, bytearray(range(28)) * 3 * (56 + 28 * number))
         # A reward instead of a penalty: the first token is repeated over and over.
         sampling = Sampling(MAX_NEW_TOKENS, presence_penalty=-50.0, loop_check=loop_check)
         assert engine.submit(number, Request(pixels, "\nText Recognition:", sampling)) is None
-    found: dict[int, Completion] = {}
-    while engine.has_work:
-        for number, completion in engine.step(Meter()):
-            assert number not in found, "a request was answered twice"
-            found[number] = completion
+    found = answers_of(engine)
     return [found[number] for number in range(num_requests)]
 
 

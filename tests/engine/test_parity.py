@@ -10,16 +10,23 @@ import torch
 from PIL import Image
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
-from batchocr.data import Completion, Pixels, Request, Sampling
+from batchocr.data import Pixels, Request, Sampling
 from batchocr.engine.backend.cpu import CpuOps
 from batchocr.engine.backend.device import HostDevice
 from batchocr.engine.backend.reference import ReferenceOps
 from batchocr.engine.engine import Engine
 from batchocr.engine.model.checkpoint import Model, load_model
 from batchocr.engine.model.rope import mrope_positions
-from batchocr.planning.limits import EngineLimits
 from batchocr.processes.meter import Meter
-from tests.support.checkpoints import SHAPES, TokenIdFormat, make_checkpoint, oracle, tokenizer
+from tests.support.checkpoints import (
+    SHAPES,
+    SMALL_LIMITS,
+    TokenIdFormat,
+    answers_of,
+    make_checkpoint,
+    oracle,
+    tokenizer,
+)
 from tests.support.late_device import CapturableOps, LateDevice
 
 pytestmark = pytest.mark.slow
@@ -106,22 +113,12 @@ def _generate(folder: Path, images: list[Image.Image], prompts: list[str]) -> li
 def run(
     case: Case, images: list[Image.Image], *, vit: int = 24, llm: int = 24, num_kv_tokens: int = 64_000
 ) -> tuple[list[str], Meter]:
-    limits = EngineLimits(
-        vit_batch_size=vit,
-        vit_max_patches=3000,
-        embedding_queue_tokens=500,
-        llm_batch_size=llm,
-        prefill_max_tokens=700,
-        max_new_tokens=MAX_NEW_TOKENS,
-        num_kv_tokens=num_kv_tokens,
-    )
+    limits = replace(SMALL_LIMITS, vit_batch_size=vit, llm_batch_size=llm, num_kv_tokens=num_kv_tokens)
     engine, meter = Engine(case.model, limits), Meter()
     for index, (image, prompt) in enumerate(zip(images, case.prompts, strict=True)):
         pixels = Pixels(image.height, image.width, bytearray(image.tobytes()))
         assert engine.submit(index, Request(pixels, prompt, Sampling(MAX_NEW_TOKENS))) is None
-    answers: dict[int, Completion] = {}
-    while engine.has_work:
-        answers.update(engine.step(meter))
+    answers = answers_of(engine, meter)
     return [answers[index].text for index in range(len(images))], meter
 
 

@@ -14,9 +14,8 @@ from batchocr.data import Pixels
 from batchocr.engine.backend.cpu import CpuOps
 from batchocr.engine.backend.reference import ReferenceOps
 from batchocr.engine.backend.resize import resize_bicubic
-from batchocr.engine.model.preprocess import Preprocessor
+from batchocr.engine.model.preprocess import Preprocessor, smart_resize
 from batchocr.planning.architecture import read_architecture
-from batchocr.planning.image_size import smart_resize
 from tests.support.checkpoints import make_checkpoint
 
 SIZES = [  # (from width, height) → (to width, height)

@@ -13,7 +13,11 @@ from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, Qwen2VLConfig, Qwen2VLForConditionalGeneration
 
+from batchocr.data import Completion
+from batchocr.engine.engine import Engine
 from batchocr.engine.model.prompt import PromptFormat
+from batchocr.processes.engine_messages import EngineLimits
+from batchocr.processes.meter import Meter
 
 SPECIAL_TOKENS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>", "<|image_pad|>"]
 CHAT_TEMPLATE = (
@@ -155,3 +159,25 @@ def _rename_tensors(path: Path) -> None:
 def oracle(folder: Path) -> Qwen2VLForConditionalGeneration:
     """transformers' own model of a checkpoint, in float32."""
     return Qwen2VLForConditionalGeneration.from_pretrained(folder, dtype=torch.float32).eval()
+
+
+SMALL_LIMITS = EngineLimits(
+    vit_batch_size=3,
+    vit_max_patches=3000,
+    embedding_queue_tokens=500,
+    llm_batch_size=4,
+    prefill_max_tokens=700,
+    max_new_tokens=34,
+    num_kv_tokens=8000,
+)
+"""For engines that read these checkpoints."""
+
+
+def answers_of(engine: Engine, meter: Meter | None = None) -> dict[int, Completion]:
+    """Step until every request has ended, each once."""
+    answers: dict[int, Completion] = {}
+    while engine.has_work:
+        for number, completion in engine.step(meter or Meter()):
+            assert number not in answers, "a request was answered twice"
+            answers[number] = completion
+    return answers

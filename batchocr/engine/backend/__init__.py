@@ -139,7 +139,7 @@ def open_device(device: torch.device, *, one_stream: bool = False) -> Device:
 
 
 def _is_set(variable: str, value: str) -> bool:
-    """Whether a variable of the environment has its only value. Raises UsageError if it has another."""
+    """Whether an environment variable has the only value that it may have. Raises UsageError if it has another."""
     given = os.environ.get(variable, "")
     if given not in ("", value):
         raise UsageError(f"{variable} is {given!r}: it can be {value!r}, or not set")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Literal, Protocol, Self
+from typing import Literal, Protocol, Self, TypeAlias
 
 import torch
 from torch import Tensor
@@ -137,15 +137,9 @@ class Linear(Protocol):
         ...
 
 
-class Mlp(Protocol):
-    """Two linear layers with an activation between them, prepared for a device."""
-
-    def __call__(self, x: Rows, residual: Tensor | None = None) -> Tensor:
-        """outer(activation(inner(x))), plus the residual if one is given. x: [rows, in]. Returns [rows, out].
-
-        residual: [rows, out], contiguous. May be overwritten, as by `Linear`.
-        """
-        ...
+Mlp: TypeAlias = Linear
+"""Two linear layers with an activation between them, prepared for a device: outer(activation(inner(x))), plus the
+residual if one is given; otherwise called like a linear layer."""
 
 
 class Ops(Protocol):

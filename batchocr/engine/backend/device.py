@@ -43,8 +43,8 @@ class Device(Protocol):
     max_unread: int
     """How many launched steps may be unread when the next is launched; 0 if a step is done when its call returns."""
     vit_flop_a_row: float
-    """What the vision stage computes to each decode step while there is work for both, by the rows that the step may
-    have; infinite if neither waits for the other."""
+    """Floating-point operations of the vision stage for each row that a decode step may have, while both have work;
+    infinite if neither waits for the other."""
 
     def upload(self, host: Tensor) -> Tensor:
         """The tensor on the device, without waiting for the copy. The host tensor may be freed at once."""

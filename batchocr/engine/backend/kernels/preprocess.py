@@ -15,9 +15,9 @@ import triton.language as tl
 from torch import Tensor
 
 from batchocr.engine.backend.base import ResizePlan
-from batchocr.engine.backend.bicubic import PRECISION_BITS
 from batchocr.engine.backend.kernels.launch import operator
 from batchocr.engine.backend.kernels.resize_plan import CHANNELS, BatchPlan, plan_batch
+from batchocr.engine.backend.resize import PRECISION_BITS
 
 # Eight values for each of 128 threads, so that many loads are in flight.
 TILE = 1024

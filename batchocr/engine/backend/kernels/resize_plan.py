@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from batchocr.engine.backend.base import ResizePlan
-from batchocr.engine.backend.bicubic import Size, bicubic_taps, resizes_rows_first
+from batchocr.engine.backend.resize import Size, bicubic_taps, resizes_rows_first
 
 CHANNELS = 3
 
