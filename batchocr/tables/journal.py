@@ -25,11 +25,10 @@ from pydantic import TypeAdapter, ValidationError
 from batchocr.data import ErrorKind, PageResult, Status, counted, valid_text
 from batchocr.errors import OutputError, OutputMismatchError
 from batchocr.storage.checksums import checked_line, is_sound
-from batchocr.tables.atomic import atomic_file, reading, writing
+from batchocr.tables.atomic import atomic_file, lies_at, open_locked, reading, writing
 from batchocr.tables.earlier import metadata_of_header, metadata_of_table, require_ours
 from batchocr.tables.files import journal_path
 from batchocr.tables.index import IndexedRow, RowIndex
-from batchocr.tables.locked_file import lies_at, open_locked
 from batchocr.tables.schema import (
     MAX_METADATA_BYTES,
     RunMetadata,
@@ -304,13 +303,8 @@ def indexed(entry: JournalEntry | EntryState, offset: int, length: int) -> Index
 
 def parse_row(line: bytes) -> PageResult | None:
     """The row in a line; None if it is damaged, or no row."""
-    entry = _parse(line)
-    return None if entry is None else entry.result
-
-
-def _parse(line: bytes) -> JournalEntry | None:
     try:
-        return _ENTRY.validate_json(line) if is_sound(line) else None
+        return _ENTRY.validate_json(line).result if is_sound(line) else None
     except ValidationError:
         return None
 

@@ -155,8 +155,6 @@ def require_same_settings(path: Path | str, found: RunMetadata, metadata: RunMet
             "this version makes other rows of the same answers, and with --cache no answer is asked for twice; "
             "continue it with the version that began it"
         )
-    elif "text_layer" in different:
-        remedy = "--text-layer use is gone, so continue it with the version of batchocr that began it"
     raise OutputMismatchError(
         f"{path} belongs to other settings ({'; '.join(differences)}): "
         f"{remedy}, choose another --out, or start over with --overwrite"
