@@ -84,7 +84,8 @@ _ENTRY_STATE = TypeAdapter(EntryState)
 class Journal:
     """A run's journal, open and locked against a second run. Belongs to one thread.
 
-    metadata: of this run together with those whose rows it holds.
+    metadata: of this run together with those whose rows it holds. is_redundant: whether it was begun here and nothing
+    was added: its rows are in the table, and `close` would delete it.
     """
 
     def __init__(self, path: Path, file: FileIO, metadata: RunMetadata) -> None:
@@ -93,7 +94,7 @@ class Journal:
         self._file = file
         self._index = RowIndex()
         self._end = 0
-        self._is_redundant = False
+        self.is_redundant = False
         self._synced_s = time.monotonic()
 
     @classmethod
@@ -145,7 +146,7 @@ class Journal:
                 raise
             self._put(entry, self._end, len(line))
             self._end += len(line)
-            self._is_redundant = False
+            self.is_redundant = False
             if time.monotonic() - self._synced_s > _SYNC_INTERVAL_S:
                 self._require_in_place()
                 self._sync()
@@ -177,14 +178,9 @@ class Journal:
             raise OutputError(f"{self.path} is damaged at byte {row.offset}: run again to read that page again")
         return _ENTRY.validate_json(line).result
 
-    @property
-    def is_redundant(self) -> bool:
-        """Whether it was begun here and nothing was added: its rows are in the table, and `close` would delete it."""
-        return self._is_redundant
-
     def keep(self) -> None:
         """Do not delete the file on closing: the table is about to be replaced, perhaps by one with fewer rows."""
-        self._is_redundant = False
+        self.is_redundant = False
 
     def remove(self) -> None:
         """Delete the journal: the run is complete and its table in place."""
@@ -199,7 +195,7 @@ class Journal:
             return
         with writing(self.path), self._file:
             self._sync()
-            if self._is_redundant or os.fstat(self._file.fileno()).st_size == 0:
+            if self.is_redundant or os.fstat(self._file.fileno()).st_size == 0:
                 self._unlink()
 
     def __enter__(self) -> Self:
@@ -226,7 +222,7 @@ class Journal:
         """Replace the journal with one that holds these rows."""
         entries = (JournalEntry(storable(result), size=None, mtime_ns=None) for result in rows)
         self._replace(metadata, map(_to_line, entries))
-        self._is_redundant = True
+        self.is_redundant = True
 
     def _replace(self, metadata: RunMetadata, lines: Iterable[bytes]) -> None:
         """Replace the journal with one that holds the lines of these rows, whole or not at all."""

@@ -49,7 +49,8 @@ def write(path: Path, rows: Iterable[PageResult], metadata: RunMetadata) -> None
         with writing(metadata_path(path)):
             metadata_path(path).unlink(missing_ok=True)
     with atomic_file(metadata_path(path)) as file:
-        file.write(checked_line(metadata_to_json(metadata)[:-1] + _digest_key(digest.hexdigest(), num_bytes) + b"}"))
+        keys = b',"bytes":%d,"sha256":"%s"}' % (num_bytes, digest.hexdigest().encode())
+        file.write(checked_line(metadata_to_json(metadata)[:-1] + keys))
 
 
 def read_metadata(path: Path) -> RunMetadata | None:
@@ -109,10 +110,6 @@ def is_derived(path: Path) -> bool:
         return True
     said = _SIZE.search(line)
     return said is not None and int(said[1]) != path.stat().st_size
-
-
-def _digest_key(digest: str, num_bytes: int) -> bytes:
-    return b',"bytes":%d,"sha256":"%s"' % (num_bytes, digest.encode())
 
 
 def _metadata_line(path: Path) -> bytes | None:

@@ -126,7 +126,7 @@ def test_a_table_of_a_pinned_model_says_its_commit_and_one_from_before_that_can_
 ) -> None:
     table.write(out, PAGES, replace(METADATA, model_revision="c" * 40))
     assert table.read_metadata(out) == replace(METADATA, model_revision="c" * 40)
-    older = {name: value for name, value in encode_metadata(METADATA).items() if name != "batchocr.model_revision"}
+    older = {name: value for name, value in encode_metadata(METADATA).items() if name != b"batchocr.model_revision"}
     assert decode_metadata(older) == METADATA
 
 
@@ -139,7 +139,7 @@ def test_a_file_of_someone_else_has_no_metadata(out: Path, table: TableFormat) -
 
 @pytest.mark.parametrize("settings", ["[" * 100_000, "9" * 5000, "{"])
 def test_metadata_that_cannot_be_read_are_none(settings: str) -> None:
-    assert decode_metadata({**encode_metadata(METADATA), "batchocr.settings": settings}) is None
+    assert decode_metadata({**encode_metadata(METADATA), b"batchocr.settings": settings.encode()}) is None
 
 
 @pytest.mark.parametrize("cut", [4, 12, 200])
