@@ -40,8 +40,8 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
 
 
 def remove_leftovers(files: Iterable[Path]) -> None:
-    """Delete what runs that were killed have left of these files, as far as possible. Only for the run that alone may
-    write them."""
+    """Delete the temporary files that killed runs left beside these files, as far as possible. Only for the one run
+    that may write these files."""
     with suppress(OSError):
         for file in leftovers_of(files):
             file.unlink()
@@ -109,8 +109,8 @@ def writing(path: Path) -> Iterator[None]:
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Turn an OSError inside the block into an OutputError that says why `path` cannot be read; so is a pipe, whose
-    opening would wait for its other end."""
+    """Turn an OSError inside the block into an OutputError that says why `path` cannot be read. A pipe is refused, as
+    opening it would wait for its other end."""
     try:
         if os.path.exists(path) and not os.path.isdir(path) and not os.path.isfile(path):
             raise OutputError(f"cannot read {path}: it is not an ordinary file")

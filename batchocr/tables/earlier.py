@@ -1,4 +1,4 @@
-"""What an earlier run left at an output's place: whether a new one can go on from it, and what with."""
+"""What an earlier run left at the place of an output, and whether a new run can continue it."""
 
 from __future__ import annotations
 

@@ -54,8 +54,8 @@ def write(path: Path, rows: Iterable[PageResult], metadata: RunMetadata) -> None
 
 
 def read_metadata(path: Path) -> RunMetadata | None:
-    """The metadata of the run that wrote the file; None if it is not a table of ours. Raises OutputError if it is
-    damaged; whether they are those of this table is known once its rows have been read."""
+    """The metadata of the run that wrote the file; None if it is not a table of ours. Raises OutputError if they are
+    damaged. Whether they belong to this table is known when its rows are read."""
     line = _metadata_line(path)
     metadata = None if line is None else metadata_from_json(line)
     if line is None or metadata is None:
@@ -78,8 +78,8 @@ def could_be_table(path: Path) -> bool:
 
 
 def read_rows(path: Path) -> Iterator[PageResult]:
-    """Yield the rows of a table of ours, in order. Raises OutputError if it cannot be read or is not as it was written:
-    before any row of it is believed."""
+    """Yield the rows of a table of ours, in order. Raises OutputError if it cannot be read, and, before the first row,
+    if it is not as it was written."""
     with reading(path), open(path, "rb") as lines:
         _require_same_table(path, hashlib.file_digest(lines, "sha256").hexdigest())
         lines.seek(0)

@@ -20,7 +20,7 @@ from batchocr.tables import derived, jsonl, parquet
 from batchocr.tables.atomic import reading
 from batchocr.tables.earlier import metadata_of_header
 from batchocr.tables.files import is_beside_a_table, journal_path, metadata_path, table_of_journal
-from batchocr.tables.index import RowIndex
+from batchocr.tables.index import RowIndex, page_rank
 from batchocr.tables.journal import indexed, parse_row, parse_state
 from batchocr.tables.remote_output import fetch_tables
 from batchocr.tables.schema import MAX_METADATA_BYTES, PAGE_SCHEMA, READABLE_VERSIONS, RunMetadata, to_row
@@ -89,7 +89,7 @@ class StoredRows:
         for source, rows in groupby(self.rows(), key=attrgetter("source")):
             pages: list[PageResult] = []
             for row in rows:
-                if pages and _place(row) <= _place(pages[-1]):
+                if pages and page_rank(row.page_index) <= page_rank(pages[-1].page_index):
                     yield source, pages
                     pages = []
                 pages.append(row)
@@ -107,11 +107,6 @@ class StoredRows:
         rows = map(to_row, self.rows())
         while group := list(islice(rows, _BATCH_ROWS)):
             yield pa.RecordBatch.from_pylist(group, schema=PAGE_SCHEMA)
-
-
-def _place(row: PageResult) -> int:
-    """Where a row stands among those of its document; the document as a whole comes first."""
-    return -1 if row.page_index is None else row.page_index
 
 
 def open_rows(tables: TableNames, *, partial: bool = False, ours: bool = False) -> StoredRows:

@@ -27,8 +27,8 @@ from batchocr.tables.schema import PAGE_SCHEMA, RunMetadata, decode_metadata, en
 ROW_GROUP_PAGES = 256
 
 _ROWS_AT_ONCE = 4
-"""Those that are made into Python objects before their turn. A row group of them in each of 40 parts that were merged
-took 250 MB more, and no less time."""
+"""Rows made into Python objects at a time. Whole row groups, in each of 40 parts that were merged, took 250 MB more and
+no less time."""
 
 _DIGEST_KEY = "batchocr.sha256"
 _NO_DIGEST = b"0" * 64

@@ -51,8 +51,8 @@ class OutputPlace:
         table_for(self.path)
 
     def require_free(self, *, overwrite: bool) -> None:
-        """Have an empty folder at `path`, for a table that continues none. Raises OutputError if there is one in the
-        store, or none can be put there."""
+        """Make the folder of `path`, for a new table. Raises OutputError if there is a table in the store, or none can
+        be put there."""
         if self._uri is None:
             return
         self._make_folder()
@@ -62,7 +62,8 @@ class OutputPlace:
         report_path(self.path).unlink(missing_ok=True)
 
     def prepare(self, *, overwrite: bool) -> None:
-        """Have at `path` what a run has to continue. Raises OutputError, also if no table can be put into the store."""
+        """Bring to `path` what a run has to continue. Raises OutputError, also if no table can be put into the
+        store."""
         if self._uri is None:
             return
         self._make_folder()
@@ -178,8 +179,8 @@ def put_file(file: Path, uri: str) -> None:
 
 
 def fetch_file(uri: str, path: Path, *, required: bool = True) -> None:
-    """Fetch an object into a file. Raises OutputError; not if it is missing, or denied, as what is missing may be, and
-    is not required."""
+    """Fetch an object into a file. Raises OutputError. An object that is not required may be missing, or denied, as
+    some stores say of what is missing: then nothing is fetched."""
     try:
         with atomic_file(path) as file:
             fetch(uri, file, timeout_s=_FETCH_S)
