@@ -10,8 +10,7 @@ from tqdm import tqdm
 
 from batchocr.cli.console import print_out, printable
 from batchocr.errors import ExitCode, UsageError
-from batchocr.tables.comparison import SHARES, Comparison, compare
-from batchocr.tables.match import matched
+from batchocr.tables.comparison import SHARES, Comparison, compare, matched
 from batchocr.tables.opened import open_rows
 from batchocr.tables.page_change import PageChange
 from batchocr.tables.schema import different_settings

@@ -15,8 +15,7 @@ from batchocr.config import Config
 from batchocr.data import PageResult
 from batchocr.errors import UsageError
 from batchocr.job.stop import StopSwitch
-from batchocr.tables.comparison import compare
-from batchocr.tables.match import matched
+from batchocr.tables.comparison import compare, matched
 from batchocr.tables.opened import open_rows
 
 _CAN_CHANGE: Final = ("dtype", "vit_dtype", "backend")

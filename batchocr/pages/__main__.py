@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import sys
 
-from batchocr.pages.protocol.base import PageProtocol
-from batchocr.pages.protocol.pixels_only import PixelsOnly
+from batchocr.pages.protocol.base import PageProtocol, PixelsOnly
 from batchocr.pages.serve import serve
 from batchocr.processes.messages import Setup
 

@@ -255,9 +255,8 @@ def read_part(part: Path | pa.NativeFile, metadata: RunMetadata, name: str) -> P
     """What a part holds. Raises OutputMismatchError if it is of other settings than this metadata, and what Arrow
     raises if it is damaged."""
     with pq.ParquetFile(part, page_checksum_verification=True) as file:
-        of_file = {key.decode(): value.decode() for key, value in (file.schema_arrow.metadata or {}).items()}
+        found = decode_metadata(file.schema_arrow.metadata)
         columns = file.read(columns=["status", "error_kind"])
-    found = decode_metadata(of_file)
     if found is None or found.settings_fingerprint != metadata.settings_fingerprint:
         raise OutputMismatchError(f"{name} was made with other settings: choose another --out")
     return PartRows(

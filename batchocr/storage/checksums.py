@@ -21,11 +21,6 @@ def checked_line(json: bytes, *, of: bytes = b"") -> bytes:
     return kept + _CHECKSUM % zlib.crc32(kept, zlib.crc32(of))
 
 
-def has_checksum(line: bytes) -> bool:
-    """Whether the line ends with a checksum, right or wrong."""
-    return line[-_CHECKSUM_BYTES:].startswith(_CHECKSUM[: _CHECKSUM.index(b"%")])
-
-
 def is_sound(line: bytes, *, of: bytes = b"") -> bool:
     """Whether the line is as `checked_line` wrote it."""
     return line[-_CHECKSUM_BYTES:] == _CHECKSUM % zlib.crc32(memoryview(line)[:-_CHECKSUM_BYTES], zlib.crc32(of))

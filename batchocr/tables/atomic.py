@@ -1,12 +1,16 @@
-"""Files that exist whole or not at all, and what to say when one cannot be written or read."""
+"""Files that exist whole or not at all, files that one process alone may write, and what to say when one cannot be
+written or read."""
 
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
+import stat
 import tempfile
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from io import FileIO
 from pathlib import Path
 from typing import BinaryIO
 
@@ -36,11 +40,46 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
 
 
 def remove_leftovers(files: Iterable[Path]) -> None:
-    """Delete what runs that were killed have left of these files, as far as possible. Only for the run that alone may
-    write them."""
+    """Delete the temporary files that killed runs left beside these files, as far as possible. Only for the one run
+    that may write these files."""
     with suppress(OSError):
         for file in leftovers_of(files):
             file.unlink()
+
+
+def open_locked(path: Path) -> FileIO:
+    """The file at `path`, created if needed, for this process alone: locked as long as a living process has it open.
+    Raises OutputError if another run has it."""
+    while True:
+        with ExitStack() as undo:
+            file = undo.enter_context(open(path, "a+b", buffering=0, opener=_open_ordinary))
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise OutputError(f"another run is writing {path}: wait for it, or choose another --out") from error
+            if lies_at(path, file):
+                undo.pop_all()
+                return file
+        # The run that held the lock has just replaced or removed the file: the one opened here is no longer at `path`.
+
+
+def _open_ordinary(path: str, flags: int) -> int:
+    """Open an ordinary file: not through a link, which leads to what is not ours, nor a pipe or a device."""
+    if os.path.islink(path):
+        raise OutputError(f"cannot write {path}: it is a link; remove it, or choose another --out")
+    descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OutputError(f"cannot write {path}: it is not an ordinary file; remove it, or choose another --out")
+    return descriptor
+
+
+def lies_at(path: Path, file: FileIO) -> bool:
+    """Whether the open file is still the one at `path`."""
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), os.stat(path))
+    except FileNotFoundError:
+        return False
 
 
 def require_writable(path: Path) -> None:
@@ -70,8 +109,8 @@ def writing(path: Path) -> Iterator[None]:
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Turn an OSError inside the block into an OutputError that says why `path` cannot be read; so is a pipe, whose
-    opening would wait for its other end."""
+    """Turn an OSError inside the block into an OutputError that says why `path` cannot be read. A pipe is refused, as
+    opening it would wait for its other end."""
     try:
         if os.path.exists(path) and not os.path.isdir(path) and not os.path.isfile(path):
             raise OutputError(f"cannot read {path}: it is not an ordinary file")
@@ -107,9 +146,7 @@ def _what_is_missing(folder: Path) -> str:
     if os.path.isdir(folder):
         return f"no file can be created in {folder}; choose another place"
     there = next((place for place in (folder, *folder.parents) if os.path.lexists(place)), folder)
-    if os.path.islink(there) and not os.path.exists(there):
-        return f"{there} is a link that leads nowhere; choose another place"
-    if os.path.exists(there) and not os.path.isdir(there):
+    if not os.path.isdir(there):
         return f"{there} is not a folder; choose another place"
     return f"{folder} does not exist; create it first"
 

@@ -40,8 +40,7 @@ def read_metadata(path: Path) -> RunMetadata:
     except pa.ArrowException as error:
         raise OutputError(f"{path} is no table, or is damaged: {error}") from error
     _require_columns(path, set(schema.names))
-    of_file = {key.decode("utf-8", "replace"): value.decode("utf-8", "replace") for key, value in _items(schema)}
-    return decode_metadata(of_file) or nothing
+    return decode_metadata(schema.metadata) or nothing
 
 
 def read_rows(path: Path) -> Iterator[PageResult]:
@@ -51,10 +50,6 @@ def read_rows(path: Path) -> Iterator[PageResult]:
             yield from_row(_of_ours(row))
         except ValueError as error:
             raise OutputError(f"{path}, row {number} is no row of a table of batchocr: {error}") from error
-
-
-def _items(schema: pa.Schema) -> list[tuple[bytes, bytes]]:
-    return list((schema.metadata or {}).items())
 
 
 def _require_columns(path: Path, names: set[str] | Any) -> None:

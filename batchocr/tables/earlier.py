@@ -1,4 +1,4 @@
-"""What an earlier run left at an output's place: whether a new one can go on from it, and what with."""
+"""What an earlier run left at the place of an output, and whether a new run can continue it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from batchocr.config import DType
 from batchocr.errors import OutputError, OutputMismatchError
-from batchocr.storage.checksums import has_checksum, is_sound
+from batchocr.storage.checksums import is_sound
 from batchocr.tables.files import journal_path
 from batchocr.tables.schema import (
     MAX_METADATA_BYTES,
@@ -31,7 +31,7 @@ def metadata_of_header(path: Path, line: bytes) -> RunMetadata | None:
     """The metadata in the first line of the journal at `path`; None if it is empty or was torn before that line was
     whole.
 
-    Raises OutputMismatchError if it is not a journal of this version, OutputError if the line is damaged.
+    Raises OutputMismatchError if it is no journal of batchocr, OutputError if the line is damaged.
     """
     metadata = metadata_from_json(line)
     if metadata is not None and is_sound(line):
@@ -39,15 +39,10 @@ def metadata_of_header(path: Path, line: bytes) -> RunMetadata | None:
     is_torn = not line.endswith(b"\n") and len(line) < MAX_METADATA_BYTES
     if is_torn and line[: len(_HEADER_START)] == _HEADER_START[: len(line)]:
         return None
-    if has_checksum(line):
+    if line.startswith(_HEADER_START):
         raise OutputError(
             f"{path} is damaged in its first line, which says what its rows depend on: restore it from a copy, or "
             "start over with --overwrite"
-        )
-    if metadata is not None:
-        raise OutputMismatchError(
-            f"{path} was begun by an earlier version of batchocr: finish it with that version, choose another --out, "
-            "or start over with --overwrite"
         )
     raise OutputMismatchError(f"{path} is not a journal of batchocr: choose another --out")
 

@@ -51,7 +51,8 @@ def final_name(name: str) -> str:
 
 
 def leftovers_of(files: Iterable[Path]) -> Iterator[Path]:
-    """What runs that were killed, or are at work, have not put in the place of these files yet. Raises OSError."""
+    """The temporary files, of runs that were killed or are at work, that were to replace these files. Raises
+    OSError."""
     for folder, ours in groupby(sorted(files), key=lambda file: file.parent):
         names = {file.name for file in ours}
         with os.scandir(folder) as entries:

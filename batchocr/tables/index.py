@@ -50,7 +50,7 @@ class RowIndex:
     def find(self, source: str, page_index: int | None) -> IndexedRow | None:
         """The row of a page, or of the document as a whole; None if there is none yet."""
         rows = self._rows.get(source, [])
-        position = bisect_left(rows, _rank(page_index), key=_row_rank)
+        position = bisect_left(rows, page_rank(page_index), key=_row_rank)
         if position < len(rows) and rows[position].page_index == page_index:
             return rows[position]
         return None
@@ -64,7 +64,7 @@ class RowIndex:
         rows = self._rows.setdefault(source, [])
         if rows:
             row = _sharing(row, rows[-1])
-        position = bisect_left(rows, _rank(row.page_index), key=_row_rank)
+        position = bisect_left(rows, page_rank(row.page_index), key=_row_rank)
         if position == len(rows) or rows[position].page_index != row.page_index:
             rows.insert(position, row)
         elif not is_failed_again(row, rows[position]):
@@ -77,12 +77,13 @@ class RowIndex:
             self._best.setdefault(source, {})[row.page_index] = best
 
 
-def _rank(page_index: int | None) -> int:
+def page_rank(page_index: int | None) -> int:
+    """Where a row stands among those of its document; the document as a whole comes first."""
     return -1 if page_index is None else page_index
 
 
 def _row_rank(row: IndexedRow) -> int:
-    return _rank(row.page_index)
+    return page_rank(row.page_index)
 
 
 def _sharing(row: IndexedRow, neighbour: IndexedRow) -> IndexedRow:
@@ -93,6 +94,6 @@ def _sharing(row: IndexedRow, neighbour: IndexedRow) -> IndexedRow:
 
 
 def is_failed_again(later: IndexedRow | PageResult, earlier: IndexedRow) -> bool:
-    """Whether a page failed of which an earlier attempt has read something, in the same version of its file."""
+    """Whether the later row is a failure of a page that was read before, in the same version of its file."""
     was_read = earlier.status in ("ok", "degraded")
     return later.status == "failed" and was_read and later.doc_id == earlier.doc_id

@@ -25,11 +25,10 @@ from pydantic import TypeAdapter, ValidationError
 from batchocr.data import ErrorKind, PageResult, Status, counted, valid_text
 from batchocr.errors import OutputError, OutputMismatchError
 from batchocr.storage.checksums import checked_line, is_sound
-from batchocr.tables.atomic import atomic_file, reading, writing
+from batchocr.tables.atomic import atomic_file, lies_at, open_locked, reading, writing
 from batchocr.tables.earlier import metadata_of_header, metadata_of_table, require_ours
 from batchocr.tables.files import journal_path
 from batchocr.tables.index import IndexedRow, RowIndex
-from batchocr.tables.locked_file import lies_at, open_locked
 from batchocr.tables.schema import (
     MAX_METADATA_BYTES,
     RunMetadata,
@@ -85,7 +84,8 @@ _ENTRY_STATE = TypeAdapter(EntryState)
 class Journal:
     """A run's journal, open and locked against a second run. Belongs to one thread.
 
-    metadata: of this run together with those whose rows it holds.
+    metadata: of this run together with those whose rows it holds. is_redundant: whether it was begun here and nothing
+    was added: its rows are in the table, and `close` would delete it.
     """
 
     def __init__(self, path: Path, file: FileIO, metadata: RunMetadata) -> None:
@@ -94,7 +94,7 @@ class Journal:
         self._file = file
         self._index = RowIndex()
         self._end = 0
-        self._is_redundant = False
+        self.is_redundant = False
         self._synced_s = time.monotonic()
 
     @classmethod
@@ -146,7 +146,7 @@ class Journal:
                 raise
             self._put(entry, self._end, len(line))
             self._end += len(line)
-            self._is_redundant = False
+            self.is_redundant = False
             if time.monotonic() - self._synced_s > _SYNC_INTERVAL_S:
                 self._require_in_place()
                 self._sync()
@@ -178,14 +178,9 @@ class Journal:
             raise OutputError(f"{self.path} is damaged at byte {row.offset}: run again to read that page again")
         return _ENTRY.validate_json(line).result
 
-    @property
-    def is_redundant(self) -> bool:
-        """Whether it was begun here and nothing was added: its rows are in the table, and `close` would delete it."""
-        return self._is_redundant
-
     def keep(self) -> None:
         """Do not delete the file on closing: the table is about to be replaced, perhaps by one with fewer rows."""
-        self._is_redundant = False
+        self.is_redundant = False
 
     def remove(self) -> None:
         """Delete the journal: the run is complete and its table in place."""
@@ -200,7 +195,7 @@ class Journal:
             return
         with writing(self.path), self._file:
             self._sync()
-            if self._is_redundant or os.fstat(self._file.fileno()).st_size == 0:
+            if self.is_redundant or os.fstat(self._file.fileno()).st_size == 0:
                 self._unlink()
 
     def __enter__(self) -> Self:
@@ -227,7 +222,7 @@ class Journal:
         """Replace the journal with one that holds these rows."""
         entries = (JournalEntry(storable(result), size=None, mtime_ns=None) for result in rows)
         self._replace(metadata, map(_to_line, entries))
-        self._is_redundant = True
+        self.is_redundant = True
 
     def _replace(self, metadata: RunMetadata, lines: Iterable[bytes]) -> None:
         """Replace the journal with one that holds the lines of these rows, whole or not at all."""
@@ -304,13 +299,8 @@ def indexed(entry: JournalEntry | EntryState, offset: int, length: int) -> Index
 
 def parse_row(line: bytes) -> PageResult | None:
     """The row in a line; None if it is damaged, or no row."""
-    entry = _parse(line)
-    return None if entry is None else entry.result
-
-
-def _parse(line: bytes) -> JournalEntry | None:
     try:
-        return _ENTRY.validate_json(line) if is_sound(line) else None
+        return _ENTRY.validate_json(line).result if is_sound(line) else None
     except ValidationError:
         return None
 

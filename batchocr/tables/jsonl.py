@@ -49,12 +49,13 @@ def write(path: Path, rows: Iterable[PageResult], metadata: RunMetadata) -> None
         with writing(metadata_path(path)):
             metadata_path(path).unlink(missing_ok=True)
     with atomic_file(metadata_path(path)) as file:
-        file.write(checked_line(metadata_to_json(metadata)[:-1] + _digest_key(digest.hexdigest(), num_bytes) + b"}"))
+        keys = b',"bytes":%d,"sha256":"%s"}' % (num_bytes, digest.hexdigest().encode())
+        file.write(checked_line(metadata_to_json(metadata)[:-1] + keys))
 
 
 def read_metadata(path: Path) -> RunMetadata | None:
-    """The metadata of the run that wrote the file; None if it is not a table of ours. Raises OutputError if it is
-    damaged; whether they are those of this table is known once its rows have been read."""
+    """The metadata of the run that wrote the file; None if it is not a table of ours. Raises OutputError if they are
+    damaged. Whether they belong to this table is known when its rows are read."""
     line = _metadata_line(path)
     metadata = None if line is None else metadata_from_json(line)
     if line is None or metadata is None:
@@ -77,8 +78,8 @@ def could_be_table(path: Path) -> bool:
 
 
 def read_rows(path: Path) -> Iterator[PageResult]:
-    """Yield the rows of a table of ours, in order. Raises OutputError if it cannot be read or is not as it was written:
-    before any row of it is believed."""
+    """Yield the rows of a table of ours, in order. Raises OutputError if it cannot be read, and, before the first row,
+    if it is not as it was written."""
     with reading(path), open(path, "rb") as lines:
         _require_same_table(path, hashlib.file_digest(lines, "sha256").hexdigest())
         lines.seek(0)
@@ -109,10 +110,6 @@ def is_derived(path: Path) -> bool:
         return True
     said = _SIZE.search(line)
     return said is not None and int(said[1]) != path.stat().st_size
-
-
-def _digest_key(digest: str, num_bytes: int) -> bytes:
-    return b',"bytes":%d,"sha256":"%s"' % (num_bytes, digest.encode())
 
 
 def _metadata_line(path: Path) -> bytes | None:

@@ -16,6 +16,7 @@ from batchocr.pages.input.globs import PathKey, path_key
 from batchocr.storage.uris import is_uri
 from batchocr.tables.atomic import reading
 from batchocr.tables.files import journal_path
+from batchocr.tables.index import page_rank
 from batchocr.tables.opened import TablePart, find_tables
 from batchocr.tables.schema import SCHEMA_VERSION, RunMetadata, selection_together
 from batchocr.tables.table import table_for
@@ -39,7 +40,7 @@ class _Placed:
 
 
 def require_free(out: Path, parts: Sequence[TablePart], *, overwrite: bool) -> None:
-    """Raises OutputError if a merged table may not take this place, UsageError if no table can have this name."""
+    """Raise OutputError if a merged table may not take this place, UsageError if no table can have this name."""
     table_for(out)
     if any(os.path.realpath(out) == os.path.realpath(part.path) for part in parts):
         raise OutputError(f"{out} is one of the parts: choose another --out")
@@ -50,9 +51,9 @@ def require_free(out: Path, parts: Sequence[TablePart], *, overwrite: bool) -> N
 
 
 def require_finished(tables: Sequence[str]) -> None:
-    """Raises OutputMismatchError if there is only the journal of a part, which a folder or a glob would leave out
-    unseen. One beside its table is no obstacle: pages that failed may be tried again. If it is newer than the table,
-    a later run has not come to its end, which is logged. Stores hold finished tables only. Raises OutputError."""
+    """Raise OutputMismatchError if a part has only its journal, which a folder or a glob would leave out unseen. A
+    journal beside its table is allowed: pages that failed may be tried again. One that is newer than its table, as a
+    later run has not ended, is logged. Stores hold finished tables only. Raises OutputError."""
     here = [name for name in tables if not is_uri(name)]
     for path in (path for name in here for path in find_tables(name, partial=True)):
         if not path.exists():
@@ -107,9 +108,8 @@ def merged_rows(parts: Sequence[TablePart], places: Mapping[str, int] | None = N
 
 def _key_by(places: Mapping[str, int] | None) -> Callable[[PageResult], _Key]:
     def key_of(row: PageResult) -> _Key:
-        page = -1 if row.page_index is None else row.page_index
         place = 0 if places is None else places.get(row.source, len(places))
-        return place, path_key(row.source), row.source, page
+        return place, path_key(row.source), row.source, page_rank(row.page_index)
 
     return key_of
 

@@ -16,10 +16,14 @@ from batchocr.data import PageResult
 from batchocr.errors import OutputError, OutputMismatchError
 from batchocr.pages.input.globs import natural_key
 from batchocr.storage.uris import is_uri
-from batchocr.tables import derived, jsonl, parquet, unfinished
-from batchocr.tables.fetched import fetch_tables
+from batchocr.tables import derived, jsonl, parquet
+from batchocr.tables.atomic import reading
+from batchocr.tables.earlier import metadata_of_header
 from batchocr.tables.files import is_beside_a_table, journal_path, metadata_path, table_of_journal
-from batchocr.tables.schema import PAGE_SCHEMA, READABLE_VERSIONS, RunMetadata, to_row
+from batchocr.tables.index import RowIndex, page_rank
+from batchocr.tables.journal import indexed, parse_row, parse_state
+from batchocr.tables.remote_output import fetch_tables
+from batchocr.tables.schema import MAX_METADATA_BYTES, PAGE_SCHEMA, READABLE_VERSIONS, RunMetadata, to_row
 from batchocr.tables.table import could_be_table, table_for
 
 TableNames = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
@@ -42,7 +46,7 @@ class TablePart:
         """Yield the rows in the table's order. Raises OutputError."""
         if self.is_derived:
             return derived.read_rows(self.path)
-        return unfinished.read_rows(self.path) if self.is_partial else table_for(self.path).read_rows(self.path)
+        return _rows_of_journal(self.path) if self.is_partial else table_for(self.path).read_rows(self.path)
 
     def sources(self) -> Iterator[str]:
         """Yield the `source` of each row, quicker than `rows` where the format allows it. Raises OutputError."""
@@ -85,7 +89,7 @@ class StoredRows:
         for source, rows in groupby(self.rows(), key=attrgetter("source")):
             pages: list[PageResult] = []
             for row in rows:
-                if pages and _place(row) <= _place(pages[-1]):
+                if pages and page_rank(row.page_index) <= page_rank(pages[-1].page_index):
                     yield source, pages
                     pages = []
                 pages.append(row)
@@ -103,11 +107,6 @@ class StoredRows:
         rows = map(to_row, self.rows())
         while group := list(islice(rows, _BATCH_ROWS)):
             yield pa.RecordBatch.from_pylist(group, schema=PAGE_SCHEMA)
-
-
-def _place(row: PageResult) -> int:
-    """Where a row stands among those of its document; the document as a whole comes first."""
-    return -1 if row.page_index is None else row.page_index
 
 
 def open_rows(tables: TableNames, *, partial: bool = False, ours: bool = False) -> StoredRows:
@@ -163,7 +162,7 @@ def read_metadata(path: Path) -> RunMetadata:
 
 def _open_part(path: Path, *, partial: bool, ours: bool) -> TablePart:
     if partial and journal_path(path).is_file():
-        metadata = unfinished.read_metadata(path)
+        metadata = _metadata_of_journal(path)
         if metadata is None:
             raise OutputError(f"{journal_path(path)} is still empty: the run has not begun to read")
         return TablePart(path, _readable(path, metadata), is_partial=True)
@@ -171,6 +170,41 @@ def _open_part(path: Path, *, partial: bool, ours: bool) -> TablePart:
     if not ours and (metadata is None or (table_for(path) is jsonl and jsonl.is_derived(path))):
         return TablePart(path, derived.read_metadata(path), is_partial=False, is_derived=True)
     return TablePart(path, read_metadata(path), is_partial=False)
+
+
+def _metadata_of_journal(out: Path) -> RunMetadata | None:
+    """The metadata of the run that is writing the table at `out`; None if its journal is still empty. Raises
+    OutputError, OutputMismatchError if it is none of ours."""
+    journal = journal_path(out)
+    with reading(journal), journal.open("rb") as lines:
+        return metadata_of_header(journal, lines.readline(MAX_METADATA_BYTES))
+
+
+def _rows_of_journal(out: Path) -> Iterator[PageResult]:
+    """Yield the rows that are finished: the documents in the order in which they came first, each in page order.
+
+    The journal may be that of a run at work, which is not held up: what counts is what was in it at first. What is
+    damaged or torn is left out, as its page will be read again. Raises OutputError.
+    """
+    journal = journal_path(out)
+    with reading(journal), journal.open("rb") as lines:
+        index = _index_of(lines)
+        for source in index.sources():
+            for row in index.rows(source):
+                result = parse_row(os.pread(lines.fileno(), row.length, row.offset))
+                if result is None:
+                    raise OutputError(f"{journal} was damaged or replaced while it was read: run the command again")
+                yield result
+
+
+def _index_of(lines: Iterator[bytes]) -> RowIndex:
+    index = RowIndex()
+    offset = 0
+    for number, line in enumerate(lines):
+        if number and (entry := parse_state(line)) is not None:
+            index.put(entry.result.source, indexed(entry, offset, len(line)))
+        offset += len(line)
+    return index
 
 
 def _readable(path: Path, metadata: RunMetadata) -> RunMetadata:

@@ -1,6 +1,6 @@
-"""An output in an object store: made in a local folder, and put there at the end, whole.
+"""Tables in an object store: fetched to be read; an output is made in a local folder, and put there at the end, whole.
 
-What of it is in that folder before a run: a journal, if rows are to be read or tried again; a table, if it was not put.
+Before a run that folder holds a journal, if rows are to be read or tried again, or a table, if that was not put.
 Otherwise the table in the store is fetched, so that a run into it continues it.
 """
 
@@ -11,20 +11,33 @@ import logging
 import os
 import tempfile
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
 from batchocr.data import Document
 from batchocr.errors import DeniedError, NoInputError, NotFoundError, OutputError, PageError, UsageError, of_store
-from batchocr.storage.objects import fetch, look_at, put, remove
+from batchocr.pages.input.folders import SkippedFiles
+from batchocr.pages.input.globs import WILDCARD, natural_key
+from batchocr.pages.input.objects import documents_matching
+from batchocr.storage.objects import fetch, list_below, look_at, put, remove
+from batchocr.storage.temporary import new_folder
 from batchocr.storage.uris import is_uri, parse_uri
 from batchocr.tables.atomic import atomic_file
-from batchocr.tables.files import UNFINISHED_REPORT, journal_path, metadata_path, report_path
-from batchocr.tables.table import TABLE_SUFFIXES, table_for
+from batchocr.tables.files import (
+    CLUSTER_REPORT_NAME,
+    UNFINISHED_REPORT,
+    is_beside_a_table,
+    journal_path,
+    metadata_path,
+    report_path,
+)
+from batchocr.tables.table import TABLE_SUFFIXES, could_be_table, table_for
 
 logger = logging.getLogger(__name__)
 
 _FETCH_S = 3600.0
+_AT_ONCE = 8
 
 
 class OutputPlace:
@@ -38,8 +51,8 @@ class OutputPlace:
         table_for(self.path)
 
     def require_free(self, *, overwrite: bool) -> None:
-        """Have an empty folder at `path`, for a table that continues none. Raises OutputError if there is one in the
-        store, or none can be put there."""
+        """Make the folder of `path`, for a new table. Raises OutputError if there is a table in the store, or none can
+        be put there."""
         if self._uri is None:
             return
         self._make_folder()
@@ -49,7 +62,8 @@ class OutputPlace:
         report_path(self.path).unlink(missing_ok=True)
 
     def prepare(self, *, overwrite: bool) -> None:
-        """Have at `path` what a run has to continue. Raises OutputError, also if no table can be put into the store."""
+        """Bring to `path` what a run has to continue. Raises OutputError, also if no table can be put into the
+        store."""
         if self._uri is None:
             return
         self._make_folder()
@@ -165,11 +179,56 @@ def put_file(file: Path, uri: str) -> None:
 
 
 def fetch_file(uri: str, path: Path, *, required: bool = True) -> None:
-    """Fetch an object into a file. Raises OutputError; not if it is missing, or denied, as what is missing may be, and
-    is not required."""
+    """Fetch an object into a file. Raises OutputError. An object that is not required may be missing, or denied, as
+    some stores say of what is missing: then nothing is fetched."""
     try:
         with atomic_file(path) as file:
             fetch(uri, file, timeout_s=_FETCH_S)
     except PageError as error:
         if required or not isinstance(error, NotFoundError | DeniedError):
             raise of_store(error, f"{uri} cannot be fetched: {error}") from error
+
+
+def fetch_tables(name: str) -> list[Path]:
+    """Copies of the tables that a URI names: one, those below a prefix, or those that match a glob, in natural order.
+    Other files are left out, unless they are named themselves. The copies are deleted when the process ends. Raises
+    OutputError, UsageError."""
+    try:
+        uris = [uri for uri in _uris(name) if uri.lower().endswith(TABLE_SUFFIXES) and not is_beside_a_table(uri)]
+    except NotFoundError as error:
+        raise of_store(error, f"there is no table {name}: {error}") from error
+    except PageError as error:
+        raise of_store(error, str(error)) from error
+    uris.sort(key=natural_key)
+    folders = [new_folder() for _ in uris]
+    fetching = ThreadPoolExecutor(_AT_ONCE)
+    try:
+        paths = list(fetching.map(_fetch, uris, folders))
+    finally:
+        fetching.shutdown(wait=False, cancel_futures=True)  # whoever interrupts this does not wait for gigabytes
+    named = name.lower().endswith(TABLE_SUFFIXES)
+    fetched = [(uri, path) for uri, path in zip(uris, paths, strict=True) if named or could_be_table(path)]
+    if not fetched:
+        raise OutputError(f"there is no table {name}: was the run finished? `batchocr run` puts it there at its end")
+    if not named:
+        uri, path = fetched[0]
+        with suppress(OutputError):  # `view` shows it, if it is there
+            fetch_file(f"{uri.rpartition('/')[0]}/{CLUSTER_REPORT_NAME}", path.with_name(CLUSTER_REPORT_NAME))
+    return [path for _, path in fetched]
+
+
+def _uris(name: str) -> list[str]:
+    if WILDCARD.search(name):
+        return [found.object.uri for found in documents_matching(name, SkippedFiles())]
+    if (found := look_at(name)) is not None:
+        return [found.uri]
+    return [found.uri for found in list_below(name, recursive=False)]
+
+
+def _fetch(uri: str, folder: Path) -> Path:
+    path = folder / uri.rpartition("/")[2]
+    fetch_file(uri, path)
+    fetch_file(f"{uri}.report.json", report_path(path), required=False)
+    if path.suffix.lower() == ".jsonl":
+        fetch_file(f"{uri}.meta.json", metadata_path(path), required=False)
+    return path

@@ -108,17 +108,18 @@ def fingerprint_of_settings(settings: Mapping[str, str]) -> str:
     return hashlib.sha256(json.dumps(dict(settings), sort_keys=True).encode()).hexdigest()
 
 
-def encode_metadata(metadata: RunMetadata) -> dict[str, str]:
+def encode_metadata(metadata: RunMetadata) -> dict[bytes, bytes]:
     """The metadata as that of a file: each field under `batchocr.<name>`, the settings as JSON."""
     values = _METADATA.dump_python(metadata)
     values |= {name: json.dumps(values[name], ensure_ascii=False) for name in _AS_JSON}
-    return {_PREFIX + name: str(value) for name, value in values.items()}
+    return {f"{_PREFIX}{name}".encode(): str(value).encode() for name, value in values.items()}
 
 
-def decode_metadata(of_file: Mapping[str, str]) -> RunMetadata | None:
+def decode_metadata(of_file: Mapping[bytes, bytes] | None) -> RunMetadata | None:
     """The metadata in a file's metadata; None if it is missing or incomplete."""
+    texts = {key.decode("utf-8", "replace"): value.decode("utf-8", "replace") for key, value in (of_file or {}).items()}
     values: dict[str, Any] = {
-        name.removeprefix(_PREFIX): value for name, value in of_file.items() if name.startswith(_PREFIX)
+        name.removeprefix(_PREFIX): text for name, text in texts.items() if name.startswith(_PREFIX)
     }
     try:
         return _METADATA.validate_python(values | {name: json.loads(values[name]) for name in _AS_JSON & values.keys()})
@@ -155,8 +156,6 @@ def require_same_settings(path: Path | str, found: RunMetadata, metadata: RunMet
             "this version makes other rows of the same answers, and with --cache no answer is asked for twice; "
             "continue it with the version that began it"
         )
-    elif "text_layer" in different:
-        remedy = "--text-layer use is gone, so continue it with the version of batchocr that began it"
     raise OutputMismatchError(
         f"{path} belongs to other settings ({'; '.join(differences)}): "
         f"{remedy}, choose another --out, or start over with --overwrite"

@@ -19,7 +19,7 @@ import pytest
 from batchocr.cli.main import run_app
 from batchocr.data import PageResult
 from batchocr.documents.export.formats import FORMAT_NAMES
-from batchocr.pages.input.exported import EXPORT_RECORD
+from batchocr.pages.input.folders import EXPORT_RECORD
 from batchocr.pages.input.sources import find_documents
 from batchocr.tables.journal import Journal, JournalEntry
 from tests.support.documents import METADATA, block, draw, rows_of, text_row, write_table

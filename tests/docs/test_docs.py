@@ -137,13 +137,16 @@ def test_the_recipe_in_the_documents_can_be_used(tmp_path: Path) -> None:
 # Tables
 
 
+FIELDS_OF_METADATA = [name.decode().removeprefix("batchocr.") for name in encode_metadata(METADATA)]
+
+
 @pytest.mark.parametrize(
     ("page", "heading", "names"),
     [
         ("docs/output.md", "Columns", [*PAGE_SCHEMA.names, *get_args(Status)]),
         ("docs/output.md", "Blocks", [field.name for field in fields(Block)]),
         ("docs/output.md", "Error kinds", list(get_args(ErrorKind))),
-        ("docs/output.md", "What made a table", [name.removeprefix("batchocr.") for name in encode_metadata(METADATA)]),
+        ("docs/output.md", "What made a table", FIELDS_OF_METADATA),
         ("docs/jobs.md", "Events in the log", list(get_args(EventName))),
     ],
 )

@@ -19,7 +19,7 @@ from batchocr.documents.export.figures import pixel_box
 from batchocr.documents.export.folder import ExportFolder
 from batchocr.documents.export.formats import FormatOptions
 from batchocr.documents.export.names import Names
-from batchocr.pages.input.exported import EXPORT_RECORD
+from batchocr.pages.input.folders import EXPORT_RECORD
 from batchocr.processes.source_files import SourceFiles
 from tests.support.documents import DPI, block, draw, page_of, rows_of, write_table
 

@@ -16,7 +16,7 @@ import pytest
 from batchocr.documents.export.folder import ExportFolder, FileRefusedError
 from batchocr.documents.export.formats import File
 from batchocr.errors import OutputError
-from batchocr.pages.input.exported import EXPORT_RECORD
+from batchocr.pages.input.folders import EXPORT_RECORD
 from batchocr.tables.atomic import atomic_file
 from batchocr.tables.files import temporary_path
 from tests.support.sqlite_attacks import ENDLESS, journal_naming

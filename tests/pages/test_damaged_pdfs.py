@@ -16,7 +16,8 @@ from batchocr.errors import DamagedError, PageError
 from batchocr.pages.input.drawn_objects import DrawnObjects
 from batchocr.pages.input.mupdf_warnings import lost_content
 from batchocr.pages.input.pdf_objects import object_text
-from batchocr.pages.input.render import RenderableDocument, open_document
+from batchocr.pages.input.render import RenderableDocument
+from tests.pages.rendering import opened, written
 from tests.support.pdf_files import (
     CCITT,
     DCT,
@@ -39,16 +40,10 @@ from tests.support.pdf_files import (
 JPEG_2000, DEFLATED = encoded(letter(), "JPEG2000"), zlib.compress(letter().tobytes())
 
 
-def opened(folder: Path, data: bytes) -> RenderableDocument:
-    path = folder / "a.pdf"
-    path.write_bytes(data)
-    return open_document(str(path), password=None, dpi=72)
-
-
 def pages(folder: Path, data: bytes) -> list[Page | PageError]:
     """Each page, or why it has none; the error alone if the document cannot be opened."""
     try:
-        document = opened(folder, data)
+        document = opened(written(folder / "a.pdf", data))
     except PageError as error:
         return [error]
     with closing(document):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from batchocr.errors import NoInputError
-from batchocr.pages.input.exported import EXPORT_RECORD
+from batchocr.pages.input.folders import EXPORT_RECORD
 from batchocr.pages.input.sources import find_documents
 from tests.support.listing import make, sources
 

@@ -59,11 +59,6 @@ def test_the_order_of_the_inputs_after_the_first_changes_the_order_alone() -> No
     assert names("a", "b", "c", "d.pdf") == names("a", "d.pdf", "c", "b")
 
 
-def test_two_folders_of_the_same_name_are_told_apart() -> None:
-    make("2023/scans/x.pdf", "2024/scans/x.pdf")
-    assert sources("2023/scans", "2024/scans") == ["x.pdf", "2024/scans/x.pdf"]
-
-
 def test_a_folder_within_a_folder_adds_nothing_and_before_it_keeps_its_names() -> None:
     make("a/x.pdf", "a/b/y.pdf")
     assert sources("a", "a/b") == ["b/y.pdf", "x.pdf"]

@@ -223,16 +223,6 @@ def test_a_header_cut_short_is_damage(tmp_path: Path) -> None:
         opened(written(tmp_path / "a.png", b"\x89PNG\r\n\x1a\n\0\0"))
 
 
-def test_every_frame_is_a_page_of_its_own_size(tmp_path: Path) -> None:
-    frames = [Image.new("RGB", (20 + n, 10), color) for n, color in enumerate((RED, GREEN, BLUE))]
-    path = saved(tmp_path / "a.tif", frames[0], save_all=True, append_images=frames[1:])
-    with closing(opened(path)) as document:
-        assert document.page_count == 3
-        for index in (2, 0, 1, 1):
-            image = document.render(index).image
-            assert (image.size, image.getpixel((0, 0))) == ((20 + index, 10), (RED, GREEN, BLUE)[index])
-
-
 def test_a_preview_is_no_page(tmp_path: Path) -> None:
     image = Image.new("RGB", (16, 16))
     path = saved(tmp_path / "a.jpg", image, format="MPO", save_all=True, append_images=[image])

@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from batchocr.config import Config
-from batchocr.errors import ChangedError, DamagedError, NotFoundError, UnreadableError
+from batchocr.errors import ChangedError, DamagedError, UnreadableError
 from batchocr.pages import documents
 from batchocr.pages.documents import DocumentCache
 from batchocr.pages.input.render import open_document
@@ -140,11 +140,6 @@ def test_what_can_be_read_is_read_whatever_its_etag_is(
     _, size, mtime_ns = cache.fingerprint("s3://pages/a.pdf")
     with cache.one_version("s3://pages/a.pdf", size, mtime_ns):
         assert cache.get("s3://pages/a.pdf").page_count == 2
-
-
-def test_an_object_that_is_gone_is_not_found(store: ObjectStore, cache: DocumentCache) -> None:
-    with pytest.raises(NotFoundError):
-        cache.fingerprint("s3://pages/gone.pdf")
 
 
 def test_a_pdf_without_a_header_is_one_by_the_name_of_its_object(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import socket
 from collections.abc import Callable
 from pathlib import Path
 
@@ -161,15 +160,6 @@ def test_a_store_that_is_too_busy_is_given_up(store: ObjectStore, monkeypatch: p
     monkeypatch.setattr(objects, "_ATTEMPTS", 2)
     with store.failing(answering("503 Slow Down", "SlowDown")), pytest.raises(UnreadableError, match="too busy"):
         list_below("s3://busy/")
-
-
-def test_a_store_that_does_not_answer_is_said_to(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(objects, "_ATTEMPTS", 2)
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{taken.getsockname()[1]}")
-        with pytest.raises(UnreadableError, match=r"does not answer .*AWS_ENDPOINT_URL"):
-            list_below("s3://away/")
 
 
 def replacing(store: ObjectStore, bucket: str, key: str, content: bytes | None) -> Fault:

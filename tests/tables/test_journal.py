@@ -18,7 +18,7 @@ from batchocr.errors import OutputError, OutputMismatchError
 from batchocr.tables import jsonl, parquet
 from batchocr.tables.files import journal_path
 from batchocr.tables.journal import Journal, JournalEntry
-from batchocr.tables.schema import SCHEMA_VERSION, RunMetadata, metadata_to_json
+from batchocr.tables.schema import SCHEMA_VERSION, RunMetadata
 
 METADATA = RunMetadata(
     batchocr_version="0.1.0",
@@ -49,13 +49,6 @@ def write_journal(out: Path, *results: PageResult, metadata: RunMetadata = METAD
         for result in results:
             journal.append(JournalEntry(result, size=10, mtime_ns=20))
     return journal_path(out)
-
-
-def test_a_row_read_back_is_the_row_appended(out: Path) -> None:
-    with open_journal(out) as journal:
-        for result in (FIRST, SECOND, THIRD):
-            journal.append(JournalEntry(result, size=10, mtime_ns=20))
-        assert [journal.read(r.source, r.page_index) for r in (FIRST, SECOND, THIRD)] == [FIRST, SECOND, THIRD]
 
 
 def test_a_resumed_run_knows_every_row_and_its_file(out: Path) -> None:
@@ -204,16 +197,6 @@ def test_a_journal_whose_first_line_lost_its_end_is_not_taken_for_a_torn_one(out
     assert path.read_bytes() == damaged
 
 
-def test_a_journal_without_checksums_is_one_of_an_earlier_version(out: Path) -> None:
-    former = metadata_to_json(METADATA) + b"\n"
-    journal_path(out).write_bytes(former)
-    with pytest.raises(
-        OutputMismatchError, match="begun by an earlier version of batchocr: finish it with that version"
-    ):
-        open_journal(out)
-    assert journal_path(out).read_bytes() == former
-
-
 def test_a_second_run_at_once_is_refused(out: Path) -> None:
     with open_journal(out) as journal:
         with pytest.raises(OutputError, match="another run"):
@@ -258,15 +241,6 @@ def test_the_commits_of_two_models_are_named_in_full_and_do_not_matter_by_themse
     other = replace(pinned, settings_fingerprint="b" * 64, model_fingerprint="e" * 64)
     with pytest.raises(OutputMismatchError, match=rf"model revision not set there, {'c' * 40} here"):
         open_journal(out, other)
-
-
-def test_a_run_that_took_texts_from_the_layer_is_refused_with_what_to_do(out: Path) -> None:
-    used = replace(METADATA, settings={**METADATA.settings, "text_layer": "use"}, settings_fingerprint="b" * 64)
-    write_journal(out, FIRST, metadata=used)
-    with pytest.raises(
-        OutputMismatchError, match=r"text_layer use there.* continue it with the version .* --overwrite"
-    ):
-        open_journal(out)
 
 
 def test_rows_of_another_revision_of_the_protocol_are_refused_and_the_cache_is_named(out: Path) -> None:
@@ -370,24 +344,6 @@ def test_a_removed_journal_is_gone_and_unlocked(out: Path) -> None:
     assert not journal_path(out).exists()
     with open_journal(out) as journal:
         assert journal.rows("a.pdf") == ()
-
-
-def test_a_missing_folder_is_named(tmp_path: Path) -> None:
-    with pytest.raises(OutputError, match="nowhere does not exist"):
-        open_journal(tmp_path / "nowhere" / "results.parquet")
-
-
-def test_a_folder_in_the_place_of_the_table_is_refused_at_once(out: Path) -> None:
-    out.mkdir()
-    with pytest.raises(OutputError, match="there is a folder of that name"):
-        open_journal(out, overwrite=True)
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_a_folder_without_permission_is_named(tmp_path: Path) -> None:
-    tmp_path.chmod(0o500)
-    with pytest.raises(OutputError, match="no permission"):
-        open_journal(tmp_path / "results.parquet")
 
 
 @contextmanager

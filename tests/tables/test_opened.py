@@ -104,15 +104,6 @@ def test_a_table_of_version_4_has_the_tokens_of_its_blocks(tmp_path: Path, name:
     assert list(open_table(tmp_path / name).rows()) == [row]
 
 
-@pytest.mark.parametrize("name", ["t.parquet", "t.jsonl"])
-def test_blocks_that_an_earlier_version_took_from_the_layer_say_so(tmp_path: Path, name: str) -> None:
-    row = page("a.pdf", 0, blocks=(Block("text", (0.1, 0.2, 0.5, 1.0), 0, "text", text_source="layer"),))
-    used = replace(METADATA, settings={**METADATA.settings, "text_layer": "use"})
-    opened = open_table(write(tmp_path / name, row, metadata=used))
-    assert list(opened.rows()) == [row]
-    assert opened.metadata == used
-
-
 def test_a_version_of_the_columns_that_is_not_known_is_refused(tmp_path: Path) -> None:
     write(tmp_path / "t.jsonl", page("a.pdf", 0), metadata=replace(METADATA, schema_version=99))
     with pytest.raises(OutputMismatchError, match="columns of version 99"):

@@ -11,9 +11,8 @@ import pytest
 from batchocr.config import load_recipe
 from batchocr.errors import ModelError, OutputError, UsageError
 from batchocr.planning.checkpoint_files import find_checkpoint
-from batchocr.tables.atomic import require_writable, writing
+from batchocr.tables.atomic import open_locked, require_writable, writing
 from batchocr.tables.earlier import dtype_of_rows
-from batchocr.tables.locked_file import open_locked
 
 LONG = "x" * 300
 NOBODY = 65534
@@ -40,9 +39,8 @@ def odd(tmp_path: Path) -> Path:
         ("file/none/table.parquet", "/file is not a folder; choose another place"),
         ("none/table.parquet", "/none does not exist; create it first"),
         ("none/none/table.parquet", "/none/none does not exist; create it first"),
-        ("broken/table.parquet", "/broken is a link that leads nowhere; choose another place"),
-        ("broken/none/table.parquet", "/broken is a link that leads nowhere; choose another place"),
-        ("loop/table.parquet", "/loop is a link that leads nowhere; choose another place"),
+        ("broken/none/table.parquet", "/broken is not a folder; choose another place"),
+        ("loop/table.parquet", "/loop is not a folder; choose another place"),
         ("folder.parquet", "there is a folder of that name; choose another"),
         ("pipe.parquet", "it is not an ordinary file; choose another place"),
         (f"{LONG}.parquet", "is too long; choose a shorter one"),

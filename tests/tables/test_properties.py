@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import random
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batchocr.data import Block, PageResult, valid_text
-from batchocr.tables.files import journal_path
+from batchocr.data import Block, ErrorKind, FinishReason, PageResult, Status, valid_text
 from batchocr.tables.index import IndexedRow, RowIndex
 from batchocr.tables.journal import Journal, JournalEntry
 from batchocr.tables.schema import RunMetadata, storable
@@ -26,7 +25,7 @@ ODD_TEXTS = ["\ud800", "caf\udce9", "\x00", "\x1b[2J", "\r\n", "\u2028", "\u202e
 texts = st.lists(st.text() | st.sampled_from(ODD_TEXTS), max_size=3).map("".join)
 sizes = st.integers(0, 2**63 - 1)
 finite = st.floats(allow_nan=False, allow_infinity=False)
-statuses = st.sampled_from(["ok", "degraded", "failed", "skipped"])
+statuses = st.sampled_from(get_args(Status))
 page_indices = st.none() | sizes
 doc_ids = st.none() | st.sampled_from(["d1", "d2"])
 
@@ -40,7 +39,7 @@ blocks = st.builds(
     confidence=st.none() | st.floats(),
     min_logprob=st.none() | st.floats(),
     tokens=st.none() | sizes,
-    finish_reason=st.sampled_from([None, "stop", "length", "repetition"]),
+    finish_reason=st.none() | st.sampled_from(get_args(FinishReason)),
 )
 results = st.builds(
     PageResult,
@@ -49,11 +48,14 @@ results = st.builds(
     status=statuses,
     doc_id=doc_ids,
     page_count=st.none() | sizes,
+    width=st.none() | sizes,
+    height=st.none() | sizes,
     dpi=st.none() | finite,
-    error_kind=st.sampled_from([None, "damaged", "timeout"]),
+    error_kind=st.none() | st.sampled_from(get_args(ErrorKind)),
     error_message=st.none() | texts,
     markdown=st.none() | texts,
     blocks=st.lists(blocks, max_size=3).map(tuple),
+    image_tokens=sizes,
     output_tokens=sizes,
     attempts=sizes,
 )
@@ -106,29 +108,6 @@ def test_a_journal_gives_back_any_rows_and_what_is_known_of_their_files(written:
                 found = journal.find(source, page_index)
                 assert found is not None
                 assert (found.size, found.mtime_ns) == (entry.size, entry.mtime_ns)
-
-
-@given(written=st.lists(entries, min_size=1, max_size=3, unique_by=key), later=entries, torn=st.randoms())
-def test_a_journal_torn_at_any_byte_holds_its_whole_lines_and_takes_more(
-    written: list[JournalEntry], later: JournalEntry, torn: random.Random
-) -> None:
-    with folder() as place:
-        out = place / "out.parquet"
-        write_journal(out, written)
-        whole = journal_path(out).read_bytes()
-        left = whole[: torn.randrange(len(whole) + 1)]
-        journal_path(out).write_bytes(left)
-        survivors = written[: max(0, left.count(b"\n") - 1)]
-        with open_journal(out) as journal:
-            assert {(source, row.page_index) for source in journal.sources() for row in journal.rows(source)} == {
-                key(entry) for entry in survivors
-            }
-            if key(later) not in map(key, survivors):
-                journal.append(later)
-                survivors.append(later)
-        with open_journal(out) as journal:
-            for entry in survivors:
-                assert journal.read(entry.result.source, entry.result.page_index) == storable(entry.result)
 
 
 indexed_rows = st.builds(

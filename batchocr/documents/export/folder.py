@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from batchocr.documents.export.formats import File
 from batchocr.errors import OutputError
-from batchocr.pages.input.exported import EXPORT_RECORD
+from batchocr.pages.input.folders import EXPORT_RECORD
 from batchocr.storage.sqlite_file import SqliteFile
 from batchocr.tables.atomic import atomic_file, writing
 from batchocr.tables.files import final_name

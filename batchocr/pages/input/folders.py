@@ -1,19 +1,23 @@
-"""The documents in a folder and in those below it, and how many other files there are."""
+"""The documents in a folder and in those below it, and how many other files there are.
+
+Pictures that an export has cut out of documents are none, unless one is itself an INPUT. They are known by their names,
+and by the record that the export keeps in a folder above them.
+"""
 
 from __future__ import annotations
 
 import os
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from itertools import islice
 from pathlib import PurePath
 from threading import Lock
+from typing import Final
 
 from batchocr.data import counted
-from batchocr.pages.input.exported import holds_cuts, is_cut
 from batchocr.pages.input.globs import Bounds, PathKey, is_folder, natural_key, path_key
 
 SUFFIXES = (
@@ -21,6 +25,12 @@ SUFFIXES = (
     *(".tif", ".tiff", ".gif", ".icns", ".pnm", ".ppm", ".pgm", ".pbm"),
 )
 """What counts as a document in a folder. A file that is itself an INPUT is read whatever its suffix."""
+
+EXPORT_RECORD: Final = ".batchocr-export.sqlite"
+"""The file in its folder by which an export knows what it has written."""
+
+_CUT_FOLDERS = (".images", "/images")
+_CUT_NAME = re.compile(r"page-[0-9]+-block-[0-9]+(-[0-9]+)?\.png|[0-9a-f]{64}\.jpg")
 
 _OF_A_RUN = re.compile(r".\.(parquet|jsonl)(\.journal|\.report\.json|\.meta\.json)?(\.[0-9a-f]{16}\.tmp)?$")
 """A table, or a file that belongs to one."""
@@ -133,3 +143,27 @@ def _list_folder(folder: FolderEntry, may_hold_cuts: bool) -> tuple[list[FolderE
 def num_links(path: str) -> int:
     """How many parts of a path are links."""
     return sum(os.path.islink(part) for part in (path, *map(str, PurePath(path).parents)))
+
+
+def holds_cuts(folder: str) -> bool:
+    """Whether pictures in the folder, given with links resolved, may be an export's."""
+    return folder.endswith(_CUT_FOLDERS) and any(
+        os.path.lexists(above / EXPORT_RECORD) for above in PurePath(folder).parents
+    )
+
+
+def is_cut(name: str) -> bool:
+    """Whether this is how an export names the pictures in its folders of them."""
+    return _CUT_NAME.fullmatch(name) is not None
+
+
+def cut_objects(uris: Iterable[str]) -> set[str]:
+    """Those of the objects of a store that an export has cut, if its record is among them: folders may be copied."""
+    cuts, exports = list[str](), list[str]()
+    for uri in uris:
+        folder, _, name = uri.rpartition("/")
+        if name == EXPORT_RECORD:
+            exports.append(f"{folder}/")
+        elif folder.endswith(_CUT_FOLDERS) and is_cut(name):
+            cuts.append(uri)
+    return {uri for uri in cuts if uri.startswith(tuple(exports))}

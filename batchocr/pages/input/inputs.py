@@ -14,8 +14,7 @@ from typing import TextIO
 
 from batchocr.data import Document, ErrorKind, Failure, valid_text
 from batchocr.errors import DeniedError, NoBucketError, NotFoundError, PageError, UnavailableError, of_store
-from batchocr.pages.input.exported import holds_cuts, is_cut
-from batchocr.pages.input.folders import SkippedFiles, num_links, walk
+from batchocr.pages.input.folders import SkippedFiles, holds_cuts, is_cut, num_links, walk
 from batchocr.pages.input.globs import WILDCARD, Bounds, natural_key, paths_matching
 from batchocr.pages.input.objects import documents_below, documents_matching
 from batchocr.storage.objects import StoredObject, look_at

@@ -7,8 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 
-from batchocr.pages.input.exported import cut_objects
-from batchocr.pages.input.folders import SUFFIXES, SkippedFiles
+from batchocr.pages.input.folders import SUFFIXES, SkippedFiles, cut_objects
 from batchocr.pages.input.globs import WILDCARD, natural_key, path_key
 from batchocr.storage.objects import StoredObject, list_below
 from batchocr.storage.uris import parse_uri
