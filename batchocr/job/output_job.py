@@ -63,7 +63,7 @@ def read_into_table(
         _require_same_input(out, found.documents, journal)
         announce = partial(_log_start, session, found, out)
         run = RunContext(session, config, found, stop, finished=journal, announce=announce, started_s=started_s)
-        rows = OutputRows(run.intake, journal, prune=config.prune, not_drawn=found.not_drawn)
+        rows = OutputRows(run.intake, journal, prune=config.prune, not_drawn=found.not_drawn, empty=found.empty)
         with _report_of_failure(run, report_file):
             with run:
                 if run.has_work:
@@ -79,7 +79,7 @@ def read_into_table(
                 with run.ledger.building_table():
                     table.write(out, run.ledger.of_table(rows), metadata if config.prune else journal.metadata)
                 rows.log()
-                rows.warn_of_empty_inputs(found.empty)
+                rows.warn_of_empty_inputs()
         report = replace(
             report_of(run),
             worse_documents=len(worsened),

@@ -8,7 +8,7 @@ changed, it is replaced whole.
 from __future__ import annotations
 
 import logging
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence, Set
 
 from batchocr.data import Document, PageResult, counted, valid_text
@@ -26,10 +26,15 @@ _Place = tuple[str, Sequence[int | None], Sequence[int | None]]
 
 class OutputRows:
     """Once all rows have been taken: gone, the rows of documents that are not there any more, by `source`; not_asked,
-    the other rows that this run did not ask for; num_doubtful, of the rows that this run is about. prune: leave rows
-    out that are gone or were not asked for. not_drawn: see Found."""
+    the other rows that this run did not ask for; num_doubtful, of the rows that this run is about.
 
-    def __init__(self, intake: Intake, journal: Journal, *, prune: bool, not_drawn: Set[str]) -> None:
+    prune: leave rows out that are gone or were not asked for; those from an INPUT that is empty now stay all the same,
+    and are not in `gone`, as it may not be mounted. not_drawn, empty: see Found.
+    """
+
+    def __init__(
+        self, intake: Intake, journal: Journal, *, prune: bool, not_drawn: Set[str], empty: Mapping[str, str]
+    ) -> None:
         self.gone: dict[str, int] = {}
         self.not_asked: dict[str, int] = {}
         self.num_doubtful = 0
@@ -37,6 +42,8 @@ class OutputRows:
         self._journal = journal
         self._prune = prune
         self._not_drawn = set(map(valid_text, not_drawn))
+        self._empty = empty
+        self._rows_of_empty: Counter[str] = Counter()
 
     def __iter__(self) -> Iterator[PageResult]:
         for source, pages, planned in self._places():
@@ -54,18 +61,16 @@ class OutputRows:
                 verb, hint = ("removed", "") if self._prune else ("stay in the table", "; --prune removes them")
                 logger.info("%s of %s %s: %s%s", rows, what, verb, named(kept), hint)
 
-    def warn_of_empty_inputs(self, empty: Mapping[str, str]) -> None:
-        """Name the inputs without a document of which the table has rows. empty: what each `source` in an input begins
-        with, by its name."""
-        for name, beginning in empty.items():
-            rows = sum(count for source, count in self.gone.items() if source.startswith(beginning))
-            if rows:
-                logger.warning(
-                    "%s holds no document, and %s of the table came from there: is it mounted?",
-                    name,
-                    counted(rows, "row"),
-                    extra=event("input_empty", input=name, rows=rows),
-                )
+    def warn_of_empty_inputs(self) -> None:
+        """Name the inputs without a document of which the table has rows."""
+        for name, num_rows in self._rows_of_empty.items():
+            rows = counted(num_rows, "row")
+            stay = "; they stay, as long as it is an INPUT" if self._prune else ""
+            logger.warning(
+                "%s holds no document, and %s of the table came from there: is it mounted?%s",
+                *(name, rows, stay),
+                extra=event("input_empty", input=name, rows=num_rows),
+            )
 
     def _places(self) -> Iterator[_Place]:
         """The documents in the order of the table."""
@@ -89,10 +94,16 @@ class OutputRows:
             pages: list[int | None] = [row.page_index for row in rows if row.page_index is not None]
             if not pages and any(row.doc_id for row in rows):  # else its row says only that there was no file
                 pages = [None]
-            if pages:
+            if not pages:
+                continue
+            empty_input = next((name for name, begin in self._empty.items() if source.startswith(begin)), None)
+            if empty_input is not None:
+                self._rows_of_empty[empty_input] += len(pages)
+            stays = empty_input is not None or not self._prune
+            if stays:
+                followers[before].append((source, pages, ()))
+            if not (stays and self._prune):
                 (self.not_asked if source in self._not_drawn else self.gone)[source] = len(pages)
-                if not self._prune:
-                    followers[before].append((source, pages, ()))
         return followers
 
     def _pages(self, document: Document, state: DocumentState, planned: Sequence[int | None]) -> Sequence[int | None]:

@@ -70,6 +70,9 @@ def test_a_share_that_is_not_mounted_costs_no_row_and_is_named(
     assert f"{share} holds no document, and 6 rows of the table came from there: is it mounted?" in caplog.text
     [said] = [record for record in caplog.records if getattr(record, "event", "") == "input_empty"]
     assert said.__dict__["fields"] == {"input": str(share), "rows": 6}
+    pruned = batchocr.run([other, share], **options, prune=True)
+    assert places(options["out"]) == before
+    assert pruned.rows_gone == 0
 
 
 def test_asking_for_fewer_pages_or_rows_keeps_the_others(share: Path, options: dict[str, Any]) -> None:
