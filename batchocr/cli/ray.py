@@ -117,6 +117,6 @@ def _conclude(report: ClusterReport, out: str, to_continue: str) -> None:
         logger.info("stopped before the end; %s there: %s", parts, to_continue, extra=event("run_stopped", **ended))
         return
     for exceeded in report.gate_counts.exceeded(report):
-        logger.warning("%s; the columns error_kind and error_message say why", exceeded)
+        logger.warning("%s; the column error_message says why", exceeded)
     why = "nothing to do: " if report.nothing_to_do else ""
     logger.info("%sall %d rows are in %s", why, items.found, out, extra=event("run_finished", **ended))

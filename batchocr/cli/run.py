@@ -91,7 +91,7 @@ def _conclude(report: Report, config: Config, out: str) -> int:
     if code == ExitCode.BUG:
         logger.error("a bug in batchocr: not all of %s are accounted for: %s", counted(items.found, "item"), items)
     for exceeded in report.gate_counts.exceeded(report):
-        logger.warning("%s; the columns error_kind and error_message say why", exceeded)
+        logger.warning("%s; the column error_message says why", exceeded)
     rows = "the only row is" if items.found == 1 else f"all {items.found:,} rows are"
     why = f"nothing to do, {rows} done: " if report.nothing_to_do else ""
     logger.info("%sthe table is %s, the report %s", why, out, report_file, extra=event("run_finished", **ended))

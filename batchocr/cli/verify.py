@@ -295,7 +295,8 @@ class Verdict:
 
     def summary(self) -> str:
         """One line: how many rows there should be, what was found, and what cannot be checked."""
-        found = ", ".join(f"{count:,} {problem}" for problem, count in self.counts.items()) or "nothing wrong"
+        kinds = {"gone": "documents gone" if self.counts["gone"] > 1 else "document gone"}
+        found = ", ".join(f"{count:,} {kinds.get(problem, problem)}" for problem, count in self.counts.items() if count)
         counts = self._verifier.counts
         remarks = f"; {counts.degraded:,} degraded" if counts.degraded else ""
         remarks += "".join(f"; {each}" for each in counts.exceeded(self._rates))
@@ -303,4 +304,4 @@ class Verdict:
             remarks += f"; {counted(empty, 'ok row')} without any text: blank pages, or not read"
         if uncounted := self._verifier.num_uncounted:
             remarks += f"; pages not counted in {counted(uncounted, 'document')} that cannot be opened"
-        return f"{counted(counts.rows, 'row')} expected: {found}{remarks}"
+        return f"{counted(counts.rows, 'row')} expected: {found or 'nothing wrong'}{remarks}"

@@ -228,12 +228,12 @@ def _why_none(name: str, *, partial: bool) -> str:
 
 
 def _why_not_ours(path: Path) -> str:
+    """Of a table without the metadata of a run, by which it is known to be whole."""
     if table_for(path) is jsonl and not metadata_path(path).exists():
-        return (
-            f"{path} has no {metadata_path(path).name} beside it: put that back, or run again if a run was killed as "
-            "it wrote them"
-        )
-    return (
-        f"{path} is not a table of this version of batchocr, or is damaged: restore it, or use the batchocr that "
-        "wrote it"
-    )
+        reason = f"has no {metadata_path(path).name} beside it"
+        advice = "put that back, or run again if a run was killed as it wrote them"
+    else:
+        reason = "lacks the metadata that this version of batchocr writes"
+        advice = "restore it, or use the batchocr that wrote it"
+    made_by_others = "what another program made of a table, only view, export, compare and open_table take"
+    return f"{path} {reason}: {advice}; {made_by_others}"

@@ -91,7 +91,10 @@ def test_the_commands_that_read_take_it_and_those_that_rely_on_it_do_not(
     assert run_app(monkeypatch, "compare", out, out, "--max-change", "0") == 0
     assert run_app(monkeypatch, "verify", out, tmp_path) == 6
     assert run_app(monkeypatch, "merge", out, "--out", tmp_path / "merged.parquet") == 6
-    assert "is not a table of this version of batchocr" in capsys.readouterr().err
+    assert (
+        "what another program made of a table, only view, export, compare and open_table take"
+        in capsys.readouterr().err
+    )
 
 
 def test_a_missing_column_is_named(table: Path, tmp_path: Path) -> None:
