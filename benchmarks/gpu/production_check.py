@@ -20,13 +20,13 @@ from torch import Tensor
 from batchocr.data import Completion
 from batchocr.engine.backend.device import Device, Mark
 from batchocr.engine.model.checkpoint import Model, load_model
-from batchocr.processes.meter import Meter
 from benchmarks.gpu.variants import OneStream, WithGraphsAsCalls, Wrapped, on_device
 from benchmarks.loading import load, make_engine, note_kernels
 from benchmarks.options import add_checkpoint_option
 from benchmarks.record import Record, benchmark_parser
 from benchmarks.trace import Noise, Trace, dense_trace
 from benchmarks.true_shape import checkpoint
+from tests.support.checkpoints import answers_of
 from tests.support.late_device import CapturableOps, LateDevice
 
 _SIZES = {"llm_batch_size": 8, "vit_batch_size": 3, "max_new_tokens": 512}
@@ -80,9 +80,7 @@ def answers(model: Model, device: Device | Wrapped, trace: Trace) -> list[Comple
     asks = [ask for page in trace.pages for ask in page.asks]
     for index, ask in enumerate(asks):
         assert engine.submit(index, noise.request(ask)) is None
-    done: dict[int, Completion] = {}
-    while engine.has_work:
-        done.update(engine.step(Meter()))
+    done = answers_of(engine)
     return [done[index] for index in range(len(asks))]
 
 
