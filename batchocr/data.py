@@ -211,6 +211,15 @@ class OutlineEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class SearchableMade:
+    """A PDF was written. num_pages: that were given text. is_signed: whether it is a copy, as a change would end what
+    its signature says."""
+
+    num_pages: int
+    is_signed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class PageResult:
     """One row of the output: a page, or a document that could not be opened (page_index None).
 

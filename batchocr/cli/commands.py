@@ -172,7 +172,8 @@ def export(
             metavar="NAMES",
             default="md",
             help="md: Markdown; mineru: the files of MinerU's output folder; chunks: JSON Lines for retrieval; "
-            "docling: a DoclingDocument; html: a page to read. Several are separated by commas.",
+            "docling: a DoclingDocument; html: a page to read; pdf: the pages with invisible text, to be searched; "
+            "hocr, alto: where each word is. Several are separated by commas.",
         ),
     ] = "md",
     roots: options.Roots = None,
@@ -180,6 +181,13 @@ def export(
     max_chars: Annotated[
         int, options.flag("--max-chars", metavar="N", least=1, default="2000", help="The longest text of a chunk.")
     ] = 2000,
+    language: Annotated[
+        str,
+        typer.Option("--language", metavar="TAG", help="The language of the text for pdf, hocr and alto, as in en-GB."),
+    ] = "",
+    force_text: Annotated[
+        bool, typer.Option("--force-text", help="For pdf: also where a page has visible text of its own.")
+    ] = False,
     partial: options.Partial = False,
     as_json: options.AsJson = False,
     quiet: options.QuietCheck = False,
@@ -200,7 +208,7 @@ def export(
         folder,
         formats_named(formats),
         roots=roots,
-        options=FormatOptions(page_breaks, max_chars),
+        options=FormatOptions(page_breaks, max_chars, options.as_language(language), force_text),
         config=make_config(flags),
         as_json=as_json,
     )

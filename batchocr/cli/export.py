@@ -90,6 +90,12 @@ def _tell(done: Exported, to: Path, formats: Sequence[str]) -> None:
             counted(sum(done.missing_figures.values()), "figure"),
             ", ".join(reasons),
         )
+    if done.unclear_blocks:
+        what = counted(done.unclear_blocks, "block")
+        logger.warning("the lines of %s could not be told apart: each is one box with all its text", what)
+    if done.signed:
+        what = counted(done.signed, "document")
+        logger.warning("%s signed, which a change would end: each PDF is a copy without text of ours", what)
     if done.refused:
         logger.warning("%s not exported in full: see above", counted(done.refused, "document"))
     if done.vanished:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import wraps
@@ -163,6 +164,13 @@ def as_local_path(name: str, path: str) -> Path:
     if "://" in path:
         raise UsageError(f"{name} {path}: write to a path on this machine, and copy it to an object store afterwards")
     return Path(path)
+
+
+def as_language(tag: str) -> str:
+    """The BCP 47 tag; '' if none is given. Raises UsageError."""
+    if tag and not re.fullmatch(r"[A-Za-z]{2,8}(-[A-Za-z0-9]{1,8})*", tag):
+        raise UsageError(f"--language {tag!r}: a tag such as en, de-AT or zh-Hant")
+    return tag
 
 
 def require_roots(roots: Sequence[str]) -> None:

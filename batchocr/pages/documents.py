@@ -65,6 +65,10 @@ class DocumentCache:
         self._by_path.move_to_end(path)
         return self._by_path[path]
 
+    def local_path(self, path: str) -> str:
+        """Where the file, or a copy of the object, can be read. Raises PageError."""
+        return self._copy_of(path).path if is_uri(path) else path
+
     def fingerprint(self, path: str) -> tuple[str, int, int]:
         """The SHA-256 (hex) of a file, or of an object as it is now, its size in bytes and mtime in ns. Raises
         PageError."""

@@ -15,6 +15,8 @@ from batchocr.errors import ChangedError, PageError
 from batchocr.pages.agreement import agreement_of
 from batchocr.pages.documents import DocumentCache
 from batchocr.pages.protocol.base import PageProtocol, Reader
+from batchocr.pages.searchable.placed_text import Additions
+from batchocr.pages.searchable.write import write_searchable
 from batchocr.processes.channel import Channel, ChannelError
 from batchocr.processes.messages import (
     Activity,
@@ -32,9 +34,11 @@ from batchocr.processes.messages import (
     ReadOutline,
     ReadPage,
     RequestBatch,
+    SearchableWritten,
     Started,
     Task,
     ToWorker,
+    WriteSearchable,
 )
 from batchocr.processes.pixels import share_batch
 
@@ -71,9 +75,11 @@ class PageWorker:
         documents: DocumentCache,
         *,
         digests: bool = True,
+        password: str | None = None,
     ) -> None:
-        """digests: whether questions are to be known by theirs."""
+        """digests: whether questions are to be known by theirs. password: of documents that are written."""
         self._digests = digests
+        self._password = password
         self._channel = channel
         self._protocol = protocol
         self._documents = documents
@@ -111,6 +117,8 @@ class PageWorker:
             self._read_outline(task)
         elif isinstance(task, LookAtPages):
             self._look(task)
+        elif isinstance(task, WriteSearchable):
+            self._write(task)
         else:
             self._read(task)
 
@@ -141,6 +149,21 @@ class PageWorker:
                     except PageError:
                         pages.append(None)
             self._channel.send(PagesSeen(task.task_id, document.format, document.page_count, tuple(pages)))
+
+    def _write(self, task: WriteSearchable) -> None:
+        with self._boundary(task.task_id):
+            additions = Additions(task.outline, task.language, task.force_text)
+            with (
+                self._during(task.task_id, "render") as next_step,
+                self._documents.one_version(task.path, task.size, task.mtime_ns),
+            ):
+                document, path = self._documents.get(task.path), self._documents.local_path(task.path)
+                steps = write_searchable(
+                    document, path, self._password, text_path=task.text_path, to_path=task.to_path, additions=additions
+                )
+                while (made := next(steps)) is None:
+                    next_step()
+            self._channel.send(SearchableWritten(task.task_id, made))
 
     def _read(self, task: ReadPage) -> None:
         with self._boundary(task.task_id):

@@ -30,7 +30,8 @@ def serve(descriptor: int, make_protocol: Callable[[Setup], PageProtocol]) -> No
             documents = DocumentCache(opening, setup.page_timeout_s)
             with closing(documents):
                 digests = setup.protocol != "pixels"
-                PageWorker(channel, make_protocol(setup), documents, digests=digests).run()
+                worker = PageWorker(channel, make_protocol(setup), documents, digests=digests, password=setup.password)
+                worker.run()
 
 
 def _receive_setup(channel: Channel[FromWorker, ToWorker]) -> Setup | None:

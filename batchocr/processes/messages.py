@@ -1,8 +1,9 @@
 """The messages between the run (`job/pipeline.py`) and a worker process (`pages/__main__.py`).
 
-A task is one document to open, whose outline to read or whose pages to look at, or one page to read; the run chooses
-its number. The run sends Setup once, then OpenDocument, ReadOutline, LookAtPages, ReadPage and Completions; the rest
-come back, Started first. Every task ends with exactly one Opened, Outline, PagesSeen, Finished or Failed.
+A task is one document to open, whose outline to read, whose pages to look at or which to write as a PDF, or one page to
+read; the run chooses its number. The run sends Setup once, then OpenDocument, ReadOutline, LookAtPages, ReadPage,
+WriteSearchable and Completions; the rest come back, Started first. Every task ends with exactly one Opened, Outline,
+PagesSeen, SearchableWritten, Finished or Failed.
 """
 
 from __future__ import annotations
@@ -13,7 +14,17 @@ from typing import Annotated, Literal, Self, TypeAlias
 from pydantic import AfterValidator, Field
 
 from batchocr.config import Config
-from batchocr.data import Completion, Failure, FigureUse, OutlineEntry, PageSeen, Reading, Sampling, TextLayerUse
+from batchocr.data import (
+    Completion,
+    Failure,
+    FigureUse,
+    OutlineEntry,
+    PageSeen,
+    Reading,
+    Sampling,
+    SearchableMade,
+    TextLayerUse,
+)
 
 Activity = Literal["open", "render", "post-process"]
 
@@ -125,6 +136,24 @@ class LookAtPages:
 
 
 @dataclass(frozen=True, slots=True)
+class WriteSearchable:
+    """Write this version of a document as a PDF to `to_path`, with the text of its pages that is in the file at
+    `text_path` (`pages/searchable/placed_text`), and with this outline if it has none. language: a BCP 47 tag.
+    force_text: also where a page has visible text of its own."""
+
+    task_id: int
+    path: str
+    size: int
+    mtime_ns: int
+    text_path: str
+    to_path: str
+    outline: tuple[OutlineEntry, ...]
+    language: str
+    force_text: bool
+    type: Literal["write searchable"] = "write searchable"
+
+
+@dataclass(frozen=True, slots=True)
 class Completions:
     """The answers to a page's last batch, in the order of its questions."""
 
@@ -190,6 +219,13 @@ class PagesSeen:
     type: Literal["pages seen"] = "pages seen"
 
 
+@dataclass(frozen=True, slots=True)
+class SearchableWritten:
+    task_id: int
+    made: SearchableMade
+    type: Literal["searchable written"] = "searchable written"
+
+
 def _answerable(questions: tuple[Question, ...]) -> tuple[Question, ...]:
     """Raises ValueError for questions that no page has: one that is far too large could end the engine, which answers
     those of many pages at once."""
@@ -251,7 +287,7 @@ class Failed:
     type: Literal["failed"] = "failed"
 
 
-Task: TypeAlias = OpenDocument | ReadOutline | LookAtPages | ReadPage
+Task: TypeAlias = OpenDocument | ReadOutline | LookAtPages | ReadPage | WriteSearchable
 ToWorker: TypeAlias = Setup | Task | Completions
-OfTask: TypeAlias = Began | Ended | Opened | Outline | PagesSeen | RequestBatch | Finished | Failed
+OfTask: TypeAlias = Began | Ended | Opened | Outline | PagesSeen | SearchableWritten | RequestBatch | Finished | Failed
 FromWorker: TypeAlias = Started | OfTask

@@ -15,7 +15,7 @@ from typing import Self
 from PIL import Image
 
 from batchocr.config import Config
-from batchocr.data import Failure, OutlineEntry, PageResult, failed_completion
+from batchocr.data import Failure, OutlineEntry, PageResult, SearchableMade, failed_completion
 from batchocr.processes.messages import (
     Completions,
     Failed,
@@ -25,7 +25,9 @@ from batchocr.processes.messages import (
     Outline,
     ReadOutline,
     ReadPage,
+    SearchableWritten,
     Setup,
+    WriteSearchable,
 )
 from batchocr.processes.pool import WorkerPool
 from batchocr.processes.worker import Arrived, Asked, Loss
@@ -109,6 +111,26 @@ class SourceFiles:
             return Failure("changed", f"the page is now drawn with {pixels.width} × {pixels.height} px")
         return Image.frombytes("RGB", (pixels.width, pixels.height), bytes(pixels.data))
 
+    def write_searchable(
+        self,
+        file: SourceFile,
+        *,
+        text_path: str,
+        to_path: str,
+        outline: Sequence[OutlineEntry],
+        language: str,
+        force_text: bool,
+    ) -> SearchableMade | Failure:
+        """Write the document as a PDF with the text of its pages, as in `WriteSearchable`."""
+        self._pool.recycle_workers()
+        task = WriteSearchable(
+            *(0, file.path, file.size, file.mtime_ns, text_path, to_path, tuple(outline), language, force_text)
+        )
+        answer = self._ask(task)
+        if isinstance(answer, Failure):
+            return answer
+        return answer.made if isinstance(answer, SearchableWritten) else _NOT_ITS_PIXELS
+
     def _places(self, source: str) -> Iterator[str]:
         """The files that the source may be, of those that exist; each once."""
         names = [source, _ESCAPED.sub(lambda escaped: chr(int(f"d{escaped[1]}", 16)), source)]
@@ -117,7 +139,7 @@ class SourceFiles:
         yield from dict.fromkeys(path for path in candidates + names if os.path.isfile(path))
         yield from _objects(self._roots, source)
 
-    def _ask(self, message: OpenDocument | ReadOutline | ReadPage | Completions) -> Arrived | Failure:
+    def _ask(self, message: OpenDocument | ReadOutline | ReadPage | WriteSearchable | Completions) -> Arrived | Failure:
         answer = self._pool.ask_alone(message, self._timeout_s)
         return answer.failure if isinstance(answer, Failed | Loss) else answer
 

@@ -26,9 +26,11 @@ from batchocr.processes.messages import (
     ReadOutline,
     ReadPage,
     RequestBatch,
+    SearchableWritten,
     Setup,
     Started,
     Task,
+    WriteSearchable,
 )
 from batchocr.processes.pixels import SharedBatch
 from batchocr.processes.running_clock import RunningClock
@@ -51,7 +53,7 @@ class Asked:
     batch: SharedBatch
 
 
-Arrived: TypeAlias = Began | Ended | Opened | Outline | PagesSeen | Asked | Finished | Failed
+Arrived: TypeAlias = Began | Ended | Opened | Outline | PagesSeen | SearchableWritten | Asked | Finished | Failed
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +191,8 @@ class Worker:
             return isinstance(asked, ReadOutline)
         if isinstance(message, PagesSeen):
             return isinstance(asked, LookAtPages) and len(message.pages) == len(asked.page_indices)
+        if isinstance(message, SearchableWritten):
+            return isinstance(asked, WriteSearchable)
         if isinstance(message, RequestBatch | Finished):
             return isinstance(asked, ReadPage | Completions)
         return asked is not None

@@ -12,8 +12,9 @@ from typing import Final, Literal
 
 from PIL import Image
 
-from batchocr.data import ErrorKind, Failure, PageResult
+from batchocr.data import ErrorKind, Failure, OutlineEntry, PageResult, SearchableMade
 from batchocr.documents.assembly.assemble import assemble, version_read
+from batchocr.documents.assembly.document import AssembledDocument
 from batchocr.documents.export.figures import CutFigures
 from batchocr.documents.export.folder import ExportFolder, FileRefusedError
 from batchocr.documents.export.formats import FormatOptions, format_named
@@ -41,7 +42,9 @@ class Exported:
 
     written, up_to_date: documents of which a file was written, or none had to be. refused: documents of which a file
     could not be put in its place. vanished: documents exported before that are no longer in the table.
-    missing_figures: pictures that could not be cut out, by what is wrong with their file or page.
+    missing_figures: pictures that could not be cut out, by what is wrong with their file or page. unclear_blocks: whose
+    lines could not be told apart, so that they are one word where words have places. signed: documents whose PDF is a
+    copy.
     """
 
     documents: int = 0
@@ -51,6 +54,8 @@ class Exported:
     refused: int = 0
     vanished: int = 0
     missing_figures: dict[ErrorKind, int] = field(default_factory=dict)
+    unclear_blocks: int = 0
+    signed: int = 0
 
     def add(self, results: Collection[_Result], figures: CutFigures) -> None:
         """Count a document. results: of its formats; the worst counts."""
@@ -59,6 +64,8 @@ class Exported:
         self.up_to_date += results == {"up_to_date"}
         for kind in figures.missing.values():
             self.missing_figures[kind] = self.missing_figures.get(kind, 0) + 1
+        self.unclear_blocks += figures.text.counts["unclear"]
+        self.signed += figures.text.counts["signed"]
 
     @property
     def exit_code(self) -> ExitCode:
@@ -109,9 +116,24 @@ class Export:
         file = find()
         outline = self.sources.outline(file) if isinstance(file, SourceFile) else []
         document = assemble(source, rows, outline, unfinished=self.table.is_partial)
-        figures = CutFigures(document, partial(self._page_image, file), self.folder.picture)
+        write = partial(self._write_searchable, file)
+        figures = CutFigures(document, partial(self._page_image, file), self.folder.picture, write)
+        with figures.text:
+            results = self._write(source, name, document, figures, {format: versions[format] for format in stale}, file)
+        done.add(results, figures)
+
+    def _write(
+        self,
+        source: str,
+        name: str,
+        document: AssembledDocument,
+        figures: CutFigures,
+        versions: dict[str, str],
+        file: SourceFile | Failure,
+    ) -> set[_Result]:
+        """Write the document in each of the formats, and return what became of them. versions: by format."""
         results: set[_Result] = set()
-        for format in stale:
+        for format, version in versions.items():
             try:
                 files = format_named(format).files(document, name, figures, self.options)
                 results.add("written" if self.folder.write(source, format, files) else "up_to_date")
@@ -121,8 +143,8 @@ class Export:
             else:
                 if not figures.missing:
                     unseen = _UNSEEN if isinstance(file, Failure) else ""
-                    self.folder.complete(source, format, versions[format] + unseen)
-        done.add(results, figures)
+                    self.folder.complete(source, format, version + unseen)
+        return results
 
     def _is_up_to_date(self, source: str, format: str, version: str, find: Callable[[], SourceFile | Failure]) -> bool:
         """Whether the document need not be written again. One that was written without its file, which may have an
@@ -147,3 +169,17 @@ class Export:
         if row.doc_id != file.doc_id:
             return Failure("changed", f"{row.source} has changed since this page was read")
         return self.sources.page_image(file, row)
+
+    def _write_searchable(
+        self, file: SourceFile | Failure, text_path: str, to_path: str, outline: list[OutlineEntry]
+    ) -> SearchableMade | Failure:
+        if isinstance(file, Failure):
+            return file
+        return self.sources.write_searchable(
+            file,
+            text_path=text_path,
+            to_path=to_path,
+            outline=outline,
+            language=self.options.language,
+            force_text=self.options.force_text,
+        )

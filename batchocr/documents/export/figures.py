@@ -15,6 +15,7 @@ from PIL import Image
 from batchocr.data import ErrorKind, Failure, PageResult
 from batchocr.documents.assembly.document import AssembledDocument, Piece, Place
 from batchocr.documents.export.formats import Encoding, Figures, File, Picture
+from batchocr.documents.export.placing.document import DocumentText, SearchableWriter
 from batchocr.pages.protocol.markdown import FIGURES
 
 PICTURE_IN_TABLE: Final = re.compile(r'<img src="(#bbox=(?:[0-9.e-]{1,30},){3}[0-9.e-]{1,30})"[^<>]*>')
@@ -41,8 +42,10 @@ class CutFigures:
         document: AssembledDocument,
         page_image: Callable[[PageResult], Image.Image | Failure],
         earlier: Callable[[str], bytes | None] = lambda _shows: None,
+        write_searchable: SearchableWriter = lambda *_: _NO_AREA,
     ) -> None:
         """earlier: gives the content of the file that shows what is asked for, if there is one."""
+        self.text = DocumentText(document, self._page, write_searchable)
         self._rows = {row.page_index: row for row in document.rows}
         self._page_image = page_image
         self._earlier = earlier

@@ -198,7 +198,9 @@ class ExportFolder:
         """Whether there is an ordinary file with just this content: as one that was killed may have left it."""
         with suppress(FileNotFoundError):
             status = os.lstat(path)
-            return stat.S_ISREG(status.st_mode) and status.st_size == len(file.data) and path.read_bytes() == file.data
+            if stat.S_ISREG(status.st_mode) and status.st_size == len(file.data):
+                with open(path, "rb") as there:
+                    return hashlib.file_digest(there, "sha256").digest() == _digest(file.data)
         return False
 
     def _require_ours(self, path: Path, file: File) -> None:
@@ -282,7 +284,7 @@ class ExportFolder:
         return OutputError(f"{record} is damaged or not ours: move it away, or choose another --to")
 
 
-def _digest(data: bytes) -> bytes:
+def _digest(data: bytes | memoryview) -> bytes:
     return hashlib.sha256(data).digest()
 
 

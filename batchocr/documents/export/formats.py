@@ -11,6 +11,7 @@ from batchocr.data import Failure
 
 if TYPE_CHECKING:
     from batchocr.documents.assembly.document import AssembledDocument, Place
+    from batchocr.documents.export.placing.document import DocumentText
 
 _MODULES: Final = {
     "md": "batchocr.documents.export.markdown",
@@ -18,6 +19,9 @@ _MODULES: Final = {
     "chunks": "batchocr.documents.export.chunks",
     "docling": "batchocr.documents.export.docling",
     "html": "batchocr.documents.export.html",
+    "pdf": "batchocr.documents.export.pdf",
+    "hocr": "batchocr.documents.export.hocr",
+    "alto": "batchocr.documents.export.alto",
 }
 
 FORMAT_NAMES: Final = tuple(_MODULES)
@@ -25,10 +29,13 @@ FORMAT_NAMES: Final = tuple(_MODULES)
 
 @dataclass(frozen=True, slots=True)
 class FormatOptions:
-    """What the user may choose. page_breaks: mark where pages end. max_chars: the longest text of a chunk."""
+    """What the user may choose. page_breaks: mark where pages end. max_chars: the longest text of a chunk. language: of
+    the text, as a BCP 47 tag. force_text: give a page text where it has visible text of its own, too."""
 
     page_breaks: bool = False
     max_chars: int = 2000
+    language: str = ""
+    force_text: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +46,7 @@ class File:
     """
 
     path: str
-    data: bytes
+    data: bytes | memoryview
     shows: str = ""
 
 
@@ -61,6 +68,11 @@ class Figures(Protocol):
     def picture(self, place: Place, encoding: Encoding) -> Picture | Failure:
         """The place cut out of its page, RGB, in px of the row's size; or why it cannot be had, for a mark in its
         place. Cheapest in the order of pages."""
+        ...
+
+    @property
+    def text(self) -> DocumentText:
+        """The words of the document and where they stand."""
         ...
 
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Final
 
 from batchocr.data import Failure, PageResult
 from batchocr.documents.assembly.document import Piece, Place
+from batchocr.documents.export.folder import FileRefusedError
+from batchocr.documents.export.formats import Figures
 from batchocr.pages.protocol.markdown import INLINE_FORMULA
+from batchocr.pages.searchable.placed_text import PageText
 
 _ITEM: Final = re.compile(
     r"(?P<bullet>[•●○◦▪■‣∙·–—*-])\s+|(?P<number>\(?(?:\d{1,4}|[A-Za-z]|[ivxIVX]{2,6})[.)]|\[\d{1,4}\])\s+"
@@ -26,6 +29,14 @@ def missing_figure_in_words(piece: Piece, failure: Failure) -> tuple[str, str]:
     """That a figure is missing here; and why."""
     page = piece.places[0].page_index + 1
     return f"Here is a figure of page {page} that could not be cut out", " ".join(failure.message.split())
+
+
+def placed_pages(figures: Figures) -> Iterator[PageText]:
+    """The pages of a document with their words. Raises FileRefusedError if they cannot be looked at."""
+    pages = figures.text.pages()
+    if isinstance(pages, Failure):
+        raise FileRefusedError(pages.message)
+    return pages
 
 
 def list_items(content: str) -> list[tuple[str, str]]:

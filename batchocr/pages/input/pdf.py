@@ -234,6 +234,15 @@ def _load(path: str) -> pymupdf.Document:
     return PdfFile(path, filetype="pdf")
 
 
+def opened_pdf(path: str, password: str | None) -> pymupdf.Document:
+    """The PDF, open and unlocked, to be written to. Raises PageError."""
+    with ExitStack() as closing, _refusals_of("the document", "opened"):
+        document = closing.enter_context(_load(path))
+        _unlock(document, password)
+        closing.pop_all()
+    return document
+
+
 def _unlock(document: pymupdf.Document, password: str | None) -> None:
     """A PDF that the empty password opens is already unlocked."""
     if not document.needs_pass:

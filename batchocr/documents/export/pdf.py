@@ -1,0 +1,21 @@
+"""A document as a PDF that can be searched: its pages as they are, with invisible text over what was read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from batchocr.data import Failure
+from batchocr.documents.assembly.document import AssembledDocument
+from batchocr.documents.export.folder import FileRefusedError
+from batchocr.documents.export.formats import Figures, File, FormatOptions
+
+REVISION: Final = 1
+
+
+def files(document: AssembledDocument, name: str, figures: Figures, options: FormatOptions) -> Iterator[File]:
+    """As in `Format`: `NAME.pdf`. Raises FileRefusedError if the document cannot be had."""
+    made = figures.text.searchable_pdf()
+    if isinstance(made, Failure):
+        raise FileRefusedError(made.message)
+    yield File(f"{name}.pdf", made)

@@ -1,0 +1,220 @@
+"""The words of a page and where they are: one tree of blocks, lines and words for all formats that show places."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from html import unescape
+from typing import Final
+
+import numpy as np
+from PIL import Image
+
+from batchocr.data import Block, PageResult
+from batchocr.documents.export.placing.ink import (
+    InkRow,
+    Marks,
+    ink_rows,
+    levelled,
+    marks_in,
+    rules_in,
+    slope_of,
+    with_bands_turned,
+)
+from batchocr.documents.export.placing.lines import PlacedText, divides, text_in_rows, words_in_row
+from batchocr.documents.export.placing.tables import Grid, cell_boxes, texts_of
+from batchocr.documents.export.table_cells import TableCells, table_cells
+from batchocr.documents.markup.mathml import to_mathml
+from batchocr.pages.protocol.markdown import FIGURES, INLINE_FORMULA, OWN_FENCES
+from batchocr.pages.protocol.sanitize import harmless_characters, table_structure
+from batchocr.pages.searchable.advances import WIDE, advance
+from batchocr.pages.searchable.font import ASCENT, DESCENT
+from batchocr.pages.searchable.placed_text import BlockWords, Box, Line, Word
+
+_MARGIN_PX: Final = 3
+"""Letters often reach over the edge of their block."""
+
+_RULE_INCHES: Final = 0.5
+_USUAL_LONG_SIDE_INCHES: Final = 11
+"""For pages whose resolution is not known."""
+
+_TAG: Final = re.compile(r"<[^>]*>")
+_RAISED: Final = re.compile(r"</?su[bp]>")
+_LOW: Final = frozenset("acemnorsuvwxz.,;:-–—_·…gpqy")
+_DESCENDS: Final = frozenset("gjpqyQ,;()[]{}|@_/ç")
+
+
+def page_words(row: PageResult, image: Image.Image | None) -> list[BlockWords]:
+    """The blocks of the page that have text, in reading order. image: the page as it was read; without it each block is
+    one word."""
+    inches = max(row.width or 1, row.height or 1) / row.dpi if row.dpi else _USUAL_LONG_SIDE_INCHES
+    made = []
+    for number, block in enumerate(row.blocks):
+        content = harmless_characters(block.content or "").strip()
+        if not content or block.type in FIGURES:
+            continue
+        x0, y0, x1, y1 = (min(1.0, max(0.0, share)) if share == share else 0.0 for share in block.bbox)
+        box = (x0, y0, x1, y1)
+        upright = None
+        if image is not None and block.type != "equation":
+            upright = _Upright.of(image, box, block, round(max(image.size) / inches * _RULE_INCHES))
+        lines = None if upright is None else upright.lines(block.type, content)
+        is_unclear = lines is None and block.type != "equation"
+        if lines is None:
+            text = " ".join(_plain(block.type, content).split())
+            lines = (Line(box, (Word(text, box),)),) if text else ()
+        if lines:
+            made.append(BlockWords(number, block.type, box, block.angle or 0, block.confidence, lines, is_unclear))
+    return made
+
+
+def plain_text(content: str) -> str:
+    """The text of a block as it is seen, on one line."""
+    return " ".join(_plain("text", harmless_characters(content)).split())
+
+
+def _plain(type: str, content: str) -> str:
+    """The text of a block as it is seen, in lines where the model wrote such."""
+    if type == "equation":
+        return _formula(content.removeprefix("\\[").removesuffix("\\]"))
+    if type == "table":
+        return _cell_text(content)
+    own = OWN_FENCES.fullmatch(content) if type in ("code", "algorithm") else None
+    return INLINE_FORMULA.sub(lambda formula: _formula(formula[1]), own[2] if own else content)
+
+
+def _formula(latex: str) -> str:
+    """The letters and signs of a formula, without spaces, so that it is one word."""
+    text = unescape(_TAG.sub("", to_mathml(latex, display=False)))
+    return "".join(unicodedata.normalize("NFKC", text).split())
+
+
+def _cell_text(html: str) -> str:
+    text = INLINE_FORMULA.sub(lambda formula: _formula(unescape(formula[1])), html)
+    return " ".join(unescape(_TAG.sub(" ", _RAISED.sub("", text))).split())
+
+
+def _table(content: str) -> TableCells | None:
+    return table_cells(harmless_characters(table_structure(content))) if content.startswith("<table") else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Upright:
+    """A block turned upright and levelled. marks: without the rules. left, top, width, height: of its crop on the page;
+    in px, as page_size."""
+
+    marks: Marks
+    rules: Marks
+    slope: float
+    angle: int
+    left: int
+    top: int
+    width: int
+    height: int
+    page_size: tuple[int, int]
+
+    @classmethod
+    def of(cls, image: Image.Image, box: Box, block: Block, rule_px: int) -> _Upright | None:
+        """rule_px: what is longer is a rule, and no letter."""
+        x0, x1 = (round(share * image.width) for share in box[::2])
+        y0, y1 = (round(share * image.height) for share in box[1::2])
+        if x0 >= x1 or y0 >= y1:
+            return None
+        x0, y0 = max(0, x0 - _MARGIN_PX), max(0, y0 - _MARGIN_PX)
+        x1, y1 = min(image.width, x1 + _MARGIN_PX), min(image.height, y1 + _MARGIN_PX)
+        angle = block.angle or 0
+        crop = image.crop((x0, y0, x1, y1)).convert("L")
+        marks = marks_in(crop.rotate(angle, expand=True) if angle else crop)
+        if block.type == "table":
+            marks = with_bands_turned(marks, rule_px // 8)
+        rules = rules_in(marks, rule_px)
+        marks &= ~rules
+        slope = slope_of(marks)
+        marks, rules = levelled(marks, slope), levelled(rules, slope)
+        return cls(marks, rules, slope, angle, x0, y0, x1 - x0, y1 - y0, image.size)
+
+    def lines(self, type: str, content: str) -> tuple[Line, ...] | None:
+        """None if they are unclear."""
+        if type != "table":
+            text = "\n".join(" ".join(line.split()) for line in _plain(type, content).split("\n") if line.strip())
+            return self._lines_in(text, 0, 0, self.marks) if text else ()
+        table = _table(content)
+        if table is None:
+            return None
+        texts = {cell.html: _cell_text(cell.html) for row in table.rows for cell in row}
+        cells = texts_of(table, texts)
+        boxes = cell_boxes(Grid.of(self.marks, self.rules), cells)
+        if boxes is None:
+            return None
+        found: list[Line] = []
+        for cell, (x0, y0, x1, y1) in zip(cells, boxes, strict=True):
+            lines = self._lines_in(cell.text, x0, y0, self.marks[y0:y1, x0:x1])
+            found += lines or [self._line([PlacedText(cell.text, x0, x1)], y0, y1)]
+        return tuple(found)
+
+    def _lines_in(self, text: str, left: int, top: int, marks: Marks) -> tuple[Line, ...] | None:
+        """The lines of a text in a part of the block that begins at `left`, `top`."""
+        rows = ink_rows(marks)
+        parts = text_in_rows(text, rows)
+        if parts is None:
+            return None
+        filled = [
+            (row, text[start:end] + "-" * divides(text, end))
+            for row, (start, end) in zip(rows, parts, strict=True)
+            if start < end
+        ]
+        bands = _bands([row for row, _ in filled], [part for _, part in filled])
+        lines = []
+        for (row, part), (band_top, band_bottom) in zip(filled, bands, strict=True):
+            words = part.split()
+            placed = [
+                PlacedText(word, left + x0, left + x1)
+                for word, (x0, x1) in zip(words, words_in_row(words, row), strict=True)
+            ]
+            lines.append(self._line(placed, top + band_top, top + band_bottom))
+        return tuple(lines)
+
+    def _line(self, placed: Sequence[PlacedText], top: float, bottom: float) -> Line:
+        words = tuple(Word(word.text, self._box(word.left, top, word.right, bottom)) for word in placed)
+        x0, y0, x1, y1 = zip(*(word.box for word in words), strict=True)
+        return Line((min(x0), min(y0), max(x1), max(y1)), words)
+
+    def _box(self, left: float, top: float, right: float, bottom: float) -> Box:
+        """The box on the page, as shares."""
+        fallen = self.slope * ((left + right) / 2 - self.marks.shape[1] / 2)
+        top, bottom = top + fallen, bottom + fallen
+        x0, y0, x1, y1 = {
+            0: (left, top, right, bottom),
+            90: (self.width - bottom, left, self.width - top, right),
+            180: (self.width - right, self.height - bottom, self.width - left, self.height - top),
+            270: (top, self.height - right, bottom, self.height - left),
+        }.get(self.angle, (left, top, right, bottom))
+        width, height = self.page_size
+        xs, ys = ((x + self.left) / width for x in (x0, x1)), ((y + self.top) / height for y in (y0, y1))
+        (x0, x1), (y0, y1) = ([min(1.0, max(0.0, share)) for share in shares] for shares in (xs, ys))
+        return x0, y0, x1, y1
+
+
+def _bands(rows: Sequence[InkRow], texts: Sequence[str]) -> Iterator[tuple[float, float]]:
+    """The top and bottom of each line's box: from above its ascenders to below its descenders, whether or not it has
+    any. Rows that are far higher or lower than most, as with a formula in them, are as the others."""
+    shapes = [_shape(text) for text in texts]
+    ems = [row.height / (rise + fall) for row, (rise, fall) in zip(rows, shapes, strict=True)]
+    usual = float(np.median(ems)) if ems else 0.0
+    for row, (_, fall), em in zip(rows, shapes, ems, strict=True):
+        if 0.6 * usual < em < 1.35 * usual:
+            baseline = row.bottom - fall * em
+        else:
+            em, baseline = usual, (row.top + row.bottom) / 2 + 0.28 * usual
+        yield baseline - ASCENT * em, baseline + DESCENT * em
+
+
+def _shape(text: str) -> tuple[float, float]:
+    """How far a text rises over its baseline and falls under it, in em."""
+    letters = [letter for letter in text if letter != " "]
+    if any(advance(letter) == WIDE for letter in letters):
+        return 0.82, 0.1
+    rises = 0.48 if all(letter in _LOW for letter in letters) else 0.71
+    return rises, 0.21 if any(letter in _DESCENDS for letter in letters) else 0.0

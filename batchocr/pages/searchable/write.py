@@ -1,0 +1,64 @@
+"""A document as a PDF that can be searched: a PDF with invisible text added, an image as the pages of one."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from typing import Final
+
+import pymupdf
+
+from batchocr.data import SearchableMade
+from batchocr.pages.input.pdf import opened_pdf
+from batchocr.pages.input.pdf_objects import value_text
+from batchocr.pages.input.render import RenderableDocument
+from batchocr.pages.searchable.image_pages import add_pages
+from batchocr.pages.searchable.pdf_text import TextWriter
+from batchocr.pages.searchable.placed_text import Additions, pages_in
+
+_SIGNED: Final = (1, 3)
+"""The flags of a form with a signature."""
+
+
+def write_searchable(
+    document: RenderableDocument, path: str, password: str | None, *, text_path: str, to_path: str, additions: Additions
+) -> Iterator[SearchableMade | None]:
+    """Write the document at `path` to `to_path`, with the text of the file at `text_path`; yields None after each page,
+    and at last what was done.
+
+    A PDF keeps all it has, byte for byte, with what is new behind it; one that has to be repaired is written anew. A
+    signed one is copied as it is. Encryption and permissions stay. Raises PageError.
+    """
+    if document.format == "PDF":
+        shutil.copyfile(path, to_path)
+        pdf = opened_pdf(to_path, password)
+    else:
+        pdf = pymupdf.open()
+    with pdf:
+        if document.format == "PDF" and _is_signed(pdf):
+            yield SearchableMade(0, is_signed=True)
+            return
+        if document.format != "PDF":
+            yield from add_pages(pdf, path, document)
+        writer = TextWriter(pdf, additions)
+        yield from writer.write(pages_in(text_path))
+        _save(pdf, to_path, is_new=document.format != "PDF")
+        yield SearchableMade(writer.num_changed)
+
+
+def _is_signed(pdf: pymupdf.Document) -> bool:
+    return pdf.get_sigflags() in _SIGNED or value_text(pdf, pdf.pdf_catalog(), "Perms") != "null"
+
+
+def _save(pdf: pymupdf.Document, path: str, *, is_new: bool) -> None:
+    if is_new:
+        pdf.save(path, deflate=True, use_objstms=1)
+    elif not pdf.is_dirty:
+        return
+    elif pdf.can_save_incrementally():
+        pdf.saveIncr()
+    else:
+        whole = f"{path}.whole"
+        pdf.save(whole, deflate=True, encryption=pymupdf.PDF_ENCRYPT_KEEP)
+        os.replace(whole, path)
