@@ -4,9 +4,9 @@
 
 Each page is drawn, its text is forgotten, and rows of truth are made of its own text blocks: a table has the cells that
 MuPDF finds, and words that are divided at the end of a line are joined, as models do. A word is found if its box and
-the true one overlap by half: their intersection is at least half of their union. The true box is that of MuPDF's word, as
-high as its font says. Left out are pages that are scans, whose words are where another reader put them; blocks in whose
-box there are words of other blocks, which no layout has; and words without a letter or digit.
+the true one overlap by half: their intersection is at least half of their union. The true box is that of MuPDF's word,
+as high as its font says. Left out are pages that are scans, whose words are where another reader put them; blocks in
+whose box there are words of other blocks, which no layout has; and words without a letter or digit.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from batchocr.pages.input.pdf_objects import inherited_text, reference, value_te
 from batchocr.pages.searchable.advances import advance
 from batchocr.pages.searchable.font import ASCENT, DESCENT, GlyphlessFont
 from batchocr.pages.searchable.placed_text import Additions, BlockWords, Line, PageText
+from batchocr.pages.searchable.visual_order import drawn, drawn_order
 
 _INVISIBLE: Final = 3
 _COMPARED_DPI: Final = 50
@@ -39,8 +40,9 @@ class TextWriter:
             yield
         if self.num_changed:
             self._font.write_into(self.document, self._font_number)
-        if self.additions.language and value_text(self.document, self.document.pdf_catalog(), "Lang") == "null":
-            self.document.set_language(self.additions.language)
+        catalog = self.document.pdf_catalog()
+        if self.additions.language and value_text(self.document, catalog, "Lang") == "null":
+            self.document.xref_set_key(catalog, "Lang", f"({self.additions.language})")
         if self.additions.outline and not self.document.get_toc():
             self.document.set_toc(_outline(self.additions.outline, self.document))
 
@@ -65,7 +67,8 @@ class TextWriter:
 
     def _line(self, line: Line, angle: int, page: pymupdf.Rect, matrix: pymupdf.Matrix) -> Iterator[str]:
         """Yield the operators that show each word of a line. matrix: from the page as it is shown to its own units."""
-        for index, word in enumerate(line.words):
+        words = [line.words[index] for index in drawn_order([word.text for word in line.words])]
+        for index, word in enumerate(words):
             x0, y0, x1, y1 = word.box
             box = (x0 * page.width, y0 * page.height, x1 * page.width, y1 * page.height)
             length, height = box[2] - box[0], box[3] - box[1]
@@ -75,7 +78,7 @@ class TextWriter:
             stretch = 100 * length / (max(1, sum(map(advance, word.text))) * size / 1000)
             place = _begin(box, angle) * matrix
             numbers = " ".join(f"{number:.4f}".rstrip("0").rstrip(".") for number in place)
-            codes = self._font.encoded(word.text + " " * (index < len(line.words) - 1))
+            codes = self._font.encoded(drawn(word.text) + " " * (index < len(words) - 1))
             yield f"/{self._font_name} {size:.2f} Tf {max(1, stretch):.1f} Tz {numbers} Tm<{codes}>Tj"
 
     def _add_contents(self, page: pymupdf.Page, contents: bytes) -> None:

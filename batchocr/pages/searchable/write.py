@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import shutil
+import tempfile
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Final
 
 import pymupdf
@@ -52,13 +53,14 @@ def _is_signed(pdf: pymupdf.Document) -> bool:
 
 
 def _save(pdf: pymupdf.Document, path: str, *, is_new: bool) -> None:
-    if is_new:
-        pdf.save(path, deflate=True, use_objstms=1)
-    elif not pdf.is_dirty:
+    if not is_new and not pdf.is_dirty:
         return
-    elif pdf.can_save_incrementally():
+    if not is_new and pdf.can_save_incrementally():
         pdf.saveIncr()
-    else:
-        whole = f"{path}.whole"
-        pdf.save(whole, deflate=True, encryption=pymupdf.PDF_ENCRYPT_KEEP)
-        os.replace(whole, path)
+        return
+    with tempfile.TemporaryFile() as whole:
+        nameless = SimpleNamespace(**{name: getattr(whole, name) for name in ("write", "seek", "tell", "truncate")})
+        pdf.save(nameless, deflate=True, encryption=pymupdf.PDF_ENCRYPT_KEEP, use_objstms=is_new)
+        whole.seek(0)
+        with open(path, "wb") as file:
+            shutil.copyfileobj(whole, file)

@@ -8,7 +8,8 @@ import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import Protocol
+from contextlib import ExitStack
+from typing import IO, Protocol
 
 from PIL import Image
 
@@ -37,7 +38,7 @@ class DocumentText:
         self._document = document
         self._page_image = page_image
         self._write_searchable = write_searchable
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._closing = ExitStack()
         self._placed: str | Failure | None = None
         self.counts: Counter[str] = Counter()
 
@@ -45,8 +46,7 @@ class DocumentText:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._folder is not None:
-            self._folder.cleanup()
+        self._closing.close()
 
     def pages(self) -> Iterator[PageText] | Failure:
         """The pages with their words, one at a time; or why a page cannot be looked at."""
@@ -56,37 +56,41 @@ class DocumentText:
     def searchable_pdf(self) -> memoryview | Failure:
         """The document as a PDF that can be searched."""
         path = self._path()
-        if isinstance(path, Failure) or self._folder is None:
-            return path if isinstance(path, Failure) else Failure("damaged", "it has no pages")
-        to_path = os.path.join(self._folder.name, "searchable.pdf")
-        made = self._write_searchable(path, to_path, _headings(self._document))
-        if isinstance(made, Failure):
-            return made
-        self.counts["signed"] += made.is_signed
-        with tempfile.TemporaryFile() as copy, open(to_path, "rb") as written:
-            shutil.copyfileobj(written, copy)  # the worker could change what it has written
+        if isinstance(path, Failure):
+            return path
+        with tempfile.TemporaryFile() as written, tempfile.TemporaryFile() as copy:
+            made = self._write_searchable(path, _path_of(written), _headings(self._document))
+            if isinstance(made, Failure):
+                return made
+            self.counts["signed"] += made.is_signed
+            shutil.copyfileobj(written, copy)  # the worker could still change what it has written
             copy.flush()
             return memoryview(mmap.mmap(copy.fileno(), 0, access=mmap.ACCESS_READ))
 
     def _path(self) -> str | Failure:
         """The file with the words, made when it is first asked for."""
         if self._placed is None:
-            self._folder = tempfile.TemporaryDirectory(prefix="batchocr-")
-            self._placed = self._place(os.path.join(self._folder.name, "words.jsonl"))
+            file = tempfile.TemporaryFile()  # noqa: SIM115, it is open as long as this is
+            self._placed = self._place(self._closing.enter_context(file))
         return self._placed
 
-    def _place(self, path: str) -> str | Failure:
-        with open(path, "wb") as file:
-            for row in self._document.rows:
-                if row.page_index is None:
-                    continue
-                image = self._page_image(row.page_index) if any(block.content for block in row.blocks) else None
-                if isinstance(image, Failure):
-                    return image
-                blocks = page_words(row, image)
-                self.counts["unclear"] += sum(block.is_whole for block in blocks)
-                file.write(line_of(PageText(row.page_index, row.width, row.height, row.dpi, tuple(blocks))))
-        return path
+    def _place(self, file: IO[bytes]) -> str | Failure:
+        for row in self._document.rows:
+            if row.page_index is None:
+                continue
+            image = self._page_image(row.page_index) if any(block.content for block in row.blocks) else None
+            if isinstance(image, Failure):
+                return image
+            blocks = page_words(row, image)
+            self.counts["unclear"] += sum(block.is_whole for block in blocks)
+            file.write(line_of(PageText(row.page_index, row.width, row.height, row.dpi, tuple(blocks))))
+        file.flush()
+        return _path_of(file)
+
+
+def _path_of(file: IO[bytes]) -> str:
+    """Where a worker finds a file that has no name, and that is gone with this process, however that ends."""
+    return f"/proc/{os.getpid()}/fd/{file.fileno()}"
 
 
 def _headings(document: AssembledDocument) -> list[OutlineEntry]:

@@ -32,6 +32,7 @@ from batchocr.pages.protocol.sanitize import harmless_characters, table_structur
 from batchocr.pages.searchable.advances import WIDE, advance
 from batchocr.pages.searchable.font import ASCENT, DESCENT
 from batchocr.pages.searchable.placed_text import BlockWords, Box, Line, Word
+from batchocr.pages.searchable.visual_order import drawn_order
 
 _MARGIN_PX: Final = 3
 """Letters often reach over the edge of their block."""
@@ -169,9 +170,10 @@ class _Upright:
         lines = []
         for (row, part), (band_top, band_bottom) in zip(filled, bands, strict=True):
             words = part.split()
+            order = drawn_order(words)
+            places = dict(zip(order, words_in_row([words[index] for index in order], row), strict=True))
             placed = [
-                PlacedText(word, left + x0, left + x1)
-                for word, (x0, x1) in zip(words, words_in_row(words, row), strict=True)
+                PlacedText(word, left + places[index][0], left + places[index][1]) for index, word in enumerate(words)
             ]
             lines.append(self._line(placed, top + band_top, top + band_bottom))
         return tuple(lines)

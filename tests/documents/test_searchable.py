@@ -1,0 +1,322 @@
+"""PDFs that can be searched: invisible text where the words are, on pages that stay as they are."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from collections.abc import Iterator
+from pathlib import Path
+
+import pymupdf
+import pytest
+from PIL import Image, ImageDraw, ImageFont
+
+from batchocr.config import Config
+from batchocr.data import Block, PageResult
+from batchocr.documents.assembly.opened import open_table
+from batchocr.documents.export.export import Export, Exported
+from batchocr.documents.export.folder import ExportFolder
+from batchocr.documents.export.formats import FormatOptions
+from batchocr.documents.export.names import Names
+from batchocr.pages.input.render import open_document
+from batchocr.processes.source_files import SourceFiles
+from tests.support.documents import write_table
+
+DPI = 150
+TEXT = (
+    "A sundial has one moving part, and that part is the sky. Nothing in it can be wound, lent, dropped or left on a "
+    "train. The dial in our walled garden was set up by a schoolmaster who wished his pupils to be punctual."
+)
+BOX = (60, 100, 340, 180)
+"""Of TEXT on a page of 400 × 500 pt."""
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("documents")
+
+
+@pytest.fixture(scope="module")
+def sources(root: Path) -> Iterator[SourceFiles]:
+    with SourceFiles([str(root)], Config(model="none", dpi=DPI, password="open sesame")) as found:
+        yield found
+
+
+class Desk:
+    """Documents, what was read of them, and where they are exported to."""
+
+    def __init__(self, to: Path, root: Path, sources: SourceFiles) -> None:
+        self._to, self._root, self._sources = to, root, sources
+        self.done: Exported | None = None
+
+    def export(
+        self, data: bytes, *pages: list[Block], suffix: str = "pdf", formats: str = "pdf", **options: object
+    ) -> bytes:
+        """The file that comes of a document with these blocks."""
+        doc_id = hashlib.sha256(data).hexdigest()
+        source = f"{doc_id[:8]}.{suffix}"
+        path = self._root / source
+        path.write_bytes(data)
+        document = open_document(str(path), password="open sesame", dpi=DPI)
+        rows = []
+        for index, blocks in enumerate(pages):
+            page = document.render(index)
+            size = page.image.size
+            rows.append(
+                PageResult(source, index, "ok", doc_id, len(pages), *size, page.dpi, markdown="", blocks=tuple(blocks))
+            )
+        document.close()
+        table = open_table(write_table(self._to / "t.parquet", rows))
+        with ExportFolder(self._to / "out") as folder:
+            made = Export(table, folder, [formats], FormatOptions(**options), self._sources)  # type: ignore[arg-type]
+            self.done = made.run(Names(table.sources()))
+        [file] = [path for path in (self._to / "out").iterdir() if path.name.startswith(doc_id[:8])]
+        return file.read_bytes()
+
+
+@pytest.fixture
+def desk(tmp_path: Path, root: Path, sources: SourceFiles) -> Desk:
+    return Desk(tmp_path, root, sources)
+
+
+def text_image(text: str = TEXT) -> bytes:
+    """The picture of a page on which TEXT stands in BOX."""
+    with pymupdf.open() as document:
+        page = document.new_page(width=400, height=500)
+        page.insert_textbox(BOX, text, fontsize=11, fontname="tiro")
+        return bytes(page.get_pixmap(dpi=150).tobytes("png"))
+
+
+def scan(*, rotation: int = 0, change: str = "") -> pymupdf.Document:
+    """A PDF with the picture on its page, upright as it is shown."""
+    document = pymupdf.open()
+    width, height = (400, 500) if rotation in (0, 180) else (500, 400)
+    page = document.new_page(width=width, height=height)
+    page.insert_image(page.rect, stream=text_image(), rotate=rotation)
+    page.set_rotation(rotation)
+    if change:
+        key, value = change.split(" ", 1)
+        document.xref_set_key(page.xref, key, value)
+    return document
+
+
+def shares(box: tuple[float, ...], width: float = 400, height: float = 500) -> tuple[float, float, float, float]:
+    return box[0] / width, box[1] / height, box[2] / width, box[3] / height
+
+
+def paragraph(text: str = TEXT, box: tuple[float, ...] = BOX, angle: int = 0) -> Block:
+    return Block("text", shares(box), angle, text)
+
+
+def true_box(word: str) -> pymupdf.Rect:
+    """Where the word is on the page, in pt."""
+    with pymupdf.open() as document:
+        page = document.new_page(width=400, height=500)
+        page.insert_textbox(BOX, TEXT, fontsize=11, fontname="tiro")
+        return page.search_for(word)[0]
+
+
+def overlap(one: pymupdf.Rect, other: pymupdf.Rect) -> float:
+    both = pymupdf.Rect(one)
+    both.intersect(other)
+    return float(abs(both.get_area()) / (abs(one.get_area()) + abs(other.get_area()) - abs(both.get_area())))
+
+
+def found(made: bytes, word: str) -> pymupdf.Rect:
+    """Where MuPDF finds the word on the first page as it is shown."""
+    with pymupdf.open("pdf", made) as document:
+        page = document[0]
+        [place] = page.search_for(word)
+        return place * page.rotation_matrix
+
+
+@pytest.mark.parametrize("rotation", [0, 90, 180, 270])
+def test_a_word_is_found_where_it_is_on_a_turned_page(desk: Desk, rotation: int) -> None:
+    made = desk.export(scan(rotation=rotation).tobytes(), [paragraph()])
+    for word in ("sundial", "schoolmaster", "punctual"):
+        assert overlap(found(made, word), true_box(word)) > 0.5
+
+
+def test_a_crop_box_and_a_unit_of_the_user_move_no_word(desk: Desk) -> None:
+    document = scan(change="UserUnit 2.5")
+    document.xref_set_key(document[0].xref, "CropBox", "[20 30 380 480]")
+    cropped = (BOX[0] - 20, BOX[1] - 20, BOX[2] - 20, BOX[3] - 20)
+    made = desk.export(document.tobytes(), [Block("text", shares(cropped, 360, 450), 0, TEXT)])
+    place = found(made, "schoolmaster") / 2.5 + (20, 20, 20, 20)
+    assert overlap(place, true_box("schoolmaster")) > 0.5
+
+
+def test_the_page_looks_as_before_and_its_bytes_are_kept(desk: Desk) -> None:
+    before = scan().tobytes()
+    made = desk.export(before, [paragraph()])
+    assert made.startswith(before)
+    with pymupdf.open("pdf", before) as old, pymupdf.open("pdf", made) as new:
+        assert old[0].get_pixmap().samples == new[0].get_pixmap().samples
+        assert {span["type"] for span in new[0].get_texttrace()} == {3}
+
+
+def test_the_text_is_in_order(desk: Desk) -> None:
+    made = desk.export(scan().tobytes(), [paragraph()])
+    with pymupdf.open("pdf", made) as document:
+        assert " ".join(document[0].get_text().split()) == TEXT
+
+
+def test_a_block_that_is_turned_is_read_along_its_lines(desk: Desk) -> None:
+    turned = Image.open(io.BytesIO(text_image())).rotate(270, expand=True)  # clockwise: its text runs down
+    file = io.BytesIO()
+    turned.save(file, "PNG", dpi=(150, 150))
+    box = (500 - BOX[3], BOX[0], 500 - BOX[1], BOX[2])
+    made = desk.export(file.getvalue(), [Block("text", shares(box, 500, 400), 90, TEXT)], suffix="png")
+    true = true_box("schoolmaster")
+    expected = pymupdf.Rect(500 - true.y1, true.x0, 500 - true.y0, true.x1)
+    assert overlap(found(made, "schoolmaster"), expected) > 0.5
+
+
+def test_text_of_its_own_is_left_alone_and_a_scan_with_a_stamp_is_not(desk: Desk) -> None:
+    with pymupdf.open() as document:
+        page = document.new_page(width=400, height=500)
+        page.insert_textbox(BOX, TEXT, fontsize=11, fontname="tiro")
+        own = document.tobytes()
+    assert desk.export(own, [paragraph()]) == own
+    document = scan()
+    document[0].insert_text((300, 30), "Exhibit 7")
+    stamp = Block("header", (0.7, 0.03, 0.95, 0.07), 0, "Exhibit 7")
+    made = desk.export(document.tobytes(), [stamp, paragraph()])
+    with pymupdf.open("pdf", made) as document:
+        assert len(document[0].search_for("Exhibit 7")) == len(document[0].search_for("schoolmaster")) == 1
+
+
+def test_force_text_adds_it_to_text_of_its_own(desk: Desk) -> None:
+    with pymupdf.open() as document:
+        document.new_page(width=400, height=500).insert_textbox(BOX, TEXT, fontsize=11, fontname="tiro")
+        own = document.tobytes()
+    with pymupdf.open("pdf", desk.export(own, [paragraph()], force_text=True)) as document:
+        assert document[0].get_text().count("schoolmaster") == 2
+
+
+@pytest.mark.parametrize("is_behind", [False, True])
+def test_text_that_nobody_sees_is_replaced(desk: Desk, is_behind: bool) -> None:
+    with pymupdf.open() as document:
+        page = document.new_page(width=400, height=500)
+        page.insert_text((60, 120), "A sumdia1 has ome", render_mode=0 if is_behind else 3)
+        page.insert_image(page.rect, stream=text_image())
+        made = desk.export(document.tobytes(), [paragraph()])
+    with pymupdf.open("pdf", made) as document:
+        assert "sumdia1" not in document[0].get_text()
+        assert document[0].search_for("sundial")
+
+
+def test_encryption_and_permissions_stay(desk: Desk) -> None:
+    options = {"encryption": pymupdf.PDF_ENCRYPT_AES_256, "permissions": pymupdf.PDF_PERM_PRINT}
+    locked = scan().tobytes(owner_pw="owner", user_pw="open sesame", **options)
+    with pymupdf.open("pdf", desk.export(locked, [paragraph()])) as document:
+        assert document.needs_pass and document.authenticate("open sesame")
+        assert document.permissions & pymupdf.PDF_PERM_PRINT and not document.permissions & pymupdf.PDF_PERM_MODIFY
+        assert document[0].search_for("schoolmaster")
+
+
+def test_a_signed_document_is_copied_and_counted(desk: Desk) -> None:
+    document = scan()
+    document.xref_set_key(document.pdf_catalog(), "AcroForm", "<</Fields[]/SigFlags 3>>")
+    signed = document.tobytes()
+    assert desk.export(signed, [paragraph()]) == signed
+    assert desk.done is not None and desk.done.signed == 1
+
+
+def test_a_form_keeps_its_fields(desk: Desk) -> None:
+    document = scan()
+    field = pymupdf.Widget()
+    field.field_name, field.field_type, field.field_value = "name", pymupdf.PDF_WIDGET_TYPE_TEXT, "Fennimore"
+    field.rect = pymupdf.Rect(60, 300, 200, 320)
+    document[0].add_widget(field)
+    with pymupdf.open("pdf", desk.export(document.tobytes(), [paragraph()])) as made:
+        assert [widget.field_value for widget in made[0].widgets()] == ["Fennimore"]
+
+
+def test_headings_become_the_outline_and_the_language_is_set(desk: Desk) -> None:
+    heading = Block("title", shares((60, 60, 200, 80)), 0, "Of sundials")
+    made = desk.export(scan().tobytes(), [heading, paragraph()], language="en-GB")
+    with pymupdf.open("pdf", made) as document:
+        assert document.get_toc() == [[1, "Of sundials", 1]]
+        assert document.xref_get_key(document.pdf_catalog(), "Lang")[1] == "en-GB"
+
+
+@pytest.mark.parametrize("text", ["東京都の天気は晴れです。", "Здравствуй, мир", "𠮷野家で𝔄 food", "καλημέρα κόσμε", "שלום עולם טוב"])
+def test_every_script_can_be_searched(desk: Desk, text: str) -> None:
+    made = desk.export(scan().tobytes(), [paragraph(text, box=(60, 100, 340, 115))])
+    with pymupdf.open("pdf", made) as document:
+        assert " ".join(document[0].get_text().split()) == text
+        assert document[0].search_for(text[-4:])
+    assert len(made) < len(scan().tobytes()) + 4000
+
+
+@pytest.mark.parametrize(
+    ("format", "mode", "options"),
+    [
+        ("JPEG", "RGB", {"quality": 85}),
+        ("JPEG", "L", {"quality": 85}),
+        ("PNG", "RGB", {}),
+        ("PNG", "L", {}),
+        ("PNG", "P", {}),
+        ("PNG", "1", {}),
+        ("TIFF", "1", {"compression": "group4"}),
+    ],
+)
+def test_an_image_is_the_page_of_a_pdf_that_is_hardly_larger(
+    desk: Desk, format: str, mode: str, options: dict[str, object]
+) -> None:
+    image = Image.open(io.BytesIO(text_image())).convert(mode)
+    file = io.BytesIO()
+    image.save(file, format, dpi=(150, 150), **options)
+    made = desk.export(file.getvalue(), [paragraph()], suffix=format.lower())
+    assert len(made) < 1.05 * len(file.getvalue()) + 5000
+    with pymupdf.open("pdf", made) as document:
+        page = document[0]
+        assert (round(page.rect.width), round(page.rect.height)) == (400, 500)
+        shown = Image.open(io.BytesIO(page.get_pixmap(dpi=150).tobytes("png"))).convert("L")
+        assert max(ImageStats.differences(shown, image.convert("L"))) <= 8
+        assert overlap(page.search_for("schoolmaster")[0], true_box("schoolmaster")) > 0.5
+
+
+class ImageStats:
+    """How far pictures are from each other."""
+
+    @staticmethod
+    def differences(one: Image.Image, other: Image.Image) -> list[float]:
+        """The mean levels of 4 × 5 parts of both, subtracted."""
+        parts = [image.resize((4, 5), Image.Resampling.BOX).tobytes() for image in (one, other)]
+        return [abs(a - b) for a, b in zip(*parts, strict=True)]
+
+
+def test_an_image_that_its_file_says_is_turned_is_upright(desk: Desk) -> None:
+    turned = Image.open(io.BytesIO(text_image())).convert("L").rotate(90, expand=True)
+    file, exif = io.BytesIO(), Image.Exif()
+    exif[274] = 6
+    turned.save(file, "JPEG", dpi=(150, 150), exif=exif)
+    made = desk.export(file.getvalue(), [paragraph()], suffix="jpg")
+    assert overlap(found(made, "schoolmaster"), true_box("schoolmaster")) > 0.5
+    with pymupdf.open("pdf", made) as document:
+        shown = Image.open(io.BytesIO(document[0].get_pixmap(dpi=150).tobytes("png"))).convert("L")
+    assert max(ImageStats.differences(shown, Image.open(io.BytesIO(text_image())).convert("L"))) <= 8
+
+
+def test_every_picture_of_a_tiff_is_a_page(desk: Desk) -> None:
+    pictures = [Image.new("1", (300, 400), 1) for _ in range(3)]
+    for number, picture in enumerate(pictures):
+        ImageDraw.Draw(picture).text((50, 50), f"Number {number}", font=ImageFont.load_default(40), fill=0)
+    file = io.BytesIO()
+    pictures[0].save(file, "TIFF", save_all=True, append_images=pictures[1:], compression="group4")
+    pages = [[Block("text", (0.1, 0.1, 0.9, 0.3), 0, f"Number {number}")] for number in range(3)]
+    with pymupdf.open("pdf", desk.export(file.getvalue(), *pages, suffix="tiff")) as document:
+        assert [page.get_text().strip() for page in document] == ["Number 0", "Number 1", "Number 2"]
+
+
+def test_a_document_that_is_gone_is_refused_and_named(desk: Desk, root: Path) -> None:
+    data = scan(change="Note (gone)").tobytes()
+    desk.export(data, [paragraph()])
+    (root / f"{hashlib.sha256(data).hexdigest()[:8]}.pdf").unlink()
+    table = open_table(desk._to / "t.parquet")
+    with ExportFolder(desk._to / "elsewhere") as folder:
+        done = Export(table, folder, ["pdf", "hocr"], FormatOptions(), desk._sources).run(Names(table.sources()))
+    assert (done.refused, done.exit_code) == (1, 3)
+    assert not [path for path in (desk._to / "elsewhere").iterdir() if path.suffix in (".pdf", ".hocr")]
