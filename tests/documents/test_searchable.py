@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from batchocr.documents.export.formats import FormatOptions
 from batchocr.documents.export.names import Names
 from batchocr.pages.input.render import open_document
 from batchocr.processes.source_files import SourceFiles
+from tests.support.browser import chromium
 from tests.support.documents import write_table
 
 DPI = 150
@@ -241,7 +243,9 @@ def test_headings_become_the_outline_and_the_language_is_set(desk: Desk) -> None
         assert document.xref_get_key(document.pdf_catalog(), "Lang")[1] == "en-GB"
 
 
-@pytest.mark.parametrize("text", ["東京都の天気は晴れです。", "Здравствуй, мир", "𠮷野家で𝔄 food", "καλημέρα κόσμε", "שלום עולם טוב"])
+@pytest.mark.parametrize(
+    "text", ["東京都の天気は晴れです。", "Здравствуй, мир", "𠮷野家で𝔄 food", "καλημέρα κόσμε", "שלום עולם טוב"]
+)
 def test_every_script_can_be_searched(desk: Desk, text: str) -> None:
     made = desk.export(scan().tobytes(), [paragraph(text, box=(60, 100, 340, 115))])
     with pymupdf.open("pdf", made) as document:
@@ -320,3 +324,27 @@ def test_a_document_that_is_gone_is_refused_and_named(desk: Desk, root: Path) ->
         done = Export(table, folder, ["pdf", "hocr"], FormatOptions(), desk._sources).run(Names(table.sources()))
     assert (done.refused, done.exit_code) == (1, 3)
     assert not [path for path in (desk._to / "elsewhere").iterdir() if path.suffix in (".pdf", ".hocr")]
+
+
+@pytest.mark.slow
+def test_what_is_selected_in_a_browser_is_the_text(desk: Desk, tmp_path: Path) -> None:
+    """In the viewer that Chromium has itself: all of the page, copied and pasted elsewhere."""
+    file = tmp_path / "made.pdf"
+    file.write_bytes(desk.export(scan().tobytes(), [paragraph()]))
+    with chromium() as browser:
+        context = browser.new_context(viewport={"width": 900, "height": 1100})
+        context.grant_permissions(["clipboard-read", "clipboard-write"])
+        viewer, clipboard = context.new_page(), context.new_page()
+        viewer.goto(file.as_uri() + "#toolbar=0&navpanes=0&view=FitH")
+        copied, deadline = "", time.monotonic() + 30
+        while not copied and time.monotonic() < deadline:  # until the viewer has drawn the page
+            viewer.bring_to_front()
+            viewer.mouse.click(450, 700)
+            viewer.keyboard.press("Control+a")
+            viewer.keyboard.press("Control+c")
+            clipboard.bring_to_front()
+            clipboard.set_content("<textarea></textarea>")
+            clipboard.focus("textarea")
+            clipboard.keyboard.press("Control+v")
+            copied = clipboard.input_value("textarea")
+    assert " ".join(copied.split()) == TEXT

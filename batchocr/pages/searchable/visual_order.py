@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from typing import Final
 
 _RUNS_LEFTWARDS: Final = frozenset({"R", "AL"})
-_OTHERWISE: Final = re.compile(r"[0-9\u0660-\u0669\u06f0-\u06f9A-Za-z]+(?:[.,:/-][0-9\u0660-\u0669\u06f0-\u06f9A-Za-z]+)*")
+_RUN: Final = r"[0-9\u0660-\u0669\u06f0-\u06f9A-Za-z]+"
+_OTHERWISE: Final = re.compile(rf"{_RUN}(?:[.,:/-]{_RUN})*")
 """What runs from left to right within such a word."""
 
 

@@ -1,0 +1,131 @@
+"""hOCR and ALTO: the same words in the same places, in the forms that others read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from xml.etree import ElementTree
+from xml.etree.ElementTree import Element
+
+import pytest
+
+from batchocr.data import Failure
+from batchocr.documents.assembly.document import AssembledDocument
+from batchocr.documents.export import alto, hocr
+from batchocr.documents.export.folder import FileRefusedError
+from batchocr.documents.export.formats import FormatOptions
+from batchocr.pages.searchable.placed_text import BlockWords, Line, PageText, Word
+
+ALTO = "{http://www.loc.gov/standards/alto/ns-v4#}"
+XHTML = "{http://www.w3.org/1999/xhtml}"
+WORDS = (Word("Fish & <chips>", (0.1, 0.2, 0.3, 0.22)), Word('"daily"', (0.35, 0.2, 0.5, 0.22)))
+LINE = Line((0.1, 0.2, 0.5, 0.22), WORDS)
+PAGES = (
+    PageText(0, 1000, 2000, 200.0, (BlockWords(3, "title", (0.1, 0.19, 0.5, 0.23), 0, 0.875, (LINE,)),)),
+    PageText(1, 1000, 2000, None, (BlockWords(0, "text", (0.1, 0.2, 0.5, 0.22), 90, None, (LINE,), is_whole=True),)),
+    PageText(2, None, None, None, ()),
+)
+
+
+class Placed:
+    """What a format is given, with these pages."""
+
+    def __init__(self, pages: tuple[PageText, ...] | Failure = PAGES) -> None:
+        self._pages = pages
+        self.text = self
+
+    def pages(self) -> Iterator[PageText] | Failure:
+        return self._pages if isinstance(self._pages, Failure) else iter(self._pages)
+
+
+def made(format: object, language: str = "", pages: tuple[PageText, ...] | Failure = PAGES) -> Element:
+    document = AssembledDocument("a & b/<c>.pdf", "d" * 64, 3, (), ())
+    [file] = format.files(document, "a", Placed(pages), FormatOptions(language=language))  # type: ignore[attr-defined]
+    return ElementTree.fromstring(bytes(file.data))
+
+
+def test_hocr_says_where_each_word_is_and_how_sure_it_is() -> None:
+    page = made(hocr, "de").find(f".//{XHTML}div[@class='ocr_page']")
+    assert page is not None
+    words = page.findall(f".//{XHTML}span[@class='ocrx_word']")
+    assert [(word.text, word.get("title")) for word in words] == [
+        ("Fish & <chips>", "bbox 100 400 300 440; x_wconf 88"),
+        ('"daily"', "bbox 350 400 500 440; x_wconf 88"),
+    ]
+    assert page.get("title") == 'image "a & b/<c>.pdf"; bbox 0 0 1000 2000; ppageno 0; scan_res 200 200'
+
+
+def test_hocr_has_lines_with_baselines_and_turned_ones_with_angles() -> None:
+    lines = [line for line in made(hocr).iter(f"{XHTML}span") if line.get("class") in ("ocr_line", "ocr_header")]
+    assert [(line.get("class"), line.get("title")) for line in lines] == [
+        ("ocr_header", "bbox 100 400 500 440; baseline 0 -9; x_size 36"),
+        ("ocr_line", "bbox 100 400 500 440; textangle 270"),
+    ]
+
+
+def test_hocr_nests_as_its_readers_expect_and_repeats_no_id() -> None:
+    root = made(hocr)
+    nested = [element.get("class") for element in root.iter() if (element.get("class") or "").startswith("ocr")]
+    one = ["ocr_page", "ocr_carea", "ocr_par"]
+    assert nested == [*one, "ocr_header", *["ocrx_word"] * 2, *one, "ocr_line", *["ocrx_word"] * 2, "ocr_page"]
+    ids = [element.get("id") for element in root.iter() if element.get("id")]
+    assert len(ids) == len(set(ids))
+    named = root.find(f".//{XHTML}meta[@name='ocr-capabilities']")
+    assert named is not None and set(nested) <= set((named.get("content") or "").split())
+
+
+def test_alto_says_where_each_word_is_and_how_sure_it_is() -> None:
+    words = made(alto).findall(f".//{ALTO}Page[@PHYSICAL_IMG_NR='1']//{ALTO}String")
+    assert [word.attrib for word in words] == [
+        {
+            "ID": "word_1_3_1_1",
+            "HPOS": "100",
+            "VPOS": "400",
+            "WIDTH": "200",
+            "HEIGHT": "40",
+            "WC": "0.875",
+            "CONTENT": "Fish & <chips>",
+        },
+        {
+            "ID": "word_1_3_1_2",
+            "HPOS": "350",
+            "VPOS": "400",
+            "WIDTH": "150",
+            "HEIGHT": "40",
+            "WC": "0.875",
+            "CONTENT": '"daily"',
+        },
+    ]
+
+
+def test_alto_keeps_to_what_its_schema_allows() -> None:
+    """The constraints of alto-4-4.xsd on what is written here, in the order that it asks for."""
+    children = {
+        "alto": "Description Layout",
+        "Description": "MeasurementUnit sourceImageInformation Processing",
+        "Layout": "(Page ?)+",
+        "Page": "(PrintSpace)?",
+        "PrintSpace": "(TextBlock ?)*",
+        "TextBlock": "(TextLine ?)+",
+        "TextLine": "String( SP String)*",
+    }
+    required = {"Page": {"ID", "PHYSICAL_IMG_NR"}, "TextBlock": {"ID"}, "String": {"CONTENT"}, "Processing": {"ID"}}
+    placed = {"TextBlock", "TextLine", "String"}
+    root = made(alto, "en-GB")
+    for element in root.iter():
+        name = element.tag.removeprefix(ALTO)
+        assert re.fullmatch(children.get(name, ".*"), " ".join(child.tag.removeprefix(ALTO) for child in element))
+        assert required.get(name, set()) <= set(element.attrib)
+        if name in placed:
+            assert all((element.get(key) or "").isdigit() for key in ("HPOS", "VPOS", "WIDTH", "HEIGHT"))
+    ids = [element.get("ID") for element in root.iter() if element.get("ID")]
+    assert len(ids) == len(set(ids)) and all(re.fullmatch(r"[A-Za-z_][\w.-]*", str(id)) for id in ids)
+    assert root.get("SCHEMAVERSION") == "4.4"
+    assert [block.get("ROTATION") for block in root.iter(f"{ALTO}TextBlock")] == [None, "90"]
+    assert {page.get("LANG") for page in root.iter(f"{ALTO}Page")} == {"en-GB"}
+
+
+@pytest.mark.parametrize("format", [hocr, alto])
+def test_without_its_pages_a_document_is_refused(format: object) -> None:
+    with pytest.raises(FileRefusedError, match="is not there"):
+        made(format, pages=Failure("not_found", "a.pdf is not there"))
