@@ -121,7 +121,7 @@ def test_alto_keeps_to_what_its_schema_allows() -> None:
     ids = [element.get("ID") for element in root.iter() if element.get("ID")]
     assert len(ids) == len(set(ids)) and all(re.fullmatch(r"[A-Za-z_][\w.-]*", str(id)) for id in ids)
     assert root.get("SCHEMAVERSION") == "4.4"
-    assert [block.get("ROTATION") for block in root.iter(f"{ALTO}TextBlock")] == [None, "90"]
+    assert [block.get("ROTATION") for block in root.iter(f"{ALTO}TextBlock")] == [None, "270"]
     assert {page.get("LANG") for page in root.iter(f"{ALTO}Page")} == {"en-GB"}
 
 

@@ -39,7 +39,7 @@ def _page(page: PageText, language: str) -> str:
 
 
 def _block(block: BlockWords, id: str, page: PageText) -> str:
-    turned = f' ROTATION="{block.angle}"' if block.angle else ""
+    turned = f' ROTATION="{360 - block.angle}"' if block.angle else ""
     lines = "".join(_line(line, f"{id}_{index}", page, block.confidence) for index, line in enumerate(block.lines, 1))
     return f'<TextBlock ID="block_{id}" {_place(block.box, page)}{turned}>\n{lines}</TextBlock>\n'
 

@@ -16,8 +16,8 @@ _LEAST_CONTRAST: Final = 24
 _SLOPES: Final = np.arange(-16, 17) * 0.0025
 """Rises of a line across, as shares of its length, that are tried: up to 2.3 degrees."""
 
-_STRIP: Final = 16
-"""Columns that are moved together to level lines."""
+_NUM_STRIPS: Final = 24
+"""Parts across, whose columns are moved together to level lines."""
 
 _LEVEL: Final = 1.05
 """By how much rows must be sharper for a slope to be taken."""
@@ -84,11 +84,11 @@ def _long_runs(marks: Marks, length: int) -> Marks:
 def slope_of(marks: Marks) -> float:
     """By how much the lines fall from left to right, as a share of their length; 0 if level does as well."""
     height, width = marks.shape
-    num_strips = width // _STRIP
-    if num_strips < 8:
+    strip = width // _NUM_STRIPS
+    if strip < 4:
         return 0.0
-    strips = marks[:, : num_strips * _STRIP].reshape(height, num_strips, _STRIP).sum(axis=2, dtype=np.int32)
-    middles = (np.arange(num_strips) + 0.5) * _STRIP - width / 2
+    strips = marks[:, : _NUM_STRIPS * strip].reshape(height, _NUM_STRIPS, strip).sum(axis=2, dtype=np.int32)
+    middles = (np.arange(_NUM_STRIPS) + 0.5) * strip - width / 2
     sharpness = [_sharpness(strips, np.rint(slope * middles).astype(int)) for slope in _SLOPES]
     best = int(np.argmax(sharpness))
     return float(_SLOPES[best]) if sharpness[best] > _LEVEL * sharpness[len(_SLOPES) // 2] else 0.0
