@@ -14,7 +14,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from batchocr.config import Config
 from batchocr.data import Block, PageResult
-from batchocr.documents.assembly.opened import open_table
+from batchocr.documents.assembly.assemble import open_table
 from batchocr.documents.export.export import Export, Exported
 from batchocr.documents.export.folder import ExportFolder
 from batchocr.documents.export.formats import FormatOptions

@@ -13,6 +13,7 @@ import numpy as np
 from PIL import Image
 
 from batchocr.data import Block, PageResult
+from batchocr.documents.assembly.tables import TableCells, table_cells
 from batchocr.documents.export.placing.ink import (
     InkRow,
     Marks,
@@ -25,7 +26,6 @@ from batchocr.documents.export.placing.ink import (
 )
 from batchocr.documents.export.placing.lines import PlacedText, divides, text_in_rows, words_in_row
 from batchocr.documents.export.placing.tables import Grid, cell_boxes, texts_of
-from batchocr.documents.export.table_cells import TableCells, table_cells
 from batchocr.documents.markup.mathml import to_mathml
 from batchocr.pages.protocol.markdown import FIGURES, INLINE_FORMULA, OWN_FENCES
 from batchocr.pages.protocol.sanitize import harmless_characters, table_structure

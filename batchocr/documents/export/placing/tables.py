@@ -11,8 +11,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from batchocr.documents.assembly.tables import TableCells
 from batchocr.documents.export.placing.ink import InkRow, Marks, ink_rows, runs_of
-from batchocr.documents.export.table_cells import TableCells
 from batchocr.pages.searchable.advances import advance
 
 _CROSSED: Final = 0.2
