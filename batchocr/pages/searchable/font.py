@@ -1,4 +1,4 @@
-"""The font of invisible text: one for all scripts, without a single outline, embedded in a kilobyte."""
+"""The font of invisible text: one for all scripts, with one glyph, embedded in a kilobyte."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ DESCENT: Final = 0.25
 
 _TRUETYPE: Final = zlib.decompress(
     b85decode(
-        "c-nnXy-EW?7@Yk<35W&}Ng*g=X`RZ#%2-&)VIP)wxh?k0l1m_GW$8m$+V}=Oh=rx44-mmZIcL`m5<zE~?`L+uxsQVY(83KA+"
-        "Jn+~tl<O@J5&z~R}T>(&O)%cx$JKrzp%a|yOx5wzz6Fm^1zmpnV84-9R}@21C!=YLtmPihvWg?$-OI6<`1{`ySzVVKlGz&!a"
-        "c(K$8e9Z8~OaHulpNEZ&2zLe?vuQe9x$?Sz$5%QI;SU-U;%zS(=p57uaGHF>7?99w(Y6a@k#@n-sx6yZDO4Dm%L97L`r3Q!T"
-        "NM{hq76b$L}~c`<cnj2;|ncv$8f6;H-oV9MTLoVNN0Uums1p8"
+        "c-nnX%SyvQ6g|@!D@CiVC=?NV;8NTO#f3Y;c9B(nK!!R^7D*eM7Mh()Kf<LO_kM_iAK?c?6cyshWDrqs!kv50xpU9G1Oh+<S"
+        "CD88Vx3?aXMotEdJsg}@Nr~b$vyJT(C7=jbb3sD!{~+-7W()keq!v0@pLY7B8Uzz6^#d)xk=tHd93FN=hTVc7&{{!o4f1VZP"
+        "r8bVKPpqte5={WgX>ij6?6}@_hB=1yVla&nfC6mp*|+%}MN$e!)3zo7_76Ji>V^SE>DWtvan<ZnVx@*sRd8y6q?m8<j`1%x)"
+        "X@Y_xaVB7axj$9-j~&~+~b|2V!UFOtz+HK?qi<!}uv*y}}E5=JIXeG|+gJwXo<G9(C@4N`tSbATDS#>8#=&-nr-i9nY"
     )
 )
-"""A TrueType font with an empty .notdef, 472 bytes, made with fontTools' FontBuilder (ascent 850, descent -250)."""
+"""A TrueType font of 496 bytes, made with fontTools' FontBuilder. Its one glyph is a box from the descent to the
+ascent, which is never drawn: PDFium leaves out text along a page's height if its glyphs are empty."""
 
 _FIRST_BEYOND: Final = 0xD800
 _LAST_BEYOND: Final = 0xDFFF
@@ -55,9 +56,10 @@ class GlyphlessFont:
 
     def write_into(self, document: pymupdf.Document, number: int) -> None:
         """Make the object of this number the font, once all text is encoded."""
-        file, map_, descriptor, descendant = (document.get_new_xref() for _ in range(4))
+        file, map_, glyphs, descriptor, descendant = (document.get_new_xref() for _ in range(5))
         _add_stream(document, file, f"<</Length1 {len(_TRUETYPE)}>>", _TRUETYPE)
         _add_stream(document, map_, "<<>>", self._to_unicode())
+        _add_stream(document, glyphs, "<<>>", bytes(2 * 0x10000))
         document.update_object(
             descriptor,
             f"<</Type/FontDescriptor/FontName/Glyphless/Flags 4/FontBBox[0 -250 1000 850]/ItalicAngle 0/Ascent 850"
@@ -65,7 +67,7 @@ class GlyphlessFont:
         )
         document.update_object(
             descendant,
-            "<</Type/Font/Subtype/CIDFontType2/BaseFont/Glyphless/CIDToGIDMap/Identity"
+            f"<</Type/Font/Subtype/CIDFontType2/BaseFont/Glyphless/CIDToGIDMap {glyphs} 0 R"
             "/CIDSystemInfo<</Registry(Adobe)/Ordering(Identity)/Supplement 0>>"
             f"/FontDescriptor {descriptor} 0 R/DW {OTHER}/W[{self._widths()}]>>",
         )
