@@ -9,13 +9,15 @@ from batchocr.data import Failure
 from batchocr.documents.assembly.document import AssembledDocument
 from batchocr.documents.export.folder import FileRefusedError
 from batchocr.documents.export.formats import Figures, File, FormatOptions
+from batchocr.pages.input.folders import SEARCHABLE
 
 REVISION: Final = 1
 
 
 def files(document: AssembledDocument, name: str, figures: Figures, options: FormatOptions) -> Iterator[File]:
-    """As in `Format`: `NAME.pdf`. Raises FileRefusedError if the document cannot be had."""
+    """As in `Format`: `NAME.searchable.pdf`, which later runs know by that. Raises FileRefusedError if the document
+    cannot be had."""
     made = figures.text.searchable_pdf()
     if isinstance(made, Failure):
         raise FileRefusedError(made.message)
-    yield File(f"{name}.pdf", made)
+    yield File(f"{name}{SEARCHABLE}", made)

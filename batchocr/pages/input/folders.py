@@ -29,6 +29,9 @@ SUFFIXES = (
 EXPORT_RECORD: Final = ".batchocr-export.sqlite"
 """The file in its folder by which an export knows what it has written."""
 
+SEARCHABLE: Final = ".searchable.pdf"
+"""How the names of PDFs end that an export has made."""
+
 _CUT_FOLDERS = (".images", "/images")
 _CUT_NAME = re.compile(r"page-[0-9]+-block-[0-9]+(-[0-9]+)?\.png|[0-9a-f]{64}\.jpg")
 
@@ -132,6 +135,7 @@ def _list_folder(folder: FolderEntry, may_hold_cuts: bool) -> tuple[list[FolderE
             if item.name.startswith("."):
                 continue
             is_document = item.name.lower().endswith(SUFFIXES) and not (may_hold_cuts and is_cut(item.name))
+            is_document = is_document and not (item.name.endswith(SEARCHABLE) and _is_in_export(folder.path))
             if (has_more := is_folder(item)) or is_document:
                 relative = os.path.join(folder.relative, item.name)
                 entries.append(FolderEntry(item.path, relative, has_more, item.is_symlink()))
@@ -147,9 +151,12 @@ def num_links(path: str) -> int:
 
 def holds_cuts(folder: str) -> bool:
     """Whether pictures in the folder, given with links resolved, may be an export's."""
-    return folder.endswith(_CUT_FOLDERS) and any(
-        os.path.lexists(above / EXPORT_RECORD) for above in PurePath(folder).parents
-    )
+    return folder.endswith(_CUT_FOLDERS) and _is_in_export(folder)
+
+
+def _is_in_export(folder: str) -> bool:
+    real = PurePath(os.path.realpath(folder))
+    return any(os.path.lexists(above / EXPORT_RECORD) for above in (real, *real.parents))
 
 
 def is_cut(name: str) -> bool:
@@ -164,6 +171,6 @@ def cut_objects(uris: Iterable[str]) -> set[str]:
         folder, _, name = uri.rpartition("/")
         if name == EXPORT_RECORD:
             exports.append(f"{folder}/")
-        elif folder.endswith(_CUT_FOLDERS) and is_cut(name):
+        elif (folder.endswith(_CUT_FOLDERS) and is_cut(name)) or name.endswith(SEARCHABLE):
             cuts.append(uri)
     return {uri for uri in cuts if uri.startswith(tuple(exports))}
