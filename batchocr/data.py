@@ -125,7 +125,9 @@ class Request:
 
     resize_to: (height, width) in px to which the image is resized first, without keeping its aspect ratio; None leaves
     it as it is. The model's own resize to its patch grid follows. round: 0 for a page's first question, then 1, …; the
-    engine prefers later rounds, so that pages already begun are finished first.
+    engine prefers later rounds, so that pages already begun are finished first. detector: the fingerprint of the layout
+    detector that is asked in place of the model, whose answer is what `pages/protocol/detected_layout.py` reads; prompt
+    and sampling mean nothing then. Empty for the model.
     """
 
     pixels: Pixels
@@ -133,6 +135,7 @@ class Request:
     sampling: Sampling
     resize_to: tuple[int, int] | None = None
     round: int = 0
+    detector: str = ""
 
 
 @dataclass(frozen=True, slots=True)

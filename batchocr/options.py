@@ -94,6 +94,10 @@ class Options(CallOptions, total=False):
     revision: str | None
     """Its branch, tag or commit on Hugging Face."""
 
+    layout: str | os.PathLike[str] | None
+    """Find layouts with a detector, PP-DocLayoutV2 or V3, as NAME, NAME@REVISION or DIR; the model reads the blocks
+    (docs/tiers.md). Default: the model's own."""
+
     device: str
     """Where to run: cuda:0 one GPU, cuda:0,cuda:1 several, each with an engine of its own, cpu the CPU; auto takes all
     GPUs, or the CPU. Default: auto."""
@@ -133,6 +137,9 @@ class Options(CallOptions, total=False):
 
     embedding_queue_tokens: int | None
     """Maximum image tokens waiting between ViT and LLM. Default: by device."""
+
+    layout_batch_size: int | None
+    """Maximum pages in a batch of the detector of --layout. Default: by device."""
 
     pages_in_flight: int | None
     """Maximum pages worked on at once; each holds about 40 MB of host memory. Default: by host memory and device."""

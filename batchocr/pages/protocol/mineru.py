@@ -33,6 +33,7 @@ from PIL import Image
 from batchocr.data import Block, Completion, Page, Pixels, Reading, Request, Sampling, shared_area
 from batchocr.errors import RefusedError
 from batchocr.pages.protocol.base import Reader
+from batchocr.pages.protocol.detected_layout import detected_blocks
 from batchocr.pages.protocol.ink import Ink
 from batchocr.pages.protocol.markdown import to_markdown
 from batchocr.pages.protocol.shortfalls import (
@@ -77,13 +78,15 @@ class MinerUProtocol:
     """Reads pages as MinerUClient.two_step_extract does.
 
     max_new_tokens: per block; a layout has a limit of its own. penalties: MinerU's own; False decodes greedily and
-    without any rules. read_figures: MinerU's image analysis.
+    without any rules. read_figures: MinerU's image analysis. detector: the fingerprint of that which is asked for
+    layouts, in place of the model.
     """
 
-    def __init__(self, *, max_new_tokens: int, penalties: bool, read_figures: bool = False) -> None:
+    def __init__(self, *, max_new_tokens: int, penalties: bool, read_figures: bool = False, detector: str = "") -> None:
         logger.disable("mineru_vl_utils")  # it logs every layout
         self._max_new_tokens = max_new_tokens
         self._penalties = penalties
+        self._detector = detector
         self._helper = MinerUClientHelper(
             backend="transformers",  # any but "http-client" gives images, not PNGs
             prompts=DEFAULT_PROMPTS,
@@ -106,7 +109,7 @@ class MinerUProtocol:
         [layout] = yield [self._layout_request(page)]
         if layout.error is not None:
             raise RefusedError(f"the page's layout could not be asked for: {layout.error}")
-        blocks = self._parse_layout(layout.text)
+        blocks = self._parse_layout(layout.text, page.image.size)
         num_surplus = _drop_surplus(blocks)
         asked: list[ContentBlock] = []
         completions: list[Completion] = []
@@ -122,6 +125,8 @@ class MinerUProtocol:
         return self._finish(ink, layout, blocks, num_surplus, asked, completions)
 
     def _layout_request(self, page: Page) -> Request:
+        if self._detector:
+            return Request(_pixels(page.image), "", Sampling(1), detector=self._detector)
         width, height = self._helper.layout_image_size
         return Request(
             pixels=_pixels(page.image),
@@ -130,8 +135,10 @@ class MinerUProtocol:
             resize_to=(height, width),
         )
 
-    def _parse_layout(self, text: str) -> list[ContentBlock]:
-        """The blocks that MinerU finds in the text, whatever the text is; none if it finds none."""
+    def _parse_layout(self, text: str, page_size: tuple[int, int]) -> list[ContentBlock]:
+        """The blocks that MinerU finds in the text, whatever the text is; none if it finds none. Or the detector's."""
+        if self._detector:
+            return [ContentBlock(block.type, list(block.bbox)) for block in detected_blocks(text, *page_size)]
         blocks: list[ContentBlock] = self._helper.parse_layout_output(_UNPARSABLE_NUMBER.sub("9999", text))
         return blocks
 
