@@ -113,7 +113,8 @@ class Config:
         TextLayerUse,
         Option(
             INPUT,
-            "The text that a PDF has of its own: off ignores it, check says how far what was read agrees with it.",
+            "The text that a PDF has of its own: off ignores it, check says how far what was read agrees with it, "
+            "trust takes it for blocks that show nothing but plain text of the page (docs/tiers.md).",
             "NAME",
         ),
     ] = "check"

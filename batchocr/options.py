@@ -84,9 +84,9 @@ class Options(CallOptions, total=False):
     """Pictures and charts: skip leaves them unread, read has the model say what they show, and a chart's table.
     Default: skip."""
 
-    text_layer: Literal["off", "check"]
-    """The text that a PDF has of its own: off ignores it, check says how far what was read agrees with it. Default:
-    check."""
+    text_layer: Literal["off", "check", "trust"]
+    """The text that a PDF has of its own: off ignores it, check says how far what was read agrees with it, trust takes
+    it for blocks that show nothing but plain text of the page (docs/tiers.md). Default: check."""
 
     model: str | os.PathLike[str]
     """A model on Hugging Face, or a folder that holds one. Default: opendatalab/MinerU2.5-Pro-2605-1.2B."""

@@ -19,6 +19,7 @@ from batchocr.pages.input import REVISION as INPUT_REVISION
 from batchocr.pages.protocol.detected_layout import REVISION as DETECTED_REVISION
 from batchocr.pages.protocol.mineru import MAX_LAYOUT_TOKENS
 from batchocr.pages.protocol.mineru import VERSION as PROTOCOL_VERSION
+from batchocr.pages.protocol.trusted_text import REVISION as TRUST_REVISION
 from batchocr.planning.architecture import read_architecture
 from batchocr.planning.checkpoint_files import find_checkpoint, fingerprint, stored_dtype
 from batchocr.planning.cost import num_parameters
@@ -224,6 +225,8 @@ class Session:
         }
         if self.config.figures != "skip":
             settings["figures"] = self.config.figures
+        if self.config.text_layer == "trust":
+            settings["text_layer"] = f"trust r{TRUST_REVISION}"
         if self.config.layout:
             settings |= {"layout": self.detector.fingerprint, "layout_rules": f"r{DETECTED_REVISION}"}
         is_local = self._folder == Path(os.path.expanduser(self.config.model))

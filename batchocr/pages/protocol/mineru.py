@@ -45,6 +45,7 @@ from batchocr.pages.protocol.shortfalls import (
     layout_shortfalls,
     leaks_tokens,
 )
+from batchocr.pages.protocol.trusted_text import NO_TEXT, TrustedText
 
 _REVISION: Final = 10
 """Changes whenever a change here, in to_markdown, in sanitize or in the engine's rules against loops may alter the text
@@ -69,6 +70,9 @@ in several batches, so that a page never holds more than three times its own pix
 
 _UNCROPPED: Final = {"image", "chart", "image_block", "list", "equation_block"}
 """Types of blocks that are not read on their own."""
+
+_TRUSTED: Final = "_batchocr_trusted"
+"""Our key on a ContentBlock whose text is the page's own, which it holds."""
 
 _UNPARSABLE_NUMBER: Final = re.compile(r"(?<!\d)\d{4301,}")
 """Too long for `int`. Coordinates end at 1000, so MinerU would skip such a box anyway."""
@@ -113,7 +117,9 @@ class MinerUProtocol:
         num_surplus = _drop_surplus(blocks)
         asked: list[ContentBlock] = []
         completions: list[Completion] = []
-        portions = _portions(blocks)
+        if page.glyphs:
+            _take_trusted(blocks, page)
+        portions = _portions([block for block in blocks if _TRUSTED not in block]) or deque([[]])
         while portions:
             requests, of_portion = self._block_requests(page, blocks, portions.popleft())
             batches = [requests] if requests else []
@@ -188,6 +194,7 @@ class MinerUProtocol:
             block[COMPLETION] = completion
             block.content = completion.text if completion.error is None else None
         for block in blocks:
+            block.content = block.get(_TRUSTED, block.content)
             if block.type == "equation" and block.content is None:
                 block.content = ""  # a None in an equation_block would end all post-processing of the page
         pictures = {id(block): block.get(TABLE_IMAGE_TOKEN_MAP_KEY) for block in blocks}  # gone after post-processing
@@ -214,6 +221,14 @@ class MinerUProtocol:
 
 def _pixels(image: Image.Image) -> Pixels:
     return Pixels(image.height, image.width, image.tobytes())
+
+
+def _take_trusted(blocks: Sequence[ContentBlock], page: Page) -> None:
+    """Give the blocks their text that are plain text of the page."""
+    trusted = TrustedText(page.glyphs, page.image)
+    for block in blocks:
+        if block.type not in NO_TEXT | _UNCROPPED and not block.angle and (text := trusted.of(block.bbox)) is not None:
+            block[_TRUSTED] = text
 
 
 def _drop_surplus(blocks: list[ContentBlock]) -> int:
@@ -311,7 +326,7 @@ def _to_block(block: ContentBlock) -> Block:
         angle=block.angle,
         content=block.content or None,
         merge_prev=block.get("merge_prev", False),
-        text_source="model" if block.content else None,
+        text_source=("page" if _TRUSTED in block else "model") if block.content else None,
     )
     completion: Completion | None = block.get(COMPLETION)
     if completion is None or completion.error is not None:
