@@ -112,17 +112,20 @@ class _GlyphDevice(mupdf.FzDevice2):  # type: ignore[misc]  # PyMuPDF has no typ
     def _note(self, span: Any, ctm: Any) -> None:
         """Note the glyphs of a span with ink, and spaces."""
         # While the list of what is drawn is there, so are its fonts, each at its own place in memory.
-        font = self._fonts.setdefault(int(span.font.this), _Font(span.font))
+        if (font := self._fonts.get(address := int(span.font.this))) is None:
+            font = self._fonts[address] = _Font(span.font)
         placed = mupdf.ll_fz_concat(span.trm, ctm)
         across, down = placed.a, -placed.d
-        is_upright = min(across, down) > 0 and max(abs(placed.b), abs(placed.c)) <= _MOST_SLANT * min(across, down)
+        is_straight = max(abs(placed.b), abs(placed.c)) <= _MOST_SLANT * min(across, down)
+        is_letter = font.is_plain and is_straight and not span.wmode
+        a, b, c, d, left, top = ctm.a, ctm.b, ctm.c, ctm.d, ctm.e - self._left, ctm.f - self._top
         for text, gid, item in _said(span):
-            x = item.x * ctm.a + item.y * ctm.c + ctm.e - self._left
-            y = item.x * ctm.b + item.y * ctm.d + ctm.f - self._top
+            u, v = item.x, item.y
+            x, y = u * a + v * c + left, u * b + v * d + top
             advance, (x0, y0, x1, y1) = font.shape_of(gid)
             has_ink = min(x1 - x0, y1 - y0) > _NO_INK
             box = (x + x0 * across, y - y1 * down, x + x1 * across, y - y0 * down) if has_ink else (x, y, x, y)
-            is_plain = font.is_plain and is_upright and not span.wmode and has_ink == bool(text.strip())
+            is_plain = is_letter and has_ink == bool(text.strip())
             self.glyphs.append(Glyph(text if is_plain else NOT_PLAIN, x, y, advance * across, abs(down), box))
 
 

@@ -109,10 +109,11 @@ class TrustedText:
         for glyph in others:
             rest[_pixels(glyph, left, top)] = False
         for glyph in glyphs:
-            part = ink[_pixels(glyph, left, top)]
-            if glyph.text.strip(" \xa0\xad") and not part.sum() > _LEAST_INK * part.size:
+            place = _pixels(glyph, left, top)
+            part = ink[place]
+            if glyph.text.strip(" \xa0\xad") and np.count_nonzero(part) <= _LEAST_INK * part.size:
                 return False
-            rest[_pixels(glyph, left, top)] = False
+            rest[place] = False
         return bool(rest.sum() <= _OTHER_INK * ink.sum())
 
 
@@ -120,9 +121,8 @@ def _pixels(glyph: Glyph, left: int, top: int) -> tuple[slice, slice]:
     """Where a glyph is, and what may be under it. left, top: of the crop."""
     x0, y0, x1, y1 = glyph.box
     x1, y1 = max(x1, glyph.x + glyph.advance), max(y1, glyph.y + _BELOW * glyph.size)
-    starts, ends = (y0 - top - _EDGE_PX, x0 - left - _EDGE_PX), (y1 - top + _EDGE_PX, x1 - left + _EDGE_PX)
-    rows, columns = (slice(max(0, int(start)), max(0, int(end) + 1)) for start, end in zip(starts, ends, strict=True))
-    return rows, columns
+    rows = slice(max(0, int(y0) - top - _EDGE_PX), max(0, int(y1) - top + _EDGE_PX + 1))
+    return rows, slice(max(0, int(x0) - left - _EDGE_PX), max(0, int(x1) - left + _EDGE_PX + 1))
 
 
 def _lines(glyphs: Sequence[Glyph]) -> list[Line] | None:
