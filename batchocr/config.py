@@ -113,7 +113,8 @@ class Config:
         TextLayerUse,
         Option(
             INPUT,
-            "The text that a PDF has of its own: off ignores it, check says how far what was read agrees with it.",
+            "The text that a PDF has of its own: off ignores it, check says how far what was read agrees with it, "
+            "trust takes it for blocks that show nothing but plain text of the page (docs/tiers.md).",
             "NAME",
         ),
     ] = "check"
@@ -161,6 +162,17 @@ class Config:
         Option(MODEL, "A model on Hugging Face, or a folder that holds one.", "NAME_OR_DIR", also=os.PathLike[str]),
     ] = DEFAULT_MODEL
     revision: Annotated[str | None, Option(MODEL, "Its branch, tag or commit on Hugging Face.", "TEXT")] = None
+    layout: Annotated[
+        PathText | None,
+        Option(
+            MODEL,
+            "Find layouts with a detector, PP-DocLayoutV2 or V3, as NAME, NAME@REVISION or DIR; the model reads the "
+            "blocks (docs/tiers.md).",
+            "NAME_OR_DIR",
+            default="the model's own",
+            also=os.PathLike[str],
+        ),
+    ] = None
     device: Annotated[
         DeviceText,
         Option(
@@ -223,6 +235,9 @@ class Config:
     ] = None
     embedding_queue_tokens: Annotated[
         Count | None, Option(SIZES, "Maximum image tokens waiting between ViT and LLM.", "N", default=_BY_DEVICE)
+    ] = None
+    layout_batch_size: Annotated[
+        Count | None, Option(SIZES, "Maximum pages in a batch of the detector of --layout.", "N", default=_BY_DEVICE)
     ] = None
     pages_in_flight: Annotated[
         Count | None,

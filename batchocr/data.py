@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeAlias
 
 from pydantic import AliasChoices, Field
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 Status = Literal["ok", "degraded", "failed", "skipped"]
 FinishReason = Literal["stop", "length", "repetition"]
 LoopCheck = Literal["at_once", "at_limit", "never"]
-TextLayerUse = Literal["off", "check"]
+TextLayerUse = Literal["off", "check", "trust"]
 FigureUse = Literal["skip", "read"]
-TextSource = Literal["model", "layer"]
+TextSource = Literal["model", "page", "layer"]
 ErrorKind = Literal[
     "not_found",  # the path does not exist, or no longer does
     "unreadable",  # the file or folder may not be read
@@ -68,18 +68,39 @@ PlacedWord: TypeAlias = tuple[float, float, str]
 """A word of a PDF's own text: x and y of its centre, as shares of the page, and what it says."""
 
 
+NOT_PLAIN: Final = "\ufffd"
+
+
+@dataclass(frozen=True, slots=True)
+class Glyph:
+    """A letter as a PDF draws it; px of the page's image, y downwards.
+
+    text: what it says; U+FFFD if that is unknown, or if it is not plain. x, y: where it begins on its baseline.
+    advance: its width. size: of its font. box: x0, y0, x1, y1 of its ink; of a space, without any extent.
+    """
+
+    text: str
+    x: float
+    y: float
+    advance: float
+    size: float
+    box: tuple[float, float, float, float]
+
+
 @dataclass(frozen=True, slots=True)
 class Page:
     """A page with its pixels.
 
     image: RGB. dpi: as rendered, after the long side was capped; None for image files. lost: what of the page could not
     be drawn, in words; None if nothing is known to be missing. words: the page's own text; empty if it has none.
+    glyphs: of the same, if it is to be taken where it is plain.
     """
 
     image: Image.Image
     dpi: float | None
     lost: str | None = None
     words: tuple[PlacedWord, ...] = ()
+    glyphs: tuple[Glyph, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +146,9 @@ class Request:
 
     resize_to: (height, width) in px to which the image is resized first, without keeping its aspect ratio; None leaves
     it as it is. The model's own resize to its patch grid follows. round: 0 for a page's first question, then 1, …; the
-    engine prefers later rounds, so that pages already begun are finished first.
+    engine prefers later rounds, so that pages already begun are finished first. detector: the fingerprint of the layout
+    detector that is asked in place of the model, whose answer is what `pages/protocol/detected_layout.py` reads; prompt
+    and sampling mean nothing then. Empty for the model.
     """
 
     pixels: Pixels
@@ -133,6 +156,7 @@ class Request:
     sampling: Sampling
     resize_to: tuple[int, int] | None = None
     round: int = 0
+    detector: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,9 +190,10 @@ class Block:
     flowchart in Mermaid or the text in it, else its description; None for blocks that are not read. A table that could
     not be parsed has what the model wrote, seldom HTML; the row is degraded, and its message names the block. sub_type,
     description: of a figure that was read, its kind in the model's words, and a sentence about it. text_source:
-    `model`; `layer`, the PDF's own text, only in tables of versions that could take it from there; None for blocks that
-    are not read. tokens: of the model's answer; tables up to version 4 call them output_tokens. The four from
-    confidence to finish_reason are None for blocks that the model did not read on their own.
+    `model`; `page`, the PDF's own text, with `--text-layer trust`; `layer`, the same in tables of versions that took it
+    otherwise; None for blocks that are not read. tokens: of the model's answer; tables up to version 4 call them
+    output_tokens. The four from confidence to finish_reason are None for blocks that the model did not read on their
+    own.
     """
 
     type: str

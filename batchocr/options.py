@@ -84,15 +84,19 @@ class Options(CallOptions, total=False):
     """Pictures and charts: skip leaves them unread, read has the model say what they show, and a chart's table.
     Default: skip."""
 
-    text_layer: Literal["off", "check"]
-    """The text that a PDF has of its own: off ignores it, check says how far what was read agrees with it. Default:
-    check."""
+    text_layer: Literal["off", "check", "trust"]
+    """The text that a PDF has of its own: off ignores it, check says how far what was read agrees with it, trust takes
+    it for blocks that show nothing but plain text of the page (docs/tiers.md). Default: check."""
 
     model: str | os.PathLike[str]
     """A model on Hugging Face, or a folder that holds one. Default: opendatalab/MinerU2.5-Pro-2605-1.2B."""
 
     revision: str | None
     """Its branch, tag or commit on Hugging Face."""
+
+    layout: str | os.PathLike[str] | None
+    """Find layouts with a detector, PP-DocLayoutV2 or V3, as NAME, NAME@REVISION or DIR; the model reads the blocks
+    (docs/tiers.md). Default: the model's own."""
 
     device: str
     """Where to run: cuda:0 one GPU, cuda:0,cuda:1 several, each with an engine of its own, cpu the CPU; auto takes all
@@ -133,6 +137,9 @@ class Options(CallOptions, total=False):
 
     embedding_queue_tokens: int | None
     """Maximum image tokens waiting between ViT and LLM. Default: by device."""
+
+    layout_batch_size: int | None
+    """Maximum pages in a batch of the detector of --layout. Default: by device."""
 
     pages_in_flight: int | None
     """Maximum pages worked on at once; each holds about 40 MB of host memory. Default: by host memory and device."""

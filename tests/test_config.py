@@ -46,7 +46,7 @@ def test_keys_of_a_recipe_are_flags_with_dashes_or_underscores(tmp_path: Path) -
         ("dpi = '200'", "--dpi '200': should be a valid integer"),
         ("dpi = true", "--dpi True"),
         ("dtype = 'float16'", "--dtype 'float16': one of auto, float32, bfloat16"),
-        ("text-layer = 'trust'", "--text-layer 'trust': one of off, check"),
+        ("text-layer = 'all'", "--text-layer 'all': one of off, check, trust"),
         ("resume = 'yes'", "--resume 'yes': should be a valid boolean"),
         ("workers = 0", "--workers 0: should be greater than 0"),
         ("pages = '3-1'", "runs backwards"),

@@ -21,9 +21,9 @@ logger = logging.getLogger(__name__)
 
 @options.takes_options(
     *("pages", "dpi", "figures", "text_layer", "password", "null", "follow_symlinks", "shard", "sample_documents"),
-    *("model", "revision", "device", "dtype", "vit_dtype", "backend", "memory_fraction", "max_new_tokens", "penalties"),
-    *("vit_batch_size", "vit_max_patches", "llm_batch_size", "prefill_max_tokens", "embedding_queue_tokens"),
-    *("pages_in_flight", "workers", "worker_memory", "page_timeout"),
+    *("model", "revision", "layout", "device", "dtype", "vit_dtype", "backend", "memory_fraction", "max_new_tokens"),
+    *("penalties", "vit_batch_size", "vit_max_patches", "llm_batch_size", "prefill_max_tokens"),
+    *("embedding_queue_tokens", "layout_batch_size", "pages_in_flight", "workers", "worker_memory", "page_timeout"),
     page_timeout=Option(RUN, "Time limit for hashing and opening a document, and for each page.", "SECONDS"),
 )
 @clear_up_on_signals()
@@ -277,8 +277,9 @@ def merge(
 
 
 @options.takes_options(
-    *("model", "revision", "device", "dtype", "vit_dtype", "backend", "workers", "password"),
+    *("model", "revision", "layout", "device", "dtype", "vit_dtype", "backend", "workers", "password"),
     model=Option(MODEL, "Also load this model, downloading it if need be.", "NAME_OR_DIR", default="none"),
+    layout=Option(MODEL, "With --model, also load this layout detector.", "NAME_OR_DIR", default="none"),
 )
 def doctor(
     flags: options.Flags,

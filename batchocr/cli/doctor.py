@@ -92,6 +92,7 @@ def _try_out(session: Session) -> Tried:
     plan = MemoryPlan(session.settings(), num_engines, session.workers, asdict(need), usable)
     findings = [
         Finding("model", f"{config.model}, {_described(session.architecture)}", True),
+        *([Finding("layout", _detector(session), True)] if config.layout else []),
         *([Finding("dtype", session.dtype_remark)] if session.dtype_remark else []),
         Finding("memory", _memory(need, usable, num_engines), fits),
         Finding("plan", _plan(session, num_engines)),
@@ -113,6 +114,11 @@ def _loading(session: Session) -> Finding:
     loaded = f"the weights were loaded in {time.perf_counter() - started_s:.1f} s"
     missing = "".join(f"; not on {device}: {reason}" for device, reason in session.not_loaded.items())
     return Finding("loading", loaded + missing, not session.not_loaded)
+
+
+def _detector(session: Session) -> str:
+    million, pages = session.detector.weight_bytes / 4e6, session.limits.layout_batch_size
+    return f"{session.config.layout}, {million:,.1f} million parameters, up to {counted(pages, 'page')} in a batch"
 
 
 def _described(architecture: Architecture) -> str:

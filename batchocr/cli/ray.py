@@ -25,9 +25,10 @@ logger = logging.getLogger(__name__)
 
 @options.takes_options(
     *("pages", "dpi", "figures", "text_layer", "password", "null", "follow_symlinks"),
-    *("model", "revision", "device", "dtype", "vit_dtype"),
+    *("model", "revision", "layout", "device", "dtype", "vit_dtype"),
     *("backend", "memory_fraction", "max_new_tokens", "penalties", "vit_batch_size", "vit_max_patches"),
-    *("llm_batch_size", "prefill_max_tokens", "embedding_queue_tokens", "pages_in_flight", "workers", "worker_memory"),
+    *("llm_batch_size", "prefill_max_tokens", "embedding_queue_tokens", "layout_batch_size", "pages_in_flight"),
+    *("workers", "worker_memory"),
     *("overwrite", "prune", "retry_failed", "stop_after", "page_timeout", "max_page_error_rate", "max_degraded_rate"),
     *("report", "cache"),
     prune=Option(CONTINUING, "Remove rows of documents that are not there, or of other --pages.", default="off"),

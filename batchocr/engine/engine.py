@@ -10,7 +10,9 @@ from batchocr.data import Completion, Request, failed_completion
 from batchocr.engine.backend.device import DeviceClock
 from batchocr.engine.decode_stage import DecodeStage
 from batchocr.engine.embedding_queue import EmbeddingQueue
+from batchocr.engine.layout_stage import LayoutStage
 from batchocr.engine.model.checkpoint import Model
+from batchocr.engine.model.detector import Detector
 from batchocr.engine.model.rope import mrope_positions
 from batchocr.engine.sequence import Announce, Sequence, announce_nothing
 from batchocr.engine.vision_stage import VisionStage
@@ -21,13 +23,25 @@ from batchocr.processes.meter import Meter
 class Engine:
     """Two stages joined by a queue of embeddings that never leave the device.
 
-    announce: called before every batch of the ViT, every prefill and every decode step.
+    announce: called before every batch of the ViT, every prefill and every decode step. detector: for the layout stage,
+    which there is only with one; its answers need neither of the two others.
     """
 
-    def __init__(self, model: Model, limits: EngineLimits, announce: Announce = announce_nothing) -> None:
+    def __init__(
+        self,
+        model: Model,
+        limits: EngineLimits,
+        announce: Announce = announce_nothing,
+        *,
+        detector: Detector | None = None,
+    ) -> None:
         self._model = model
         self._queue = EmbeddingQueue(limits.embedding_queue_tokens)
         clock = DeviceClock(model.device)
+        self._layout: LayoutStage | None = None
+        if detector is not None:
+            size = limits.layout_batch_size
+            self._layout = LayoutStage(detector, model.device, clock, announce, batch_size=size)
         self._vision = VisionStage(
             model,
             self._queue,
@@ -51,10 +65,19 @@ class Engine:
 
     @property
     def has_work(self) -> bool:
+        return self._reads or (self._layout is not None and self._layout.has_work)
+
+    @property
+    def _reads(self) -> bool:
         return self._vision.has_work or self._decode.has_work
 
     def submit(self, request_id: int, request: Request) -> Completion | None:
         """Accept a request. If it can never run, returns a completion with its `error` at once."""
+        if request.detector:
+            if self._layout is None:
+                return failed_completion("this engine has no layout detector")
+            self._layout.add(request_id, request.pixels)
+            return None
         try:
             sequence = self._sequence(request_id, request)
         except ValueError as error:
@@ -64,17 +87,21 @@ class Engine:
 
     @torch.inference_mode()
     def step(self, meter: Meter) -> list[tuple[int, Completion]]:
-        """Encode images if the queue has room, prefill what fits, and decode one token of every running sequence.
+        """Detect layouts, encode images if the queue has room, prefill what fits, and decode one token of every running
+        sequence.
 
         Returns the requests that ended: (request_id, completion).
         """
         with self._model.device.main():
+            found = self._layout.run(meter, alone=not self._reads) if self._layout else []
             self._vision.run(meter, alone=not self._decode.has_work)
             meter.queue_depth(self._queue.num_tokens)
-            return self._decode.run(meter, beside_vision=self._vision.is_launched)
+            return found + self._decode.run(meter, beside_vision=self._vision.is_launched)
 
     def clear(self) -> None:
         """Forget every request."""
+        if self._layout is not None:
+            self._layout.clear()
         self._vision.clear()
         self._decode.clear()
 

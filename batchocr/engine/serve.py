@@ -113,20 +113,22 @@ class _Server:
         self._is_warm = False
         self._doubtful: list[tuple[int, Completion]] = []
         self._said_s = self._trimmed_s = time.monotonic()
-        self._warm_up()
+        self._warm_up(has_detector=bool(load.detector))
         channel.send(ready)
 
-    def _warm_up(self) -> None:
+    def _warm_up(self, *, has_detector: bool) -> None:
         """Answer a question about a blank image. It tells whether the device works, before any page is blamed for it,
         and compiles what is compiled when it is first used. Raises EngineError, and what a step raises."""
         blank = Pixels(_WARM_UP_PX, _WARM_UP_PX, memoryview(bytearray([255] * 3 * _WARM_UP_PX**2)))
-        refused = self._engine.submit(0, Request(blank, "\nText Recognition:", Sampling(_WARM_UP_TOKENS)))
-        answers = [] if refused is None else [(0, refused)]
-        while not answers:
-            answers = self._engine.step(Meter())
-        [(_, completion)] = answers
-        if completion.error:
-            raise EngineError(f"it cannot answer a question about a blank image: {completion.error}")
+        for detector in ("", "any") if has_detector else ("",):
+            asked = Request(blank, "\nText Recognition:", Sampling(_WARM_UP_TOKENS), detector=detector)
+            refused = self._engine.submit(0, asked)
+            answers = [] if refused is None else [(0, refused)]
+            while not answers:
+                answers = self._engine.step(Meter())
+            [(_, completion)] = answers
+            if completion.error:
+                raise EngineError(f"it cannot answer a question about a blank image: {completion.error}")
         self._is_warm = True
 
     def run(self) -> None:

@@ -12,6 +12,7 @@ from batchocr.engine.backend.dtype import bfloat16_speedup, select_dtype
 from batchocr.engine.engine import Engine
 from batchocr.engine.kernel_trials import try_kernels
 from batchocr.engine.model.checkpoint import load_model
+from batchocr.engine.model.detector import Detector
 from batchocr.engine.sequence import Announce, announce_nothing
 from batchocr.errors import UsageError
 from batchocr.machine import multiplies_bfloat16
@@ -57,7 +58,8 @@ def load_engine(found: DeviceFound, message: LoadModel, announce: Announce = ann
             ops=ops,
             vision_ops=backend.vision_ops(ops, message.vit_dtype),
         )
-        engine = Engine(model, message.limits, announce)
+        detector = Detector(Path(message.detector), model.device) if message.detector else None
+        engine = Engine(model, message.limits, announce, detector=detector)
     except torch.OutOfMemoryError as error:
         raise UsageError(
             f"the model and its KV cache do not fit into the memory of {device}: lower --memory-fraction or "

@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
@@ -88,7 +89,9 @@ class RunContext:
         allow_open_files(_OTHER_FILES + self.session.pages_in_flight)  # the pixels of each page are one
         if any(document.held is not None for document in self.intake.documents):
             _require_files_to_open(_FEWEST_FILES + self.session.pages_in_flight)
-        setup = Setup.of(self.config, self.session.worker_memory_bytes)
+        setup = replace(
+            Setup.of(self.config, self.session.worker_memory_bytes), detector=self.session.detector.fingerprint
+        )
         with ExitStack() as undo:
             # The workers start up while the weights are being read.
             self.pool = undo.enter_context(WorkerPool(self.session.workers, setup))

@@ -16,11 +16,14 @@ from batchocr.job.stats.report import Setting
 from batchocr.machine import open_standard_descriptors, own_version, usable_cores, usable_memory_bytes
 from batchocr.option_values import LEAST_WORKER_BYTES
 from batchocr.pages.input import REVISION as INPUT_REVISION
+from batchocr.pages.protocol.detected_layout import REVISION as DETECTED_REVISION
 from batchocr.pages.protocol.mineru import MAX_LAYOUT_TOKENS
 from batchocr.pages.protocol.mineru import VERSION as PROTOCOL_VERSION
+from batchocr.pages.protocol.trusted_text import REVISION as TRUST_REVISION
 from batchocr.planning.architecture import read_architecture
 from batchocr.planning.checkpoint_files import find_checkpoint, fingerprint, stored_dtype
 from batchocr.planning.cost import num_parameters
+from batchocr.planning.detector import find_detector
 from batchocr.planning.dtype import VALUE_BYTES, StoredWeights, choose_dtype
 from batchocr.planning.limits import engine_limits, useful_pages_in_flight
 from batchocr.processes.answer_cache import AnswerCache, cache_folder
@@ -82,6 +85,7 @@ class Session:
         try:
             self._folder = find_checkpoint(config.model, config.revision)
             self.architecture = read_architecture(self._folder)
+            self.detector = find_detector(config.layout)
             weights = StoredWeights(stored_dtype(self._folder), num_parameters(self.architecture))
             chosen = choose_dtype(config.dtype, found, weights, begun_in=begun_in)
             self.dtype, self.dtype_remark = chosen.dtype, chosen.remark
@@ -159,7 +163,13 @@ class Session:
 
     def _plan(self, found: DeviceFound) -> LoadModel:
         """What to load on a device. Raises UsageError if it has too little memory."""
-        return LoadModel(str(self._folder), self.dtype, self.config.vit_dtype, self._limits_on(found))
+        return LoadModel(
+            str(self._folder),
+            self.dtype,
+            self.config.vit_dtype,
+            self._limits_on(found),
+            detector=self.detector.folder,
+        )
 
     def _limits_on(self, found: DeviceFound) -> EngineLimits:
         """Those for a device, whatever becomes of its memory later. Raises UsageError if it has too little."""
@@ -171,6 +181,7 @@ class Session:
                 memory_bytes=self._memory(found),
                 value_bytes=VALUE_BYTES[self.dtype],
                 layout_tokens=MAX_LAYOUT_TOKENS,
+                detector_bytes=self.detector.weight_bytes,
             )
         return self._limits[found.device]
 
@@ -187,7 +198,9 @@ class Session:
             "dtype": self.dtype,
             "model": valid_text(self.config.model),
             "vit_dtype": self.config.vit_dtype,
+            **({"layout": valid_text(self.config.layout)} if self.config.layout else {}),
             "dpi": self.config.dpi,
+            **({"layout_batch_size": self.limits.layout_batch_size} if self.config.layout else {}),
             "vit_batch_size": self.limits.vit_batch_size,
             "vit_max_patches": self.limits.vit_max_patches,
             "llm_batch_size": self.limits.llm_batch_size,
@@ -212,6 +225,10 @@ class Session:
         }
         if self.config.figures != "skip":
             settings["figures"] = self.config.figures
+        if self.config.text_layer == "trust":
+            settings["text_layer"] = f"trust r{TRUST_REVISION}"
+        if self.config.layout:
+            settings |= {"layout": self.detector.fingerprint, "layout_rules": f"r{DETECTED_REVISION}"}
         is_local = self._folder == Path(os.path.expanduser(self.config.model))
         return RunMetadata(  # the folder of a model from Hugging Face is named by its commit
             batchocr_version=own_version(),

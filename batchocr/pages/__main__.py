@@ -18,7 +18,10 @@ def make_protocol(setup: Setup) -> PageProtocol:
     from batchocr.pages.protocol.mineru import MinerUProtocol  # takes most of a worker's start
 
     return MinerUProtocol(
-        max_new_tokens=setup.max_new_tokens, penalties=setup.penalties, read_figures=setup.figures == "read"
+        max_new_tokens=setup.max_new_tokens,
+        penalties=setup.penalties,
+        read_figures=setup.figures == "read",
+        detector=setup.detector,
     )
 
 

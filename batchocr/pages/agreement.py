@@ -33,7 +33,10 @@ def agreement_of(words: Sequence[PlacedWord], blocks: Sequence[Block]) -> float 
     texts = [
         block
         for block in blocks
-        if block.content is not None and block.type not in _OTHER_THAN_TEXT and _FORMULA not in block.content
+        if block.content is not None
+        and block.type not in _OTHER_THAN_TEXT
+        and _FORMULA not in block.content
+        and block.text_source != "page"
     ]
     if len(words) * len(texts) > _MOST_WORK:
         return None

@@ -18,7 +18,11 @@ _BATCH_SIZES = (
     "embedding_queue_tokens",
     "llm_batch_size",
     "prefill_max_tokens",
+    "layout_batch_size",
 )
+_LAYOUT_IMAGE_BYTES = 900 << 20
+"""What a detector holds for an image in its batch: PP-DocLayoutV3 820 MB, V2 260 MB, measured on a CPU."""
+
 _PROMPT_TEXT_TOKENS = 256
 _KV_TOKENS_PER_SEQUENCE = 4096
 _GIB = 1 << 30
@@ -35,16 +39,17 @@ class _Defaults:
     embedding_queue_tokens: int
     llm_batch_size: int
     prefill_max_tokens: int
+    layout_batch_size: int
 
 
-_CPU = _Defaults(0, 8, 8_192, 16_384, 16, 4_096)
+_CPU = _Defaults(0, 8, 8_192, 16_384, 16, 4_096, 1)
 
 # Calculated from the memory that a patch and a token take (see _bytes_beside_kv); not yet measured on a GPU.
 _GPUS = (
-    _Defaults(60 * _GIB, 512, 32_768, 65_536, 512, 16_384),
-    _Defaults(18 * _GIB, 512, 32_768, 32_768, 256, 16_384),
-    _Defaults(12 * _GIB, 256, 16_384, 16_384, 128, 8_192),
-    _Defaults(0, 128, 8_192, 8_192, 32, 4_096),
+    _Defaults(60 * _GIB, 512, 32_768, 65_536, 512, 16_384, 8),
+    _Defaults(18 * _GIB, 512, 32_768, 32_768, 256, 16_384, 4),
+    _Defaults(12 * _GIB, 256, 16_384, 16_384, 128, 8_192, 2),
+    _Defaults(0, 128, 8_192, 8_192, 32, 4_096, 1),
 )
 
 
@@ -56,18 +61,23 @@ def engine_limits(
     memory_bytes: int,
     value_bytes: int,
     layout_tokens: int = 0,
+    detector_bytes: int = 0,
 ) -> EngineLimits:
     """The limits that the user set, and the device's defaults for the others.
 
     memory_bytes: free on the device before the weights are loaded. value_bytes: size of a value in the model's dtype.
-    layout_tokens: how long a layout may be, whatever the user allows for a block.
+    layout_tokens: how long a layout may be, whatever the user allows for a block. detector_bytes: the weights of the
+    layout detector; 0 if there is none.
     Raises UsageError if the model and its working memory do not fit; the defaults of a CPU are taken to fit anywhere.
     """
     usable = int(memory_bytes * config.memory_fraction) if on_gpu else memory_bytes
     suitable = next(row for row in _GPUS if usable >= row.memory_bytes) if on_gpu else _CPU
+    usable -= detector_bytes
     sizes = {name: getattr(config, name) or getattr(suitable, name) for name in _BATCH_SIZES}
+    if not detector_bytes:
+        del sizes["layout_batch_size"]
     limits = EngineLimits(**sizes, max_new_tokens=max(config.max_new_tokens, layout_tokens), num_kv_tokens=0)
-    defaults = replace(limits, **{name: getattr(suitable, name) for name in _BATCH_SIZES})
+    defaults = replace(limits, **{name: getattr(suitable, name) for name in sizes})
 
     token_bytes = _kv_token_bytes(architecture, value_bytes)
 
@@ -179,6 +189,7 @@ def _bytes_beside_kv(limits: EngineLimits, architecture: Architecture, value_byt
         + prefill_tokens * token
         + (limits.llm_batch_size + 1) * row
         + embeddings * language.width * value_bytes
+        + limits.layout_batch_size * _LAYOUT_IMAGE_BYTES
     )
 
 

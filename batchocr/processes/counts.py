@@ -8,9 +8,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
-Stage: TypeAlias = Literal["open", "render", "preprocess", "vit", "prefill", "decode", "post-process", "write"]
+Stage: TypeAlias = Literal[
+    "open", "render", "layout", "preprocess", "vit", "prefill", "decode", "post-process", "write"
+]
 
-DEVICE_STAGES: Final[tuple[Stage, ...]] = ("preprocess", "vit", "prefill", "decode")
+DEVICE_STAGES: Final[tuple[Stage, ...]] = ("layout", "preprocess", "vit", "prefill", "decode")
 
 
 @dataclass(slots=True)

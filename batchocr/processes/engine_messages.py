@@ -23,7 +23,8 @@ REJECT, TRYING = "BATCHOCR_REJECT", "BATCHOCR_TRYING"
 
 @dataclass(frozen=True, slots=True)
 class EngineLimits:
-    """Upper limits of the two stages, of the queue between them, and of the KV cache. max_new_tokens: of any answer."""
+    """Upper limits of the two stages, of the queue between them, and of the KV cache. max_new_tokens: of any answer.
+    layout_batch_size: of the layout stage; 0 if there is none."""
 
     vit_batch_size: int
     vit_max_patches: int
@@ -32,6 +33,7 @@ class EngineLimits:
     prefill_max_tokens: int
     max_new_tokens: int
     num_kv_tokens: int
+    layout_batch_size: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +112,13 @@ class DeviceFound:
 
 @dataclass(frozen=True, slots=True)
 class LoadModel:
+    """detector: the folder of the layout detector; empty if there is none."""
+
     folder: str
     dtype: DType
     vit_dtype: VitDType
     limits: EngineLimits
+    detector: str = ""
     type: Literal["load model"] = "load model"
 
 

@@ -39,6 +39,7 @@ _MAX_PROMPT = 10_000
 _MAX_QUESTIONS = 2000
 _MAX_PROMPTS = 1_000_000
 Seconds = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
+Digest = Annotated[str, Field(pattern="^([0-9a-f]{64})?$")]
 
 
 def _storable(reading: Reading) -> Reading:
@@ -75,7 +76,8 @@ def _leading(entries: tuple[OutlineEntry, ...]) -> tuple[OutlineEntry, ...]:
 class Setup:
     """How this worker opens, renders and reads; sent once, first. memory_bytes: how much memory it may hold. protocol:
     MinerU's, or one that only passes on the pixels of a page. page_timeout_s: after which the run ends the worker.
-    text_layer: what the text of PDFs is for. figures: whether they are read."""
+    text_layer: what the text of PDFs is for. figures: whether they are read. detector: the fingerprint of that which
+    finds layouts; empty if the model does."""
 
     dpi: int
     password: str | None
@@ -86,6 +88,7 @@ class Setup:
     page_timeout_s: float = 60.0
     text_layer: TextLayerUse = "check"
     figures: FigureUse = "skip"
+    detector: str = ""
     type: Literal["setup"] = "setup"
 
     @classmethod
@@ -246,7 +249,7 @@ def _answerable(questions: tuple[Question, ...]) -> tuple[Question, ...]:
 @dataclass(frozen=True, slots=True)
 class Question:
     """A Request without its pixels, which are at `offset` in the batch's shared memory. digest: SHA-256, hex, of all
-    that its answer depends on but the model; empty if nobody is to know it by that."""
+    that its answer depends on but the model; empty if nobody is to know it by that. detector: as in Request."""
 
     offset: int
     height: int
@@ -254,7 +257,8 @@ class Question:
     prompt: Annotated[str, Field(max_length=_MAX_PROMPT)]
     sampling: Sampling
     resize_to: tuple[int, int] | None
-    digest: Annotated[str, Field(pattern="^([0-9a-f]{64})?$")] = ""
+    digest: Digest = ""
+    detector: Digest = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,7 +111,7 @@ def digest_of(request: Request) -> str:
     """
     pixels = request.pixels
     asked = (pixels.height, pixels.width, request.prompt, astuple(request.sampling), request.resize_to)
-    digest = hashlib.sha256(json.dumps(asked).encode() + b"\n")
+    digest = hashlib.sha256(json.dumps(asked).encode() + request.detector.encode() + b"\n")
     digest.update(pixels.data)
     return digest.hexdigest()
 
@@ -125,13 +125,15 @@ def _question(request: Request, offset: int, digest: str) -> Question:
         sampling=request.sampling,
         resize_to=request.resize_to,
         digest=digest,
+        detector=request.detector,
     )
 
 
 def _request(message: RequestBatch, question: Question, memory: memoryview) -> Request:
     end = question.offset + _num_bytes(question)
     pixels = Pixels(question.height, question.width, memory[question.offset : end])
-    return Request(pixels, question.prompt, question.sampling, question.resize_to, message.round)
+    asked = (question.prompt, question.sampling, question.resize_to)
+    return Request(pixels, *asked, round=message.round, detector=question.detector)
 
 
 def _sealed_bytes(descriptor: int) -> int:

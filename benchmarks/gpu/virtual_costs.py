@@ -27,6 +27,13 @@ _VIT_PASSES = 20
 """Times that a layer reads or writes a patch's width outside of products and attention: sums and norms 8, rotary 4, the
 activation 8."""
 
+# Of PP-DocLayoutV2, by the same count, in transformers' code.
+DETECTOR_KERNELS = 1_418
+DETECTOR_FLOP = 0.183e12
+"""Of a page."""
+_DETECTOR_SLOWER = 16.0
+"""Than the ViT's products in bfloat16: an eighth for float32 in TF32, and half of that for layers of few channels."""
+
 # Of the language model, by the same count.
 _PREFILL_LAYER_KERNELS = 9
 _PREFILL_LAYER_BYTES = 1.1e6 / 24
@@ -132,6 +139,11 @@ class Costs:
         speed = self.speed
         seconds = pixel_bytes / speed.upload + 6 * pixel_bytes / speed.memory
         return Kernels("preprocess", seconds, num=3, gaps=3 + seconds / speed.opening_s)
+
+    def layouts(self, flop: float) -> Kernels:
+        """Of a detector's batch, in float32: convolutions of few channels, in many kernels that do little."""
+        seconds = max(flop * _DETECTOR_SLOWER / self.speed.linear, DETECTOR_KERNELS * self.speed.kernel_s)
+        return Kernels("vit", seconds, num=DETECTOR_KERNELS, gaps=DETECTOR_KERNELS)
 
     def vision_layer(self, num_patches: Sequence[int]) -> Kernels:
         """Of one layer of the ViT; the embedding and the merger count as parts of all layers."""

@@ -10,7 +10,7 @@ models of it is shown (virtual_device.py). Dense pages of the design, in steady 
 from __future__ import annotations
 
 import argparse
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import torch
@@ -21,13 +21,13 @@ from batchocr.pages.protocol.mineru import MAX_LAYOUT_TOKENS
 from batchocr.planning.limits import engine_limits, useful_pages_in_flight
 from batchocr.processes.engine_messages import EngineLimits
 from batchocr.processes.meter import Meter
-from benchmarks.gpu.virtual_costs import VIRTUAL_GPUS, Gpu, Speed
+from benchmarks.gpu.virtual_costs import DETECTOR_FLOP, VIRTUAL_GPUS, Gpu, Speed
 from benchmarks.gpu.virtual_device import CONTENTION, ContentionName
 from benchmarks.gpu.virtual_model import VirtualEngine, virtual_engine
 from benchmarks.record import commit, write_json
 from benchmarks.replay import PagesInFlight
 from benchmarks.speed.small_images import SIDE, small_image_trace
-from benchmarks.trace import Noise, Trace, TracePage, dense_trace
+from benchmarks.trace import PROMPTS, Noise, Trace, TracePage, dense_trace
 from tests.support.mineru_shape import MINERU
 
 WHAT_IT_IS = "A forecast: calculated, not measured. No GPU was used."
@@ -40,6 +40,8 @@ _BFLOAT16_BYTES = 2
 _NOISE_BYTES = 1 << 24
 _PREFILLED, _DECODED = 4_925, 1_480 - 15
 """Tokens of a dense page. A prefill chooses the first one of each of its answers."""
+_LAYOUT_PREFILLED, _LAYOUT_DECODED = 1_399, 400 - 1
+"""Those of them for its layout."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +68,21 @@ _HEADER = (
 
 
 class Run:
-    """A trace on its way through a virtual engine, from its first page on."""
+    """A trace on its way through a virtual engine, from its first page on. detects: layouts are asked of a detector."""
 
-    def __init__(self, virtual: VirtualEngine, trace: Trace, pages_in_flight: int) -> None:
+    def __init__(self, virtual: VirtualEngine, trace: Trace, pages_in_flight: int, *, detects: bool = False) -> None:
+        if detects:
+            pages = (replace(page, layout=replace(page.layout, output_tokens=0)) for page in trace.pages)
+            trace = Trace(tuple(pages))
+        self._detects = detects
         self.virtual = virtual
         self.num_tokens = 0
         self._pages_in_flight = pages_in_flight
-        self._vit_s_a_page = virtual.costs.vision_seconds(patches(trace.pages[0]))
+        self._vit_s_a_page = virtual.costs.vision_seconds(patches(trace.pages[0])[1 if detects else 0 :])
+        if detects:
+            self._vit_s_a_page += virtual.costs.layouts(DETECTOR_FLOP).alone_s
+        self._prefilled = _PREFILLED - _LAYOUT_PREFILLED * detects
+        self._decoded = _DECODED - _LAYOUT_DECODED * detects
         self._pages = PagesInFlight(trace, self._submit, Noise(_NOISE_BYTES))
         self.count_anew()
 
@@ -98,8 +108,8 @@ class Run:
         done_s = self.virtual.clock.done_s
         pages = {
             "vit": done_s["vit"] / self._vit_s_a_page,
-            "prefill": sum(self.virtual.prefills) / _PREFILLED,
-            "decode": self.meter.stages["decode"].items / _DECODED,
+            "prefill": sum(self.virtual.prefills) / self._prefilled,
+            "decode": self.meter.stages["decode"].items / self._decoded,
         }
         return sum(done_s[stage] * number for stage, number in pages.items()) / sum(done_s[stage] for stage in pages)
 
@@ -126,6 +136,8 @@ class Run:
         )
 
     def _submit(self, request_id: int, request: Request) -> None:
+        if self._detects and request.prompt == PROMPTS["layout"]:
+            request = replace(request, detector="d")
         refused = self.virtual.engine.submit(request_id, request)
         if refused is not None:
             raise RuntimeError(f"the engine refused a request: {refused.error}")
@@ -150,13 +162,13 @@ def limits_on(gpu: Gpu) -> EngineLimits:
 
 
 def forecast_pages(
-    speed: Speed, limits: EngineLimits, contention: ContentionName, *, num_pages: int = _PAGES
+    speed: Speed, limits: EngineLimits, contention: ContentionName, *, num_pages: int = _PAGES, detects: bool = False
 ) -> Forecast:
-    """Of this many dense pages, behind others that bring the engine into its steady state."""
+    """Of this many dense pages, behind others that bring the engine into its steady state. detects: see Run."""
     in_flight = useful_pages_in_flight(_WORKERS, limits.llm_batch_size, on_gpu=True)
     first = in_flight
-    virtual = virtual_engine(speed, MINERU, limits, contention)
-    run = Run(virtual, dense_trace(first + num_pages + in_flight), in_flight)
+    virtual = virtual_engine(speed, MINERU, limits, contention, detects=detects)
+    run = Run(virtual, dense_trace(first + num_pages + in_flight), in_flight, detects=detects)
     run.until(first)
     run.count_anew()
     run.until(first + num_pages)
@@ -176,9 +188,13 @@ def images_per_second(
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, help="a JSON file for the figures")
+    parser.add_argument("--layout", action="store_true", help="pages/s without and with a layout detector, alone")
     given = parser.parse_args(arguments)
     torch.set_num_threads(1)
     print(WHAT_IT_IS)
+    if given.layout:
+        _compare_layouts()
+        return
     print(f"\n{_HEADER}\n{'| --- ' * _HEADER.count(' | ')}| --- |", flush=True)
     figures: dict[str, float] = {}
     for gpu in VIRTUAL_GPUS.values():
@@ -191,6 +207,18 @@ def main(arguments: list[str] | None = None) -> None:
             figures |= {f"{gpu.name}.{contention}.{name}": value for name, value in row.items()}
     if given.out:
         write_json(given.out, {"what": WHAT_IT_IS, "commit": commit(), **figures})
+
+
+def _compare_layouts() -> None:
+    for gpu in VIRTUAL_GPUS.values():
+        limits = replace(limits_on(gpu), layout_batch_size=8)
+        for contention in CONTENTION:
+            without, with_one = (
+                forecast_pages(gpu.speed, limits, contention, detects=detects).pages_per_second
+                for detects in (False, True)
+            )
+            ratio = with_one / without
+            print(f"{gpu.name:8} {contention:11} {without:.2f} → {with_one:.2f} pages/s, {ratio:.2f} ×", flush=True)
 
 
 def _line(gpu: Gpu, contention: ContentionName, pages: Forecast, images: float) -> str:

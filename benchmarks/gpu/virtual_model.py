@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from batchocr.data import Completion, Pixels
 from batchocr.engine.backend.base import PagedContext, ResizePlan, SamplerRows, SamplingHints, Segments
 from batchocr.engine.backend.cuda import CudaOps
 from batchocr.engine.engine import Engine
@@ -18,11 +19,13 @@ from batchocr.engine.model.prompt import PromptTokens
 from batchocr.planning.architecture import Architecture
 from batchocr.planning.cost import decode_flop
 from batchocr.processes.engine_messages import EngineLimits
-from benchmarks.gpu.virtual_costs import Costs, Speed
+from benchmarks.gpu.virtual_costs import DETECTOR_FLOP, DETECTOR_KERNELS, Costs, Speed
 from benchmarks.gpu.virtual_device import ANSWER, CONTENTION, ContentionName, Kernels, VirtualClock, VirtualDevice
 
 _BEFORE_IMAGE, _AFTER_IMAGE = 16, 14
 """Tokens of MinerU2.5's prompts around the image."""
+_LAUNCH_S = 8e-6
+"""The host's, for launching one of a detector's kernels."""
 
 
 class VirtualOps:
@@ -155,10 +158,37 @@ class DecodeGraph:
         return host_s, self._costs.decode_step(num_rows, num_tokens)
 
 
+class VirtualDetector:
+    """Implements what the layout stage needs of a `Detector`; finds nothing."""
+
+    flop_an_image = DETECTOR_FLOP
+
+    def __init__(self, device: VirtualDevice, costs: Costs) -> None:
+        self._device = device
+        self._costs = costs
+
+    def detect(self, images: Sequence[Pixels]) -> Tensor:
+        pixel_bytes, speed = sum(len(image.data) for image in images), self._costs.speed
+        self._device.clock.work(pixel_bytes / speed.staging)
+        self._device.launch(self._costs.patches(pixel_bytes))
+        self._device.clock.work(DETECTOR_KERNELS * _LAUNCH_S)
+        self._device.launch(self._costs.layouts(self.flop_an_image * len(images)))
+        self._device.mark().wait()  # transformers' code waits a few times; here for all of its work
+        return torch.zeros(len(images), 1, 7)
+
+    def answer(self, found: Tensor) -> Completion:
+        return Completion("", "stop", 0, 0, 1.0, 0.0)
+
+
 def virtual_engine(
-    speed: Speed, architecture: Architecture, limits: EngineLimits, contention: ContentionName
+    speed: Speed,
+    architecture: Architecture,
+    limits: EngineLimits,
+    contention: ContentionName,
+    *,
+    detects: bool = False,
 ) -> VirtualEngine:
-    """The product's engine on a virtual device that has just been switched on."""
+    """The product's engine on a virtual device that has just been switched on. detects: with a layout detector."""
     costs = Costs(architecture, speed)
     graph = DecodeGraph(costs)
     device = VirtualDevice(VirtualClock(CONTENTION[contention]), graph.step)
@@ -168,4 +198,6 @@ def virtual_engine(
     prompts: Any = VirtualPrompts()
     preprocessor = Preprocessor(architecture.vision, architecture.images, ops)
     model = Model(architecture, preprocessor, vision, language, prompts, ops, device)
-    return VirtualEngine(Engine(model, limits, graph.announce), device.clock, costs, language.prefills)
+    detector: Any = VirtualDetector(device, costs) if detects else None
+    engine = Engine(model, limits, graph.announce, detector=detector)
+    return VirtualEngine(engine, device.clock, costs, language.prefills)

@@ -160,3 +160,16 @@ def test_a_wait_that_can_never_end_is_an_error() -> None:
     behind = launched(clock, Gate(never), side=True)
     with pytest.raises(RuntimeError, match="no stream will ever reach"):
         behind.wait()
+
+
+def test_with_a_detector_a_page_is_its_blocks_and_a_fraction_of_its_layout(read: Run) -> None:
+    limits = replace(LIMITS, layout_batch_size=2)
+    run = Run(
+        virtual_engine(H200.speed, MINERU, limits, "slices", detects=True), dense_trace(PAGES), PAGES, detects=True
+    )
+    run.until(PAGES)
+    assert run.num_tokens == PAGES * 1080
+    assert run.meter.stages["vit"].items == PAGES * 14
+    assert run.meter.stages["layout"].items == PAGES
+    assert run.progress == pytest.approx(PAGES)
+    assert run.seconds < 0.8 * read.seconds

@@ -21,6 +21,7 @@ from batchocr.config import Config, load_recipe
 from batchocr.data import ErrorKind, Status
 from batchocr.errors import ExitCode
 from batchocr.job.progress import EventName
+from batchocr.pages.protocol.detected_layout import BLOCK_TYPES
 from batchocr.planning.limits import engine_limits
 from batchocr.tables.schema import PAGE_SCHEMA, RunMetadata, encode_metadata
 from batchocr.tables.table import table_for
@@ -221,3 +222,8 @@ def test_the_tested_versions_are_of_all_that_a_run_needs() -> None:
     installed = {name: version(name).partition("+")[0] for name in tested}
     if installed != tested:
         pytest.skip("other versions are installed: constraints.txt is renewed before a release")
+
+
+def test_the_classes_of_detectors_are_those_of_the_code() -> None:
+    [rows] = tables("docs/tiers.md", "`--layout`: a detector")
+    assert {label.strip("`"): type.strip("`") for label, type in rows} == BLOCK_TYPES

@@ -21,6 +21,7 @@ GPUS = pytest.mark.parametrize("memory_gib", [8, 12, 24, 80, 141])
 
 MAX_IMAGE_TOKENS = 2_048
 NUM_WEIGHTS = 1_154_000_000
+DETECTOR_BYTES = 214_000_000
 KV_VALUES = 24 * 2 * 2 * 64
 
 
@@ -77,8 +78,18 @@ def test_more_memory_never_means_less_of_anything() -> None:
 
 
 def test_a_large_gpu_runs_larger_batches_than_a_small_one() -> None:
-    small, large = asdict(on_gpu(8)), asdict(on_gpu(141))
+    small, large = (asdict(on_gpu(memory, detector_bytes=DETECTOR_BYTES)) for memory in (8, 141))
     assert all(large[name] > small[name] for name in small if name != "max_new_tokens")
+
+
+def test_a_detector_has_its_weights_and_its_batch_from_what_the_kv_cache_would_have() -> None:
+    many = Config(llm_batch_size=512)  # for which no KV cache is too large
+    without, with_one = (on_gpu(20, many, detector_bytes=num_bytes) for num_bytes in (0, DETECTOR_BYTES))
+    assert (without.layout_batch_size, with_one.layout_batch_size) == (0, 4)
+    lost_bytes = (without.num_kv_tokens - with_one.num_kv_tokens) * KV_VALUES * BFLOAT16
+    assert lost_bytes == pytest.approx(DETECTOR_BYTES + 4 * (900 << 20), rel=0.01)
+    with pytest.raises(UsageError, match=r"--layout-batch-size 400 does not fit into .* at most"):
+        on_gpu(20, Config(layout_batch_size=400), detector_bytes=DETECTOR_BYTES)
 
 
 def test_too_little_memory_is_refused_with_the_options_that_would_help() -> None:

@@ -10,19 +10,25 @@ from batchocr.processes.counts import DEVICE_STAGES, Stage
 from batchocr.processes.meter import WORKER_STAGES
 
 _SIZE_OPTIONS: Final[dict[Stage, str]] = {
+    "layout": "--layout-batch-size",
     "vit": "--vit-batch-size or --vit-max-patches",
     "prefill": "--prefill-max-tokens",
     "decode": "--llm-batch-size",
 }
 
 _FILLED_BY: Final[dict[Stage, str]] = {
+    "layout": "--pages-in-flight",
     "vit": "--pages-in-flight",
     "prefill": "--llm-batch-size",
     "decode": "--pages-in-flight",
 }
 """What decides how much work there is for a batch: a prefill admits as many sequences as others have ended."""
 
-LIMITS_BY_MEMORY: Final[dict[Stage, str]] = {"vit": "--vit-max-patches", "prefill": "--prefill-max-tokens"}
+LIMITS_BY_MEMORY: Final[dict[Stage, str]] = {
+    "layout": "--layout-batch-size",
+    "vit": "--vit-max-patches",
+    "prefill": "--prefill-max-tokens",
+}
 """The options that limit how much of the device's memory a batch of a stage takes."""
 
 _LEAST_WORK_S: Final = 10.0

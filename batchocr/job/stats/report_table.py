@@ -163,7 +163,10 @@ def _host(report: Report) -> str:
 def _stages(report: Report) -> Iterator[str]:
     columns = f"{'busy':>12} {'share':>7} {'batches':>10} {'fill':>6} {'items':>11} {'per busy s':>11}"
     yield f"{'stage':<{_LABEL_WIDTH}} {columns}"
+    has_detector = "layout" in report.settings
     for stage, stage_counts in report.stages.items():
+        if stage == "layout" and not has_detector:
+            continue
         yield f"{stage:<{_LABEL_WIDTH}} {_stage_columns(stage_counts)}"
 
 

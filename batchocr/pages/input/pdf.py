@@ -22,6 +22,7 @@ from batchocr.pages.input.mupdf_warnings import REFUSALS, all_warnings, forget_w
 from batchocr.pages.input.outline import PdfFile, read_outline
 from batchocr.pages.input.page_tree import count_pages, require_meant_to_be_empty
 from batchocr.pages.input.pdf_objects import inherited_text, object_text, references, value_text
+from batchocr.pages.input.plain_text import plain_glyphs
 from batchocr.pages.input.text_layer import words_on
 
 _POINTS_PER_INCH = 72
@@ -113,8 +114,9 @@ class PdfDocument:
             raise DamagedError(f"nothing of the page can be drawn: {lost}")
         # Last, for what MuPDF may say about the text is not about what was drawn.
         words = () if self._text_layer == "off" else words_on(drawn)
+        glyphs = plain_glyphs(drawn, scale) if self._text_layer == "trust" else ()
         self._is_altered = has_spoken
-        return Page(image=image, dpi=scale * _POINTS_PER_INCH, lost=lost, words=words)
+        return Page(image=image, dpi=scale * _POINTS_PER_INCH, lost=lost, words=words, glyphs=glyphs)
 
     def look(self, page_index: int) -> PageSeen:
         """Return what the page is like; its text is that which MuPDF takes it to have."""

@@ -33,6 +33,7 @@ from PIL import Image
 from batchocr.data import Block, Completion, Page, Pixels, Reading, Request, Sampling, shared_area
 from batchocr.errors import RefusedError
 from batchocr.pages.protocol.base import Reader
+from batchocr.pages.protocol.detected_layout import detected_blocks
 from batchocr.pages.protocol.ink import Ink
 from batchocr.pages.protocol.markdown import to_markdown
 from batchocr.pages.protocol.shortfalls import (
@@ -44,6 +45,7 @@ from batchocr.pages.protocol.shortfalls import (
     layout_shortfalls,
     leaks_tokens,
 )
+from batchocr.pages.protocol.trusted_text import NO_TEXT, TrustedText
 
 _REVISION: Final = 10
 """Changes whenever a change here, in to_markdown, in sanitize or in the engine's rules against loops may alter the text
@@ -69,6 +71,9 @@ in several batches, so that a page never holds more than three times its own pix
 _UNCROPPED: Final = {"image", "chart", "image_block", "list", "equation_block"}
 """Types of blocks that are not read on their own."""
 
+_TRUSTED: Final = "_batchocr_trusted"
+"""Our key on a ContentBlock whose text is the page's own, which it holds."""
+
 _UNPARSABLE_NUMBER: Final = re.compile(r"(?<!\d)\d{4301,}")
 """Too long for `int`. Coordinates end at 1000, so MinerU would skip such a box anyway."""
 
@@ -77,13 +82,15 @@ class MinerUProtocol:
     """Reads pages as MinerUClient.two_step_extract does.
 
     max_new_tokens: per block; a layout has a limit of its own. penalties: MinerU's own; False decodes greedily and
-    without any rules. read_figures: MinerU's image analysis.
+    without any rules. read_figures: MinerU's image analysis. detector: the fingerprint of that which is asked for
+    layouts, in place of the model.
     """
 
-    def __init__(self, *, max_new_tokens: int, penalties: bool, read_figures: bool = False) -> None:
+    def __init__(self, *, max_new_tokens: int, penalties: bool, read_figures: bool = False, detector: str = "") -> None:
         logger.disable("mineru_vl_utils")  # it logs every layout
         self._max_new_tokens = max_new_tokens
         self._penalties = penalties
+        self._detector = detector
         self._helper = MinerUClientHelper(
             backend="transformers",  # any but "http-client" gives images, not PNGs
             prompts=DEFAULT_PROMPTS,
@@ -106,11 +113,13 @@ class MinerUProtocol:
         [layout] = yield [self._layout_request(page)]
         if layout.error is not None:
             raise RefusedError(f"the page's layout could not be asked for: {layout.error}")
-        blocks = self._parse_layout(layout.text)
+        blocks = self._parse_layout(layout.text, page.image.size)
         num_surplus = _drop_surplus(blocks)
         asked: list[ContentBlock] = []
         completions: list[Completion] = []
-        portions = _portions(blocks)
+        if page.glyphs:
+            _take_trusted(blocks, page)
+        portions = _portions([block for block in blocks if _TRUSTED not in block]) or deque([[]])
         while portions:
             requests, of_portion = self._block_requests(page, blocks, portions.popleft())
             batches = [requests] if requests else []
@@ -122,6 +131,8 @@ class MinerUProtocol:
         return self._finish(ink, layout, blocks, num_surplus, asked, completions)
 
     def _layout_request(self, page: Page) -> Request:
+        if self._detector:
+            return Request(_pixels(page.image), "", Sampling(1), detector=self._detector)
         width, height = self._helper.layout_image_size
         return Request(
             pixels=_pixels(page.image),
@@ -130,8 +141,10 @@ class MinerUProtocol:
             resize_to=(height, width),
         )
 
-    def _parse_layout(self, text: str) -> list[ContentBlock]:
-        """The blocks that MinerU finds in the text, whatever the text is; none if it finds none."""
+    def _parse_layout(self, text: str, page_size: tuple[int, int]) -> list[ContentBlock]:
+        """The blocks that MinerU finds in the text, whatever the text is; none if it finds none. Or the detector's."""
+        if self._detector:
+            return [ContentBlock(block.type, list(block.bbox)) for block in detected_blocks(text, *page_size)]
         blocks: list[ContentBlock] = self._helper.parse_layout_output(_UNPARSABLE_NUMBER.sub("9999", text))
         return blocks
 
@@ -181,6 +194,7 @@ class MinerUProtocol:
             block[COMPLETION] = completion
             block.content = completion.text if completion.error is None else None
         for block in blocks:
+            block.content = block.get(_TRUSTED, block.content)
             if block.type == "equation" and block.content is None:
                 block.content = ""  # a None in an equation_block would end all post-processing of the page
         pictures = {id(block): block.get(TABLE_IMAGE_TOKEN_MAP_KEY) for block in blocks}  # gone after post-processing
@@ -207,6 +221,14 @@ class MinerUProtocol:
 
 def _pixels(image: Image.Image) -> Pixels:
     return Pixels(image.height, image.width, image.tobytes())
+
+
+def _take_trusted(blocks: Sequence[ContentBlock], page: Page) -> None:
+    """Give the blocks their text that are plain text of the page."""
+    trusted = TrustedText(page.glyphs, page.image)
+    for block in blocks:
+        if block.type not in NO_TEXT | _UNCROPPED and not block.angle and (text := trusted.of(block.bbox)) is not None:
+            block[_TRUSTED] = text
 
 
 def _drop_surplus(blocks: list[ContentBlock]) -> int:
@@ -304,7 +326,7 @@ def _to_block(block: ContentBlock) -> Block:
         angle=block.angle,
         content=block.content or None,
         merge_prev=block.get("merge_prev", False),
-        text_source="model" if block.content else None,
+        text_source=("page" if _TRUSTED in block else "model") if block.content else None,
     )
     completion: Completion | None = block.get(COMPLETION)
     if completion is None or completion.error is not None:

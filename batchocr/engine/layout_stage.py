@@ -1,0 +1,108 @@
+"""The stage before the two others, in runs with a detector: finds the parts of pages, with its own batch size."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+
+from batchocr.data import Completion, Pixels
+from batchocr.engine.backend.device import Device, DeviceClock, Mark
+from batchocr.engine.model.detector import Detector
+from batchocr.engine.sequence import Announce
+from batchocr.processes.meter import Meter
+
+logger = logging.getLogger(__name__)
+
+_Page: TypeAlias = tuple[int, Pixels]
+"""A request's id, and its image."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Launched:
+    """A batch on the device. found: on the host, valid once `ended` is done."""
+
+    pages: list[_Page]
+    begun: Mark
+    found: Tensor
+    ended: Mark
+
+
+class LayoutStage:
+    """Owns the pages whose layout a detector is asked for, in the order of their arrival.
+
+    A batch takes its turn with the slices of the vision stage, on their stream; one is on the device at a time.
+    transformers' code waits for that stream a few times, so decoding waits once in so many pages.
+    """
+
+    def __init__(
+        self, detector: Detector, device: Device, clock: DeviceClock, announce: Announce, *, batch_size: int
+    ) -> None:
+        self._detector = detector
+        self._device = device
+        self._clock = clock
+        self._announce = announce
+        self._batch_size = batch_size
+        self._waiting: deque[_Page] = deque()
+        self._launched: _Launched | None = None
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self._waiting or self._launched)
+
+    def add(self, request_id: int, pixels: Pixels) -> None:
+        self._waiting.append((request_id, pixels))
+
+    def run(self, meter: Meter, *, alone: bool) -> list[tuple[int, Completion]]:
+        """Launch a batch if there is none on the device. Returns the answers of the one that is done.
+
+        alone: whether there is no other work meanwhile, so that it is worth waiting for.
+        """
+        if self._launched is None and self._waiting:
+            self._launch(meter)
+        if self._launched is None or not (alone or self._launched.ended.is_done()):
+            return []
+        self._launched.ended.wait()
+        return list(self._take(meter))
+
+    def clear(self) -> None:
+        """Forget all pages, and wait for the work on the device."""
+        self._waiting.clear()
+        if self._launched is not None:
+            self._launched.ended.wait()
+            self._launched = None
+
+    def _launch(self, meter: Meter) -> None:
+        pages = [self._waiting.popleft() for _ in range(min(self._batch_size, len(self._waiting)))]
+        self._announce(self._detector.flop_an_image * len(pages), [request_id for request_id, _ in pages])
+        try:
+            with self._device.beside():
+                begun = self._device.mark()
+                found = self._detector.detect([pixels for _, pixels in pages])
+                self._launched = _Launched(pages, begun, *self._device.read_back(found))
+        except torch.OutOfMemoryError:
+            if len(pages) == 1:
+                raise
+            self._waiting.extendleft(reversed(pages))
+            self._batch_size = len(pages) // 2
+            meter.batches_halved["layout"] += 1
+            logger.warning(
+                "a batch of layouts did not fit the GPU's memory; going on with at most %d pages a batch "
+                "(--layout-batch-size)",
+                self._batch_size,
+            )
+
+    def _take(self, meter: Meter) -> Iterator[tuple[int, Completion]]:
+        assert self._launched is not None
+        done, self._launched = self._launched, None
+        num_pages = len(done.pages)
+        times_s = self._clock.at(done.begun), self._clock.at(done.ended)
+        meter.add_on_device("layout", *times_s, items=num_pages, limit=self._batch_size)
+        meter.model_flop += self._detector.flop_an_image * num_pages
+        for (request_id, _), found in zip(done.pages, done.found, strict=True):
+            yield request_id, self._detector.answer(found)

@@ -1,0 +1,157 @@
+"""What a layout detector found on a page, as blocks: merged as its authors do it, under the names of our types.
+
+Knows PP-DocLayoutV2 and V3, and no model that reads the blocks.
+Source: PaddleX, pipelines/PaddleOCR-VL.yaml, layout_analysis/processors.py and object_detection/processors.py.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from batchocr.data import shared_area
+
+REVISION: Final = 1
+"""Changes whenever a change here may alter the blocks of a page."""
+
+BLOCK_TYPES: Final[Mapping[str, str]] = {
+    "abstract": "text",
+    "algorithm": "algorithm",
+    "aside_text": "aside_text",
+    "chart": "chart",
+    "content": "index",
+    "display_formula": "equation",
+    "doc_title": "doc_title",
+    "figure_title": "caption",
+    "footer": "footer",
+    "footer_image": "footer",
+    "footnote": "page_footnote",
+    "formula": "equation",
+    "formula_number": "formula_number",
+    "header": "header",
+    "header_image": "header",
+    "image": "image",
+    "inline_formula": "equation",
+    "number": "page_number",
+    "paragraph_title": "paragraph_title",
+    "reference": "ref_text",
+    "reference_content": "ref_text",
+    "seal": "image",
+    "table": "table",
+    "text": "text",
+    "vertical_text": "text",
+    "vision_footnote": "footnote",
+}
+"""The detectors' labels → types of blocks; another label is `unknown`, and read as text."""
+
+_SAME_CLASS, _OTHER_CLASS = 0.6, 0.98
+"""Two boxes are of one thing if what they share of what both cover together is this much."""
+
+_HOLDS_ALL: Final = frozenset({"chart", "display_formula", "formula", "inline_formula", "doc_title", "paragraph_title"})
+_WITHIN: Final = 0.9
+"""A box is dropped of which so much lies in one of these."""
+
+_FIGURES: Final = frozenset({"image", "table", "seal", "chart"})
+_OVERLAP, _FORMULA_OVERLAP = 0.7, 0.5
+"""Of the smaller of two boxes: the smaller one is dropped, or the formula within a text."""
+
+_WHOLE_PAGE: Final = {"lying": 0.82, "standing": 0.93}
+"""An image that covers more of the page is the page itself, if there is anything else."""
+
+_LEAST_PX: Final = 6
+_SHARE_DIGITS: Final = 3
+
+Box = tuple[float, float, float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class DetectedBlock:
+    """bbox: in shares of the page, within it, in thousandths."""
+
+    type: str
+    bbox: Box
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    label: str
+    score: float
+    box: Box
+
+    @property
+    def area(self) -> float:
+        x0, y0, x1, y1 = self.box
+        return (x1 - x0) * (y1 - y0)
+
+    def shares(self, other: _Found) -> float:
+        """What is in both boxes, as a share of the smaller."""
+        least = min(self.area, other.area)
+        return shared_area(self.box, other.box) / least if least else 0.0
+
+
+def detected_blocks(answer: str, width: int, height: int) -> list[DetectedBlock]:
+    """The blocks in reading order. answer: of `engine/model/detector.py`. width, height: of the page in px."""
+    found = [_Found(label, score, _within_page(box)) for label, score, *box in json.loads(answer or "[]")]
+    merged = _without_overlaps(_without_contained(_without_whole_page(_one_of_each(found), width, height)))
+    return [
+        DetectedBlock(BLOCK_TYPES.get(each.label, "unknown"), each.box)
+        for each in merged
+        if (each.box[2] - each.box[0]) * width >= _LEAST_PX and (each.box[3] - each.box[1]) * height >= _LEAST_PX
+    ]
+
+
+def _within_page(box: Sequence[float]) -> Box:
+    x0, y0, x1, y1 = (round(min(1.0, max(0.0, share)), _SHARE_DIGITS) for share in box)
+    return x0, y0, x1, y1
+
+
+def _one_of_each(found: Sequence[_Found]) -> list[_Found]:
+    """Without the boxes for which there is a surer one."""
+    kept: list[_Found] = []
+    for each in sorted(found, key=lambda each: -each.score):
+        if all(_overlap(each, other) < (_SAME_CLASS if each.label == other.label else _OTHER_CLASS) for other in kept):
+            kept.append(each)
+    return [each for each in found if any(each is other for other in kept)]
+
+
+def _overlap(one: _Found, other: _Found) -> float:
+    shared = shared_area(one.box, other.box)
+    return shared / both if (both := one.area + other.area - shared) else 0.0
+
+
+def _without_whole_page(found: Sequence[_Found], width: int, height: int) -> list[_Found]:
+    largest = _WHOLE_PAGE["lying" if width > height else "standing"]
+    return [each for each in found if each.label != "image" or each.area <= largest] or list(found)
+
+
+def _without_contained(found: Sequence[_Found]) -> list[_Found]:
+    def lies_in(each: _Found, other: _Found) -> bool:
+        is_larger = (other.area, other.score) > (each.area, each.score)
+        return is_larger and other.label in _HOLDS_ALL and shared_area(each.box, other.box) >= _WITHIN * each.area
+
+    return [each for each in found if not any(lies_in(each, other) for other in found)]
+
+
+def _without_overlaps(found: Sequence[_Found]) -> list[_Found]:
+    """Without frames around references that were found, formulas within text, and the smaller of two that overlap,
+    unless one of them is a figure; a table counts as one beside other figures only."""
+    dropped: set[int] = set()
+    for first, one in enumerate(found):
+        for second, other in enumerate(found[first + 1 :], first + 1):
+            if first in dropped or second in dropped:
+                continue
+            shared, labels = one.shares(other), {one.label, other.label}
+            if labels == {"reference", "reference_content"} and shared > _OVERLAP:
+                dropped.add(first if one.label == "reference" else second)
+            elif "inline_formula" in labels:
+                if shared > _FORMULA_OVERLAP:
+                    dropped |= {index for index in (first, second) if found[index].label == "inline_formula"}
+            elif shared > _OVERLAP and not _may_overlap(labels):
+                dropped.add(second if one.area >= other.area else first)
+    return [each for index, each in enumerate(found) if index not in dropped]
+
+
+def _may_overlap(labels: set[str]) -> bool:
+    return len(labels) > 1 and bool(labels & _FIGURES) and ("table" not in labels or labels <= _FIGURES)

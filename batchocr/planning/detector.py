@@ -1,0 +1,41 @@
+"""A layout detector's folder: found, or downloaded, and looked at before anything is loaded."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Final
+
+from batchocr.errors import ModelError
+from batchocr.planning.architecture import read_json
+from batchocr.planning.checkpoint_files import find_checkpoint, fingerprint, stored_dtype, weight_files
+
+_MODEL_TYPES: Final = ("pp_doclayout_v2", "pp_doclayout_v3")
+
+
+@dataclass(frozen=True, slots=True)
+class DetectorFiles:
+    """fingerprint: as of any checkpoint. weight_bytes: of its weights in float32, as which they are loaded. All empty
+    if there is no detector."""
+
+    folder: str = ""
+    fingerprint: str = ""
+    weight_bytes: int = 0
+
+
+def find_detector(name: str | None) -> DetectorFiles:
+    """name: a folder, or owner/name or owner/name@revision on Hugging Face; None for no detector. Raises ModelError."""
+    if name is None:
+        return DetectorFiles()
+    model, revision = name, None
+    if not os.path.isdir(os.path.expanduser(name)):
+        model, _, revision = name.partition("@")
+    folder = find_checkpoint(model, revision or None)
+    if (found := read_json(folder, "config.json").get("model_type")) not in _MODEL_TYPES:
+        raise ModelError(
+            f"{folder} is a checkpoint of the type '{found}'. --layout takes PP-DocLayoutV2 and V3 as transformers has "
+            "them, such as PaddlePaddle/PP-DocLayoutV2_safetensors"
+        )
+    stored_bytes = sum(os.path.getsize(folder / file) for file in weight_files(folder))
+    is_halved = stored_dtype(folder) != "float32"
+    return DetectorFiles(str(folder), fingerprint(folder), stored_bytes * (2 if is_halved else 1))

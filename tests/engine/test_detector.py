@@ -1,0 +1,255 @@
+"""A layout detector in the engine: what it finds is what transformers' model and post-processing find."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from itertools import product
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from transformers import AutoModelForObjectDetection
+
+from batchocr.data import Completion, Pixels, Request, Sampling
+from batchocr.engine.backend.device import HostDevice
+from batchocr.engine.backend.reference import ReferenceOps
+from batchocr.engine.engine import Engine
+from batchocr.engine.model.checkpoint import Model, load_model
+from batchocr.engine.model.detector import Detector, prepared
+from batchocr.errors import ModelError, PageError
+from batchocr.pages.input.render import open_document
+from batchocr.planning.detector import find_detector
+from batchocr.processes.engine_messages import EngineLimits
+from batchocr.processes.meter import Meter
+from tests.support.checkpoints import make_checkpoint
+from tests.support.detectors import KINDS, make_detector, transformers_post_process
+
+CPU = torch.device("cpu")
+LIMITS = EngineLimits(
+    vit_batch_size=3,
+    vit_max_patches=3000,
+    embedding_queue_tokens=500,
+    llm_batch_size=4,
+    prefill_max_tokens=700,
+    max_new_tokens=4,
+    num_kv_tokens=8000,
+    layout_batch_size=2,
+)
+FINGERPRINT = "d" * 64
+NUM_PAGES = 10
+
+
+def noise(number: int) -> Pixels:
+    shape = (90 + number, 70 + 3 * number, 3)
+    values = np.random.default_rng(number).integers(0, 256, shape, dtype=np.uint8)
+    return Pixels(*shape[:2], memoryview(bytearray(values.tobytes())))
+
+
+def pages_of(documents: Sequence[Path]) -> list[Pixels]:
+    """Ten pages: the first two of each document, also at a higher resolution if these are fewer."""
+    found: list[Pixels] = []
+    for path, dpi in ((path, dpi) for dpi, path in product((100, 150, 200), documents)):
+        try:
+            document = open_document(str(path), password=None, dpi=dpi)
+        except PageError:
+            continue
+        for index in range(min(2, document.page_count)):
+            image = document.render(index).image
+            found.append(Pixels(image.height, image.width, memoryview(bytearray(image.tobytes()))))
+        document.close()
+    return found[:NUM_PAGES]
+
+
+@pytest.fixture(scope="module")
+def pages(sample_data: Path) -> list[Pixels]:
+    """Real ones if BATCHOCR_CORPUS says where they are, else sample documents."""
+    corpus = os.environ.get("BATCHOCR_CORPUS")
+    folder = Path(corpus, "real") if corpus else sample_data / "documents"
+    return pages_of(sorted(folder.glob("*")))
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_detector(tmp_path_factory.mktemp(request.param), request.param, bias=-2.5)
+
+
+@pytest.fixture(scope="module")
+def detector(tmp_path_factory: pytest.TempPathFactory) -> Detector:
+    return Detector(make_detector(tmp_path_factory.mktemp("detector")), HostDevice(CPU))
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
+    checkpoint = make_checkpoint(tmp_path_factory.mktemp("checkpoint"))
+    return load_model(checkpoint, device=HostDevice(CPU), dtype=torch.float32, ops=ReferenceOps(CPU))
+
+
+def expected_input(page: Pixels) -> Tensor:
+    """As transformers' image processor makes it on a GPU, with torchvision, and divides by 255."""
+    image = torch.frombuffer(page.data, dtype=torch.uint8).view(1, page.height, page.width, 3).permute(0, 3, 1, 2)
+    size = torch.nn.functional.interpolate(image.float(), size=(800, 800), mode="bicubic", antialias=False)
+    # In one order in memory: in another, convolutions round otherwise, and queries that are alike change places.
+    return size.clamp(0, 255).round().to(torch.uint8).float().contiguous() / 255
+
+
+@pytest.mark.slow
+@torch.inference_mode()
+def test_outputs_boxes_classes_and_order_are_those_of_transformers(folder: Path, pages: list[Pixels]) -> None:
+    ours, theirs = Detector(folder, HostDevice(CPU)), AutoModelForObjectDetection.from_pretrained(folder).eval()
+    assert len(pages) == NUM_PAGES
+    num_boxes = 0
+    for page in pages:
+        outputs = theirs(expected_input(page))
+        for mine, other in zip(
+            ours.outputs([page]), (outputs.logits, outputs.pred_boxes, outputs.order_logits), strict=True
+        ):
+            torch.testing.assert_close(mine, other, atol=1e-4, rtol=0)
+        [expected] = transformers_post_process(outputs)
+        answer = json.loads(ours.answer(ours.detect([page])[0]).text or "[]")
+        labels = [theirs.config.id2label[int(label)] for label in expected["labels"]]
+        parts = zip(labels, expected["scores"], expected["boxes"], expected["order_seq"], strict=True)
+        # Two classes of one box have one place in the order.
+        by_place = sorted(parts, key=lambda part: (int(part[3]), -float(part[1])))
+        assert [label for label, *_ in answer] == [label for label, *_ in by_place]
+        for (_, score, *box), (_, expected_score, expected_box, _) in zip(answer, by_place, strict=True):
+            assert [score, *box] == pytest.approx([float(expected_score), *expected_box.tolist()], abs=1e-4)
+        num_boxes += len(answer)
+    assert num_boxes > 2 * NUM_PAGES
+
+
+def cubic(distance: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """OpenCV's INTER_CUBIC: Keys' kernel with a = -0.75."""
+    x = np.abs(distance)
+    near = (1.25 * x - 2.25) * x * x + 1
+    far = ((-0.75 * x + 3.75) * x - 6) * x + 3
+    return np.where(x <= 1, near, np.where(x < 2, far, 0.0))
+
+
+def test_pages_are_resized_as_opencv_does_it() -> None:
+    page = noise(3)
+    image = np.frombuffer(page.data, dtype=np.uint8).reshape(page.height, page.width, 3).astype(float)
+    for axis, length in ((0, page.height), (1, page.width)):
+        centres = (np.arange(800) + 0.5) * length / 800 - 0.5
+        weights = np.zeros((800, length))
+        for tap in range(-1, 3):
+            at = np.floor(centres).astype(int) + tap
+            np.add.at(weights, (np.arange(800), at.clip(0, length - 1)), cubic(centres - at))
+        image = np.moveaxis(np.tensordot(weights, image, (1, axis)), 0, axis)
+    expected = image.clip(0, 255).round()
+    pixels = torch.frombuffer(page.data, dtype=torch.uint8).view(page.height, page.width, 3)
+    ours = prepared(pixels).permute(1, 2, 0).numpy() * 255
+    assert np.abs(ours - expected).max() <= 1.01
+    assert (np.abs(ours - expected) > 0.5).mean() < 1e-3  # a half is rounded either way
+
+
+def ask(engine: Engine, requests: dict[int, Request], meter: Meter | None = None) -> dict[int, Completion]:
+    for number, request in requests.items():
+        assert engine.submit(number, request) is None
+    finished: dict[int, Completion] = {}
+    while engine.has_work:
+        for number, completion in engine.step(meter or Meter()):
+            assert number not in finished, "a request was answered twice"
+            finished[number] = completion
+    return finished
+
+
+def layout(number: int) -> Request:
+    return Request(noise(number), "", Sampling(1), detector=FINGERPRINT)
+
+
+@pytest.mark.slow
+def test_layouts_come_in_batches_of_their_own_beside_the_two_stages(model: Model, detector: Detector) -> None:
+    blank = Request(Pixels(56, 56, memoryview(bytearray(3 * 56 * 56))), "\nText Recognition:", Sampling(4))
+    requests = {number: layout(number) for number in range(5)} | {5: blank}
+    meter = Meter()
+    finished = ask(Engine(model, LIMITS, detector=detector), requests, meter)
+    assert finished.keys() == requests.keys()
+    alone = ask(Engine(model, LIMITS), {5: blank})
+    assert finished[5] == alone[5]
+    for number in range(5):
+        [found] = torch.inference_mode()(detector.detect)([noise(number)])
+        assert finished[number].text == detector.answer(found).text
+    stage = meter.stages["layout"]
+    assert (stage.items, stage.batches, stage.limit_sum) == (5, 3, 6)
+    assert 0 < stage.busy_s <= meter.device_busy.total_s
+    assert meter.model_flop > 5 * detector.flop_an_image > 0
+
+
+@pytest.mark.slow
+def test_a_batch_that_does_not_fit_the_memory_is_halved(
+    model: Model, detector: Detector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    detect = Detector.detect
+
+    def with_little_memory(self: Detector, images: Sequence[Pixels]) -> Tensor:
+        if len(images) > 1:
+            raise torch.OutOfMemoryError
+        return detect(self, images)
+
+    expected = ask(Engine(model, LIMITS, detector=detector), {number: layout(number) for number in range(3)})
+    monkeypatch.setattr(Detector, "detect", with_little_memory)
+    meter = Meter()
+    assert ask(Engine(model, LIMITS, detector=detector), {n: layout(n) for n in range(3)}, meter) == expected
+    assert meter.batches_halved == {"layout": 1}
+
+
+def test_values_that_are_not_finite_fail_the_page_that_has_them(detector: Detector) -> None:
+    found = torch.full((20, 7), 0.7)
+    found[3, 4] = torch.nan
+    assert detector.answer(found).error == "the detector computed values that are not finite"
+
+
+def test_an_answer_without_boxes_is_empty_and_sure(detector: Detector) -> None:
+    answer = detector.answer(torch.zeros(20, 7))
+    assert (answer.text, answer.mean_probability, answer.min_logprob, answer.error) == ("", 1.0, 0.0, None)
+
+
+def test_an_engine_without_a_detector_says_so(model: Model) -> None:
+    refused = Engine(model, LIMITS).submit(0, layout(0))
+    assert refused is not None and refused.error == "this engine has no layout detector"
+
+
+def test_a_stage_that_was_cleared_has_nothing_left(model: Model) -> None:
+    def nothing_found(images: Sequence[Pixels]) -> Tensor:
+        return torch.zeros(len(images), 20, 7)
+
+    blank = Completion("", "stop", 0, 0, 1, 0)
+    stub: Any = SimpleNamespace(detect=nothing_found, flop_an_image=1.0, answer=lambda found: blank)
+    engine = Engine(model, LIMITS, detector=stub)
+    for number in range(3):
+        engine.submit(number, layout(number))
+    engine.clear()
+    assert not engine.has_work
+    assert ask(engine, {7: layout(7)}).keys() == {7}
+
+
+def test_a_checkpoint_of_another_kind_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"of the type 'qwen2_vl'\. --layout takes PP-DocLayoutV2 and V3"):
+        find_detector(str(make_checkpoint(tmp_path / "model")))
+
+
+def test_what_is_found_of_a_detector_tells_its_weights_apart(tmp_path: Path) -> None:
+    one, other = (find_detector(str(make_detector(tmp_path / str(seed), seed=seed))) for seed in range(2))
+    assert one.fingerprint != other.fingerprint
+    assert one.weight_bytes == os.path.getsize(tmp_path / "0" / "model.safetensors")
+    assert find_detector(None).fingerprint == ""
+
+
+@pytest.mark.parametrize("damage", ["weights missing", "cut short"])
+def test_a_damaged_detector_is_refused(tmp_path: Path, damage: str) -> None:
+    path = make_detector(tmp_path) / "model.safetensors"
+    if damage == "cut short":
+        path.write_bytes(path.read_bytes()[:-1000])
+    else:
+        tensors = load_file(path)
+        lost = next(name for name in tensors if "class_embed" in name)
+        save_file({name: tensor for name, tensor in tensors.items() if name != lost}, path, metadata={"format": "pt"})
+    with pytest.raises(ModelError, match="lacks 1 of the detector's weights" if damage != "cut short" else "cannot be"):
+        Detector(tmp_path, HostDevice(CPU))
