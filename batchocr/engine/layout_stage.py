@@ -24,7 +24,7 @@ _Page: TypeAlias = tuple[int, Pixels]
 
 
 @dataclass(frozen=True, slots=True)
-class _Launched:
+class _DetectionBatch:
     """A batch on the device. found: on the host, valid once `ended` is done."""
 
     pages: list[_Page]
@@ -49,7 +49,7 @@ class LayoutStage:
         self._announce = announce
         self._batch_size = batch_size
         self._waiting: deque[_Page] = deque()
-        self._launched: _Launched | None = None
+        self._launched: _DetectionBatch | None = None
 
     @property
     def has_work(self) -> bool:
@@ -84,7 +84,7 @@ class LayoutStage:
             with self._device.beside():
                 begun = self._device.mark()
                 found = self._detector.detect([pixels for _, pixels in pages])
-                self._launched = _Launched(pages, begun, *self._device.read_back(found))
+                self._launched = _DetectionBatch(pages, begun, *self._device.read_back(found))
         except torch.OutOfMemoryError:
             if len(pages) == 1:
                 raise
