@@ -35,6 +35,9 @@ BOX = (60, 100, 340, 180)
 """Of TEXT on a page of 400 × 500 pt."""
 
 
+pytestmark = pytest.mark.slow
+
+
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("documents")
@@ -341,7 +344,6 @@ def test_pdfium_as_in_chromium_finds_text_in_every_direction(angle: int) -> None
     assert pdfium.PdfDocument(made)[0].get_textpage().get_text_range() == "Schoolmaster"
 
 
-@pytest.mark.slow
 def test_what_is_selected_in_a_browser_is_the_text(desk: Desk, tmp_path: Path) -> None:
     """In the viewer that Chromium has itself: all of the page, copied and pasted elsewhere."""
     file = tmp_path / "made.pdf"

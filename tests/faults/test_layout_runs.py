@@ -83,6 +83,7 @@ def test_an_engine_that_is_killed_is_replaced_with_its_detector(job: Job, detect
     assert texts(read_rows(out)) == texts(job.rows)
 
 
+@pytest.mark.long
 def test_an_engine_whose_detector_fails_once_changes_no_row(
     job: Job, detector: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -112,6 +113,7 @@ mineru.detected_blocks = hanging
 """
 
 
+@pytest.mark.long
 def test_a_page_that_hangs_after_its_layout_costs_no_other(
     detector: Path, job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -148,6 +150,7 @@ def test_another_detector_or_none_does_not_continue_a_run(job: Job, detector: Pa
         moved.rename(detector)
 
 
+@pytest.mark.long
 def test_answers_of_a_detector_are_cached_apart(job: Job, detector: Path, tmp_path: Path) -> None:
     other, cache = make_detector(tmp_path / "other", seed=1), tmp_path / "cache"
     first = job.run(tmp_path / "1.parquet", layout=detector, cache=cache)
@@ -170,6 +173,7 @@ def test_a_table_made_with_a_detector_is_exported_viewed_and_verified(
     assert len(list((tmp_path / "md").rglob("*.md"))) == len(list(job.documents.iterdir()))
 
 
+@pytest.mark.long
 def test_doctor_and_inspect_know_the_detector(
     job: Job, detector: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
