@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from batchocr.api import Ocr, process, run
     from batchocr.data import Block, PageResult
     from batchocr.documents.assembly.assemble import OpenedTable, open_table
+    from batchocr.documents.audit.audit import AuditReport
+    from batchocr.documents.audit.call import audit
     from batchocr.errors import (
         BatchOcrError,
         EngineError,
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     __version__: str
 
 __all__ = [
+    "AuditReport",
     "BatchOcrError",
     "Block",
     "CallOptions",
@@ -54,6 +57,7 @@ __all__ = [
     "StoreUnavailableError",
     "UsageError",
     "__version__",
+    "audit",
     "open_table",
     "process",
     "run",
@@ -63,6 +67,8 @@ _MODULES = {
     "batchocr.api": ("Ocr", "process", "run"),
     "batchocr.data": ("Block", "PageResult"),
     "batchocr.documents.assembly.assemble": ("OpenedTable", "open_table"),
+    "batchocr.documents.audit.audit": ("AuditReport",),
+    "batchocr.documents.audit.call": ("audit",),
     "batchocr.job.progress": ("RunProgress",),
     "batchocr.job.stats.report": ("Report",),
     "batchocr.job.stop": ("StopSwitch",),

@@ -213,7 +213,7 @@ class Block:
 @dataclass(frozen=True, slots=True)
 class Reading:
     """What a protocol made of a page. degraded: why the page was not read in full; None if it was. ink_outside,
-    text_layer_agreement: as in PageResult."""
+    text_layer_agreement, layout_confidence, layout_min_logprob: as in PageResult."""
 
     markdown: str
     blocks: tuple[Block, ...]
@@ -222,6 +222,8 @@ class Reading:
     degraded: str | None = None
     ink_outside: float | None = None
     text_layer_agreement: float | None = None
+    layout_confidence: float | None = None
+    layout_min_logprob: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,6 +252,7 @@ class PageResult:
 
     ink_outside: the share of the page's ink that no block covers. text_layer_agreement: how much of what was read is
     what the PDF's own text says there, from 0 to 1, where the model has read. Either is None where nobody can tell.
+    layout_confidence, layout_min_logprob: of the layout's answer, as a block has them of its own.
     """
 
     source: str
@@ -268,6 +271,8 @@ class PageResult:
     output_tokens: int = 0
     ink_outside: float | None = None
     text_layer_agreement: float | None = None
+    layout_confidence: float | None = None
+    layout_min_logprob: float | None = None
     attempts: int = 1
 
 

@@ -139,6 +139,15 @@ def view(
             help="Which to take, and show first: worst, order or random.",
         ),
     ] = "worst",
+    audit_path: Annotated[
+        Path | None,
+        options.flag(
+            "--audit",
+            panel=INPUT,
+            metavar="PATH",
+            help="Show only the pages of this audit, what weighs most first, with what it found.",
+        ),
+    ] = None,
     partial: options.Partial = False,
     as_json: options.AsJson = False,
 ) -> None:
@@ -155,8 +164,78 @@ def view(
     options.require_roots(roots or [])
     opened = open_rows(table, partial=partial)
     raise typer.Exit(
-        view_table(opened, path, roots=roots or [], sort=order, limit=limit, config=config, as_json=as_json)
+        view_table(
+            *(opened, path),
+            roots=roots or [],
+            sort=order,
+            limit=limit,
+            config=config,
+            as_json=as_json,
+            audit=audit_path,
+        )
     )
+
+
+@options.takes_options(
+    *("password", "workers", "page_timeout"),
+    workers=Option(RUN, "Processes that read, with one thread each.", "N", default="one for each core"),
+    page_timeout=Option(RUN, "Time limit for opening a document, and for reading a page.", "SECONDS", default="600"),
+)
+@clear_up_on_signals()
+def audit(
+    table: options.SavedTable,
+    out: Annotated[str, typer.Option("--out", "-o", metavar="PATH", show_default=False, help="The Parquet file.")],
+    flags: options.Flags,
+    roots: options.Roots = None,
+    sample: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1, show_default=False, help="Audit N pages drawn at random. Default: 200."),
+    ] = None,
+    audit_all: Annotated[bool, typer.Option("--all", help="Audit all pages.")] = False,
+    worst: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1, show_default=False, help="Audit the N pages that seem worst."),
+    ] = None,
+    seed: Annotated[int, typer.Option(metavar="N", help="Another seed draws other pages.")] = 0,
+    max_omitted: Annotated[
+        float | None,
+        typer.Option(
+            metavar="F",
+            min=0,
+            max=1,
+            show_default=False,
+            help="Exit with 3 if a larger share of the characters, from 0 to 1, is omitted. Default: none.",
+        ),
+    ] = None,
+    max_different: Annotated[
+        float | None,
+        typer.Option(
+            metavar="F",
+            min=0,
+            max=1,
+            show_default=False,
+            help="Exit with 3 if a larger share of the characters is invented or different. Default: none.",
+        ),
+    ] = None,
+    partial: options.Partial = False,
+    as_json: options.AsJson = False,
+) -> None:
+    """Have a second reader of another family, PP-OCR, read pages of a TABLE on the CPU, and list what it does not
+    confirm: text omitted, invented, or different. Prints how much of the whole table that is, with 95 % intervals.
+    Needs the extra `audit`. Stopped, it goes on where it was. Exits with 3 if more is omitted or different than
+    allowed, or if pages cannot be drawn again."""
+    configure_logging("json" if as_json else "text", logging.INFO)
+    from batchocr.cli.audit import Limits, audit_and_tell
+    from batchocr.documents.audit.sample import choice_of
+    from batchocr.tables.opened import open_rows
+
+    path = options.as_local_path("--out", out)
+    options.require_roots(roots or [])
+    choice = choice_of(sample, worst, seed, whole=audit_all)
+    limits = Limits(max_omitted, max_different)
+    config = make_config({"page_timeout": 600, **flags})
+    opened = open_rows(table, partial=partial)
+    raise typer.Exit(audit_and_tell(opened, path, choice, limits, roots=roots or [], config=config, as_json=as_json))
 
 
 @options.takes_options("password", "page_timeout")

@@ -86,6 +86,7 @@ for _command, _said in (
     (commands.inspect, "Show what an input holds, and how long reading it would take."),
     (commands.verify, "Compare finished tables with the documents that were read."),
     (commands.view, "Show pages beside what was read of them, the worst first, in one HTML file."),
+    (commands.audit, "Have a second reader check pages of a table, and say how much of all is wrong."),
     (commands.export, "Write the documents of a table as Markdown and other files, with their figures."),
     (commands.compare, "Show what differs between two tables of the same pages."),
     (ray, "Read an input on all machines of a Ray cluster."),

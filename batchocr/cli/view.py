@@ -15,6 +15,7 @@ from tqdm import tqdm
 from batchocr.cli.console import print_out, printable
 from batchocr.config import Config
 from batchocr.data import counted
+from batchocr.documents.audit.for_review import findings_of, weights_of
 from batchocr.documents.review.choose import MAX_PAGES, ChosenPage, Sort, choose
 from batchocr.documents.review.review import Written, require_replaceable, write_review
 from batchocr.errors import ExitCode, UsageError
@@ -26,13 +27,14 @@ from batchocr.tables.opened import StoredRows
 logger = logging.getLogger(__name__)
 
 _DEFAULT_SAMPLE = 100
-_WHICH = {"worst": "the worst", "order": "the first", "random": "taken at random"}
+_WHICH = {"worst": "the worst", "order": "the first", "random": "taken at random", "audit": "those that weigh most"}
 
 
 def as_sort(name: str) -> Sort:
     """Raises UsageError."""
-    if name not in get_args(Sort):
-        raise UsageError(f"--sort {name!r}: one of {', '.join(get_args(Sort))}")
+    names = [sort for sort in get_args(Sort) if sort != "audit"]
+    if name not in names:
+        raise UsageError(f"--sort {name!r}: one of {', '.join(names)}; --audit has an order of its own")
     return cast(Sort, name)
 
 
@@ -56,12 +58,17 @@ def view_table(
     limit: int,
     config: Config,
     as_json: bool,
+    audit: Path | None = None,
 ) -> ExitCode:
-    """Write the review page, say where it is, and return the exit code. Raises OutputError."""
+    """Write the review page, say where it is, and return the exit code. audit: the table of one, whose order is taken.
+    Raises OutputError."""
     require_writable(out)
     require_replaceable(out)
     remove_leftovers([out])
-    choice = choose(table.rows(), sort, limit, parse_page_spec(config.pages) if config.pages else None)
+    pages = parse_page_spec(config.pages) if config.pages else None
+    weights = weights_of(audit) if audit else None
+    choice = choose(table.rows(), "audit" if audit else sort, limit, pages, weights=weights)
+    findings = findings_of(audit, choice.rows) if audit else None
     if choice.statuses and not choice.rows:
         raise UsageError("the table has none of these pages")
     roots = roots or table.input_roots
@@ -70,7 +77,7 @@ def view_table(
         total=len(choice.rows), unit=" pages", file=sys.stderr, leave=False, disable=as_json or not sys.stderr.isatty()
     )
     with bar, SourceFiles(roots, config) as source_files:
-        written = write_review(out, choice, table, source_files, step=bar.update)
+        written = write_review(out, choice, table, source_files, findings=findings, step=bar.update)
     _tell(out, choice, written, as_json=as_json)
     return ExitCode.TOO_MANY_FAILURES if written.missing else ExitCode.DONE
 

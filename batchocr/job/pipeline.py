@@ -316,6 +316,8 @@ class Pipeline:
             output_tokens=reading.output_tokens,
             ink_outside=reading.ink_outside,
             text_layer_agreement=reading.text_layer_agreement,
+            layout_confidence=reading.layout_confidence,
+            layout_min_logprob=reading.layout_min_logprob,
         )
         self._emit(key, result)
 

@@ -15,6 +15,10 @@ from batchocr.processes.messages import Setup
 def make_protocol(setup: Setup) -> PageProtocol:
     if setup.protocol == "pixels":
         return PixelsOnly()
+    if setup.protocol == "lines":
+        from batchocr.pages.protocol.second_reader import SecondReader  # an extra
+
+        return SecondReader()
     from batchocr.pages.protocol.mineru import MinerUProtocol  # takes most of a worker's start
 
     return MinerUProtocol(

@@ -49,7 +49,8 @@ def _storable(reading: Reading) -> Reading:
         counts += [block.angle or 0, block.tokens or 0]
     if not all(-(2**63) <= count < 2**63 for count in counts):
         raise ValueError("a count of the reading does not fit into 64 bits")
-    if not all(0 <= (share or 0) <= 1 for share in (reading.ink_outside, reading.text_layer_agreement)):
+    shares = reading.ink_outside, reading.text_layer_agreement, reading.layout_confidence
+    if not all(0 <= (share or 0) <= 1 for share in shares):
         raise ValueError("a share of the reading is not between 0 and 1")
     return reading
 
@@ -75,16 +76,16 @@ def _leading(entries: tuple[OutlineEntry, ...]) -> tuple[OutlineEntry, ...]:
 @dataclass(frozen=True, slots=True)
 class Setup:
     """How this worker opens, renders and reads; sent once, first. memory_bytes: how much memory it may hold. protocol:
-    MinerU's, or one that only passes on the pixels of a page. page_timeout_s: after which the run ends the worker.
-    text_layer: what the text of PDFs is for. figures: whether they are read. detector: the fingerprint of that which
-    finds layouts; empty if the model does."""
+    MinerU's, one that only passes on the pixels of a page, or an audit's second reader. page_timeout_s: after which the
+    run ends the worker. text_layer: what the text of PDFs is for. figures: whether they are read. detector: the
+    fingerprint of that which finds layouts; empty if the model does."""
 
     dpi: int
     password: str | None
     max_new_tokens: int
     penalties: bool
     memory_bytes: int
-    protocol: Literal["mineru", "pixels"] = "mineru"
+    protocol: Literal["mineru", "pixels", "lines"] = "mineru"
     page_timeout_s: float = 60.0
     text_layer: TextLayerUse = "check"
     figures: FigureUse = "skip"

@@ -26,7 +26,8 @@ SCHEMA_VERSION = 5
 
 READABLE_VERSIONS = (2, 3, 4, SCHEMA_VERSION)
 """Versions 2 and 3 lack the `text_source` of a block, version 2 also `ink_outside` and `text_layer_agreement`: these
-are null then. Up to version 4, the `tokens` of a block are called `output_tokens`."""
+are null then. So are columns that came without a new version. Up to version 4, the `tokens` of a block are called
+`output_tokens`."""
 
 MAX_METADATA_BYTES = 1 << 20
 """A line of metadata is shorter; what a file of someone else has in its place may be anything."""
@@ -69,6 +70,8 @@ PAGE_SCHEMA = pa.schema(
         pa.field("output_tokens", pa.int64(), nullable=False),
         pa.field("ink_outside", pa.float64()),
         pa.field("text_layer_agreement", pa.float64()),
+        pa.field("layout_confidence", pa.float64()),
+        pa.field("layout_min_logprob", pa.float64()),
         pa.field("attempts", pa.int64(), nullable=False),
     ]
 )
@@ -288,6 +291,8 @@ def storable(result: PageResult) -> PageResult:
         blocks=tuple(_storable_block(block) for block in result.blocks),
         ink_outside=_finite(result.ink_outside),
         text_layer_agreement=_finite(result.text_layer_agreement),
+        layout_confidence=_finite(result.layout_confidence),
+        layout_min_logprob=_finite(result.layout_min_logprob),
     )
 
 

@@ -129,6 +129,7 @@ def test_a_file_that_is_gone_leaves_a_reason_and_an_empty_sheet_of_its_shape(tmp
         "missing": "",
         "blocks": [],
         "more": 0,
+        "findings": [],
     }
     assert files.found == ["gone.pdf", "here.pdf"]  # each once, and none that was never opened
 

@@ -249,3 +249,10 @@ def test_mineru_stays_silent(capfd: pytest.CaptureFixture[str]) -> None:
 
 def test_the_version_names_the_library() -> None:
     assert re.fullmatch(r"mineru [\d.]+ r\d+", VERSION)
+
+
+def test_a_page_says_how_sure_the_layout_was() -> None:
+    sure = replace(completion(line("100 100 900 200", "text")), mean_probability=0.75, min_logprob=-2.5)
+    reading = read(sure, "some text")
+    assert (reading.layout_confidence, reading.layout_min_logprob) == (0.75, -2.5)
+    assert (reading.blocks[0].confidence, reading.blocks[0].min_logprob) == (0.9, -0.5)

@@ -167,6 +167,7 @@ BLOCK = {"type": "text", "bbox": [0, 0, 1, 1], "angle": 0, "content": ""}
         {"type": "finished", "width": 1, "height": 1, "dpi": math.nan, "reading": READING},
         {"type": "finished", "width": 1, "height": 1, "dpi": 1.0, "reading": READING | {"output_tokens": 10**30}},
         {"type": "finished", "width": 1, "height": 1, "dpi": 1.0, "reading": READING | {"ink_outside": 1.1}},
+        {"type": "finished", "width": 1, "height": 1, "dpi": 1.0, "reading": READING | {"layout_confidence": 1.1}},
         {"type": "outline", "entries": [{"level": 2**31, "title": "", "page_index": 0}]},
         {"type": "outline", "entries": [{"level": 1, "title": "", "page_index": 2**63}]},
         {"type": "outline", "entries": [{"level": 1, "title": "", "page_index": 0, "y": 1e300}]},

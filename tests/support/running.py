@@ -75,6 +75,8 @@ def texts(rows: Iterable[PageResult]) -> list[PageResult]:
         replace(
             row,
             attempts=1,
+            layout_confidence=None,
+            layout_min_logprob=None,
             blocks=tuple(replace(block, confidence=None, min_logprob=None) for block in row.blocks),
         )
         for row in rows

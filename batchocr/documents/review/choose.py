@@ -14,7 +14,11 @@ from typing import Any, Literal
 from batchocr.data import PageResult, Status
 from batchocr.option_values import PageSpec
 
-Sort = Literal["worst", "order", "random"]
+Sort = Literal["worst", "order", "random", "audit"]
+"""`audit`: by the weight of what an audit found."""
+
+PageName = tuple[str, int | None]
+"""The `source` and the `page_index` of a row."""
 
 MAX_PAGES = 200
 """With more, the file is no longer one to mail or to load at once."""
@@ -64,9 +68,16 @@ def worst_first(chosen: ChosenRow) -> tuple[float, ...]:
     return _RANKS[chosen.row.status], quality(chosen.row), chosen.position
 
 
-def choose(rows: Iterable[PageResult], sort: Sort, limit: int, pages: PageSpec | None = None) -> ChosenPage:
+def choose(
+    rows: Iterable[PageResult],
+    sort: Sort,
+    limit: int,
+    pages: PageSpec | None = None,
+    *,
+    weights: Mapping[PageName, float] | None = None,
+) -> ChosenPage:
     """The first `limit` rows in this order, in one pass that keeps no others. pages: those of each document; a document
-    that could not be opened has none.
+    that could not be opened has none. weights: of the pages that were audited; of others, none is taken then.
 
     "random" is the same choice each time, as marks would be of little use otherwise. With "worst", rows that failed do
     not crowd out what can be looked at.
@@ -78,6 +89,8 @@ def choose(rows: Iterable[PageResult], sort: Sort, limit: int, pages: PageSpec |
         nonlocal num_wanted
         for position, row in enumerate(rows):
             statuses[row.status] += 1
+            if weights is not None and (row.source, row.page_index) not in weights:
+                continue
             if pages is None or _is_among(pages, row):
                 num_wanted += 1
                 yield ChosenRow(row, position)
@@ -86,6 +99,7 @@ def choose(rows: Iterable[PageResult], sort: Sort, limit: int, pages: PageSpec |
         "worst": _WorstOf(limit),
         "order": lambda chosen: chosen.position,
         "random": _by_chance,
+        "audit": lambda chosen: (-(weights or {})[chosen.row.source, chosen.row.page_index], chosen.position),
     }
     found = heapq.nsmallest(limit, wanted(), key=keys[sort])
     if sort == "worst":

@@ -41,19 +41,31 @@ class BlockData(TypedDict):
     merge: bool
 
 
+class FindingData(TypedDict):
+    """What an audit found. text: what the table says; second: what the second reader says."""
+
+    kind: str
+    block: int | None
+    box: list[float]
+    text: str
+    second: str
+
+
 class PageData(TypedDict):
     """shape: width and height in px. missing: why there is no picture; "" if there is one. more: how many blocks are
-    left out."""
+    left out. findings: of an audit."""
 
     shape: list[int] | None
     message: str
     missing: str
     blocks: list[BlockData]
     more: int
+    findings: list[FindingData]
 
 
 class PageEntry(TypedDict):
-    """A line of the list of pages. document: index in the list of sources. position: in the table."""
+    """A line of the list of pages. document: index in the list of sources. position: in the table. findings: how many
+    an audit has."""
 
     document: int
     page: int | None
@@ -65,9 +77,10 @@ class PageEntry(TypedDict):
     agreement: float | None
     position: int
     types: list[str]
+    findings: int
 
 
-def page_data(row: PageResult, missing: str) -> PageData:
+def page_data(row: PageResult, missing: str, findings: list[FindingData]) -> PageData:
     """What is shown of a row. missing: why it has no picture."""
     shape = [row.width, row.height] if row.width and row.height else None
     failure = f"{row.error_kind}: " if row.error_kind else ""
@@ -77,10 +90,11 @@ def page_data(row: PageResult, missing: str) -> PageData:
         missing=missing,
         blocks=list(_blocks(row.blocks[:MAX_BLOCKS])),
         more=max(0, len(row.blocks) - MAX_BLOCKS),
+        findings=findings,
     )
 
 
-def page_entry(chosen: ChosenRow, document: int) -> PageEntry:
+def page_entry(chosen: ChosenRow, document: int, num_findings: int) -> PageEntry:
     row = chosen.row
     return PageEntry(
         document=document,
@@ -93,6 +107,7 @@ def page_entry(chosen: ChosenRow, document: int) -> PageEntry:
         agreement=_finite(row.text_layer_agreement),
         position=chosen.position,
         types=sorted({_type(block) for block in row.blocks[:MAX_BLOCKS]}),
+        findings=num_findings,
     )
 
 

@@ -153,6 +153,7 @@ const ORDERS = {
   worst: (a, b) => rank(a) - rank(b) || (a.quality ?? 0) - (b.quality ?? 0) || a.position - b.position,
   order: (a, b) => a.position - b.position,
   random: (a, b) => a.number - b.number,
+  audit: (a, b) => a.number - b.number,
 };
 const rank = (page) => STATUSES.indexOf(page.status);
 
@@ -257,6 +258,7 @@ function showHead(page, data) {
   if (page && page.status !== "ok") facts.push(page.status);
   if (page && page.quality !== null) facts.push(`quality ${percent(page.quality)}`);
   if (page?.ink_outside >= 0.01) facts.push(`${percent(page.ink_outside)} ink outside`);
+  if (page?.findings) facts.push(counted(page.findings, "finding"));
   if (page && page.agreement !== null) facts.push(`text layer ${percent(page.agreement)}`);
   ui["page-facts"].textContent = facts.join(" · ");
   for (const [name, text] of [["message", data.message], ["missing", data.missing]]) {
@@ -266,7 +268,7 @@ function showHead(page, data) {
   ui.message.dataset.status = page?.status ?? "";
 }
 
-function showSheet(page, { shape, blocks }) {
+function showSheet(page, { shape, blocks, findings = [] }) {
   boxes = blocks.map(({ type, box: [left, top, right, bottom] }, number) => {
     const box = make("button", { type: "button", className: "box", dataset: { kind: kindOf(type), block: number },
       aria: { "aria-label": `Block ${number}, ${type}` } }, make("span", {}, String(number)));
@@ -278,7 +280,7 @@ function showSheet(page, { shape, blocks }) {
   ui.sheet.hidden = page === null;
   ui.sheet.style.aspectRatio = shape ? `${shape[0]} / ${shape[1]}` : "210 / 297";
   ui.sheet.classList.toggle("empty", !page?.picture.textContent);
-  ui.sheet.replaceChildren(...boxes);
+  ui.sheet.replaceChildren(...boxes, ...findings.map(makeFrame));
   if (page?.picture.textContent) {
     const image = make("img", { alt: `${page.source}, ${pageName(page)}`, decoding: "async" });
     image.addEventListener("load", () => { if (shown === page) showFigures(image, blocks); });
@@ -311,10 +313,29 @@ function cut(image, box) {
   return canvas;
 }
 
-function showBlocks({ blocks, more }) {
+/** What an audit found on the page: on the left what the table says, on the right what the second reader says. */
+function makeFindings(findings) {
+  const said = (text) => make("bdi", { className: text ? "" : "nothing" }, text || "nothing");
+  const rows = findings.map(({ kind, block, text, second }) =>
+    make("tr", { dataset: { finding: kind, ...(block === null ? {} : { block }) } },
+      make("th", { scope: "row" }, kind), make("td", {}, said(text)), make("td", {}, said(second))));
+  const head = ["", "the table says", "the second reader says"].map((name) => make("th", { scope: "col" }, name));
+  return make("li", { className: "findings" },
+    make("table", {}, make("thead", {}, make("tr", {}, ...head)), make("tbody", {}, ...rows)));
+}
+
+/** A frame on the page around each finding. */
+function makeFrame({ kind, box: [left, top, right, bottom] }) {
+  const frame = make("div", { className: "finding", dataset: { finding: kind } });
+  Object.assign(frame.style, { left: `${left * 100}%`, top: `${top * 100}%`, width: `${(right - left) * 100}%`,
+    height: `${(bottom - top) * 100}%` });
+  return frame;
+}
+
+function showBlocks({ blocks, more, findings = [] }) {
   ui["block-count"].textContent = shown ? counted(blocks.length + more, "block") : "";
   cards = blocks.map(makeCard);
-  ui.blocks.replaceChildren(...cards);
+  ui.blocks.replaceChildren(...(findings.length ? [makeFindings(findings)] : []), ...cards);
   if (more) ui.blocks.append(make("li", { className: "foot" }, `${counted(more, "more block")} left out.`));
   if (shown && !blocks.length) ui.blocks.append(make("li", { className: "foot" }, "Nothing was read on this page."));
   ui.blocks.scrollTo(0, 0);

@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -22,8 +22,8 @@ from jinja2 import Environment
 from markupsafe import Markup
 
 from batchocr.data import Failure, PageResult
-from batchocr.documents.review.choose import ChosenPage
-from batchocr.documents.review.page import PageEntry, page_data, page_entry, picture
+from batchocr.documents.review.choose import ChosenPage, PageName
+from batchocr.documents.review.page import FindingData, PageEntry, page_data, page_entry, picture
 from batchocr.documents.review.summary import groups
 from batchocr.errors import OutputError
 from batchocr.processes.source_files import SourceFiles
@@ -61,11 +61,12 @@ def write_review(
     table: StoredRows,
     source_files: SourceFiles,
     *,
+    findings: Mapping[PageName, list[FindingData]] | None = None,
     step: Callable[[], None] = lambda: None,
 ) -> Written:
     """Write the chosen pages as one HTML file, whole or not at all; one picture at a time is in memory. table: where
-    they are from. step: called after each page. Raises OutputError."""
-    pages = _Pages(choice, source_files, step)
+    they are from. findings: of an audit. step: called after each page. Raises OutputError."""
+    pages = _Pages(choice, source_files, findings or {}, step)
     css, script = _our_own("review.css"), _our_own("review.js")
     template = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(
         _our_own("review.html.j2")
@@ -96,8 +97,15 @@ def write_review(
 class _Pages:
     """The pages of the file, made one at a time, document by document. missing: how many have no picture so far."""
 
-    def __init__(self, choice: ChosenPage, source_files: SourceFiles, step: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        choice: ChosenPage,
+        source_files: SourceFiles,
+        findings: Mapping[PageName, list[FindingData]],
+        step: Callable[[], None],
+    ) -> None:
         self.missing = 0
+        self._findings = findings
         self._choice = choice
         self._source_files = source_files
         self._step = step
@@ -112,9 +120,10 @@ class _Pages:
                 self._sources.append(source)
             pictures = self._pictures(source, doc_id or None)
             for number, chosen in group:
-                self._entries[number] = page_entry(chosen, len(self._sources) - 1)
+                findings = self._findings.get((source, chosen.row.page_index), [])
+                self._entries[number] = page_entry(chosen, len(self._sources) - 1, len(findings))
                 image, missing = pictures(chosen.row)
-                yield {"number": number, "picture": image, "data": _data(page_data(chosen.row, missing))}
+                yield {"number": number, "picture": image, "data": _data(page_data(chosen.row, missing, findings))}
                 self._step()
 
     def index(self, metadata: RunMetadata) -> dict[str, Any]:

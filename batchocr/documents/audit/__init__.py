@@ -1,0 +1,1 @@
+"""How much of a table a second reader does not confirm: `batchocr audit`."""

@@ -1,0 +1,226 @@
+"""The audit of a table: its pages are drawn again, read by the second reader, and compared, in as many processes as
+there should be."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+from batchocr.config import Config
+from batchocr.data import Failure, PageResult
+from batchocr.documents.audit.audit_table import AuditedPage, AuditJournal, Settings, read_pages, read_settings
+from batchocr.documents.audit.compare import compare_page
+from batchocr.documents.audit.interval import CharacterShare, Interval, page_share
+from batchocr.documents.audit.lines import lines_of
+from batchocr.documents.audit.sample import Choice, Drawn, draw
+from batchocr.errors import OutputError, OutputMismatchError
+from batchocr.machine import own_version, usable_cores
+from batchocr.pages.protocol.second_reader import require_second_reader
+from batchocr.processes.messages import Failed, Finished, ReadPage, Setup
+from batchocr.processes.pool import WorkerPool
+from batchocr.processes.source_files import SourceFiles
+from batchocr.processes.worker import Loss
+from batchocr.tables.atomic import remove_leftovers, require_writable
+from batchocr.tables.opened import StoredRows
+
+_WORKER_BYTES: Final = 4 * 2**30
+_REVISION: Final = "1"
+"""Goes up when the same lines would give other findings."""
+
+
+@dataclass(slots=True)
+class AuditReport:
+    """What an audit says of a table. num_readable: pages that were read, among which were chosen; is_sample: whether at
+    random, so that the intervals are of the whole table. flagged: pages with a finding. left_out: what could not be
+    compared, and how often."""
+
+    num_readable: int
+    is_sample: bool
+    num_compared: int = 0
+    num_empty: int = 0
+    num_unreadable: int = 0
+    flagged: int = 0
+    pages_omitting: int = 0
+    left_out: Counter[str] = field(default_factory=Counter)
+    _omitted: CharacterShare = field(default_factory=CharacterShare)
+    _invented: CharacterShare = field(default_factory=CharacterShare)
+    _different: CharacterShare = field(default_factory=CharacterShare)
+
+    def take(self, page: AuditedPage) -> None:
+        """Count a page. One without text tells nothing: two readers that find nothing do not agree on anything."""
+        self.left_out.update(page.left_out)
+        self.num_empty += page.outcome == "empty"
+        self.num_unreadable += page.outcome == "unreadable"
+        if page.outcome != "compared":
+            return
+        self.num_compared += 1
+        self.flagged += bool(page.findings)
+        self.pages_omitting += page.omitted > 0
+        self._omitted.take(page.omitted, page.characters)
+        self._invented.take(page.invented, page.characters)
+        self._different.take(page.different, page.characters)
+
+    @property
+    def _population(self) -> int:
+        """How many pages of the table have text, going by those that were drawn."""
+        num_drawn = self.num_compared + self.num_empty + self.num_unreadable
+        return round(self.num_readable * (num_drawn - self.num_empty) / max(1, num_drawn))
+
+    @property
+    def characters(self) -> int:
+        return self._omitted.characters
+
+    @property
+    def omitted(self) -> Interval:
+        """The share of characters that the page has and the table has not."""
+        return self._omitted.interval(self._population)
+
+    @property
+    def invented(self) -> Interval:
+        """The share of characters that the table has and the page has not, as far as the second reader can see."""
+        return self._invented.interval(self._population)
+
+    @property
+    def different(self) -> Interval:
+        """The share of characters in other words and figures."""
+        return self._different.interval(self._population)
+
+    @property
+    def pages_with_omissions(self) -> Interval:
+        """The share of pages that lost text."""
+        return page_share(self.pages_omitting, self.num_compared, self._population)
+
+
+def audit_table(
+    table: StoredRows,
+    out: Path,
+    choice: Choice,
+    *,
+    roots: Sequence[str],
+    config: Config,
+    on_page: Callable[[int], object] = lambda total: None,
+) -> AuditReport:
+    """Audit pages of a table into `out`, or go on with it where it was stopped. config: dpi, password, page_timeout,
+    workers. on_page: called with how many pages there are, for each that is done. Raises UsageError, OutputError."""
+    reader = require_second_reader()
+    require_writable(out)
+    settings = _settings(table, choice, reader)
+    drawn = draw(table.rows(), choice)
+    report = AuditReport(drawn.num_readable, is_sample=choice.how != "worst")
+    if out.exists():
+        _require_same(out, settings)
+        for page in read_pages(out):
+            report.take(page)
+        return report
+    remove_leftovers([out])
+    journal = AuditJournal(out, settings)
+    try:
+        config = replace(config, dpi=int(table.metadata.settings.get("dpi", config.dpi)))
+        for page in _audited(table, drawn, journal, roots, config):
+            journal.append(page)
+            on_page(len(drawn.positions))
+        for page in journal.pages():
+            report.take(page)
+        journal.finish()
+    finally:
+        journal.close()
+    return report
+
+
+def _settings(table: StoredRows, choice: Choice, reader: str) -> Settings:
+    names = ", ".join(part.path.name for part in table.parts)
+    chosen = {"how": choice.how, "number": str(choice.number), "seed": str(choice.seed)}
+    versions = {"reader": reader, "batchocr": own_version(), "revision": _REVISION}
+    return {"table": names, "settings": table.metadata.settings_fingerprint} | chosen | versions
+
+
+def _require_same(out: Path, settings: Settings) -> None:
+    found = read_settings(out)
+    if found is None:
+        raise OutputError(f"{out} is not the table of an audit: it is left as it is, choose another --out")
+    if found != settings:
+        raise OutputMismatchError(
+            f"{out} is another audit (of another table, with another choice of pages, or by another version): choose "
+            "another --out, or remove it"
+        )
+
+
+def _audited(
+    table: StoredRows, drawn: Drawn, journal: AuditJournal, roots: Sequence[str], config: Config
+) -> Iterator[AuditedPage]:
+    """Yield the pages that are not done, in order of completion."""
+    waiting = [position for position in drawn.positions if position not in journal]
+    if not waiting:
+        return
+    setup = replace(Setup.of(config, _WORKER_BYTES), protocol="lines", text_layer="off")
+    rows: dict[int, PageResult] = {}
+    refused: list[AuditedPage] = []
+    with (
+        SourceFiles(roots or table.input_roots, config) as files,
+        WorkerPool(config.workers or usable_cores(), setup) as pool,
+    ):
+        tasks = _tasks(table, waiting, files, rows, refused)
+        for _, ended in pool.map(tasks, config.page_timeout):
+            yield from refused
+            refused.clear()
+            done = ended.task_ids if isinstance(ended, Loss) else {ended.task_id}
+            for position in done:
+                yield _compared(position, rows.pop(position), ended)
+    yield from refused
+
+
+def _tasks(
+    table: StoredRows,
+    waiting: Sequence[int],
+    files: SourceFiles,
+    rows: dict[int, PageResult],
+    refused: list[AuditedPage],
+) -> Iterator[ReadPage]:
+    """Yield a task for each page, whose row is in `rows` until it is done; of those that cannot be drawn, put what is
+    to be said of them into `refused`."""
+    wanted = iter(waiting)
+    following = next(wanted, None)
+    document, file = None, None
+    for position, row in enumerate(table.rows()):
+        if following is None:
+            return
+        if position != following:
+            continue
+        following = next(wanted, None)
+        if (row.source, row.doc_id) != document:
+            document, file = (row.source, row.doc_id), files.find(row.source, row.doc_id)
+        if isinstance(file, Failure) or file is None or row.page_index is None:
+            refused.append(_unreadable(position, row, file.message if isinstance(file, Failure) else "it is no page"))
+            continue
+        rows[position] = row
+        yield ReadPage(position, file.path, row.page_index, file.size, file.mtime_ns)
+
+
+def _compared(position: int, row: PageResult, ended: object) -> AuditedPage:
+    """What becomes of a page once its worker is done with it."""
+    if isinstance(ended, Failed | Loss):
+        return _unreadable(position, row, ended.failure.message)
+    if not isinstance(ended, Finished) or (ended.width, ended.height) != (row.width, row.height):
+        return _unreadable(position, row, "the page is not drawn as it was when it was read")
+    found = compare_page(row.blocks, lines_of(ended.reading.blocks))
+    return AuditedPage(
+        position,
+        row.source,
+        row.page_index or 0,
+        row.doc_id,
+        outcome="compared" if found.characters else "empty",
+        characters=found.characters,
+        omitted=found.omitted,
+        invented=found.invented,
+        different=found.different,
+        weight=found.weight,
+        left_out=found.left_out,
+        findings=found.findings,
+    )
+
+
+def _unreadable(position: int, row: PageResult, message: str) -> AuditedPage:
+    return AuditedPage(position, row.source, row.page_index or 0, row.doc_id, "unreadable", message)

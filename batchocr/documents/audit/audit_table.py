@@ -1,0 +1,203 @@
+"""The table of an audit, with a row for each page that was looked at, and the journal from which it is built."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from io import FileIO
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pydantic import TypeAdapter, ValidationError
+
+from batchocr.documents.audit.findings import Finding, LeftOut, PageOutcome
+from batchocr.errors import OutputError, OutputMismatchError
+from batchocr.storage.checksums import checked_line, is_sound
+from batchocr.tables.atomic import atomic_file, open_locked, reading, writing
+from batchocr.tables.files import journal_path
+
+_KEY: Final = "batchocr.audit"
+_ROW_GROUP: Final = 256
+
+
+@dataclass(frozen=True, slots=True)
+class AuditedPage:
+    """What an audit says of a page. position: of its row in the table that was audited. outcome: `compared`; `empty`,
+    if neither reader found text; `unreadable`, and `message` says why. The others as in Comparison. weight: of all its
+    findings."""
+
+    position: int
+    source: str
+    page_index: int
+    doc_id: str | None
+    outcome: PageOutcome
+    message: str | None = None
+    characters: int = 0
+    omitted: int = 0
+    invented: int = 0
+    different: int = 0
+    weight: float = 0.0
+    left_out: tuple[LeftOut, ...] = ()
+    findings: tuple[Finding, ...] = ()
+
+
+_FINDING_TYPE: Final = pa.struct(
+    [
+        pa.field("kind", pa.string(), nullable=False),
+        pa.field("block", pa.int64()),
+        pa.field("bbox", pa.list_(pa.float64()), nullable=False),
+        pa.field("text", pa.string(), nullable=False),
+        pa.field("second_text", pa.string(), nullable=False),
+        pa.field("characters", pa.int64(), nullable=False),
+        pa.field("weight", pa.float64(), nullable=False),
+    ]
+)
+
+AUDIT_SCHEMA: Final = pa.schema(
+    [
+        pa.field("position", pa.int64(), nullable=False),
+        pa.field("source", pa.string(), nullable=False),
+        pa.field("page_index", pa.int64(), nullable=False),
+        pa.field("doc_id", pa.string()),
+        pa.field("outcome", pa.string(), nullable=False),
+        pa.field("message", pa.string()),
+        pa.field("characters", pa.int64(), nullable=False),
+        pa.field("omitted", pa.int64(), nullable=False),
+        pa.field("invented", pa.int64(), nullable=False),
+        pa.field("different", pa.int64(), nullable=False),
+        pa.field("weight", pa.float64(), nullable=False),
+        pa.field("left_out", pa.list_(pa.string()), nullable=False),
+        pa.field("findings", pa.list_(pa.field("item", _FINDING_TYPE, nullable=False)), nullable=False),
+    ]
+)
+
+_PAGE: Final = TypeAdapter(AuditedPage)
+
+Settings = Mapping[str, str]
+"""What the rows of an audit depend on: the table, the choice, the second reader and its version."""
+
+
+class AuditJournal:
+    """The pages that are done, a line each, beside the table that becomes of them; locked against a second audit."""
+
+    def __init__(self, out: Path, settings: Settings) -> None:
+        """Begin, or continue. Raises OutputError, OutputMismatchError if it is that of another audit."""
+        self._path = journal_path(out)
+        self._out = out
+        self._settings = dict(settings)
+        self._lines: dict[int, tuple[int, int]] = {}
+        with writing(out):
+            self._file: FileIO = open_locked(self._path)
+            try:
+                self._load()
+            except BaseException:
+                self._file.close()
+                raise
+
+    def __contains__(self, position: int) -> bool:
+        """Whether the page at this place of the table is done."""
+        return position in self._lines
+
+    def append(self, page: AuditedPage) -> None:
+        """Write it at once: a process that is killed loses no page. Raises OutputError."""
+        line = checked_line(_PAGE.dump_json(page))
+        with writing(self._path):
+            at = self._file.seek(0, 2)
+            try:
+                for_disk = memoryview(line)
+                while for_disk:
+                    for_disk = for_disk[self._file.write(for_disk) :]
+            except OSError:
+                self._file.truncate(at)
+                raise
+        self._lines[page.position] = (at, len(line))
+
+    def pages(self) -> Iterator[AuditedPage]:
+        """The pages in the order of the table, one at a time. Raises OutputError."""
+        with reading(self._path):
+            for _, (at, length) in sorted(self._lines.items()):
+                self._file.seek(at)
+                yield _PAGE.validate_json(self._file.read(length))
+
+    def finish(self) -> None:
+        """Make the table of it, and remove it. Raises OutputError."""
+        _write(self._out, self.pages(), self._settings)
+        self._path.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _load(self) -> None:
+        """Take the lines that are sound, and cut off a torn last one."""
+        end = 0
+        self._file.seek(0)
+        with open(self._file.fileno(), "rb", closefd=False) as lines:
+            for number, line in enumerate(lines):
+                if not line.endswith(b"\n"):
+                    break
+                if number == 0:
+                    self._require_same(line)
+                elif is_sound(line):
+                    self._take(line, end)
+                end += len(line)
+        self._file.truncate(end)
+        if not end:
+            self._file.write(checked_line(json.dumps(self._settings).encode()))
+
+    def _require_same(self, line: bytes) -> None:
+        found = json.loads(line) if is_sound(line) else {}
+        found.pop("crc32", None)
+        require_same(self._path, found, self._settings)
+
+    def _take(self, line: bytes, at: int) -> None:
+        try:
+            self._lines[_PAGE.validate_json(line).position] = (at, len(line))
+        except ValidationError:
+            return
+
+
+def require_same(path: Path, found: Settings, settings: Settings) -> None:
+    """Raise OutputMismatchError, naming what differs, if what is at `path` is of another audit."""
+    different = [name for name in {**found, **settings} if found.get(name) != settings.get(name)]
+    if different:
+        raise OutputMismatchError(
+            f"{path} belongs to an audit with another {', '.join(different)}: choose another --out, or remove it"
+        )
+
+
+def _write(path: Path, pages: Iterable[AuditedPage], settings: Settings) -> None:
+    schema = AUDIT_SCHEMA.with_metadata({_KEY: json.dumps(dict(settings))})
+    rows: list[dict[str, object]] = []
+    with atomic_file(path) as file, pq.ParquetWriter(file, schema, compression="zstd") as writer:
+        for page in pages:
+            rows.append(_PAGE.dump_python(page))
+            if len(rows) == _ROW_GROUP:
+                writer.write_table(pa.Table.from_pylist(rows, schema=schema))
+                rows.clear()
+        writer.write_table(pa.Table.from_pylist(rows, schema=schema))
+
+
+def read_settings(path: Path) -> Settings | None:
+    """What the audit at `path` depends on; None if it is something else. Raises OutputError if it cannot be read."""
+    with reading(path):
+        try:
+            metadata = pq.read_schema(path).metadata or {}
+            found = json.loads(metadata[_KEY.encode()])
+        except (pa.ArrowInvalid, KeyError, ValueError):
+            return None
+    return found if isinstance(found, dict) else None
+
+
+def read_pages(path: Path) -> Iterator[AuditedPage]:
+    """Yield the rows of an audit, one row group at a time in memory. Raises OutputError."""
+    if read_settings(path) is None:
+        raise OutputError(f"{path} is not the table of an audit: `batchocr audit --out` writes one")
+    with reading(path), pq.ParquetFile(path) as file:
+        for group in range(file.num_row_groups):
+            try:
+                yield from map(_PAGE.validate_python, file.read_row_group(group).to_pylist())
+            except (ValidationError, pa.ArrowException) as error:
+                raise OutputError(f"cannot read {path}: it is damaged; audit again") from error

@@ -1,0 +1,252 @@
+"""What a second reader of a page does not confirm of a row: text omitted, invented, different.
+
+The lines that lie in a block are put in order and aligned with its text, letter by letter. Where the two differ, each
+stretch of the one with the stretch of the other in its place is a gap. Long stretches that stand in another gap of the
+page, in another block or in no block at all, are struck out of both: order does not matter, nor which block a line was
+taken for. What is left is judged: a gap that is long on one side only is text omitted or invented; one with the same
+words but for some letters is the second reader's own uncertainty, unless it is a figure or a word that it is sure of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from rapidfuzz import fuzz
+from rapidfuzz.distance import Levenshtein
+
+from batchocr.data import Block
+from batchocr.documents.audit.findings import Comparison, LeftOut
+from batchocr.documents.audit.gaps import ALIKE, MIN_EQUAL, Box, Gap, judged_together, strike_out
+from batchocr.documents.audit.letters import (
+    FORMULA,
+    UNREAD,
+    Letters,
+    cells_of,
+    is_of_known_script,
+    letters_of,
+)
+from batchocr.documents.audit.lines import Line, around, by_block, in_reading_order, paragraphs, turns_to_try
+
+MIN_LINE_SCORE: Final = 0.8
+"""A line outside of all blocks that is less sure is often no text at all."""
+_SURE_SCORE: Final = 0.93
+"""Sound lines of words that the second reader knows are at 0.97 or more."""
+_MIN_SCORE: Final = 0.55
+"""Below it a line is not read but guessed."""
+_IN_ORDER: Final = 0.6
+_FORMULA_LETTERS: Final = 60
+"""A formula may be read as so many letters."""
+_MAX_WORK: Final = 400_000_000
+_FORMULAS: Final = frozenset({"equation", "formula", "equation_block", "formula_number"})
+_FIGURES: Final = frozenset({"image", "chart", "image_block", "figure"})
+_LETTERS_PER_HEIGHT: Final = 2.2
+"""Letters of a line that take as much room as the line is high."""
+
+
+def compare_page(blocks: Sequence[Block], lines: Sequence[Line]) -> Comparison:
+    """Compare the blocks of a row with the lines that the second reader found on its page."""
+    left_out: list[LeftOut] = []
+    gaps: list[Gap] = []
+    characters = 0
+    within = by_block(lines, blocks)
+    for index, block in enumerate(blocks):
+        reason = _why_left_out(block)
+        if reason is not None:
+            left_out.append(reason)
+            continue
+        if block.content is None:
+            gaps += [_outside(line, index) for line in within[index] if line.text]
+            continue
+        found = _gaps_of(index, block, within[index], left_out)
+        gaps += found
+        characters += len(letters_of(_plain(block)).folded)
+    gaps += [_beside(paragraph) for paragraph in paragraphs(within[None])]
+    strike_out(gaps)
+    findings = tuple(judged_together(gaps))
+    omitted = sum(finding.characters for finding in findings if finding.kind == "omitted")
+    return Comparison(
+        characters=characters + omitted,
+        omitted=omitted,
+        invented=sum(finding.characters for finding in findings if finding.kind == "invented"),
+        different=sum(finding.characters for finding in findings if finding.kind in ("number", "different")),
+        left_out=tuple(left_out),
+        findings=findings,
+    )
+
+
+def _why_left_out(block: Block) -> LeftOut | None:
+    if block.type in _FORMULAS:
+        return "formula"
+    if block.type in _FIGURES:
+        return "figure"
+    if block.content and not is_of_known_script(block.content):
+        return "script"
+    return None
+
+
+def _plain(block: Block) -> str:
+    """The content without its HTML."""
+    content = block.content or ""
+    return "\n".join(cells_of(content)) if block.type == "table" else content
+
+
+def _outside(line: Line, index: int | None) -> Gap:
+    letters = letters_of(line.text)
+    sure = line.score >= MIN_LINE_SCORE
+    return Gap(index, "", letters.folded if sure else "", "", line.text, line.box, 0, sure, len(letters.folded))
+
+
+def _beside(lines: Sequence[Line]) -> Gap:
+    """Lines that stand together and in no block."""
+    sure = [line for line in lines if line.score >= MIN_LINE_SCORE]
+    letters = "".join(letters_of(line.text).folded for line in sure)
+    shown = " ".join(line.text for line in sure)
+    return Gap(None, "", letters, "", shown, around([line.box for line in lines]), 0, True, len(letters))
+
+
+def _gaps_of(index: int, block: Block, lines: Sequence[Line], left_out: list[LeftOut]) -> list[Gap]:
+    text = _plain(block)
+    if FORMULA in letters_of(text).folded:
+        left_out.append("formula")
+    left_out += ["unread"] * sum(line.score < _MIN_SCORE for line in lines)
+    if block.type == "table":
+        text, lines = _without_equal(cells_of(block.content or ""), lines)
+    mine = letters_of(text)
+    best: _Side | None = None
+    for quarter_turns in turns_to_try(block.angle):
+        side = _Side(in_reading_order(lines, quarter_turns))
+        if len(mine.folded) * len(side.letters.folded) > _MAX_WORK:
+            left_out.append("long")
+            return []
+        side.similarity = Levenshtein.normalized_similarity(mine.folded, side.letters.folded)
+        if best is None or side.similarity > best.similarity:
+            best = side
+        if best.similarity >= _IN_ORDER:
+            break
+    assert best is not None
+    if best.similarity >= _IN_ORDER or len(lines) < 2:
+        return list(_aligned(index, block, mine, best))
+    return list(_line_by_line(index, block, mine, best.lines))
+
+
+def _without_equal(cells: Sequence[str], lines: Sequence[Line]) -> tuple[str, list[Line]]:
+    """The text of the cells, and the lines, that are not equal to one another."""
+    waiting: dict[str, list[Line]] = {}
+    for line in lines:
+        waiting.setdefault(letters_of(line.text).folded, []).append(line)
+    rest = [cell for cell in cells if not ((same := waiting.get(letters_of(cell).folded)) and same.pop())]
+    left = {id(line) for same in waiting.values() for line in same}
+    return "\n".join(rest), [line for line in lines if id(line) in left]
+
+
+class _Side:
+    """The lines of a block as one text. line_at: for each letter, the index of its line. similarity: with the block's
+    text, from 0 to 1."""
+
+    def __init__(self, lines: Sequence[Line]) -> None:
+        self.lines = lines
+        self.similarity = 0.0
+        texts = [line.text if line.score >= _MIN_SCORE else UNREAD for line in lines]
+        self.letters = letters_of("\n".join(texts))
+        starts: list[int] = []
+        for number, text in enumerate(texts):
+            starts += [number] * (len(text) + 1)
+        self.line_at = [starts[place] for place in self.letters.places]
+
+    @property
+    def room(self) -> int:
+        """How many letters the lines may hold that were not read."""
+        return sum(_capacity(line.box) for line in self.lines if line.score < _MIN_SCORE)
+
+    def bbox(self, start: int, end: int) -> Box | None:
+        numbers = sorted({self.line_at[at] for at in range(start, end)})
+        boxes = [self.lines[number].box for number in numbers]
+        return around(boxes) if boxes else None
+
+    def is_sure(self, start: int, end: int, shown: str) -> bool:
+        """Whether the second reader is sure of the lines in this stretch, and doubts no word of what is shown of it."""
+        words = set(shown.split())
+        lines = [self.lines[number] for number in {self.line_at[at] for at in range(start, end)}]
+        return all(line.score >= _SURE_SCORE and words.isdisjoint(line.doubted) for line in lines)
+
+
+def _capacity(box: Box) -> int:
+    """How many letters a line may hold. Pages are higher than wide, which makes it an upper figure."""
+    width, height = sorted((box[2] - box[0], box[3] - box[1]), reverse=True)
+    return round(_LETTERS_PER_HEIGHT * width / max(height, 1e-6))
+
+
+def _aligned(index: int, block: Block, mine: Letters, side: _Side) -> Iterator[Gap]:
+    """The gaps between a text and lines in the same order."""
+    for start, end, second_start, second_end, edits in _differences(mine.folded, side.letters.folded):
+        text, second = mine.folded[start:end], side.letters.folded[second_start:second_end]
+        formulas = text.count(FORMULA)
+        shown, second_shown = mine.shown(start, end), side.letters.shown(second_start, second_end)
+        yield Gap(
+            index,
+            text.replace(FORMULA, ""),
+            second.replace(UNREAD, ""),
+            shown,
+            second_shown,
+            side.bbox(second_start, second_end) or block.bbox,
+            room=side.room + formulas * _FORMULA_LETTERS,
+            is_sure=side.is_sure(second_start, second_end, second_shown),
+            edits=edits,
+        )
+
+
+def _differences(one: str, other: str) -> Iterator[tuple[int, int, int, int, int]]:
+    """Yield where two texts differ: from and to in the one, from and to in the other, and how many letters."""
+    pending: tuple[int, int, int, int, int] | None = None
+    equal = 0
+    for code in Levenshtein.opcodes(one, other):
+        if code.tag == "equal":
+            equal = code.src_end - code.src_start
+            continue
+        edits = max(code.src_end - code.src_start, code.dest_end - code.dest_start)
+        if pending is not None and equal < MIN_EQUAL:
+            pending = (pending[0], code.src_end, pending[2], code.dest_end, pending[4] + edits)
+        else:
+            if pending is not None:
+                yield pending
+            pending = (code.src_start, code.src_end, code.dest_start, code.dest_end, edits)
+    if pending is not None:
+        yield pending
+
+
+def _line_by_line(index: int, block: Block, mine: Letters, lines: Sequence[Line]) -> Iterator[Gap]:
+    """The gaps if the lines stand in another order: each line takes the stretch that is most like it."""
+    left = [(0, len(mine.folded))]
+    unread = _Side(lines).room
+    for line in sorted((line for line in lines if line.text), key=lambda line: -len(line.text)):
+        side = _Side([line])
+        letters = side.letters.folded
+        found = None
+        for number, (start, end) in enumerate(left):
+            if letters and (alignment := _best_place(letters, mine.folded[start:end])) is not None:
+                score, first, last = alignment
+                if found is None or score > found[0]:
+                    found = (score, number, start + first, start + last)
+        if found is None:
+            yield _outside(line, index)
+            continue
+        _, number, first, last = found
+        start, end = left.pop(number)
+        left += [stretch for stretch in ((start, first), (last, end)) if stretch[0] < stretch[1]]
+        part = Letters(mine.text, mine.folded[first:last], mine.places[first:last])
+        yield from _aligned(index, block, part, side)
+    for start, end in left:
+        text = mine.folded[start:end]
+        formulas = text.count(FORMULA)
+        text = text.replace(FORMULA, "")
+        room = unread + formulas * _FORMULA_LETTERS
+        yield Gap(index, text, "", mine.shown(start, end), "", block.bbox, room, True, len(text))
+
+
+def _best_place(letters: str, text: str) -> tuple[float, int, int] | None:
+    """Where in a text these letters stand, and how much alike they are there; None if nowhere."""
+    if not text or len(letters) > len(text) + 3:
+        return None
+    found = fuzz.partial_ratio_alignment(letters, text, score_cutoff=ALIKE)
+    return None if found is None else (found.score * len(letters), found.dest_start, found.dest_end)

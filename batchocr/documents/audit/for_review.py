@@ -1,0 +1,43 @@
+"""What an audit found, for those who look through the pages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from batchocr.documents.audit.audit_table import read_pages
+from batchocr.documents.audit.findings import Finding
+from batchocr.documents.review.choose import ChosenRow, PageName
+from batchocr.documents.review.page import FindingData
+
+_MAX_FINDINGS: Final = 200
+_MAX_CHARACTERS: Final = 2000
+"""Of a page, and of a finding, that are shown."""
+
+
+def weights_of(audit: Path) -> dict[PageName, float]:
+    """How much the findings of each audited page weigh. Raises OutputError."""
+    return {(page.source, page.page_index): page.weight for page in read_pages(audit)}
+
+
+def findings_of(audit: Path, chosen: Iterable[ChosenRow]) -> dict[PageName, list[FindingData]]:
+    """The findings of the chosen pages, the weightiest first. Raises OutputError."""
+    names = {(one.row.source, one.row.page_index) for one in chosen}
+    return {
+        (page.source, page.page_index): [
+            _data(finding) for finding in sorted(page.findings, key=lambda finding: -finding.weight)[:_MAX_FINDINGS]
+        ]
+        for page in read_pages(audit)
+        if (page.source, page.page_index) in names
+    }
+
+
+def _data(finding: Finding) -> FindingData:
+    return FindingData(
+        kind=finding.kind,
+        block=finding.block,
+        box=[round(edge, 5) for edge in finding.bbox],
+        text=finding.text[:_MAX_CHARACTERS],
+        second=finding.second_text[:_MAX_CHARACTERS],
+    )

@@ -1,0 +1,130 @@
+"""Where a block and the lines in it differ, and what that amounts to."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from rapidfuzz import fuzz
+
+from batchocr.documents.audit.findings import Finding
+from batchocr.documents.audit.letters import numbers_of, words_of
+
+Box = tuple[float, float, float, float]
+
+MIN_RUN: Final = 10
+"""Letters from which on text counts as omitted or invented: two words."""
+MIN_WORD_EDITS: Final = 4
+"""Letters of a word that have to differ; the second reader confuses up to three of a hard one."""
+ALIKE: Final = 75.0
+"""Percent from which on a stretch is the same as another, elsewhere on the page."""
+MIN_EQUAL: Final = 4
+"""Fewer letters that agree between two differences agree by chance."""
+_NUMBER_WEIGHT: Final = 10.0
+_MOVED: Final = 0.7
+"""The share of a stretch, by the letters of its words, from which on it is the same as what is missing elsewhere."""
+
+
+@dataclass(slots=True)
+class Gap:
+    """Where a block and its lines differ. text, second: the letters of either side. shown, second_shown: whole words.
+    room: how many letters of the text may stand for what could not be compared: formulas, lines that were not read.
+    lines: those of the second reader that are in it. edits: letters to be changed, added or taken away."""
+
+    block: int | None
+    text: str
+    second: str
+    shown: str
+    second_shown: str
+    bbox: Box
+    room: int
+    is_sure: bool
+    edits: int
+
+
+def strike_out(gaps: Sequence[Gap]) -> None:
+    """Take out of the gaps what one has as text and another as a line: it is on the page, in another place."""
+    for second in sorted(gaps, key=lambda gap: -len(gap.second)):
+        if len(second.second) < MIN_EQUAL:
+            continue
+        for gap in sorted(gaps, key=lambda gap: -len(gap.text)):
+            if gap is second or len(gap.text) < MIN_EQUAL or not second.second:
+                continue
+            if gap.block == second.block and gap.second and second.text and len(second.second) < MIN_RUN:
+                continue  # two words that have changed places
+            _strike(gap, second)
+
+
+def _strike(gap: Gap, second: Gap) -> None:
+    short, long = sorted((gap.text, second.second), key=len)
+    if len(short) < MIN_EQUAL:
+        return
+    found = fuzz.partial_ratio_alignment(short, long, score_cutoff=ALIKE if len(short) >= MIN_RUN else 99.0)
+    if found is None:
+        return
+    rest = long[: found.dest_start] + long[found.dest_end :]
+    if short == gap.text and len(gap.text) <= len(second.second):
+        gap.text, second.second = "", rest
+    else:
+        gap.text, second.second = rest, ""
+    for changed in (gap, second):
+        changed.edits = max(len(changed.text), len(changed.second))
+
+
+def _judged(gap: Gap) -> Finding | None:
+    """What a gap amounts to; None if it is nothing that the second reader could be sure of."""
+    text, second = len(gap.text), len(gap.second)
+    if second - text >= MIN_RUN and second >= 2 * text and second - text > gap.room:
+        return Finding("omitted", gap.block, gap.bbox, gap.shown, gap.second_shown, second - text, float(second - text))
+    if text - second >= MIN_RUN and text >= 2 * second:
+        invented = text - second - gap.room
+        if invented < MIN_RUN:
+            return None
+        return Finding("invented", gap.block, gap.bbox, gap.shown, gap.second_shown, invented, float(invented))
+    if not gap.is_sure or gap.room or not (text and second):
+        return None
+    if _is_other_number(gap):
+        weight = _NUMBER_WEIGHT * gap.edits
+        return Finding("number", gap.block, gap.bbox, gap.shown, gap.second_shown, gap.edits, weight)
+    if gap.edits >= MIN_WORD_EDITS and gap.edits > max(text, second) / 2:
+        return Finding("different", gap.block, gap.bbox, gap.shown, gap.second_shown, gap.edits, float(gap.edits))
+    return None
+
+
+def judged_together(gaps: Sequence[Gap]) -> Iterator[Finding]:
+    """Yield what the gaps amount to, but for words and figures that the other side has in another place."""
+    numbers = Counter(number for gap in gaps for number in numbers_of(gap.shown))
+    second_numbers = Counter(number for gap in gaps for number in numbers_of(gap.second_shown))
+    words = {word for gap in gaps for word in words_of(gap.shown)}
+    second_words = {word for gap in gaps for word in words_of(gap.second_shown)}
+    for gap in gaps:
+        finding = _judged(gap)
+        match finding and finding.kind:
+            case "number":
+                moved = all(numbers[number] <= second_numbers[number] for number in numbers_of(gap.shown))
+            case "omitted":
+                moved = _share_among(gap.second_shown, words) >= _MOVED
+            case "invented":
+                moved = _share_among(gap.shown, second_words) >= _MOVED
+            case "different" if min(len(gap.shown), len(gap.second_shown)) >= 2 * MIN_RUN:
+                shares = _share_among(gap.shown, second_words), _share_among(gap.second_shown, words)
+                moved = min(shares) >= _MOVED
+            case _:
+                moved = False
+        if finding is not None and not moved:
+            yield finding
+
+
+def _share_among(shown: str, words: set[str]) -> float:
+    """The share of letters in words that are among these."""
+    own = words_of(shown)
+    return sum(len(word) for word in own if word in words) / max(1, sum(map(len, own)))
+
+
+def _is_other_number(gap: Gap) -> bool:
+    """Whether figures differ, and nothing else that the second reader confuses with figures."""
+    numbers, seconds = numbers_of(gap.shown), numbers_of(gap.second_shown)
+    changed = any(character.isdigit() for character in gap.text + gap.second)
+    return changed and bool(numbers and seconds) and numbers != seconds

@@ -1,0 +1,154 @@
+"""`batchocr audit`, with the second reader itself, on pages small enough to be read at once."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from pathlib import Path
+
+import pymupdf
+import pytest
+
+from batchocr.cli.main import run_app
+from batchocr.data import Block, PageResult
+from batchocr.documents.audit.audit_table import AuditedPage, AuditJournal, read_pages
+from batchocr.documents.audit.sample import Choice, draw
+from batchocr.tables import parquet
+from batchocr.tables.files import journal_path
+from batchocr.tables.schema import RunMetadata, fingerprint_of_settings
+
+FIRST = "The ferry left at six and carried 1482 people."
+SECOND = "Nobody asked the miller about the beehive."
+DPI = 150
+
+
+def make_table(folder: Path, contents: list[str]) -> Path:
+    """A document with a page for each of the contents, on which FIRST and SECOND stand, and one without anything; and a
+    table in which the pages say these contents."""
+    document = pymupdf.open()
+    for text in [f"{FIRST}\n{SECOND}"] * len(contents) + [""]:
+        document.new_page(width=300, height=100).insert_text((20, 40), text, fontsize=11)
+    path = folder / "report.pdf"
+    document.save(path)
+    doc_id = hashlib.sha256(path.read_bytes()).hexdigest()
+    rows = [
+        PageResult(
+            *("report.pdf", number, "ok", doc_id),
+            page_count=len(contents) + 1,
+            width=625,
+            height=209,
+            markdown=content,
+            blocks=(Block("text", (0.05, 0.2, 0.98, 0.65), 0, content),) if content else (),
+        )
+        for number, content in enumerate([*contents, ""])
+    ]
+    settings = {"dpi": str(DPI)}
+    fingerprint = fingerprint_of_settings(settings)
+    metadata = RunMetadata("0.1.0", "model", "fingerprint", fingerprint, settings, input_roots=(str(folder),))
+    parquet.write(folder / "table.parquet", rows, metadata)
+    return folder / "table.parquet"
+
+
+def audit(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> int:
+    monkeypatch.setattr(sys, "argv", ["batchocr", "audit", *map(str, arguments)])
+    return run_app("text")
+
+
+@pytest.fixture
+def second_reader() -> None:
+    for name in ("rapidocr", "onnxruntime", "cv2"):
+        pytest.importorskip(name, reason="the second reader is not installed: pip install 'batchocr[audit]'")
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("second_reader")
+def test_it_finds_what_a_table_omits_and_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    table = make_table(tmp_path, [f"{FIRST} {SECOND}", FIRST, f"{FIRST} {SECOND}".replace("1482", "1432")])
+    before = table.read_bytes()
+    out = tmp_path / "audit.parquet"
+    given = (table, "--all", "--out", out, "--workers", 1, "--json", "--max-omitted", 0.1)
+    assert audit(monkeypatch, *given) == 3
+    report = json.loads(capfd.readouterr().out)
+    assert (report["pages_compared"], report["pages_empty"], report["pages_with_findings"]) == (3, 1, 2)
+    assert report["omitted"]["low"] == report["omitted"]["estimate"] == report["omitted"]["high"]
+    found = [[(finding.kind, finding.second_text) for finding in page.findings] for page in read_pages(out)]
+    assert found == [[], [("omitted", SECOND)], [("number", "1482")], []]
+    assert [page.outcome for page in read_pages(out)] == ["compared", "compared", "compared", "empty"]
+    assert table.read_bytes() == before
+    assert not journal_path(out).exists()
+    written = out.read_bytes()
+    assert audit(monkeypatch, *given) == 3  # a finished audit is shown again
+    assert json.loads(capfd.readouterr().out) == report
+    assert out.read_bytes() == written
+    out.unlink()
+    audit(monkeypatch, *given)
+    assert out.read_bytes() == written  # and is the same if it is made again
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("second_reader")
+def test_documents_that_are_gone_are_said_to_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    table = make_table(tmp_path, [FIRST])
+    (tmp_path / "report.pdf").unlink()
+    assert audit(monkeypatch, table, "--all", "--out", tmp_path / "audit.parquet", "--workers", 1) == 3
+    assert "2 pages could not be drawn again" in capfd.readouterr().err
+    assert [page.outcome for page in read_pages(tmp_path / "audit.parquet")] == ["unreadable"] * 2
+
+
+def test_without_the_extra_it_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("batchocr.pages.protocol.second_reader.find_spec", lambda name: None)
+    table = make_table(tmp_path, [FIRST])
+    assert audit(monkeypatch, table, "--out", tmp_path / "audit.parquet") == 2
+    assert capfd.readouterr().err.splitlines() == [
+        "batchocr: error: an audit needs its second reader: pip install 'batchocr[audit]'"
+    ]
+
+
+def test_what_is_no_audit_is_not_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("batchocr.documents.audit.audit.require_second_reader", lambda: "rapidocr 0")
+    table = make_table(tmp_path, [FIRST])
+    before = table.read_bytes()
+    assert audit(monkeypatch, table, "--out", table) == 6
+    assert table.read_bytes() == before
+
+
+def page(position: int) -> AuditedPage:
+    return AuditedPage(position, "a.pdf", position, "id", "compared", characters=100)
+
+
+def test_a_killed_audit_loses_no_finished_page(tmp_path: Path) -> None:
+    out, settings = tmp_path / "audit.parquet", {"table": "t"}
+    journal = AuditJournal(out, settings)
+    journal.append(page(3))
+    journal.append(page(1))
+    journal.close()
+    with open(journal_path(out), "ab") as file:
+        file.write(b'{"position":2,"source":"a.p')  # torn, as by kill -9
+    again = AuditJournal(out, settings)
+    assert [position in again for position in range(4)] == [False, True, False, True]
+    again.append(page(2))
+    again.finish()
+    again.close()
+    assert list(read_pages(out)) == [page(1), page(2), page(3)]
+    assert not journal_path(out).exists()
+
+
+def test_a_sample_is_the_same_whatever_the_order_of_the_table() -> None:
+    rows = [PageResult("a.pdf", number, "ok", width=1, height=1) for number in range(100)]
+    rows[7] = PageResult("a.pdf", 7, "failed")
+
+    def drawn(given: list[PageResult], seed: int = 0) -> set[int | None]:
+        return {given[position].page_index for position in draw(given, Choice("sample", 20, seed)).positions}
+
+    assert drawn(rows) == drawn(rows[::-1])
+    assert len(drawn(rows)) == 20
+    assert 7 not in drawn(rows)
+    assert drawn(rows) != drawn(rows, seed=1)
+    assert draw(rows, Choice("all")).num_readable == 99

@@ -1,0 +1,37 @@
+"""What an audit found, on the review page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from batchocr.documents.audit.audit_table import AuditedPage, AuditJournal
+from batchocr.documents.audit.findings import Finding
+from batchocr.documents.audit.for_review import findings_of, weights_of
+from batchocr.documents.review.choose import choose
+from batchocr.documents.review.review import write_review
+from tests.support.review_pages import WhitePages, block, row, saved
+
+
+def audited(position: int, weight: float, *findings: Finding) -> AuditedPage:
+    return AuditedPage(position, "a.pdf", position, None, "compared", None, 100, weight=weight, findings=findings)
+
+
+def test_audited_pages_come_by_weight_with_both_texts(tmp_path: Path) -> None:
+    table = saved(tmp_path, [row("a.pdf", number, block("text", "Some text")) for number in range(4)])
+    number = Finding("number", 0, (0.1, 0.1, 0.9, 0.15), "</script>1432", "1482", 1, 10.0)
+    omitted = Finding("omitted", None, (0.1, 0.5, 0.9, 0.55), "", "Nobody asked the miller", 20, 20.0)
+    journal = AuditJournal(tmp_path / "audit.parquet", {"table": "t"})
+    for page in (audited(0, 0.0), audited(1, 10.0, number), audited(3, 30.0, number, omitted)):
+        journal.append(page)
+    journal.finish()
+    journal.close()
+    weights = weights_of(tmp_path / "audit.parquet")
+    choice = choose(table.rows(), "audit", 10, weights=weights)
+    assert [chosen.row.page_index for chosen in choice.rows] == [3, 1, 0]
+    findings = findings_of(tmp_path / "audit.parquet", choice.rows)
+    assert [found["kind"] for found in findings["a.pdf", 3]] == ["omitted", "number"]
+    out = tmp_path / "review.html"
+    write_review(out, choice, table, WhitePages(), findings=findings)  # type: ignore[arg-type]
+    written = out.read_text()
+    assert "Nobody asked the miller" in written
+    assert "</script>1432" not in written
