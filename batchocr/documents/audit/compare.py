@@ -31,7 +31,7 @@ from batchocr.documents.audit.lines import Line, around, by_block, in_reading_or
 MIN_LINE_SCORE: Final = 0.8
 """A line outside of all blocks that is less sure is often no text at all."""
 _SURE_SCORE: Final = 0.93
-"""Sound lines of words that the second reader knows are at 0.97 or more."""
+"""Chosen on a few pages: lines of words that the second reader knows score higher."""
 _MIN_SCORE: Final = 0.55
 """Below it a line is not read but guessed."""
 _IN_ORDER: Final = 0.6

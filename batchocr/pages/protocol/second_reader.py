@@ -28,7 +28,8 @@ INK: Final = "ink"
 the height of a line in which it found none."""
 
 _CERTAIN: Final = 0.5
-"""Of 2,900 words on sound pages that were read wrongly, all but a tenth had a lower probability."""
+"""The reader doubts a word below this probability. On 13 pages, limits of 0.9, 0.6 and 0.4 found 94.8, 96.9 and 98.1 % of
+the changed digits."""
 
 _UNSURE: Final = 0.8
 """A line below this is read upside down too, and the better reading counts."""
@@ -51,7 +52,7 @@ _OPTIONS: Final[dict[str, Any]] = {
     "Global.log_level": "critical",
     "Global.text_score": 0.0,
     "Global.max_side_len": _MAX_EDGE,
-    "Global.use_cls": False,  # it takes one upright line in ten for one upside down
+    "Global.use_cls": False,  # it takes some upright lines for ones upside down
     "Det.limit_side_len": _DETECTION_EDGE,
     "Det.limit_type": "max",
     "EngineConfig.onnxruntime.intra_op_num_threads": 1,
