@@ -24,8 +24,8 @@ import pymupdf
 
 from batchocr.data import Block
 from batchocr.documents.audit.compare import compare_page
-from batchocr.documents.audit.findings import Finding
-from batchocr.documents.audit.lines import Line, lines_of
+from batchocr.documents.audit.findings import AuditFinding
+from batchocr.documents.audit.lines import ReadLine, lines_of
 from batchocr.pages.input.render import open_document
 from batchocr.pages.protocol.second_reader import SecondReader
 
@@ -44,7 +44,7 @@ class TruePage:
 
     name: str
     blocks: list[Block]
-    lines: list[Line]
+    lines: list[ReadLine]
     seconds: float
 
 
@@ -87,7 +87,7 @@ def print_figures(pages: Sequence[TruePage], trials: int, seed: int, *, show: bo
     print(f"{'seconds a page':20} {sum(page.seconds for page in pages) / len(pages):5.1f}")
 
 
-def _new(findings: Sequence[Finding], before: Sequence[Finding]) -> list[Finding]:
+def _new(findings: Sequence[AuditFinding], before: Sequence[AuditFinding]) -> list[AuditFinding]:
     known = {(finding.kind, finding.text, finding.second_text) for finding in before}
     return [finding for finding in findings if (finding.kind, finding.text, finding.second_text) not in known]
 

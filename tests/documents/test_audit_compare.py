@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from batchocr.data import Block
 from batchocr.documents.audit.compare import compare_page
-from batchocr.documents.audit.lines import Line
+from batchocr.documents.audit.lines import ReadLine
 
 LEFT = ["The ferry left at six and carried 1482 people,", "as it had every morning since the bridge fell."]
 RIGHT = ["Nobody asked the miller about the beehive,", "which stood behind the chapel until April."]
 
 
-def lines(texts: list[str], x: float = 0.1, y: float = 0.1, score: float = 1.0) -> list[Line]:
-    return [Line((x, y + 0.03 * n, x + 0.38, y + 0.03 * n + 0.02), text, score) for n, text in enumerate(texts)]
+def lines(texts: list[str], x: float = 0.1, y: float = 0.1, score: float = 1.0) -> list[ReadLine]:
+    return [ReadLine((x, y + 0.03 * n, x + 0.38, y + 0.03 * n + 0.02), text, score) for n, text in enumerate(texts)]
 
 
 def block(text: str | None, x: float = 0.09, kind: str = "text") -> Block:
     return Block(kind, (x, 0.09, x + 0.4, 0.2), 0, text)
 
 
-def kinds(blocks: list[Block], read: list[Line]) -> list[tuple[str, str, str]]:
+def kinds(blocks: list[Block], read: list[ReadLine]) -> list[tuple[str, str, str]]:
     return [(found.kind, found.text, found.second_text) for found in compare_page(blocks, read).findings]
 
 
@@ -49,7 +49,7 @@ def test_a_sentence_without_lines_of_its_own_is_invented() -> None:
 
 
 def test_text_that_stands_on_ink_which_could_not_be_read_is_not_invented() -> None:
-    ink = Line((0.1, 0.16, 0.48, 0.18), "", 0.0)
+    ink = ReadLine((0.1, 0.16, 0.48, 0.18), "", 0.0)
     assert kinds([block(f"{' '.join(LEFT)} and nobody knew why it had to be so")], [*lines(LEFT), ink]) == []
 
 
@@ -69,7 +69,7 @@ def test_a_letter_that_looks_like_a_digit_is_one() -> None:
 
 def test_figures_that_the_second_reader_doubts_are_no_finding() -> None:
     [first, second] = lines(LEFT)
-    doubtful = Line(first.box, first.text, first.score, ("1482",))
+    doubtful = ReadLine(first.box, first.text, first.score, ("1482",))
     assert kinds([block(" ".join(LEFT).replace("1482", "1432"))], [doubtful, second]) == []
 
 
@@ -84,7 +84,7 @@ def test_a_line_that_lies_in_the_wrong_block_is_no_finding() -> None:
 
 def test_a_page_that_lies_on_its_side_is_read_by_the_angle_of_its_blocks() -> None:
     turned = [
-        Line((1 - y1, x0, 1 - y0, x1), text, 1.0)
+        ReadLine((1 - y1, x0, 1 - y0, x1), text, 1.0)
         for x0, y0, x1, y1, text in ((*line.box, line.text) for line in lines(LEFT))
     ]
     assert kinds([Block("text", (0.7, 0.05, 0.95, 0.6), 90, " ".join(LEFT))], turned) == []

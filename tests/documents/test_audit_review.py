@@ -5,21 +5,21 @@ from __future__ import annotations
 from pathlib import Path
 
 from batchocr.documents.audit.audit_table import AuditedPage, AuditJournal
-from batchocr.documents.audit.findings import Finding
+from batchocr.documents.audit.findings import AuditFinding
 from batchocr.documents.audit.for_review import findings_of, weights_of
 from batchocr.documents.review.choose import choose
 from batchocr.documents.review.review import write_review
 from tests.support.review_pages import WhitePages, block, row, saved
 
 
-def audited(position: int, weight: float, *findings: Finding) -> AuditedPage:
+def audited(position: int, weight: float, *findings: AuditFinding) -> AuditedPage:
     return AuditedPage(position, "a.pdf", position, None, "compared", None, 100, weight=weight, findings=findings)
 
 
 def test_audited_pages_come_by_weight_with_both_texts(tmp_path: Path) -> None:
     table = saved(tmp_path, [row("a.pdf", number, block("text", "Some text")) for number in range(4)])
-    number = Finding("number", 0, (0.1, 0.1, 0.9, 0.15), "</script>1432", "1482", 1, 10.0)
-    omitted = Finding("omitted", None, (0.1, 0.5, 0.9, 0.55), "", "Nobody asked the miller", 20, 20.0)
+    number = AuditFinding("number", 0, (0.1, 0.1, 0.9, 0.15), "</script>1432", "1482", 1, 10.0)
+    omitted = AuditFinding("omitted", None, (0.1, 0.5, 0.9, 0.55), "", "Nobody asked the miller", 20, 20.0)
     journal = AuditJournal(tmp_path / "audit.parquet", {"table": "t"})
     for page in (audited(0, 0.0), audited(1, 10.0, number), audited(3, 30.0, number, omitted)):
         journal.append(page)

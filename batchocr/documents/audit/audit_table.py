@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import TypeAdapter, ValidationError
 
-from batchocr.documents.audit.findings import Finding, LeftOut, PageOutcome
+from batchocr.documents.audit.findings import AuditFinding, LeftOut, PageOutcome
 from batchocr.errors import OutputError, OutputMismatchError
 from batchocr.storage.checksums import checked_line, is_sound
 from batchocr.tables.atomic import atomic_file, open_locked, reading, writing
@@ -26,7 +26,7 @@ _ROW_GROUP: Final = 256
 @dataclass(frozen=True, slots=True)
 class AuditedPage:
     """What an audit says of a page. position: of its row in the table that was audited. outcome: `compared`; `empty`,
-    if neither reader found text; `unreadable`, and `message` says why. The others as in Comparison. weight: of all its
+    if neither reader found text; `unreadable`, and `message` says why. The others as in PageComparison. weight: of all its
     findings."""
 
     position: int
@@ -41,7 +41,7 @@ class AuditedPage:
     different: int = 0
     weight: float = 0.0
     left_out: tuple[LeftOut, ...] = ()
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[AuditFinding, ...] = ()
 
 
 _FINDING_TYPE: Final = pa.struct(

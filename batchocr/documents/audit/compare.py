@@ -16,8 +16,8 @@ from rapidfuzz import fuzz
 from rapidfuzz.distance import Levenshtein
 
 from batchocr.data import Block
-from batchocr.documents.audit.findings import Comparison, LeftOut
-from batchocr.documents.audit.gaps import ALIKE, MIN_EQUAL, Box, Gap, judged_together, strike_out
+from batchocr.documents.audit.findings import LeftOut, PageComparison
+from batchocr.documents.audit.gaps import ALIKE, MIN_EQUAL, Box, TextGap, judged_together, strike_out
 from batchocr.documents.audit.letters import (
     FORMULA,
     UNREAD,
@@ -26,7 +26,7 @@ from batchocr.documents.audit.letters import (
     is_of_known_script,
     letters_of,
 )
-from batchocr.documents.audit.lines import Line, around, by_block, in_reading_order, paragraphs, turns_to_try
+from batchocr.documents.audit.lines import ReadLine, around, by_block, in_reading_order, paragraphs, turns_to_try
 
 MIN_LINE_SCORE: Final = 0.8
 """A line outside of all blocks that is less sure is often no text at all."""
@@ -44,10 +44,10 @@ _LETTERS_PER_HEIGHT: Final = 2.2
 """Letters of a line that take as much room as the line is high."""
 
 
-def compare_page(blocks: Sequence[Block], lines: Sequence[Line]) -> Comparison:
+def compare_page(blocks: Sequence[Block], lines: Sequence[ReadLine]) -> PageComparison:
     """Compare the blocks of a row with the lines that the second reader found on its page."""
     left_out: list[LeftOut] = []
-    gaps: list[Gap] = []
+    gaps: list[TextGap] = []
     characters = 0
     within = by_block(lines, blocks)
     for index, block in enumerate(blocks):
@@ -65,7 +65,7 @@ def compare_page(blocks: Sequence[Block], lines: Sequence[Line]) -> Comparison:
     strike_out(gaps)
     findings = tuple(judged_together(gaps))
     omitted = sum(finding.characters for finding in findings if finding.kind == "omitted")
-    return Comparison(
+    return PageComparison(
         characters=characters + omitted,
         omitted=omitted,
         invented=sum(finding.characters for finding in findings if finding.kind == "invented"),
@@ -91,21 +91,21 @@ def _plain(block: Block) -> str:
     return "\n".join(cells_of(content)) if block.type == "table" else content
 
 
-def _outside(line: Line, index: int | None) -> Gap:
+def _outside(line: ReadLine, index: int | None) -> TextGap:
     letters = letters_of(line.text)
     sure = line.score >= MIN_LINE_SCORE
-    return Gap(index, "", letters.folded if sure else "", "", line.text, line.box, 0, sure, len(letters.folded))
+    return TextGap(index, "", letters.folded if sure else "", "", line.text, line.box, 0, sure, len(letters.folded))
 
 
-def _beside(lines: Sequence[Line]) -> Gap:
+def _beside(lines: Sequence[ReadLine]) -> TextGap:
     """Lines that stand together and in no block."""
     sure = [line for line in lines if line.score >= MIN_LINE_SCORE]
     letters = "".join(letters_of(line.text).folded for line in sure)
     shown = " ".join(line.text for line in sure)
-    return Gap(None, "", letters, "", shown, around([line.box for line in lines]), 0, True, len(letters))
+    return TextGap(None, "", letters, "", shown, around([line.box for line in lines]), 0, True, len(letters))
 
 
-def _gaps_of(index: int, block: Block, lines: Sequence[Line], left_out: list[LeftOut]) -> list[Gap]:
+def _gaps_of(index: int, block: Block, lines: Sequence[ReadLine], left_out: list[LeftOut]) -> list[TextGap]:
     text = _plain(block)
     if FORMULA in letters_of(text).folded:
         left_out.append("formula")
@@ -130,9 +130,9 @@ def _gaps_of(index: int, block: Block, lines: Sequence[Line], left_out: list[Lef
     return list(_line_by_line(index, block, mine, best.lines))
 
 
-def _without_equal(cells: Sequence[str], lines: Sequence[Line]) -> tuple[str, list[Line]]:
+def _without_equal(cells: Sequence[str], lines: Sequence[ReadLine]) -> tuple[str, list[ReadLine]]:
     """The text of the cells, and the lines, that are not equal to one another."""
-    waiting: dict[str, list[Line]] = {}
+    waiting: dict[str, list[ReadLine]] = {}
     for line in lines:
         waiting.setdefault(letters_of(line.text).folded, []).append(line)
     rest = [cell for cell in cells if not ((same := waiting.get(letters_of(cell).folded)) and same.pop())]
@@ -144,7 +144,7 @@ class _Side:
     """The lines of a block as one text. line_at: for each letter, the index of its line. similarity: with the block's
     text, from 0 to 1."""
 
-    def __init__(self, lines: Sequence[Line]) -> None:
+    def __init__(self, lines: Sequence[ReadLine]) -> None:
         self.lines = lines
         self.similarity = 0.0
         texts = [line.text if line.score >= _MIN_SCORE else UNREAD for line in lines]
@@ -177,13 +177,13 @@ def _capacity(box: Box) -> int:
     return round(_LETTERS_PER_HEIGHT * width / max(height, 1e-6))
 
 
-def _aligned(index: int, block: Block, mine: Letters, side: _Side) -> Iterator[Gap]:
+def _aligned(index: int, block: Block, mine: Letters, side: _Side) -> Iterator[TextGap]:
     """The gaps between a text and lines in the same order."""
     for start, end, second_start, second_end, edits in _differences(mine.folded, side.letters.folded):
         text, second = mine.folded[start:end], side.letters.folded[second_start:second_end]
         formulas = text.count(FORMULA)
         shown, second_shown = mine.shown(start, end), side.letters.shown(second_start, second_end)
-        yield Gap(
+        yield TextGap(
             index,
             text.replace(FORMULA, ""),
             second.replace(UNREAD, ""),
@@ -215,7 +215,7 @@ def _differences(one: str, other: str) -> Iterator[tuple[int, int, int, int, int
         yield pending
 
 
-def _line_by_line(index: int, block: Block, mine: Letters, lines: Sequence[Line]) -> Iterator[Gap]:
+def _line_by_line(index: int, block: Block, mine: Letters, lines: Sequence[ReadLine]) -> Iterator[TextGap]:
     """The gaps if the lines stand in another order: each line takes the stretch that is most like it."""
     left = [(0, len(mine.folded))]
     unread = _Side(lines).room
@@ -241,7 +241,7 @@ def _line_by_line(index: int, block: Block, mine: Letters, lines: Sequence[Line]
         formulas = text.count(FORMULA)
         text = text.replace(FORMULA, "")
         room = unread + formulas * _FORMULA_LETTERS
-        yield Gap(index, text, "", mine.shown(start, end), "", block.bbox, room, True, len(text))
+        yield TextGap(index, text, "", mine.shown(start, end), "", block.bbox, room, True, len(text))
 
 
 def _best_place(letters: str, text: str) -> tuple[float, int, int] | None:

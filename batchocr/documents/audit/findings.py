@@ -22,7 +22,7 @@ PageOutcome = Literal["compared", "empty", "unreadable"]
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class AuditFinding:
     """A place where the two readers disagree. block: index in the row's blocks; None if the text is in no block. bbox:
     in shares of the page. text: what the table says. second_text: what the second reader says. characters: how many
     letters and figures of the two are concerned. weight: the higher, the sooner a person should look."""
@@ -37,7 +37,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class PageComparison:
     """A page compared. characters: letters and figures that could be compared, those of the table and those omitted.
     omitted, invented, different: how many of them the findings concern; `different` with those of numbers. left_out:
     what was not compared, each as often as it came."""
@@ -47,7 +47,7 @@ class Comparison:
     invented: int = 0
     different: int = 0
     left_out: tuple[LeftOut, ...] = ()
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[AuditFinding, ...] = ()
 
     @property
     def weight(self) -> float:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from batchocr.documents.audit.audit_table import read_pages
-from batchocr.documents.audit.findings import Finding
+from batchocr.documents.audit.findings import AuditFinding
 from batchocr.documents.review.choose import ChosenRow, PageName
 from batchocr.documents.review.page import FindingData
 
@@ -33,7 +33,7 @@ def findings_of(audit: Path, chosen: Iterable[ChosenRow]) -> dict[PageName, list
     }
 
 
-def _data(finding: Finding) -> FindingData:
+def _data(finding: AuditFinding) -> FindingData:
     return FindingData(
         kind=finding.kind,
         block=finding.block,

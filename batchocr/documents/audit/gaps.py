@@ -9,7 +9,7 @@ from typing import Final
 
 from rapidfuzz import fuzz
 
-from batchocr.documents.audit.findings import Finding
+from batchocr.documents.audit.findings import AuditFinding
 from batchocr.documents.audit.letters import numbers_of, words_of
 
 Box = tuple[float, float, float, float]
@@ -28,7 +28,7 @@ _MOVED: Final = 0.7
 
 
 @dataclass(slots=True)
-class Gap:
+class TextGap:
     """Where a block and its lines differ. text, second: the letters of either side. shown, second_shown: whole words.
     room: how many letters of the text may stand for what could not be compared: formulas, lines that were not read.
     lines: those of the second reader that are in it. edits: letters to be changed, added or taken away."""
@@ -44,7 +44,7 @@ class Gap:
     edits: int
 
 
-def strike_out(gaps: Sequence[Gap]) -> None:
+def strike_out(gaps: Sequence[TextGap]) -> None:
     """Take out of the gaps what one has as text and another as a line: it is on the page, in another place."""
     for second in sorted(gaps, key=lambda gap: -len(gap.second)):
         if len(second.second) < MIN_EQUAL:
@@ -57,7 +57,7 @@ def strike_out(gaps: Sequence[Gap]) -> None:
             _strike(gap, second)
 
 
-def _strike(gap: Gap, second: Gap) -> None:
+def _strike(gap: TextGap, second: TextGap) -> None:
     short, long = sorted((gap.text, second.second), key=len)
     if len(short) < MIN_EQUAL:
         return
@@ -73,27 +73,29 @@ def _strike(gap: Gap, second: Gap) -> None:
         changed.edits = max(len(changed.text), len(changed.second))
 
 
-def _judged(gap: Gap) -> Finding | None:
+def _judged(gap: TextGap) -> AuditFinding | None:
     """What a gap amounts to; None if it is nothing that the second reader could be sure of."""
     text, second = len(gap.text), len(gap.second)
     if second - text >= MIN_RUN and second >= 2 * text and second - text > gap.room:
-        return Finding("omitted", gap.block, gap.bbox, gap.shown, gap.second_shown, second - text, float(second - text))
+        return AuditFinding(
+            "omitted", gap.block, gap.bbox, gap.shown, gap.second_shown, second - text, float(second - text)
+        )
     if text - second >= MIN_RUN and text >= 2 * second:
         invented = text - second - gap.room
         if invented < MIN_RUN:
             return None
-        return Finding("invented", gap.block, gap.bbox, gap.shown, gap.second_shown, invented, float(invented))
+        return AuditFinding("invented", gap.block, gap.bbox, gap.shown, gap.second_shown, invented, float(invented))
     if not gap.is_sure or gap.room or not (text and second):
         return None
     if _is_other_number(gap):
         weight = _NUMBER_WEIGHT * gap.edits
-        return Finding("number", gap.block, gap.bbox, gap.shown, gap.second_shown, gap.edits, weight)
+        return AuditFinding("number", gap.block, gap.bbox, gap.shown, gap.second_shown, gap.edits, weight)
     if gap.edits >= MIN_WORD_EDITS and gap.edits > max(text, second) / 2:
-        return Finding("different", gap.block, gap.bbox, gap.shown, gap.second_shown, gap.edits, float(gap.edits))
+        return AuditFinding("different", gap.block, gap.bbox, gap.shown, gap.second_shown, gap.edits, float(gap.edits))
     return None
 
 
-def judged_together(gaps: Sequence[Gap]) -> Iterator[Finding]:
+def judged_together(gaps: Sequence[TextGap]) -> Iterator[AuditFinding]:
     """Yield what the gaps amount to, but for words and figures that the other side has in another place."""
     numbers = Counter(number for gap in gaps for number in numbers_of(gap.shown))
     second_numbers = Counter(number for gap in gaps for number in numbers_of(gap.second_shown))
@@ -123,7 +125,7 @@ def _share_among(shown: str, words: set[str]) -> float:
     return sum(len(word) for word in own if word in words) / max(1, sum(map(len, own)))
 
 
-def _is_other_number(gap: Gap) -> bool:
+def _is_other_number(gap: TextGap) -> bool:
     """Whether figures differ, and nothing else that the second reader confuses with figures."""
     numbers, seconds = numbers_of(gap.shown), numbers_of(gap.second_shown)
     changed = any(character.isdigit() for character in gap.text + gap.second)

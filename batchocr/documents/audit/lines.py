@@ -18,7 +18,7 @@ _TURNS: Final = {0: (0, 1, 3, 2), 90: (1, 3, 0, 2), 180: (2, 0, 1, 3), 270: (3, 
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class ReadLine:
     """A line as the second reader read it. score: how sure it is, from 0 to 1; 0 if there is only ink. doubted: the
     words that it is not sure of."""
 
@@ -28,7 +28,7 @@ class Line:
     doubted: tuple[str, ...] = ()
 
 
-def lines_of(blocks: Iterable[Block]) -> list[Line]:
+def lines_of(blocks: Iterable[Block]) -> list[ReadLine]:
     """The lines among what `SecondReader` returns, each with its words."""
     lines: list[tuple[Block, list[str]]] = []
     for block in blocks:
@@ -37,15 +37,15 @@ def lines_of(blocks: Iterable[Block]) -> list[Line]:
         elif block.type == WORD and lines:
             lines[-1][1].append(block.content or "")
     return [
-        Line(line.bbox, line.content or "", (line.confidence or 0.0) if line.type == LINE else 0.0, tuple(words))
+        ReadLine(line.bbox, line.content or "", (line.confidence or 0.0) if line.type == LINE else 0.0, tuple(words))
         for line, words in lines
     ]
 
 
-def by_block(lines: Sequence[Line], blocks: Sequence[Block]) -> dict[int | None, list[Line]]:
+def by_block(lines: Sequence[ReadLine], blocks: Sequence[Block]) -> dict[int | None, list[ReadLine]]:
     """The lines in each block, by its index; those in none under None. A line that is in several is in one that
     was read, if one was, as pictures lie behind text; then in the one that holds most of it; then in the smallest."""
-    found: dict[int | None, list[Line]] = defaultdict(list)
+    found: dict[int | None, list[ReadLine]] = defaultdict(list)
     for line in lines:
         area = _area(line.box)
         shares = ((shared_area(line.box, block.bbox) / area if area else 0.0) for block in blocks)
@@ -58,9 +58,9 @@ def by_block(lines: Sequence[Line], blocks: Sequence[Block]) -> dict[int | None,
     return found
 
 
-def paragraphs(lines: Sequence[Line]) -> list[list[Line]]:
+def paragraphs(lines: Sequence[ReadLine]) -> list[list[ReadLine]]:
     """The lines that were read, those in one group that are no further apart than a line is high."""
-    groups: list[list[Line]] = []
+    groups: list[list[ReadLine]] = []
     for line in in_reading_order([line for line in lines if line.text], 0):
         x0, y0, x1, y1 = line.box
         margin = min(x1 - x0, y1 - y0)
@@ -79,10 +79,10 @@ def around(boxes: Sequence[Box]) -> Box:
     return min(x0), min(y0), max(x1), max(y1)
 
 
-def in_reading_order(lines: Sequence[Line], quarter_turns: int) -> list[Line]:
+def in_reading_order(lines: Sequence[ReadLine], quarter_turns: int) -> list[ReadLine]:
     """The lines row by row, as the page reads when it is turned so many times by 90° against the clock."""
     placed = sorted(((_turned(line.box, quarter_turns), line) for line in lines), key=lambda item: item[0][1])
-    rows: list[list[tuple[Box, Line]]] = []
+    rows: list[list[tuple[Box, ReadLine]]] = []
     for box, line in placed:
         if rows and _is_in_row(box, rows[-1][-1][0]):
             rows[-1].append((box, line))

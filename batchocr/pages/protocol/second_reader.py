@@ -28,8 +28,8 @@ INK: Final = "ink"
 the height of a line in which it found none."""
 
 _CERTAIN: Final = 0.5
-"""The reader doubts a word below this probability. On 13 pages, limits of 0.9, 0.6 and 0.4 found 94.8, 96.9 and 98.1 % of
-the changed digits."""
+"""The reader doubts a word below this probability. On 13 pages, limits of 0.9, 0.6 and 0.4 found 94.8, 96.9 and 98.1 %
+of the changed digits."""
 
 _UNSURE: Final = 0.8
 """A line below this is read upside down too, and the better reading counts."""
