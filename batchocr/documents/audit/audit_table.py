@@ -26,8 +26,8 @@ _ROW_GROUP: Final = 256
 @dataclass(frozen=True, slots=True)
 class AuditedPage:
     """What an audit says of a page. position: of its row in the table that was audited. outcome: `compared`; `empty`,
-    if neither reader found text; `unreadable`, and `message` says why. The others as in PageComparison. weight: of all its
-    findings."""
+    if neither reader found text; `unreadable`, and `message` says why. The others as in PageComparison. weight: of all
+    its findings."""
 
     position: int
     source: str
