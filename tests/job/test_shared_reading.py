@@ -246,34 +246,6 @@ def test_a_run_whose_cache_is_damaged_reads_on_without_it(
     assert "it is damaged; check the disk, and delete it" in said
 
 
-_ON_A_SMALL_DISK = ("unshare", "--user", "--map-root-user", "--mount", "sh", "-c")
-_MOUNT = 'mount -t tmpfs -o size=64k tmpfs "$0" && exec "$@"'
-
-
-@pytest.mark.long
-def test_a_run_whose_cache_is_on_a_full_disk_reads_on_without_it(
-    documents: Path, model: Path, tmp_path: Path, alone: list[PageResult]
-) -> None:
-    (tmp_path / "cache").mkdir()
-    flags = [f"--{name.replace('_', '-')}={value}" for name, value in OPTIONS.items()]
-    flags += [f"--model={model}", f"--cache={tmp_path / 'cache'}"]
-    run = command(documents, "--out", tmp_path / "out.parquet", *flags)
-    done = subprocess.run(
-        [*_ON_A_SMALL_DISK, _MOUNT, tmp_path / "cache", *run],
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    if "unshare" in done.stderr or "mount:" in done.stderr:
-        pytest.skip("no disk can be mounted here: it takes `unshare` and user namespaces")
-    assert done.returncode == 0, done.stderr
-    assert done.stderr.count(NAME) == 1
-    assert "full" in done.stderr
-    assert texts(read_rows(tmp_path / "out.parquet")) == texts(alone)
-
-
 def test_a_run_that_is_killed_goes_on_with_its_cache_to_the_same_table(
     documents: Path, model: Path, tmp_path: Path, alone: list[PageResult]
 ) -> None:
