@@ -116,10 +116,11 @@ class Intake:
     @property
     def exhausted(self) -> bool:
         """Whether every row has been handed out, and every copy made."""
-        if self.queue.num_returned or self.copies.are_left:
+        if self.queue.num_returned or self.copies.ready or self.copies.waiting:
             return False
+        num_handed_out = self.queue.num_handed_out
         is_known = self.num_known == len(self.documents)
-        return self.num_handed_out == self._limit or (is_known and self.num_handed_out == self._num_planned)
+        return num_handed_out == self._limit or (is_known and num_handed_out == self._num_planned)
 
     @property
     def all_planned(self) -> bool:
@@ -130,11 +131,6 @@ class Intake:
     def more_to_come(self) -> bool:
         """Whether rows may soon be handed out of documents that are not known yet."""
         return not self.all_planned and self.queue.room_for_more
-
-    @property
-    def num_handed_out(self) -> int:
-        """How many of the known rows were handed out, or done before."""
-        return self.queue.num_handed_out
 
     @property
     def num_planned(self) -> int:

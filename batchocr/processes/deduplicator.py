@@ -25,7 +25,7 @@ from batchocr.processes.pixels import SharedBatch
 _MAX_BYTES: Final = 64 << 20
 """What the answers that are kept may take: some fifty thousand blocks of text, or more short ones."""
 _BYTES_EACH: Final = 600
-"""What an answer takes besides its text: its digest, its numbers, its places in two tables."""
+"""What an answer takes besides its text: its digest, its numbers, its entries in two tables."""
 
 
 @dataclass(slots=True, eq=False)
@@ -108,9 +108,9 @@ class RequestDeduplicator:
         self._fill(batch, position, completion)
         if not (digest := batch.questions[position].digest):
             return
-        for other, place in self._waiting.pop(digest):
+        for other, position_there in self._waiting.pop(digest):
             self.counts.from_run += 1
-            self._save(other, place, completion)
+            self._save(other, position_there, completion)
         if completion.error is None:
             self._kept.put(digest, completion)
             if self._cache is not None:

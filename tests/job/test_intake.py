@@ -157,7 +157,7 @@ def test_documents_can_be_opened_ahead_of_their_rows() -> None:
     assert not intake.all_planned
     intake.opened(1, page_count=7, doc_id="id-1", size=100, mtime_ns=5)
     assert intake.all_planned
-    assert (intake.num_planned, intake.num_handed_out) == (12, 1)
+    assert (intake.num_planned, intake.queue.num_handed_out) == (12, 1)
 
 
 def test_the_limit_counts_over_documents_and_later_ones_are_not_opened() -> None:
@@ -367,7 +367,7 @@ def test_rows_done_before_count_as_soon_as_they_are_known(tmp_path: Path) -> Non
     finished.by_source["a.pdf"] = (row(2, **as_it_was(tmp_path)),)
     intake = make_intake(found, finished=finished)
     assert next_to_open(intake) is None
-    assert (intake.num_handed_out, intake.num_done_before) == (0, 1)
+    assert (intake.queue.num_handed_out, intake.num_done_before) == (0, 1)
 
 
 @pytest.mark.slow
