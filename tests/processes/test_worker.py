@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import select
-import shlex
 import signal
 import socket
 import subprocess
@@ -326,19 +325,6 @@ def test_a_command_that_is_not_there_is_an_error_and_leaves_no_descriptor() -> N
     with pytest.raises(BatchOcrError, match="a worker process cannot be started: No such file"):
         WorkerPool(2, SETUP, ("/no/such/program",))
     assert len(os.listdir("/proc/self/fd")) == before
-
-
-def test_a_replacement_that_cannot_be_started_is_an_error(tmp_path: Path) -> None:
-    launcher = tmp_path / "worker"
-    launcher.write_text(f'#!/bin/sh\nexec {shlex.join(worker_entry.COMMAND)} "$@"\n')
-    launcher.chmod(0o755)
-    path = draw_page(tmp_path / "bad.png", "exit")
-    with WorkerPool(1, SETUP, (str(launcher),)) as pool:
-        pool.workers[0].send(ReadPage(1, path, 0))
-        pool.wait(DEADLINE_S)
-        launcher.unlink()
-        with pytest.raises(BatchOcrError, match="a worker process cannot be started"):
-            run_until(pool, one_loss)
 
 
 def test_while_no_process_can_be_started_the_other_workers_go_on(
