@@ -77,8 +77,8 @@ class Intake:
     Documents are opened ahead, in any order, and their rows can be handed out once they are known: with a limit, which
     has to mean the same rows in every run, or with max_unreleased, once those of all documents before are known, too.
 
-    Of documents with the same bytes, one is read, and the rows of the others are `copies`: of those in this run, and of
-    those in `finished`, whether they are still there or not. Without `finished`, and with `reads_all`, each is read.
+    Of documents with the same bytes, one is read, and the others get copies of its rows (`copies`). A document in
+    `finished` serves too, even if its file is gone. Without `finished`, or with `reads_all`, every document is read.
 
     retry_failed: begin rows again that failed in an earlier run; None for those that may succeed now. max_unreleased:
     see RowQueue.
@@ -223,7 +223,7 @@ class Intake:
         self._plan(index, None, doc_id, self._settled(self.documents[index].source) if doc_id is not None else [])
 
     def ended(self, key: RowKey) -> None:
-        """Record that a row is finished, or will be in a moment."""
+        """Record that a row is finished, or about to be."""
         if key.page_index is not None:
             self.states[key.document].ended |= 1 << key.page_index
             self.copies.finished(key)

@@ -20,7 +20,7 @@ StopReason = Literal["interrupted", "terminated", "stop_after", "requested"]
 Phase = Literal["starting", "reading", "finishing"]
 
 GRACE_S = 60.0
-"""How long the work in flight may take to finish once a stop is requested; most schedulers kill soon after."""
+"""How long the work in flight may take to finish once a stop is requested; most job schedulers kill soon after."""
 
 SAME_KEYSTROKE_S = 1.0
 """An interrupt this soon after another is the same one: `timeout -s INT` sends it to the process and to its group."""
