@@ -13,13 +13,12 @@ from typing import Any, Self, TypeGuard, Unpack
 from batchocr.config import Config, for_call, make_config
 from batchocr.data import Document, PageResult
 from batchocr.errors import UsageError
-from batchocr.job.interrupt import finish_on_interrupt
 from batchocr.job.ordered import read_in_order
 from batchocr.job.output_job import read_into_table
 from batchocr.job.progress import Progress, ProgressCallback, ProgressLog, RunProgress
 from batchocr.job.session import Session, require_usable
 from batchocr.job.stats.report import Report
-from batchocr.job.stop import StopSwitch
+from batchocr.job.stop import StopSwitch, finish_on_interrupt
 from batchocr.options import CallOptions, Options
 from batchocr.pages.input.in_memory import Content, hold
 from batchocr.pages.input.sources import Found, find_documents

@@ -15,9 +15,8 @@ from typing import Final, NoReturn
 
 from batchocr.config import Config
 from batchocr.errors import ExitCode
-from batchocr.job.interrupt import SAME_KEYSTROKE_S
 from batchocr.job.progress import event
-from batchocr.job.stop import StopReason, StopSwitch
+from batchocr.job.stop import SAME_KEYSTROKE_S, StopReason, StopSwitch
 from batchocr.storage.temporary import delete_folders
 
 logger = logging.getLogger(__name__)

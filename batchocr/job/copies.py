@@ -16,44 +16,40 @@ from batchocr.job.row_queue import RowKey
 from batchocr.tables.index import IndexedRow
 
 _OF_THE_FILE: Final[frozenset[ErrorKind | None]] = frozenset({"not_found", "unreadable", "changed"})
-"""What is wrong with the place of one file, and not with what is in it."""
+"""Errors that concern one file and not its content, so that a copy of the file may not have them."""
 
 
 class Copy(NamedTuple):
-    """A row that is to be made, and the `source` of the document of whose row it is made."""
+    """A row to be copied. of: the `source` of the document whose row it copies."""
 
     key: RowKey
     of: str
 
 
 class Copies:
-    """Those that are to be made. ready: the row of which it is made is finished."""
+    """The copies of this run that are not made yet. ready: the row that they copy is finished. waiting: the others, by
+    the row that they copy."""
 
     def __init__(self) -> None:
         self.ready: deque[Copy] = deque()
-        self._waiting: dict[RowKey, list[Copy]] = {}
-
-    @property
-    def are_left(self) -> bool:
-        """Whether there are any still to be made."""
-        return bool(self.ready or self._waiting)
+        self.waiting: dict[RowKey, list[Copy]] = {}
 
     def wait(self, copy: Copy, first: RowKey) -> None:
-        """Have a row made when another of this run is finished."""
-        self._waiting.setdefault(first, []).append(copy)
+        """Make the copy once the row `first` of this run is finished."""
+        self.waiting.setdefault(first, []).append(copy)
 
     def finished(self, key: RowKey) -> None:
-        """Record that a row is finished, which others may be waiting for."""
-        self.ready += self._waiting.pop(key, ())
+        """Record that a row is finished: its copies are ready."""
+        self.ready += self.waiting.pop(key, ())
 
 
 def serves(row: IndexedRow | None, doc_id: str) -> bool:
-    """Whether the row says what every file of these bytes would have."""
+    """Whether the row holds for every file with these bytes."""
     return row is not None and row.doc_id == doc_id and row.error_kind not in _OF_THE_FILE
 
 
 def copied(row: PageResult, source: str) -> PageResult:
-    """The row of another document of the same bytes. What has failed is not tried again, and says so."""
+    """The row, for another document with the same bytes. A failed page is not tried again, and its message says so."""
     if row.error_kind is not None and row.attempts:  # without, it is a copy itself
         said = f"{row.error_message or ''} (not tried here: it is the same file as {row.source})"
         row = replace(row, error_message=said)

@@ -77,8 +77,8 @@ class Intake:
     Documents are opened ahead, in any order, and their rows can be handed out once they are known: with a limit, which
     has to mean the same rows in every run, or with max_unreleased, once those of all documents before are known, too.
 
-    Of documents with the same bytes, one is read, and the rows of the others are `copies`: of those in this run, and of
-    those in `finished`, whether they are still there or not. Without `finished`, and with `reads_all`, each is read.
+    Of documents with the same bytes, one is read, and the others get copies of its rows (`copies`). A document in
+    `finished` serves too, even if its file is gone. Without `finished`, or with `reads_all`, every document is read.
 
     retry_failed: begin rows again that failed in an earlier run; None for those that may succeed now. max_unreleased:
     see RowQueue.
@@ -116,10 +116,11 @@ class Intake:
     @property
     def exhausted(self) -> bool:
         """Whether every row has been handed out, and every copy made."""
-        if self.queue.num_returned or self.copies.are_left:
+        if self.queue.num_returned or self.copies.ready or self.copies.waiting:
             return False
+        num_handed_out = self.queue.num_handed_out
         is_known = self.num_known == len(self.documents)
-        return self.num_handed_out == self._limit or (is_known and self.num_handed_out == self._num_planned)
+        return num_handed_out == self._limit or (is_known and num_handed_out == self._num_planned)
 
     @property
     def all_planned(self) -> bool:
@@ -130,11 +131,6 @@ class Intake:
     def more_to_come(self) -> bool:
         """Whether rows may soon be handed out of documents that are not known yet."""
         return not self.all_planned and self.queue.room_for_more
-
-    @property
-    def num_handed_out(self) -> int:
-        """How many of the known rows were handed out, or done before."""
-        return self.queue.num_handed_out
 
     @property
     def num_planned(self) -> int:
@@ -227,7 +223,7 @@ class Intake:
         self._plan(index, None, doc_id, self._settled(self.documents[index].source) if doc_id is not None else [])
 
     def ended(self, key: RowKey) -> None:
-        """Record that a row is finished, or will be in a moment."""
+        """Record that a row is finished, or about to be."""
         if key.page_index is not None:
             self.states[key.document].ended |= 1 << key.page_index
             self.copies.finished(key)

@@ -53,7 +53,6 @@ def read_in_order(session: Session, config: Config, found: Found) -> Iterator[Pa
         try:
             while (row := ahead.next_row()) is not None:
                 yield row
-            ahead.raise_error()
             warn_of_documents_without_rows(run.intake, config.pages)
         finally:
             atexit.unregister(ahead.close)
@@ -93,15 +92,14 @@ class _ReadAhead:
         self._thread.start()
 
     def next_row(self) -> PageResult | None:
-        """The next row, as soon as there is one; None at the end. Raises UsageError in a fork, where none comes."""
+        """The next row, as soon as there is one; None at the end. Raises what reading raised, and UsageError in a fork,
+        where none comes."""
         if self._context.is_of_parent:
             raise UsageError("this loop was begun before the fork, in the parent process: it can go on only there")
-        return self._rows.get()
-
-    def raise_error(self) -> None:
-        """Raise what reading raised, once `rows` has ended."""
-        if self._error is not None:
+        row = self._rows.get()
+        if row is None and self._error is not None:
             raise self._error
+        return row
 
     def close(self) -> None:
         """End the thread and the workers, whatever they are doing."""

@@ -16,8 +16,7 @@ from batchocr.errors import BatchOcrError, NoInputError, OutputError, OutputMism
 from batchocr.job.intake import Intake
 from batchocr.job.output_rows import OutputRows
 from batchocr.job.progress import Progress, event, log_failure
-from batchocr.job.run_context import RunContext
-from batchocr.job.run_report import report_of
+from batchocr.job.run_context import RunContext, report_of
 from batchocr.job.session import Session
 from batchocr.job.shortfalls import count_worsened, warn_of_documents_without_rows, warn_of_worsened
 from batchocr.job.stats.report import Report, require_place, write_report

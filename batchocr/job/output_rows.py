@@ -1,4 +1,4 @@
-"""The rows of the table: those of this run, and those that earlier runs read and this one has no part in.
+"""The rows of the table: those of this run, and those that earlier runs read and this run does not replace.
 
 The documents of the input come in its order. One that is not in the input stays directly behind the document that it
 followed in the earlier table. In a document, the pages come in order, whichever run has read them; if its content has
@@ -20,7 +20,7 @@ from batchocr.tables.journal import Journal
 
 logger = logging.getLogger(__name__)
 
-_Place = tuple[str, Sequence[int | None], Sequence[int | None]]
+_RowsOf = tuple[str, Sequence[int | None], Sequence[int | None]]
 """A document's `source`, its pages that have a row, and those that this run was to read."""
 
 
@@ -46,7 +46,7 @@ class OutputRows:
         self._rows_of_empty: Counter[str] = Counter()
 
     def __iter__(self) -> Iterator[PageResult]:
-        for source, pages, planned in self._places():
+        for source, pages, planned in self._documents():
             for page_index in pages:
                 row = self._journal.read(source, page_index)
                 self.num_doubtful += page_index in planned and is_doubtful(row)
@@ -72,7 +72,7 @@ class OutputRows:
                 extra=event("input_empty", input=name, rows=num_rows),
             )
 
-    def _places(self) -> Iterator[_Place]:
+    def _documents(self) -> Iterator[_RowsOf]:
         """The documents in the order of the table."""
         followers = self._followers()
         yield from followers.get(None, ())
@@ -81,10 +81,10 @@ class OutputRows:
             yield valid_text(document.source), self._pages(document, state, planned), planned
             yield from followers.get(valid_text(document.source), ())
 
-    def _followers(self) -> Mapping[str | None, list[_Place]]:
+    def _followers(self) -> Mapping[str | None, list[_RowsOf]]:
         """The documents that are not in the input, by the one that they follow; None for those in front."""
         present = {valid_text(document.source) for document in self._intake.documents}
-        followers: defaultdict[str | None, list[_Place]] = defaultdict(list)
+        followers: defaultdict[str | None, list[_RowsOf]] = defaultdict(list)
         before: str | None = None
         for source in self._journal.sources():
             if source in present:

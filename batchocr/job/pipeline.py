@@ -169,7 +169,7 @@ class Pipeline:
 
     def _next_document(self, *, full: bool) -> int | None:
         """The next document to open, if too few known rows follow, or only rows of a document that has its share in
-        hand; and if a worker has none to open. full: so many pages are being read that no row may be begun."""
+        flight; and if a worker has none to open. full: so many pages are being read that no row may be begun."""
         if self._num_opening >= len(self._pool.workers) or not self._scheduler.has_worker_for(None):
             return None
         if self._reopen:

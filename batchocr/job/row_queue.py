@@ -18,13 +18,13 @@ class RowKey:
 
 @dataclass(slots=True)
 class _DocumentRows:
-    """A document's rows, to be handed out from `position` on, but not those in `done` or `copied`. first: how many rows
-    of the output come before the document's, if they are known."""
+    """The rows of a document. Those from `position` on are still to be handed out, except those in `done` or `copied`.
+    num_before: how many rows of the output come before this document, if that is known."""
 
     rows: Sequence[int | None]
     done: Collection[int | None]
     copied: Collection[int | None]
-    first: int
+    num_before: int
     position: int = 0
 
     @property
@@ -32,14 +32,15 @@ class _DocumentRows:
         return len(self.rows) - self.position
 
     @property
-    def place(self) -> int:
-        """How many rows of the output come before the next one."""
-        return self.first + self.position
+    def output_index(self) -> int:
+        """The index of the next row in the output."""
+        return self.num_before + self.position
 
 
 @dataclass(slots=True)
 class _Line:
-    """Documents with rows to be handed out, in input order, and rows that were given back. num_rows: of the former."""
+    """Documents with rows to be handed out, in input order, and rows that were given back. num_rows: how many rows of
+    these documents are still to be handed out for the first time."""
 
     documents: list[int] = field(default_factory=list)
     returned: deque[RowKey] = field(default_factory=deque)
@@ -47,7 +48,8 @@ class _Line:
 
 
 class RowQueue:
-    """The rows of each document, in input order, and those that were given back. Postponed documents are a line apart.
+    """The rows of each document, in input order, and those that were given back. Postponed documents have a line of
+    their own.
 
     max_unreleased: how many rows of the output, from the first one that is not `released` yet, may be handed out; None
     for no limit. num_rows: those of all documents so far. num_passed_over: those that were done already.
@@ -107,7 +109,7 @@ class RowQueue:
         yield from line.returned
         for document in line.documents if among is None else self._in_line(line, among):
             queue = self._queues[document]
-            if not self._is_open(queue.place):
+            if not self._is_open(queue.output_index):
                 return
             yield RowKey(document, queue.rows[queue.position])
 
@@ -145,7 +147,7 @@ class RowQueue:
             target.returned.append(key)
 
     def num_ready(self, *, per_document: int, enough: int) -> int:
-        """How many rows are there to be handed out, if no document may have more than `per_document` of them; not
+        """How many rows can be handed out if no document may have more than `per_document` of them; not
         counted further than `enough`."""
         count = 0
         for document in self._ready.documents:
@@ -157,13 +159,13 @@ class RowQueue:
     def others_wait(self, document: int) -> bool:
         """Whether another document in the same line has a row to be handed out."""
         first_two = self._line_of(document).documents[:2]
-        return any(other != document and self._is_open(self._queues[other].place) for other in first_two)
+        return any(other != document and self._is_open(self._queues[other].output_index) for other in first_two)
 
     def _in_line(self, line: _Line, among: Collection[int]) -> list[int]:
         return sorted(document for document in among if document in self._queues and self._line_of(document) is line)
 
     def _pass_over_done(self, document: int) -> None:
-        """Leave the next row of the document to be one to hand out; or none, and the document leaves its line."""
+        """Skip the next rows of the document that are done or copied. If none is left, the document leaves its line."""
         queue = self._queues[document]
         while queue.num_left:
             is_done = queue.rows[queue.position] in queue.done
@@ -182,5 +184,5 @@ class RowQueue:
     def _line_of(self, document: int) -> _Line:
         return self._later if document in self._postponed else self._ready
 
-    def _is_open(self, place: int) -> bool:
-        return self._max_unreleased is None or place - self._num_released < self._max_unreleased
+    def _is_open(self, output_index: int) -> bool:
+        return self._max_unreleased is None or output_index - self._num_released < self._max_unreleased

@@ -1,4 +1,4 @@
-"""Which row is begun next, and by which worker: `PageScheduler.pick` says how. Owns what each document has in hand."""
+"""Which row is begun next, and by which worker: `PageScheduler.pick` says how."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from weakref import WeakKeyDictionary
 
 from batchocr.data import ErrorKind, Failure
-from batchocr.job.costs import Costs
+from batchocr.job.attempts import Costs
 from batchocr.job.intake import Intake
 from batchocr.job.row_queue import RowKey
 from batchocr.processes.pool import WorkerPool
@@ -24,9 +24,10 @@ _NONE: Counter[Worker] = Counter()
 
 
 class PageScheduler:
-    """Picks the next row to begin, and a worker for it. Owns what each document has in hand and what it has cost.
+    """Picks the next row to begin, and a worker for it. Owns which pages of each document are in flight, and
+    what each document has cost.
 
-    pages_each: how many pages a document may have in hand while there are others.
+    pages_each: how many pages a document may have in flight while other documents wait.
     """
 
     def __init__(self, intake: Intake, pool: WorkerPool, *, pages_in_flight: int, page_timeout_s: float) -> None:
@@ -35,7 +36,7 @@ class PageScheduler:
         self._queue = intake.queue
         self._pool = pool
         self._costs = Costs(page_timeout_s)
-        self._in_hand: dict[int, Counter[Worker]] = {}
+        self._in_flight: dict[int, Counter[Worker]] = {}
         self._last_document: WeakKeyDictionary[Worker, int] = WeakKeyDictionary()
         self._fetched: WeakKeyDictionary[Worker, OrderedDict[int, None]] = WeakKeyDictionary()
 
@@ -46,12 +47,13 @@ class PageScheduler:
         2. While others wait, a document has at most half of the pages in flight and half of the workers.
         3. A row is picked if a worker can begin it soon, with nothing to do or little but the same document.
         4. Objects that only busy workers have fetched come after others.
-        5. A document that has cost too much comes when nothing else is in hand; one page at a time if it cost a worker.
+        5. A document that has cost too much comes when nothing else is in flight, and one page at a time if it cost a
+           worker.
         """
         among = None if self.has_worker_for(None) else self._begun_by_workers_with_room()
         elsewhere = self._fetched_by_busy_workers()
         key = (self._first(among, but=elsewhere) if elsewhere else None) or self._first(among)
-        if key is None and not self._intake.more_to_come and all(map(self._costs.has_cost, self._in_hand)):
+        if key is None and not self._intake.more_to_come and all(map(self._costs.has_cost, self._in_flight)):
             key = self._first(among, postponed=True)
         if key is not None:
             self._queue.take(key)
@@ -102,7 +104,7 @@ class PageScheduler:
         workers = self._pool.workers
         if len(workers) == 1 or document is None:
             return [worker for worker in workers if len(workers) == 1 or not worker.backlog]
-        holders = self._in_hand.get(document, _NONE)
+        holders = self._in_flight.get(document, _NONE)
         if len(holders) >= len(workers) // 2 and not self._is_alone(document):
             workers = [worker for worker in workers if worker in holders]
         return [worker for worker in workers if worker.backlog < self._room(document, worker)]
@@ -111,7 +113,7 @@ class PageScheduler:
         return _MAX_QUEUED if self._last_document.get(worker) == document else 1
 
     def _preference(self, document: int, worker: Worker) -> tuple[bool, int, int]:
-        own = self._in_hand.get(document, _NONE)[worker]
+        own = self._in_flight.get(document, _NONE)[worker]
         return document not in self._fetched.get(worker, ()), len(worker.task_ids) - own, -own
 
     def begin(self, key: RowKey, worker: Worker) -> None:
@@ -124,18 +126,18 @@ class PageScheduler:
             if len(fetched) > _MAX_FETCHED:
                 fetched.popitem(last=False)
         if key.page_index is not None:
-            self._in_hand.setdefault(key.document, Counter())[worker] += 1
+            self._in_flight.setdefault(key.document, Counter())[worker] += 1
 
     def end(self, key: RowKey, worker: Worker) -> None:
-        """Record that the worker has ended the row, or was lost."""
+        """Record that the worker has finished the row, or was lost."""
         if key.page_index is None:
             return
-        holders = self._in_hand[key.document]
+        holders = self._in_flight[key.document]
         holders[worker] -= 1
         if not holders[worker]:
             del holders[worker]
         if not holders:
-            del self._in_hand[key.document]
+            del self._in_flight[key.document]
 
     def charge_step(self, document: int, seconds: float) -> None:
         """Count how long a step took."""
@@ -155,11 +157,11 @@ class PageScheduler:
         """Whether a row of the document may be begun: it has to leave room for others, if there are any."""
         if self._costs.given_up(document) is not None:
             return True
-        num_in_hand = self._in_hand[document].total() if document in self._in_hand else 0
-        if num_in_hand and self._costs.must_go_alone(document):
+        num_in_flight = self._in_flight[document].total() if document in self._in_flight else 0
+        if num_in_flight and self._costs.must_go_alone(document):
             return False
-        return (num_in_hand < self.pages_each or self._is_alone(document)) and self.has_worker_for(document)
+        return (num_in_flight < self.pages_each or self._is_alone(document)) and self.has_worker_for(document)
 
     def _is_alone(self, document: int) -> bool:
         others_wait = self._intake.more_to_come or self._queue.others_wait(document)
-        return not others_wait and self._in_hand.keys() <= {document}
+        return not others_wait and self._in_flight.keys() <= {document}

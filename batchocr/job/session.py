@@ -111,7 +111,7 @@ class Session:
             raise UsageError("this Ocr is of the process that this one was forked from: make another one here")
 
     def require_free(self) -> None:
-        """Raises UsageError as `require_open`, and while a pass has the engines."""
+        """Raises UsageError as `require_open`, and while a run has the engines."""
         self.require_open()
         if self._lent.locked():
             raise UsageError(_ALREADY_READING)
@@ -130,12 +130,12 @@ class Session:
 
     @contextmanager
     def lend_engines(self) -> Iterator[Engines]:
-        """The engines, for one pass at a time. Raises UsageError while another pass has them."""
+        """The engines, for one run at a time. Raises UsageError while another run has them."""
         if not self._lent.acquire(blocking=False):
             raise UsageError(_ALREADY_READING)
         try:
             if self._engines.are_loaded:
-                self._engines.forget()  # that they have waited since the last pass
+                self._engines.forget()  # the time that they have waited since the last run
             self.load()
             yield self._engines
         finally:
@@ -148,14 +148,14 @@ class Session:
                 self.close()
 
     def open_cache(self) -> AnswerCache | None:
-        """The answers that this model gave to others, and is to give; None if none are kept."""
+        """The cache of the answers of this model; None without --cache."""
         if self.config.cache is None:
             return None
         maker = {name: self.metadata.settings[name] for name in _ANSWERS_DEPEND_ON} | {"rules": _RULES}
         return AnswerCache(cache_folder(self.config.cache), maker)
 
     def close(self) -> None:
-        """End the engines, for good; if a pass has them, once it has ended. A fork leaves them to its parent."""
+        """End the engines, for good; if a run has them, once it has ended. A fork leaves them to its parent."""
         self._closed = True
         if os.getpid() == self._pid and self._lent.acquire(blocking=False):
             self._engines.close()

@@ -63,13 +63,13 @@ def named(num_pages: Mapping[str, int]) -> str:
 
 
 def _num_lost(source: str, state: DocumentState, journal: Journal) -> int:
-    """How many pages were read that the document does not have any more."""
+    """How many pages were read earlier and are no longer in the document."""
     pages = range(state.page_count or 0)
     before = (row for row in journal.rows(source) if row.status in ("ok", "degraded") and row.doc_id != state.doc_id)
     return sum(row.page_index not in pages for row in before)
 
 
 def _num_worse(source: str, state: DocumentState, journal: Journal) -> int:
-    """How many pages of the document as it is now were read better before."""
+    """How many pages of the current version of the document were read better before."""
     rows = (journal.find(source, page_index) for page_index in journal.worsened(source))
     return sum(row is not None and row.doc_id == state.doc_id for row in rows)

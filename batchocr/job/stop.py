@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+import logging
 import math
+import signal
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
 from typing import Literal
+
+from batchocr.job.progress import event
+
+logger = logging.getLogger(__name__)
 
 StopReason = Literal["interrupted", "terminated", "stop_after", "requested"]
 Phase = Literal["starting", "reading", "finishing"]
 
 GRACE_S = 60.0
-"""How long the work in flight may take to finish once a stop is requested; most schedulers kill soon after."""
+"""How long the work in flight may take to finish once a stop is requested; most job schedulers kill soon after."""
+
+SAME_KEYSTROKE_S = 1.0
+"""An interrupt this soon after another is the same one: `timeout -s INT` sends it to the process and to its group."""
 
 
 class StopSwitch:
@@ -58,3 +71,40 @@ class StopSwitch:
     def grace_is_over(self) -> bool:
         """Whether the work in flight has had its time to finish."""
         return self.reason is not None and time.monotonic() - self._since_s > GRACE_S
+
+
+@contextmanager
+def finish_on_interrupt(stop: StopSwitch) -> Iterator[None]:
+    """Let a Python program have the grace of the command: inside the block, the first Ctrl-C while pages are in flight,
+    or while the output is written, only stops the run, and KeyboardInterrupt is raised at the end of the block. Before
+    the first page, and on a second Ctrl-C, it is raised at once.
+
+    Does nothing outside of the main thread, or if the caller has a handler of its own.
+    """
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+    interrupted_s: float | None = None
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        nonlocal interrupted_s
+        before_s, interrupted_s = interrupted_s, time.monotonic()
+        if before_s is not None and interrupted_s - before_s < SAME_KEYSTROKE_S:
+            interrupted_s = before_s
+            return
+        if before_s is not None or stop.phase == "starting":
+            stop.end_grace()
+            signal.default_int_handler(number, frame)
+        stop.request("interrupted")
+        last = "the pages in flight are" if stop.phase == "reading" else "the output is"
+        said = event("stop_requested", reason="interrupted")
+        logger.info("interrupted: stopping once %s finished; Ctrl-C again to stop at once", last, extra=said)
+
+    signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    if interrupted_s is not None:
+        raise KeyboardInterrupt

@@ -41,7 +41,7 @@ _VERSION: Final = 2
 _TABLE: Final = "CREATE TABLE answers (key BLOB PRIMARY KEY, answer BLOB NOT NULL)"
 _OPEN_WAIT_MS: Final = 5000
 _WAIT_MS: Final = 100
-"""For another run that is just writing, before the run's own loop goes on."""
+"""How long to wait for another run that is writing: the run's own loop stands still meanwhile."""
 _WRITE_INTERVAL_S: Final = 1.0
 _MAX_WAITING_BYTES: Final = 16 << 20
 """Of answers that cannot be written yet, because somebody else has the file locked."""
@@ -66,15 +66,15 @@ def cache_folder(name: str) -> Path:
     if is_uri(name):
         raise UsageError(f"--cache {name}: a cache is a folder on a disk of this machine, not in an object store")
     folder = Path(name)
-    for place in (folder / NAME, folder, *folder.parents):
-        if os.path.islink(place) and not os.path.exists(place):
-            raise UsageError(f"--cache {name}: {place} is a link to nothing: remove it, or choose another folder")
+    for path in (folder / NAME, folder, *folder.parents):
+        if os.path.islink(path) and not os.path.exists(path):
+            raise UsageError(f"--cache {name}: {path} is a link to nothing: remove it, or choose another folder")
     return folder
 
 
 class AnswerCache:
-    """The answers in a folder that this maker made. Belongs to one thread at a time; has no effect once something is
-    wrong, of which a warning says what.
+    """The answers in a folder that this maker made. Belongs to one thread at a time. Once something is wrong, a warning
+    says what, and all methods do nothing.
 
     maker: everything besides the question that an answer depends on. max_bytes: of the file.
     """
@@ -113,7 +113,7 @@ class AnswerCache:
         return {digest: completion for digest, completion in found.items() if completion is not None}
 
     def put(self, digest: str, completion: Completion) -> None:
-        """Keep an answer, soon."""
+        """Have an answer written with the next `write`."""
         if self._db is not None and not self._is_full:
             key = self._key(digest)
             line = checked_line(json.dumps(_COMPLETION.dump_python(completion)).encode(), of=key)
@@ -126,15 +126,15 @@ class AnswerCache:
             self.write()
 
     def close(self) -> None:
-        """Write what has been put, if need be after others have, and close the file."""
+        """Write what has been put, waiting for other runs to finish their writing, and close the file."""
         if self._db is not None and self._waiting:
             self._db.execute(f"PRAGMA busy_timeout = {_OPEN_WAIT_MS}")
             self.write(most_waiting_bytes=0)
         self._close()
 
     def write(self, *, most_waiting_bytes: int = _MAX_WAITING_BYTES) -> None:
-        """Write all that has been put, or nothing: if another run is just writing, so much is left for the next time; a
-        full file is only read from then on."""
+        """Write all that has been put, or nothing. While another run is writing, up to `most_waiting_bytes` wait for
+        the next call. A full file is only read from then on."""
         self._written_s = time.monotonic()
         if self._db is None or not self._waiting:
             return
@@ -155,7 +155,7 @@ class AnswerCache:
         self._forget()
 
     def _key(self, digest: str) -> bytes:
-        """What an answer of this maker is found under: SHA-256, 32 bytes."""
+        """The key of an answer of this maker: SHA-256, 32 bytes."""
         return hashlib.sha256(f"{self._maker}\n{digest}".encode()).digest()
 
     def _forget(self) -> None:
@@ -265,8 +265,8 @@ def _file_system(path: str) -> str:
     """The kind of the file system that holds a path; empty if that cannot be told."""
     best, kind = -1, ""
     for line in _mounts().splitlines():
-        place, _, rest = line.partition(" - ")
-        mounted = place.split()[4].replace("\\040", " ").rstrip("/")
+        mount, _, rest = line.partition(" - ")
+        mounted = mount.split()[4].replace("\\040", " ").rstrip("/")
         if len(mounted) >= best and f"{path}/".startswith(f"{mounted}/"):
             best, kind = len(mounted), rest.split()[0]
     return kind

@@ -53,7 +53,7 @@ class BatchPart:
 
     @property
     def work(self) -> float:
-        """How much they take, roughly, in tokens: text grows with the area that it covers."""
+        """Roughly how much work they are, in tokens: text grows with the area that it covers."""
         questions = [self.batch.shared.message.questions[position] for position in self.positions]
         sizes = [question.resize_to or (question.height, question.width) for question in questions]
         return sum(_QUESTION_WORK + height * width / _PIXELS_PER_TOKEN for height, width in sizes)

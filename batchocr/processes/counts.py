@@ -1,5 +1,5 @@
 """What an engine counts while it works: sums that grow, so that those of several engines, or of one that was replaced,
-can be added. And what no engine was asked."""
+can be added; and how many questions needed no engine."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ class EngineCounts:
 
 @dataclass(slots=True)
 class AnswerCounts:
-    """Questions of pages. asked: all. from_run, from_cache: those of them that no engine was asked, because this run,
-    or an earlier one, had asked the same. image_tokens, output_tokens: what their answers would have taken."""
+    """Questions of pages. asked: all. from_run, from_cache: how many of them were answered without an engine, because
+    this run, or an earlier one, had asked the same. image_tokens, output_tokens: the tokens that this saved."""
 
     asked: int = 0
     from_run: int = 0

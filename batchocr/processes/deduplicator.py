@@ -25,13 +25,13 @@ from batchocr.processes.pixels import SharedBatch
 _MAX_BYTES: Final = 64 << 20
 """What the answers that are kept may take: some fifty thousand blocks of text, or more short ones."""
 _BYTES_EACH: Final = 600
-"""What an answer takes besides its text: its digest, its numbers, its places in two tables."""
+"""What an answer takes besides its text: its digest, its numbers, its entries in two tables."""
 
 
 @dataclass(slots=True, eq=False)
 class _WaitingBatch:
-    """A batch that is not answered in full. asked: the positions of what the engines were asked. missing: how many of
-    its answers are."""
+    """A batch that is not answered in full. asked: the positions of the questions that the engines were asked. missing:
+    how many answers are missing."""
 
     key: int
     questions: Sequence[Question]
@@ -43,7 +43,7 @@ class _WaitingBatch:
 class RequestDeduplicator:
     """Asks engines on behalf of pages. The interface is that of Engines. Belongs to one thread.
 
-    max_bytes: what is kept in memory may take. counts: what that has saved so far.
+    max_bytes: how much memory the kept answers may take. counts: the questions asked and saved so far.
     """
 
     def __init__(self, engines: Engines, cache: AnswerCache | None = None, *, max_bytes: int = _MAX_BYTES) -> None:
@@ -57,7 +57,7 @@ class RequestDeduplicator:
 
     @property
     def channels(self) -> list[Channel[ToEngine, FromEngine]]:
-        """Those to wait for."""
+        """The channels of the engines, to wait for."""
         return self._engines.channels
 
     def ask(self, key: int, batch: SharedBatch) -> None:
@@ -97,7 +97,7 @@ class RequestDeduplicator:
         return done
 
     def _cached(self, questions: Sequence[Question]) -> dict[str, Completion]:
-        """What the cache has of that which would have to be asked."""
+        """The answers in the cache to those questions that would have to be asked otherwise."""
         if self._cache is None:
             return {}
         digests = {question.digest for question in questions} - {""}
@@ -108,16 +108,16 @@ class RequestDeduplicator:
         self._fill(batch, position, completion)
         if not (digest := batch.questions[position].digest):
             return
-        for other, place in self._waiting.pop(digest):
+        for other, position_there in self._waiting.pop(digest):
             self.counts.from_run += 1
-            self._save(other, place, completion)
+            self._save(other, position_there, completion)
         if completion.error is None:
             self._kept.put(digest, completion)
             if self._cache is not None:
                 self._cache.put(digest, completion)
 
     def _save(self, batch: _WaitingBatch, position: int, completion: Completion) -> None:
-        """Give an answer that no engine was asked for."""
+        """Give an answer for which no engine was asked."""
         self.counts.image_tokens += completion.image_tokens
         self.counts.output_tokens += completion.output_tokens
         self._fill(batch, position, completion)
@@ -130,7 +130,7 @@ class RequestDeduplicator:
 
 
 class _Kept:
-    """Answers by their digests; of too many, the one that has not been asked for the longest time goes first."""
+    """Answers by their digests. When they take too much memory, the least recently used is removed first."""
 
     def __init__(self, max_bytes: int) -> None:
         self._answers: OrderedDict[str, Completion] = OrderedDict()
@@ -146,7 +146,7 @@ class _Kept:
         return answer
 
     def put(self, digest: str, answer: Completion) -> None:
-        """Keep an answer that is not there yet."""
+        """Keep an answer whose digest is not kept yet."""
         self._answers[digest] = answer
         self._bytes_left -= _num_bytes(answer)
         while self._bytes_left < 0:

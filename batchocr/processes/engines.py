@@ -40,9 +40,9 @@ Plan = Callable[[DeviceFound], LoadModel]
 
 @dataclass(frozen=True, slots=True)
 class EngineUse:
-    """What became of a device. device: its name; several may be called cpu. counts: of all engines that were there.
-    num_lost: how many were lost. peak_bytes: the most host memory that any held. peak_flop_per_s: None if unknown.
-    given_up: why there is none any more; empty if there is."""
+    """How a device was used. device: its name; several may be called cpu. counts: of all engines that ran on it.
+    num_lost: how many of them were lost. peak_bytes: the most host memory that any held. peak_flop_per_s: None if
+    unknown. given_up: why no engine runs on it any more; empty if one does."""
 
     device: str
     kernels: str = ""
@@ -54,9 +54,9 @@ class EngineUse:
 
 
 class _Slot:
-    """A device, and the engine that is there now. sent: what that was asked and has not answered, by task; work: how
-    much that is, in tokens. num_lost: engines since the last `forget`; the numbers of which the limits above speak are
-    of consecutive ones."""
+    """A device, and the engine that runs on it now. sent: what the engine was asked and has not answered, by task.
+    work: how much that is, in tokens. num_lost: engines lost since the last `forget`. num_failed_starts, num_losses and
+    num_killed count consecutive engines, for the limits above."""
 
     def __init__(self, device: str, process: EngineProcess) -> None:
         self.device = device
@@ -90,13 +90,13 @@ class _Slot:
         self.process.ask(part.batch.task_id, part.batch.shared, part.positions)
 
     def take_back(self, task_id: int) -> BatchPart:
-        """What was sent for this task, and is answered or lost."""
+        """Remove what was sent for this task, and return it: it is answered, or its engine is lost."""
         part = self.sent.pop(task_id)
         self.work -= part.work
         return part
 
     def count_loss(self, *, killed: bool) -> None:
-        """Count the engine that is there as lost."""
+        """Count the current engine as lost."""
         self.num_lost += 1
         if not self.is_ready:
             self.num_failed_starts += 1
@@ -106,7 +106,7 @@ class _Slot:
         self.num_killed += killed
 
     def note_use(self) -> None:
-        """What a report needs that is known only while the process is there."""
+        """Record what a report needs and what is known only while the process lives."""
         self.peak_bytes = max(peak_resident_bytes(self.process.pid) or 0, self.peak_bytes or 0) or None
         if (ready := self.process.ready) is not None:
             self.kernels, self.peak_flop_per_s = ready.kernels, ready.peak_flop_per_s
@@ -215,16 +215,16 @@ class Engines:
 
     @property
     def devices(self) -> tuple[str, ...]:
-        """The devices that there are to be engines for, once opened."""
+        """The devices that are to have an engine; final once opened."""
         return self._names
 
     @property
     def channels(self) -> list[Channel[ToEngine, FromEngine]]:
-        """Those to wait for: of the engines that there are now."""
+        """The channels of the current engines, to wait for."""
         return [slot.process.channel for slot in self._slots]
 
     def uses(self) -> list[EngineUse]:
-        """What became of each device: whether there is an engine, and what was done since the last `forget`."""
+        """How each device was used since the last `forget`."""
         for slot in self._slots:
             slot.note_use()
         return [*(slot.use() for slot in self._slots), *self._given_up]

@@ -55,7 +55,7 @@ class WorkerPool:
         self._tried_s = 0.0
         self._retired: list[Worker] = []
         try:
-            self._fill_places()
+            self._start_missing()
             if not self.workers:
                 raise BatchOcrError("no worker process can be started now: try again later, or fewer --workers")
         except BaseException:
@@ -116,7 +116,7 @@ class WorkerPool:
         return arrived
 
     def replace_lost(self, timeout_s: float) -> list[Loss]:
-        """End the workers that died or took too long, start others in their places, and return what was lost.
+        """End the workers that died or took too long, start others instead, and return what was lost.
 
         timeout_s: how long opening, rendering or post-processing may take. Raises BatchOcrError if no worker can be
         started, or all die as they start.
@@ -132,10 +132,10 @@ class WorkerPool:
             self._num_failed_starts += not loss.worker.has_spoken
             if self._num_failed_starts >= _MAX_FAILED_STARTS:
                 raise BatchOcrError(f"no worker process can be started: {loss.failure.message}")
-        self._fill_places()
+        self._start_missing()
         return losses
 
-    def _fill_places(self) -> None:
+    def _start_missing(self) -> None:
         """Start workers up to the number there should be. While the machine lacks something, there may be fewer."""
         while len(self.workers) < self._count and (fresh := self._start_worker()) is not None:
             self.workers.append(fresh)
@@ -153,7 +153,7 @@ class WorkerPool:
             self.retire(worn)
 
     def retire(self, worker: Worker) -> None:
-        """Put a fresh worker in its place; the old one finishes what it holds, and gets no more.
+        """Replace the worker by a fresh one; the old one finishes what it holds, and gets no more.
 
         Does nothing while as many others are still finishing, which would be too many for the machine's memory, and
         while no other can be started. Raises BatchOcrError.

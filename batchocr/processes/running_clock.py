@@ -1,4 +1,4 @@
-"""A clock for time limits on others' work, which stands still while this process is suspended."""
+"""A clock for time limits on other processes, which stands still while this process is suspended."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _MOST_S = 5.0
 
 
 class RunningClock:
-    """Counts at most five seconds between two looks at it, so those who set limits by it must look more often.
+    """Counts at most five seconds between two calls of `now`, so whoever uses it for limits must call more often.
 
     A job that a scheduler suspends for an hour, or a user with Ctrl-Z, has not been slow for an hour. Belongs to one
     thread.

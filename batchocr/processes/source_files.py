@@ -75,7 +75,7 @@ class SourceFiles:
         """The file of a document, or why it is not there: `changed` if there is only another version. Raises
         BatchOcrError if no worker can be started."""
         failure = Failure("not_found", f"{source} is not there: say with --input where the documents are")
-        for path in self._places(source):
+        for path in self._candidates(source):
             found = self._ask(OpenDocument(0, path))
             if isinstance(found, Failure):
                 failure = found
@@ -131,7 +131,7 @@ class SourceFiles:
             return answer
         return answer.made if isinstance(answer, SearchableWritten) else _NOT_ITS_PIXELS
 
-    def _places(self, source: str) -> Iterator[str]:
+    def _candidates(self, source: str) -> Iterator[str]:
         """The files that the source may be, of those that exist; each once."""
         names = [source, _ESCAPED.sub(lambda escaped: chr(int(f"d{escaped[1]}", 16)), source)]
         candidates = [os.path.join(root, name) for root in self._roots for name in names if os.path.isdir(root)]

@@ -13,11 +13,10 @@ from batchocr.api import Inputs, ShowProgress, config_of, find_inputs, progress_
 from batchocr.config import Config, flag_of
 from batchocr.data import counted
 from batchocr.errors import NoInputError, OutputMismatchError, UsageError
-from batchocr.job.interrupt import finish_on_interrupt
 from batchocr.job.progress import Progress, event
 from batchocr.job.session import require_usable
 from batchocr.job.stats.report import ExitReason, require_place
-from batchocr.job.stop import StopSwitch
+from batchocr.job.stop import StopSwitch, finish_on_interrupt
 from batchocr.machine import own_version
 from batchocr.options import Options
 from batchocr.pages.input.sources import Found

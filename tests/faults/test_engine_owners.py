@@ -129,9 +129,9 @@ def test_several_models_serve_several_threads_and_a_script_may_end_without_closi
 
 
 NOTEBOOK = '''
-from batchocr.job import interrupt
+from batchocr.job import stop
 
-interrupt.SAME_KEYSTROKE_S = 0.0
+stop.SAME_KEYSTROKE_S = 0.0
 signal.signal(signal.SIGINT, signal.default_int_handler)  # these tests may run where it is ignored
 sys.modules["__main__"].__dict__.pop("__file__")
 cells = ["""

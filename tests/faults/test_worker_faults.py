@@ -218,7 +218,7 @@ def test_a_document_that_costs_its_worker_on_every_page_costs_bounded_time(
     assert len(given_up) >= 200 - 4 - 6
     assert fatal[-1].attempts == 0
     assert [rows["1.script", index].status for index in range(20)] == ["ok"] * 20
-    # Three pages twice each, plus once what each worker had in hand.
+    # Three pages twice each, plus once the pages in flight in each worker.
     assert seconds < 7 * TIMEOUT_S + SLACK_S
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from batchocr.job.costs import Costs
+from batchocr.job.attempts import Costs
 
 TIMEOUT_S = 60.0
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -156,7 +157,7 @@ def test_documents_can_be_opened_ahead_of_their_rows() -> None:
     assert not intake.all_planned
     intake.opened(1, page_count=7, doc_id="id-1", size=100, mtime_ns=5)
     assert intake.all_planned
-    assert (intake.num_planned, intake.num_handed_out) == (12, 1)
+    assert (intake.num_planned, intake.queue.num_handed_out) == (12, 1)
 
 
 def test_the_limit_counts_over_documents_and_later_ones_are_not_opened() -> None:
@@ -291,68 +292,61 @@ def as_it_was(folder: Path) -> dict[str, int]:
     return {"size": 4, "mtime_ns": (folder / "a.pdf").stat().st_mtime_ns}
 
 
-def test_an_unchanged_document_is_not_opened_and_its_done_rows_are_not_begun(tmp_path: Path) -> None:
+FAILED = row(None, status="failed", doc_id=None, page_count=None)
+BEFORE = row(1, doc_id="before")
+
+
+@pytest.mark.parametrize(
+    ("rows", "options", "begun", "of_the_output"),
+    [
+        pytest.param([row(0), row(2, status="degraded")], {}, [1], [0, 1, 2], id="done rows are not begun"),
+        pytest.param([row(0, status="failed"), row(1), row(2)], {}, [0], [0, 1, 2], id="a failed page is begun again"),
+        pytest.param([row(None, status="skipped", page_count=0)], {}, [], [None], id="no pages"),
+        pytest.param([row(0), replace(BEFORE, size=9, mtime_ns=1)], {}, [1, 2], [0, 1, 2], id="rows of other content"),
+        pytest.param([row(0), row(1)], {"spec": "2-3"}, [2], [1, 2], id="rows of pages that are not asked for"),
+        pytest.param([row(0, status="failed"), row(1)], {"retry_failed": False}, [2], [0, 1, 2], id="no retries"),
+        pytest.param(
+            [FAILED, row(0, page_count=2), row(1, status="failed", page_count=2)],
+            {"retry_failed": False},
+            [],
+            [0, 1],
+            id="no retries, and opened once",
+        ),
+    ],
+)
+def test_an_unchanged_document_is_not_opened_and_only_what_is_missing_is_begun(
+    tmp_path: Path,
+    rows: list[IndexedRow],
+    options: dict[str, Any],
+    begun: list[int | None],
+    of_the_output: list[int | None],
+) -> None:
     found, finished = file_with_rows(tmp_path)
-    finished.by_source["a.pdf"] = (row(0, **as_it_was(tmp_path)), row(2, status="degraded", **as_it_was(tmp_path)))
-    intake = make_intake(found, finished=finished)
+    file = as_it_was(tmp_path)
+    finished.by_source["a.pdf"] = tuple(each if each.size else replace(each, **file) for each in rows)
+    intake = make_intake(found, finished=finished, **options)
     assert next_to_open(intake) is None
-    assert remaining(intake) == [(0, 1)]
-    assert all_rows(intake) == [(0, 0), (0, 1), (0, 2)]
-    assert (intake.num_planned, intake.num_done_before) == (3, 2)
+    assert remaining(intake) == [(0, page) for page in begun]
+    assert all_rows(intake) == [(0, page) for page in of_the_output]
+    assert intake.num_done_before == len(of_the_output) - len(begun)
 
 
-def test_a_failed_page_is_begun_again(tmp_path: Path) -> None:
-    found, finished = file_with_rows(tmp_path)
-    metadata = as_it_was(tmp_path)
-    finished.by_source["a.pdf"] = (row(0, status="failed", **metadata), row(1, **metadata), row(2, **metadata))
+@pytest.mark.parametrize(
+    ("row", "page_count", "begun"),
+    [
+        pytest.param(row(0, size=4, mtime_ns=1), 3, [1, 2], id="touched: it keeps the rows of its content"),
+        pytest.param(row(0), 3, [1, 2], id="taken over from a table: it keeps the rows of its content"),
+        pytest.param(row(0, doc_id="before", size=4, mtime_ns=1), 2, [0, 1], id="other content"),
+        pytest.param(row(None, status="failed", page_count=None), 2, [0, 1], id="failed as a whole"),
+    ],
+)
+def test_a_document_that_may_have_changed_is_opened(
+    tmp_path: Path, row: IndexedRow, page_count: int, begun: list[int]
+) -> None:
+    found, finished = file_with_rows(tmp_path, row)
     intake = make_intake(found, finished=finished)
-    assert next_to_open(intake) is None
-    assert remaining(intake) == [(0, 0)]
-
-
-def test_a_document_that_failed_as_a_whole_is_opened_again(tmp_path: Path) -> None:
-    found, finished = file_with_rows(tmp_path, row(None, status="failed", page_count=None))
-    intake = make_intake(found, finished=finished)
-    open_next(intake, 2)
-    assert remaining(intake) == [(0, 0), (0, 1)]
-
-
-def test_an_unchanged_document_without_pages_is_not_opened_again(tmp_path: Path) -> None:
-    found, finished = file_with_rows(tmp_path)
-    finished.by_source["a.pdf"] = (row(None, status="skipped", page_count=0, **as_it_was(tmp_path)),)
-    intake = make_intake(found, finished=finished)
-    assert next_to_open(intake) is None
-    assert remaining(intake) == []
-    assert all_rows(intake) == [(0, None)]
-
-
-def test_a_touched_document_is_opened_and_keeps_the_rows_of_its_content(tmp_path: Path) -> None:
-    found, finished = file_with_rows(tmp_path, row(0, size=4, mtime_ns=1), row(1, size=4, mtime_ns=1))
-    intake = make_intake(found, finished=finished)
-    open_next(intake, 3)
-    assert remaining(intake) == [(0, 2)]
-
-
-def test_rows_taken_over_from_a_table_are_kept_for_the_same_content(tmp_path: Path) -> None:
-    found, finished = file_with_rows(tmp_path, row(0), row(1), row(2))
-    intake = make_intake(found, finished=finished)
-    open_next(intake, 3)
-    assert remaining(intake) == []
-
-
-def test_a_document_with_other_content_is_read_again(tmp_path: Path) -> None:
-    found, finished = file_with_rows(tmp_path, row(0, doc_id="before", size=4, mtime_ns=1))
-    intake = make_intake(found, finished=finished)
-    open_next(intake, 2)
-    assert remaining(intake) == [(0, 0), (0, 1)]
-
-
-def test_rows_of_other_content_do_not_count_beside_those_of_this(tmp_path: Path) -> None:
-    found, finished = file_with_rows(tmp_path)
-    finished.by_source["a.pdf"] = (row(0, **as_it_was(tmp_path)), row(1, doc_id="before", size=9, mtime_ns=1))
-    intake = make_intake(found, finished=finished)
-    assert next_to_open(intake) is None
-    assert remaining(intake) == [(0, 1), (0, 2)]
+    open_next(intake, page_count)
+    assert remaining(intake) == [(0, page) for page in begun]
 
 
 def test_a_document_that_has_gone_is_opened_so_that_its_row_says_so() -> None:
@@ -373,16 +367,7 @@ def test_rows_done_before_count_as_soon_as_they_are_known(tmp_path: Path) -> Non
     finished.by_source["a.pdf"] = (row(2, **as_it_was(tmp_path)),)
     intake = make_intake(found, finished=finished)
     assert next_to_open(intake) is None
-    assert (intake.num_handed_out, intake.num_done_before) == (0, 1)
-
-
-def test_a_page_spec_leaves_rows_of_other_pages_out(tmp_path: Path) -> None:
-    found, finished = file_with_rows(tmp_path)
-    finished.by_source["a.pdf"] = (row(0, **as_it_was(tmp_path)), row(1, **as_it_was(tmp_path)))
-    intake = make_intake(found, spec="2-3", finished=finished)
-    assert next_to_open(intake) is None
-    assert remaining(intake) == [(0, 2)]
-    assert all_rows(intake) == [(0, 1), (0, 2)]
+    assert (intake.queue.num_handed_out, intake.num_done_before) == (0, 1)
 
 
 @pytest.mark.slow
@@ -407,16 +392,6 @@ def test_no_more_rows_are_handed_out_than_may_wait_until_some_are_released(tmp_p
     assert not intake.exhausted
 
 
-def test_without_retries_pages_that_failed_are_not_begun_again(tmp_path: Path) -> None:
-    found, finished = file_with_rows(tmp_path)
-    metadata = as_it_was(tmp_path)
-    finished.by_source["a.pdf"] = (row(0, status="failed", **metadata), row(1, **metadata))
-    intake = make_intake(found, finished=finished, retry_failed=False)
-    assert next_to_open(intake) is None
-    assert remaining(intake) == [(0, 2)]
-    assert intake.num_done_before == 2
-
-
 def test_without_retries_a_document_that_failed_is_not_opened_again_until_it_changes(tmp_path: Path) -> None:
     found, finished = file_with_rows(tmp_path)
     metadata = as_it_was(tmp_path)
@@ -435,20 +410,6 @@ def test_without_retries_a_touched_document_that_fails_again_keeps_its_row(tmp_p
     assert next_to_open(intake) == 0
     intake.cannot_open(0, Failure("damaged", "no trailer"), doc_id="id-0")
     assert remaining(intake) == []
-
-
-def test_without_retries_a_document_that_was_opened_once_has_its_pages(tmp_path: Path) -> None:
-    found, finished = file_with_rows(tmp_path)
-    metadata = as_it_was(tmp_path)
-    failed = row(None, status="failed", doc_id=None, page_count=None, **metadata)
-    finished.by_source["a.pdf"] = (
-        failed,
-        row(0, page_count=2, **metadata),
-        row(1, status="failed", page_count=2, **metadata),
-    )
-    intake = make_intake(found, finished=finished, retry_failed=False)
-    assert next_to_open(intake) is None
-    assert (remaining(intake), all_rows(intake)) == ([], [(0, 0), (0, 1)])
 
 
 def test_a_document_that_cannot_be_opened_is_known_by_its_size_and_time(tmp_path: Path) -> None:

@@ -8,9 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from batchocr.job import interrupt
-from batchocr.job.interrupt import finish_on_interrupt
-from batchocr.job.stop import StopSwitch
+from batchocr.job import stop as stopping
+from batchocr.job.stop import StopSwitch, finish_on_interrupt
 
 
 @pytest.fixture(autouse=True)
@@ -35,7 +34,7 @@ def test_the_first_interrupt_lets_the_block_finish_and_is_raised_after_it(phase:
 
 
 def test_a_second_interrupt_ends_the_block_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(interrupt, "SAME_KEYSTROKE_S", 0.0)
+    monkeypatch.setattr(stopping, "SAME_KEYSTROKE_S", 0.0)
     stop, reached = StopSwitch(), False
     with pytest.raises(KeyboardInterrupt), finish_on_interrupt(stop):
         stop.enter("reading")

@@ -32,7 +32,7 @@ CRASH = Failure("crashed", "the worker process was ended by SIGSEGV")
 class ScriptedWorker:
     """Opens a document at once; asks two questions about a page; finishes it with the answers.
 
-    pages: those in its hands, by task. dying: the task at which it has died.
+    pages: those that it is reading, by task. dying: the task at which it has died.
     """
 
     def __init__(self, pool: ScriptedPool) -> None:
@@ -54,7 +54,7 @@ class ScriptedWorker:
                 self.pages[message.task_id] = message.page_index
                 self._pool.begun.append(message.page_index)
                 self._pool.files_asked_for.add((message.size, message.mtime_ns))
-                self._pool.most_in_hand = max(self._pool.most_in_hand, self._pool.num_in_hand())
+                self._pool.most_in_flight = max(self._pool.most_in_flight, self._pool.num_in_flight())
                 if self._pool.deaths[message.page_index]:
                     self._pool.deaths[message.page_index] -= 1
                     self.dying = message.task_id
@@ -64,11 +64,8 @@ class ScriptedWorker:
             case Completions():
                 text = " ".join(answer.text for answer in message.completions)
                 del self.pages[message.task_id]
-                self._end(
-                    Finished(
-                        message.task_id, 1, 1, None, Reading(text, (), 0, 0, ink_outside=0.25, text_layer_agreement=0.5)
-                    )
-                )
+                reading = Reading(text, (), 0, 0, ink_outside=0.25, text_layer_agreement=0.5)
+                self._end(Finished(message.task_id, 1, 1, None, reading))
 
     def _end(self, message: Arrived) -> None:
         self.task_ids.discard(message.task_id)
@@ -89,12 +86,12 @@ class ScriptedPool:
         self.never_answered = never_answered
         self.begun: list[int] = []
         self.files_asked_for: set[tuple[int | None, int | None]] = set()
-        self.most_in_hand = 0
+        self.most_in_flight = 0
         self.retired: list[ScriptedWorker] = []
         self._said: list[tuple[ScriptedWorker, Arrived]] = []
         self.workers = [ScriptedWorker(self), ScriptedWorker(self)]
 
-    def num_in_hand(self) -> int:
+    def num_in_flight(self) -> int:
         return sum(len(worker.pages) for worker in self.workers)
 
     def say(self, worker: ScriptedWorker, message: Arrived) -> None:
@@ -178,10 +175,10 @@ def test_pages_are_read_from_the_version_of_the_file_that_was_opened() -> None:
 
 
 @pytest.mark.parametrize("pages_in_flight", [1, 3])
-def test_no_more_pages_are_in_hand_than_are_allowed(pages_in_flight: int) -> None:
+def test_no_more_pages_are_in_flight_than_are_allowed(pages_in_flight: int) -> None:
     pool = ScriptedPool(page_count=9)
     assert len(list(read(pool, pages_in_flight=pages_in_flight))) == 9
-    assert pool.most_in_hand == pages_in_flight
+    assert pool.most_in_flight == pages_in_flight
 
 
 def test_a_page_that_costs_a_worker_twice_fails_and_what_the_worker_held_besides_is_read() -> None:

@@ -290,14 +290,6 @@ def test_a_document_that_was_cut_off_since_it_was_read_is_named_and_an_exit_code
     assert batchocr.run(document, **options).exit_code == 0
 
 
-def test_a_failure_that_is_not_tried_again_still_counts(job: Job, tmp_path: Path) -> None:
-    document, out = tmp_path / "b.pdf", tmp_path / "table.parquet"
-    document.write_bytes(b"%PDF-1.7 and no more")
-    batchocr.run(document, out=out, model=job.model, **OPTIONS)
-    report = batchocr.run(document, out=out, model=job.model, retry_failed=False, **OPTIONS)
-    assert (report.items.failed, report.items.already_done, report.errors) == (1, 1, {"damaged": 1})
-
-
 def test_a_table_of_other_documents_is_not_replaced(job: Job, tmp_path: Path) -> None:
     first, second = draw_pdf(tmp_path / "first.pdf", "One"), draw_pdf(tmp_path / "second.pdf", "Two")
     out = tmp_path / "results.parquet"

@@ -27,15 +27,8 @@ def options(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]
     num_threads = torch.get_num_threads()
     torch.set_num_threads(1)
     model = make_quick_model(tmp_path_factory.mktemp("model") / "quick")
-    yield {
-        "model": model,
-        "dpi": 72,
-        "workers": 1,
-        "max_new_tokens": 8,
-        "dtype": "float32",
-        "device": "cpu",
-        "max_degraded_rate": 1,
-    }
+    small = {"dpi": 72, "workers": 1, "max_new_tokens": 8, "max_degraded_rate": 1}
+    yield {"model": model, "dtype": "float32", "device": "cpu", **small}
     torch.set_num_threads(num_threads)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import logging
 import shutil
 from pathlib import Path
@@ -23,7 +22,7 @@ from batchocr.errors import ModelError, NoInputError, OutputError, OutputMismatc
 from batchocr.job.session import Session
 from batchocr.job.stats.gates import GateCounts
 from batchocr.pages.input.sources import find_documents
-from batchocr.tables.files import journal_path, report_path
+from batchocr.tables.files import journal_path
 from tests.support.jobs import Job, started, wait_for_rows
 from tests.support.running import draw_pdf, make_quick_model, raising, read_rows
 
@@ -191,13 +190,6 @@ def test_nothing_is_lost_by_a_kill_in_between(share: Path, options: dict[str, An
     assert (report.exit_code, report.items.found, report.pages_read) == (0, 1, 0)
     assert [row for row in read_rows(out) if row.source < "d"] == before
     assert len(places(out)) == len(set(places(out))) == in_journal == 1 + report.rows_gone + report.rows_not_asked
-
-
-def test_the_report_is_of_this_run_also_when_nothing_was_to_do(share: Path, options: dict[str, Any]) -> None:
-    assert batchocr.run(share, **options).pages_read == 6
-    batchocr.run(share, **options)
-    report = json.loads(report_path(options["out"]).read_text())
-    assert (report["pages_read"], report["items"]["already_done"]) == (0, 6)
 
 
 @pytest.mark.parametrize(

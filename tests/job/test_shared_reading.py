@@ -89,6 +89,12 @@ def read(documents: Path, model: Path, out: Path, *, reads_all: bool = False, **
         return read_into_table(session, session.config, found, out, StopSwitch(), None, started_s=0.0)
 
 
+def flags_of(model: Path, cache: Path) -> list[str]:
+    """OPTIONS as the command has them, with this model and this cache."""
+    options = OPTIONS | {"model": model, "cache": cache}
+    return [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
+
+
 @pytest.fixture(scope="module")
 def alone(documents: Path, model: Path, tmp_path_factory: pytest.TempPathFactory) -> list[PageResult]:
     """The rows of a run that reads and asks everything."""
@@ -210,8 +216,7 @@ def test_another_model_another_limit_and_another_size_have_answers_of_their_own(
 
 @pytest.mark.long
 def test_two_runs_use_one_cache_at_once(documents: Path, model: Path, tmp_path: Path, alone: list[PageResult]) -> None:
-    flags = [f"--{name.replace('_', '-')}={value}" for name, value in OPTIONS.items()]
-    flags += [f"--model={model}", f"--cache={tmp_path / 'cache'}"]
+    flags = flags_of(model, tmp_path / "cache")
     runs = [
         subprocess.Popen(
             command(documents, "--out", tmp_path / f"{number}.parquet", *flags),
@@ -246,40 +251,11 @@ def test_a_run_whose_cache_is_damaged_reads_on_without_it(
     assert "it is damaged; check the disk, and delete it" in said
 
 
-_ON_A_SMALL_DISK = ("unshare", "--user", "--map-root-user", "--mount", "sh", "-c")
-_MOUNT = 'mount -t tmpfs -o size=64k tmpfs "$0" && exec "$@"'
-
-
-@pytest.mark.long
-def test_a_run_whose_cache_is_on_a_full_disk_reads_on_without_it(
-    documents: Path, model: Path, tmp_path: Path, alone: list[PageResult]
-) -> None:
-    (tmp_path / "cache").mkdir()
-    flags = [f"--{name.replace('_', '-')}={value}" for name, value in OPTIONS.items()]
-    flags += [f"--model={model}", f"--cache={tmp_path / 'cache'}"]
-    run = command(documents, "--out", tmp_path / "out.parquet", *flags)
-    done = subprocess.run(
-        [*_ON_A_SMALL_DISK, _MOUNT, tmp_path / "cache", *run],
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    if "unshare" in done.stderr or "mount:" in done.stderr:
-        pytest.skip("no disk can be mounted here: it takes `unshare` and user namespaces")
-    assert done.returncode == 0, done.stderr
-    assert done.stderr.count(NAME) == 1
-    assert "full" in done.stderr
-    assert texts(read_rows(tmp_path / "out.parquet")) == texts(alone)
-
-
 def test_a_run_that_is_killed_goes_on_with_its_cache_to_the_same_table(
     documents: Path, model: Path, tmp_path: Path, alone: list[PageResult]
 ) -> None:
     out, cache = tmp_path / "out.parquet", tmp_path / "cache"
-    flags = [f"--{name.replace('_', '-')}={value}" for name, value in OPTIONS.items()]
-    flags += [f"--model={model}", f"--cache={cache}"]
+    flags = flags_of(model, cache)
     with subprocess.Popen(command(documents, "--out", out, *flags), env=environment()) as run:
         eventually(lambda: run.poll() is not None or num_rows(out) >= 6)
         run.kill()
@@ -322,8 +298,7 @@ def test_of_two_runs_on_one_cache_one_is_killed_while_it_writes_and_neither_tabl
     documents: Path, model: Path, tmp_path: Path, alone: list[PageResult]
 ) -> None:
     cache = tmp_path / "cache"
-    flags = [f"--{name.replace('_', '-')}={value}" for name, value in OPTIONS.items()]
-    flags += [f"--model={model}", f"--cache={cache}"]
+    flags = flags_of(model, cache)
     killed, other = (command(documents, "--out", tmp_path / f"{name}.parquet", *flags) for name in ("killed", "other"))
     killed = [killed[0], "-c", _KILLED_WHILE_IT_WRITES, *killed[3:], tmp_path / "other.parquet"]
     runs = [subprocess.Popen(each, env=environment(), stderr=subprocess.PIPE, text=True) for each in (killed, other)]
@@ -344,8 +319,7 @@ def test_what_a_run_has_kept_before_it_is_killed_in_mid_write_is_not_asked_again
     documents: Path, model: Path, tmp_path: Path, alone: list[PageResult]
 ) -> None:
     cache = tmp_path / "cache"
-    flags = [f"--{name.replace('_', '-')}={value}" for name, value in OPTIONS.items()]
-    run = command(documents, "--out", tmp_path / "out.parquet", *flags, f"--model={model}", f"--cache={cache}")
+    run = command(documents, "--out", tmp_path / "out.parquet", *flags_of(model, cache))
     run = [run[0], "-c", _KILLED_WHILE_IT_WRITES, *run[3:], tmp_path / "nobody's"]
     journal(tmp_path / "nobody's").write_text("header\nrow\n")
     done = subprocess.run(run, env=environment(), capture_output=True, text=True, timeout=120, check=False)

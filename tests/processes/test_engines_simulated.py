@@ -136,20 +136,20 @@ def read(world: World, devices: str, bad: Sequence[int]) -> tuple[int, int]:
         key: [GOOD] * world.chance.randint(0, MOST_QUESTIONS - 1) + [BAD if key in bad else GOOD]
         for key in range(NUM_ROUNDS)
     }
-    to_ask, in_hand = list(batches), set[int]()
+    to_ask, in_flight = list(batches), set[int]()
     blamed = {BAD: 0, GOOD: 0}
     with opened(devices) as engines:
         for _ in range(MOST_STEPS):
-            while to_ask and len(in_hand) < IN_FLIGHT:
-                in_hand.add(to_ask[0])
+            while to_ask and len(in_flight) < IN_FLIGHT:
+                in_flight.add(to_ask[0])
                 engines.ask(to_ask[0], batch_of(batches[to_ask.pop(0)]))
             for key, completions in engines.take_answers():
-                in_hand.remove(key)
+                in_flight.remove(key)
                 for prompt, completion in zip(batches[key], completions, strict=True):
                     blamed[prompt] += completion.error is not None
-            if not in_hand and not to_ask:
+            if not in_flight and not to_ask:
                 return blamed[BAD], blamed[GOOD]
-    raise AssertionError(f"{sorted(in_hand)} are never answered")
+    raise AssertionError(f"{sorted(in_flight)} are never answered")
 
 
 @pytest.mark.parametrize("devices", ["d0", "d0,d1", "d0,d1,d2"])

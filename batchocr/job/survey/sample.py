@@ -11,8 +11,7 @@ from random import Random
 
 from batchocr.data import Document
 from batchocr.job.progress import Progress, log_failure
-from batchocr.job.run_context import RunContext
-from batchocr.job.run_report import report_of
+from batchocr.job.run_context import RunContext, report_of
 from batchocr.job.session import Session
 from batchocr.job.stats.report import Report
 from batchocr.job.stop import StopSwitch
