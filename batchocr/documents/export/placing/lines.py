@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -49,10 +49,12 @@ class PlacedText:
 
 @dataclass(frozen=True, slots=True)
 class _Breaks:
-    """Where a line may end. ends: the index behind its last character. starts: the index of the next line's first.
-    after_hyphen: the cost of a break here in a row
-    of ink that ends in a hyphen. after_letter: in any other. is_divided: whether it is within a word, which then has a
-    hyphen that the text lacks. spaces: how many are before it."""
+    """Where a line may end.
+
+    ends: the index behind its last character. starts: the index of the next line's first. after_hyphen: the cost of a
+    break here in a row of ink that ends in a hyphen. after_letter: the cost in any other row. is_divided: whether the
+    break is within a word, which then has a hyphen that the text lacks. spaces: how many are before the break.
+    """
 
     ends: NDArray[np.int_]
     starts: NDArray[np.int_]
@@ -142,7 +144,6 @@ def _best(breaks: _Breaks, sums: NDArray[np.float64], rows: Sequence[_Row], em: 
     usual = float(np.median(inked[inked >= np.median(inked)]))
     deviation = _DEVIATION[0] * usual + _DEVIATION[1] * em
     ends, starts = sums[breaks.ends], sums[breaks.starts]
-    last = len(ends) - 1
     states, costs = np.array([0]), np.array([0.0])
     steps: list[tuple[NDArray[np.int_], NDArray[np.int_]]] = []
     hyphen = breaks.is_divided * advance("-") * em / 1000
@@ -167,16 +168,18 @@ def _best(breaks: _Breaks, sums: NDArray[np.float64], rows: Sequence[_Row], em: 
         kept = kept[np.isfinite(cheapest[kept])]
         steps.append((reached[kept], states[origin[kept]]))
         states, costs = reached[kept], cheapest[kept]
-    if states[-1] != last:
-        return None
-    found, state = [], last
+    return _traced(steps, breaks) if states[-1] == len(ends) - 1 else None
+
+
+def _traced(steps: Sequence[tuple[NDArray[np.int_], NDArray[np.int_]]], breaks: _Breaks) -> list[tuple[int, int]]:
+    """What is in each row, from the last one back. steps: for each row, the breaks where it may end, and those where it
+    then begins."""
+    found, state = [], len(breaks.ends) - 1
     for reached, origins in reversed(steps):
-        origin_state = int(origins[int(np.searchsorted(reached, state))])
-        is_empty = origin_state == state
-        found.append(
-            (int(breaks.starts[origin_state]), int(breaks.starts[origin_state] if is_empty else breaks.ends[state]))
-        )
-        state = origin_state
+        origin = int(origins[int(np.searchsorted(reached, state))])
+        start = int(breaks.starts[origin])
+        found.append((start, start if origin == state else int(breaks.ends[state])))
+        state = origin
     return found[::-1]
 
 
@@ -191,29 +194,32 @@ def words_in_row(words: Sequence[str], row: InkRow) -> list[tuple[float, float]]
     threshold = _WORD_GAP * em
     within = np.concatenate(([0.0], np.cumsum(np.clip(inner / threshold - 1, 0, 4))))  # costs of gaps inside of a word
     between = np.clip(1 - inner / threshold, 0, 1)
-    scale = _letter_scale(widths, row, inner, threshold)
     lefts = np.array([row.left, *(end for _, end in gaps)], dtype=float)
     rights = np.array([*(start for start, _ in gaps), row.right], dtype=float)
-    number = len(gaps)
     off = rights[None, :] - lefts[:, None]  # [from the gap before it, to the gap behind it]
-    inside = within[np.arange(number + 1)][None, :] - within[np.arange(number + 1)][:, None]
-    order = np.arange(number + 1)
-    impossible = order[:, None] > order[None, :]
-    costs = np.full(number + 1, np.inf)
-    costs[0] = 0.0
+    inside = np.maximum(within[None, :] - within[:, None], 0)
+    costs = (
+        np.minimum(np.abs(off - width) / (0.5 * em + 0.15 * width), 6.0) ** 2 + inside
+        for width in widths * _letter_scale(widths, row, inner, threshold)
+    )
+    return [(float(lefts[start]), float(rights[end])) for start, end in cheapest_pieces(costs, between)]
+
+
+def cheapest_pieces(costs_of: Iterable[NDArray[np.float64]], gap_costs: NDArray[np.float64]) -> list[tuple[int, int]]:
+    """The cheapest way to divide a stretch with gaps into pieces, with a gap between each two: of each piece, the gap
+    before it + 1, and the gap behind it. costs_of: for each piece, what it costs from each gap to each."""
+    order = np.arange(len(gap_costs) + 1)
+    costs = np.where(order == 0, 0.0, np.inf)
     origins = []
-    for width in widths * scale:
-        fit = np.minimum(np.abs(off - width) / (0.5 * em + 0.15 * width), 6.0) ** 2
-        total = costs[:, None] + fit + np.maximum(inside, 0)
-        total[impossible] = np.inf
+    for piece in costs_of:
+        total = np.where(order[:, None] > order[None, :], np.inf, costs[:, None] + piece)
         origin = total.argmin(axis=0)
-        ended = total[origin, order]
         origins.append(origin)
-        costs = np.concatenate(([np.inf], ended[:-1] + between))  # what follows begins behind a gap
-    found, end = [], number
+        costs = np.concatenate(([np.inf], total[origin, order][:-1] + gap_costs))
+    found, end = [], len(gap_costs)
     for origin in reversed(origins):
         start = int(origin[end])
-        found.append((float(lefts[start]), float(rights[end])))
+        found.append((start, end))
         end = start - 1
     return found[::-1]
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from batchocr.documents.assembly.tables import TableCells
 from batchocr.documents.export.placing.ink import InkRow, Marks, ink_rows, runs_of
+from batchocr.documents.export.placing.lines import cheapest_pieces
 from batchocr.pages.searchable.advances import advance
 
 _CROSSED: Final = 0.2
@@ -153,28 +154,15 @@ def _segments(
 ) -> list[tuple[int, int]] | None:
     """The [start, end) of as many segments as there are lengths (em), with a gap between each two; the others lie
     within segments. None if there are too few gaps."""
-    number = len(gaps)
-    if len(lengths) > number + 1:
+    if len(lengths) > len(gaps) + 1:
         return None
     starts = np.array([first, *(end for _, end in gaps)], dtype=float)
     ends = np.array([*(start for start, _ in gaps), last], dtype=float)
     sizes = (ends[None, :] - starts[:, None]) / em
-    order = np.arange(number + 1)
-    costs = np.full(number + 1, np.inf)
-    costs[0] = 0.0
-    origins = []
-    for length in lengths:
-        off = sizes - length
-        fit = (np.where(off > 0, off, 0.5 * off) / (0.5 + 0.2 * length)) ** 2
-        total = costs[:, None] + np.minimum(fit, 50.0)
-        total[order[:, None] > order[None, :]] = np.inf
-        origin = total.argmin(axis=0)
-        ended = total[origin, order]
-        origins.append(origin)
-        costs = np.concatenate(([np.inf], ended[:-1] - 2 * rewards))
-    found, end = [], number
-    for origin in reversed(origins):
-        start = int(origin[end])
-        found.append((int(starts[start]), int(ends[end])))
-        end = start - 1
-    return found[::-1]
+    costs = (np.minimum(_misfit(sizes - length) / (0.5 + 0.2 * length) ** 2, 50.0) for length in lengths)
+    return [(int(starts[start]), int(ends[end])) for start, end in cheapest_pieces(costs, -2 * rewards)]
+
+
+def _misfit(off: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The square of what a segment is longer than it should be, or of half of what it is shorter."""
+    return np.where(off > 0, off, 0.5 * off) ** 2
