@@ -9,7 +9,7 @@ from typing import Final
 
 import pymupdf
 
-from batchocr.pages.searchable.advances import OTHER, WIDE, WIDE_RANGES, advance
+from batchocr.pages.searchable.letters import OTHER, WIDE, WIDE_RANGES, advance
 
 ASCENT: Final = 0.85
 DESCENT: Final = 0.25

@@ -10,10 +10,9 @@ import pymupdf
 
 from batchocr.data import OutlineEntry
 from batchocr.pages.input.pdf_objects import inherited_text, reference, value_text
-from batchocr.pages.searchable.advances import advance
 from batchocr.pages.searchable.font import ASCENT, DESCENT, GlyphlessFont
+from batchocr.pages.searchable.letters import advance, drawn, drawn_order
 from batchocr.pages.searchable.placed_text import Additions, BlockWords, Line, PageText
-from batchocr.pages.searchable.visual_order import drawn, drawn_order
 
 _INVISIBLE: Final = 3
 _COMPARED_DPI: Final = 50

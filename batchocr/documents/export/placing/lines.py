@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from batchocr.documents.export.placing.ink import InkRow
-from batchocr.pages.searchable.advances import WIDE, advance
+from batchocr.pages.searchable.letters import WIDE, advance
 
 _EM_OF_ROW: Final = 0.95
 """The height of a row whose letters reach up and down, in em."""

@@ -29,10 +29,9 @@ from batchocr.documents.export.placing.tables import Grid, cell_boxes, texts_of
 from batchocr.documents.markup.mathml import to_mathml
 from batchocr.pages.protocol.markdown import FIGURES, INLINE_FORMULA, OWN_FENCES
 from batchocr.pages.protocol.sanitize import harmless_characters, table_structure
-from batchocr.pages.searchable.advances import WIDE, advance
 from batchocr.pages.searchable.font import ASCENT, DESCENT
+from batchocr.pages.searchable.letters import WIDE, advance, drawn_order
 from batchocr.pages.searchable.placed_text import BlockWords, Box, Line, Word
-from batchocr.pages.searchable.visual_order import drawn_order
 
 _MARGIN_PX: Final = 3
 """Letters often reach over the edge of their block."""
