@@ -32,18 +32,18 @@ _BY_WIDTH: Final = {
     860: "%M",
     950: "W@",
 }
-"""In 1/1000 em, for ASCII: means of Helvetica and Times."""
+"""The ASCII characters of each width, in 1/1000 em. The widths are means of Helvetica and Times."""
 
 _ASCII: Final = {letter: width for width, letters in _BY_WIDTH.items() for letter in letters}
 
 OTHER: Final = 550
-"""Of a letter that nothing is known of."""
+"""The width of a letter that is not in the table."""
 
 WIDE: Final = 1000
-"""Of Chinese, Japanese and Korean characters."""
+"""The width of Chinese, Japanese and Korean characters."""
 
 WIDE_RANGES: Final = ((0x1100, 0x115F), (0x2E80, 0xA4CF), (0xAC00, 0xD7A3), (0xF900, 0xFAFF), (0xFF01, 0xFF60))
-"""Where these are, in the Basic Multilingual Plane."""
+"""The wide characters of the Basic Multilingual Plane."""
 
 
 @lru_cache(maxsize=65536)
@@ -62,11 +62,11 @@ def advance(letter: str) -> int:
 _RUNS_LEFTWARDS: Final = frozenset({"R", "AL"})
 _RUN: Final = r"[0-9\u0660-\u0669\u06f0-\u06f9A-Za-z]+"
 _OTHERWISE: Final = re.compile(rf"{_RUN}(?:[.,:/-]{_RUN})*")
-"""What runs from left to right within such a word."""
+"""Digits and Latin letters, which run from left to right within a word that runs from right to left."""
 
 
 def runs_leftwards(text: str) -> bool:
-    """Whether most of its letters do."""
+    """Whether most letters of the text run from right to left."""
     kinds = [unicodedata.bidirectional(letter) for letter in text]
     return sum(kind in _RUNS_LEFTWARDS for kind in kinds) > sum(kind == "L" for kind in kinds)
 

@@ -99,7 +99,7 @@ class TextWriter:
 
     @property
     def _font_name(self) -> str:
-        """One that no resource of the document has."""
+        """A name that no resource of the document has."""
         return f"Glyphless{self._font_number}"
 
 

@@ -20,7 +20,7 @@ _CROSSED: Final = 0.2
 """The share of rows, those of headings over several columns, that may cross a gap between columns."""
 
 _WIDE_GAP: Final = 2.0
-"""Em; between columns. A wider one is no better."""
+"""The width of a gap between columns, in em, above which a wider gap is no better."""
 
 _RULED: Final = 0.5
 """The share of a table's width or height that a rule takes."""
