@@ -21,7 +21,7 @@ from batchocr.documents.export.formats import FormatOptions
 from batchocr.documents.export.names import Names
 from batchocr.pages.input.render import open_document
 from batchocr.pages.searchable.pdf_text import TextWriter
-from batchocr.pages.searchable.placed_text import Additions, BlockWords, Line, PageText, Word
+from batchocr.pages.searchable.placed_text import Additions, BlockWords, PageText, PlacedLine, Word
 from batchocr.processes.source_files import SourceFiles
 from tests.support.browser import chromium
 from tests.support.documents import write_table
@@ -335,7 +335,7 @@ def test_a_document_that_is_gone_is_refused_and_named(desk: Desk, root: Path) ->
 def test_pdfium_as_in_chromium_finds_text_in_every_direction(angle: int) -> None:
     pdfium = pytest.importorskip("pypdfium2")
     box = (0.1, 0.1, 0.15, 0.4) if angle in (90, 270) else (0.1, 0.1, 0.4, 0.15)
-    line = Line(box, (Word("Schoolmaster", box),))
+    line = PlacedLine(box, (Word("Schoolmaster", box),))
     page = PageText(0, 800, 1000, None, (BlockWords(0, "text", box, angle, None, (line,)),))
     with pymupdf.open() as document:
         document.new_page(width=400, height=500)

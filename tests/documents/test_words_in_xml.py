@@ -14,12 +14,12 @@ from batchocr.documents.assembly.document import AssembledDocument
 from batchocr.documents.export import alto, hocr
 from batchocr.documents.export.folder import FileRefusedError
 from batchocr.documents.export.formats import FormatOptions
-from batchocr.pages.searchable.placed_text import BlockWords, Line, PageText, Word
+from batchocr.pages.searchable.placed_text import BlockWords, PageText, PlacedLine, Word
 
 ALTO = "{http://www.loc.gov/standards/alto/ns-v4#}"
 XHTML = "{http://www.w3.org/1999/xhtml}"
 WORDS = (Word("Fish & <chips>", (0.1, 0.2, 0.3, 0.22)), Word('"daily"', (0.35, 0.2, 0.5, 0.22)))
-LINE = Line((0.1, 0.2, 0.5, 0.22), WORDS)
+LINE = PlacedLine((0.1, 0.2, 0.5, 0.22), WORDS)
 PAGES = (
     PageText(0, 1000, 2000, 200.0, (BlockWords(3, "title", (0.1, 0.19, 0.5, 0.23), 0, 0.875, (LINE,)),)),
     PageText(1, 1000, 2000, None, (BlockWords(0, "text", (0.1, 0.2, 0.5, 0.22), 90, None, (LINE,), is_whole=True),)),

@@ -9,7 +9,7 @@ from xml.sax.saxutils import escape, quoteattr
 from batchocr.documents.assembly.document import AssembledDocument
 from batchocr.documents.export.formats import Figures, File, FormatOptions
 from batchocr.documents.export.words import placed_pages
-from batchocr.pages.searchable.placed_text import BlockWords, Box, Line, PageText
+from batchocr.pages.searchable.placed_text import BlockWords, Box, PageText, PlacedLine
 
 REVISION: Final = 1
 
@@ -44,7 +44,7 @@ def _block(block: BlockWords, id: str, page: PageText) -> str:
     return f'<TextBlock ID="block_{id}" {_place(block.box, page)}{turned}>\n{lines}</TextBlock>\n'
 
 
-def _line(line: Line, id: str, page: PageText, confidence: float | None) -> str:
+def _line(line: PlacedLine, id: str, page: PageText, confidence: float | None) -> str:
     sure = f' WC="{min(1.0, max(0.0, confidence)):.3f}"' if confidence is not None else ""
     words = "<SP/>".join(
         f'<String ID="word_{id}_{index}" {_place(word.box, page)}{sure} CONTENT={quoteattr(word.text)}/>'

@@ -11,7 +11,7 @@ from batchocr.documents.export.formats import Figures, File, FormatOptions
 from batchocr.documents.export.words import placed_pages
 from batchocr.pages.protocol.markdown import HEADINGS
 from batchocr.pages.searchable.font import ASCENT, DESCENT
-from batchocr.pages.searchable.placed_text import BlockWords, Box, Line, PageText
+from batchocr.pages.searchable.placed_text import BlockWords, Box, PageText, PlacedLine
 
 REVISION: Final = 1
 
@@ -58,7 +58,7 @@ def _block(block: BlockWords, id: str, page: PageText) -> str:
     )
 
 
-def _line(block: BlockWords, line: Line, id: str, page: PageText) -> str:
+def _line(block: BlockWords, line: PlacedLine, id: str, page: PageText) -> str:
     confidence = f"; x_wconf {100 * block.confidence:.0f}" if block.confidence is not None else ""
     title = _bbox(line.box, page)
     if block.angle in _TEXT_ANGLES:

@@ -12,7 +12,7 @@ from batchocr.data import OutlineEntry
 from batchocr.pages.input.pdf_objects import inherited_text, reference, value_text
 from batchocr.pages.searchable.font import ASCENT, DESCENT, GlyphlessFont
 from batchocr.pages.searchable.letters import advance, drawn, drawn_order
-from batchocr.pages.searchable.placed_text import Additions, BlockWords, Line, PageText
+from batchocr.pages.searchable.placed_text import Additions, BlockWords, PageText, PlacedLine
 
 _INVISIBLE: Final = 3
 _COMPARED_DPI: Final = 50
@@ -64,7 +64,7 @@ class TextWriter:
         self._add_contents(page, "\n".join(["q BT 3 Tr", *parts, "ET Q\n"]).encode())
         self.num_changed += 1
 
-    def _line(self, line: Line, angle: int, page: pymupdf.Rect, matrix: pymupdf.Matrix) -> Iterator[str]:
+    def _line(self, line: PlacedLine, angle: int, page: pymupdf.Rect, matrix: pymupdf.Matrix) -> Iterator[str]:
         """Yield the operators that show each word of a line. matrix: from the page as it is shown to its own units."""
         words = [line.words[index] for index in drawn_order([word.text for word in line.words])]
         for index, word in enumerate(words):

@@ -22,7 +22,7 @@ class Word:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class PlacedLine:
     box: Box
     words: tuple[Word, ...]
 
@@ -37,7 +37,7 @@ class BlockWords:
     box: Box
     angle: int
     confidence: float | None
-    lines: tuple[Line, ...]
+    lines: tuple[PlacedLine, ...]
     is_whole: bool = False
 
 

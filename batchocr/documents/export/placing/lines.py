@@ -75,7 +75,9 @@ def text_in_rows(text: str, rows: Sequence[InkRow]) -> list[tuple[int, int]] | N
         return [(0, len(text))]
     em = float(np.median([row.height for row in rows])) / _EM_OF_ROW
     inked = np.array([_closed_width(row, em) for row in rows])
-    told = [_Row(width, len(_word_gaps(row, em)), row.ends_in_hyphen) for width, row in zip(inked, rows, strict=True)]
+    told = [
+        _InkRow(width, len(_word_gaps(row, em)), row.ends_in_hyphen) for width, row in zip(inked, rows, strict=True)
+    ]
     advances = np.array([0 if letter in " \n" else advance(letter) for letter in text], dtype=float)
     sums = np.concatenate(([0.0], np.cumsum(advances)))
     if sums[-1] <= 0:
@@ -130,7 +132,7 @@ def divides(text: str, end: int) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _Row:
+class _InkRow:
     """What a row's text is told by. width: without the gaps between words, in px."""
 
     width: float
@@ -138,7 +140,9 @@ class _Row:
     ends_in_hyphen: bool
 
 
-def _best(breaks: _Breaks, sums: NDArray[np.float64], rows: Sequence[_Row], em: float) -> list[tuple[int, int]] | None:
+def _best(
+    breaks: _Breaks, sums: NDArray[np.float64], rows: Sequence[_InkRow], em: float
+) -> list[tuple[int, int]] | None:
     """The cheapest division. sums: the width of the text up to each character, in px."""
     inked = np.array([row.width for row in rows])
     usual = float(np.median(inked[inked >= np.median(inked)]))

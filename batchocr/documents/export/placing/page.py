@@ -31,7 +31,7 @@ from batchocr.pages.protocol.markdown import FIGURES, INLINE_FORMULA, OWN_FENCES
 from batchocr.pages.protocol.sanitize import harmless_characters, table_structure
 from batchocr.pages.searchable.font import ASCENT, DESCENT
 from batchocr.pages.searchable.letters import WIDE, advance, drawn_order
-from batchocr.pages.searchable.placed_text import BlockWords, Box, Line, Word
+from batchocr.pages.searchable.placed_text import BlockWords, Box, PlacedLine, Word
 
 _MARGIN_PX: Final = 3
 """Letters often reach over the edge of their block."""
@@ -64,7 +64,7 @@ def page_words(row: PageResult, image: Image.Image | None) -> list[BlockWords]:
         is_unclear = lines is None and block.type != "equation"
         if lines is None:
             text = " ".join(_plain(block.type, content).split())
-            lines = (Line(box, (Word(text, box),)),) if text else ()
+            lines = (PlacedLine(box, (Word(text, box),)),) if text else ()
         if lines:
             made.append(BlockWords(number, block.type, box, block.angle or 0, block.confidence, lines, is_unclear))
     return made
@@ -135,7 +135,7 @@ class _Upright:
         marks, rules = levelled(marks, slope), levelled(rules, slope)
         return cls(marks, rules, slope, angle, x0, y0, x1 - x0, y1 - y0, image.size)
 
-    def lines(self, type: str, content: str) -> tuple[Line, ...] | None:
+    def lines(self, type: str, content: str) -> tuple[PlacedLine, ...] | None:
         """None if they are unclear."""
         if type != "table":
             text = "\n".join(" ".join(line.split()) for line in _plain(type, content).split("\n") if line.strip())
@@ -148,13 +148,13 @@ class _Upright:
         boxes = cell_boxes(Grid.of(self.marks, self.rules), cells)
         if boxes is None:
             return None
-        found: list[Line] = []
+        found: list[PlacedLine] = []
         for cell, (x0, y0, x1, y1) in zip(cells, boxes, strict=True):
             lines = self._lines_in(cell.text, x0, y0, self.marks[y0:y1, x0:x1])
             found += lines or [self._line([PlacedText(cell.text, x0, x1)], y0, y1)]
         return tuple(found)
 
-    def _lines_in(self, text: str, left: int, top: int, marks: Marks) -> tuple[Line, ...] | None:
+    def _lines_in(self, text: str, left: int, top: int, marks: Marks) -> tuple[PlacedLine, ...] | None:
         """The lines of a text in a part of the block that begins at `left`, `top`."""
         rows = ink_rows(marks)
         parts = text_in_rows(text, rows)
@@ -177,10 +177,10 @@ class _Upright:
             lines.append(self._line(placed, top + band_top, top + band_bottom))
         return tuple(lines)
 
-    def _line(self, placed: Sequence[PlacedText], top: float, bottom: float) -> Line:
+    def _line(self, placed: Sequence[PlacedText], top: float, bottom: float) -> PlacedLine:
         words = tuple(Word(word.text, self._box(word.left, top, word.right, bottom)) for word in placed)
         x0, y0, x1, y1 = zip(*(word.box for word in words), strict=True)
-        return Line((min(x0), min(y0), max(x1), max(y1)), words)
+        return PlacedLine((min(x0), min(y0), max(x1), max(y1)), words)
 
     def _box(self, left: float, top: float, right: float, bottom: float) -> Box:
         """The box on the page, as shares."""
