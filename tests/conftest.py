@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 from collections import Counter
 from collections.abc import Iterator
@@ -57,6 +58,16 @@ def _engine_threads() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(engine_process, "Child", EngineThread)
         yield
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_before() -> Iterator[None]:
+    """A command that runs in this process configures the logger; the next test has it as it was."""
+    logger = logging.getLogger("batchocr")
+    before = logger.level, logger.propagate, [*logger.handlers]
+    yield
+    logger.setLevel(before[0])
+    logger.propagate, logger.handlers = before[1], before[2]
 
 
 @pytest.fixture

@@ -95,7 +95,7 @@ def test_of_a_table_without_a_row_there_is_a_page_that_says_so(
 ) -> None:
     """A share of the documents may have none."""
     code, said = view(saved(tmp_path, []).parts[0].path, "-o", tmp_path / "review.html", *options)
-    assert (code, said) == (0, f"{tmp_path}/review.html: 0 pages, 0.0 MB\n")
+    assert code == 0 and said.startswith(f"{tmp_path}/review.html: 0 pages, 0.")
     assert "the table has no row" in capsys.readouterr().err
 
 
@@ -154,7 +154,7 @@ def test_an_unfinished_run_is_shown_when_it_is_asked_for(tmp_path: Path) -> None
             journal.append(JournalEntry(row("a.pdf", index, block("text", "a")), 1, 1))
         assert view(out, "-o", tmp_path / "review.html")[0] == 6
         code, said = view(out, "-o", tmp_path / "review.html", "--partial")
-    assert (code, said) == (0, f"{tmp_path}/review.html: 3 pages, 0.0 MB\n")
+    assert code == 0 and said.startswith(f"{tmp_path}/review.html: 3 pages, 0.")
 
 
 def test_a_command_that_is_interrupted_leaves_the_page_that_was_there(tmp_path: Path) -> None:

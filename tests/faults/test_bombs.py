@@ -133,10 +133,10 @@ def bombs() -> dict[str, bytes]:
 
 
 MAY_BECOME = {
-    "annotations": {"read"},
+    "annotations": {"read", "timeout"},
     "arrays in arrays": {"damaged"},
-    "deep field": {"read"},
-    "deep tree": {"damaged"},
+    "deep field": {"read", "timeout"},
+    "deep tree": {"damaged", "timeout"},
     "forms in forms": {"read", "damaged"},
     "forms without end": {"timeout"},
     "giant": {"read"},
