@@ -52,6 +52,9 @@ def pytest_unconfigure() -> None:
     gc.unfreeze()
 
 
+_HANDLERS = [*logging.getLogger("batchocr").handlers]
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _engine_threads() -> Iterator[None]:
     """Runs in this process have their engines on threads; those in others, and with `engine_processes`, do not."""
@@ -61,13 +64,11 @@ def _engine_threads() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def _logging_as_before() -> Iterator[None]:
-    """A command that runs in this process configures the logger; the next test has it as it was."""
+def _logging_as_imported() -> None:
+    """A command that runs in this process configures the logger; every test begins with it as it was imported."""
     logger = logging.getLogger("batchocr")
-    before = logger.level, logger.propagate, [*logger.handlers]
-    yield
-    logger.setLevel(before[0])
-    logger.propagate, logger.handlers = before[1], before[2]
+    logger.setLevel(logging.NOTSET)
+    logger.propagate, logger.disabled, logger.handlers = True, False, [*_HANDLERS]
 
 
 @pytest.fixture

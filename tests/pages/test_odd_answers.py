@@ -20,7 +20,7 @@ from tests.support.page_reading import Reader, completion, line, read
 
 def test_a_blank_page_is_read_in_one_round() -> None:
     reader = Reader("")
-    assert reader.read() == Reading("", (), 10, 3)
+    assert reader.read() == Reading("", (), 10, 3, layout_confidence=0.9, layout_min_logprob=-0.5)
     assert len(reader.batches) == 1
 
 
