@@ -65,7 +65,8 @@ def _engine_threads() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _logging_as_imported() -> None:
-    """A command that runs in this process configures the logger; every test begins with it as it was imported."""
+    """A command that runs in this process configures logging; every test begins with it as it was imported."""
+    logging.getLogger().setLevel(logging.WARNING)
     logger = logging.getLogger("batchocr")
     logger.setLevel(logging.NOTSET)
     logger.propagate, logger.disabled, logger.handlers = True, False, [*_HANDLERS]
