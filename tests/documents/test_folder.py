@@ -52,6 +52,26 @@ def test_a_document_written_before_is_known_again(tmp_path: Path) -> None:
     assert not is_up_to_date(tmp_path)
 
 
+@pytest.mark.parametrize("interrupted_at", ["commit", "begin immediate"])
+def test_ctrl_c_while_the_record_is_committed_ends_the_export_in_good_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, interrupted_at: str
+) -> None:
+    execute = ExportFolder._execute
+
+    def interrupted(folder: ExportFolder, statement: str, *values: object) -> list[object]:
+        if statement == interrupted_at:
+            raise KeyboardInterrupt
+        return execute(folder, statement, *values)
+
+    write(tmp_path, ("a.md", b"1"))
+    with pytest.raises(KeyboardInterrupt), ExportFolder(tmp_path) as folder:
+        monkeypatch.setattr(ExportFolder, "_execute", interrupted)
+        folder.begin("b.pdf", "md")
+        folder.write("b.pdf", "md", [File("b.md", b"2")])
+    monkeypatch.undo()
+    assert is_up_to_date(tmp_path)
+
+
 @pytest.mark.parametrize("taken", [("a.md", b"1"), ("a.md", b"2"), ("a.images/1.png", b"2")])
 def test_a_document_whose_file_became_another_s_is_written_again(tmp_path: Path, taken: tuple[str, bytes]) -> None:
     files = (("a.images/1.png", b"1"), ("a.md", b"1"))

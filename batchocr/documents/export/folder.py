@@ -80,7 +80,8 @@ class ExportFolder:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         with self._recording():
             self._record.execute("update runs set finished = 1")
-            self._record.execute("commit")
+            if self._record.in_transaction:  # Ctrl-C may come between the end of one and the beginning of the next
+                self._record.execute("commit")
             self._record.close()
 
     def begin(self, source: str, format: str) -> bool:
