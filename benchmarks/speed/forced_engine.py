@@ -19,6 +19,7 @@ from batchocr.data import Completion, Pixels, Request, failed_completion
 from batchocr.engine import serve, start
 from batchocr.engine.engine import Engine
 from batchocr.engine.model.checkpoint import Model
+from batchocr.engine.model.detector import Detector
 from batchocr.engine.sequence import Announce
 from batchocr.planning.limits import EngineLimits
 from batchocr.processes.meter import Meter
@@ -56,9 +57,15 @@ class ForcedEngine(Engine):
     """Refuses requests that were not foreseen, but for the one that the process warms up with."""
 
     def __init__(
-        self, model: Model, limits: EngineLimits, announce: Announce, *, answers: Mapping[bytes, Foreseen]
+        self,
+        model: Model,
+        limits: EngineLimits,
+        announce: Announce,
+        *,
+        detector: Detector | None = None,
+        answers: Mapping[bytes, Foreseen],
     ) -> None:
-        super().__init__(model, limits, announce)
+        super().__init__(model, limits, announce, detector=detector)
         self._answers = answers
         self._texts: dict[int, str] = {}
 
