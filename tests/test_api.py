@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +23,9 @@ from PIL import Image
 
 import batchocr
 from batchocr import Ocr, PageResult
+from batchocr.data import Completion
 from batchocr.errors import EngineError, ModelError, NoInputError, OutputMismatchError, UsageError
+from batchocr.processes.engines import Engines
 from batchocr.tables.files import report_path
 from tests.support.running import (
     draw_pdf,
@@ -535,3 +538,54 @@ def test_a_loop_that_is_never_begun_loads_no_model(letters: list[Path], tmp_path
     pages = batchocr.process(letters, model=tmp_path / "no model")
     with pytest.raises(ModelError):
         next(pages)
+
+
+@pytest.mark.long
+def test_ctrl_c_while_a_loop_is_being_left_waits_for_what_reads_ahead(
+    ocr: Ocr, letters: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pages, threads, take = ocr.process(letters), our_threads(), Engines.take_answers
+    next(pages)
+
+    def take_slowly(engines: Engines) -> list[tuple[int, tuple[Completion, ...]]]:
+        time.sleep(0.5)
+        return take(engines)
+
+    monkeypatch.setattr(Engines, "take_answers", take_slowly)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    threading.Timer(0.2, signal.pthread_kill, [threading.main_thread().ident, signal.SIGINT]).start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            pages.close()  # type: ignore[attr-defined]
+    finally:
+        signal.signal(signal.SIGINT, before)
+        monkeypatch.setattr(Engines, "take_answers", take)
+    assert our_threads() == threads
+    assert workers_of() == []
+    assert len(list(ocr.process(letters))) == len(letters)
+
+
+def test_an_error_in_the_loop_ends_the_workers_too(ocr: Ocr, letters: list[Path]) -> None:
+    with pytest.raises(ZeroDivisionError):
+        for page in ocr.process(letters):
+            _ = page.output_tokens / 0
+    assert workers_of() == []
+
+
+@pytest.mark.long
+def test_an_ocr_that_is_closed_while_a_loop_is_open_lets_it_end(model: Path, letters: list[Path]) -> None:
+    before = our_threads()
+    ocr = Ocr(model=model, dpi=72, workers=1, max_new_tokens=8)
+    pages = ocr.process(letters)
+    next(pages)
+    ocr.close()
+    assert len(list(pages)) == len(letters) - 1
+    assert our_threads() == before
+
+
+def test_a_script_that_ends_with_its_loop_half_done_ends(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "letters").mkdir()
+    (tmp_path / "script.py").write_text(SCRIPT)
+    for number in range(9):
+        draw_pdf(tmp_path / "letters" / f"letter{number}.pdf", f"Letter {number}")
+    assert run_script(tmp_path / "script.py", model, tmp_path, "half") == ["letter0.pdf ok", "letter1.pdf ok"]

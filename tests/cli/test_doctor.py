@@ -345,3 +345,9 @@ def test_a_device_that_cannot_load_the_model_is_named_and_the_plan_counts_engine
 def test_without_a_model_none_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("batchocr.job.session.find_checkpoint", raising(AssertionError("looked for")))
     assert examine(Config(backend="reference")).plan is None
+
+
+def test_auto_passes_over_a_gpu_that_cannot_be_used(gpus: Callable[..., Gpus]) -> None:
+    gpus(H200, H200, unusable=[0])
+    diagnosis = examine(Config(backend="reference", workers=2))
+    assert [(name, ok) for name, _, ok in said_of(diagnosis, "cuda")] == [("cuda:1", True), ("cuda:0", False)]

@@ -515,3 +515,11 @@ def test_no_row_of_an_edited_table_is_believed(
     out.write_bytes(out.read_bytes().replace(b'"encrypted"', b'"incrypted"'))
     assert verify(out, documents) == (6, [])
     assert f"{out} is not the table that" in capsys.readouterr().err
+
+
+def test_links_that_lead_out_are_compared_where_the_run_followed_them(tmp_path: Path, documents: Path) -> None:
+    (tmp_path / "outside.pdf").write_bytes(b"elsewhere")
+    (documents / "link.pdf").symlink_to("../outside.pdf")
+    out = write(tmp_path / "table.parquet", [*ROWS, page("link.pdf", b"elsewhere", 0, 1)])
+    assert verify(out, documents, "--max-page-error-rate", "1", "--strict")[0] == 3
+    assert verify(out, documents, "--max-page-error-rate", "1", "--strict", "--follow-symlinks")[0] == 0

@@ -200,3 +200,10 @@ def test_a_document_in_two_places_of_the_table_is_exported_once(desk: Desk) -> N
     a, b = desk.read("a.pdf", [block("text", "1")]), desk.read("b.pdf", [block("text", "2")])
     done = desk.export([*a, *b, replace(a[0], page_index=1)])
     assert (done.written, done.refused, done.exit_code) == (2, 1, 3)
+
+
+def test_a_page_that_was_read_of_another_version_gives_no_figure(desk: Desk) -> None:
+    rows = desk.read("a.pdf", [FIGURE], [FIGURE], [FIGURE])
+    done = desk.export([replace(rows[0], doc_id="0" * 64), *rows[1:]])
+    assert done.missing_figures == {"changed": 1}
+    assert list(desk.files) == ["a.images/page-2-block-0.png", "a.images/page-3-block-0.png", "a.md"]

@@ -388,3 +388,24 @@ def test_a_full_disk_ends_the_export(tmp_path: Path, monkeypatch: pytest.MonkeyP
         with pytest.raises(OutputError, match="disk is full"):
             folder.write("a.pdf", "md", [File("a.md", b"1")])
     assert files_in(tmp_path) == {}
+
+
+@pytest.mark.parametrize("to", ["elsewhere", "nowhere"])
+def test_no_folder_is_made_through_a_link_that_leads_out(tmp_path: Path, to: str) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/x").symlink_to(tmp_path / to)
+    with pytest.raises(FileRefusedError, match="leads out of"):
+        write(tmp_path / "out", ("x/y/z/a.md", b"1"))
+    assert not list((tmp_path / "elsewhere").iterdir())
+    assert not (tmp_path / "nowhere").exists()
+
+
+@pytest.mark.parametrize("path", ["", ".", "a.md/", "a.md/b", "x" * 5000, "no/such/file", EXPORT_RECORD + "/x"])
+def test_a_record_that_names_what_cannot_be_a_file_does_no_harm(tmp_path: Path, victim: Path, path: str) -> None:
+    out = foreign_record(tmp_path, path)
+    with ExportFolder(out) as folder:
+        assert folder.picture("page 1") is None
+    write(out, ("a.md", b"2"))
+    assert files_in(out) == {"a.md": b"2"}
+    assert is_up_to_date(out)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import logging
 import shutil
 from pathlib import Path
@@ -22,7 +23,7 @@ from batchocr.errors import ModelError, NoInputError, OutputError, OutputMismatc
 from batchocr.job.session import Session
 from batchocr.job.stats.gates import GateCounts
 from batchocr.pages.input.sources import find_documents
-from batchocr.tables.files import journal_path
+from batchocr.tables.files import journal_path, report_path
 from tests.support.jobs import Job, started, wait_for_rows
 from tests.support.running import draw_pdf, make_quick_model, raising, read_rows
 
@@ -277,3 +278,10 @@ def test_view_of_a_damaged_table_does_not_advise_to_lose_it(share: Path, options
     with pytest.raises(OutputError, match="restore it, or read the documents again with `batchocr run") as damaged:
         list(batchocr.open_table(options["out"]).rows())
     assert "start over" not in str(damaged.value)
+
+
+def test_the_report_is_of_this_run_also_when_nothing_was_to_do(share: Path, options: dict[str, Any]) -> None:
+    assert batchocr.run(share, **options).pages_read == 6
+    batchocr.run(share, **options)
+    report = json.loads(report_path(options["out"]).read_text())
+    assert (report["pages_read"], report["items"]["already_done"]) == (0, 6)
