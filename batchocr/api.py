@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
@@ -21,10 +20,11 @@ from batchocr.job.stats.report import Report
 from batchocr.job.stop import StopSwitch, finish_on_interrupt
 from batchocr.options import CallOptions, Options
 from batchocr.pages.input.in_memory import Content, hold
-from batchocr.pages.input.sources import Found, find_documents
+from batchocr.pages.input.sources import Found
 from batchocr.storage.uris import is_uri
 from batchocr.tables.atomic import require_writable
 from batchocr.tables.earlier import dtype_of_rows
+from batchocr.tables.page_list import documents_asked_for
 from batchocr.tables.remote_output import OutputPlace
 
 Named = tuple[str, Content]
@@ -227,14 +227,7 @@ def find_inputs(config: Config, inputs: Inputs) -> Found:
     several = [given] if isinstance(given, str | os.PathLike) or _is_named(given) else given
     if isinstance(given, bytes) or not isinstance(several, Iterable):
         raise UsageError(_WHAT_IS_TAKEN.format(type(given).__name__))
-    found = find_documents(
-        [_as_input(each) for each in several],
-        stdin=sys.stdin,
-        null=config.null,
-        follow_symlinks=config.follow_symlinks,
-        shard=config.shard,
-        sample=config.sample_documents,
-    )
+    found = documents_asked_for([_as_input(each) for each in several], config)
     here = os.getcwd()
     if not os.path.isdir(here):  # a folder above is closed to this user: only relative paths lead here
         return found

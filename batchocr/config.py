@@ -98,6 +98,18 @@ class Config:
             per_call=True,
         ),
     ] = None
+    only: Annotated[
+        LocalPathText | None,
+        Option(
+            INPUT,
+            "Only the pages that this file names: an audit (those with findings), marks saved from a review page "
+            "(those marked bad), or any table with source and page_index.",
+            "FILE",
+            default="all",
+            also=os.PathLike[str],
+            per_call=True,
+        ),
+    ] = None
     dpi: Annotated[
         Count, Option(INPUT, "Resolution at which PDFs are rendered; the longer side is kept within 3500 px.", "N")
     ] = 200

@@ -6,7 +6,7 @@ are stored in the journal as JSON; pixels cross in shared memory and never as JS
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeAlias
 
@@ -61,7 +61,11 @@ class Document:
     held: object = None
     size: int | None = None
     mtime_ns: int | None = None
-    pages: tuple[int, ...] | None = None
+    pages: Set[int] | None = None
+
+    def chosen(self, pages: Sequence[int]) -> Sequence[int]:
+        """Those of the pages that are to be read of it."""
+        return pages if self.pages is None else [page for page in pages if page in self.pages]
 
 
 PlacedWord: TypeAlias = tuple[float, float, str]

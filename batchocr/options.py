@@ -15,6 +15,10 @@ class CallOptions(TypedDict, total=False):
     pages: str | None
     """Pages of each document, counted from 1; r1 is the last: 1-10,15,r3-r1. Default: all."""
 
+    only: str | os.PathLike[str] | None
+    """Only the pages that this file names: an audit (those with findings), marks saved from a review page (those marked
+    bad), or any table with source and page_index. Default: all."""
+
     password: str | None
     """For encrypted PDFs; better given as the environment variable BATCHOCR_PASSWORD."""
 

@@ -14,14 +14,24 @@ from batchocr.cli.console import configure_logging, print_out, quieten_libraries
 from batchocr.cli.signals import clear_up_on_signals
 from batchocr.config import INPUT, MODEL, RUN, Option, make_config
 from batchocr.errors import ExitCode, UsageError
-from batchocr.pages.input.sources import find_documents
 
 logger = logging.getLogger(__name__)
 
 
 @options.takes_options(
-    *("pages", "dpi", "figures", "text_layer", "password", "null", "follow_symlinks", "shard", "sample_documents"),
-    *("model", "revision", "layout", "device", "dtype", "vit_dtype", "backend", "memory_fraction", "max_new_tokens"),
+    *("pages", "only", "dpi", "figures", "text_layer", "password", "null", "follow_symlinks", "shard"),
+    *(
+        "sample_documents",
+        "model",
+        "revision",
+        "layout",
+        "device",
+        "dtype",
+        "vit_dtype",
+        "backend",
+        "memory_fraction",
+        "max_new_tokens",
+    ),
     *("penalties", "vit_batch_size", "vit_max_patches", "llm_batch_size", "prefill_max_tokens"),
     *("embedding_queue_tokens", "layout_batch_size", "pages_in_flight", "workers", "worker_memory", "page_timeout"),
     page_timeout=Option(RUN, "Time limit for hashing and opening a document, and for each page.", "SECONDS"),
@@ -60,10 +70,11 @@ def inspect(
 
 
 @options.takes_options(
-    *("model", "revision", "pages", "limit", "password", "null", "follow_symlinks", "shard", "sample_documents"),
-    *("page_timeout", "max_page_error_rate", "max_degraded_rate", "max_doubtful_rate"),
+    *("model", "revision", "pages", "only", "limit", "password", "null", "follow_symlinks", "shard"),
+    *("sample_documents", "page_timeout", "max_page_error_rate", "max_degraded_rate", "max_doubtful_rate"),
     model=Option(MODEL, "The model that should have written the table.", "NAME_OR_DIR", default="not compared"),
     pages=Option(INPUT, "The pages that should have a row, as in 1-10,15,r3-r1.", "SPEC", default="as in the table"),
+    only=Option(INPUT, "Check only the pages that this file names.", "FILE", default="as in the table"),
     limit=Option(INPUT, "Check only the first N rows of the input.", "N", default="as in the table"),
     shard=Option(INPUT, "Check only the I-th of N shares.", "I/N", default="as in the table", also=str),
     sample_documents=Option(INPUT, "Check only N documents, those that `run` draws.", "N", default="as in the table"),
@@ -88,18 +99,12 @@ def verify(
     from batchocr.cli.tables import asked_for, tables_among
     from batchocr.cli.verify import Verdict, Verifier
     from batchocr.tables.opened import find_tables
+    from batchocr.tables.page_list import documents_asked_for
 
     options.refuse_both("--quiet", quiet, "--json", as_json)
     tables, inputs = tables_among(find_tables(out), inputs)
     config = make_config(asked_for(tables) | dict(flags))
-    documents = find_documents(
-        inputs,
-        stdin=sys.stdin,
-        null=config.null,
-        follow_symlinks=config.follow_symlinks,
-        shard=config.shard,
-        sample=config.sample_documents,
-    ).documents
+    documents = documents_asked_for(inputs, config).documents
     fingerprint = None
     if "model" in flags:
         from batchocr.planning.checkpoint_files import find_checkpoint
@@ -336,6 +341,15 @@ def merge(
     parts: Annotated[list[str], options.argument("PART...", "Tables, folders of tables, or globs.")],
     out: options.MergedOut,
     flags: options.Flags,
+    prefer: Annotated[
+        list[str] | None,
+        options.flag(
+            "--prefer",
+            metavar="TABLE",
+            help="A table whose rows take the place of the PARTs' rows of the same pages, unless they failed; it may "
+            "have been made with other settings.",
+        ),
+    ] = None,
     inputs: Annotated[
         list[str] | None,
         options.flag(
@@ -352,7 +366,7 @@ def merge(
     configure_logging("text", logging.INFO)
     from batchocr.cli.merge import merge_tables
 
-    merge_tables(parts, out, inputs or [], make_config(flags))
+    merge_tables(parts, out, inputs or [], make_config(flags), prefer or [])
 
 
 @options.takes_options(

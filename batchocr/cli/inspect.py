@@ -25,7 +25,8 @@ from batchocr.job.survey.sample import Sample, draw, read_pages
 from batchocr.job.survey.survey import Survey
 from batchocr.machine import usable_cores
 from batchocr.pages.input.folders import describe_skipped
-from batchocr.pages.input.sources import Found, find_documents
+from batchocr.pages.input.sources import Found
+from batchocr.tables.page_list import documents_asked_for
 
 _NOTHING_TO_READ = "there is no page that could be read"
 _NONE_READ = "none of the pages that were drawn could be read"
@@ -43,14 +44,7 @@ def inspect_inputs(
     NoInputError, ModelError, EngineError, OutputError, BatchOcrError."""
     if like is not None:
         estimate_like(like, 0)  # to refuse it before all the work
-    found = find_documents(
-        inputs,
-        stdin=sys.stdin,
-        null=config.null,
-        follow_symlinks=config.follow_symlinks,
-        shard=config.shard,
-        sample=config.sample_documents,
-    )
+    found = documents_asked_for(inputs, config)
     sample, estimate = None, None
     if read is None:
         survey = _look(found, config)

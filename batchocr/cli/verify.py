@@ -146,7 +146,7 @@ class Verifier:
                 if rows is None:
                     yield from self._check_absent(document, source, now)
                 else:
-                    yield from self._check_document(source, rows, now(document))
+                    yield from self._check_document(document, source, rows, now(document))
         for source in self._rows:
             yield VerifyFinding("gone", source, None, "is in the table but not in the input")
 
@@ -177,20 +177,22 @@ class Verifier:
     ) -> Iterator[VerifyFinding]:
         """Check a document without rows: that is right only if it has none of the pages asked for."""
         message = "has no row"
-        if self._spec and document.problem is None:
+        if (self._spec or document.pages) and document.problem is None:
             page_count = now(document).page_count
-            if page_count and not self._spec.pages(page_count):
+            if page_count and not self._asked_for(document, page_count):
                 return
             if page_count is None:
-                message = "has no row, or is shorter than --pages"
+                message = "has no row, or is shorter than the pages asked for"
         self.counts.rows += 1
         yield VerifyFinding("missing", source, None, message)
 
-    def _check_document(self, source: str, rows: _Rows, now: DocumentNow) -> Iterator[VerifyFinding]:
+    def _check_document(
+        self, document: Document, source: str, rows: _Rows, now: DocumentNow
+    ) -> Iterator[VerifyFinding]:
         yield from _stale(source, rows, now)
         yield from _wrong(source, rows, now)
         self.num_uncounted += now.is_known and bool(now.doc_id) and now.page_count is None and not rows.is_one_failure
-        wanted = self._wanted(rows, now)
+        wanted = self._wanted(document, rows, now)
         if self._config.limit is not None:
             wanted = wanted[: self._config.limit - self.counts.rows]
         self.counts.rows += len(wanted)
@@ -211,12 +213,16 @@ class Verifier:
                 continue  # it was not asked for
             yield VerifyFinding("surplus", source, page_index, "has a row that should not be there")
 
-    def _wanted(self, rows: _Rows, now: DocumentNow) -> Sequence[int | None]:
+    def _wanted(self, document: Document, rows: _Rows, now: DocumentNow) -> Sequence[int | None]:
         """The rows there should be: one per page, or one for a document that has none or could not be opened."""
         page_count = rows.page_count(now)
         if not page_count or rows.is_one_failure:
             return [None]
-        return self._spec.pages(page_count) if self._spec else range(page_count)
+        return self._asked_for(document, page_count)
+
+    def _asked_for(self, document: Document, page_count: int) -> Sequence[int]:
+        """Those of the document's pages that the run was to read."""
+        return document.chosen(self._spec.pages(page_count) if self._spec else range(page_count))
 
 
 def _stale(source: str, rows: _Rows, now: DocumentNow) -> Iterator[VerifyFinding]:

@@ -263,10 +263,9 @@ class Intake:
         state.page_count, state.doc_id = page_count, doc_id
         if not page_count:
             state.rows = [None]
-        elif (chosen := self.documents[index].pages) is not None:
-            state.rows = chosen
         else:
-            state.rows = self._spec.pages(page_count) if self._spec else range(page_count)
+            asked_for = self._spec.pages(page_count) if self._spec else range(page_count)
+            state.rows = self.documents[index].chosen(asked_for)
         state.done = frozenset(row.page_index for row in settled if row.doc_id == doc_id).intersection(state.rows)
         self._num_planned += len(state.rows)
         self._num_done_before += len(state.done)

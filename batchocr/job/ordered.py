@@ -53,7 +53,7 @@ def read_in_order(session: Session, config: Config, found: Found) -> Iterator[Pa
         try:
             while (row := ahead.next_row()) is not None:
                 yield row
-            warn_of_documents_without_rows(run.intake, config.pages)
+            warn_of_documents_without_rows(run.intake, config)
         finally:
             atexit.unregister(ahead.close)
             ahead.close()

@@ -18,7 +18,7 @@ from batchocr.job.output_rows import OutputRows
 from batchocr.job.progress import Progress, event, log_failure
 from batchocr.job.run_context import RunContext, report_of
 from batchocr.job.session import Session
-from batchocr.job.shortfalls import count_worsened, warn_of_documents_without_rows, warn_of_worsened
+from batchocr.job.shortfalls import count_worsened, pages_asked_for, warn_of_documents_without_rows, warn_of_worsened
 from batchocr.job.stats.report import Report, require_place, write_report
 from batchocr.job.stop import StopSwitch
 from batchocr.pages.input.folders import describe_skipped
@@ -69,7 +69,7 @@ def read_into_table(
                     _read(run, journal, progress)
             run.require_time()
             was_redundant = journal.is_redundant
-            warn_of_documents_without_rows(run.intake, config.pages)
+            warn_of_documents_without_rows(run.intake, config)
             worsened = count_worsened(run.intake, journal)
             warn_of_worsened(worsened)
             if run.complete:
@@ -166,7 +166,7 @@ def _require_rows(intake: Intake, config: Config) -> None:
     if intake.num_planned == 0 and config.shard == (1, 1):
         longest = max(num_pages for _, num_pages in intake.documents_without_rows())
         raise NoInputError(
-            f"no document has any of the pages --pages {config.pages} asks for, so that no table was written: "
+            f"no document has any of the pages {pages_asked_for(config)} asks for, so that no table was written: "
             f"the longest has {counted(longest, 'page')}"
         )
 

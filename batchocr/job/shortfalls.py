@@ -6,6 +6,7 @@ import logging
 from collections.abc import Mapping
 from itertools import islice
 
+from batchocr.config import Config
 from batchocr.data import counted
 from batchocr.job.intake import DocumentState, Intake
 from batchocr.tables.journal import Journal
@@ -43,13 +44,19 @@ def warn_of_worsened(worsened: Mapping[str, int]) -> None:
         )
 
 
-def warn_of_documents_without_rows(intake: Intake, pages: str | None) -> None:
-    """Log how many documents have none of the pages asked for, if there are any. pages: as --pages."""
+def pages_asked_for(config: Config) -> str:
+    """The flags that say which pages of a document are read."""
+    asked = {"--pages": config.pages, "--only": config.only}
+    return " and ".join(f"{flag} {value}" for flag, value in asked.items() if value)
+
+
+def warn_of_documents_without_rows(intake: Intake, config: Config) -> None:
+    """Log how many documents have none of the pages asked for, if there are any."""
     short = {document.source: num_pages for document, num_pages in intake.documents_without_rows()}
     if short:
         logger.warning(
-            "--pages %s: %s of %s documents have none of these pages, and no row: %s",
-            pages,
+            "%s: %s of %s documents have none of these pages, and no row: %s",
+            pages_asked_for(config),
             f"{len(short):,}",
             f"{len(intake.documents):,}",
             named(short),

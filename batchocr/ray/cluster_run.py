@@ -32,6 +32,7 @@ logger = logging.getLogger(__name__)
 
 _OF_ONE_MACHINE = {
     "limit": None,
+    "only": None,
     "sample_documents": None,
     "shard": (1, 1),
     "resume": True,

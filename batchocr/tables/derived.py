@@ -30,7 +30,7 @@ def read_metadata(path: Path) -> RunMetadata:
     file cannot be read."""
     nothing = RunMetadata("", "", "", "", {})
     if path.suffix.lower() == ".jsonl":
-        first = next(_lines(path), None)
+        first = next(json_lines(path), None)
         names = set(_NEEDED) if first is None else first.keys()
         _require_columns(path, names)
         return nothing
@@ -45,7 +45,7 @@ def read_metadata(path: Path) -> RunMetadata:
 
 def read_rows(path: Path) -> Iterator[PageResult]:
     """Yield the rows, in the table's order. Raises OutputError if one is none."""
-    for number, row in enumerate(_lines(path) if path.suffix.lower() == ".jsonl" else _parquet_rows(path), start=1):
+    for number, row in enumerate(json_lines(path) if path.suffix.lower() == ".jsonl" else _parquet_rows(path), start=1):
         try:
             yield from_row(_of_ours(row))
         except ValueError as error:
@@ -67,7 +67,8 @@ def _parquet_rows(path: Path) -> Iterator[Mapping[str, Any]]:
         raise OutputError(f"cannot read {path}: {error}") from error
 
 
-def _lines(path: Path) -> Iterator[dict[str, Any]]:
+def json_lines(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the objects of a file of JSON Lines. Raises OutputError."""
     with reading(path), open(path, encoding="utf-8", errors="replace") as lines:
         for number, line in enumerate(lines, start=1):
             try:

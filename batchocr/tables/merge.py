@@ -5,8 +5,9 @@ from __future__ import annotations
 import heapq
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from pathlib import Path
 
 from batchocr.data import PageResult
@@ -18,7 +19,13 @@ from batchocr.tables.atomic import reading
 from batchocr.tables.files import journal_path
 from batchocr.tables.index import page_rank
 from batchocr.tables.opened import TablePart, find_tables
-from batchocr.tables.schema import SCHEMA_VERSION, RunMetadata, selection_together
+from batchocr.tables.schema import (
+    SCHEMA_VERSION,
+    RunMetadata,
+    different_settings,
+    fingerprint_of_settings,
+    selection_together,
+)
 from batchocr.tables.table import table_for
 
 logger = logging.getLogger(__name__)
@@ -68,27 +75,39 @@ def require_finished(tables: Sequence[str]) -> None:
                 )
 
 
-def merged_metadata(parts: Sequence[TablePart]) -> RunMetadata:
-    """What the merged rows depend on, in the columns of this version."""
-    roots = dict.fromkeys(root for part in parts for root in part.metadata.input_roots)
+def merged_metadata(parts: Sequence[TablePart], preferred: Sequence[TablePart] = ()) -> RunMetadata:
+    """What the merged rows depend on, in the columns of this version. With preferred rows of other settings, these are
+    said, too, and the table fits no run."""
+    first = parts[0].metadata
+    roots = dict.fromkeys(root for part in [*parts, *preferred] for root in part.metadata.input_roots)
     selection = selection_together([part.metadata for part in parts])
-    return replace(parts[0].metadata, schema_version=SCHEMA_VERSION, input_roots=tuple(roots), selection=selection)
+    made = replace(first, schema_version=SCHEMA_VERSION, input_roots=tuple(roots), selection=selection)
+    if all(part.metadata.settings_fingerprint == first.settings_fingerprint for part in preferred):
+        return made
+    differing = different_settings(first, preferred[0].metadata)
+    settings = {**first.settings, "preferred": ", ".join(f"{name} {new}" for name, (_, new) in differing.items())}
+    return replace(made, settings=settings, settings_fingerprint=fingerprint_of_settings(settings))
 
 
-def merged_rows(parts: Sequence[TablePart], places: Mapping[str, int] | None = None) -> Iterator[PageResult]:
+def merged_rows(
+    parts: Sequence[TablePart], places: Mapping[str, int] | None = None, preferred: Sequence[TablePart] = ()
+) -> Iterator[PageResult]:
     """Yield the rows of all parts, in the order that one run would have given them.
 
-    places: of the documents in the input, by `source`; those that are not in it come behind. None for the natural order
-    of their paths, as in a folder. Where a part is in another order, each part keeps its own.
+    preferred: parts whose rows, if they did not fail, take the place of others' of the same pages. places: of the
+    documents in the input, by `source`; those that are not in it come behind. None for the natural order of their
+    paths, as in a folder. Where a part is in another order, each part keeps its own.
     Raises OutputMismatchError if two rows are of the same page, OutputError if a part cannot be read.
     """
     key_of = _key_by(places)
     finished: set[str] = set()
     before: _Placed | None = None
     in_order = True
-    for placed in _placed(parts, key_of):
+    all_parts = [*parts, *preferred]
+    rows = _placed(all_parts, key_of)
+    for placed in _with_preferred(rows, all_parts, len(parts)) if preferred else rows:
         if before is not None and placed.row.source == before.row.source:
-            _require_another_page(before, placed, parts)
+            _require_another_page(before, placed, all_parts)
         elif placed.row.source in finished:
             raise OutputMismatchError(
                 f"{placed.row.source} has rows in several places, as the parts are in different orders: name the "
@@ -131,6 +150,30 @@ def _placed(parts: Sequence[TablePart], key_of: Callable[[PageResult], _Key]) ->
             heapq.heapreplace(following, (key_of(row), number, row, rows))
         else:
             heapq.heappop(following)
+
+
+def _with_preferred(rows: Iterable[_Placed], parts: Sequence[TablePart], num_others: int) -> Iterator[_Placed]:
+    """Yield the rows, without those whose place another takes: one of the parts behind the first `num_others`. Raises
+    OutputMismatchError if the two are of different versions of a file."""
+    for _, of_document in groupby(rows, key=lambda placed: placed.row.source):
+        document = [*of_document]
+        preferred = [placed for placed in document if placed.part >= num_others and placed.row.status != "failed"]
+        pages = {placed.row.page_index for placed in preferred}
+        for placed in document:
+            if placed.part < num_others and preferred:
+                _require_same_file(placed, preferred[0], parts)
+                if placed.row.page_index is None or placed.row.page_index in pages:
+                    continue
+            if placed.part < num_others or placed.row.status != "failed":
+                yield placed
+
+
+def _require_same_file(placed: _Placed, preferred: _Placed, parts: Sequence[TablePart]) -> None:
+    if placed.row.doc_id not in (None, preferred.row.doc_id):
+        raise OutputMismatchError(
+            f"{placed.row.source} has changed between {parts[placed.part].path} and {parts[preferred.part].path}: run "
+            "again into the first"
+        )
 
 
 def _require_another_page(before: _Placed, placed: _Placed, parts: Sequence[TablePart]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -86,8 +87,8 @@ class RunMetadata:
 
     No part of the fingerprints: model_revision, the commit of a model from Hugging Face, empty for a local folder;
     input_roots, the folders below which the documents were, absolute; selection, what of the input was asked for:
-    `pages`, `limit`, `sample_documents` and `shard` as the options say them, those left out that ask for all; None if
-    that is not known.
+    `pages`, `only`, `limit`, `sample_documents` and `shard` as the options say them, those left out that ask for all;
+    None if that is not known.
     """
 
     batchocr_version: str
@@ -168,9 +169,13 @@ def require_same_settings(path: Path | str, found: RunMetadata, metadata: RunMet
 def selection_of(config: Config) -> dict[str, str]:
     """What of the input these options ask for, as in RunMetadata."""
     index, count = config.shard
-    asked = {"pages": config.pages, "limit": config.limit and str(config.limit)}
-    asked["sample_documents"] = config.sample_documents and str(config.sample_documents)
-    asked["shard"] = f"{index}/{count}" if count > 1 else None
+    asked = {
+        "pages": config.pages,
+        "only": config.only and os.path.abspath(config.only),
+        "limit": config.limit and str(config.limit),
+        "sample_documents": config.sample_documents and str(config.sample_documents),
+        "shard": f"{index}/{count}" if count > 1 else None,
+    }
     return {name: value for name, value in asked.items() if value}
 
 
@@ -179,15 +184,18 @@ def continued(found: RunMetadata, now: RunMetadata) -> RunMetadata:
     selection = None
     if found.selection is not None and now.selection is not None:
         both = found.selection.keys() & now.selection.keys()
-        selection = {name: _together(name, found.selection[name], now.selection[name]) for name in both}
+        together = {name: _together(name, found.selection[name], now.selection[name]) for name in both}
+        selection = {name: asked for name, asked in together.items() if asked is not None}
     roots = dict.fromkeys([*now.input_roots, *found.input_roots])
     return replace(now, input_roots=tuple(roots), selection=selection)
 
 
-def _together(name: str, one: str, other: str) -> str:
-    """The pages or rows that at least one of two runs has asked for."""
+def _together(name: str, one: str, other: str) -> str | None:
+    """The pages or rows that at least one of two runs has asked for; None if no option says that."""
     if one == other:
         return one
+    if name == "only":
+        return None
     return f"{one},{other}" if name == "pages" else str(max(int(one), int(other)))
 
 

@@ -394,7 +394,7 @@ def test_a_reader_of_stderr_that_has_gone_changes_nothing(closed: str) -> None:
 def test_a_cluster_takes_every_option_of_a_run_but_those_of_one_machine() -> None:
     commands = cast(Any, typer.main.get_command(app)).commands
     run, ray = ({option.name for option in commands[name].params} for name in ("run", "ray"))
-    assert run - ray == {"limit", "max_doubtful_rate", "resume", "sample_documents", "shard", "work_dir"}
+    assert run - ray == {"limit", "max_doubtful_rate", "only", "resume", "sample_documents", "shard", "work_dir"}
 
 
 def test_letters_that_a_locale_lacks_are_printed_as_numbers(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -346,7 +346,7 @@ def test_a_document_whose_pages_nobody_can_count_is_missing_whatever_pages_were_
     options = ("--max-page-error-rate", "1", "--pages", "2-3")
     code, lines = verify(out, documents, *options)
     assert (code, lines[1:3]) == (
-        *(3, [f"missing   {name}: has no row, or is shorter than --pages" for name in ("c.pdf", "d.pdf")]),
+        *(3, [f"missing   {name}: has no row, or is shorter than the pages asked for" for name in ("c.pdf", "d.pdf")]),
     )
     assert lines[-1] == "5 rows expected: 1 failed, 2 missing"
 
@@ -393,7 +393,7 @@ def test_the_password_tells_whether_an_encrypted_document_has_the_pages_asked_fo
     out = write(tmp_path / "table.parquet", ROWS)
     options = ("--max-page-error-rate", "1", "--pages", "1-3,90")
     code, lines = verify(out, documents, *options)
-    assert (code, lines[1]) == (3, "missing   c.pdf: has no row, or is shorter than --pages")
+    assert (code, lines[1]) == (3, "missing   c.pdf: has no row, or is shorter than the pages asked for")
     code, lines = verify(out, documents, *options, "--password", "batchocr")
     assert (code, lines[1]) == (3, "missing   c.pdf: has no row")
 

@@ -63,11 +63,11 @@ def look_at(documents: Sequence[Document], config: Config, *, workers: int) -> I
                 seen = replace(seen, doc_id=message.doc_id, same=message.doc_id in known_ids)
                 known_ids.add(message.doc_id)
             if isinstance(message, Opened):
-                wanted = spec.pages(message.page_count) if spec else range(message.page_count)
-                seen = replace(seen, page_count=message.page_count, wanted=wanted)
+                asked_for = spec.pages(message.page_count) if spec else range(message.page_count)
+                seen = replace(seen, page_count=message.page_count, wanted=seen.document.chosen(asked_for))
                 if not seen.same:
                     opened[message.task_id] = seen
-                    worker.send(LookAtPages(message.task_id, seen.document.path, tuple(spread(wanted, sample))))
+                    worker.send(LookAtPages(message.task_id, seen.document.path, tuple(spread(seen.wanted, sample))))
                     continue
             elif isinstance(message, PagesSeen):
                 seen = replace(seen, format=message.format, pages=message.pages)

@@ -54,7 +54,7 @@ def draw(wanted: Sequence[tuple[Document, Sequence[int]]], number: int) -> list[
         place = (first + place) % total
         index = bisect_right(starts, place) - 1
         drawn[index].append(wanted[index][1][place - starts[index]])
-    return [replace(wanted[index][0], pages=tuple(sorted(pages))) for index, pages in sorted(drawn.items())]
+    return [replace(wanted[index][0], pages=frozenset(pages)) for index, pages in sorted(drawn.items())]
 
 
 def read_pages(session: Session, documents: list[Document], progress: Progress, *, started_s: float) -> Sample:

@@ -19,18 +19,21 @@ import hashlib
 import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain, count
 from pathlib import PurePath
 from typing import TextIO
 
-from batchocr.data import Document, valid_text
+from batchocr.data import Document, counted, valid_text
 from batchocr.errors import NoInputError, UsageError
 from batchocr.pages.input.folders import SUFFIXES, SkippedFiles, describe_skipped, num_links
 from batchocr.pages.input.inputs import FoundInput, Search, expand
 from batchocr.storage.uris import is_uri, parse_uri
 
 logger = logging.getLogger(__name__)
+
+PageList = Mapping[str, Set[int] | None]
+"""The pages to read of documents, by their `source`; None for all."""
 
 _MAX_NAMED = 10
 """How many inputs and problems an error message spells out."""
@@ -43,7 +46,7 @@ class Found:
     documents: what to read, in order. skipped: how many files are left out because of their suffix, or because an
     export has cut them (see SkippedFiles): of the whole input, whatever the shard. roots: the folders below which a
     document's `source` is its path. empty: the folders that hold no document, each with what the `source` of one in
-    it would begin with. not_drawn: the `source` of each document that is not of the sample.
+    it would begin with. not_drawn: the `source` of each document that is not of the sample, or has none of the pages.
     """
 
     documents: list[Document]
@@ -61,13 +64,14 @@ def find_documents(
     follow_symlinks: bool = False,
     shard: tuple[int, int] = (1, 1),
     sample: int | None = None,
+    only: PageList | None = None,
 ) -> Found:
     """Return the documents that `inputs` name: in that order, folders in natural order, each file once.
 
     inputs: Documents are taken as they are. stdin: where the paths for the INPUT `-` are read from. null: paths there
     and in lists are separated by NUL. follow_symlinks: also follow links that lead out of a folder or a glob. shard:
     return only the documents of one shard, (index from 1, count). sample: return only so many of them, drawn by their
-    names; a larger sample has all of a smaller one.
+    names; a larger sample has all of a smaller one. only: return only documents with these pages.
     Raises NoInputError if there is nothing that could be read, UsageError if a given Document has the name of another.
     """
     search = Search(stdin, null, follow_symlinks, SkippedFiles())
@@ -76,21 +80,32 @@ def find_documents(
     candidates = [candidate for found in expanded for candidate in _one_of_each(found, kept)]
     if all(candidate.problem and candidate.given is None for candidate in candidates):
         raise NoInputError(_nothing_found(inputs, candidates, search.skipped))
-    documents = [
-        candidate.document(source)
-        for candidate, source in zip(candidates, _choose_names(candidates), strict=True)
-        if in_shard(source, *shard)
-    ]
-    not_drawn: Set[str] = frozenset()
+    named = [*zip(candidates, _choose_names(candidates), strict=True)]
+    documents = [candidate.document(source) for candidate, source in named if in_shard(source, *shard)]
+    chosen = documents
+    if only is not None:
+        _require_named(only, {valid_text(source) for _, source in named})
+        with_names = [(document, valid_text(document.source)) for document in documents]
+        chosen = [replace(document, pages=only[name]) for document, name in with_names if name in only]
     if sample is not None:
-        not_drawn = frozenset(document.source for document in sorted(documents, key=_lot)[sample:])
+        drawn = {document.source for document in sorted(chosen, key=_lot)[:sample]}
+        chosen = [document for document in chosen if document.source in drawn]
+    not_drawn = {document.source for document in documents}.difference(document.source for document in chosen)
     empty = {
         given: "" if position == 0 else f"{PurePath(given).as_posix()}/"
         for position, (given, found) in enumerate(zip(inputs, expanded, strict=True))
         if isinstance(given, str) and os.path.isdir(given) and not found
     }
-    drawn = [document for document in documents if document.source not in not_drawn]
-    return Found(drawn, search.skipped.by_kind(), _roots(inputs), empty, not_drawn)
+    return Found(chosen, search.skipped.by_kind(), _roots(inputs), empty, not_drawn)
+
+
+def _require_named(only: PageList, names: Set[str]) -> None:
+    """Log documents of a page list that are not among these names. Raises NoInputError if none is."""
+    if absent := sorted(only.keys() - names):
+        what = f"of {counted(len(only), 'document')} that --only names, {len(absent):,} are not in the INPUTs"
+        if len(absent) == len(only):
+            raise NoInputError(f"{what}, {absent[0]!r} among them: give the INPUTs of the run that named them")
+        logger.warning("%s, %r among them", what, absent[0])
 
 
 def _lot(document: Document) -> bytes:

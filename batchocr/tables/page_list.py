@@ -1,0 +1,66 @@
+"""The documents to read, and the pages that a table, an audit or the marks of a review page name: `--only`."""
+
+from __future__ import annotations
+
+import sys
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from batchocr.config import Config
+from batchocr.data import Document
+from batchocr.errors import UsageError
+from batchocr.pages.input.sources import Found, PageList, find_documents
+from batchocr.tables.atomic import reading
+from batchocr.tables.derived import json_lines
+
+_SAY_WHICH: Final = ("findings", "mark")
+"""Columns of an audit and of marks, which also list pages that are sound."""
+
+
+def documents_asked_for(inputs: Sequence[str | Document], config: Config) -> Found:
+    """The documents that the INPUTs name, as far as the options ask for them. Raises NoInputError, UsageError,
+    OutputError."""
+    return find_documents(
+        inputs,
+        stdin=sys.stdin,
+        null=config.null,
+        follow_symlinks=config.follow_symlinks,
+        shard=config.shard,
+        sample=config.sample_documents,
+        only=None if config.only is None else read_page_list(Path(config.only)),
+    )
+
+
+def read_page_list(path: Path) -> PageList:
+    """The pages in the rows of a file: of an audit those with findings, of marks those that are marked bad. A row
+    without a page stands for all of its document. Raises UsageError, OutputError."""
+    pages: defaultdict[str, set[int] | None] = defaultdict(set)
+    for row in json_lines(path) if path.suffix.lower() == ".jsonl" else _parquet_rows(path):
+        source, page_index = row.get("source"), row.get("page_index")
+        if not isinstance(source, str) or "page_index" not in row:
+            raise UsageError(f"--only {path}: a row lacks source or page_index, which say what page it is of")
+        if row.get("findings") == [] or row.get("mark", "bad") != "bad":
+            continue
+        known = pages[source]
+        if page_index is None or known is None:
+            pages[source] = None
+        else:
+            known.add(int(page_index))
+    if not pages:
+        raise UsageError(f"--only {path}: it names no page to read")
+    return {source: known if known is None else frozenset(known) for source, known in pages.items()}
+
+
+def _parquet_rows(path: Path) -> Iterator[Mapping[str, Any]]:
+    try:
+        with reading(path), pq.ParquetFile(path) as table:
+            names = ("source", "page_index", *_SAY_WHICH)
+            for batch in table.iter_batches(columns=[name for name in names if name in table.schema_arrow.names]):
+                yield from batch.to_pylist()
+    except pa.ArrowException as error:
+        raise UsageError(f"--only {path}: it is neither Parquet nor JSON Lines (.jsonl): {error}") from error
