@@ -117,12 +117,14 @@ class ProgressBar:
         if now_s - self._drawn_s < _BAR_INTERVAL_S:
             return
         self._drawn_s = now_s
-        with suppress(OSError):  # stderr's reader may be gone; the run continues
+        # stderr's reader may be gone; the run continues. tqdm would then keep a lock that it takes itself, as it does
+        # without a delay, and no other thread could log any more.
+        with suppress(OSError), tqdm.get_lock():
             if self._bar is None:
-                self._bar = tqdm(file=sys.stderr, bar_format=" ", dynamic_ncols=True, leave=False)
+                self._bar = tqdm(file=sys.stderr, bar_format=" ", dynamic_ncols=True, leave=False, delay=1e-9)
             self._bar.bar_format = _bar_format(state, now_s - self._first_s)
             self._bar.n, self._bar.total = state.done, state.planned
-            self._bar.refresh()
+            self._bar.refresh(nolock=True)
 
     def close(self) -> None:
         """Take the bar off the screen."""
