@@ -8,7 +8,7 @@ from typing import Annotated, NoReturn, cast
 
 import typer
 
-from batchocr.cli import commands, options
+from batchocr.cli import commands, document_commands, options
 from batchocr.cli.console import LogFormat, configure_logging, print_out
 from batchocr.cli.json_stderr import json_stderr
 from batchocr.cli.ray import ray
@@ -85,9 +85,9 @@ app.command(epilog=options.EPILOG)(run)
 for _command, _said in (
     (commands.inspect, "Show what an input holds, and how long reading it would take."),
     (commands.verify, "Compare finished tables with the documents that were read."),
-    (commands.view, "Show pages beside what was read of them, the worst first, in one HTML file."),
-    (commands.audit, "Have a second reader check pages of a table, and say how much of all is wrong."),
-    (commands.export, "Write the documents of a table as Markdown and other files, with their figures."),
+    (document_commands.view, "Show pages beside what was read of them, the worst first, in one HTML file."),
+    (document_commands.audit, "Have a second reader check pages of a table, and say how much of all is wrong."),
+    (document_commands.export, "Write the documents of a table as Markdown and other files, with their figures."),
     (commands.compare, "Show what differs between two tables of the same pages."),
     (ray, "Read an input on all machines of a Ray cluster."),
     (commands.merge, "Make one table of several, such as those of shards."),

@@ -126,12 +126,18 @@ def shown_default(declared: Declared) -> str:
 
 
 def flag(
-    *names: str, help: str, panel: str = "Options", metavar: str = "", default: str = "", least: int | None = None
+    *names: str,
+    help: str,
+    panel: str = "Options",
+    metavar: str = "",
+    default: str = "",
+    least: int | None = None,
+    most: int | None = None,
 ) -> Any:
-    """A flag of a command. default: as the help says it; empty if there is nothing to say. least: of a number."""
+    """A flag of a command. default: as the help says it; empty if there is nothing to say. least, most: of a number."""
     text = f"{help} Default: {default}." if default else help
     return typer.Option(
-        *names, metavar=metavar or None, min=least, rich_help_panel=panel, help=text, show_default=False
+        *names, metavar=metavar or None, min=least, max=most, rich_help_panel=panel, help=text, show_default=False
     )
 
 
@@ -198,7 +204,6 @@ Inputs = Annotated[
         "./#a.pdf names a file.",
     ),
 ]
-Table = Annotated[str, argument("OUT", "A table, or a glob for the tables of all shards.")]
 SavedTable = Annotated[str, argument("TABLE", "A table, a folder of tables, or a glob for several.")]
 Roots = Annotated[
     list[str] | None,
