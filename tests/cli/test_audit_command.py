@@ -5,8 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
+import threading
+import time
 from pathlib import Path
 
+import psutil
 import pymupdf
 import pytest
 
@@ -84,8 +87,19 @@ def test_it_finds_what_a_table_omits_and_changes(
     assert json.loads(capfd.readouterr().out) == report
     assert out.read_bytes() == written
     out.unlink()
+    killer = threading.Thread(target=kill_a_worker, args=(psutil.Process().children(),))
+    killer.start()
     audit(monkeypatch, *given)
-    assert out.read_bytes() == written  # and is the same if it is made again
+    killer.join()
+    assert out.read_bytes() == written, "it is the same if it is made again and loses a worker"
+
+
+def kill_a_worker(before: list[psutil.Process]) -> None:
+    """Kill the first process that is started from now on."""
+    while not (started := set(psutil.Process().children()).difference(before)):
+        time.sleep(0.05)
+    time.sleep(1.0)  # it has a page by now
+    started.pop().kill()
 
 
 @pytest.mark.slow

@@ -151,36 +151,40 @@ def _require_same(out: Path, settings: Settings) -> None:
 def _audited(
     table: StoredRows, drawn: Drawn, journal: AuditJournal, roots: Sequence[str], config: Config
 ) -> Iterator[AuditedPage]:
-    """Yield the pages that are not done, in order of completion."""
+    """Yield the pages that are not done, in order of completion. What a lost worker had is read once more."""
     waiting = [position for position in drawn.positions if position not in journal]
     if not waiting:
         return
     setup = replace(Setup.of(config, _WORKER_BYTES), protocol="lines", text_layer="off")
-    rows: dict[int, PageResult] = {}
+    sent: dict[int, tuple[PageResult, ReadPage]] = {}
     refused: list[AuditedPage] = []
     with (
         SourceFiles(roots or table.input_roots, config) as files,
         WorkerPool(config.workers or usable_cores(), setup) as pool,
     ):
-        tasks = _tasks(table, waiting, files, rows, refused)
-        for _, ended in pool.map(tasks, config.page_timeout):
+        lost: list[ReadPage] = []
+        for _, ended in pool.map(_tasks(table, waiting, files, sent, refused), config.page_timeout):
             yield from refused
             refused.clear()
-            done = ended.task_ids if isinstance(ended, Loss) else {ended.task_id}
-            for position in done:
-                yield _compared(position, rows.pop(position), ended)
-    yield from refused
+            if isinstance(ended, Loss):
+                lost += [sent[position][1] for position in ended.task_ids]
+            else:
+                yield _compared(ended.task_id, sent.pop(ended.task_id)[0], ended)
+        yield from refused
+        for _, ended in pool.map(lost, config.page_timeout):
+            for position in ended.task_ids if isinstance(ended, Loss) else [ended.task_id]:
+                yield _compared(position, sent.pop(position)[0], ended)
 
 
 def _tasks(
     table: StoredRows,
     waiting: Sequence[int],
     files: SourceFiles,
-    rows: dict[int, PageResult],
+    sent: dict[int, tuple[PageResult, ReadPage]],
     refused: list[AuditedPage],
 ) -> Iterator[ReadPage]:
-    """Yield a task for each page, whose row is in `rows` until it is done; of those that cannot be drawn, put what is
-    to be said of them into `refused`."""
+    """Yield a task for each page, which is in `sent` with its row until it is done; of those that cannot be drawn, put
+    what is to be said of them into `refused`."""
     wanted = iter(waiting)
     following = next(wanted, None)
     document, file = None, None
@@ -195,8 +199,9 @@ def _tasks(
         if isinstance(file, Failure) or file is None or row.page_index is None:
             refused.append(_unreadable(position, row, file.message if isinstance(file, Failure) else "it is no page"))
             continue
-        rows[position] = row
-        yield ReadPage(position, file.path, row.page_index, file.size, file.mtime_ns)
+        task = ReadPage(position, file.path, row.page_index, file.size, file.mtime_ns)
+        sent[position] = row, task
+        yield task
 
 
 def _compared(position: int, row: PageResult, ended: object) -> AuditedPage:
