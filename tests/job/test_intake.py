@@ -34,14 +34,13 @@ class Finished:
 
 def test_of_a_document_that_names_its_pages_only_those_are_read() -> None:
     first, second = documents("a.pdf", "b.pdf")
-    intake = make_intake([replace(first, pages=(2, 5)), second], "1-2")
+    intake = make_intake([replace(first, pages=frozenset((0, 2, 5, 11))), second], "1-2,6-r1")
     for index in range(2):
         intake.opened(index, page_count=9, doc_id=f"{index}", size=1, mtime_ns=1)
     assert [key for key in intake.rows() if key is not None] == [
-        RowKey(0, 2),
+        RowKey(0, 0),
         RowKey(0, 5),
-        RowKey(1, 0),
-        RowKey(1, 1),
+        *(RowKey(1, page) for page in (0, 1, 5, 6, 7, 8)),
     ]
 
 

@@ -65,13 +65,13 @@ def test_these_pages_are_read_and_no_others_and_one_that_fails_counts(tmp_path: 
     draw_pdf(tmp_path / "b.pdf", "g")
     first, second = find_documents([str(tmp_path)]).documents
     (tmp_path / "torn.pdf").write_bytes(b"%PDF-1.7")
-    torn = Document(str(tmp_path / "torn.pdf"), "torn.pdf", pages=(4, 6))
+    torn = Document(str(tmp_path / "torn.pdf"), "torn.pdf", pages=frozenset((4, 6)))
     said: list[RunProgress] = []
-    config = Config(model=str(make_quick_model(tmp_path / "model")), dpi=72, pages="1", workers=1)
+    config = Config(model=str(make_quick_model(tmp_path / "model")), dpi=72, workers=1)
     with closing(Session(config)) as session:
         read = read_pages(
             session,
-            [replace(first, pages=(1, 4)), replace(second, pages=(0,)), torn],
+            [replace(first, pages=frozenset((1, 4))), replace(second, pages=frozenset((0,))), torn],
             ProgressCallback(said.append),
             started_s=time.perf_counter() - 100,
         )
