@@ -16,6 +16,7 @@ import batchocr.engine.before_torch  # noqa: F401
 from batchocr.processes import child, engine_process
 from tests.support.engine_thread import EngineThread
 from tests.support.jobs import FULL
+from tests.support.worker_template import WorkerTemplate
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -56,10 +57,12 @@ _HANDLERS = [*logging.getLogger("batchocr").handlers]
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _engine_threads() -> Iterator[None]:
-    """Runs in this process have their engines on threads; those in others, and with `engine_processes`, do not."""
-    with pytest.MonkeyPatch.context() as patched:
+def _quick_processes() -> Iterator[None]:
+    """Runs in this process have their engines on threads, and their workers forked; those in others, and engines with
+    `engine_processes`, do not."""
+    with pytest.MonkeyPatch.context() as patched, WorkerTemplate() as template:
         patched.setattr(engine_process, "Child", EngineThread)
+        patched.setattr(child, "subprocess", template)
         yield
 
 

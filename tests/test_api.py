@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-import psutil
 import pyarrow.parquet as pq
 import pymupdf
 import pytest
@@ -28,6 +27,7 @@ from batchocr.errors import EngineError, ModelError, NoInputError, OutputMismatc
 from batchocr.processes.engines import Engines
 from batchocr.tables.files import report_path
 from tests.support.running import (
+    children,
     draw_pdf,
     environment,
     eventually,
@@ -164,13 +164,13 @@ def test_reading_goes_on_while_the_caller_handles_a_page(model: Path, letters: l
 
 
 def test_leaving_the_loop_ends_the_workers_and_the_engine(model: Path, letters: list[Path]) -> None:
-    before, threads = psutil.Process().children(), our_threads()
+    before, threads = children(), our_threads()
     for page in batchocr.process(letters, model=model, dpi=72, workers=2, pages_in_flight=1):  # not all by now
         assert len(workers_of()) == 2
         assert len(our_threads() - threads) == 2
         assert page.page_index == 0
         break
-    assert set(psutil.Process().children()) <= set(before)
+    assert set(children()) <= set(before)
     assert our_threads() == threads
 
 

@@ -140,7 +140,10 @@ class SourceFiles:
         yield from _objects(self._roots, source)
 
     def _ask(self, message: OpenDocument | ReadOutline | ReadPage | WriteSearchable | Completions) -> Arrived | Failure:
+        """A worker that is killed from outside is nobody's fault, and asked once more if it had nothing else."""
         answer = self._pool.ask_alone(message, self._timeout_s)
+        if isinstance(answer, Loss) and answer.killed and not isinstance(message, Completions):
+            answer = self._pool.ask_alone(message, self._timeout_s)
         return answer.failure if isinstance(answer, Failed | Loss) else answer
 
 

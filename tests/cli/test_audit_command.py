@@ -20,6 +20,7 @@ from batchocr.documents.audit.sample import Choice, draw
 from batchocr.tables import parquet
 from batchocr.tables.files import journal_path
 from batchocr.tables.schema import RunMetadata, fingerprint_of_settings
+from tests.support.running import children
 
 FIRST = "The ferry left at six and carried 1482 people."
 SECOND = "Nobody asked the miller about the beehive."
@@ -87,19 +88,20 @@ def test_it_finds_what_a_table_omits_and_changes(
     assert json.loads(capfd.readouterr().out) == report
     assert out.read_bytes() == written
     out.unlink()
-    killer = threading.Thread(target=kill_a_worker, args=(psutil.Process().children(),))
+    killer = threading.Thread(target=kill_workers, args=(children(),))
     killer.start()
     audit(monkeypatch, *given)
     killer.join()
-    assert out.read_bytes() == written, "it is the same if it is made again and loses a worker"
+    assert out.read_bytes() == written, "it is the same if it is made again and loses its workers"
 
 
-def kill_a_worker(before: list[psutil.Process]) -> None:
-    """Kill the first process that is started from now on."""
-    while not (started := set(psutil.Process().children()).difference(before)):
+def kill_workers(before: list[psutil.Process]) -> None:
+    """Kill the two that an audit with one worker has: it opens documents, and reads."""
+    while len(started := set(children()).difference(before)) < 2:
         time.sleep(0.05)
-    time.sleep(1.0)  # it has a page by now
-    started.pop().kill()
+    time.sleep(0.5)
+    for worker in started:
+        worker.kill()
 
 
 @pytest.mark.slow

@@ -21,7 +21,7 @@ from batchocr.pages.input.sources import find_documents
 from batchocr.processes.child import ENGINE_COMMAND
 from batchocr.processes.running_clock import RunningClock
 from tests.support.engine_entry import num_started, times_asked, write_faults
-from tests.support.running import draw_pdf, make_quick_model, mapped_pixels, read_rows, texts
+from tests.support.running import children, draw_pdf, make_quick_model, mapped_pixels, read_rows, texts
 
 pytestmark = pytest.mark.slow
 
@@ -34,7 +34,7 @@ class ImpatientClock(RunningClock):
     """Hours go by whenever it is looked at while an engine is stopped or hangs."""
 
     def now(self) -> float:
-        if any(child.status() == psutil.STATUS_STOPPED for child in psutil.Process().children()):
+        if any(child.status() == psutil.STATUS_STOPPED for child in children()):
             self._total_s += FOREVER_S
         return super().now()
 
@@ -44,7 +44,7 @@ def nothing_left(engine_processes: None) -> Iterator[None]:
     """No process, no descriptor and no shared memory outlives a run."""
     before, mapped_before = len(os.listdir("/proc/self/fd")), mapped_pixels()
     yield
-    assert psutil.Process().children() == []
+    assert children() == []
     assert len(os.listdir("/proc/self/fd")) == before
     assert mapped_pixels() <= mapped_before
 

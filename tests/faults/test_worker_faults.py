@@ -32,7 +32,7 @@ from batchocr.processes.meter import HostCounter
 from batchocr.processes.pixels import SharedBatch
 from batchocr.processes.pool import WorkerPool
 from tests.support import worker_entry
-from tests.support.running import draw_pdf, mapped_pixels
+from tests.support.running import children, draw_pdf, mapped_pixels
 from tests.support.worker_entry import POINTS, Fault, write_script
 
 pytestmark = pytest.mark.slow
@@ -55,7 +55,7 @@ def nothing_left() -> Iterator[None]:
     """No process, no descriptor and no shared memory outlives a run."""
     before, mapped_before = len(os.listdir("/proc/self/fd")), mapped_pixels()
     yield
-    assert psutil.Process().children() == []
+    assert children() == []
     assert len(os.listdir("/proc/self/fd")) == before
     assert mapped_pixels() <= mapped_before
 
@@ -255,7 +255,7 @@ def test_workers_are_renewed_after_their_share_of_pages_and_no_page_is_begun_twi
 
     def look(workers: WorkerPool) -> None:
         pids.update(worker.pid for worker in workers.workers)
-        at_once.append(len(psutil.Process().children()))
+        at_once.append(len(children()))
 
     rows = read(scripts(tmp_path, [None] * 60), on_row=look)
     assert {(row.status, row.attempts) for row in rows.values()} == {("ok", 1)}

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from tests.support.corpus import Outcome, expected_outcomes
-from tests.support.running import make_quick_model, read_rows, run_command
+from tests.support.running import children, make_quick_model, read_rows, run_command
 
 pytestmark = pytest.mark.slow
 
@@ -44,7 +44,7 @@ def ended(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Ended:
     report = json.loads(Path(f"{out}.report.json").read_text())
     events = [json.loads(line) for line in done.stderr.splitlines()]
     files = {path.name for path in folder.iterdir()} - {"model"}
-    processes = [*left, *psutil.Process().children()]
+    processes = [*left, *children()]
     return Ended(done.returncode, outcomes_in(out, corpus), report, events, seconds, files, processes)
 
 

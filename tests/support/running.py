@@ -22,6 +22,7 @@ import pytest
 from batchocr.cli.main import run_app as run_command_line
 from batchocr.data import PageResult
 from batchocr.tables.table import table_for
+from tests.support.worker_template import MODULE
 
 DEADLINE_S = 60.0
 QUICK_MODEL = Path(__file__).parent / "quick_model" / "checkpoint"
@@ -108,11 +109,18 @@ def engines_of(process: psutil.Process | None = None) -> list[psutil.Process]:
     return _children_of(process, "batchocr.engine")
 
 
+def children() -> list[psutil.Process]:
+    """The processes that this one has started, without the one that its workers are forked from."""
+    return _children_of(None, "")
+
+
 def _children_of(process: psutil.Process | None, module: str) -> list[psutil.Process]:
     found = []
     for child in (process or psutil.Process()).children(recursive=True):
         with suppress(psutil.NoSuchProcess):  # it has just ended
-            if module in child.cmdline():
+            command = child.cmdline()
+            is_template = MODULE in command and child.ppid() == os.getpid()
+            if not is_template and (not module or module in command):
                 found.append(child)
     return found
 
