@@ -16,10 +16,7 @@ from batchocr.job.stats.report import Setting
 from batchocr.machine import open_standard_descriptors, own_version, usable_cores, usable_memory_bytes
 from batchocr.option_values import LEAST_WORKER_BYTES
 from batchocr.pages.input import REVISION as INPUT_REVISION
-from batchocr.pages.protocol.detected_layout import REVISION as DETECTED_REVISION
-from batchocr.pages.protocol.mineru import MAX_LAYOUT_TOKENS
-from batchocr.pages.protocol.mineru import VERSION as PROTOCOL_VERSION
-from batchocr.pages.protocol.trusted_text import REVISION as TRUST_REVISION
+from batchocr.pages.protocol import revision
 from batchocr.planning.architecture import read_architecture
 from batchocr.planning.checkpoint_files import find_checkpoint, fingerprint, stored_dtype
 from batchocr.planning.cost import num_parameters
@@ -180,7 +177,7 @@ class Session:
                 on_gpu=self.on_gpu,
                 memory_bytes=self._memory(found),
                 value_bytes=VALUE_BYTES[self.dtype],
-                layout_tokens=MAX_LAYOUT_TOKENS,
+                layout_tokens=revision.MAX_LAYOUT_TOKENS,
                 detector_bytes=self.detector.weight_bytes,
             )
         return self._limits[found.device]
@@ -215,7 +212,7 @@ class Session:
         """What the rows depend on: everything that changes their text, and nothing else."""
         settings = {
             "model_fingerprint": fingerprint(self._folder),
-            "protocol": PROTOCOL_VERSION,
+            "protocol": revision.VERSION,
             "input": f"r{INPUT_REVISION}",
             "dtype": self.dtype,
             "vit_dtype": self.config.vit_dtype,
@@ -226,9 +223,9 @@ class Session:
         if self.config.figures != "skip":
             settings["figures"] = self.config.figures
         if self.config.text_layer == "trust":
-            settings["text_layer"] = f"trust r{TRUST_REVISION}"
+            settings["text_layer"] = f"trust r{revision.TRUSTED_TEXT}"
         if self.config.layout:
-            settings |= {"layout": self.detector.fingerprint, "layout_rules": f"r{DETECTED_REVISION}"}
+            settings |= {"layout": self.detector.fingerprint, "layout_rules": f"r{revision.DETECTED_LAYOUT}"}
         is_local = self._folder == Path(os.path.expanduser(self.config.model))
         return RunMetadata(  # the folder of a model from Hugging Face is named by its commit
             batchocr_version=own_version(),

@@ -15,8 +15,6 @@ from batchocr.errors import ChangedError, PageError
 from batchocr.pages.agreement import agreement_of
 from batchocr.pages.documents import DocumentCache
 from batchocr.pages.protocol.base import PageProtocol, Reader
-from batchocr.pages.searchable.placed_text import Additions
-from batchocr.pages.searchable.write import write_searchable
 from batchocr.processes.channel import Channel, ChannelError
 from batchocr.processes.messages import (
     Activity,
@@ -151,6 +149,9 @@ class PageWorker:
             self._channel.send(PagesSeen(task.task_id, document.format, document.page_count, tuple(pages)))
 
     def _write(self, task: WriteSearchable) -> None:
+        from batchocr.pages.searchable.placed_text import Additions  # only an export needs it
+        from batchocr.pages.searchable.write import write_searchable
+
         with self._boundary(task.task_id):
             additions = Additions(task.outline, task.language, task.force_text)
             with (

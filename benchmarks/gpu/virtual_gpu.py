@@ -17,7 +17,7 @@ import torch
 
 from batchocr.config import Config
 from batchocr.data import Request
-from batchocr.pages.protocol.mineru import MAX_LAYOUT_TOKENS
+from batchocr.pages.protocol.revision import MAX_LAYOUT_TOKENS
 from batchocr.planning.limits import engine_limits, useful_pages_in_flight
 from batchocr.processes.engine_messages import EngineLimits
 from batchocr.processes.meter import Meter

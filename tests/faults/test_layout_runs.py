@@ -20,6 +20,7 @@ from batchocr.engine.model.detector import Detector
 from batchocr.errors import ModelError, OutputMismatchError
 from batchocr.job.stats.report_table import format_table
 from batchocr.pages.protocol import detected_layout
+from batchocr.pages.protocol.revision import DETECTED_LAYOUT
 from tests.support.detectors import make_detector
 from tests.support.jobs import PAGES_IN_FLIGHT, Job, make_job, started, wait_for_rows
 from tests.support.running import engines_of, num_rows, read_rows, run_app, texts
@@ -138,7 +139,7 @@ def test_another_detector_or_none_does_not_continue_a_run(job: Job, detector: Pa
     out = tmp_path / "table.parquet"
     job.run(out, layout=detector, limit=1)
     settings = open_table(out).metadata.settings
-    assert len(settings["layout"]) == 64 and settings["layout_rules"] == f"r{detected_layout.REVISION}"
+    assert len(settings["layout"]) == 64 and settings["layout_rules"] == f"r{DETECTED_LAYOUT}"
     other = make_detector(tmp_path / "other", seed=1)
     for layout in (other, None):
         with pytest.raises(OutputMismatchError, match=f"layout {settings['layout']} there"):

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from batchocr.data import FinishReason
-from batchocr.pages.protocol.mineru import VERSION
+from batchocr.pages.protocol.revision import VERSION
 from tests.support.page_reading import Reader, completion, line
 
 FULL = os.environ.get("BATCHOCR_FULL") == "1"

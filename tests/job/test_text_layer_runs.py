@@ -12,7 +12,7 @@ import batchocr
 from batchocr import open_table
 from batchocr.data import PageResult
 from batchocr.errors import OutputMismatchError
-from batchocr.pages.protocol.trusted_text import REVISION
+from batchocr.pages.protocol.revision import TRUSTED_TEXT
 from tests.support.running import make_quick_model
 
 pytestmark = pytest.mark.slow
@@ -63,7 +63,7 @@ def test_trust_takes_texts_from_the_page_and_is_a_setting(
     trusted = [block for block in row.blocks if block.text_source == "page"]
     assert trusted and all(block.content and block.tokens is None for block in trusted)
     assert report.text_layer_agreement.pages == (row.text_layer_agreement is not None)
-    assert open_table(out).metadata.settings["text_layer"] == f"trust r{REVISION}"
+    assert open_table(out).metadata.settings["text_layer"] == f"trust r{TRUSTED_TEXT}"
     batchocr.run(article, out=check, model=model, **OPTIONS)
     assert "text_layer" not in open_table(check).metadata.settings
     with pytest.raises(OutputMismatchError, match=r"text_layer not set there, trust r1 here\): run with the same"):

@@ -21,7 +21,8 @@ from mineru_vl_utils.vlm_client import SamplingParams, VlmClient
 from PIL import Image
 
 from batchocr.data import Block, Completion, Page, Sampling
-from batchocr.pages.protocol.mineru import MAX_LAYOUT_TOKENS, PICTURE_CODE_SEED, VERSION, MinerUProtocol
+from batchocr.pages.protocol.mineru import PICTURE_CODE_SEED, MinerUProtocol
+from batchocr.pages.protocol.revision import MAX_LAYOUT_TOKENS, VERSION
 from tests.support.page_reading import PROTOCOL, Reader, completion, line, read
 
 # --- against MinerU's own client -------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from mineru_vl_utils.mineru_client import DEFAULT_SAMPLING_PARAMS, MinerUSamplin
 from PIL import Image
 from transformers import AutoTokenizer, BatchFeature, Qwen2VLForConditionalGeneration, Qwen2VLImageProcessorPil
 
-from batchocr.pages.protocol.mineru import MAX_LAYOUT_TOKENS
+from batchocr.pages.protocol.revision import MAX_LAYOUT_TOKENS
 
 IMAGE_TOKEN = "<|image_pad|>"
 

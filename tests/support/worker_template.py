@@ -65,7 +65,7 @@ class ForkedProcess:
         self._status, status = os.pipe()
         self.stdin: IO[bytes] = os.fdopen(end, "wb", buffering=0)
         try:
-            said = json.dumps(dict(environment)).encode()
+            said = json.dumps([os.getcwd(), dict(environment)]).encode()
             socket.send_fds(template, [_INT.pack(len(said))], [lifeline, output, sock, status])
             template.sendall(said)
         finally:
@@ -113,16 +113,16 @@ def _serve(descriptor: int) -> None:
             said = b""
             while len(said) < _INT.unpack(size)[0]:
                 said += orders.recv(_INT.unpack(size)[0] - len(said))
-            environment = json.loads(said)
+            folder, environment = json.loads(said)
             if not (pid := os.fork()):
-                _work(worker, lifeline, output, sock, environment)
+                _work(worker, lifeline, output, sock, folder, environment)
             os.write(status, _INT.pack(pid))
             for done in (lifeline, output, sock):
                 os.close(done)
             running[os.pidfd_open(pid)] = (pid, status)
 
 
-def _work(worker: Any, lifeline: int, output: int, sock: int, environment: Mapping[str, str]) -> NoReturn:
+def _work(worker: Any, lifeline: int, output: int, sock: int, folder: str, environment: Mapping[str, str]) -> NoReturn:
     """Be a worker."""
     code = 0
     try:
@@ -130,6 +130,7 @@ def _work(worker: Any, lifeline: int, output: int, sock: int, environment: Mappi
             os.dup2(source, target)
         os.closerange(3, sock)
         os.closerange(sock + 1, 2**20)
+        os.chdir(folder)
         os.environ.clear()
         os.environ.update(environment)
         worker.serve(sock, worker.make_protocol)

@@ -17,8 +17,6 @@ from PIL import Image
 from batchocr.data import Document, Failure, valid_text
 from batchocr.errors import PageError, UsageError
 from batchocr.machine import allow_open_files
-from batchocr.pages.input.image import MAX_EDGE, refusals
-from batchocr.pages.input.page_pixels import as_page
 
 _SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
 _OTHER_FILES = 4096
@@ -58,6 +56,9 @@ def hold(name: str, content: Content) -> Document:
 def _parts(name: str, content: object) -> list[bytes | memoryview]:
     """The bytes of the document, in parts. Raises UsageError, PageError, OSError."""
     if isinstance(content, Image.Image):
+        from batchocr.pages.input.image import MAX_EDGE, refusals  # loads MuPDF, which a run does not need
+        from batchocr.pages.input.page_pixels import as_page
+
         with refusals():
             page = as_page(content, MAX_EDGE)
         # PPM: its bytes are the pixels, whatever the version of whatever library.

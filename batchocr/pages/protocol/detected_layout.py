@@ -13,9 +13,6 @@ from typing import Final
 
 from batchocr.data import shared_area
 
-REVISION: Final = 1
-"""Changes whenever a change here may alter the blocks of a page."""
-
 BLOCK_TYPES: Final[Mapping[str, str]] = {
     "abstract": "text",
     "algorithm": "algorithm",

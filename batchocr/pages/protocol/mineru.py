@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final
 
-import mineru_vl_utils
 from loguru import logger
 from mineru_vl_utils.mineru_client import (
     DEFAULT_PROMPTS,
@@ -36,6 +35,7 @@ from batchocr.pages.protocol.base import Reader
 from batchocr.pages.protocol.detected_layout import detected_blocks
 from batchocr.pages.protocol.ink import Ink
 from batchocr.pages.protocol.markdown import to_markdown
+from batchocr.pages.protocol.revision import MAX_LAYOUT_TOKENS
 from batchocr.pages.protocol.shortfalls import (
     COMPLETION,
     block_shortfalls,
@@ -47,18 +47,8 @@ from batchocr.pages.protocol.shortfalls import (
 )
 from batchocr.pages.protocol.trusted_text import NO_TEXT, TrustedText
 
-_REVISION: Final = 10
-"""Changes whenever a change here, in to_markdown, in sanitize or in the engine's rules against loops may alter the text
-of a page, or its status."""
-
-VERSION: Final = f"mineru {mineru_vl_utils.__version__} r{_REVISION}"
-
 PICTURE_CODE_SEED: Final = 0
 """Seed of the codes drawn over pictures inside tables: always the same, so that a page reads the same every time."""
-
-MAX_LAYOUT_TOKENS: Final = 8192
-"""The limit of a layout's answer, whatever is allowed for a block: a layout cut short loses whole blocks. A block's
-line takes 12 to 20 tokens, so this is for more than 400 blocks; MinerU sets no limit."""
 
 MAX_READ_AREA: Final = 8.0
 """The area that all crops of a page may cover together, in pages. A sound layout covers the page once or twice, a

@@ -18,9 +18,6 @@ from PIL import Image
 
 from batchocr.data import Glyph, shared_area
 
-REVISION: Final = 1
-"""Changes whenever a change here, or in pages/input/plain_text.py, may alter the text of a page."""
-
 NO_TEXT: Final = frozenset(
     ("table", "equation", "formula_number", "code", "algorithm", "index", "phonetic", "image", "chart", "unknown")
 )

@@ -1,0 +1,22 @@
+"""What rows depend on in this folder, for a run that loads nothing else of it."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import Final
+
+_MINERU: Final = 10
+"""Goes up with every change that may alter the text of a page, or its status: in `mineru` and what it uses, or in the
+engine's rules against loops."""
+
+VERSION: Final = f"mineru {version('mineru-vl-utils')} r{_MINERU}"
+
+DETECTED_LAYOUT: Final = 1
+"""Goes up with every change in `detected_layout` that may alter the blocks of a page."""
+
+TRUSTED_TEXT: Final = 1
+"""Goes up with every change in `trusted_text`, or in `pages/input/plain_text`, that may alter the text of a page."""
+
+MAX_LAYOUT_TOKENS: Final = 8192
+"""The limit of a layout's answer, whatever is allowed for a block: a layout cut short loses whole blocks. A block's
+line takes 12 to 20 tokens, so this is for more than 400 blocks; MinerU sets no limit."""
