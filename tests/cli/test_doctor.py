@@ -57,17 +57,22 @@ def findings(shown: str) -> dict[str, str]:
     return dict(re.split(r"\s{2,}", line, maxsplit=1) for line in lines)
 
 
-def test_a_machine_without_a_gpu_can_run_and_is_told_with_what() -> None:
-    done = doctor("--workers", "3")
-    assert (done.returncode, done.stderr) == (0, "")
-    found = findings(done.stdout)
+@pytest.fixture(scope="module")
+def diagnosis() -> Diagnosis:
+    """Of this machine, without a model."""
+    return examine(Config(device="cpu", workers=3))
+
+
+def test_a_machine_without_a_gpu_can_run_and_is_told_with_what(diagnosis: Diagnosis) -> None:
+    text = diagnosis.to_text()
+    found = findings(text)
     assert found["NVIDIA GPU"].startswith("none that torch can use; the CPU does the work")
     assert found["runs on"] == "ok  cpu, float32, backend cpu"
     assert found["shared memory"] == "ok  a page of 11 MB crosses it"
     assert found["workers"] == "ok  3; one was started and opened a picture"
     assert {"batchocr", "host", "torch", "triton", "sgl_kernel"} <= found.keys()
 
-    table = done.stdout.partition("\n\n")[2]
+    table = text.partition("\n\n")[2]
     timed = re.findall(r"^(\S.*?) {2,}(\S+) +(\d\.\de[-+]\d\d) +(\d+) µs$", table, re.MULTILINE)
     assert {(operation, taken) for operation, taken, _, _ in timed} == {
         ("linear", "oneDNN"),
@@ -170,8 +175,8 @@ def test_a_candidate_that_was_not_taken_is_listed_with_its_reason() -> None:
     ]
 
 
-def test_the_findings_as_json_are_one_object() -> None:
-    found = json.loads(examine(Config(device="cpu", workers=1)).to_json())
+def test_the_findings_as_json_are_one_object(diagnosis: Diagnosis) -> None:
+    found = json.loads(diagnosis.to_json())
     assert (found["exit_code"], found["plan"]) == (0, None)
     assert {"name": "runs on", "value": "cpu, float32, backend cpu", "ok": True} in found["findings"]
     assert {"linear", "patches"} <= {operation["operation"] for operation in found["operations"]}

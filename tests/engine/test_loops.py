@@ -23,7 +23,7 @@ CPU = torch.device("cpu")
 MAX_NEW_TOKENS = 900
 
 
-@pytest.fixture(params=[HostDevice(CPU), LateDevice()], ids=["host", "late"])
+@pytest.fixture(params=[HostDevice(CPU), pytest.param(LateDevice(), marks=pytest.mark.long)], ids=["host", "late"])
 def model(request: pytest.FixtureRequest, tmp_path: Path) -> Model:
     """A model with random weights, which never ends an answer."""
     device: Device = request.param

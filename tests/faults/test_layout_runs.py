@@ -61,6 +61,7 @@ def test_the_stage_is_counted_and_its_blocks_are_read(job: Job, detector: Path, 
     assert "\nlayout " not in format_table(without)
 
 
+@pytest.mark.long
 def test_a_run_killed_again_and_again_ends_with_the_same_table(job: Job, detector: Path, tmp_path: Path) -> None:
     out, dice = tmp_path / "table.parquet", random.Random(NUM_PAGES)
     for moment in sorted(dice.sample(range(1, NUM_PAGES - PAGES_IN_FLIGHT), 2)):
@@ -73,6 +74,7 @@ def test_a_run_killed_again_and_again_ends_with_the_same_table(job: Job, detecto
     assert texts(read_rows(out)) == texts(job.rows)
 
 
+@pytest.mark.long
 def test_an_engine_that_is_killed_is_replaced_with_its_detector(job: Job, detector: Path, tmp_path: Path) -> None:
     out = tmp_path / "table.parquet"
     with started(job, out, "--layout", detector) as process:
@@ -84,7 +86,6 @@ def test_an_engine_that_is_killed_is_replaced_with_its_detector(job: Job, detect
     assert texts(read_rows(out)) == texts(job.rows)
 
 
-@pytest.mark.long
 def test_an_engine_whose_detector_fails_once_changes_no_row(
     job: Job, detector: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

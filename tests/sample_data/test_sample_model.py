@@ -14,6 +14,7 @@ import batchocr
 from batchocr.data import PageResult
 from benchmarks.accuracy.scoring import character_error_rate
 from sample_data import documents_text
+from tests.support.jobs import FULL
 from tests.support.running import QUICK_MODEL
 
 pytestmark = pytest.mark.slow
@@ -71,9 +72,12 @@ def test_any_text_survives_the_tokenizer(tokenizer: Any, text: str) -> None:
 
 @pytest.fixture(scope="module")
 def pages(sample_data: Path, folder: Path) -> list[PageResult]:
-    return list(batchocr.process(sample_data / "documents", model=folder, password="batchocr"))
+    """All of the sample documents, of which each takes seconds, or one in a short form of the tests."""
+    documents = sample_data / "documents" if FULL else sample_data / "documents" / "encrypted.pdf"
+    return list(batchocr.process(documents, model=folder, password="batchocr"))
 
 
+@pytest.mark.long
 def test_every_page_of_the_sample_documents_is_read(pages: list[PageResult]) -> None:
     assert [(page.source, page.error_kind) for page in pages if page.status == "failed"] == [("broken.pdf", "damaged")]
     assert all(any(block.content for block in page.blocks) for page in pages if page.status != "failed")
@@ -82,10 +86,15 @@ def test_every_page_of_the_sample_documents_is_read(pages: list[PageResult]) -> 
 @pytest.mark.parametrize(
     ("source", "written", "rate"),
     [
-        ("article.pdf", (documents_text.ARTICLE_OPENING, documents_text.ARTICLE_CLOSING), 0.15),
         ("encrypted.pdf", documents_text.RECIPE, 0.05),
-        ("fax.tiff", documents_text.FAX_PAGES, 0.2),
-        ("scanned-letter.png", documents_text.LETTER, 0.15),
+        *(
+            pytest.param(name, text, rate, marks=pytest.mark.long)
+            for name, text, rate in (
+                ("article.pdf", (documents_text.ARTICLE_OPENING, documents_text.ARTICLE_CLOSING), 0.15),
+                ("fax.tiff", documents_text.FAX_PAGES, 0.2),
+                ("scanned-letter.png", documents_text.LETTER, 0.15),
+            )
+        ),
     ],
 )
 def test_what_the_paragraphs_of_a_document_say_is_read(
