@@ -20,7 +20,7 @@ sample: $(INSTALLED)
 	@head -n 7 texts/article.md
 	@echo; echo "All of it, its figures beside it: texts/    To look through the pages: review.html"
 
-# What a change needs while it is being made: under a minute.
+# What a change needs while it is being made.
 quick: $(INSTALLED)
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports

@@ -93,7 +93,7 @@ def curves(pages: Sequence[TruePage], trials: int, seed: int) -> str:
     drawn.append(f'<text x="{x0 + 120}" y="{y0 + height + 44}">pages looked at, worst findings first</text>')
     drawn.append(f'<text transform="translate(12 {y0 + 230}) rotate(-90)">pages with an error found</text>')
     style = 'font-family="sans-serif" font-size="14" style="background:#fff"'
-    return f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 560 380" {style}>{"".join(drawn)}</svg>\n'
+    return f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 590 380" {style}>{"".join(drawn)}</svg>\n'
 
 
 def print_figures(pages: Sequence[TruePage], trials: int, seed: int, *, show: bool) -> None:

@@ -111,7 +111,6 @@ def test_several_runs_write_into_one_at_once(tmp_path: Path) -> None:
         "    for number in range(int(sys.argv[2]), int(sys.argv[2]) + 300):\n"
         "        cache.put(digest(number), answer(number))\n"
         "        cache.write()\n"
-        "        assert cache.find([digest(number)]), number\n"
     )
     runs = [
         subprocess.Popen([sys.executable, "-c", script, tmp_path, str(first)], stderr=subprocess.PIPE)
