@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
@@ -61,7 +60,6 @@ def export_table(
         format_named(name)  # one that lacks its libraries says so before anything is written
     names, num_rows = _names_in(table)
     roots = table.input_roots if roots is None else roots
-    config = replace(config, dpi=int(table.metadata.settings.get("dpi", config.dpi)))
     bar = tqdm(total=num_rows, unit=" pages", file=sys.stderr, leave=False, disable=as_json or not sys.stderr.isatty())
     with bar, ExportFolder(to) as folder, SourceFiles(roots, config) as sources:
         done = Export(table, folder, formats, options, sources, on_document=bar.update).run(names)

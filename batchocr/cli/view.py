@@ -6,7 +6,6 @@ import json
 import logging
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import cast, get_args
 
@@ -72,7 +71,6 @@ def view_table(
     if choice.statuses and not choice.rows:
         raise UsageError("the table has none of these pages")
     roots = roots or table.input_roots
-    config = replace(config, dpi=int(table.metadata.settings.get("dpi", config.dpi)))
     bar = tqdm(
         total=len(choice.rows), unit=" pages", file=sys.stderr, leave=False, disable=as_json or not sys.stderr.isatty()
     )

@@ -173,7 +173,7 @@ class PageWorker:
                     document = self._documents.get(task.path)
                     for _ in document.approach(task.page_index):
                         next_step()
-                    page = document.render(task.page_index)
+                    page = document.render(task.page_index, task.dpi)
                 width, height = page.image.size
                 in_work = _PageInWork(self._protocol.read(page), width, height, page.dpi, page.lost, page.words)
                 outcome, pixels = self._advance(task.task_id, in_work, None)

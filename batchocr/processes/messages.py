@@ -112,13 +112,15 @@ class OpenDocument:
 
 @dataclass(frozen=True, slots=True)
 class ReadPage:
-    """size in bytes, mtime_ns: of the version of the file that is to be read, and no other; None for any."""
+    """size in bytes, mtime_ns: of the version of the file that is to be read, and no other; None for any. dpi: of a
+    PDF, if not that of the setup."""
 
     task_id: int
     path: str
     page_index: int
     size: int | None = None
     mtime_ns: int | None = None
+    dpi: int | None = None
     type: Literal["read"] = "read"
 
 

@@ -5,6 +5,7 @@ They are looked at in a worker process and under a deadline, like those of a run
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -52,11 +53,19 @@ class SourceFile:
     mtime_ns: int
 
 
+def draw_again(task_id: int, file: SourceFile, row: PageResult) -> ReadPage:
+    """The task of drawing a page as it was drawn for its row. One that was scaled down to fit has less than whole dpi,
+    and is scaled down again."""
+    assert row.page_index is not None
+    dpi = None if row.dpi is None else max(1, math.ceil(row.dpi - 1e-6))
+    return ReadPage(task_id, file.path, row.page_index, file.size, file.mtime_ns, dpi)
+
+
 class SourceFiles:
     """Finds documents by their `source` in a table, and draws their pages. One thing at a time; in a `with` block."""
 
     def __init__(self, roots: Sequence[str], config: Config) -> None:
-        """roots: folders in which a `source` is looked for, and files that have one. config: `dpi` is that of the rows.
+        """roots: folders in which a `source` is looked for, and files that have one.
         Raises BatchOcrError if no worker can be started."""
         self._roots = roots
         self._timeout_s = config.page_timeout
@@ -95,7 +104,7 @@ class SourceFiles:
         if row.page_index is None or not (row.width and row.height):
             return Failure("damaged", "the row is of no page that could be drawn")
         self._pool.recycle_workers()
-        asked = self._ask(ReadPage(0, file.path, row.page_index, file.size, file.mtime_ns))
+        asked = self._ask(draw_again(0, file, row))
         if isinstance(asked, Failure):
             return asked
         if not (isinstance(asked, Asked) and len(asked.batch.message.questions) == 1):

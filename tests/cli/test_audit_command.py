@@ -42,6 +42,7 @@ def make_table(folder: Path, contents: list[str]) -> Path:
             page_count=len(contents) + 1,
             width=625,
             height=209,
+            dpi=DPI,
             markdown=content,
             blocks=(Block("text", (0.05, 0.2, 0.98, 0.65), 0, content),) if content else (),
         )

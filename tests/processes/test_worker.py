@@ -482,7 +482,7 @@ class StandIn:
     def approach(self, page_index: int) -> Iterator[None]:
         return iter(())
 
-    def render(self, page_index: int) -> Page:
+    def render(self, page_index: int, dpi: int | None = None) -> Page:
         raise NotImplementedError
 
     def close(self) -> None:

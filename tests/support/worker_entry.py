@@ -60,7 +60,7 @@ class ScriptedDocument:
     def approach(self, page_index: int) -> Iterator[None]:
         return iter(())
 
-    def render(self, page_index: int) -> Page:
+    def render(self, page_index: int, dpi: int | None = None) -> Page:
         global num_rendered
         num_rendered += 1
         fault = self._faults[page_index]

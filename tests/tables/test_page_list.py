@@ -111,6 +111,8 @@ def test_pages_that_are_named_are_read_again_and_take_the_place_of_the_first(
     assert read_rows(best) == list(expected.values()), "in the order of the first"
     assert [row.dpi for row in read_rows(best)] == [72, 100, 72, 100]
     assert run_app(monkeypatch, "verify", best, docs) == 0
+    drawn = run_app(monkeypatch, "view", best, "--out", tmp_path / "review.html")
+    assert drawn == 0, "each page is drawn as it was read"
     with pytest.raises(OutputMismatchError, match=r"preferred dpi 100\S* there, not set here"):
         batchocr.run(docs, out=best, dpi=72, **usual)
 

@@ -21,7 +21,7 @@ from batchocr.machine import own_version, usable_cores
 from batchocr.pages.protocol.second_reader import require_second_reader
 from batchocr.processes.messages import Failed, Finished, ReadPage, Setup
 from batchocr.processes.pool import WorkerPool
-from batchocr.processes.source_files import SourceFiles
+from batchocr.processes.source_files import SourceFiles, draw_again
 from batchocr.processes.worker import Loss
 from batchocr.tables.atomic import remove_leftovers, require_writable
 from batchocr.tables.opened import StoredRows
@@ -103,7 +103,7 @@ def audit_table(
     config: Config,
     on_page: Callable[[int], object] = lambda total: None,
 ) -> AuditReport:
-    """Audit pages of a table into `out`, or go on with it where it was stopped. config: dpi, password, page_timeout,
+    """Audit pages of a table into `out`, or go on with it where it was stopped. config: password, page_timeout,
     workers. on_page: called with how many pages there are, for each that is done. Raises UsageError, OutputError."""
     reader = require_second_reader()
     require_writable(out)
@@ -118,7 +118,6 @@ def audit_table(
     remove_leftovers([out])
     journal = AuditJournal(out, settings)
     try:
-        config = replace(config, dpi=int(table.metadata.settings.get("dpi", config.dpi)))
         for page in _audited(table, drawn, journal, roots, config):
             journal.append(page)
             on_page(len(drawn.positions))
@@ -199,7 +198,7 @@ def _tasks(
         if isinstance(file, Failure) or file is None or row.page_index is None:
             refused.append(_unreadable(position, row, file.message if isinstance(file, Failure) else "it is no page"))
             continue
-        task = ReadPage(position, file.path, row.page_index, file.size, file.mtime_ns)
+        task = draw_again(position, file, row)
         sent[position] = row, task
         yield task
 

@@ -68,7 +68,7 @@ class ImageDocument:
         """Nothing has to be done before the page."""
         return iter(())
 
-    def render(self, page_index: int) -> Page:
+    def render(self, page_index: int, dpi: int | None = None) -> Page:
         """Return the image upright, in RGB, with transparent parts on white."""
         with self._opened(page_index) as image:
             image.seek(page_index)
@@ -124,7 +124,7 @@ class TiffDocument(ImageDocument):
         self._directories, complete = tiff_directories(path)
         self.page_count = len(self._directories) + (not complete)
 
-    def render(self, page_index: int) -> Page:
+    def render(self, page_index: int, dpi: int | None = None) -> Page:
         with self._opened(page_index) as image, words_of_libtiff() as words:
             fault, failure = fault_of_tiff(image, self._path), _decode(image)
             return page_of(image, self._max_edge, fault or words() or failure)
@@ -166,7 +166,7 @@ class Animation(ImageDocument):
             self._decode(frame, page_index)
             yield
 
-    def render(self, page_index: int) -> Page:
+    def render(self, page_index: int, dpi: int | None = None) -> Page:
         for _ in self.approach(page_index):
             pass
         if page_index == self._num_frames:

@@ -92,7 +92,7 @@ class PdfDocument:
         """Nothing has to be done before a page."""
         return iter(())
 
-    def render(self, page_index: int) -> Page:
+    def render(self, page_index: int, dpi: int | None = None) -> Page:
         """Return the page as a viewer shows it, annotations and form fields included."""
         self._require_tried(page_index)
         if self._is_altered:
@@ -102,7 +102,7 @@ class PdfDocument:
         with _refusals_of("the page", "drawn"):
             page = self._load_page(page_index)
             number = page.xref  # a repair while it is drawn can lose the page
-            scale = self._scale(page)
+            scale = self._scale(page, dpi)
             drawn = page.get_displaylist()
             pixmap = drawn.get_pixmap(matrix=pymupdf.Matrix(scale, scale), colorspace=pymupdf.csRGB, alpha=False)
             if not (pixmap.width and pixmap.height):
@@ -160,12 +160,12 @@ class PdfDocument:
                 f"{self._num_claimed - self._num_tried:,} more than it can have"
             )
 
-    def _scale(self, page: pymupdf.Page) -> float:
+    def _scale(self, page: pymupdf.Page, dpi: int | None = None) -> float:
         """Pixels for each point of the page. Raises DamagedError."""
         long_side: float = max(page.rect.width, page.rect.height)
         if not long_side:
             raise DamagedError("the page has no size")
-        return min(self._dpi / _POINTS_PER_INCH, self._max_edge / long_side)
+        return min((dpi or self._dpi) / _POINTS_PER_INCH, self._max_edge / long_side)
 
     def _lost(self, page: int) -> str | None:
         """What the page just drawn lacks, in words; None if it lacks nothing. page: the number of its object."""

@@ -43,8 +43,9 @@ class RenderableDocument(Protocol):
         """Return what the page (0-based) is like, without drawing it. Raises PageError."""
         ...
 
-    def render(self, page_index: int) -> Page:
-        """Return the page (0-based), its long side at most MAX_EDGE px. Raises PageError."""
+    def render(self, page_index: int, dpi: int | None = None) -> Page:
+        """Return the page (0-based), its long side at most MAX_EDGE px. dpi: of a PDF, if not that it was opened with.
+        Raises PageError."""
         ...
 
     def close(self) -> None:
