@@ -88,7 +88,8 @@ def read_into_table(
             rows_not_asked=sum(rows.not_asked.values()),
         )
         write_report(report, report_file)
-        if report.complete and (was_redundant or not report.items.failed):
+        # It is kept for failed rows, which are tried again; but it would bring back rows that were to be removed.
+        if report.complete and (was_redundant or config.prune or not report.items.failed):
             journal.remove()
     return report
 

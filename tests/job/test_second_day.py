@@ -175,6 +175,18 @@ def test_prune_removes_what_is_not_there_or_not_asked_for_and_says_so(
     assert "2 rows of pages that were not asked for removed: a.pdf (2 pages)" in caplog.text
 
 
+def test_what_was_pruned_does_not_come_back_where_a_document_has_failed(share: Path, options: dict[str, Any]) -> None:
+    (share / "d.pdf").write_bytes(b"%PDF-1.7")
+    batchocr.run(share, **options, max_page_error_rate=1)
+    (share / "c.pdf").unlink()
+    batchocr.run(share, **options, prune=True)
+    pruned = places(options["out"])
+    assert pruned == [*ALL[:4], ("d.pdf", None)]
+    draw_pdf(share / "e.pdf", "new")
+    batchocr.run(share, **options, max_page_error_rate=1)
+    assert places(options["out"]) == [*pruned, ("e.pdf", 0)]
+
+
 def test_nothing_is_lost_by_a_kill_in_between(share: Path, options: dict[str, Any]) -> None:
     """Rows of a finished table, then of a run that is killed, then of one that asks for less."""
     out = options["out"]
