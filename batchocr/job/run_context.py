@@ -28,7 +28,8 @@ from batchocr.machine import allow_open_files, num_files_to_open, peak_resident_
 from batchocr.option_values import parse_page_spec
 from batchocr.pages.input.sources import Found
 from batchocr.processes.deduplicator import RequestDeduplicator
-from batchocr.processes.engines import Engines, EngineUse
+from batchocr.processes.engine_slot import EngineUse
+from batchocr.processes.engines import Engines
 from batchocr.processes.messages import Opened, Setup
 from batchocr.processes.pool import WorkerPool
 

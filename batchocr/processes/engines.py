@@ -8,118 +8,27 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from batchocr.config import BackendName
 from batchocr.data import Completion
 from batchocr.errors import EngineError, ModelError, UsageError
-from batchocr.machine import peak_resident_bytes
-from batchocr.processes.batches import BatchPart, RequestBatches
+from batchocr.processes.batches import RequestBatches
 from batchocr.processes.channel import Channel, wait_for
 from batchocr.processes.child import ENGINE_COMMAND
 from batchocr.processes.counts import EngineCounts, sum_of
 from batchocr.processes.engine_messages import REJECT, DeviceFound, FromEngine, LoadModel, ToEngine, UseDevice
 from batchocr.processes.engine_process import EngineLoss, EngineProcess
+from batchocr.processes.engine_slot import EngineSlot, EngineUse
 from batchocr.processes.pixels import SharedBatch
 from batchocr.processes.running_clock import RunningClock
 
 logger = logging.getLogger(__name__)
 
 _LOOK_INTERVAL_S = 0.5
-_MAX_FAILED_STARTS = 6
-"""Give a device up after this many consecutive engines that were lost before they were ready."""
-_MAX_LOSSES = 24
-_MAX_LOSSES_AT_FIRST = 8
-"""Give a device up after this many consecutive losses without a good answer; after fewer if it never gave one."""
-_MAX_KILLED = 30
-"""Give a device up after this many consecutive engines that were killed from outside."""
 
 Plan = Callable[[DeviceFound], LoadModel]
 """What to load on a device. Raises UsageError if it has no room for it."""
-
-
-@dataclass(frozen=True, slots=True)
-class EngineUse:
-    """How a device was used. device: its name; several may be called cpu. counts: of all engines that ran on it.
-    num_lost: how many of them were lost. peak_bytes: the most host memory that any held. peak_flop_per_s: None if
-    unknown. given_up: why no engine runs on it any more; empty if one does."""
-
-    device: str
-    kernels: str = ""
-    counts: EngineCounts = field(default_factory=EngineCounts)
-    num_lost: int = 0
-    peak_bytes: int | None = None
-    peak_flop_per_s: float | None = None
-    given_up: str = ""
-
-
-class _Slot:
-    """A device, and the engine that runs on it now. sent: what the engine was asked and has not answered, by task.
-    work: how much that is, in tokens. num_lost: engines lost since the last `forget`. num_failed_starts, num_losses and
-    num_killed count consecutive engines, for the limits above."""
-
-    def __init__(self, device: str, process: EngineProcess) -> None:
-        self.device = device
-        self.process = process
-        self.sent: dict[int, BatchPart] = {}
-        self.work = 0.0
-        self.kernels = ""
-        self.peak_flop_per_s: float | None = None
-        self.num_lost = 0
-        self.rejected: list[str] = []
-        self.num_failed_starts = self.num_losses = self.num_killed = 0
-        self.has_answered = False
-        self.counts_of_lost = EngineCounts()
-        self.peak_bytes: int | None = None
-
-    @property
-    def is_ready(self) -> bool:
-        return self.process.ready is not None
-
-    @property
-    def is_hopeless(self) -> bool:
-        return (
-            self.num_failed_starts >= _MAX_FAILED_STARTS
-            or self.num_losses >= (_MAX_LOSSES if self.has_answered else _MAX_LOSSES_AT_FIRST)
-            or self.num_killed >= _MAX_KILLED
-        )
-
-    def send(self, part: BatchPart) -> None:
-        self.sent[part.batch.task_id] = part
-        self.work += part.work
-        self.process.ask(part.batch.task_id, part.batch.shared, part.positions)
-
-    def take_back(self, task_id: int) -> BatchPart:
-        """Remove what was sent for this task, and return it: it is answered, or its engine is lost."""
-        part = self.sent.pop(task_id)
-        self.work -= part.work
-        return part
-
-    def count_loss(self, *, killed: bool) -> None:
-        """Count the current engine as lost."""
-        self.num_lost += 1
-        if not self.is_ready:
-            self.num_failed_starts += 1
-            return
-        self.num_failed_starts = 0
-        self.num_losses += not killed
-        self.num_killed += killed
-
-    def note_use(self) -> None:
-        """Record what a report needs and what is known only while the process lives."""
-        self.peak_bytes = max(peak_resident_bytes(self.process.pid) or 0, self.peak_bytes or 0) or None
-        if (ready := self.process.ready) is not None:
-            self.kernels, self.peak_flop_per_s = ready.kernels, ready.peak_flop_per_s
-
-    def use(self) -> EngineUse:
-        return EngineUse(
-            device=self.device,
-            kernels=self.kernels,
-            counts=sum_of([self.counts_of_lost, self.process.counts]),
-            num_lost=self.num_lost,
-            peak_bytes=self.peak_bytes,
-            peak_flop_per_s=self.peak_flop_per_s,
-        )
 
 
 class Engines:
@@ -145,7 +54,7 @@ class Engines:
         self._plan: Plan | None = None
         self._max_batches = 0
         self._is_starting = False
-        self._slots: list[_Slot] = []
+        self._slots: list[EngineSlot] = []
         self._given_up: list[EngineUse] = []
         self._batches = RequestBatches()
 
@@ -271,7 +180,7 @@ class Engines:
         while batches.waiting and (able := [slot for slot in able if len(slot.sent) < share]):
             min(able, key=lambda slot: slot.work).send(batches.waiting.popleft())
 
-    def _is_trusted(self, slot: _Slot) -> bool:
+    def _is_trusted(self, slot: EngineSlot) -> bool:
         """Whether a question may be blamed for what happens here: this device has given a good answer, or none has."""
         return slot.has_answered or not any(other.has_answered for other in self._slots)
 
@@ -297,7 +206,7 @@ class Engines:
     def _add(self, device: str) -> None:
         """Start an engine on a device. Raises EngineError if that is impossible, and it was the only one."""
         try:
-            self._slots.append(_Slot(device, self._start_process(device)))
+            self._slots.append(EngineSlot(device, self._start_process(device)))
         except EngineError as error:
             if not self._slots:
                 raise
@@ -317,7 +226,7 @@ class Engines:
             if loss is not None:
                 self._lose(slot, loss)
 
-    def _lose(self, slot: _Slot, loss: EngineLoss) -> None:
+    def _lose(self, slot: EngineSlot, loss: EngineLoss) -> None:
         """Replace an engine, or give its device up, and see to it that its batches are asked again. Raises
         BatchOcrError."""
         try:
@@ -326,7 +235,7 @@ class Engines:
             self.close()
             raise
 
-    def _replace(self, slot: _Slot, loss: EngineLoss) -> None:
+    def _replace(self, slot: EngineSlot, loss: EngineLoss) -> None:
         slot.note_use()
         harmful = slot.process.harmful_kernel()
         if harmful:
@@ -354,13 +263,13 @@ class Engines:
         except EngineError as error:
             self._give_up(slot, EngineLoss(str(error)))
 
-    def _take_back(self, slot: _Slot, loss: EngineLoss) -> None:
+    def _take_back(self, slot: EngineSlot, loss: EngineLoss) -> None:
         parts = {task_id: slot.take_back(task_id) for task_id in list(slot.sent)}
         begun = [part for task_id, part in parts.items() if task_id in slot.process.begun]
         others = [part for task_id, part in parts.items() if task_id not in slot.process.begun]
         self._batches.lose(begun, others, killed=loss.killed, may_blame=self._is_trusted(slot), why=loss.message)
 
-    def _give_up(self, slot: _Slot, loss: EngineLoss) -> None:
+    def _give_up(self, slot: EngineSlot, loss: EngineLoss) -> None:
         """Go on without a device. Raises BatchOcrError if it was the last, or if it refused a model, as all would."""
         self._slots.remove(slot)
         self._given_up.append(replace(slot.use(), given_up=loss.message))

@@ -18,7 +18,7 @@ from batchocr.job.stats.report_table import format_table
 from batchocr.job.stats.summary import Circumstances, make_report
 from batchocr.machine import peak_resident_bytes
 from batchocr.processes.counts import AnswerCounts, Stage
-from batchocr.processes.engines import EngineUse
+from batchocr.processes.engine_slot import EngineUse
 from batchocr.processes.meter import STAGES, Meter
 from batchocr.tables.atomic import require_writable
 

@@ -24,7 +24,7 @@ from batchocr.job.stats.report import (
     StageReport,
 )
 from batchocr.processes.counts import DEVICE_STAGES, Stage, StageCount, sum_of
-from batchocr.processes.engines import EngineUse
+from batchocr.processes.engine_slot import EngineUse
 from batchocr.processes.meter import HOST_STAGES, STAGES, WORKER_STAGES
 
 
