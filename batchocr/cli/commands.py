@@ -85,6 +85,7 @@ def verify(
     out: Annotated[str, options.argument("OUT", "A table, or a glob for the tables of all shards.")],
     inputs: options.Inputs,
     flags: options.Flags,
+    recipe: options.Recipe = None,
     as_json: options.AsJson = False,
     quiet: options.QuietCheck = False,
     strict: Annotated[
@@ -103,7 +104,7 @@ def verify(
 
     options.refuse_both("--quiet", quiet, "--json", as_json)
     tables, inputs = tables_among(find_tables(out), inputs)
-    config = make_config(asked_for(tables) | dict(flags))
+    config = make_config(asked_for(tables) | dict(flags), recipe)
     documents = documents_asked_for(inputs, config).documents
     fingerprint = None
     if "model" in flags:

@@ -88,6 +88,10 @@ def test_a_table_that_holds_every_page_is_right_but_for_what_failed(tmp_path: Pa
         ["failed    b.pdf: encrypted", "4 rows expected: 1 failed; " + TOO_MANY.format("1 of 4 rows")],
     )
     assert verify(out, documents, "--max-page-error-rate", "0.25")[0] == 0
+    recipe = tmp_path / "job.toml"
+    recipe.write_text("max-page-error-rate = 0.25\ndpi = 300\n")
+    assert verify(out, documents, "--recipe", str(recipe))[0] == 0
+    assert verify(out, documents, "--recipe", str(recipe), "--max-page-error-rate", "0")[0] == 3
 
 
 def test_more_degraded_pages_than_allowed_among_those_read_are_an_exit_code(
