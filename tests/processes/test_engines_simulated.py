@@ -14,6 +14,7 @@ import pytest
 
 from batchocr.data import Completion, Pixels, Request, Sampling
 from batchocr.errors import EngineError
+from batchocr.processes import engine_slot
 from batchocr.processes import engines as pool_engines
 from batchocr.processes.counts import EngineCounts
 from batchocr.processes.deduplicator import RequestDeduplicator
@@ -110,7 +111,7 @@ class SimulatedEngine:
 def _simulated(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(pool_engines, "EngineProcess", SimulatedEngine)
     monkeypatch.setattr(pool_engines, "wait_for", lambda *_: set())
-    monkeypatch.setattr(pool_engines, "peak_resident_bytes", lambda _: None)
+    monkeypatch.setattr(engine_slot, "peak_resident_bytes", lambda _: None)
     yield
 
 
