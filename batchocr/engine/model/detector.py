@@ -15,7 +15,6 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor
 from torch.nn import functional
-from torch.utils.flop_counter import FlopCounterMode
 
 from batchocr.data import Completion, Pixels, failed_completion
 from batchocr.engine.backend.device import Device
@@ -31,6 +30,8 @@ class Detector:
 
     def __init__(self, folder: Path, device: Device) -> None:
         """Raises ModelError."""
+        from torch.utils.flop_counter import FlopCounterMode  # loads Triton
+
         self._device = device
         self._model = _load(folder).to(device.torch_device)
         self._labels: dict[int, str] = self._model.config.id2label
