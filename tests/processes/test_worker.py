@@ -42,6 +42,7 @@ from batchocr.processes.worker import Arrived, Asked, Loss
 from tests.support import worker_entry
 from tests.support.running import eventually, raising
 from tests.support.worker_entry import GROWING, draw_page, write_script
+from tests.support.worker_template import ForkedProcess
 
 pytestmark = pytest.mark.slow
 
@@ -299,7 +300,7 @@ def test_ctrl_c_while_workers_are_being_ended_leaves_none(monkeypatch: pytest.Mo
     pool = WorkerPool(2, SETUP, worker_entry.COMMAND)
     pids = [worker.pid for worker in pool.workers]
     with monkeypatch.context() as interrupted, pytest.raises(KeyboardInterrupt):
-        interrupted.setattr(subprocess.Popen, "wait", raising(KeyboardInterrupt()))
+        interrupted.setattr(ForkedProcess, "wait", raising(KeyboardInterrupt()))
         pool.close()
     assert all(map(has_ended, pids))
     pool.close()

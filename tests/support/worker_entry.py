@@ -147,6 +147,10 @@ def _request(image: Image.Image, prompt: str, number: int) -> Request:
     return Request(Pixels(height, width, image.tobytes()), prompt, Sampling(8), (28, 28), number)
 
 
-if __name__ == "__main__":
+def main(descriptor: int) -> None:
     serve.open_document = open_scripted
-    serve.serve(int(sys.argv[1]), lambda setup: ScriptedProtocol())
+    serve.serve(descriptor, lambda setup: ScriptedProtocol())
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

@@ -1,4 +1,4 @@
-"""Worker processes forked from one that has loaded all they need.
+"""Worker processes, real ones and those of `worker_entry`, forked from one that has loaded all they need.
 
 Everything else is as in a run: each is a process of its own, which can be killed, with its limits and its lifeline. It
 saves each worker in a test the second and more that Python takes to load its modules, which is most of what tests do.
@@ -23,7 +23,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
+from batchocr.machine import JOB_SIGNALS
 from batchocr.processes.child import WORKER_COMMAND
+from tests.support import worker_entry
 
 MODULE = "tests.support.worker_template"
 _INT = struct.Struct("i")
@@ -48,9 +50,10 @@ class WorkerTemplate:
         self._process.wait(10)
 
     def Popen(self, command: Sequence[str], *, env: Mapping[str, str], **given: Any) -> Any:
-        if tuple(command[:-1]) != WORKER_COMMAND or self._loads_otherwise(env):
+        program = tuple(command[:-1])
+        if program not in (WORKER_COMMAND, worker_entry.COMMAND) or self._loads_otherwise(env):
             return subprocess.Popen(command, env=env, **given)
-        return ForkedProcess(self._ours, given["stdout"].fileno(), given["pass_fds"][0], env)
+        return ForkedProcess(self._ours, given["stdout"].fileno(), list(command), env)
 
     def _loads_otherwise(self, environment: Mapping[str, str]) -> bool:
         names = {name for name in environment.keys() | self._environment if name.startswith(("PYTHON", "LD_"))}
@@ -60,13 +63,15 @@ class WorkerTemplate:
 class ForkedProcess:
     """What is used of `subprocess.Popen`."""
 
-    def __init__(self, template: socket.socket, output: int, sock: int, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self, template: socket.socket, output: int, command: list[str], environment: Mapping[str, str]
+    ) -> None:
         lifeline, end = os.pipe()
         self._status, status = os.pipe()
         self.stdin: IO[bytes] = os.fdopen(end, "wb", buffering=0)
         try:
-            said = json.dumps([os.getcwd(), dict(environment)]).encode()
-            socket.send_fds(template, [_INT.pack(len(said))], [lifeline, output, sock, status])
+            said = json.dumps([os.getcwd(), command, dict(environment)]).encode()
+            socket.send_fds(template, [_INT.pack(len(said))], [lifeline, output, int(command[-1]), status])
             template.sendall(said)
         finally:
             os.close(lifeline)
@@ -96,6 +101,7 @@ def _serve(descriptor: int) -> None:
     import batchocr.pages.__main__ as worker
     import batchocr.pages.protocol.mineru  # noqa: F401
 
+    signal.pthread_sigmask(signal.SIG_BLOCK, JOB_SIGNALS)  # as `Child` starts a worker
     orders = socket.socket(fileno=descriptor)
     running: dict[int, tuple[int, int]] = {}
     while True:
@@ -113,16 +119,24 @@ def _serve(descriptor: int) -> None:
             said = b""
             while len(said) < _INT.unpack(size)[0]:
                 said += orders.recv(_INT.unpack(size)[0] - len(said))
-            folder, environment = json.loads(said)
+            folder, command, environment = json.loads(said)
             if not (pid := os.fork()):
-                _work(worker, lifeline, output, sock, folder, environment)
+                _work(worker, lifeline, output, sock, folder, command, environment)
             os.write(status, _INT.pack(pid))
             for done in (lifeline, output, sock):
                 os.close(done)
             running[os.pidfd_open(pid)] = (pid, status)
 
 
-def _work(worker: Any, lifeline: int, output: int, sock: int, folder: str, environment: Mapping[str, str]) -> NoReturn:
+def _work(
+    worker: Any,
+    lifeline: int,
+    output: int,
+    sock: int,
+    folder: str,
+    command: Sequence[str],
+    environment: Mapping[str, str],
+) -> NoReturn:
     """Be a worker."""
     code = 0
     try:
@@ -133,7 +147,11 @@ def _work(worker: Any, lifeline: int, output: int, sock: int, folder: str, envir
         os.chdir(folder)
         os.environ.clear()
         os.environ.update(environment)
-        worker.serve(sock, worker.make_protocol)
+        if tuple(command[:-1]) == worker_entry.COMMAND:
+            sys.argv = ["", str(sock)]
+            worker_entry.main(sock)
+        else:
+            worker.serve(sock, worker.make_protocol)
     except BaseException:  # noqa: BLE001, as at the top of a program
         traceback.print_exc()
         code = 1
