@@ -14,13 +14,16 @@ import pymupdf
 import pytest
 
 from batchocr.cli.main import run_app
+from batchocr.config import Config
 from batchocr.data import Block, PageResult
+from batchocr.documents.audit.audit import audit_table
 from batchocr.documents.audit.audit_table import AuditedPage, AuditJournal, read_pages
 from batchocr.documents.audit.sample import Choice, draw
 from batchocr.tables import parquet
 from batchocr.tables.files import journal_path
+from batchocr.tables.opened import open_rows
 from batchocr.tables.schema import RunMetadata, fingerprint_of_settings
-from tests.support.running import children
+from tests.support.running import children, raising
 
 FIRST = "The ferry left at six and carried 1482 people."
 SECOND = "Nobody asked the miller about the beehive."
@@ -134,6 +137,28 @@ def test_what_is_no_audit_is_not_replaced(tmp_path: Path, monkeypatch: pytest.Mo
     before = table.read_bytes()
     assert audit(monkeypatch, table, "--out", table) == 6
     assert table.read_bytes() == before
+
+
+@pytest.mark.parametrize("is_finished", [True, False])
+def test_an_audit_of_another_table_or_choice_is_not_taken_for_this_one(
+    is_finished: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("batchocr.documents.audit.audit.require_second_reader", lambda: "rapidocr 0")
+    table, out = make_table(tmp_path, [FIRST]), tmp_path / "audit.parquet"
+    (tmp_path / "report.pdf").unlink()
+    if is_finished:
+        assert audit(monkeypatch, table, "--out", out) == audit(monkeypatch, table, "--out", out) == 3
+    else:
+        with monkeypatch.context() as killed, pytest.raises(KeyboardInterrupt):
+            killed.setattr(AuditJournal, "finish", raising(KeyboardInterrupt()))
+            audit_table(open_rows(table), out, Choice("sample", 200), roots=(), config=Config())
+    kept = (out if is_finished else journal_path(out)).read_bytes()
+    assert audit(monkeypatch, table, "--out", out, "--seed", 1) == 6
+    assert "belongs to an audit with another seed" in capfd.readouterr().err
+    make_table(tmp_path, [SECOND])
+    assert audit(monkeypatch, table, "--out", out) == 6
+    assert "belongs to an audit with another table" in capfd.readouterr().err
+    assert (out if is_finished else journal_path(out)).read_bytes() == kept
 
 
 def page(position: int) -> AuditedPage:

@@ -11,12 +11,18 @@ from typing import Final
 
 from batchocr.config import Config
 from batchocr.data import Failure, PageResult
-from batchocr.documents.audit.audit_table import AuditedPage, AuditJournal, Settings, read_pages, read_settings
+from batchocr.documents.audit.audit_table import (
+    AuditedPage,
+    AuditJournal,
+    Settings,
+    read_pages,
+    read_settings,
+    require_same,
+)
 from batchocr.documents.audit.compare import compare_page
 from batchocr.documents.audit.interval import CharacterShare, Interval, page_share
 from batchocr.documents.audit.lines import lines_of
 from batchocr.documents.audit.sample import Choice, Drawn, draw
-from batchocr.errors import OutputError, OutputMismatchError
 from batchocr.machine import own_version, usable_cores
 from batchocr.pages.protocol.second_reader import require_second_reader
 from batchocr.processes.messages import Failed, Finished, ReadPage, Setup
@@ -107,11 +113,11 @@ def audit_table(
     workers. on_page: called with how many pages there are, for each that is done. Raises UsageError, OutputError."""
     reader = require_second_reader()
     require_writable(out)
-    settings = _settings(table, choice, reader)
     drawn = draw(table.rows(), choice)
+    settings = _settings(drawn, choice, reader)
     report = AuditReport(drawn.num_readable, is_sample=choice.how != "worst")
     if out.exists():
-        _require_same(out, settings)
+        require_same(out, read_settings(out), settings)
         for page in read_pages(out):
             report.take(page)
         return report
@@ -129,22 +135,9 @@ def audit_table(
     return report
 
 
-def _settings(table: StoredRows, choice: Choice, reader: str) -> Settings:
-    names = ", ".join(part.path.name for part in table.parts)
+def _settings(drawn: Drawn, choice: Choice, reader: str) -> Settings:
     chosen = {"how": choice.how, "number": str(choice.number), "seed": str(choice.seed)}
-    versions = {"reader": reader, "batchocr": own_version(), "revision": _REVISION}
-    return {"table": names, "settings": table.metadata.settings_fingerprint} | chosen | versions
-
-
-def _require_same(out: Path, settings: Settings) -> None:
-    found = read_settings(out)
-    if found is None:
-        raise OutputError(f"{out} is not the table of an audit: it is left as it is, choose another --out")
-    if found != settings:
-        raise OutputMismatchError(
-            f"{out} is another audit (of another table, with another choice of pages, or by another version): choose "
-            "another --out, or remove it"
-        )
+    return {"table": drawn.fingerprint} | chosen | {"reader": reader, "batchocr": own_version(), "revision": _REVISION}
 
 
 def _audited(

@@ -159,8 +159,11 @@ class AuditJournal:
             return
 
 
-def require_same(path: Path, found: Settings, settings: Settings) -> None:
-    """Raise OutputMismatchError, naming what differs, if what is at `path` is of another audit."""
+def require_same(path: Path, found: Settings | None, settings: Settings) -> None:
+    """Refuse to go on with what is at `path`. found: its settings; None if it is no audit. Raises OutputError, and
+    OutputMismatchError, naming what differs, if it is another audit."""
+    if found is None:
+        raise OutputError(f"{path} is not the table of an audit: it is left as it is, choose another --out")
     different = [name for name in {**found, **settings} if found.get(name) != settings.get(name)]
     if different:
         raise OutputMismatchError(

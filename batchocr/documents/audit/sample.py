@@ -39,10 +39,11 @@ def choice_of(sample: int | None, worst: int | None, seed: int, *, whole: bool) 
 @dataclass(frozen=True, slots=True)
 class Drawn:
     """The places of the chosen rows in the table, in order. num_readable: of how many they were chosen: the pages that
-    were read."""
+    were read. fingerprint: of what the whole table says."""
 
     positions: tuple[int, ...]
     num_readable: int
+    fingerprint: str
 
 
 def draw(rows: Iterable[PageResult], choice: Choice) -> Drawn:
@@ -51,10 +52,12 @@ def draw(rows: Iterable[PageResult], choice: Choice) -> Drawn:
     A random page is one whose name, hashed with the seed, comes early: it is chosen whatever the order of the table is.
     """
     num_readable = 0
+    text = hashlib.blake2b(digest_size=16)
 
     def readable() -> Iterator[tuple[tuple[object, ...], int]]:
         nonlocal num_readable
         for position, row in enumerate(rows):
+            text.update(repr((row.source, row.page_index, row.doc_id, row.markdown)).encode("utf-8", "surrogatepass"))
             if is_readable(row):
                 num_readable += 1
                 yield _rank(row, position, choice), position
@@ -63,7 +66,7 @@ def draw(rows: Iterable[PageResult], choice: Choice) -> Drawn:
         positions = [position for _, position in readable()]
     else:
         positions = [position for _, position in heapq.nsmallest(choice.number, readable())]
-    return Drawn(tuple(sorted(positions)), num_readable)
+    return Drawn(tuple(sorted(positions)), num_readable, text.hexdigest())
 
 
 def is_readable(row: PageResult) -> bool:
