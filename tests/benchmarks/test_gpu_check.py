@@ -136,6 +136,7 @@ def test_figures_are_in_the_file_while_their_part_runs(tmp_path: Path, monkeypat
     assert (values["failed"], values["not_begun"]) == ({}, ["bad"])
 
 
+@pytest.mark.long
 def test_a_part_for_which_the_time_was_too_short_has_not_failed(tmp_path: Path) -> None:
     path = tmp_path / "results.json"
     parts = [GOOD, failing("trial", "hang")]
