@@ -68,6 +68,11 @@ def view_table(
     weights = weights_of(audit) if audit else None
     choice = choose(table.rows(), "audit" if audit else sort, limit, pages, weights=weights)
     findings = findings_of(audit, choice.rows) if audit else None
+    if weights and pages is None and (changed := len(weights) - choice.num_wanted):
+        logger.warning(
+            "not shown, as the table now says something else of it or has it no more: %s of the audit",
+            counted(changed, "page"),
+        )
     if choice.statuses and not choice.rows:
         raise UsageError("the table has none of these pages")
     roots = roots or table.input_roots

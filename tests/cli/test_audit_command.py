@@ -159,10 +159,16 @@ def test_an_audit_of_another_table_or_choice_is_not_taken_for_this_one(
     assert audit(monkeypatch, table, "--out", out) == 6
     assert "belongs to an audit with another table" in capfd.readouterr().err
     assert (out if is_finished else journal_path(out)).read_bytes() == kept
+    if is_finished:
+        monkeypatch.setattr(sys, "argv", ["batchocr", "view", str(table), "--audit", str(out), "--out", f"{out}.html"])
+        assert run_app("text") == 0
+        told = capfd.readouterr()
+        assert "no more: 1 page of the audit" in told.err
+        assert "1 page, " in told.out
 
 
 def page(position: int) -> AuditedPage:
-    return AuditedPage(position, "a.pdf", position, "id", "compared", characters=100)
+    return AuditedPage(position, "a.pdf", position, "id", "", "compared", characters=100)
 
 
 def test_a_killed_audit_loses_no_finished_page(tmp_path: Path) -> None:

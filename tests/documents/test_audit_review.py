@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from batchocr.documents.audit.audit_table import AuditedPage, AuditJournal
 from batchocr.documents.audit.findings import AuditFinding
 from batchocr.documents.audit.for_review import findings_of, weights_of
-from batchocr.documents.review.choose import choose
+from batchocr.documents.review.choose import choose, key_of, text_hash
 from batchocr.documents.review.review import write_review
 from tests.support.review_pages import WhitePages, block, row, saved
 
+ROWS = [row("a.pdf", number, block("text", "Some text")) for number in range(4)]
+
 
 def audited(position: int, weight: float, *findings: AuditFinding) -> AuditedPage:
-    return AuditedPage(position, "a.pdf", position, None, "compared", None, 100, weight=weight, findings=findings)
+    text = text_hash(ROWS[position])
+    return AuditedPage(position, "a.pdf", position, None, text, "compared", None, 100, weight=weight, findings=findings)
 
 
 def test_audited_pages_come_by_weight_with_both_texts(tmp_path: Path) -> None:
-    table = saved(tmp_path, [row("a.pdf", number, block("text", "Some text")) for number in range(4)])
+    table = saved(tmp_path, ROWS)
     number = AuditFinding("number", 0, (0.1, 0.1, 0.9, 0.15), "</script>1432", "1482", 1, 10.0)
     omitted = AuditFinding("omitted", None, (0.1, 0.5, 0.9, 0.55), "", "Nobody asked the miller", 20, 20.0)
     journal = AuditJournal(tmp_path / "audit.parquet", {"table": "t"})
@@ -29,9 +33,11 @@ def test_audited_pages_come_by_weight_with_both_texts(tmp_path: Path) -> None:
     choice = choose(table.rows(), "audit", 10, weights=weights)
     assert [chosen.row.page_index for chosen in choice.rows] == [3, 1, 0]
     findings = findings_of(tmp_path / "audit.parquet", choice.rows)
-    assert [found["kind"] for found in findings["a.pdf", 3]] == ["omitted", "number"]
+    assert [found["kind"] for found in findings[key_of(ROWS[3])]] == ["omitted", "number"]
     out = tmp_path / "review.html"
     write_review(out, choice, table, WhitePages(), findings=findings)  # type: ignore[arg-type]
     written = out.read_text()
     assert "Nobody asked the miller" in written
     assert "</script>1432" not in written
+    read_again = choose([ROWS[0], replace(ROWS[1], markdown="Better"), *ROWS[2:]], "audit", 10, weights=weights)
+    assert [chosen.row.page_index for chosen in read_again.rows] == [3, 0], "what was found is no longer true of it"

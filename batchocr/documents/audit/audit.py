@@ -23,6 +23,7 @@ from batchocr.documents.audit.compare import compare_page
 from batchocr.documents.audit.interval import CharacterShare, Interval, page_share
 from batchocr.documents.audit.lines import lines_of
 from batchocr.documents.audit.sample import Choice, Drawn, draw
+from batchocr.documents.review.choose import text_hash
 from batchocr.machine import own_version, usable_cores
 from batchocr.pages.protocol.second_reader import require_second_reader
 from batchocr.processes.messages import Failed, Finished, ReadPage, Setup
@@ -208,6 +209,7 @@ def _compared(position: int, row: PageResult, ended: object) -> AuditedPage:
         row.source,
         row.page_index or 0,
         row.doc_id,
+        text_hash(row),
         outcome="compared" if found.characters else "empty",
         characters=found.characters,
         omitted=found.omitted,
@@ -220,4 +222,4 @@ def _compared(position: int, row: PageResult, ended: object) -> AuditedPage:
 
 
 def _unreadable(position: int, row: PageResult, message: str) -> AuditedPage:
-    return AuditedPage(position, row.source, row.page_index or 0, row.doc_id, "unreadable", message)
+    return AuditedPage(position, row.source, row.page_index or 0, row.doc_id, text_hash(row), "unreadable", message)

@@ -26,13 +26,14 @@ _ROW_GROUP: Final = 256
 @dataclass(frozen=True, slots=True)
 class AuditedPage:
     """What an audit says of a page. position: of its row in the table that was audited. outcome: `compared`; `empty`,
-    if neither reader found text; `unreadable`, and `message` says why. The others as in PageComparison. weight: of all
-    its findings."""
+    if neither reader found text; `unreadable`, and `message` says why. text_hash: of what the row says. The others as
+    in PageComparison. weight: of all its findings."""
 
     position: int
     source: str
     page_index: int
     doc_id: str | None
+    text_hash: str
     outcome: PageOutcome
     message: str | None = None
     characters: int = 0
@@ -62,6 +63,7 @@ AUDIT_SCHEMA: Final = pa.schema(
         pa.field("source", pa.string(), nullable=False),
         pa.field("page_index", pa.int64(), nullable=False),
         pa.field("doc_id", pa.string()),
+        pa.field("text_hash", pa.string(), nullable=False),
         pa.field("outcome", pa.string(), nullable=False),
         pa.field("message", pa.string()),
         pa.field("characters", pa.int64(), nullable=False),

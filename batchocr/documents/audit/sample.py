@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from batchocr.data import PageResult
-from batchocr.documents.review.choose import ChosenRow, worst_first
+from batchocr.documents.review.choose import ChosenRow, key_of, worst_first
 from batchocr.errors import UsageError
 
 _DEFAULT_SAMPLE = 200
@@ -57,7 +57,7 @@ def draw(rows: Iterable[PageResult], choice: Choice) -> Drawn:
     def readable() -> Iterator[tuple[tuple[object, ...], int]]:
         nonlocal num_readable
         for position, row in enumerate(rows):
-            text.update(repr((row.source, row.page_index, row.doc_id, row.markdown)).encode("utf-8", "surrogatepass"))
+            text.update(repr((*key_of(row), row.doc_id)).encode())
             if is_readable(row):
                 num_readable += 1
                 yield _rank(row, position, choice), position

@@ -17,8 +17,8 @@ from batchocr.option_values import PageSpec
 Sort = Literal["worst", "order", "random", "audit"]
 """`audit`: by the weight of what an audit found."""
 
-PageName = tuple[str, int | None]
-"""The `source` and the `page_index` of a row."""
+PageKey = tuple[str, int | None, str]
+"""The `source` and the `page_index` of a row, and the hash of its text."""
 
 MAX_PAGES = 200
 """With more, the file is no longer one to mail or to load at once."""
@@ -49,6 +49,16 @@ class ChosenPage:
     num_wanted: int
 
 
+def text_hash(row: PageResult) -> str:
+    """By which it is known whether a page was read again with another result."""
+    return hashlib.blake2b((row.markdown or "").encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
+def key_of(row: PageResult) -> PageKey:
+    """The row's, to find what an audit says of it."""
+    return row.source, row.page_index, text_hash(row)
+
+
 def quality(row: PageResult) -> float:
     """How good the page seems without a look at it, from 0 to 1; 0 if it was not read.
 
@@ -74,10 +84,11 @@ def choose(
     limit: int,
     pages: PageSpec | None = None,
     *,
-    weights: Mapping[PageName, float] | None = None,
+    weights: Mapping[PageKey, float] | None = None,
 ) -> ChosenPage:
     """The first `limit` rows in this order, in one pass that keeps no others. pages: those of each document; a document
-    that could not be opened has none. weights: of the pages that were audited; of others, none is taken then.
+    that could not be opened has none. weights: of the pages that were audited; no others are taken then, and none whose
+    text has changed since.
 
     "random" is the same choice each time, as marks would be of little use otherwise. With "worst", rows that failed do
     not crowd out what can be looked at.
@@ -89,7 +100,7 @@ def choose(
         nonlocal num_wanted
         for position, row in enumerate(rows):
             statuses[row.status] += 1
-            if weights is not None and (row.source, row.page_index) not in weights:
+            if weights is not None and key_of(row) not in weights:
                 continue
             if pages is None or _is_among(pages, row):
                 num_wanted += 1
@@ -99,7 +110,7 @@ def choose(
         "worst": _WorstOf(limit),
         "order": lambda chosen: chosen.position,
         "random": _by_chance,
-        "audit": lambda chosen: (-(weights or {})[chosen.row.source, chosen.row.page_index], chosen.position),
+        "audit": lambda chosen: (-(weights or {})[key_of(chosen.row)], chosen.position),
     }
     found = heapq.nsmallest(limit, wanted(), key=keys[sort])
     if sort == "worst":

@@ -22,7 +22,7 @@ from jinja2 import Environment
 from markupsafe import Markup
 
 from batchocr.data import Failure, PageResult
-from batchocr.documents.review.choose import ChosenPage, PageName
+from batchocr.documents.review.choose import ChosenPage, PageKey, key_of
 from batchocr.documents.review.page import FindingData, PageEntry, page_data, page_entry, picture
 from batchocr.documents.review.summary import groups
 from batchocr.errors import OutputError
@@ -61,7 +61,7 @@ def write_review(
     table: StoredRows,
     source_files: SourceFiles,
     *,
-    findings: Mapping[PageName, list[FindingData]] | None = None,
+    findings: Mapping[PageKey, list[FindingData]] | None = None,
     step: Callable[[], None] = lambda: None,
 ) -> Written:
     """Write the chosen pages as one HTML file, whole or not at all; one picture at a time is in memory. table: where
@@ -101,7 +101,7 @@ class _Pages:
         self,
         choice: ChosenPage,
         source_files: SourceFiles,
-        findings: Mapping[PageName, list[FindingData]],
+        findings: Mapping[PageKey, list[FindingData]],
         step: Callable[[], None],
     ) -> None:
         self.missing = 0
@@ -120,7 +120,7 @@ class _Pages:
                 self._sources.append(source)
             pictures = self._pictures(source, doc_id or None)
             for number, chosen in group:
-                findings = self._findings.get((source, chosen.row.page_index), [])
+                findings = self._findings.get(key_of(chosen.row), [])
                 self._entries[number] = page_entry(chosen, len(self._sources) - 1, len(findings))
                 image, missing = pictures(chosen.row)
                 yield {"number": number, "picture": image, "data": _data(page_data(chosen.row, missing, findings))}
