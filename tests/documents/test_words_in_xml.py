@@ -9,7 +9,7 @@ from xml.etree.ElementTree import Element
 
 import pytest
 
-from batchocr.data import Failure
+from batchocr.data import Failure, PageResult
 from batchocr.documents.assembly.document import AssembledDocument
 from batchocr.documents.export import alto, hocr
 from batchocr.documents.export.folder import FileRefusedError
@@ -38,8 +38,13 @@ class Placed:
         return self._pages if isinstance(self._pages, Failure) else iter(self._pages)
 
 
-def made(format: object, language: str = "", pages: tuple[PageText, ...] | Failure = PAGES) -> Element:
-    document = AssembledDocument("a & b/<c>.pdf", "d" * 64, 3, (), ())
+def made(
+    format: object,
+    language: str = "",
+    pages: tuple[PageText, ...] | Failure = PAGES,
+    rows: tuple[PageResult, ...] = (),
+) -> Element:
+    document = AssembledDocument("a & b/<c>.pdf", "d" * 64, 3, rows, ())
     [file] = format.files(document, "a", Placed(pages), FormatOptions(language=language))  # type: ignore[attr-defined]
     return ElementTree.fromstring(bytes(file.data))
 
@@ -129,3 +134,12 @@ def test_alto_keeps_to_what_its_schema_allows() -> None:
 def test_without_its_pages_a_document_is_refused(format: object) -> None:
     with pytest.raises(FileRefusedError, match="is not there"):
         made(format, pages=Failure("not_found", "a.pdf is not there"))
+
+
+@pytest.mark.parametrize("format", [hocr, alto])
+def test_a_document_without_pages_is_refused_as_both_forms_need_one(format: object) -> None:
+    failed = PageResult("a.pdf", None, "failed", error_kind="damaged", error_message="it cannot be opened")
+    with pytest.raises(FileRefusedError, match="it cannot be opened"):
+        made(format, pages=(), rows=(failed,))
+    with pytest.raises(FileRefusedError, match="it has no pages"):
+        made(format, pages=(), rows=(PageResult("a.pdf", None, "skipped"),))

@@ -26,7 +26,7 @@ def files(document: AssembledDocument, name: str, figures: Figures, options: For
         '<Processing ID="batchocr"><processingSoftware><softwareName>batchocr</softwareName></processingSoftware>'
         "</Processing>\n</Description>\n<Layout>\n"
     ]
-    parts += [_page(page, language) for page in placed_pages(figures)]
+    parts += [_page(page, language) for page in placed_pages(document, figures)]
     yield File(f"{name}.alto.xml", "".join([*parts, "</Layout>\n</alto>\n"]).encode())
 
 

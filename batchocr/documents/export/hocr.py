@@ -35,7 +35,7 @@ def files(document: AssembledDocument, name: str, figures: Figures, options: For
         '<meta name="ocr-system" content="batchocr"/>\n'
         f'<meta name="ocr-capabilities" content="{_CAPABILITIES}"/>\n</head>\n<body>\n'
     ]
-    parts += [_page(page, document.source) for page in placed_pages(figures)]
+    parts += [_page(page, document.source) for page in placed_pages(document, figures)]
     yield File(f"{name}.hocr", "".join([*parts, "</body>\n</html>\n"]).encode())
 
 

@@ -9,7 +9,7 @@ from itertools import accumulate
 from typing import Final
 
 from batchocr.data import Failure, PageResult
-from batchocr.documents.assembly.document import Piece, Place
+from batchocr.documents.assembly.document import AssembledDocument, Piece, Place
 from batchocr.documents.export.folder import FileRefusedError
 from batchocr.documents.export.formats import Figures
 from batchocr.pages.protocol.markdown import INLINE_FORMULA
@@ -31,8 +31,11 @@ def missing_figure_in_words(piece: Piece, failure: Failure) -> tuple[str, str]:
     return f"Here is a figure of page {page} that could not be cut out", " ".join(failure.message.split())
 
 
-def placed_pages(figures: Figures) -> Iterator[PageText]:
-    """The pages of a document with their words. Raises FileRefusedError if they cannot be looked at."""
+def placed_pages(document: AssembledDocument, figures: Figures) -> Iterator[PageText]:
+    """The pages of a document with their words. Raises FileRefusedError if it has none, as when it could not be
+    opened, or if they cannot be looked at."""
+    if (whole := next((row for row in document.rows if row.page_index is None), None)) is not None:
+        raise FileRefusedError(whole.error_message or "it has no pages")
     pages = figures.text.pages()
     if isinstance(pages, Failure):
         raise FileRefusedError(pages.message)
