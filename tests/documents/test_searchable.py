@@ -162,6 +162,22 @@ def test_the_page_looks_as_before_and_its_bytes_are_kept(desk: Desk) -> None:
         assert {span["type"] for span in new[0].get_texttrace()} == {3}
 
 
+@pytest.mark.parametrize("suffix", ["pdf", "png"])
+def test_the_same_words_make_the_same_file_and_others_another_version_of_it(
+    tmp_path: Path, root: Path, sources: SourceFiles, suffix: str
+) -> None:
+    data = scan().tobytes() if suffix == "pdf" else text_image()
+    texts = TEXT, TEXT, TEXT.replace("school", "church")
+    made = []
+    for number, text in enumerate(texts):
+        (folder := tmp_path / str(number)).mkdir()
+        made.append(Desk(folder, root, sources).export(data, [paragraph(text)], suffix=suffix))
+    assert made[0] == made[1]
+    before, after = (pymupdf.open("pdf", each).xref_get_key(-1, "ID")[1] for each in made[1:])
+    assert before != after
+    assert suffix != "pdf" or before.split("><")[0] == after.split("><")[0]
+
+
 def test_the_text_is_in_order(desk: Desk) -> None:
     made = desk.export(scan().tobytes(), [paragraph()])
     with pymupdf.open("pdf", made) as document:

@@ -7,7 +7,6 @@ import hashlib
 import os
 import sqlite3
 import stat
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -36,10 +35,6 @@ _TABLES: Final = (
 
 _SETTINGS: Final = ("locking_mode = exclusive", "journal_mode = wal", "synchronous = normal")
 """Only one process may write; recording a file is fast, and survives a kill."""
-
-_COMMIT_INTERVAL_S: Final = 1.0
-"""How often the record is committed. A file is recorded as `coming`, and committed, before it is written; all else that
-a kill loses is found out again."""
 
 _NO_ROOM: Final = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO}
 """What ends an export; all else concerns one document."""
@@ -108,7 +103,7 @@ class ExportFolder:
         Raises OutputError if nothing more can be written here, FileRefusedError if one of its files cannot be put in
         its place.
         """
-        self.complete(source, format, "")
+        self._set_version(source, format, "")
         before = self._files_of(source, format)
         written: set[str] = set()
         is_new = False
@@ -121,10 +116,9 @@ class ExportFolder:
         return is_new or not written.issuperset(before)
 
     def complete(self, source: str, format: str, version: str) -> None:
-        """Record which version of the document has been written; empty for none."""
-        self._execute("update documents set version = ? where source = ? and format = ?", version, source, format)
-        if time.monotonic() - self._committed_s > _COMMIT_INTERVAL_S:
-            self._commit()
+        """Record which version of the document has been written."""
+        self._set_version(source, format, version)
+        self._commit()
 
     def picture(self, shows: str) -> bytes | None:
         """The content of a picture that an export has written, if its file is still there as it was written."""
@@ -142,6 +136,9 @@ class ExportFolder:
         counting = f"select count(distinct source) from documents where run <> ? and format in ({marks})"
         [(number,)] = self._execute(counting, self._run, *formats)
         return int(number)
+
+    def _set_version(self, source: str, format: str, version: str) -> None:
+        self._execute("update documents set version = ? where source = ? and format = ?", version, source, format)
 
     def _put(self, file: File, source: str, format: str) -> bool:
         """Write a file, unless it is there already; returns whether it was not.
@@ -258,7 +255,6 @@ class ExportFolder:
     def _commit(self) -> None:
         self._execute("commit")
         self._execute("begin immediate")
-        self._committed_s = time.monotonic()
 
     def _execute(self, statement: str, *values: object) -> list[Any]:
         """The rows that a statement gives."""

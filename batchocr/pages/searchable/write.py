@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
+from functools import partial
 from types import SimpleNamespace
 from typing import Final
 
@@ -20,6 +23,9 @@ from batchocr.pages.searchable.placed_text import Additions, pages_in
 
 _SIGNED: Final = (1, 3)
 """The flags of a form with a signature."""
+
+_FIRST_ID: Final = re.compile(r"\[\s*(<[^>]*>|\((?:\\.|[^\\()])*\))")
+"""What a PDF was named when it was made: the first of the two strings of its ID, which its encryption depends on."""
 
 
 def write_searchable(
@@ -44,6 +50,7 @@ def write_searchable(
             yield from add_pages(pdf, path, document)
         writer = TextWriter(pdf, additions)
         yield from writer.write(pages_in(text_path))
+        _identify(pdf, text_path)
         _save(pdf, to_path, is_new=document.format != "PDF")
         yield SearchableMade(writer.num_changed)
 
@@ -52,15 +59,25 @@ def _is_signed(pdf: pymupdf.Document) -> bool:
     return pdf.get_sigflags() in _SIGNED or value_text(pdf, pdf.pdf_catalog(), "Perms") != "null"
 
 
+def _identify(pdf: pymupdf.Document, text_path: str) -> None:
+    """Name this version of the PDF by its text, and not by chance as MuPDF does: the same text makes the same file."""
+    if not pdf.is_dirty:
+        return
+    with open(text_path, "rb") as text:
+        digest = hashlib.file_digest(text, partial(hashlib.blake2b, digest_size=16)).hexdigest()
+    first = _FIRST_ID.match(pdf.xref_get_key(-1, "ID")[1])
+    pdf.xref_set_key(-1, "ID", f"[{first[1] if first else f'<{digest}>'}<{digest}>]")
+
+
 def _save(pdf: pymupdf.Document, path: str, *, is_new: bool) -> None:
     if not is_new and not pdf.is_dirty:
         return
     if not is_new and pdf.can_save_incrementally():
-        pdf.saveIncr()
+        pdf.save(path, incremental=True, encryption=pymupdf.PDF_ENCRYPT_KEEP, no_new_id=True)
         return
     with tempfile.TemporaryFile() as whole:
         nameless = SimpleNamespace(**{name: getattr(whole, name) for name in ("write", "seek", "tell", "truncate")})
-        pdf.save(nameless, deflate=True, encryption=pymupdf.PDF_ENCRYPT_KEEP, use_objstms=is_new)
+        pdf.save(nameless, deflate=True, encryption=pymupdf.PDF_ENCRYPT_KEEP, use_objstms=is_new, no_new_id=True)
         whole.seek(0)
         with open(path, "wb") as file:
             shutil.copyfileobj(whole, file)
