@@ -212,18 +212,9 @@ class Session:
         """What the rows depend on: everything that changes their text, and nothing else."""
         settings = {
             "model_fingerprint": fingerprint(self._folder),
-            "protocol": revision.VERSION,
-            "input": f"r{INPUT_REVISION}",
             "dtype": self.dtype,
-            "vit_dtype": self.config.vit_dtype,
-            "dpi": str(self.config.dpi),
-            "max_new_tokens": str(self.config.max_new_tokens),
-            "penalties": str(self.config.penalties).lower(),
+            **settings_without_model(self.config),
         }
-        if self.config.figures != "skip":
-            settings["figures"] = self.config.figures
-        if self.config.text_layer == "trust":
-            settings["text_layer"] = f"trust r{revision.TRUSTED_TEXT}"
         if self.config.layout:
             settings |= {"layout": self.detector.fingerprint, "layout_rules": f"r{revision.DETECTED_LAYOUT}"}
         is_local = self._folder == Path(os.path.expanduser(self.config.model))
@@ -235,6 +226,23 @@ class Session:
             settings_fingerprint=fingerprint_of_settings(settings),
             settings=settings,
         )
+
+
+def settings_without_model(config: Config) -> dict[str, str]:
+    """What changes the text of rows, as far as the options say it."""
+    settings = {
+        "protocol": revision.VERSION,
+        "input": f"r{INPUT_REVISION}",
+        "vit_dtype": config.vit_dtype,
+        "dpi": str(config.dpi),
+        "max_new_tokens": str(config.max_new_tokens),
+        "penalties": str(config.penalties).lower(),
+    }
+    if config.figures != "skip":
+        settings["figures"] = config.figures
+    if config.text_layer == "trust":
+        settings["text_layer"] = f"trust r{revision.TRUSTED_TEXT}"
+    return settings
 
 
 def require_usable(config: Config) -> None:

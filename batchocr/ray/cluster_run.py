@@ -14,7 +14,7 @@ from batchocr.config import Config, flag_of
 from batchocr.data import counted
 from batchocr.errors import NoInputError, OutputMismatchError, UsageError
 from batchocr.job.progress import Progress, event
-from batchocr.job.session import require_usable
+from batchocr.job.session import require_usable, settings_without_model
 from batchocr.job.stats.report import ExitReason, require_place
 from batchocr.job.stop import StopSwitch, finish_on_interrupt
 from batchocr.machine import own_version
@@ -27,6 +27,7 @@ from batchocr.ray.items import ClusterPlan, plan_items
 from batchocr.ray.report import ClusterReport, Parts, name_bottleneck
 from batchocr.tables.atomic import atomic_file
 from batchocr.tables.files import CLUSTER_REPORT_NAME
+from batchocr.tables.schema import RunMetadata, fingerprint_of_settings, require_same_settings
 
 logger = logging.getLogger(__name__)
 
@@ -39,6 +40,9 @@ _OF_ONE_MACHINE = {
     "max_doubtful_rate": 1.0,
 }
 """Options that mean nothing here, as they are when they are not given."""
+
+_OF_MODEL = ("model_fingerprint", "dtype", "layout", "layout_rules")
+"""Settings that only an actor knows, once it has loaded the model."""
 
 
 def run(
@@ -113,6 +117,8 @@ def read_on_cluster(
     earlier = None if config.overwrite else folder.plan()
     if earlier is not None:
         _require_same_input(folder, earlier, found, config)
+        if earlier.metadata is not None:
+            _require_same_options(folder, earlier.metadata, config)
     folder.try_to_put(afresh=config.overwrite)
     items = plan_items(found, config, earlier, cluster.pages_per_task)
     if not items:
@@ -132,6 +138,14 @@ def read_on_cluster(
     else:
         folder.put_text(f"{report.to_json()}\n", CLUSTER_REPORT_NAME)
     return report
+
+
+def _require_same_options(folder: OutputFolder, metadata: RunMetadata, config: Config) -> None:
+    """Refuse options that make other rows, though there be none to read. Raises OutputMismatchError."""
+    of_model = {name: value for name, value in metadata.settings.items() if name in _OF_MODEL}
+    settings = of_model | settings_without_model(config)
+    here = replace(metadata, settings=settings, settings_fingerprint=fingerprint_of_settings(settings))
+    require_same_settings(str(folder), metadata, here)
 
 
 def _require_same_input(folder: OutputFolder, earlier: ClusterPlan, found: Found, config: Config) -> None:
