@@ -51,7 +51,7 @@ def test_input_and_parts_may_be_in_a_store(place: Path, tmp_path: Path, monkeypa
 
         store.delete("pages", "in/broken.pdf")
         store.put("pages", {"in/letter-1.pdf": draw_pdf(tmp_path / "letter.pdf", "Dear all").read_bytes()})
-        report = batchocr.ray.run("s3://pages/in/", **options)
+        report = batchocr.ray.run("s3://pages/in/", prune=True, **options)
         assert {row.source for row in batchocr.open_table(out).rows()} == {row.source for row in plain} - {"broken.pdf"}
         assert report.items.found == len(plain) - 2
         for arguments in (
