@@ -43,8 +43,8 @@ def test_of_an_audit_the_pages_with_findings_are_named(tmp_path: Path) -> None:
     finding = {"kind": "omitted", "bbox": [0, 0, 1, 1], "text": "", "second_text": "x", "characters": 1, "weight": 1}
     numbers = dict.fromkeys(("characters", "omitted", "invented", "different", "weight"), 0)
     rows = [
-        {"position": page, "source": "a.pdf", "page_index": page, "outcome": "compared", "left_out": [], **numbers}
-        | {"findings": [finding] * page}
+        {"position": page, "source": "a.pdf", "page_index": page, "outcome": "compared", "text_hash": "", **numbers}
+        | {"findings": [finding] * page, "left_out": []}
         for page in range(3)
     ]
     pq.write_table(pa.Table.from_pylist(rows, schema=AUDIT_SCHEMA), tmp_path / "audit.parquet")
