@@ -16,7 +16,7 @@ import batchocr.engine.before_torch  # noqa: F401
 from batchocr.processes import child, engine_process
 from tests.support.engine_thread import EngineThread
 from tests.support.jobs import FULL
-from tests.support.worker_template import WorkerTemplate
+from tests.support.process_template import ProcessTemplates
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -58,11 +58,11 @@ _HANDLERS = [*logging.getLogger("batchocr").handlers]
 
 @pytest.fixture(scope="session", autouse=True)
 def _quick_processes() -> Iterator[None]:
-    """Runs in this process have their engines on threads, and their workers forked; those in others, and engines with
-    `engine_processes`, do not."""
-    with pytest.MonkeyPatch.context() as patched, WorkerTemplate() as template:
+    """Runs in this process have their engines on threads, without `engine_processes`; workers and engines that are
+    processes are forked, also those of `running.command`."""
+    with pytest.MonkeyPatch.context() as patched, ProcessTemplates() as templates:
         patched.setattr(engine_process, "Child", EngineThread)
-        patched.setattr(child, "subprocess", template)
+        patched.setattr(child, "subprocess", templates)
         yield
 
 
@@ -89,7 +89,6 @@ def sample_data() -> Path:
 @pytest.fixture(scope="session")
 def corpus() -> Path:
     """Real, hostile and odd documents from public test suites; they are not part of the repository."""
-    folder = Path(os.environ.get("BATCHOCR_CORPUS", ROOT.parent / "shared" / "corpus"))
-    if not folder.is_dir():
+    if "BATCHOCR_CORPUS" not in os.environ:
         pytest.skip("no corpus: set BATCHOCR_CORPUS to its folder")
-    return folder
+    return Path(os.environ["BATCHOCR_CORPUS"])

@@ -26,6 +26,7 @@ from batchocr.data import Completion
 from batchocr.errors import EngineError, ModelError, NoInputError, OutputMismatchError, UsageError
 from batchocr.processes.engines import Engines
 from batchocr.tables.files import report_path
+from tests.support.process_template import USE
 from tests.support.running import (
     children,
     draw_pdf,
@@ -244,15 +245,18 @@ def run_script(script: Path, model: Path, folder: Path, how_much: str) -> list[s
     return done.stdout.splitlines()
 
 
-def test_a_script_needs_no_main_guard_even_in_a_folder_with_a_json_py(model: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("how_much", [pytest.param("whole", marks=pytest.mark.long), "half"])
+def test_a_script_needs_no_main_guard_and_may_leave_its_loop_even_in_a_folder_with_a_json_py(
+    model: Path, tmp_path: Path, how_much: str
+) -> None:
     folder = tmp_path / "work"
     (folder / "letters").mkdir(parents=True)
     (folder / "json.py").write_text("raise SystemExit('this is not the json of the library')")
     (tmp_path / "script.py").write_text(SCRIPT)
-    for number in range(3):
+    for number in range(9):
         draw_pdf(folder / "letters" / f"letter{number}.pdf", f"Letter {number}")
-    read = run_script(tmp_path / "script.py", model, folder, "whole")
-    assert read == ["letter0.pdf ok", "letter1.pdf ok", "letter2.pdf ok"]
+    read = run_script(tmp_path / "script.py", model, folder, how_much)
+    assert read == [f"letter{number}.pdf ok" for number in range(9 if how_much == "whole" else 2)]
 
 
 def test_the_order_is_kept_where_pages_are_picked_and_limited(model: Path, tmp_path: Path) -> None:
@@ -453,7 +457,7 @@ def test_a_run_can_be_stopped_from_another_thread_and_continued(
 MORE_THAN_ARE_READ = 40
 """Documents of a run that is interrupted when it has read two: those that it reads until the signal comes, and more."""
 
-INTERRUPTED = """
+INTERRUPTED = f"""{USE}
 import signal, sys
 import batchocr
 
@@ -497,12 +501,12 @@ def test_after_close_every_call_says_that_it_is_closed(model: Path, letters: lis
     assert not (tmp_path / "table.parquet.journal").exists()
 
 
-FORKING = """
+FORKING = f"""{USE}
 import os, sys, warnings
 import batchocr
 
 warnings.simplefilter("ignore")  # newer versions of Python warn of the fork
-options = {"model": sys.argv[1], "dpi": 72, "max_new_tokens": 8, "workers": 1}
+options = {{"model": sys.argv[1], "dpi": 72, "max_new_tokens": 8, "workers": 1}}
 ocr = batchocr.Ocr(**options)
 pages = ocr.process("letters")
 print(next(pages).source, flush=True)
@@ -512,7 +516,7 @@ if os.fork() == 0:
         try:
             use()
         except batchocr.UsageError as error:
-            print(f"refused: {error}", flush=True)
+            print(f"refused: {{error}}", flush=True)
     print(next(anew).source, flush=True)
     ocr.close()
     sys.exit()
@@ -581,11 +585,3 @@ def test_an_ocr_that_is_closed_while_a_loop_is_open_lets_it_end(model: Path, let
     ocr.close()
     assert len(list(pages)) == len(letters) - 1
     assert our_threads() == before
-
-
-def test_a_script_that_ends_with_its_loop_half_done_ends(model: Path, tmp_path: Path) -> None:
-    (tmp_path / "letters").mkdir()
-    (tmp_path / "script.py").write_text(SCRIPT)
-    for number in range(9):
-        draw_pdf(tmp_path / "letters" / f"letter{number}.pdf", f"Letter {number}")
-    assert run_script(tmp_path / "script.py", model, tmp_path, "half") == ["letter0.pdf ok", "letter1.pdf ok"]

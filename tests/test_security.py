@@ -8,6 +8,7 @@ import logging
 import pickle
 import socket
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -193,7 +194,7 @@ def test_a_password_is_in_no_output_and_on_no_workers_command_line(
     out = tmp_path / "table.jsonl"
     options = ("--model", model, "--log-format", "json", "--verbose")
     with subprocess.Popen(
-        command(encrypted, tmp_path / "missing.pdf", "--out", out, *options),
+        [sys.executable, "-m", "batchocr", "run", encrypted, tmp_path / "missing.pdf", "--out", out, *options],
         env=environment() | {"BATCHOCR_PASSWORD": PASSWORD},
         stderr=subprocess.PIPE,
         text=True,

@@ -78,6 +78,7 @@ def test_a_check_that_ends_its_process_fails_alone() -> None:
     assert ends[FAULT_AT]["reason"].startswith("killed by SIGSEGV")
 
 
+@pytest.mark.long
 def test_after_a_check_that_breaks_the_gpu_the_others_are_made_in_a_new_process() -> None:
     check = checking()
     check.run_checks(failing("check", "break"), OPTIONS)
@@ -155,6 +156,7 @@ def test_a_part_for_which_the_time_was_too_short_has_not_failed(tmp_path: Path) 
     assert written(path)["not_begun"] == ["bad"]
 
 
+@pytest.mark.long
 def test_what_a_cut_session_prints_finishes_the_rest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -6,7 +6,6 @@ import json
 import re
 import signal
 import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import duckdb
 import pyarrow.parquet as pq
 import pytest
 
+from tests.support import running
 from tests.support.running import make_quick_model
 
 pytestmark = pytest.mark.slow
@@ -36,17 +36,17 @@ class Runs:
     report_when_finished: dict[str, object]
 
 
-def command(sample_data: Path, model: Path, out: Path, documents: tuple[str, ...], *arguments: str) -> list[str]:
+def command(sample_data: Path, model: Path, out: Path, documents: tuple[str, ...], *arguments: str) -> list[str | Path]:
     paths = [str(sample_data / "documents" / name) for name in documents]
     options = ("--model", str(model), "--password", "batchocr", "--dpi", "72")
-    return [sys.executable, "-m", "batchocr", "run", *paths, "--out", str(out), *options, *arguments]
+    return running.command(*paths, "--out", out, *options, *arguments)
 
 
-def exit_code(command: list[str]) -> int:
+def exit_code(command: list[str | Path]) -> int:
     return subprocess.run(command, capture_output=True, timeout=120).returncode
 
 
-def interrupted_at_work(command: list[str]) -> int:
+def interrupted_at_work(command: list[str | Path]) -> int:
     """The exit code of the command, interrupted with Ctrl-C once it has begun to read pages."""
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None

@@ -30,6 +30,7 @@ from batchocr.processes.engine_messages import EngineLimits
 from batchocr.processes.meter import Meter
 from tests.support.checkpoints import make_checkpoint
 from tests.support.detectors import KINDS, make_detector, transformers_post_process
+from tests.support.jobs import FULL
 
 CPU = torch.device("cpu")
 LIMITS = EngineLimits(
@@ -43,7 +44,7 @@ LIMITS = EngineLimits(
     layout_batch_size=2,
 )
 FINGERPRINT = "d" * 64
-NUM_PAGES = 10
+NUM_PAGES = 10 if FULL else 3
 
 
 def noise(number: int) -> Pixels:
@@ -53,7 +54,7 @@ def noise(number: int) -> Pixels:
 
 
 def pages_of(documents: Sequence[Path]) -> list[Pixels]:
-    """Ten pages: the first two of each document, also at a higher resolution if these are fewer."""
+    """As many pages as asked for: the first two of each document, also at a higher resolution if these are fewer."""
     found: list[Pixels] = []
     for path, dpi in ((path, dpi) for dpi, path in product((100, 150, 200), documents)):
         try:

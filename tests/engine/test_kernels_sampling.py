@@ -20,7 +20,7 @@ from batchocr.engine.sampler import Sampler
 from tests.support.kernel_compilation import Launch, kernel_device
 
 VOCABULARY = 50
-STEPS = 12
+STEPS = 7
 SETTINGS = [
     Sampling(STEPS),
     Sampling(STEPS, presence_penalty=1.0, frequency_penalty=0.05, no_repeat_ngram_size=100),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -23,15 +22,26 @@ CPU = torch.device("cpu")
 MAX_NEW_TOKENS = 900
 
 
-@pytest.fixture(params=[HostDevice(CPU), pytest.param(LateDevice(), marks=pytest.mark.long)], ids=["host", "late"])
-def model(request: pytest.FixtureRequest, tmp_path: Path) -> Model:
+@pytest.fixture(
+    scope="module",
+    params=[HostDevice(CPU), pytest.param(LateDevice(), marks=pytest.mark.long)],
+    ids=["host", "late"],
+)
+def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Model:
     """A model with random weights, which never ends an answer."""
     device: Device = request.param
-    folder = make_checkpoint(tmp_path / "checkpoint")
+    folder = make_checkpoint(tmp_path_factory.mktemp("checkpoint"))
     model = load_model(folder, device=device, dtype=torch.float32, ops=ReferenceOps(CPU))
     prompts = TokenIdFormat(folder, model.architecture)
     prompts.stop_token_ids = frozenset()
     return replace(model, prompts=prompts)
+
+
+@pytest.fixture(scope="module")
+def unbounded(model: Model) -> Completion:
+    """What it answers if nobody looks for loops."""
+    [answer] = answers(model, loop_check="never")
+    return answer
 
 
 def answers(model: Model, *, num_requests: int = 1, loop_check: LoopCheck = "at_once") -> list[Completion]:
@@ -53,22 +63,23 @@ def test_a_loop_is_one_whatever_its_period_and_ordinary_text_is_none() -> None:
     assert not goes_in_circles([1] * 700), "too short to tell"
 
 
-def test_an_answer_that_loops_twice_is_the_first_one_and_marked(model: Model) -> None:
-    [unbounded] = answers(model, loop_check="never")
+def test_an_answer_that_loops_twice_is_the_first_one_and_marked(model: Model, unbounded: Completion) -> None:
     assert unbounded.finish_reason == "length"
-    for completion in answers(model, num_requests=2):
+    first, second = answers(model, num_requests=2)
+    for completion in (first, second):
         assert completion.finish_reason == "repetition"
         num_tokens = len(completion.text.split())
         assert num_tokens in (768, 832)
         assert completion.output_tokens == num_tokens + MAX_NEW_TOKENS, "the second attempt has cost something, too"
-    assert answers(model)[0].text.split() == unbounded.text.split()[:768]
+    assert first.text.split() == unbounded.text.split()[: len(first.text.split())]
 
 
-def test_a_second_attempt_that_ends_by_itself_is_the_answer_and_still_marked(model: Model) -> None:
-    [plain] = answers(model, loop_check="never")
-    tokens = plain.text.split()
+def test_a_second_attempt_that_ends_by_itself_is_the_answer_and_still_marked(
+    model: Model, unbounded: Completion, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokens = unbounded.text.split()
     # The second attempt leaves the loop with a token that is not in it: make the answer end there.
-    model.prompts.stop_token_ids = frozenset(set(range(262)) - set(map(int, tokens)))
+    monkeypatch.setattr(model.prompts, "stop_token_ids", frozenset(set(range(262)) - set(map(int, tokens))))
     [again] = answers(model)
     assert again.finish_reason == "repetition"
     num_tokens = len(again.text.split())
@@ -83,9 +94,11 @@ def table_of_equal_cells() -> list[int]:
     return [token for row in range(40) for token in (cell, 100 + row, 200 + row, *[cell, *zeros] * 13, end_of_row)]
 
 
-def test_a_table_of_equal_cells_looks_like_a_loop_and_only_a_table_is_read_on_to_its_limit(model: Model) -> None:
+def test_a_table_of_equal_cells_looks_like_a_loop_and_only_a_table_is_read_on_to_its_limit(
+    model: Model, unbounded: Completion
+) -> None:
     assert goes_in_circles(table_of_equal_cells())
     [table] = answers(model, loop_check="at_limit")
     assert table.finish_reason == "repetition", "at the limit it was one"
-    assert table.text == answers(model, loop_check="never")[0].text
+    assert table.text == unbounded.text
     assert table.output_tokens == 2 * MAX_NEW_TOKENS, "and was read again"

@@ -64,7 +64,14 @@ KINDS = {
     "cpu": lambda: (CpuOps(), HostDevice(CPU)),
     "late": lambda: (CapturableOps(CPU), LateDevice()),
 }
-RUNS = [(shape, kind) for shape in SHAPES for kind in ("reference", "cpu")] + [(next(iter(SHAPES)), "late")]
+LATE, REFERENCE, CPU_OPS = ((shape, kind) for shape, kind in zip(SHAPES, ("late", "reference", "cpu"), strict=True))
+"""Each shape with one kind: all of them only in `make test-all`."""
+RUNS = [LATE, REFERENCE, CPU_OPS] + [
+    pytest.param((shape, kind), marks=pytest.mark.long)
+    for shape in SHAPES
+    for kind in ("reference", "cpu")
+    if (shape, kind) not in (REFERENCE, CPU_OPS)
+]
 
 
 @pytest.fixture(scope="module", params=RUNS, ids=lambda run: f"{run[0]}-{run[1]}".replace(" ", "-"))

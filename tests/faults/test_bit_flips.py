@@ -16,10 +16,11 @@ from batchocr.tables.files import journal_path, metadata_path
 from batchocr.tables.journal import Journal, JournalEntry
 from batchocr.tables.schema import RunMetadata
 from batchocr.tables.table import table_for
+from tests.support.jobs import FULL
 
 pytestmark = pytest.mark.slow
 
-NUM_FLIPS = 3000
+NUM_FLIPS = 3000 if FULL else 600
 METADATA = RunMetadata("0.1.0", "acme/reader", "f" * 64, "a" * 64, {"dpi": "200"})
 
 

@@ -208,6 +208,7 @@ time.sleep(600)
 """
 
 
+@pytest.mark.long
 def test_a_program_that_is_killed_leaves_nothing_though_its_fork_lives_on(model: Path, folder: Path) -> None:
     with started(FORKED, model, folder) as process:
         assert process.stdout is not None

@@ -30,6 +30,7 @@ from tests.support.jobs import (
     wait_for_rows,
 )
 from tests.support.running import (
+    children,
     engines_of,
     eventually,
     is_alive,
@@ -110,7 +111,7 @@ def test_engines_and_workers_killed_at_random_moments_change_no_row(job: Job, tm
             killed.append(dice.choice(living))
             killed[-1].kill()
             lost[kind] += 1
-        left = run.children()
+        left = children(run)
         said = process.communicate(timeout=120)[1]
     assert process.returncode == 0, said
     assert texts(read_rows(out)) == texts(job.rows)
@@ -173,7 +174,7 @@ def test_a_second_ctrl_c_ends_a_run_that_hangs_in_c_and_it_can_go_on(job: Job, t
         assert process.stderr is not None
         while "hanging" not in process.stderr.readline():
             assert process.poll() is None
-        left = psutil.Process(process.pid).children(recursive=True)
+        left = children(psutil.Process(process.pid))
         process.send_signal(signal.SIGINT)
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(timeout=0.2)

@@ -26,7 +26,7 @@ from batchocr.errors import NoInputError, OutputError, OutputMismatchError, Usag
 from batchocr.tables.remote_output import OutputPlace
 from tests.support.corpus import expected_outcomes
 from tests.support.object_store import SECRET, Environ, ObjectStore, answering, first, running_store, used
-from tests.support.running import draw_pdf, make_quick_model, read_rows, texts
+from tests.support.running import command, draw_pdf, make_quick_model, read_rows, texts
 
 pytestmark = pytest.mark.slow
 
@@ -56,8 +56,9 @@ def store(running: ObjectStore) -> Iterator[ObjectStore]:
 
 def said(*arguments: str | Path) -> str:
     """What the command prints, which is never a secret."""
-    command = [sys.executable, "-m", "batchocr", *arguments]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    ended = subprocess.run(
+        [sys.executable, "-m", "batchocr", *arguments], capture_output=True, text=True, check=False, timeout=60
+    )
     assert ended.returncode == 0, ended.stderr
     assert SECRET not in ended.stdout + ended.stderr
     return ended.stdout
@@ -274,8 +275,7 @@ def test_a_run_that_is_killed_while_it_puts_its_table_puts_it_whole_the_next_tim
     put_pages(store, "killed", tmp_path, "in/a.pdf", "in/b.pdf")
     out = "s3://killed/out/t.parquet"
     flags = [text for name, value in options.items() for text in (f"--{name.replace('_', '-')}", str(value))]
-    command = [sys.executable, "-m", "batchocr", "run", "s3://killed/in/", "--out", out, "--work-dir", str(work)]
-    command += flags
+    arguments = command("s3://killed/in/", "--out", out, "--work-dir", work, *flags)
     is_put, is_killed = threading.Event(), threading.Event()
 
     def waiting(environ: dict[str, Any], _: object) -> None:
@@ -283,14 +283,14 @@ def test_a_run_that_is_killed_while_it_puts_its_table_puts_it_whole_the_next_tim
             is_put.set()
             is_killed.wait(60)
 
-    with store.failing(waiting), subprocess.Popen(command, stderr=subprocess.DEVNULL) as killed:
+    with store.failing(waiting), subprocess.Popen(arguments, stderr=subprocess.DEVNULL) as killed:
         assert is_put.wait(60)
         killed.kill()
         is_killed.set()
     assert killed.returncode == -signal.SIGKILL
     assert store.keys("killed") == ["in/a.pdf", "in/b.pdf", "out/t.parquet.report.json"]
 
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(arguments, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stderr
     assert "nothing to do" in done.stderr
     assert [row.source for row in batchocr.open_table(out).rows()] == ["a.pdf", "b.pdf"]

@@ -40,9 +40,9 @@ from batchocr.processes.messages import (
 from batchocr.processes.pool import WorkerPool
 from batchocr.processes.worker import Arrived, Asked, Loss
 from tests.support import worker_entry
+from tests.support.process_template import ForkedProcess
 from tests.support.running import eventually, raising
 from tests.support.worker_entry import GROWING, draw_page, write_script
-from tests.support.worker_template import ForkedProcess
 
 pytestmark = pytest.mark.slow
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -71,12 +70,14 @@ def started(
 
     keystroke_s: for how long two interrupts are the same, if not as usual. patch: Python to run before.
     """
-    arguments = command(*job.arguments(out, *flags))
+    python, option, program, *arguments = command(*job.arguments(out, *flags))
     if keystroke_s is not None:
-        patched = f"from batchocr.cli import signals, start; signals.SAME_KEYSTROKE_S = {keystroke_s}"
-        patched = f"{patched}\n{patch}\nstart.main()"
-        arguments = [sys.executable, "-c", patched, *arguments[3:]]
-    with subprocess.Popen(arguments, env=environment(), stderr=subprocess.PIPE, text=True) as process:
+        patched = f"from batchocr.cli import signals; signals.SAME_KEYSTROKE_S = {keystroke_s}\n{patch}\n"
+        patched += f"import runpy; runpy.run_path({str(program)!r}, run_name='__main__')"
+        option, program = "-c", patched
+    with subprocess.Popen(
+        [python, option, program, *arguments], env=environment(), stderr=subprocess.PIPE, text=True
+    ) as process:
         try:
             yield process
         finally:

@@ -22,10 +22,11 @@ import pytest
 from batchocr.cli.main import run_app as run_command_line
 from batchocr.data import PageResult
 from batchocr.tables.table import table_for
-from tests.support.worker_template import MODULE
+from tests.support.process_template import MODULE, name_of_forked
 
 DEADLINE_S = 60.0
 QUICK_MODEL = Path(__file__).parent / "quick_model" / "checkpoint"
+_COMMAND = Path(__file__).with_name("templated_command.py")
 T = TypeVar("T")
 
 
@@ -49,7 +50,8 @@ def draw_pdf(path: Path, *pages: str) -> Path:
 
 
 def command(*arguments: str | Path) -> list[str | Path]:
-    return [sys.executable, "-m", "batchocr", "run", *arguments]
+    """`batchocr run`, with its workers and engines forked from templates."""
+    return [sys.executable, "-P", _COMMAND, "run", *arguments]
 
 
 def environment() -> dict[str, str]:
@@ -109,18 +111,20 @@ def engines_of(process: psutil.Process | None = None) -> list[psutil.Process]:
     return _children_of(process, "batchocr.engine")
 
 
-def children() -> list[psutil.Process]:
-    """The processes that this one has started, without the one that its workers are forked from."""
-    return _children_of(None, "")
+def children(process: psutil.Process | None = None) -> list[psutil.Process]:
+    """The processes that this one, or another, has started, without those that others are forked from."""
+    return _children_of(process, "")
 
 
 def _children_of(process: psutil.Process | None, module: str) -> list[psutil.Process]:
+    owner = process or psutil.Process()
+    forked = name_of_forked(owner.pid)
     found = []
-    for child in (process or psutil.Process()).children(recursive=True):
+    for child in {*owner.children(recursive=True), *psutil.Process().children(recursive=True)}:
         with suppress(psutil.NoSuchProcess):  # it has just ended
             command = child.cmdline()
-            is_template = MODULE in command and child.ppid() == os.getpid()
-            if not is_template and (not module or module in command):
+            is_own = child.name() == forked if MODULE in command else owner in child.parents()
+            if is_own and (not module or module in command):
                 found.append(child)
     return found
 

@@ -1,0 +1,255 @@
+"""Workers and engines, real ones and those of `worker_entry`, forked from processes that have loaded all they need.
+
+Everything else is as in a run: each is a process of its own, which can be killed, with its limits and its lifeline. It
+saves tests what Python takes to load the modules of a worker, and torch for an engine, which is most of what they do.
+What starts them in another way, or with other variables for Python, starts them as in a run.
+
+As a program, this is a process they are forked from: `python -m tests.support.process_template SOCKET batchocr.pages`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import traceback
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import IO, Any, NoReturn
+
+from batchocr.machine import JOB_SIGNALS
+from batchocr.processes.child import ENGINE_COMMAND, WORKER_COMMAND, _finding_batchocr
+
+MODULE = "tests.support.process_template"
+COUNTING = Path(__file__).resolve().parent / "counting"
+"""A folder for PYTHONPATH, with which workers count the pages that they begin; they may still be forked."""
+
+USE = f"""
+import sys
+sys.path.append({str(Path(__file__).parents[2])!r})
+from batchocr.processes import child
+from tests.support.process_template import ProcessTemplates
+child.subprocess = ProcessTemplates()
+"""
+"""The beginning of a program whose workers and engines are to be forked from templates, too."""
+
+_FOLDER = "BATCHOCR_TEST_TEMPLATES"
+"""The variable that tells commands where the sockets of the templates are."""
+_MODULES = (WORKER_COMMAND[-1], ENGINE_COMMAND[-1])
+_ENTRY = str(Path(__file__).with_name("worker_entry.py"))
+_PROGRAMS = (WORKER_COMMAND, ENGINE_COMMAND, (*WORKER_COMMAND[:2], _ENTRY))
+_INT = struct.Struct("i")
+_ROOT = Path(__file__).parents[2]
+_LOADED_WITH = "loaded with"
+"""A file beside the sockets: the variables that change what a process loads, as the templates had them."""
+
+
+class ProcessTemplates:
+    """Stands for the module `subprocess` in `batchocr.processes.child`.
+
+    In a `with` block, the processes that others are forked from are there, for this process and those it starts.
+    """
+
+    PIPE, TimeoutExpired = subprocess.PIPE, subprocess.TimeoutExpired
+
+    def __enter__(self) -> ProcessTemplates:
+        self._folder = TemporaryDirectory()
+        os.environ[_FOLDER] = self._folder.name
+        Path(self._folder.name, _LOADED_WITH).write_text(json.dumps(_of_loading(_finding_batchocr(os.environ))))
+        self._templates = [self._start(module) for module in _MODULES]
+        return self
+
+    def _start(self, module: str) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-P", "-m", MODULE, str(Path(self._folder.name, module)), module]
+        environment = {**os.environ, "PYTHONPATH": str(_ROOT)}
+        template = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
+        assert template.stdout is not None and template.stdout.readline() == b"ready\n"
+        return template
+
+    def __exit__(self, *_: object) -> None:
+        for template in self._templates:
+            template.communicate(timeout=10)
+        del os.environ[_FOLDER]
+        self._folder.cleanup()
+
+    def Popen(self, command: Sequence[str], *, env: Mapping[str, str], **given: Any) -> Any:
+        program = tuple(command[:-1])
+        module = WORKER_COMMAND[-1] if program[-1] == _ENTRY else program[-1]
+        if program not in _PROGRAMS or self._loads_otherwise(env):
+            return subprocess.Popen(command, env=env, **given)
+        template = Path(os.environ[_FOLDER], module)
+        return ForkedProcess(template, command, env, given["stdout"].fileno(), given["pass_fds"])
+
+    def _loads_otherwise(self, environment: Mapping[str, str]) -> bool:
+        """Whether a process would load other things, or in another way, than the templates have."""
+        loading = _of_loading(environment)
+        loading["PYTHONPATH"] = loading["PYTHONPATH"].removesuffix(f":{COUNTING}")
+        return loading != json.loads(Path(os.environ[_FOLDER], _LOADED_WITH).read_text())
+
+
+def _of_loading(environment: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in environment.items() if name.startswith(("PYTHON", "LD_", "OMP_"))}
+
+
+class ForkedProcess:
+    """What is used of `subprocess.Popen`."""
+
+    def __init__(
+        self, template: Path, command: Sequence[str], environment: Mapping[str, str], output: int, others: Sequence[int]
+    ) -> None:
+        """output: for what it writes. others: descriptors that it has under the same numbers."""
+        lifeline, end = os.pipe()
+        self.stdin: IO[bytes] = os.fdopen(end, "wb", buffering=0)
+        self._template = socket.socket(socket.AF_UNIX)
+        try:
+            self._template.connect(str(template))
+            order = [os.getpid(), os.getcwd(), list(command), dict(environment), list(others)]
+            said = json.dumps(order).encode()
+            socket.send_fds(self._template, [_INT.pack(len(said))], [lifeline, output, *others])
+            self._template.sendall(said)
+        finally:
+            os.close(lifeline)
+        self.returncode: int | None = None
+        [self.pid] = _INT.unpack(self._template.recv(_INT.size))
+        self._pidfd = os.pidfd_open(self.pid)
+
+    def wait(self, timeout: float | None = None) -> int | None:
+        if self.returncode is None:
+            if not select.select([self._template], [], [], timeout)[0]:
+                raise subprocess.TimeoutExpired("a process", timeout or 0)
+            [self.returncode] = _INT.unpack(self._template.recv(_INT.size))
+            self._template.close()
+            os.close(self._pidfd)
+        return self.returncode
+
+    def kill(self) -> None:
+        if self.returncode is None:
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+
+
+def name_of_forked(owner: int) -> str:
+    """What the processes are called, in the list of processes, that this one has started."""
+    return f"of {owner}"
+
+
+def _serve(path: str, module: str) -> None:
+    """Fork a process for each message, and say what became of it, until standard input closes."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, JOB_SIGNALS)  # as `Child` starts a process
+    orders = socket.socket(socket.AF_UNIX)
+    orders.bind(path)
+    orders.listen(128)
+    os.write(1, b"ready\n")
+    before = dict(os.environ)
+    _load(module)
+    set_by_modules = {name: value for name, value in os.environ.items() if name not in before}
+    running: dict[int, socket.socket] = {}
+    ended: dict[socket.socket, int] = {}
+    while True:
+        for ready in select.select([0, orders, *running, *ended], [], [])[0]:
+            if ready == 0:
+                return
+            if ready in running:
+                owner = running.pop(ready)
+                ended[owner] = ready
+                with suppress(OSError):  # the owner may be gone
+                    owner.sendall(_INT.pack(_exit_code(os.waitid(os.P_PIDFD, ready, os.WEXITED | os.WNOWAIT))))
+                continue
+            if ready in ended:  # its owner knows: until now, its number was not to be that of another
+                process = ended.pop(ready)
+                os.waitid(os.P_PIDFD, process, os.WEXITED)
+                os.close(process)
+                ready.close()
+                continue
+            owner, _ = orders.accept()
+            size, [*descriptors], *_ = socket.recv_fds(owner, _INT.size, 16)
+            said = b""
+            while len(said) < _INT.unpack(size)[0]:
+                said += owner.recv(_INT.unpack(size)[0] - len(said))
+            order = json.loads(said)
+            order[3] = set_by_modules | order[3]
+            if not (pid := os.fork()):
+                _work(descriptors, *order)
+            owner.sendall(_INT.pack(pid))
+            for done in descriptors:
+                os.close(done)
+            running[os.pidfd_open(pid)] = owner
+
+
+def _exit_code(ended: Any) -> int:
+    """As `subprocess` tells it: the number of a signal is negative."""
+    return int(ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status)
+
+
+def _load(module: str) -> None:
+    if module == ENGINE_COMMAND[-1]:
+        from transformers import AutoTokenizer  # noqa: F401
+
+    else:
+        import tests.support.worker_entry  # noqa: F401
+
+
+def _work(
+    descriptors: Sequence[int],
+    owner: int,
+    folder: str,
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    others: Sequence[int],
+) -> NoReturn:
+    """Be the process."""
+    code = 0
+    try:
+        # First to where no number is taken, as one may be another's new number.
+        moved = [os.dup2(descriptor, 1000 + place) for place, descriptor in enumerate(descriptors)]
+        targets = [0, 1, *others]
+        for source, target in zip(moved, targets, strict=True):
+            os.dup2(source, target)
+        os.dup2(1, 2)
+        for descriptor in map(int, os.listdir("/proc/self/fd")):
+            if descriptor not in (*targets, 2):
+                with suppress(OSError):
+                    os.close(descriptor)
+        Path("/proc/self/comm").write_text(name_of_forked(owner))
+        os.chdir(folder)
+        os.environ.clear()
+        os.environ.update(environment)
+        _run(command)
+    except BaseException:  # noqa: BLE001, as at the top of a program
+        traceback.print_exc()
+        code = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def _run(command: Sequence[str]) -> None:
+    if os.environ["PYTHONPATH"].endswith(str(COUNTING)):
+        sys.path.insert(0, str(COUNTING))
+        __import__("sitecustomize")
+    descriptor = int(command[-1])
+    if command[-2] == _ENTRY:
+        from tests.support.worker_entry import main
+
+        sys.argv = ["", command[-1]]
+        main(descriptor)
+    elif command[-2] == ENGINE_COMMAND[-1]:
+        from batchocr.engine.serve import serve
+
+        serve(descriptor)
+    else:
+        from batchocr.pages.__main__ import make_protocol
+        from batchocr.pages.serve import serve as serve_pages
+
+        serve_pages(descriptor, make_protocol)
+
+
+if __name__ == "__main__":
+    _serve(*sys.argv[1:])
