@@ -20,10 +20,10 @@ from batchocr.job.progress import event
 from batchocr.job.row_queue import RowKey
 from batchocr.job.scheduler import PageScheduler
 from batchocr.job.stop import StopSwitch
+from batchocr.processes.counts import HostCounts
 from batchocr.processes.deduplicator import RequestDeduplicator
 from batchocr.processes.engines import Engines
 from batchocr.processes.messages import Began, Completions, Ended, Failed, Finished, OpenDocument, Opened, ReadPage
-from batchocr.processes.meter import HostCounter
 from batchocr.processes.pool import WorkerPool
 from batchocr.processes.worker import Arrived, Asked, Loss, Worker
 from batchocr.storage.uris import is_uri
@@ -67,7 +67,7 @@ class Pipeline:
         intake: Intake,
         pool: WorkerPool,
         engines: RequestDeduplicator | Engines,
-        counter: HostCounter,
+        counter: HostCounts,
         *,
         pages_in_flight: int,
         page_timeout_s: float,

@@ -1,18 +1,21 @@
-"""What an engine counts while it works: sums that grow, so that those of several engines, or of one that was replaced,
-can be added; and how many questions needed no engine."""
+"""What the run and its engines count while they work: sums that grow, so that those of several engines, or of one that
+was replaced, can be added; and how many questions needed no engine."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias, get_args
 
 Stage: TypeAlias = Literal[
     "open", "render", "layout", "preprocess", "vit", "prefill", "decode", "post-process", "write"
 ]
 
+STAGES: Final[tuple[Stage, ...]] = get_args(Stage)
 DEVICE_STAGES: Final[tuple[Stage, ...]] = ("layout", "preprocess", "vit", "prefill", "decode")
+WORKER_STAGES: Final[tuple[Stage, ...]] = ("open", "render", "post-process")
+HOST_STAGES: Final[tuple[Stage, ...]] = (*WORKER_STAGES, "write")
 
 
 @dataclass(slots=True)
@@ -31,18 +34,35 @@ class StageCount:
         self.limit_sum += other.limit_sum
 
 
-@dataclass(frozen=True, slots=True)
-class EngineCounts:
+@dataclass(slots=True)
+class StageCounts:
+    """What all stages have done."""
+
+    stages: dict[Stage, StageCount] = field(default_factory=lambda: {stage: StageCount() for stage in STAGES})
+
+    def add(self, stage: Stage, seconds: float, *, items: int = 1, batches: int = 1, limit: float = 0.0) -> None:
+        """Count work done. limit: how many items the batch could have held under the limit it came closest to."""
+        self.stages[stage].add(StageCount(seconds, batches, items, limit))
+
+
+@dataclass(slots=True)
+class HostCounts(StageCounts):
+    """What the run's own thread and its workers have done. blocks: those that the model has read."""
+
+    blocks: int = 0
+
+
+@dataclass(slots=True)
+class EngineCounts(StageCounts):
     """What an engine has done. busy_s: how long its device was busy with any stage. starved_s: how long it waited
     without a request. queue_…: samples of the image tokens in the embedding queue.
     peak_device_bytes: the most memory it held on a GPU; 0 on a CPU."""
 
-    stages: Mapping[Stage, StageCount] = field(default_factory=dict)
     patches: int = 0
     model_flop: float = 0.0
     busy_s: float = 0.0
     starved_s: float = 0.0
-    batches_halved: Mapping[Stage, int] = field(default_factory=dict)
+    batches_halved: Counter[Stage] = field(default_factory=Counter)
     preemptions: int = 0
     queue_samples: int = 0
     queue_token_sum: int = 0
@@ -64,23 +84,18 @@ class AnswerCounts:
 
 def sum_of(counts: Iterable[EngineCounts]) -> EngineCounts:
     """What several engines have done together; of the peaks, the highest."""
-    several = list(counts)
-    stages = {stage: StageCount() for stage in DEVICE_STAGES}
-    halved: Counter[Stage] = Counter()
-    for each in several:
-        halved.update(each.batches_halved)
+    total = EngineCounts()
+    for each in counts:
         for stage, count in each.stages.items():
-            stages[stage].add(count)
-    return EngineCounts(
-        stages=stages,
-        patches=sum(each.patches for each in several),
-        model_flop=sum(each.model_flop for each in several),
-        busy_s=sum(each.busy_s for each in several),
-        starved_s=sum(each.starved_s for each in several),
-        batches_halved=dict(halved),
-        preemptions=sum(each.preemptions for each in several),
-        queue_samples=sum(each.queue_samples for each in several),
-        queue_token_sum=sum(each.queue_token_sum for each in several),
-        queue_max_tokens=max((each.queue_max_tokens for each in several), default=0),
-        peak_device_bytes=max((each.peak_device_bytes for each in several), default=0),
-    )
+            total.stages[stage].add(count)
+        total.patches += each.patches
+        total.model_flop += each.model_flop
+        total.busy_s += each.busy_s
+        total.starved_s += each.starved_s
+        total.batches_halved += each.batches_halved
+        total.preemptions += each.preemptions
+        total.queue_samples += each.queue_samples
+        total.queue_token_sum += each.queue_token_sum
+        total.queue_max_tokens = max(total.queue_max_tokens, each.queue_max_tokens)
+        total.peak_device_bytes = max(total.peak_device_bytes, each.peak_device_bytes)
+    return total

@@ -1,43 +1,13 @@
-"""Counters of the work of each stage.
-
-The run counts the stages of the host, each engine those of its device.
-"""
+"""An engine's counts as they grow, and how long its device was busy."""
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections import Counter
-from typing import get_args
+from dataclasses import replace
 
-from batchocr.processes.counts import DEVICE_STAGES, EngineCounts, Stage, StageCount
+from batchocr.processes.counts import EngineCounts, Stage, sum_of
 
-STAGES: tuple[Stage, ...] = get_args(Stage)
-WORKER_STAGES: tuple[Stage, ...] = ("open", "render", "post-process")
-HOST_STAGES: tuple[Stage, ...] = (*WORKER_STAGES, "write")
 _WINDOW = 4096
-
-
-class StageCounter:
-    """Counts the work of stages as it is done. Belongs to one thread."""
-
-    def __init__(self) -> None:
-        self.stages: dict[Stage, StageCount] = {stage: StageCount() for stage in STAGES}
-
-    def add(self, stage: Stage, seconds: float, *, items: int = 1, batches: int = 1, limit: float = 0.0) -> None:
-        """Count work done. limit: how many items the batch could have held under the limit it came closest to."""
-        count = self.stages[stage]
-        count.busy_s += seconds
-        count.items += items
-        count.batches += batches
-        count.limit_sum += limit
-
-
-class HostCounter(StageCounter):
-    """Counts the work of the run's own thread and of its workers. blocks: those that the model has read."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.blocks = 0
 
 
 class BusyTime:
@@ -68,20 +38,12 @@ class BusyTime:
         return self._settled_s + sum(self._ends) - sum(self._begins)
 
 
-class Meter(StageCounter):
-    """Counts the work of an engine and its device."""
+class Meter(EngineCounts):
+    """Counts the work of an engine and its device. Belongs to one thread."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.patches = 0
-        self.model_flop = 0.0
-        self.batches_halved: Counter[Stage] = Counter()
-        self.preemptions = 0
-        self.starved_s = 0.0
         self.device_busy = BusyTime()
-        self.queue_samples = 0
-        self.queue_token_sum = 0
-        self.queue_max_tokens = 0
 
     def add_on_device(
         self, stage: Stage, begin_s: float, end_s: float, *, items: int, limit: float, batches: int = 1
@@ -97,17 +59,5 @@ class Meter(StageCounter):
         self.queue_max_tokens = max(self.queue_max_tokens, tokens)
 
     def counts(self, *, peak_device_bytes: int = 0) -> EngineCounts:
-        """All that has been counted so far."""
-        return EngineCounts(
-            stages={stage: self.stages[stage] for stage in DEVICE_STAGES},
-            patches=self.patches,
-            model_flop=self.model_flop,
-            busy_s=self.device_busy.total_s,
-            starved_s=self.starved_s,
-            batches_halved=dict(self.batches_halved),
-            preemptions=self.preemptions,
-            queue_samples=self.queue_samples,
-            queue_token_sum=self.queue_token_sum,
-            queue_max_tokens=self.queue_max_tokens,
-            peak_device_bytes=peak_device_bytes,
-        )
+        """A copy of all that has been counted so far."""
+        return replace(sum_of([self]), busy_s=self.device_busy.total_s, peak_device_bytes=peak_device_bytes)

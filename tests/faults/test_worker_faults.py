@@ -27,8 +27,8 @@ from batchocr.job.stop import StopSwitch
 from batchocr.option_values import parse_page_spec
 from batchocr.processes import child, pool
 from batchocr.processes.child import WORKER_COMMAND
+from batchocr.processes.counts import HostCounts
 from batchocr.processes.messages import Setup
-from batchocr.processes.meter import HostCounter
 from batchocr.processes.pixels import SharedBatch
 from batchocr.processes.pool import WorkerPool
 from tests.support import worker_entry
@@ -105,7 +105,7 @@ def read(
             Intake(documents, parse_page_spec(pages) if pages else None, None, limit=limit),
             running,
             AnsweringEngine(),
-            HostCounter(),
+            HostCounts(),
             pages_in_flight=pages_in_flight,
             page_timeout_s=page_timeout_s,
         )

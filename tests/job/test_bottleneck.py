@@ -10,9 +10,9 @@ from batchocr.data import ErrorKind
 from batchocr.job.stats.ledger import Ledger
 from batchocr.job.stats.report import Report
 from batchocr.job.stats.summary import Circumstances, make_report
-from batchocr.processes.counts import Stage
+from batchocr.processes.counts import WORKER_STAGES, Stage
 from batchocr.processes.engine_slot import EngineUse
-from batchocr.processes.meter import WORKER_STAGES, Meter
+from batchocr.processes.meter import Meter
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from batchocr.job.output_job import _counting_on
 from batchocr.job.pipeline import Pipeline
 from batchocr.job.stop import StopSwitch
 from batchocr.option_values import parse_page_spec
-from batchocr.processes.meter import HostCounter
+from batchocr.processes.counts import HostCounts
 from batchocr.tables.index import is_failed_again
 from batchocr.tables.journal import Journal, JournalEntry
 from batchocr.tables.schema import RunMetadata
@@ -34,7 +34,7 @@ def pipeline_of(intake: Intake, machine: SimulatedMachine) -> Pipeline:
         intake,
         machine,  # type: ignore[arg-type]
         machine,  # type: ignore[arg-type]
-        HostCounter(),
+        HostCounts(),
         pages_in_flight=6,
         page_timeout_s=TIMEOUT_S,
     )

@@ -17,9 +17,9 @@ from batchocr.job.pipeline import Pipeline
 from batchocr.job.row_queue import RowKey
 from batchocr.job.stop import StopSwitch
 from batchocr.processes.child import _killing
+from batchocr.processes.counts import HostCounts
 from batchocr.processes.deduplicator import RequestDeduplicator
 from batchocr.processes.messages import Began, Completions, Failed, Finished, OpenDocument, Opened, Question, ReadPage
-from batchocr.processes.meter import HostCounter
 from batchocr.processes.pixels import SharedBatch, share_batch
 from batchocr.processes.worker import Arrived, Asked, Loss
 
@@ -152,7 +152,7 @@ def read(
 ) -> Rows:
     intake = Intake([Document(path, "a.pdf")], None, None, limit=None)
     pipeline = Pipeline(
-        intake, pool, engines or EchoingEngine(), HostCounter(), pages_in_flight=pages_in_flight, page_timeout_s=1.0
+        intake, pool, engines or EchoingEngine(), HostCounts(), pages_in_flight=pages_in_flight, page_timeout_s=1.0
     )
     ticks = count()
 

@@ -17,9 +17,9 @@ from batchocr.job.stats.report import ExitReason, Report, SavedReport, write_rep
 from batchocr.job.stats.report_table import format_table
 from batchocr.job.stats.summary import Circumstances, make_report
 from batchocr.machine import peak_resident_bytes
-from batchocr.processes.counts import AnswerCounts, Stage
+from batchocr.processes.counts import STAGES, AnswerCounts, Stage
 from batchocr.processes.engine_slot import EngineUse
-from batchocr.processes.meter import STAGES, Meter
+from batchocr.processes.meter import Meter
 from batchocr.tables.atomic import require_writable
 
 OK = PageResult("a.pdf", 0, "ok", image_tokens=4000, output_tokens=1000)

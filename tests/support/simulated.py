@@ -12,8 +12,8 @@ from batchocr.job.intake import Intake
 from batchocr.job.pipeline import Pipeline
 from batchocr.job.row_queue import RowKey
 from batchocr.job.stop import StopSwitch
+from batchocr.processes.counts import HostCounts
 from batchocr.processes.messages import Began, Completions, Ended, Failed, Finished, OpenDocument, Opened, ReadPage
-from batchocr.processes.meter import HostCounter
 from batchocr.processes.pixels import SharedBatch, share_batch
 from batchocr.processes.worker import Arrived, Asked, Loss
 
@@ -205,7 +205,7 @@ def simulate(
         intake,
         machine,  # type: ignore[arg-type]
         machine,  # type: ignore[arg-type]
-        HostCounter(),
+        HostCounts(),
         pages_in_flight=pages_in_flight,
         page_timeout_s=page_timeout_s,
     )

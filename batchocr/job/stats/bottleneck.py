@@ -6,8 +6,7 @@ from typing import Final
 
 from batchocr.data import counted
 from batchocr.job.stats.report import Report
-from batchocr.processes.counts import DEVICE_STAGES, Stage
-from batchocr.processes.meter import WORKER_STAGES
+from batchocr.processes.counts import DEVICE_STAGES, WORKER_STAGES, Stage
 
 _SIZE_OPTIONS: Final[dict[Stage, str]] = {
     "layout": "--layout-batch-size",

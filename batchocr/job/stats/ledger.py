@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 
 from batchocr.data import ErrorKind, PageResult, Status
 from batchocr.job.stats.quality import Quality
-from batchocr.processes.counts import AnswerCounts
-from batchocr.processes.meter import HostCounter
+from batchocr.processes.counts import AnswerCounts, HostCounts
 
 
 @dataclass(slots=True)
@@ -38,7 +37,7 @@ class Ledger:
     image_tokens: int = 0
     output_tokens: int = 0
     quality: Quality = field(default_factory=Quality)
-    host: HostCounter = field(default_factory=HostCounter)
+    host: HostCounts = field(default_factory=HostCounts)
     table_s: float = 0.0
 
     def add_result(self, result: PageResult) -> None:

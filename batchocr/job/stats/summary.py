@@ -23,9 +23,8 @@ from batchocr.job.stats.report import (
     Setting,
     StageReport,
 )
-from batchocr.processes.counts import DEVICE_STAGES, Stage, StageCount, sum_of
+from batchocr.processes.counts import DEVICE_STAGES, HOST_STAGES, STAGES, WORKER_STAGES, Stage, StageCount, sum_of
 from batchocr.processes.engine_slot import EngineUse
-from batchocr.processes.meter import HOST_STAGES, STAGES, WORKER_STAGES
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +145,7 @@ def _device_report(engines: Sequence[EngineUse], work_s: float) -> DeviceReport:
         starved_share=starved_share,
         peak_memory_bytes=done.peak_device_bytes or None,
         model_flop_per_second=flop_per_s,
-        batches_halved=done.batches_halved,
+        batches_halved=dict(done.batches_halved),
         preemptions=done.preemptions,
         share_of_peak_flop=_ratio(flop_per_s, peak) if peak else None,
     )
