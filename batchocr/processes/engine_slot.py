@@ -18,7 +18,7 @@ _MAX_KILLED = 30
 """Give a device up after this many consecutive engines that were killed from outside."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class EngineUse:
     """How a device was used. device: its name; several may be called cpu. counts: of all engines that ran on it.
     num_lost: how many of them were lost. peak_bytes: the most host memory that any held. peak_flop_per_s: None if
@@ -34,23 +34,23 @@ class EngineUse:
 
 
 class EngineSlot:
-    """A device, and the engine that runs on it now. sent: what the engine was asked and has not answered, by task.
-    work: how much that is, in tokens. num_lost: engines lost since the last `forget`. num_failed_starts, num_losses and
-    num_killed count consecutive engines, for the limits above."""
+    """A device, and the engine that runs on it now. use: how the device was used since the last `forget`, as of the
+    last `note_use`. sent: what the engine was asked and has not answered, by task. work: how much that is, in tokens.
+    num_failed_starts, num_losses and num_killed count consecutive engines, for the limits above."""
 
     def __init__(self, device: str, process: EngineProcess) -> None:
-        self.device = device
+        self.use = EngineUse(device)
         self.process = process
         self.sent: dict[int, BatchPart] = {}
         self.work = 0.0
-        self.kernels = ""
-        self.peak_flop_per_s: float | None = None
-        self.num_lost = 0
         self.rejected: list[str] = []
         self.num_failed_starts = self.num_losses = self.num_killed = 0
         self.has_answered = False
         self.counts_of_lost = EngineCounts()
-        self.peak_bytes: int | None = None
+
+    @property
+    def device(self) -> str:
+        return self.use.device
 
     @property
     def is_ready(self) -> bool:
@@ -77,7 +77,7 @@ class EngineSlot:
 
     def count_loss(self, *, killed: bool) -> None:
         """Count the current engine as lost."""
-        self.num_lost += 1
+        self.use.num_lost += 1
         if not self.is_ready:
             self.num_failed_starts += 1
             return
@@ -85,18 +85,18 @@ class EngineSlot:
         self.num_losses += not killed
         self.num_killed += killed
 
+    def forget(self) -> None:
+        """Drop what was sent, and count from zero."""
+        self.sent.clear()
+        self.work = 0.0
+        self.use.counts = self.counts_of_lost = EngineCounts()
+        self.use.num_lost = 0
+        self.process.forget()
+
     def note_use(self) -> None:
         """Record what a report needs and what is known only while the process lives."""
-        self.peak_bytes = max(peak_resident_bytes(self.process.pid) or 0, self.peak_bytes or 0) or None
-        if (ready := self.process.ready) is not None:
-            self.kernels, self.peak_flop_per_s = ready.kernels, ready.peak_flop_per_s
-
-    def use(self) -> EngineUse:
-        return EngineUse(
-            device=self.device,
-            kernels=self.kernels,
-            counts=sum_of([self.counts_of_lost, self.process.counts]),
-            num_lost=self.num_lost,
-            peak_bytes=self.peak_bytes,
-            peak_flop_per_s=self.peak_flop_per_s,
-        )
+        use, ready = self.use, self.process.ready
+        use.peak_bytes = max(peak_resident_bytes(self.process.pid) or 0, use.peak_bytes or 0) or None
+        use.counts = sum_of([self.counts_of_lost, self.process.counts])
+        if ready is not None:
+            use.kernels, use.peak_flop_per_s = ready.kernels, ready.peak_flop_per_s

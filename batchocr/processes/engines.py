@@ -16,7 +16,7 @@ from batchocr.errors import EngineError, ModelError, UsageError
 from batchocr.processes.batches import RequestBatches
 from batchocr.processes.channel import Channel, wait_for
 from batchocr.processes.child import ENGINE_COMMAND
-from batchocr.processes.counts import EngineCounts, sum_of
+from batchocr.processes.counts import EngineCounts
 from batchocr.processes.engine_messages import REJECT, DeviceFound, FromEngine, LoadModel, ToEngine, UseDevice
 from batchocr.processes.engine_process import EngineLoss, EngineProcess
 from batchocr.processes.engine_slot import EngineSlot, EngineUse
@@ -75,7 +75,7 @@ class Engines:
             self._add(name)
             while (found := self._slots[0].process.found) is None:
                 self._wait()
-        self._slots[0].device = found.device
+        self._slots[0].use.device = found.device
         opened, names = (found.device, found.alike) if name == "auto" else (name, self._names)
         others = list(names)
         others.remove(opened)
@@ -110,12 +110,10 @@ class Engines:
     def forget(self) -> None:
         """Drop all batches, and count from zero. Devices that were given up stay so."""
         self._batches.drop()
-        self._given_up = [replace(use, counts=EngineCounts(), num_lost=0) for use in self._given_up]
+        for use in self._given_up:
+            use.counts, use.num_lost = EngineCounts(), 0
         for slot in self._slots:
-            for task_id in list(slot.sent):
-                slot.take_back(task_id)
-            slot.num_lost, slot.counts_of_lost = 0, EngineCounts()
-            slot.process.forget()
+            slot.forget()
 
     @property
     def are_loaded(self) -> bool:
@@ -136,7 +134,7 @@ class Engines:
         """How each device was used since the last `forget`."""
         for slot in self._slots:
             slot.note_use()
-        return [*(slot.use() for slot in self._slots), *self._given_up]
+        return [replace(use) for use in [*(slot.use for slot in self._slots), *self._given_up]]
 
     # Asking and answering
 
@@ -240,13 +238,12 @@ class Engines:
         harmful = slot.process.harmful_kernel()
         if harmful:
             slot.rejected.append(harmful)
-            slot.num_lost += 1
+            slot.use.num_lost += 1
         else:
             slot.count_loss(killed=loss.killed)
         self._take_back(slot, loss)
         slot.process.close()
-        slot.counts_of_lost = sum_of([slot.counts_of_lost, slot.process.counts])
-        slot.process.counts = EngineCounts()
+        slot.counts_of_lost = slot.use.counts
         if not harmful and ((self._is_starting and loss.refusal is not None) or slot.is_hopeless):
             self._give_up(slot, loss)
             return
@@ -272,7 +269,8 @@ class Engines:
     def _give_up(self, slot: EngineSlot, loss: EngineLoss) -> None:
         """Go on without a device. Raises BatchOcrError if it was the last, or if it refused a model, as all would."""
         self._slots.remove(slot)
-        self._given_up.append(replace(slot.use(), given_up=loss.message))
+        slot.use.given_up = loss.message
+        self._given_up.append(slot.use)
         if self._is_starting and loss.refusal is not None:
             if not self._slots or isinstance(loss.refusal, ModelError):
                 raise loss.refusal
