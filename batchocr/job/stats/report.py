@@ -73,36 +73,27 @@ class SavedReport:
 
 @dataclass(frozen=True, slots=True)
 class DeviceReport:
-    """All devices together; shares are means. idle: not busy with any stage. starved: while no page had a request.
-    batches_halved: by stage, how often a batch did not fit into memory and was tried again at half its size.
+    """A device and the engines that were there, or all devices together: then seconds and shares are means.
+
+    device: its name, or those of all. lost: how many of its engines. idle: not busy with any stage. starved: while no
+    page had a request. peak_memory_bytes: of the GPU, None on a CPU. peak_host_bytes: main memory of the largest
+    engine. batches_halved: by stage, how often a batch did not fit into memory and was tried again at half its size.
     preemptions: how often a sequence had to be prefilled again because the KV cache was full.
     """
-
-    idle_seconds: float
-    idle_share: float
-    starved_seconds: float
-    starved_share: float
-    peak_memory_bytes: int | None
-    model_flop_per_second: float
-    share_of_peak_flop: float | None
-    batches_halved: Mapping[Stage, int]
-    preemptions: int
-
-
-@dataclass(frozen=True, slots=True)
-class EngineReport:
-    """One device, and the engines that were there. lost: how many of them. peak_memory_bytes: of the GPU, None on a
-    CPU. peak_host_bytes: main memory of the largest engine."""
 
     device: str
     kernels: str
     lost: int
+    idle_seconds: float
     idle_share: float
+    starved_seconds: float
     starved_share: float
     model_flop_per_second: float
     share_of_peak_flop: float | None
     peak_memory_bytes: int | None
     peak_host_bytes: int | None
+    batches_halved: Mapping[Stage, int]
+    preemptions: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +147,7 @@ class Report:
     stages: Mapping[Stage, StageReport]
     embedding_queue: QueueReport
     device: DeviceReport
-    engines: tuple[EngineReport, ...]
+    engines: tuple[DeviceReport, ...]
     host_memory: HostMemory
     workers: int
     settings: Mapping[str, Setting]

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from batchocr.data import counted
 from batchocr.job.stats.bottleneck import LIMITS_BY_MEMORY
 from batchocr.job.stats.quality import Distribution
-from batchocr.job.stats.report import EngineReport, Report, SavedReport, StageReport
+from batchocr.job.stats.report import DeviceReport, Report, SavedReport, StageReport
 from batchocr.pages.input.folders import describe_skipped
 
 _WIDTH = 100
@@ -64,10 +64,10 @@ def _summary(report: Report) -> Iterator[str]:
         yield from _labelled("saved", saved)
     if quality := _quality(report):
         yield from _labelled("quality", quality)
-    yield from _labelled("device", _device(report))
-    if len(report.engines) > 1 or any(engine.lost for engine in report.engines):
+    yield from _labelled("device", _device(report.device))
+    if len(report.engines) > 1:
         for engine in report.engines:
-            yield from _labelled("", _engine(engine))
+            yield from _labelled("", f"{engine.device}: {_device(engine)}")
     yield from _labelled(
         "queue", f"{queue.mean_tokens:,.0f} image tokens between the stages on average, {queue.max_tokens:,} at most"
     )
@@ -91,8 +91,7 @@ def _items(report: Report) -> str:
     )
 
 
-def _device(report: Report) -> str:
-    device = report.device
+def _device(device: DeviceReport) -> str:
     parts = [
         f"idle {_duration(device.idle_seconds)} ({device.idle_share:.0%}; {device.starved_share:.0%} waiting for pages)"
     ]
@@ -105,18 +104,8 @@ def _device(report: Report) -> str:
         parts.append(f"prefilled again for lack of KV cache: {device.preemptions:,}; lower --llm-batch-size")
     if device.peak_memory_bytes is not None:
         parts.append(f"peak memory {_size(device.peak_memory_bytes)}")
-    return ", ".join(parts)
-
-
-def _engine(engine: EngineReport) -> str:
-    parts = [f"{engine.device}: idle {engine.idle_share:.0%}", f"{engine.starved_share:.0%} waiting for pages"]
-    if engine.model_flop_per_second:
-        of_peak = "" if engine.share_of_peak_flop is None else f" ({engine.share_of_peak_flop:.0%} of its peak)"
-        parts.append(f"{_flop_per_s(engine.model_flop_per_second)}{of_peak}")
-    if engine.peak_memory_bytes is not None:
-        parts.append(f"peak memory {_size(engine.peak_memory_bytes)}")
-    if engine.lost:
-        parts.append(f"{counted(engine.lost, 'engine')} lost")
+    if device.lost:
+        parts.append(f"{counted(device.lost, 'engine')} lost")
     return ", ".join(parts)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from statistics import fmean
 
 from batchocr.config import Config
 from batchocr.job.stats.bottleneck import name_bottleneck
@@ -12,7 +13,6 @@ from batchocr.job.stats.ledger import Ledger
 from batchocr.job.stats.quality import distribution_of_agreement, distribution_of_ink_outside
 from batchocr.job.stats.report import (
     DeviceReport,
-    EngineReport,
     ExitReason,
     HostMemory,
     Items,
@@ -60,6 +60,7 @@ def make_report(ledger: Ledger, engines: Sequence[EngineUse], circumstances: Cir
     # A page that is begun again has the same answers, and its row counts them once: hence not below zero.
     image_tokens = max(0, ledger.image_tokens - answers.image_tokens)
     output_tokens = max(0, ledger.output_tokens - answers.output_tokens)
+    device = _device_report(engines, work_s)
     report = Report(
         pages_per_second=_ratio(ledger.pages_read, work_s),
         image_tokens_per_second=_ratio(image_tokens, work_s),
@@ -101,13 +102,9 @@ def make_report(ledger: Ledger, engines: Sequence[EngineUse], circumstances: Cir
         text_layer_agreement=distribution_of_agreement(ledger.quality),
         stages={stage: _stage_report(count, work_s * processes.get(stage, 1)) for stage, count in counts.items()},
         embedding_queue=QueueReport(_ratio(done.queue_token_sum, done.queue_samples), done.queue_max_tokens),
-        device=_device_report(engines, work_s),
-        engines=tuple(_engine_report(engine, work_s) for engine in engines),
-        host_memory=HostMemory(
-            circumstances.peak_main_bytes,
-            circumstances.peak_worker_bytes,
-            max((engine.peak_bytes or 0 for engine in engines), default=0) or None,
-        ),
+        device=device,
+        engines=tuple(_device_report([engine], work_s) for engine in engines),
+        host_memory=HostMemory(circumstances.peak_main_bytes, circumstances.peak_worker_bytes, device.peak_host_bytes),
         workers=circumstances.workers,
         settings=dict(circumstances.settings),
         max_page_error_rate=circumstances.rates.max_page_error_rate,
@@ -131,41 +128,28 @@ def _stage_report(count: StageCount, available_s: float) -> StageReport:
 
 
 def _device_report(engines: Sequence[EngineUse], work_s: float) -> DeviceReport:
-    """All devices together; if there is none, one that was idle."""
+    """These devices together; if there is none, one that was idle."""
     done = sum_of(engine.counts for engine in engines)
-    several = [_engine_report(engine, work_s) for engine in engines or [EngineUse("")]]
-    idle_share = sum(engine.idle_share for engine in several) / len(several)
-    starved_share = sum(engine.starved_share for engine in several) / len(several)
+    counts = [engine.counts for engine in engines] or [done]
+    idle_s = [max(0.0, work_s - each.busy_s) for each in counts]
+    # An engine waits for its first request before the work begins.
+    starved_s = [min(each.starved_s, idle) for each, idle in zip(counts, idle_s, strict=True)]
     peaks = [engine.peak_flop_per_s for engine in engines]
     flop_per_s, peak = _ratio(done.model_flop, work_s), None if None in peaks else sum(filter(None, peaks))
     return DeviceReport(
-        idle_seconds=idle_share * work_s,
-        idle_share=idle_share,
-        starved_seconds=starved_share * work_s,
-        starved_share=starved_share,
-        peak_memory_bytes=done.peak_device_bytes or None,
+        device=",".join(engine.device for engine in engines),
+        kernels="; ".join(dict.fromkeys(engine.kernels for engine in engines if engine.kernels)),
+        lost=sum(engine.num_lost for engine in engines),
+        idle_seconds=fmean(idle_s),
+        idle_share=_ratio(fmean(idle_s), work_s),
+        starved_seconds=fmean(starved_s),
+        starved_share=_ratio(fmean(starved_s), work_s),
         model_flop_per_second=flop_per_s,
+        share_of_peak_flop=_ratio(flop_per_s, peak) if peak else None,
+        peak_memory_bytes=done.peak_device_bytes or None,
+        peak_host_bytes=max((engine.peak_bytes or 0 for engine in engines), default=0) or None,
         batches_halved=dict(done.batches_halved),
         preemptions=done.preemptions,
-        share_of_peak_flop=_ratio(flop_per_s, peak) if peak else None,
-    )
-
-
-def _engine_report(engine: EngineUse, work_s: float) -> EngineReport:
-    counts = engine.counts
-    idle_s = max(0.0, work_s - counts.busy_s)
-    flop_per_s, peak = _ratio(counts.model_flop, work_s), engine.peak_flop_per_s
-    return EngineReport(
-        device=engine.device,
-        kernels=engine.kernels,
-        lost=engine.num_lost,
-        idle_share=_ratio(idle_s, work_s),
-        # An engine waits for its first request before the work begins.
-        starved_share=_ratio(min(counts.starved_s, idle_s), work_s),
-        model_flop_per_second=flop_per_s,
-        share_of_peak_flop=None if peak is None else _ratio(flop_per_s, peak),
-        peak_memory_bytes=counts.peak_device_bytes or None,
-        peak_host_bytes=engine.peak_bytes,
     )
 
 
