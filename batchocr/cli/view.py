@@ -14,7 +14,7 @@ from tqdm import tqdm
 from batchocr.cli.console import print_out, printable
 from batchocr.config import Config
 from batchocr.data import counted
-from batchocr.documents.audit.for_review import findings_of, weights_of
+from batchocr.documents.audit.audit_table import read_pages
 from batchocr.documents.review.choose import MAX_PAGES, ChosenPage, Sort, choose
 from batchocr.documents.review.review import Written, require_replaceable, write_review
 from batchocr.errors import ExitCode, UsageError
@@ -65,9 +65,10 @@ def view_table(
     require_replaceable(out)
     remove_leftovers([out])
     pages = parse_page_spec(config.pages) if config.pages else None
-    weights = weights_of(audit) if audit else None
+    audited = {page.key: page for page in read_pages(audit)} if audit else {}
+    weights = {key: page.weight for key, page in audited.items()} if audit else None
     choice = choose(table.rows(), "audit" if audit else sort, limit, pages, weights=weights)
-    findings = findings_of(audit, choice.rows) if audit else None
+    findings = {key: page.findings for key, page in audited.items()}
     if weights and pages is None and (changed := len(weights) - choice.num_wanted):
         logger.warning(
             "not shown, as the table now says something else of it or has it no more: %s of the audit",

@@ -25,8 +25,8 @@ import pymupdf
 
 from batchocr.data import Block
 from batchocr.documents.audit.compare import compare_page
-from batchocr.documents.audit.findings import AuditFinding
 from batchocr.documents.audit.lines import ReadLine, lines_of
+from batchocr.documents.findings import AuditFinding
 from batchocr.pages.input.render import open_document
 from batchocr.pages.protocol.second_reader import SecondReader
 

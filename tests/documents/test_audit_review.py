@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
-from batchocr.documents.audit.audit_table import AuditedPage, AuditJournal
-from batchocr.documents.audit.findings import AuditFinding
-from batchocr.documents.audit.for_review import findings_of, weights_of
-from batchocr.documents.review.choose import choose, key_of, text_hash
+from batchocr.documents.audit.audit_table import AuditedPage, AuditJournal, read_pages
+from batchocr.documents.findings import AuditFinding
+from batchocr.documents.review.choose import choose, text_hash
 from batchocr.documents.review.review import write_review
 from tests.support.review_pages import WhitePages, block, row, saved
 
@@ -29,14 +29,16 @@ def test_audited_pages_come_by_weight_with_both_texts(tmp_path: Path) -> None:
         journal.append(page)
     journal.finish()
     journal.close()
-    weights = weights_of(tmp_path / "audit.parquet")
+    audit = {page.key: page for page in read_pages(tmp_path / "audit.parquet")}
+    weights = {key: page.weight for key, page in audit.items()}
     choice = choose(table.rows(), "audit", 10, weights=weights)
     assert [chosen.row.page_index for chosen in choice.rows] == [3, 1, 0]
-    findings = findings_of(tmp_path / "audit.parquet", choice.rows)
-    assert [found["kind"] for found in findings[key_of(ROWS[3])]] == ["omitted", "number"]
     out = tmp_path / "review.html"
+    findings = {key: page.findings for key, page in audit.items()}
     write_review(out, choice, table, WhitePages(), findings=findings)  # type: ignore[arg-type]
     written = out.read_text()
+    kinds = re.findall('"kind":"([a-z]+)"', written)
+    assert kinds == ["omitted", "number", "number"], "of the first page the weightiest first, and of the second page"
     assert "Nobody asked the miller" in written
     assert "</script>1432" not in written
     read_again = choose([ROWS[0], replace(ROWS[1], markdown="Better"), *ROWS[2:]], "audit", 10, weights=weights)

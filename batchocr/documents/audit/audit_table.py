@@ -13,7 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import TypeAdapter, ValidationError
 
-from batchocr.documents.audit.findings import AuditFinding, LeftOut, PageOutcome
+from batchocr.documents.findings import AuditFinding, LeftOut, PageOutcome
+from batchocr.documents.review.choose import PageKey
 from batchocr.errors import OutputError, OutputMismatchError
 from batchocr.storage.checksums import checked_line, is_sound
 from batchocr.tables.atomic import atomic_file, open_locked, reading, writing
@@ -43,6 +44,10 @@ class AuditedPage:
     weight: float = 0.0
     left_out: tuple[LeftOut, ...] = ()
     findings: tuple[AuditFinding, ...] = ()
+
+    @property
+    def key(self) -> PageKey:
+        return self.source, self.page_index, self.text_hash
 
 
 _FINDING_TYPE: Final = pa.struct(

@@ -16,7 +16,6 @@ from rapidfuzz import fuzz
 from rapidfuzz.distance import Levenshtein
 
 from batchocr.data import Block
-from batchocr.documents.audit.findings import LeftOut, PageComparison
 from batchocr.documents.audit.gaps import ALIKE, MIN_EQUAL, Box, TextGap, judged_together, strike_out
 from batchocr.documents.audit.letters import (
     FORMULA,
@@ -27,6 +26,7 @@ from batchocr.documents.audit.letters import (
     letters_of,
 )
 from batchocr.documents.audit.lines import ReadLine, around, by_block, in_reading_order, paragraphs, turns_to_try
+from batchocr.documents.findings import LeftOut, PageComparison
 
 MIN_LINE_SCORE: Final = 0.8
 """A line outside of all blocks that is less sure is often no text at all."""

@@ -9,8 +9,8 @@ from typing import Final
 
 from rapidfuzz import fuzz
 
-from batchocr.documents.audit.findings import AuditFinding
 from batchocr.documents.audit.letters import numbers_of, words_of
+from batchocr.documents.findings import AuditFinding
 
 Box = tuple[float, float, float, float]
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import base64
 import io
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TypedDict
 
 from PIL import Image
 
 from batchocr.data import Block, PageResult
+from batchocr.documents.findings import AuditFinding
 from batchocr.documents.markup.html import block_html
 from batchocr.documents.review.choose import ChosenRow, quality
 
@@ -19,11 +20,13 @@ MAX_EDGE = 1600
 """In px, as for images without dpi."""
 
 MAX_BLOCKS = 3_000
+MAX_FINDINGS = 200
 MAX_PAGE_CHARACTERS = 400_000
 """What a page may hold in all; there are hundreds of pages in the file."""
 
 _MAX_BLOCK_CHARACTERS = 200_000
 _MAX_TYPE_CHARACTERS = 60
+_MAX_FINDING_CHARACTERS = 2_000
 _WEBP_QUALITY = 55
 
 
@@ -41,26 +44,17 @@ class BlockData(TypedDict):
     merge: bool
 
 
-class FindingData(TypedDict):
-    """What an audit found. text: what the table says; second: what the second reader says."""
-
-    kind: str
-    block: int | None
-    box: list[float]
-    text: str
-    second: str
-
-
 class PageData(TypedDict):
     """shape: width and height in px. missing: why there is no picture; "" if there is one. more: how many blocks are
-    left out. findings: of an audit."""
+    left out. findings: of an audit, the weightiest first; their text is what the table says, second what the second
+    reader says."""
 
     shape: list[int] | None
     message: str
     missing: str
     blocks: list[BlockData]
     more: int
-    findings: list[FindingData]
+    findings: list[dict[str, object]]
 
 
 class PageEntry(TypedDict):
@@ -80,8 +74,8 @@ class PageEntry(TypedDict):
     findings: int
 
 
-def page_data(row: PageResult, missing: str, findings: list[FindingData]) -> PageData:
-    """What is shown of a row. missing: why it has no picture."""
+def page_data(row: PageResult, missing: str, findings: Sequence[AuditFinding]) -> PageData:
+    """What is shown of a row. missing: why it has no picture. findings: of an audit."""
     shape = [row.width, row.height] if row.width and row.height else None
     failure = f"{row.error_kind}: " if row.error_kind else ""
     return PageData(
@@ -90,7 +84,16 @@ def page_data(row: PageResult, missing: str, findings: list[FindingData]) -> Pag
         missing=missing,
         blocks=list(_blocks(row.blocks[:MAX_BLOCKS])),
         more=max(0, len(row.blocks) - MAX_BLOCKS),
-        findings=findings,
+        findings=[
+            {
+                "kind": found.kind,
+                "block": found.block,
+                "box": [round(edge, 5) for edge in found.bbox],
+                "text": found.text[:_MAX_FINDING_CHARACTERS],
+                "second": found.second_text[:_MAX_FINDING_CHARACTERS],
+            }
+            for found in findings
+        ],
     )
 
 

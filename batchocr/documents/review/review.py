@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -22,8 +22,9 @@ from jinja2 import Environment
 from markupsafe import Markup
 
 from batchocr.data import Failure, PageResult
+from batchocr.documents.findings import AuditFinding
 from batchocr.documents.review.choose import ChosenPage, PageKey, key_of
-from batchocr.documents.review.page import FindingData, PageEntry, page_data, page_entry, picture
+from batchocr.documents.review.page import MAX_FINDINGS, PageEntry, page_data, page_entry, picture
 from batchocr.documents.review.summary import groups
 from batchocr.errors import OutputError
 from batchocr.processes.source_files import SourceFiles
@@ -61,7 +62,7 @@ def write_review(
     table: StoredRows,
     source_files: SourceFiles,
     *,
-    findings: Mapping[PageKey, list[FindingData]] | None = None,
+    findings: Mapping[PageKey, Sequence[AuditFinding]] | None = None,
     step: Callable[[], None] = lambda: None,
 ) -> Written:
     """Write the chosen pages as one HTML file, whole or not at all; one picture at a time is in memory. table: where
@@ -101,7 +102,7 @@ class _Pages:
         self,
         choice: ChosenPage,
         source_files: SourceFiles,
-        findings: Mapping[PageKey, list[FindingData]],
+        findings: Mapping[PageKey, Sequence[AuditFinding]],
         step: Callable[[], None],
     ) -> None:
         self.missing = 0
@@ -120,7 +121,8 @@ class _Pages:
                 self._sources.append(source)
             pictures = self._pictures(source, doc_id or None)
             for number, chosen in group:
-                findings = self._findings.get(key_of(chosen.row), [])
+                found = self._findings.get(key_of(chosen.row), ())
+                findings = sorted(found, key=lambda finding: -finding.weight)[:MAX_FINDINGS]
                 self._entries[number] = page_entry(chosen, len(self._sources) - 1, len(findings))
                 image, missing = pictures(chosen.row)
                 yield {"number": number, "picture": image, "data": _data(page_data(chosen.row, missing, findings))}
