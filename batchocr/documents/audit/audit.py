@@ -128,7 +128,7 @@ def audit_table(
         for page in _audited(table, drawn, journal, roots, config):
             journal.append(page)
             on_page(len(drawn.positions))
-        for page in journal.pages():
+        for page in journal.pages.values():
             report.take(page)
         journal.finish()
     finally:
@@ -145,7 +145,7 @@ def _audited(
     table: StoredRows, drawn: Drawn, journal: AuditJournal, roots: Sequence[str], config: Config
 ) -> Iterator[AuditedPage]:
     """Yield the pages that are not done, in order of completion. What a lost worker had is read once more."""
-    waiting = [position for position in drawn.positions if position not in journal]
+    waiting = [position for position in drawn.positions if position not in journal.pages]
     if not waiting:
         return
     setup = replace(Setup.of(config, _WORKER_BYTES), protocol="lines", text_layer="off")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
@@ -88,14 +88,15 @@ Settings = Mapping[str, str]
 
 
 class AuditJournal:
-    """The pages that are done, a line each, beside the table that becomes of them; locked against a second audit."""
+    """The pages that are done, a line each, beside the table that becomes of them; locked against a second audit.
+    pages: by their place in the audited table."""
 
     def __init__(self, out: Path, settings: Settings) -> None:
         """Begin, or continue. Raises OutputError, OutputMismatchError if it is that of another audit."""
+        self.pages: dict[int, AuditedPage] = {}
         self._path = journal_path(out)
         self._out = out
         self._settings = dict(settings)
-        self._lines: dict[int, tuple[int, int]] = {}
         with writing(out):
             self._file: FileIO = open_locked(self._path)
             try:
@@ -104,66 +105,34 @@ class AuditJournal:
                 self._file.close()
                 raise
 
-    def __contains__(self, position: int) -> bool:
-        """Whether the page at this place of the table is done."""
-        return position in self._lines
-
     def append(self, page: AuditedPage) -> None:
         """Write it at once: a process that is killed loses no page. Raises OutputError."""
-        line = checked_line(_PAGE.dump_json(page))
         with writing(self._path):
-            at = self._file.seek(0, 2)
-            try:
-                for_disk = memoryview(line)
-                while for_disk:
-                    for_disk = for_disk[self._file.write(for_disk) :]
-            except OSError:
-                self._file.truncate(at)
-                raise
-        self._lines[page.position] = (at, len(line))
-
-    def pages(self) -> Iterator[AuditedPage]:
-        """The pages in the order of the table, one at a time. Raises OutputError."""
-        with reading(self._path):
-            for _, (at, length) in sorted(self._lines.items()):
-                self._file.seek(at)
-                yield _PAGE.validate_json(self._file.read(length))
+            self._file.write(checked_line(_PAGE.dump_json(page)))
+        self.pages[page.position] = page
 
     def finish(self) -> None:
         """Make the table of it, and remove it. Raises OutputError."""
-        _write(self._out, self.pages(), self._settings)
+        _write(self._out, [page for _, page in sorted(self.pages.items())], self._settings)
         self._path.unlink(missing_ok=True)
 
     def close(self) -> None:
         self._file.close()
 
     def _load(self) -> None:
-        """Take the lines that are sound, and cut off a torn last one."""
-        end = 0
+        """Take the lines that are sound, and end a torn last one, so that it stays alone."""
         self._file.seek(0)
-        with open(self._file.fileno(), "rb", closefd=False) as lines:
-            for number, line in enumerate(lines):
-                if not line.endswith(b"\n"):
-                    break
-                if number == 0:
-                    self._require_same(line)
-                elif is_sound(line):
-                    self._take(line, end)
-                end += len(line)
-        self._file.truncate(end)
-        if not end:
+        header, *lines = self._file.readall().splitlines(keepends=True) or [b""]
+        if not header.endswith(b"\n"):
+            self._file.truncate(0)
             self._file.write(checked_line(json.dumps(self._settings).encode()))
-
-    def _require_same(self, line: bytes) -> None:
-        found = json.loads(line) if is_sound(line) else {}
-        found.pop("crc32", None)
-        require_same(self._path, found, self._settings)
-
-    def _take(self, line: bytes, at: int) -> None:
-        try:
-            self._lines[_PAGE.validate_json(line).position] = (at, len(line))
-        except ValidationError:
             return
+        found = json.loads(header) if is_sound(header) else {}
+        require_same(self._path, {name: found[name] for name in found if name != "crc32"}, self._settings)
+        pages = [_PAGE.validate_json(line) for line in lines if is_sound(line)]
+        self.pages = {page.position: page for page in pages}
+        if lines and not lines[-1].endswith(b"\n"):
+            self._file.write(b"\n")
 
 
 def require_same(path: Path, found: Settings | None, settings: Settings) -> None:
@@ -178,16 +147,10 @@ def require_same(path: Path, found: Settings | None, settings: Settings) -> None
         )
 
 
-def _write(path: Path, pages: Iterable[AuditedPage], settings: Settings) -> None:
+def _write(path: Path, pages: Sequence[AuditedPage], settings: Settings) -> None:
     schema = AUDIT_SCHEMA.with_metadata({_KEY: json.dumps(dict(settings))})
-    rows: list[dict[str, object]] = []
     with atomic_file(path) as file, pq.ParquetWriter(file, schema, compression="zstd") as writer:
-        for page in pages:
-            rows.append(_PAGE.dump_python(page))
-            if len(rows) == _ROW_GROUP:
-                writer.write_table(pa.Table.from_pylist(rows, schema=schema))
-                rows.clear()
-        writer.write_table(pa.Table.from_pylist(rows, schema=schema))
+        writer.write_table(pa.Table.from_pylist(list(map(_PAGE.dump_python, pages)), schema=schema), _ROW_GROUP)
 
 
 def read_settings(path: Path) -> Settings | None:
