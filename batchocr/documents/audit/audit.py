@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from contextlib import closing
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -20,7 +21,7 @@ from batchocr.documents.audit.audit_table import (
     require_same,
 )
 from batchocr.documents.audit.compare import compare_page
-from batchocr.documents.audit.interval import CharacterShare, Interval, page_share
+from batchocr.documents.audit.interval import Interval, share_interval
 from batchocr.documents.audit.lines import lines_of
 from batchocr.documents.audit.sample import Choice, Drawn, draw
 from batchocr.documents.review.choose import text_hash
@@ -38,67 +39,51 @@ _REVISION: Final = "1"
 """Goes up when the same lines would give other findings."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class AuditReport:
     """What an audit says of a table. num_readable: pages that were read, among which were chosen; is_sample: whether at
-    random, so that the intervals are of the whole table. flagged: pages with a finding. left_out: what could not be
-    compared, and how often."""
+    random, so that the intervals are of the whole table. num_empty: pages without text for either reader, which tell
+    nothing: two readers that find nothing do not agree on anything. flagged: pages with a finding. characters: of the
+    pages compared. left_out: what could not be compared, and how often.
+
+    omitted: the share of characters that the page has and the table has not. invented: that the table has and the page
+    has not, as far as the second reader can see. different: in other words and figures. pages_with_omissions: the share
+    of pages that lost text.
+    """
 
     num_readable: int
     is_sample: bool
-    num_compared: int = 0
-    num_empty: int = 0
-    num_unreadable: int = 0
-    flagged: int = 0
-    pages_omitting: int = 0
-    left_out: Counter[str] = field(default_factory=Counter)
-    _omitted: CharacterShare = field(default_factory=CharacterShare)
-    _invented: CharacterShare = field(default_factory=CharacterShare)
-    _different: CharacterShare = field(default_factory=CharacterShare)
+    num_compared: int
+    num_empty: int
+    num_unreadable: int
+    flagged: int
+    characters: int
+    omitted: Interval
+    invented: Interval
+    different: Interval
+    pages_with_omissions: Interval
+    left_out: Counter[str]
 
-    def take(self, page: AuditedPage) -> None:
-        """Count a page. One without text tells nothing: two readers that find nothing do not agree on anything."""
-        self.left_out.update(page.left_out)
-        self.num_empty += page.outcome == "empty"
-        self.num_unreadable += page.outcome == "unreadable"
-        if page.outcome != "compared":
-            return
-        self.num_compared += 1
-        self.flagged += bool(page.findings)
-        self.pages_omitting += page.omitted > 0
-        self._omitted.take(page.omitted, page.characters)
-        self._invented.take(page.invented, page.characters)
-        self._different.take(page.different, page.characters)
-
-    @property
-    def _population(self) -> int:
-        """How many pages of the table have text, going by those that were drawn."""
-        num_drawn = self.num_compared + self.num_empty + self.num_unreadable
-        return round(self.num_readable * (num_drawn - self.num_empty) / max(1, num_drawn))
-
-    @property
-    def characters(self) -> int:
-        return self._omitted.characters
-
-    @property
-    def omitted(self) -> Interval:
-        """The share of characters that the page has and the table has not."""
-        return self._omitted.interval(self._population)
-
-    @property
-    def invented(self) -> Interval:
-        """The share of characters that the table has and the page has not, as far as the second reader can see."""
-        return self._invented.interval(self._population)
-
-    @property
-    def different(self) -> Interval:
-        """The share of characters in other words and figures."""
-        return self._different.interval(self._population)
-
-    @property
-    def pages_with_omissions(self) -> Interval:
-        """The share of pages that lost text."""
-        return page_share(self.pages_omitting, self.num_compared, self._population)
+    @classmethod
+    def of(cls, pages: Sequence[AuditedPage], num_readable: int, *, is_sample: bool) -> AuditReport:
+        outcomes = Counter(page.outcome for page in pages)
+        compared = [page for page in pages if page.outcome == "compared"]
+        # of the table's pages as many have text, in proportion, as of those that were drawn
+        num_with_text = round(num_readable * (len(pages) - outcomes["empty"]) / max(1, len(pages)))
+        return cls(
+            num_readable,
+            is_sample,
+            num_compared=len(compared),
+            num_empty=outcomes["empty"],
+            num_unreadable=outcomes["unreadable"],
+            flagged=sum(bool(page.findings) for page in compared),
+            characters=sum(page.characters for page in compared),
+            omitted=share_interval(((page.omitted, page.characters) for page in compared), num_with_text),
+            invented=share_interval(((page.invented, page.characters) for page in compared), num_with_text),
+            different=share_interval(((page.different, page.characters) for page in compared), num_with_text),
+            pages_with_omissions=share_interval(((page.omitted > 0, 1) for page in compared), num_with_text),
+            left_out=Counter(name for page in pages for name in page.left_out),
+        )
 
 
 def audit_table(
@@ -116,24 +101,16 @@ def audit_table(
     require_writable(out)
     drawn = draw(table.rows(), choice)
     settings = _settings(drawn, choice, reader)
-    report = AuditReport(drawn.num_readable, is_sample=choice.how != "worst")
     if out.exists():
         require_same(out, read_settings(out), settings)
-        for page in read_pages(out):
-            report.take(page)
-        return report
-    remove_leftovers([out])
-    journal = AuditJournal(out, settings)
-    try:
-        for page in _audited(table, drawn, journal, roots, config):
-            journal.append(page)
-            on_page(len(drawn.positions))
-        for page in journal.pages.values():
-            report.take(page)
-        journal.finish()
-    finally:
-        journal.close()
-    return report
+    else:
+        remove_leftovers([out])
+        with closing(AuditJournal(out, settings)) as journal:
+            for page in _audited(table, drawn, journal, roots, config):
+                journal.append(page)
+                on_page(len(drawn.positions))
+            journal.finish()
+    return AuditReport.of(list(read_pages(out)), drawn.num_readable, is_sample=choice.how != "worst")
 
 
 def _settings(drawn: Drawn, choice: Choice, reader: str) -> Settings:
