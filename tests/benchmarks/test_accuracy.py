@@ -9,10 +9,8 @@ import pytest
 
 from benchmarks.accuracy.__main__ import Block, read_pages, score, score_page, summary, worst
 from benchmarks.accuracy.scoring import (
-    character_error_rate,
     goes_in_circles,
     matched,
-    order_distance,
     sentences_lost,
     table_similarity,
 )
@@ -20,10 +18,6 @@ from tests.conftest import ROOT
 
 EXAM = ROOT / "sample_data" / "exam"
 TABLE = "<table><tr><td>a</td><td>bc</td></tr><tr><td colspan='2'>d</td></tr></table>"
-
-
-def test_the_error_rate_weighs_every_character_the_same() -> None:
-    assert character_error_rate([("abcdefgh", "abcdefgh"), ("xy", "x")]) == pytest.approx(0.1)
 
 
 def test_a_sentence_is_lost_if_nothing_like_it_was_read() -> None:
@@ -48,12 +42,6 @@ def test_a_box_is_matched_once_with_the_one_that_overlaps_most() -> None:
     truth = [(0.0, 0.0, 10.0, 10.0), (20.0, 0.0, 30.0, 10.0)]
     found = [(0.0, 0.0, 10.0, 6.0), (0.0, 1.0, 10.0, 10.0), (20.0, 0.0, 23.0, 10.0)]
     assert matched(truth, found) == {0: 1}
-
-
-def test_blocks_out_of_order_are_those_that_must_be_moved() -> None:
-    assert order_distance({0: 0, 1: 1, 2: 2}) == 0
-    assert order_distance({0: 3, 1: 0, 2: 1, 3: 2}) == 1
-    assert order_distance({0: 2, 1: 1, 2: 0}) == 2
 
 
 def test_a_table_is_like_itself_and_less_like_one_with_an_error_in_it() -> None:
@@ -99,12 +87,6 @@ def test_what_is_wrong_with_a_page_shows_in_its_figures() -> None:
     assert figures["equation_exact"] == 1.0
     assert figures["table_similarity"] == 0.0
     assert [reading.type for reading in worst([page], 2)] == ["table", "text"]
-
-
-def test_a_page_that_was_not_read_counts_as_read_as_nothing() -> None:
-    truth = {"a.pdf:0": [Block("text", (0.1, 0.1, 0.9, 0.2), "abcd")]}
-    figures = summary(score(truth, {}))
-    assert (figures["layout_recall"], figures["error_rate_text"], figures["text_error_rate"]) == (0.0, 1.0, 1.0)
 
 
 def test_the_pages_of_prose_hold_what_they_are_said_to() -> None:

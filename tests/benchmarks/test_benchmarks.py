@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 import sys
 import time
 from pathlib import Path
@@ -21,13 +20,11 @@ from benchmarks.gpu import check as gpu_check
 from benchmarks.gpu.check import Check, Part, Results, run_command
 from benchmarks.gpu.variants import CoupledEngine
 from benchmarks.loading import load, make_engine
-from benchmarks.replay import Work, model_flop, replay
-from benchmarks.speed.forced_engine import pixels_key
+from benchmarks.replay import replay
 from benchmarks.text_layer import read_answers
 from benchmarks.timing import covered_share
-from benchmarks.trace import LAYOUT_SIZE, Noise, Trace, TracePage, dense_trace
+from benchmarks.trace import LAYOUT_SIZE, Trace, TracePage, dense_trace
 from benchmarks.true_shape import SMOKE_SHAPE, write_checkpoint
-from tests.support.mineru_shape import MINERU
 
 pytestmark = pytest.mark.slow
 
@@ -92,14 +89,6 @@ def test_the_dense_page_is_the_one_of_the_design() -> None:
     assert sizes == {(17_900, 1480, 14)}
 
 
-def test_a_dense_page_takes_the_36_8_tflop_that_were_counted_by_hand() -> None:
-    work = []
-    for ask in dense_trace(1).pages[0].asks:
-        patches = (ask.resize_to or ask.height) // 14 * ((ask.resize_to or ask.width) // 14)
-        work.append(Work(patches, patches // 4, patches // 4 + 30, ask.output_tokens))
-    assert model_flop(MINERU, work) == pytest.approx(36.8e12, rel=0.02)
-
-
 def test_a_pages_text_layer_becomes_the_requests_of_a_run(sample_data: Path) -> None:
     first, *_ = read_answers([str(sample_data / "documents" / "article.pdf")])
     asks = first.asks
@@ -114,12 +103,6 @@ def test_a_checkpoint_of_random_weights_has_the_shape_that_it_is_given(tmp_path:
     written = read_architecture(write_checkpoint(tmp_path, SMOKE_SHAPE, torch.float32))
     assert (written.vision, written.language) == (SMOKE_SHAPE.vision, SMOKE_SHAPE.language)
     assert written.images.max_pixels == SMOKE_SHAPE.images.max_pixels
-
-
-def test_images_that_differ_have_different_keys() -> None:
-    noise = Noise(1 << 20)
-    keys = {pixels_key(noise.pixels(40, 50)) for _ in range(20)}
-    assert len(keys) == 20
 
 
 def test_overlapping_spans_count_once() -> None:
@@ -161,12 +144,3 @@ def test_no_sound_image_is_said_to_be_damaged_and_what_damage_costs_is_counted(t
     assert sum(row["lost > 1 %"] for row in by_damage) > 20
     assert found["figures"]["untold"] == sum(row["ok, lost > 1 %"] for row in by_damage)
     assert len(list(kept.glob("*.sound"))) <= found["figures"]["untold"]
-
-
-@pytest.mark.parametrize("name", damaged_images.DAMAGE)
-def test_each_kind_of_damage_to_images_finds_something_to_damage(name: str) -> None:
-    files = [
-        damaged_images.ENCODINGS[encoding](damaged_images.PAGES["text"])
-        for encoding in ("TIFF raw, 16 bit", "TIFF raw", "PNG")
-    ]
-    assert any(damaged_images.DAMAGE[name](data, random.Random(1)) not in (None, data) for data in files)

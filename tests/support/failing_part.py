@@ -9,19 +9,16 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from typing import NoReturn
 
 import torch
 from torch import Tensor
 
-from batchocr.engine.backend.cpu import CpuOps
-from batchocr.engine.backend.device import CaptureError, HostDevice
 from batchocr.engine.backend.trial import Candidate, Trial, choose
 from benchmarks.gpu import ops_check
 from benchmarks.gpu.ops_cases import Bench
-from benchmarks.record import Record, Value, benchmark_parser
-from benchmarks.speed import throughput
+from benchmarks.record import Record, benchmark_parser
 
 FAULT_AT = "attention"
 _is_broken = False
@@ -74,27 +71,7 @@ def in_a_check(fault: Callable[[], NoReturn], arguments: list[str]) -> None:
     ops_check.main([*arguments, "--smoke"])
 
 
-def behind_a_row(fault: Callable[[], NoReturn], arguments: list[str]) -> None:
-    record = Record("failing", benchmark_parser(None).parse_args(arguments))
-    row: dict[str, Value] = {"check": "first", "ok": True}
-    record.add(row)
-    record.figure("before", 1.0)
-    fault()
-
-
-def in_a_capture(fault: Callable[[], NoReturn], arguments: list[str]) -> None:
-    """The throughput of an engine none of whose steps can be captured."""
-
-    def capture(device: HostDevice, functions: Sequence[Callable[[], object]]) -> Iterator[Callable[[], object]]:
-        raise CaptureError("operation not permitted when stream is capturing")
-        yield
-
-    CpuOps.capturable = True
-    HostDevice.capture = capture  # type: ignore[assignment, method-assign]
-    throughput.main([*arguments, "--smoke"])
-
-
-PLACES = {"trial": in_a_trial, "check": in_a_check, "row": behind_a_row, "capture": in_a_capture}
+PLACES = {"trial": in_a_trial, "check": in_a_check}
 
 if __name__ == "__main__":
     place, name, *rest = sys.argv[1:]
