@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from pathlib import Path
@@ -18,7 +17,6 @@ from batchocr.job.survey.look import DocumentSeen, look_at, spread
 from batchocr.pages.input.render import open_document
 from batchocr.pages.input.sources import find_documents
 from tests.conftest import ROOT
-from tests.support.corpus import Outcome, expected_outcomes
 from tests.support.hostile import hanging_pdf
 
 SAMPLE = ROOT / "sample_data" / "documents"
@@ -111,24 +109,3 @@ def test_what_is_known_to_be_missing_is_not_opened() -> None:
     problem = Failure("not_found", "it does not exist")
     seen = look_at([Document("a", "a", problem)], Config(), workers=1)
     assert [each.problem for each in seen] == [problem]
-
-
-@pytest.mark.slow
-def test_the_corpus_is_found_to_be_what_it_is(corpus: Path) -> None:
-    """The documents that engines refuse or repair; all of them with BATCHOCR_FULL."""
-    expected = {
-        name: outcome
-        for name, outcome in expected_outcomes(corpus).items()
-        if name.startswith("hostile/") or os.environ.get("BATCHOCR_FULL")
-    }
-    documents = find_documents([str(corpus / name) for name in expected]).documents
-    seen = look_at(documents, Config(), workers=2)
-    found = {os.path.relpath(each.document.path, corpus): outcome(each) for each in seen}
-    without_failed = {
-        name: {key: value for key, value in outcome.items() if key != "failed"} for name, outcome in expected.items()
-    }
-    assert found == without_failed, json.dumps(found, indent=1)
-
-
-def outcome(seen: DocumentSeen) -> Outcome:
-    return {"document": seen.problem.kind} if seen.problem else {"pages": seen.page_count}

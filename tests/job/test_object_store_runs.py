@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -21,10 +18,8 @@ import torch
 import batchocr
 from batchocr.cli.merge import merge_tables
 from batchocr.config import Config
-from batchocr.data import PageResult
 from batchocr.errors import NoInputError, OutputError, OutputMismatchError, UsageError
 from batchocr.tables.remote_output import OutputPlace
-from tests.support.corpus import expected_outcomes
 from tests.support.object_store import SECRET, Environ, ObjectStore, answering, first, running_store, used
 from tests.support.running import command, draw_pdf, make_quick_model, read_rows, texts
 
@@ -94,32 +89,6 @@ def test_most_objects_are_fetched_once(
     fetched = [path for method, path, _ in store.requests if method == "GET" and path.endswith(".pdf")]
     assert len(set(fetched)) == 30
     assert len(fetched) == 30 if workers == 1 else len(fetched) < 45
-
-
-def test_the_corpus_gives_the_same_rows_from_a_store(
-    store: ObjectStore, options: dict[str, Any], corpus: Path, tmp_path: Path
-) -> None:
-    """Every seventh of its files; with BATCHOCR_FULL=1 all of them."""
-    paths = [corpus / name for name in sorted(expected_outcomes(corpus))]
-    for path in paths if "BATCHOCR_FULL" in os.environ else paths[::7]:
-        copy = tmp_path / path.relative_to(corpus)
-        copy.parent.mkdir(exist_ok=True)
-        shutil.copyfile(path, copy)
-        store.put("corpus", {str(path.relative_to(corpus)): path.read_bytes()})
-    options = options | {"max_new_tokens": 1, "page_timeout": 20}
-    from_files, from_store = (texts(batchocr.process(given, **options)) for given in (str(tmp_path), "s3://corpus/"))
-    late = {row.source for row in [*from_files, *from_store] if row.error_kind == "timeout"}  # by chance
-    assert len(late) <= len(from_files) // 50
-    assert len({row.source for row in from_files}) >= 15
-    assert {row.error_kind for row in from_files} >= {None, "damaged"}
-    assert [shown(row) for row in from_store if row.source not in late] == [
-        shown(row) for row in from_files if row.source not in late
-    ]
-
-
-def shown(row: PageResult) -> PageResult:
-    """The row without how its error is put, which may name the file."""
-    return replace(row, error_message=None)
 
 
 def test_a_run_is_continued_by_the_size_and_time_of_the_objects(
