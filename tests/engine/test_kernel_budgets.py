@@ -6,10 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pytest
-import torch
-from torch import Tensor
 
-from batchocr.engine.backend.kernels import activation, norm, paged_attention, rotary
 from tests.engine import test_kernels_model, test_kernels_preprocess, test_kernels_quantize, test_kernels_sampling
 from tests.support.kernel_compilation import ARCHITECTURES, BEFORE_BFLOAT16, KernelResources, Launch, resources
 
@@ -91,43 +88,3 @@ def test_every_kernel_compiles_for_a_t4() -> None:
 
 def test_every_budget_is_a_kernel_s() -> None:
     assert {kernel.kernel for launch in LAUNCHES for kernel in resources(launch, 90)} == BUDGETS.keys()
-
-
-def unaligned(rows: int, width: int) -> Tensor:
-    return torch.zeros(rows * width + 1, dtype=torch.bfloat16)[1:].view(rows, width)
-
-
-def turn_unaligned_heads() -> None:
-    q, k, _ = torch.zeros(64, 3 * 16 * 80 + 1, dtype=torch.bfloat16)[:, 1:].unflatten(1, (3, 16, 80)).unbind(1)
-    rotary.rotary_(q, k, torch.zeros(64, 40), torch.zeros(64, 40))
-
-
-def attend_without_tensor_cores() -> None:
-    """In float32, whose products are exact."""
-    q, cache = torch.zeros(64, 14, 64), torch.zeros(2, 4, 256, 2, 64)
-    paged_attention.paged_attention(q, cache, torch.zeros(64, 95, dtype=torch.int32), torch.zeros(64).int())
-
-
-def attend_unaligned() -> None:
-    q = torch.zeros(64, 14, 64, dtype=torch.bfloat16)
-    cache = torch.zeros(2 * 4 * 256 * 2 * 64 + 1, dtype=torch.bfloat16)[1:].view(2, 4, 256, 2, 64)
-    paged_attention.paged_attention(q, cache, torch.zeros(64, 95, dtype=torch.int32), torch.zeros(64).int())
-
-
-ONES = torch.ones(5120, dtype=torch.bfloat16)
-OVER_BUDGET = (
-    Launch("quick_gelu_bias_, unaligned", lambda: activation.quick_gelu_bias_(unaligned(64, 5120), ONES)),
-    Launch("silu_mul, unaligned", lambda: activation.silu_mul(unaligned(64, 2 * 4864))),
-    Launch("rms_norm, unaligned", lambda: norm.rms_norm(unaligned(64, 896), ONES[:896], 1e-6)),
-    Launch("rms_norm, odd width", lambda: norm.rms_norm(torch.zeros(64, 897), torch.zeros(897), 1e-6)),
-    Launch("layer_norm, unaligned", lambda: norm.layer_norm(unaligned(64, 1280), ONES[:1280], ONES[:1280], 1e-6)),
-    Launch("rotary_, unaligned", turn_unaligned_heads),
-    Launch("paged_attention, float32", attend_without_tensor_cores),
-    Launch("paged_attention, unaligned", attend_unaligned),
-)
-
-
-@pytest.mark.parametrize("launch", OVER_BUDGET, ids=lambda launch: launch.name)
-def test_scalar_accesses_or_products_without_tensor_cores_break_a_budget(launch: Launch) -> None:
-    kernel, *_ = resources(launch, 90)
-    assert not BUDGETS[kernel.kernel].is_kept_by(kernel)
