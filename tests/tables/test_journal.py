@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import resource
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -49,17 +47,6 @@ def write_journal(out: Path, *results: PageResult, metadata: RunMetadata = METAD
         for result in results:
             journal.append(JournalEntry(result, size=10, mtime_ns=20))
     return journal_path(out)
-
-
-def test_a_resumed_run_knows_every_row_and_its_file(out: Path) -> None:
-    write_journal(out, SECOND, FIRST, THIRD)
-    with open_journal(out) as journal:
-        rows = journal.rows("a.pdf")
-        assert [(row.page_index, row.status, row.attempts) for row in rows] == [(0, "ok", 1), (1, "failed", 1)]
-        assert {(row.doc_id, row.page_count, row.size, row.mtime_ns) for row in rows} == {("d1", 2, 10, 20)}
-        document = journal.find("b/c.png", None)
-        assert document is not None and document.status == "failed"
-        assert [journal.read(r.source, r.page_index) for r in (FIRST, SECOND, THIRD)] == [FIRST, SECOND, THIRD]
 
 
 def test_a_row_is_in_the_file_as_soon_as_it_is_appended(out: Path) -> None:
@@ -110,7 +97,8 @@ def test_a_probability_that_is_no_number_becomes_none(out: Path) -> None:
         assert journal.read("a.pdf", 0).blocks == (replace(BLOCK, confidence=None, min_logprob=None),)
 
 
-def test_a_torn_last_line_is_dropped_wherever_it_was_torn(out: Path) -> None:
+def test_a_torn_last_line_is_dropped_wherever_it_was_torn(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.fdatasync", lambda descriptor: None)  # of which there are thousands here
     results = [replace(FIRST, blocks=()), SECOND]
     path = write_journal(out, *results)
     whole = path.read_bytes()
@@ -138,16 +126,13 @@ def flipped(data: bytes, position: int, bit: int = 0) -> bytes:
     return data[:position] + bytes([data[position] ^ 1 << bit]) + data[position + 1 :]
 
 
-@pytest.mark.parametrize(
-    "changed", [b'"markdown":"\xc3\x9cn', b'"page_index":0', b'"doc_id":"d', b'"size":1', b'"crc32":"']
-)
 def test_a_row_whose_line_was_changed_is_not_there_and_those_beside_it_are(
-    out: Path, changed: bytes, caplog: pytest.LogCaptureFixture
+    out: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = write_journal(out, THIRD, FIRST, SECOND)
     whole = path.read_bytes()
     line = whole.splitlines(keepends=True)[2]
-    damaged = flipped(whole, whole.index(line) + line.index(changed) + len(changed))
+    damaged = flipped(whole, whole.index(line) + line.index(b"\xc3\x9cn"))
     path.write_bytes(damaged)
     with open_journal(out) as journal:
         assert journal.find("a.pdf", 0) is None
@@ -178,16 +163,6 @@ def test_a_row_that_is_damaged_while_it_is_in_the_index_is_not_read_back(out: Pa
             journal.read("a.pdf", 0)
 
 
-@pytest.mark.parametrize("changed", [b'"dpi":"', b'"model":"a', b'"crc32":"', b'"schema_version":'])
-def test_a_damaged_first_line_stops_the_run_and_stays_as_it_is(out: Path, changed: bytes) -> None:
-    path = write_journal(out, FIRST)
-    damaged = flipped(path.read_bytes(), path.read_bytes().index(changed) + len(changed))
-    path.write_bytes(damaged)
-    with pytest.raises(OutputError, match="damaged in its first line"):
-        open_journal(out)
-    assert path.read_bytes() == damaged
-
-
 def test_a_journal_whose_first_line_lost_its_end_is_not_taken_for_a_torn_one(out: Path) -> None:
     path = write_journal(out, replace(FIRST, markdown="x" * (2 << 20)))
     damaged = flipped(path.read_bytes(), path.read_bytes().index(b"\n"))
@@ -205,22 +180,6 @@ def test_a_second_run_at_once_is_refused(out: Path) -> None:
             open_journal(out, overwrite=True)
         journal.append(JournalEntry(FIRST, None, None))
         assert journal.read("a.pdf", 0) == FIRST
-
-
-def test_a_run_that_was_killed_holds_no_lock_and_loses_no_row(out: Path) -> None:
-    killed = f"""
-import os, pathlib, signal
-from tests.tables.test_journal import FIRST, SECOND, JournalEntry, open_journal
-journal = open_journal(pathlib.Path({str(out)!r}))
-journal.append(JournalEntry(FIRST, None, None))
-journal.append(JournalEntry(SECOND, None, None))
-os.kill(os.getpid(), signal.SIGKILL)
-"""
-    root = Path(__file__).resolve().parents[2]
-    ended = subprocess.run([sys.executable, "-c", killed], cwd=root, env={**os.environ, "PYTHONPATH": str(root)})
-    assert ended.returncode == -9
-    with open_journal(out) as journal:
-        assert [journal.read("a.pdf", index) for index in (0, 1)] == [FIRST, SECOND]
 
 
 def test_other_settings_are_refused_and_what_differs_is_named(out: Path) -> None:
