@@ -23,7 +23,7 @@ LISTS = [
 ]
 """Attribute lists of several dialects."""
 
-_PIECES = [
+PIECES = [
     *LISTS,
     *LISTS,
     *("{", "}", "{a ", "onclick=evil()", 'onclick="evil()"}', "=", '"', "'", " {x ", "\\{", "\\\\{", "\\}", "{{"),
@@ -64,7 +64,7 @@ _LATEX = [
 
 
 def any_text(dice: random.Random) -> str:
-    return "".join(dice.choices(_PIECES, k=dice.randrange(1, 12)))
+    return "".join(dice.choices(PIECES, k=dice.randrange(1, 12)))
 
 
 def any_formula(dice: random.Random) -> str:

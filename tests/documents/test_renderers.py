@@ -1,17 +1,25 @@
-"""The promise of SECURITY.md for Markdown, kept by the renderers that people use."""
+"""The promise of SECURITY.md for Markdown, of pages, documents and chunks, kept by the renderers that people use."""
 
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 import pytest
 
 pytest.importorskip("pykatex", reason="KaTeX as a package is not there for this version of Python")
 
 from batchocr.data import Block
+from batchocr.documents.assembly.assemble import assemble
+from batchocr.documents.assembly.document import AssembledDocument, Gap
+from batchocr.documents.export.chunks import chunks
+from batchocr.documents.export.formats import FormatOptions
+from batchocr.documents.export.markdown import document_markdown
 from batchocr.pages.protocol.markdown import to_markdown
 from batchocr.pages.protocol.sanitize import inert_formula
+from tests.support import pieces
 from tests.support.active_markup import active_in
+from tests.support.documents import block, document_of, text_row
 from tests.support.hostile_markdown import COMMANDS, LISTS, any_blocks, formulas_in
 from tests.support.markdown_renderers import FORMULA_RENDERERS, MARKDOWN_RENDERERS, mathjax
 
@@ -19,10 +27,23 @@ pytestmark = pytest.mark.slow
 
 NUM_PAGES = 60
 """`python -m benchmarks.attack markdown` renders 15,000."""
-
-
-def block(type: str, content: str) -> Block:
-    return Block(type, (0.1, 0.1, 0.9, 0.2), 0, content)
+NUM_DOCUMENTS = 40
+MAX_CHARS = 60
+HALVES = [
+    ("see <scr", "ipt>evil()</script>"),
+    ("pay {onclick=", "evil()} b"),
+    ("[x]", "(https://evil)"),
+    ("a ::", ": {onclick=evil()}"),
+    (r"\( \hr", r"ef{https://evil}{x} \)"),
+    ("`" * 2, "`{=html}\n<b>\n```"),
+    ("&#x3", "c;script>"),
+]
+"""Paragraphs that two pages, or columns, have a harmless half of each."""
+TABLE = (
+    "<table><tr><td>[x]{a='</td></tr>"
+    + "<tr><td>' onclick=</td><td>b}</td></tr><tr><td>evil()}</td></tr>" * 9
+    + "</table>"
+)
 
 
 def places_of(attributes: str) -> list[list[Block]]:
@@ -46,13 +67,65 @@ def hostile_pages() -> list[list[Block]]:
     return listed + [any_blocks(dice) for _ in range(NUM_PAGES)]
 
 
+class NoFigures:
+    """Every picture is the same file."""
+
+    def __contains__(self, _place: object) -> bool:
+        return True
+
+    def __getitem__(self, _place: object) -> str:
+        return "b.images/page-1.png"
+
+
+def text_of(document: AssembledDocument) -> str:
+    text = document_markdown(document, NoFigures(), FormatOptions(page_breaks=True))  # type: ignore[arg-type]
+    return text.replace("b.images/page-1.png", "#page-1")
+
+
+def texts_of_pages() -> list[str]:
+    return [to_markdown(page) for page in hostile_pages()]
+
+
+def texts_of_documents() -> list[str]:
+    dice = random.Random(18)
+    pages = [any_blocks(dice) for _ in range(3 * NUM_DOCUMENTS)]
+    documents = [
+        assemble("a.pdf", [text_row("a.pdf", index, *blocks) for index, blocks in enumerate(pages[start : start + 3])])
+        for start in range(0, len(pages), 3)
+    ]
+    for first, second in HALVES:
+        halves = [Block("text", (0.1, 0.8, 0.9, 0.9), 0, first), Block("text", (0.1, 0.1, 0.9, 0.2), 0, second, True)]
+        documents.append(assemble("a.pdf", [text_row("a.pdf", index, half) for index, half in enumerate(halves)]))
+        documents.append(document_of([block("text", first + second)]))
+    marks = [
+        Gap(0, "failed", text) for text in [*LISTS, "<script>evil()</script>", "[x](https://evil)", "**", "$\\href"]
+    ]
+    return [
+        *map(text_of, documents),
+        *(document.markdown for document in documents),
+        *(mark.markdown for mark in marks),
+    ]
+
+
+def texts_of_chunks() -> list[str]:
+    dice = random.Random(18)
+    documents = [
+        pieces.document_of(*(pieces.piece(each.type, f"{each.content}. {each.content} A") for each in any_blocks(dice)))
+        for _ in range(NUM_DOCUMENTS)
+    ]
+    documents.append(pieces.document_of(pieces.piece("table", TABLE)))
+    cut = [chunk["text"] for document in documents for chunk in chunks(document, MAX_CHARS)]
+    assert len(cut) > 5 * NUM_DOCUMENTS
+    return cut
+
+
+@pytest.mark.parametrize("make_texts", [texts_of_pages, texts_of_documents, texts_of_chunks])
 @pytest.mark.parametrize("name", MARKDOWN_RENDERERS)
-def test_nothing_a_model_writes_is_active_in_a_renderer(name: str) -> None:
-    pages = [to_markdown(page) for page in hostile_pages()]
-    rendered = MARKDOWN_RENDERERS[name](pages)
-    assert len(rendered) == len(pages)
-    active = [(page, found) for page, html in zip(pages, rendered, strict=True) if (found := active_in(html))]
-    assert active == []
+def test_nothing_a_model_writes_is_active_in_a_renderer(name: str, make_texts: Callable[[], list[str]]) -> None:
+    texts = make_texts()
+    rendered = MARKDOWN_RENDERERS[name](texts)
+    assert len(rendered) == len(texts)
+    assert [(text, found) for text, html in zip(texts, rendered, strict=True) if (found := active_in(html))] == []
 
 
 @pytest.mark.parametrize("name", FORMULA_RENDERERS)
