@@ -21,6 +21,7 @@ from tests.support.worker_entry import COMMAND, draw_page
 pytestmark = pytest.mark.slow
 
 
+@pytest.mark.long
 def test_every_campaign_runs_and_counts_all_it_did(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kills, "NUM_PAGES", 4)
     names = [name for name in CAMPAIGNS if FULL or name != "kills"]

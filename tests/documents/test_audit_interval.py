@@ -23,7 +23,12 @@ def simulated_table(random: Random, num_pages: int, affected: float, *, heavy: b
 
 @pytest.mark.parametrize(
     ("num_pages", "num_drawn", "affected", "heavy"),
-    [(500, 100, 0.02, True), (500, 150, 0.1, True), (300, 60, 0.5, False), (400, 40, 0.2, False)],
+    [
+        (500, 100, 0.02, True),
+        pytest.param(500, 150, 0.1, True, marks=pytest.mark.long),
+        (300, 60, 0.5, False),
+        (400, 40, 0.2, False),
+    ],
 )
 def test_the_interval_holds_the_truth_in_at_least_92_percent_of_tables(
     num_pages: int, num_drawn: int, affected: float, heavy: bool

@@ -361,7 +361,7 @@ PAYLOADS = (
     "<meta http-equiv=refresh content='0;url=//evil.example'>",
     "<noscript><p title='</noscript><img src=x onerror=window.owned=1>'></noscript><base href='//evil.example'>",
     "\u2028\u2029\x00\x08\x1b[2J\ud800\udfff\u202e\u2066 gpj.exe \ufeff\U000e0001 <!-- <![CDATA[ ]]> {{7*7}} ${7*7}",
-    "x" * 1_000_000,
+    "x" * 200_000,
     "(" * 5_000 + "\\(" * 5_000 + "<table>" * 2_000,
 )
 TYPES = ("text", "title", "table", "equation", "code", "list", "image_caption", "image", "<b>odd</b> onmouseover=x")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -38,21 +39,20 @@ def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 @pytest.fixture(scope="module")
-def unbounded(model: Model) -> Completion:
-    """What it answers if nobody looks for loops."""
-    [answer] = answers(model, loop_check="never")
-    return answer
+def completions(model: Model) -> list[Completion]:
+    """What it answers, in one batch: to two requests that are looked at at once, one at its limit, and one never."""
+    return answers(model, ("at_once", "at_once", "at_limit", "never"), widths=(56, 84, 56, 56))
 
 
-def answers(model: Model, *, num_requests: int = 1, loop_check: LoopCheck = "at_once") -> list[Completion]:
-    engine = Engine(model, replace(SMALL_LIMITS, llm_batch_size=2, max_new_tokens=MAX_NEW_TOKENS))
-    for number in range(num_requests):
-        pixels = Pixels(28, 56 + 28 * number, bytearray(range(28)) * 3 * (56 + 28 * number))
+def answers(model: Model, loop_checks: Sequence[LoopCheck], *, widths: Sequence[int]) -> list[Completion]:
+    engine = Engine(model, replace(SMALL_LIMITS, llm_batch_size=4, max_new_tokens=MAX_NEW_TOKENS))
+    for number, (loop_check, width) in enumerate(zip(loop_checks, widths, strict=True)):
+        pixels = Pixels(28, width, bytearray(range(28)) * 3 * width)
         # A reward instead of a penalty: the first token is repeated over and over.
         sampling = Sampling(MAX_NEW_TOKENS, presence_penalty=-50.0, loop_check=loop_check)
         assert engine.submit(number, Request(pixels, "\nText Recognition:", sampling)) is None
     found = answers_of(engine)
-    return [found[number] for number in range(num_requests)]
+    return [found[number] for number in range(len(widths))]
 
 
 def test_a_loop_is_one_whatever_its_period_and_ordinary_text_is_none() -> None:
@@ -63,9 +63,9 @@ def test_a_loop_is_one_whatever_its_period_and_ordinary_text_is_none() -> None:
     assert not goes_in_circles([1] * 700), "too short to tell"
 
 
-def test_an_answer_that_loops_twice_is_the_first_one_and_marked(model: Model, unbounded: Completion) -> None:
+def test_an_answer_that_loops_twice_is_the_first_one_and_marked(completions: list[Completion]) -> None:
+    first, second, _, unbounded = completions
     assert unbounded.finish_reason == "length"
-    first, second = answers(model, num_requests=2)
     for completion in (first, second):
         assert completion.finish_reason == "repetition"
         num_tokens = len(completion.text.split())
@@ -75,12 +75,12 @@ def test_an_answer_that_loops_twice_is_the_first_one_and_marked(model: Model, un
 
 
 def test_a_second_attempt_that_ends_by_itself_is_the_answer_and_still_marked(
-    model: Model, unbounded: Completion, monkeypatch: pytest.MonkeyPatch
+    model: Model, completions: list[Completion], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tokens = unbounded.text.split()
+    tokens = completions[3].text.split()
     # The second attempt leaves the loop with a token that is not in it: make the answer end there.
     monkeypatch.setattr(model.prompts, "stop_token_ids", frozenset(set(range(262)) - set(map(int, tokens))))
-    [again] = answers(model)
+    [again] = answers(model, ("at_once",), widths=(56,))
     assert again.finish_reason == "repetition"
     num_tokens = len(again.text.split())
     assert num_tokens < 100
@@ -95,10 +95,10 @@ def table_of_equal_cells() -> list[int]:
 
 
 def test_a_table_of_equal_cells_looks_like_a_loop_and_only_a_table_is_read_on_to_its_limit(
-    model: Model, unbounded: Completion
+    completions: list[Completion],
 ) -> None:
     assert goes_in_circles(table_of_equal_cells())
-    [table] = answers(model, loop_check="at_limit")
+    _, _, table, unbounded = completions
     assert table.finish_reason == "repetition", "at the limit it was one"
     assert table.text == unbounded.text
     assert table.output_tokens == 2 * MAX_NEW_TOKENS, "and was read again"

@@ -80,8 +80,8 @@ def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     ops, device = KINDS[request.param[1]]()
     model = load_model(folder, device=device, dtype=torch.float32, ops=ops)
     sizes = [(60, 60), (300, 40), (33, 400), (500, 500), (90, 200), (28, 28), (640, 200), (121, 77)]
-    images = [picture(seed, *sizes[seed % len(sizes)]) for seed in range(24)]
-    prompts = [PROMPTS[index % len(PROMPTS)] for index in range(24)]
+    images = [picture(seed, *sizes[seed % len(sizes)]) for seed in range(16)]
+    prompts = [PROMPTS[index % len(PROMPTS)] for index in range(16)]
     model = replace(model, prompts=TokenIdFormat(folder, model.architecture))
     expected = [model.prompts.decode(answer) for answer in _generate(folder, images, prompts)]
     return Case(folder, model, images, prompts, expected)

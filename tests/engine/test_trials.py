@@ -335,6 +335,7 @@ def test_without_a_gpu_every_operation_ends_as_the_reference() -> None:
         ops.with_fp8()
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("small_cases")
 def test_our_kernels_are_right_on_the_cases_they_are_tried_on() -> None:
     with kernel_device(activation, norm, paged_attention, rotary, sampling, vocabulary_piece) as device:

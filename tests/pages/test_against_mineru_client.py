@@ -124,6 +124,7 @@ def test_figures_are_read_as_by_minerus_client(sample_data: Path) -> None:
     assert readings(rows) == read_by_mineru(folder, rows, model, max_new_tokens=256, image_analysis=True)
 
 
+@pytest.mark.long
 def test_answers_are_cut_at_the_token_limit_where_minerus_client_cuts_them_and_the_layout_is_not(
     sample_data: Path,
 ) -> None:
