@@ -128,13 +128,17 @@ def compare(
     ] = False,
     num_top: Annotated[
         int,
-        options.flag("--top", metavar="N", default="20", help="How many of the most changed pages are listed."),
+        options.flag(
+            "--top", metavar="N", least=0, default="20", help="How many of the most changed pages are listed."
+        ),
     ] = 20,
     max_change: Annotated[
         float | None,
         options.flag(
             "--max-change",
             metavar="F",
+            least=0,
+            most=1,
             default="none",
             help="Exit with 3 if a larger share of all characters, from 0 to 1, changed.",
         ),

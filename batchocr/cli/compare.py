@@ -9,7 +9,7 @@ from dataclasses import asdict
 from tqdm import tqdm
 
 from batchocr.cli.console import print_out, printable
-from batchocr.errors import ExitCode, UsageError
+from batchocr.errors import ExitCode
 from batchocr.tables.comparison import SHARES, Comparison, compare, matched
 from batchocr.tables.opened import open_rows
 from batchocr.tables.page_change import PageChange
@@ -31,11 +31,7 @@ def compare_tables(
     as_json: bool,
 ) -> ExitCode:
     """Compare two tables, print what differs, and return the exit code: 3 if more than `max_change`, the share of all
-    characters, changed. Raises UsageError, OutputError, OutputMismatchError."""
-    if max_change is not None and not 0 <= max_change <= 1:
-        raise UsageError(f"--max-change {max_change:g}: should be from 0 to 1")
-    if num_top < 0:
-        raise UsageError(f"--top {num_top}: should be 0 or more")
+    characters, changed. Raises OutputError, OutputMismatchError."""
     one, other = open_rows(first, partial=partial), open_rows(second, partial=partial)
     settings = different_settings(one.metadata, other.metadata)
     pairs = tqdm(matched(one.rows(), other.rows()), desc="comparing", unit=" rows", disable=None, leave=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -28,11 +28,19 @@ def view(
         str, options.flag("--out", "-o", metavar="PATH", default="review.html", help="The HTML file to write.")
     ] = "review.html",
     sample: Annotated[
-        str | None,
-        options.flag("--sample", panel=INPUT, metavar="N", default="100", help="How many pages to show, 200 at most."),
+        int | None,
+        options.flag(
+            "--sample",
+            panel=INPUT,
+            metavar="N",
+            least=1,
+            most=200,
+            default="100",
+            help="How many pages to show, 200 at most.",
+        ),
     ] = None,
     sort: Annotated[
-        str,
+        Literal["worst", "order", "random"],
         options.flag(
             "--sort",
             panel=INPUT,
@@ -57,11 +65,11 @@ def view(
     tables drawn. It loads nothing and can be mailed. Marks that are given in it stay in the browser, and can be saved
     as JSON Lines. Exits with 3 if pages are without their picture, as their files are missing or have changed."""
     configure_logging("json" if as_json else "text", logging.INFO)
-    from batchocr.cli.view import as_limit, as_sort, view_table
+    from batchocr.cli.view import view_table
     from batchocr.tables.opened import open_rows
 
     config = make_config(flags)
-    limit, order = as_limit(sample, config.pages), as_sort(sort)
+    options.refuse_both("--sample", sample is not None, "--pages", config.pages is not None)
     path = options.as_local_path("--out", out)
     options.require_roots(roots or [])
     opened = open_rows(table, partial=partial)
@@ -69,8 +77,8 @@ def view(
         view_table(
             *(opened, path),
             roots=roots or [],
-            sort=order,
-            limit=limit,
+            sort=sort,
+            sample=sample,
             config=config,
             as_json=as_json,
             audit=audit_path,

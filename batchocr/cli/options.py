@@ -16,7 +16,7 @@ from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
 
-from batchocr.cli.console import LogFormat
+from batchocr.cli import console
 from batchocr.config import INPUT, RECIPE, Config, Option, flag_of, option_of
 from batchocr.errors import UsageError
 from batchocr.storage.uris import is_uri
@@ -188,13 +188,6 @@ def require_roots(roots: Sequence[str]) -> None:
             )
 
 
-def as_log_format(name: str) -> LogFormat:
-    """Raises UsageError."""
-    if name not in ("text", "json"):
-        raise UsageError(f"--log-format {name!r}: one of text, json")
-    return "json" if name == "json" else "text"
-
-
 Inputs = Annotated[
     list[str],
     argument(
@@ -230,8 +223,8 @@ QuietCheck = Annotated[
 ]
 AsJson = Annotated[bool, flag("--json", panel=_LOGGING, help="Print one JSON object, and log in JSON.")]
 Verbose = Annotated[bool, flag("--verbose", panel=_LOGGING, help="Log internal events, and show tracebacks.")]
-LogFormatName = Annotated[
-    str,
+LogFormat = Annotated[
+    console.LogFormat,
     flag("--log-format", panel=_LOGGING, metavar="NAME", default="text", help="text, or json: one object per line."),
 ]
 

@@ -13,7 +13,6 @@ from batchocr.cli.console import printable_lines, write_line
 from batchocr.cli.run import config_of_run, progress_for
 from batchocr.cli.signals import how_to_continue, stop_on_signals
 from batchocr.config import CONTINUING, INPUT, MODEL, RUN, Option
-from batchocr.errors import UsageError
 from batchocr.job.progress import event
 from batchocr.job.stop import StopSwitch
 
@@ -61,21 +60,23 @@ def ray(
         ),
     ] = None,
     pages_per_task: Annotated[
-        str,
+        int,
         options.flag(
             "--pages-per-task",
             panel=RUN,
             metavar="N",
+            least=1,
             default="1000",
             help="About how many pages an actor reads at a time; longer documents are divided.",
         ),
-    ] = "1000",
+    ] = 1000,
     actors: Annotated[
-        str | None,
+        int | None,
         options.flag(
             "--actors",
             panel=RUN,
             metavar="N",
+            least=1,
             default="one for each GPU that there is, or for each machine if there is none",
             help="How many actors.",
         ),
@@ -83,16 +84,15 @@ def ray(
     recipe: options.Recipe = None,
     quiet: options.Quiet = False,
     verbose: options.Verbose = False,
-    log_format_name: options.LogFormatName = "text",
+    log_format: options.LogFormat = "text",
 ) -> None:
     """Read the INPUTs on all machines of a Ray cluster, with an actor for each GPU, into a folder that is read as one
     table. Run it again to continue where it was stopped. INPUTs and folder are where all machines see them."""
-    config, log_format = config_of_run(flags, recipe, log_format_name, quiet=quiet, verbose=verbose)
+    config = config_of_run(flags, recipe, log_format, quiet=quiet, verbose=verbose)
     from batchocr.ray.cluster import Cluster
     from batchocr.ray.cluster_run import run_with
 
-    num_actors = None if actors is None else _number("--actors", actors)
-    cluster = Cluster(address, _number("--pages-per-task", pages_per_task), num_actors)
+    cluster = Cluster(address, pages_per_task, actors)
     stop = StopSwitch(config.stop_after)
     with stop_on_signals(stop, config):
         report = run_with(config, inputs, cluster, out=out, stop=stop, progress=progress_for(quiet, log_format))
@@ -100,13 +100,6 @@ def ray(
             write_line(f"\n{printable_lines(report.to_text())}\n")
         _conclude(report, out, how_to_continue(config))
     raise typer.Exit(report.exit_code)
-
-
-def _number(flag: str, text: str) -> int:
-    try:
-        return int(text)
-    except ValueError as error:
-        raise UsageError(f"{flag} {text!r}: should be a valid integer") from error
 
 
 def _conclude(report: ClusterReport, out: str, to_continue: str) -> None:

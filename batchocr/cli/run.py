@@ -36,10 +36,10 @@ def run(
     recipe: options.Recipe = None,
     quiet: options.Quiet = False,
     verbose: options.Verbose = False,
-    log_format_name: options.LogFormatName = "text",
+    log_format: options.LogFormat = "text",
 ) -> None:
     """Read every page of the INPUTs into one table, one row per page. Run it again to continue where it was stopped."""
-    config, log_format = config_of_run(flags, recipe, log_format_name, quiet=quiet, verbose=verbose)
+    config = config_of_run(flags, recipe, log_format, quiet=quiet, verbose=verbose)
     from batchocr.api import run_with  # takes time that --help and usage errors do not need
 
     stop = StopSwitch(config.stop_after)
@@ -52,16 +52,15 @@ def run(
 
 
 def config_of_run(
-    flags: options.Flags, recipe: str | None, log_format_name: str, *, quiet: bool, verbose: bool
-) -> tuple[Config, LogFormat]:
-    """The Config and the log format that a command line asks for; configures the log. Raises UsageError."""
-    log_format = options.as_log_format(log_format_name)
+    flags: options.Flags, recipe: str | None, log_format: LogFormat, *, quiet: bool, verbose: bool
+) -> Config:
+    """The Config that a command line asks for; configures the log. Raises UsageError."""
     configure_logging(log_format, logging.WARNING if quiet else logging.DEBUG if verbose else logging.INFO)
     if not verbose:
         quieten_libraries(downloads=quiet or not sys.stderr.isatty())
     config = make_config(flags, recipe)
     options.refuse_contradictions(flags, config, quiet=quiet, verbose=verbose)
-    return config, log_format
+    return config
 
 
 def progress_for(quiet: bool, log_format: LogFormat) -> Progress | None:

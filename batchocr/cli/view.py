@@ -7,7 +7,6 @@ import logging
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import cast, get_args
 
 from tqdm import tqdm
 
@@ -29,32 +28,13 @@ _DEFAULT_SAMPLE = 100
 _WHICH = {"worst": "the worst", "order": "the first", "random": "taken at random", "audit": "those that weigh most"}
 
 
-def as_sort(name: str) -> Sort:
-    """Raises UsageError."""
-    names = [sort for sort in get_args(Sort) if sort != "audit"]
-    if name not in names:
-        raise UsageError(f"--sort {name!r}: one of {', '.join(names)}; --audit has an order of its own")
-    return cast(Sort, name)
-
-
-def as_limit(sample: str | None, pages: str | None) -> int:
-    """How many pages the file may hold. Raises UsageError."""
-    if sample is None:
-        return MAX_PAGES if pages else _DEFAULT_SAMPLE
-    if pages:
-        raise UsageError("--sample takes some of all pages and --pages names them: give one of them")
-    if not sample.isascii() or not sample.isdecimal() or not 1 <= int(sample[:9]) <= MAX_PAGES:
-        raise UsageError(f"--sample {sample!r}: a number from 1 to {MAX_PAGES}, which is what one file can hold")
-    return int(sample)
-
-
 def view_table(
     table: StoredRows,
     out: Path,
     *,
     roots: Sequence[str],
     sort: Sort,
-    limit: int,
+    sample: int | None,
     config: Config,
     as_json: bool,
     audit: Path | None = None,
@@ -67,6 +47,7 @@ def view_table(
     pages = parse_page_spec(config.pages) if config.pages else None
     audited = {page.key: page for page in read_pages(audit)} if audit else {}
     weights = {key: page.weight for key, page in audited.items()} if audit else None
+    limit = sample or (MAX_PAGES if pages else _DEFAULT_SAMPLE)
     choice = choose(table.rows(), "audit" if audit else sort, limit, pages, weights=weights)
     findings = {key: page.findings for key, page in audited.items()}
     if weights and pages is None and (changed := len(weights) - choice.num_wanted):

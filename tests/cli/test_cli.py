@@ -38,7 +38,7 @@ pytestmark = pytest.mark.slow
         ((*RUN, "--dtype", "float16"), "float32"),
         ((*RUN, "--dpi", "0"), "batchocr: error: --dpi 0: should be greater than 0"),
         ((*RUN, "--limit", "0"), "batchocr: error: --limit 0: should be greater than 0"),
-        ((*RUN, "--log-format", "xml"), "batchocr: error: --log-format 'xml': one of text, json"),
+        ((*RUN, "--log-format", "xml"), "'xml' is not one of 'text', 'json'"),
         ((*RUN, "--dpi", "zz"), "batchocr: error: --dpi 'zz': should be a valid integer"),
         ((*RUN, "--memory-fraction", "most"), "batchocr: error: --memory-fraction 'most': should be a valid number"),
         ((*RUN, "--shard", "9/8"), "batchocr: error: --shard '9/8': I/N needs 1 ≤ I ≤ N"),

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 
 from batchocr.cli.compare import compare_tables
 from batchocr.data import Block, PageResult
-from batchocr.errors import UsageError
 from batchocr.tables.comparison import compare, matched
 from batchocr.tables.page_change import BlockChanges, block_changes, page_change
 from batchocr.tables.schema import RunMetadata
 from batchocr.tables.table import table_for
+from tests.support.running import run_app
 
 METADATA = RunMetadata("0.1.0", "acme/reader", "f" * 64, "a" * 64, {"dpi": "200"})
 
@@ -157,9 +157,11 @@ def test_what_is_printed_for_people(tables: tuple[str, str], capsys: pytest.Capt
     ]
 
 
-def test_a_limit_that_is_no_share_is_refused(tables: tuple[str, str]) -> None:
-    with pytest.raises(UsageError, match="from 0 to 1"):
-        compare_tables(*tables, 20, 5, partial=False, common=False, as_json=False)
+@pytest.mark.parametrize("option", [("--max-change", "5"), ("--top", "-1")])
+def test_a_limit_that_is_no_share_is_refused(
+    tables: tuple[str, str], option: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run_app(monkeypatch, "compare", *tables, *option) == 2
 
 
 def test_two_tables_without_a_row_are_alike_and_said_to_be_empty(
