@@ -17,6 +17,18 @@ from typing import BinaryIO
 from batchocr.errors import OutputError
 from batchocr.tables.files import leftovers_of, temporary_path
 
+_FULL = "the disk is full; free some space and run again to continue"
+_NO_LOCKS = "this file system has no locks, which keep two runs apart; choose another place"
+_WITH_ADVICE = {
+    errno.ENOSPC: _FULL,
+    errno.EDQUOT: _FULL,
+    errno.ENOSYS: _NO_LOCKS,
+    errno.ENOLCK: _NO_LOCKS,
+    errno.EOPNOTSUPP: _NO_LOCKS,
+    errno.EFBIG: "files may not grow any larger here; raise the limit (ulimit -f) and run again to continue",
+}
+"""Why a file cannot be written, where the system's own words do not say what to do."""
+
 
 @contextmanager
 def atomic_file(path: Path) -> Iterator[BinaryIO]:
@@ -104,7 +116,8 @@ def writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise OutputError(f"cannot write {path}: {_reason(path, error)}") from error
+        reason = _WITH_ADVICE.get(error.errno or 0) or error.strerror or error
+        raise OutputError(f"cannot write {path}: {reason}") from error
 
 
 @contextmanager
@@ -117,38 +130,6 @@ def reading(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise OutputError(f"cannot read {path}: {error.strerror or error}") from error
-
-
-def _reason(path: Path, error: OSError) -> str:
-    match error.errno:
-        case errno.ENOENT | errno.ENOTDIR | errno.ELOOP | errno.EEXIST:
-            return _what_is_missing(path.parent)
-        case errno.EROFS:
-            return f"{path.parent} is read-only; choose another place"
-        case errno.EACCES | errno.EPERM:
-            return f"no permission to write in {path.parent}; choose another place"
-        case errno.ENAMETOOLONG:
-            return "the path, or a name with what is added to it (up to 33 letters), is too long; choose a shorter one"
-        case errno.EISDIR:
-            return "there is a folder of that name; choose another"
-        case errno.ENOSPC | errno.EDQUOT:
-            return "the disk is full; free some space and run again to continue"
-        case errno.ENOSYS | errno.ENOLCK | errno.EOPNOTSUPP:
-            return "this file system has no locks, which keep two runs apart; choose another place"
-        case errno.EFBIG:
-            return "files may not grow any larger here; raise the limit (ulimit -f) and run again to continue"
-        case _:
-            return error.strerror or str(error)
-
-
-def _what_is_missing(folder: Path) -> str:
-    """Why a file cannot be created in a folder, if the system says that the folder is not there, or is none."""
-    if os.path.isdir(folder):
-        return f"no file can be created in {folder}; choose another place"
-    there = next((place for place in (folder, *folder.parents) if os.path.lexists(place)), folder)
-    if not os.path.isdir(there):
-        return f"{there} is not a folder; choose another place"
-    return f"{folder} does not exist; create it first"
 
 
 def _sync_folder(folder: Path) -> None:

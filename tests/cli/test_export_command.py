@@ -122,9 +122,9 @@ def test_a_table_that_cannot_be_read_gives_exit_code_6_and_no_folder(
 def test_a_folder_that_cannot_be_written_gives_exit_code_6(run: Run, rows: list[PageResult], tmp_path: Path) -> None:
     table = write_table(tmp_path / "t.jsonl", rows)
     (tmp_path / "file").write_text("mine")
-    for to in ("file", "file/out", "file/out/below"):
+    for to, why in (("file", "File exists"), ("file/out", "Not a directory"), ("file/out/below", "Not a directory")):
         code, _, said = run(table, "--to", to)
-        assert (code, "file is not a folder; choose another place" in said) == (6, True)
+        assert (code, f"cannot write {to}: {why}" in said) == (6, True)
     assert (tmp_path / "file").read_text() == "mine"
 
 

@@ -141,7 +141,7 @@ def test_a_file_of_somebody_else_stays(tmp_path: Path, capsys: pytest.CaptureFix
     assert "choose another --out" in capsys.readouterr().err
     assert view(table, "-o", tmp_path / "no folder" / "review.html")[0] == 6
     assert view(table, "-o", tmp_path)[0] == 6
-    assert "there is a folder of that name" in capsys.readouterr().err
+    assert "Is a directory" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("no_worker")

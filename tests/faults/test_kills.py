@@ -215,5 +215,5 @@ def test_an_output_folder_that_is_removed_ends_the_run_with_a_sentence(job: Job,
         shutil.rmtree(out.parent)
         said = process.communicate(timeout=120)[1]
     assert process.returncode == 6
-    assert "was removed or replaced" in said or "does not exist; create it first" in said
+    assert "was removed or replaced" in said or "No such file or directory" in said
     assert "Traceback" not in said

@@ -180,5 +180,5 @@ def test_an_output_that_cannot_be_written_is_exit_code_6_before_anything_is_read
 def test_an_output_in_a_folder_that_is_not_writable_is_exit_code_6(model: Path, tmp_path: Path) -> None:
     document = draw_pdf(tmp_path / "sound.pdf", "sound")
     make_folder(tmp_path / "closed").chmod(0o500)
-    with pytest.raises(OutputError, match="no permission to write"):
+    with pytest.raises(OutputError, match="Permission denied"):
         batchocr.run(document, out=tmp_path / "closed" / "table.parquet", model=model)

@@ -50,7 +50,7 @@ class ExportFolder:
     def __init__(self, path: Path) -> None:
         """Raises OutputError."""
         self._path = path
-        with writing(path / EXPORT_RECORD):
+        with writing(path):
             path.mkdir(parents=True, exist_ok=True)
             self._real_path = path.resolve()
         if os.path.lexists(path / EXPORT_RECORD) and not stat.S_ISREG(os.lstat(path / EXPORT_RECORD).st_mode):
