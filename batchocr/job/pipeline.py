@@ -106,10 +106,10 @@ class Pipeline:
             is_over = stop.reason is not None or self._intake.exhausted
             if len(self._tasks) == self._num_opening and is_over and not self._finished:
                 return
-            for _, message in self._pool.wait(0 if more else _TICK_S, beside=self._engines.channels):
-                self._handle(message)
-            # No row is yielded in between: while the caller takes its time, workers would seem to be late.
             try:
+                for _, message in self._pool.wait(0 if more else _TICK_S, beside=self._engines.channels):
+                    self._handle(message)
+                # No row is yielded in between: while the caller takes its time, workers would seem to be late.
                 self._take_answers()
                 for loss in self._pool.replace_lost(self._page_timeout_s):
                     self._take_back(loss)
@@ -150,7 +150,7 @@ class Pipeline:
     def _begin(self) -> bool:
         """Open a document a little ahead, or begin a row; returns False if nothing may be begun now."""
         num_reading = len(self._tasks) - self._num_opening
-        full = num_reading >= self._pages_in_flight or not self._pool.workers
+        full = num_reading >= self._pages_in_flight
         num_known = self._intake.num_known
         index = self._next_document(full=full)
         if index is not None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import logging
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from types import TracebackType
@@ -17,14 +15,6 @@ from batchocr.processes.messages import Began, Completions, Ended, Failed, OpenD
 from batchocr.processes.running_clock import RunningClock
 from batchocr.processes.worker import Arrived, Loss, Worker
 
-logger = logging.getLogger(__name__)
-
-_SHORTAGES = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
-"""Too many processes or open files, or too little memory, for now: on a busy machine this may pass."""
-_RETRY_S = 5.0
-_LONGEST_WITHOUT_S = 60.0
-"""How long a run may be without any worker before it ends."""
-
 _LOOK_INTERVAL_S = 1.0
 
 MAX_PAGES = 2000
@@ -35,7 +25,7 @@ _MAX_FAILED_STARTS = 3
 
 
 class WorkerPool:
-    """A constant number of workers, or fewer while the machine lacks something for more. Belongs to one thread.
+    """A constant number of workers. Belongs to one thread.
 
     The run's loop: `wait` for what they say, `replace_lost`, `recycle_workers`, give them work with `Worker.send`.
     workers: those to give new work to. Others may still be finishing what they hold. peak_worker_bytes: the most memory
@@ -50,14 +40,10 @@ class WorkerPool:
         self._command = command
         self._clock = RunningClock()
         self._num_failed_starts = 0
-        self._count = count
-        self._short_since_s: float | None = None
-        self._tried_s = 0.0
         self._retired: list[Worker] = []
         try:
-            self._start_missing()
-            if not self.workers:
-                raise BatchOcrError("no worker process can be started now: try again later, or fewer --workers")
+            for _ in range(count):
+                self.workers.append(self._start_worker())
         except BaseException:
             self.close()
             raise
@@ -97,7 +83,7 @@ class WorkerPool:
             self.recycle_workers()
             for worker, task in zip([worker for worker in self.workers if not worker.task_ids], waiting, strict=False):
                 worker.send(task)
-            if self.workers and not any(worker.task_ids for worker in self.workers + self._retired):
+            if not any(worker.task_ids for worker in self.workers + self._retired):
                 return
             yield from ((loss.worker, loss) for loss in self.replace_lost(timeout_s) if loss.task_ids)
             for worker, message in self.wait(_LOOK_INTERVAL_S):
@@ -132,13 +118,8 @@ class WorkerPool:
             self._num_failed_starts += not loss.worker.has_spoken
             if self._num_failed_starts >= _MAX_FAILED_STARTS:
                 raise BatchOcrError(f"no worker process can be started: {loss.failure.message}")
-        self._start_missing()
+            self.workers.append(self._start_worker())
         return losses
-
-    def _start_missing(self) -> None:
-        """Start workers up to the number there should be. While the machine lacks something, there may be fewer."""
-        while len(self.workers) < self._count and (fresh := self._start_worker()) is not None:
-            self.workers.append(fresh)
 
     def recycle_workers(self) -> None:
         """Retire a worker that has had its share of pages, and end retired ones that no longer hold anything.
@@ -155,14 +136,12 @@ class WorkerPool:
     def retire(self, worker: Worker) -> None:
         """Replace the worker by a fresh one; the old one finishes what it holds, and gets no more.
 
-        Does nothing while as many others are still finishing, which would be too many for the machine's memory, and
-        while no other can be started. Raises BatchOcrError.
+        Does nothing while as many others are still finishing, which would be too many for the machine's memory. Raises
+        BatchOcrError.
         """
         if worker in self.workers and len(self._retired) < len(self.workers):
-            fresh = self._start_worker()
-            if fresh is not None:
-                self.workers[self.workers.index(worker)] = fresh
-                self._retired.append(worker)
+            self.workers[self.workers.index(worker)] = self._start_worker()
+            self._retired.append(worker)
 
     def close(self) -> None:
         """End all workers, whatever they are doing."""
@@ -177,25 +156,10 @@ class WorkerPool:
             self.peak_worker_bytes = max(peak_bytes, self.peak_worker_bytes or 0)
         worker.close()
 
-    def _start_worker(self) -> Worker | None:
-        """Start a worker; None if the machine lacks something for it, or did a moment ago.
-
-        Raises BatchOcrError if it cannot be started for another reason, or if there has been no worker for too long.
-        """
-        now_s = self._clock.now()
-        if self._short_since_s is not None and now_s - self._tried_s < _RETRY_S:
-            return None
-        self._tried_s = now_s
+    def _start_worker(self) -> Worker:
+        """Raises BatchOcrError."""
         try:
-            worker = Worker(self._setup, self._command, self._clock)
+            return Worker(self._setup, self._command, self._clock)
         except OSError as error:
-            reason = error.strerror or str(error)
-            if self._short_since_s is None:
-                self._short_since_s = now_s
-                logger.warning("no worker process can be started at the moment: %s", reason)
-            too_long = not self.workers and now_s - self._short_since_s > _LONGEST_WITHOUT_S
-            if error.errno not in _SHORTAGES or too_long:
-                raise BatchOcrError(f"a worker process cannot be started: {reason}; try fewer --workers") from error
-            return None
-        self._short_since_s = None
-        return worker
+            reason = error.strerror or error
+            raise BatchOcrError(f"a worker process cannot be started: {reason}; try fewer --workers") from error

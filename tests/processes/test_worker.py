@@ -328,31 +328,8 @@ def test_a_command_that_is_not_there_is_an_error_and_leaves_no_descriptor() -> N
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-def test_while_no_process_can_be_started_the_other_workers_go_on(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    document = draw_page(tmp_path / "a.png", "read")
-    fatal = draw_page(tmp_path / "b.png", "exit")
-    monkeypatch.setattr("batchocr.processes.pool._RETRY_S", 0.0)
+def test_a_run_ends_that_cannot_replace_a_worker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with WorkerPool(2, SETUP, worker_entry.COMMAND) as pool:
-        with monkeypatch.context() as short:
-            short.setattr("batchocr.processes.pool.Worker", raising(BlockingIOError(errno.EAGAIN, "no processes left")))
-            lost, kept = pool.workers
-            lost.send(ReadPage(1, fatal, 0))
-            run_until(pool, one_loss)
-            pool.retire(kept)
-            assert pool.workers == [kept]
-            kept.send(OpenDocument(2, document))
-            run_until(pool, outcomes(1))
-        assert caplog.text.count("no worker process can be started at the moment: no processes left") == 1
-        pool.replace_lost(DEADLINE_S)
-        assert len(pool.workers) == 2
-
-
-def test_a_run_ends_that_has_been_without_workers_for_too_long(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("batchocr.processes.pool._RETRY_S", 0.0)
-    monkeypatch.setattr("batchocr.processes.pool._LONGEST_WITHOUT_S", 0.2)
-    with WorkerPool(1, SETUP, worker_entry.COMMAND) as pool:
         none_left = BlockingIOError(errno.EAGAIN, "no processes left")
         monkeypatch.setattr("batchocr.processes.pool.Worker", raising(none_left))
         pool.workers[0].send(ReadPage(1, draw_page(tmp_path / "a.png", "exit"), 0))
