@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 from batchocr.data import Document, ErrorKind, Failure, PageResult
 from batchocr.job.copies import Copies, Copy, copied, serves
 from batchocr.job.row_queue import RowKey, RowQueue
 from batchocr.option_values import PageSpec
 from batchocr.tables.index import IndexedRow
+from batchocr.tables.journal import Journal
 
 _LASTING: Final[frozenset[ErrorKind | None]] = frozenset({"damaged", "unsupported"})
 """What is wrong with a file as long as it is the same."""
@@ -20,26 +21,6 @@ _LASTING: Final[frozenset[ErrorKind | None]] = frozenset({"damaged", "unsupporte
 def may_retry(error_kind: ErrorKind | None, retry_failed: bool | None) -> bool:
     """Whether a row that failed is begun again, if its file has not changed. retry_failed: as the option."""
     return error_kind not in _LASTING if retry_failed is None else retry_failed
-
-
-class FinishedRows(Protocol):
-    """What the journal knows about rows that were finished before."""
-
-    def sources(self) -> Collection[str]:
-        """Every document that has rows."""
-        ...
-
-    def rows(self, source: str) -> tuple[IndexedRow, ...]:
-        """A document's rows, by page; that of the document as a whole (page_index None) comes first."""
-        ...
-
-    def find(self, source: str, page_index: int | None) -> IndexedRow | None:
-        """One row; None if it is not finished."""
-        ...
-
-    def read(self, source: str, page_index: int | None) -> PageResult:
-        """The row itself, which has to be finished. Raises OutputError if it cannot be read."""
-        ...
 
 
 @dataclass(slots=True)
@@ -88,7 +69,7 @@ class Intake:
         self,
         documents: Sequence[Document],
         spec: PageSpec | None,
-        finished: FinishedRows | None,
+        finished: Journal | None,
         *,
         limit: int | None,
         retry_failed: bool | None = None,
@@ -317,7 +298,7 @@ class Intake:
         return [row for row in rows if row.status != "failed" or not may_retry(row.error_kind, self._retry_failed)]
 
 
-def _sources_by_content(finished: FinishedRows | None) -> dict[str, str]:
+def _sources_by_content(finished: Journal | None) -> dict[str, str]:
     """A document for each `doc_id` of which pages were read."""
     sources: dict[str, str] = {}
     for source in finished.sources() if finished else ():

@@ -15,7 +15,7 @@ from typing import Self
 from batchocr.config import Config
 from batchocr.data import PageResult
 from batchocr.errors import UsageError
-from batchocr.job.intake import FinishedRows, Intake
+from batchocr.job.intake import Intake
 from batchocr.job.pipeline import Pipeline
 from batchocr.job.progress import RunProgress
 from batchocr.job.row_queue import RowKey
@@ -32,6 +32,7 @@ from batchocr.processes.engine_slot import EngineUse
 from batchocr.processes.engines import Engines
 from batchocr.processes.messages import Opened, Setup
 from batchocr.processes.pool import WorkerPool
+from batchocr.tables.journal import Journal
 
 _TRIM_INTERVAL_S = 10.0
 _OTHER_FILES = 1024
@@ -57,7 +58,7 @@ class RunContext:
         found: Found,
         stop: StopSwitch,
         *,
-        finished: FinishedRows | None,
+        finished: Journal | None,
         announce: Callable[[], None] = lambda: None,
         max_unreleased: int | None = None,
         started_s: float,

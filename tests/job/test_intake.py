@@ -18,7 +18,7 @@ from batchocr.tables.index import IndexedRow
 
 @dataclass
 class Finished:
-    """Rows of earlier runs, by source."""
+    """Stands for the journal: rows of earlier runs, by source."""
 
     by_source: dict[str, tuple[IndexedRow, ...]] = field(default_factory=dict)
 
