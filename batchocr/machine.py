@@ -108,12 +108,6 @@ def allow_open_files(number: int) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
 
 
-def num_files_to_open() -> int:
-    """How many more files this process may open."""
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return (sys.maxsize if soft == resource.RLIM_INFINITY else soft) - len(os.listdir("/proc/self/fd"))
-
-
 def return_freed_memory() -> None:
     """Return memory that this process has freed to the system. glibc would keep it, tens of megabytes per thread."""
     if _malloc_trim is not None:

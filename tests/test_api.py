@@ -416,15 +416,6 @@ def test_an_error_in_the_callers_progress_ends_the_run_and_keeps_what_was_read(
     assert ocr.run(letters, out=out).items.already_done >= 1
 
 
-def test_documents_in_memory_that_leave_too_few_open_files_are_refused(
-    ocr: Ocr, letters: list[Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("batchocr.job.run_context.num_files_to_open", lambda: 64)
-    assert len(list(ocr.process(letters[0]))) == 1
-    with pytest.raises(UsageError, match="this process may open only 64 more, and reading needs"):
-        list(ocr.process(("letter.pdf", letters[0].read_bytes())))
-
-
 def test_a_run_without_the_time_to_begin_a_page_says_so(ocr: Ocr, letters: list[Path], tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"--stop-after 0.001s was over before the first page: starting up took \d+ s"):
         ocr.run(letters, out=tmp_path / "table.jsonl", stop_after=0.001)

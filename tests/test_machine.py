@@ -11,7 +11,6 @@ import pytest
 from batchocr.machine import (
     allow_open_files,
     multiplies_bfloat16,
-    num_files_to_open,
     num_oom_kills,
     usable_cores,
     usable_memory_bytes,
@@ -106,11 +105,3 @@ def test_the_limit_of_open_files_is_raised_and_never_lowered() -> None:
             assert resource.getrlimit(resource.RLIMIT_NOFILE) == (expected, before[1])
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
-
-
-def test_what_is_open_counts_towards_the_limit_of_open_files() -> None:
-    before = num_files_to_open()
-    descriptors = [os.open(os.devnull, os.O_RDONLY) for _ in range(7)]
-    assert num_files_to_open() == before - 7
-    for descriptor in descriptors:
-        os.close(descriptor)

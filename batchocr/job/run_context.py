@@ -24,7 +24,7 @@ from batchocr.job.stats.ledger import Ledger
 from batchocr.job.stats.report import ExitReason, Report
 from batchocr.job.stats.summary import Circumstances, make_report
 from batchocr.job.stop import StopSwitch
-from batchocr.machine import allow_open_files, num_files_to_open, peak_resident_bytes, return_freed_memory
+from batchocr.machine import allow_open_files, peak_resident_bytes, return_freed_memory
 from batchocr.option_values import parse_page_spec
 from batchocr.pages.input.sources import Found
 from batchocr.processes.deduplicator import RequestDeduplicator
@@ -36,8 +36,7 @@ from batchocr.tables.journal import Journal
 
 _TRIM_INTERVAL_S = 10.0
 _OTHER_FILES = 1024
-_FEWEST_FILES = 64
-"""What a run opens besides the pixels of its pages, at least: sockets, journal, table."""
+"""More than a run opens besides the pixels of its pages: sockets, journal, table."""
 _LOOK_AHEAD_S = 5.0
 """How long to look for something to read before the model is loaded, which takes about as long."""
 
@@ -93,8 +92,6 @@ class RunContext:
 
     def __enter__(self) -> Self:
         allow_open_files(_OTHER_FILES + self.session.pages_in_flight)  # the pixels of each page are one
-        if any(document.held is not None for document in self.intake.documents):
-            _require_files_to_open(_FEWEST_FILES + self.session.pages_in_flight)
         setup = replace(
             Setup.of(self.config, self.session.worker_memory_bytes), detector=self.session.detector.fingerprint
         )
@@ -217,15 +214,6 @@ class RunContext:
                 f"--stop-after {self.config.stop_after:g}s was over before the first page: starting up took "
                 f"{self.work_started_s - self.started_s:.0f} s; give the run more time"
             )
-
-
-def _require_files_to_open(number: int) -> None:
-    """Refuse documents in memory that leave too few open files for reading them. Raises UsageError."""
-    if (left := num_files_to_open()) < number:
-        raise UsageError(
-            f"with the documents in memory, each of which is an open file, this process may open only {left} more, and "
-            f"reading needs {number}: give fewer at once, or files, or raise the limit (ulimit -n)"
-        )
 
 
 def report_of(run: RunContext, error: str | None = None) -> Report:
