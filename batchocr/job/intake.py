@@ -62,7 +62,7 @@ class Intake:
     `finished` serves too, even if its file is gone. Without `finished`, or with `reads_all`, every document is read.
 
     retry_failed: begin rows again that failed in an earlier run; None for those that may succeed now. max_unreleased:
-    see RowQueue.
+    see RowQueue. num_done_before: how many of the rows in the queue an earlier run has dealt with.
     """
 
     def __init__(
@@ -84,6 +84,7 @@ class Intake:
         self._earlier = _sources_by_content(self._copied_from)
         self._firsts: dict[str, int] = {}
         self.num_known = 0
+        self.num_done_before = 0
         self._spec = spec
         self._finished = finished
         self._limit = limit
@@ -92,7 +93,6 @@ class Intake:
         self.queue = RowQueue(max_unreleased)
         self._num_opened = 0
         self._num_planned = 0
-        self._num_done_before = 0
 
     @property
     def exhausted(self) -> bool:
@@ -117,12 +117,6 @@ class Intake:
     def num_planned(self) -> int:
         """How many rows there are, as far as is known."""
         return self._num_planned if self._limit is None else min(self._num_planned, self._limit)
-
-    @property
-    def num_done_before(self) -> int:
-        """How many of the planned rows an earlier run has dealt with; with a limit, which may leave out some, only of
-        the rows that were reached."""
-        return self._num_done_before if self._limit is None else self.queue.num_passed_over
 
     @property
     def num_rows_ahead(self) -> int:
@@ -249,7 +243,6 @@ class Intake:
             state.rows = self.documents[index].chosen(asked_for)
         state.done = frozenset(row.page_index for row in settled if row.doc_id == doc_id).intersection(state.rows)
         self._num_planned += len(state.rows)
-        self._num_done_before += len(state.done)
         self.num_known += 1
         if not self._in_order:
             self._queue_rows(index)
@@ -263,7 +256,9 @@ class Intake:
         state = self.states[index]
         assert state.rows is not None
         rows = state.rows if self._limit is None else state.rows[: self._limit - self.queue.num_rows]
-        self.queue.add(index, rows, state.done, self._copied_rows(index, rows))
+        done = state.done.intersection(rows)
+        self.num_done_before += len(done)
+        self.queue.add(index, rows, done | self._copied_rows(index, rows))
 
     def _copied_rows(self, index: int, rows: Sequence[int | None]) -> frozenset[int | None]:
         """The rows of a document that are made from those of another, and not read."""

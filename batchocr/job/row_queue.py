@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import insort
 from collections import deque
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,12 +18,11 @@ class RowKey:
 
 @dataclass(slots=True)
 class _DocumentRows:
-    """The rows of a document. Those from `position` on are still to be handed out, except those in `done` or `copied`.
+    """The rows of a document. Those from `position` on are still to be handed out, except those that are `skipped`.
     num_before: how many rows of the output come before this document, if that is known."""
 
     rows: Sequence[int | None]
-    done: Collection[int | None]
-    copied: Collection[int | None]
+    skipped: Collection[int | None]
     num_before: int
     position: int = 0
 
@@ -37,67 +36,49 @@ class _DocumentRows:
         return self.num_before + self.position
 
 
-@dataclass(slots=True)
-class _Line:
-    """Documents with rows to be handed out, in input order, and rows that were given back. num_rows: how many rows of
-    these documents are still to be handed out for the first time."""
-
-    documents: list[int] = field(default_factory=list)
-    returned: deque[RowKey] = field(default_factory=deque)
-    num_rows: int = 0
-
-
 class RowQueue:
-    """The rows of each document, in input order, and those that were given back. Postponed documents have a line of
-    their own.
+    """The rows of each document, in input order, and those that were given back. Those of postponed documents are only
+    handed out if they are asked for.
 
     max_unreleased: how many rows of the output, from the first one that is not `released` yet, may be handed out; None
-    for no limit. num_rows: those of all documents so far. num_passed_over: those that were done already.
+    for no limit. num_rows: those of all documents so far. num_handed_out: those that were skipped count, too.
     """
 
     def __init__(self, max_unreleased: int | None) -> None:
         self.num_documents = 0
         self.num_rows = 0
         self.num_handed_out = 0
-        self.num_passed_over = 0
         self._max_unreleased = max_unreleased
         self._num_released = 0
         self._queues: dict[int, _DocumentRows] = {}
+        self._documents: list[int] = []  # the keys of `_queues`, sorted
+        self._returned: deque[RowKey] = deque()
         self._postponed: set[int] = set()
-        self._ready, self._later = _Line(), _Line()
 
     @property
     def num_rows_ready(self) -> int:
         """How many rows are still to be handed out for the first time, without those of postponed documents."""
-        return self._ready.num_rows
+        num_postponed = sum(self._queues[document].num_left for document in self._line(postponed=True))
+        return self.num_rows - self.num_handed_out - num_postponed
 
     @property
     def num_returned(self) -> int:
         """How many rows that were given back are to be handed out again."""
-        return len(self._ready.returned) + len(self._later.returned)
+        return len(self._returned)
 
     @property
     def room_for_more(self) -> bool:
         """Whether rows of another document might be handed out before any is released."""
         return self._is_open(self.num_rows)
 
-    def add(
-        self,
-        document: int,
-        rows: Sequence[int | None],
-        done: Collection[int | None],
-        copied: Collection[int | None] = (),
-    ) -> None:
-        """Have these rows of a document handed out, except those that are done. With max_unreleased, the documents have
-        to come in input order. copied: those that need not be read; they count as handed out."""
-        queue = _DocumentRows(rows, done, copied, self.num_rows)
+    def add(self, document: int, rows: Sequence[int | None], skipped: Collection[int | None]) -> None:
+        """Have these rows of a document handed out, except those that are skipped, as they need not be read. With
+        max_unreleased, the documents have to come in input order."""
+        self._queues[document] = _DocumentRows(rows, skipped, self.num_rows)
         self.num_documents += 1
         self.num_rows += len(rows)
-        line = self._line_of(document)
-        line.num_rows += len(rows)
-        self._queues[document] = queue
-        insort(line.documents, document)
-        self._pass_over_done(document)
+        insort(self._documents, document)
+        self._skip(document)
 
     def candidates(self, among: Collection[int] | None = None, *, postponed: bool = False) -> Iterator[RowKey]:
         """Yield the rows that could be begun now: those that were given back, then the next one of each document.
@@ -105,9 +86,8 @@ class RowQueue:
         among: only of these documents, not counting those given back; None for all. postponed: of the postponed
         documents, instead of the others.
         """
-        line = self._later if postponed else self._ready
-        yield from line.returned
-        for document in line.documents if among is None else self._in_line(line, among):
+        yield from (key for key in self._returned if (key.document in self._postponed) is postponed)
+        for document in self._line(among, postponed=postponed):
             queue = self._queues[document]
             if not self._is_open(queue.output_index):
                 return
@@ -115,74 +95,61 @@ class RowQueue:
 
     def take(self, key: RowKey) -> None:
         """Hand out one of the candidates."""
-        line = self._line_of(key.document)
-        if key in line.returned:
-            line.returned.remove(key)
+        if key in self._returned:
+            self._returned.remove(key)
         else:
             self._advance(key.document)
-            self._pass_over_done(key.document)
+            self._skip(key.document)
 
     def give_back(self, key: RowKey) -> None:
         """Put a row that was handed out back in front of all others, to be begun again."""
-        self._line_of(key.document).returned.appendleft(key)
+        self._returned.appendleft(key)
 
     def released(self) -> None:
         """Record that one more of the rows handed out has been passed on in input order."""
         self._num_released += 1
 
     def postpone(self, document: int, *, on: bool) -> None:
-        """Move a document to the line of the postponed ones, or back."""
-        source = self._line_of(document)
+        """Postpone a document, or no longer."""
         (self._postponed.add if on else self._postponed.discard)(document)
-        target = self._line_of(document)
-        if source is target:
-            return
-        if (queue := self._queues.get(document)) is not None:
-            source.documents.remove(document)
-            insort(target.documents, document)
-            source.num_rows -= queue.num_left
-            target.num_rows += queue.num_left
-        for key in [key for key in source.returned if key.document == document]:
-            source.returned.remove(key)
-            target.returned.append(key)
 
     def num_ready(self, *, per_document: int, enough: int) -> int:
         """How many rows can be handed out if no document may have more than `per_document` of them; not
         counted further than `enough`."""
         count = 0
-        for document in self._ready.documents:
+        for document in self._line(postponed=False):
             if count >= enough:
                 break
             count += min(per_document, self._queues[document].num_left)
         return count
 
     def others_wait(self, document: int) -> bool:
-        """Whether another document in the same line has a row to be handed out."""
-        first_two = self._line_of(document).documents[:2]
-        return any(other != document and self._is_open(self._queues[other].output_index) for other in first_two)
+        """Whether another document has a row to be handed out; if this one is postponed, another such document."""
+        line = self._line(postponed=document in self._postponed)
+        other = next((other for other in line if other != document), None)
+        return other is not None and self._is_open(self._queues[other].output_index)
 
-    def _in_line(self, line: _Line, among: Collection[int]) -> list[int]:
-        return sorted(document for document in among if document in self._queues and self._line_of(document) is line)
+    def _line(self, among: Collection[int] | None = None, *, postponed: bool) -> Iterator[int]:
+        """The documents with rows to be handed out, in input order: those that are postponed, or those that are not.
+        among: only these; None for all."""
+        if postponed:
+            among = self._postponed if among is None else self._postponed.intersection(among)
+        documents = self._documents if among is None else sorted(self._queues.keys() & among)
+        return (document for document in documents if (document in self._postponed) is postponed)
 
-    def _pass_over_done(self, document: int) -> None:
-        """Skip the next rows of the document that are done or copied. If none is left, the document leaves its line."""
+    def _skip(self, document: int) -> None:
+        """Pass over the next rows of the document that are skipped. If none is left, the document leaves the queue."""
         queue = self._queues[document]
         while queue.num_left:
-            is_done = queue.rows[queue.position] in queue.done
-            if not is_done and queue.rows[queue.position] not in queue.copied:
+            if queue.rows[queue.position] not in queue.skipped:
                 return
             self._advance(document)
-            self.num_passed_over += is_done
         del self._queues[document]
-        self._line_of(document).documents.remove(document)
+        self._documents.remove(document)
 
     def _advance(self, document: int) -> None:
         self._queues[document].position += 1
-        self._line_of(document).num_rows -= 1
         self.num_handed_out += 1
-
-    def _line_of(self, document: int) -> _Line:
-        return self._later if document in self._postponed else self._ready
 
     def _is_open(self, output_index: int) -> bool:
         return self._max_unreleased is None or output_index - self._num_released < self._max_unreleased
