@@ -7,6 +7,7 @@ import hashlib
 import io
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +16,17 @@ import pytest
 from PIL import Image
 
 from batchocr.documents.assembly.assemble import open_table
+from batchocr.documents.audit.audit_table import AuditedPage, AuditJournal, read_pages
+from batchocr.documents.findings import AuditFinding
+from batchocr.documents.review.choose import choose, text_hash
 from batchocr.documents.review.page import MAX_BLOCKS, MAX_PAGE_CHARACTERS
-from batchocr.documents.review.review import require_replaceable
+from batchocr.documents.review.review import require_replaceable, write_review
 from batchocr.documents.review.summary import FactGroup, groups
 from batchocr.errors import OutputError
 from batchocr.option_values import parse_page_spec
 from batchocr.tables import parquet
 from batchocr.tables.files import report_path
-from tests.support.review_pages import METADATA, WhitePages, block, failed, reviewed, row
+from tests.support.review_pages import METADATA, WhitePages, block, failed, reviewed, row, saved
 
 ENDS_A_SCRIPT = "</script><script>x=1</script><!-- <script> ]]> \u2028 \ud800 \x00"
 
@@ -196,3 +200,36 @@ def test_only_a_review_page_is_replaced(tmp_path: Path) -> None:
     other.write_text("<!doctype html><p>mine")
     with pytest.raises(OutputError, match="not a review page"):
         require_replaceable(other)
+
+
+ROWS = [row("a.pdf", number, block("text", "Some text")) for number in range(4)]
+
+
+def audited(position: int, weight: float, *findings: AuditFinding) -> AuditedPage:
+    text = text_hash(ROWS[position])
+    return AuditedPage(position, "a.pdf", position, None, text, "compared", None, 100, weight=weight, findings=findings)
+
+
+def test_audited_pages_come_by_weight_with_both_texts(tmp_path: Path) -> None:
+    table = saved(tmp_path, ROWS)
+    number = AuditFinding("number", 0, (0.1, 0.1, 0.9, 0.15), "</script>1432", "1482", 1, 10.0)
+    omitted = AuditFinding("omitted", None, (0.1, 0.5, 0.9, 0.55), "", "Nobody asked the miller", 20, 20.0)
+    journal = AuditJournal(tmp_path / "audit.parquet", {"table": "t"})
+    for page in (audited(0, 0.0), audited(1, 10.0, number), audited(3, 30.0, number, omitted)):
+        journal.append(page)
+    journal.finish()
+    journal.close()
+    audit = {page.key: page for page in read_pages(tmp_path / "audit.parquet")}
+    weights = {key: page.weight for key, page in audit.items()}
+    choice = choose(table.rows(), "audit", 10, weights=weights)
+    assert [chosen.row.page_index for chosen in choice.rows] == [3, 1, 0]
+    out = tmp_path / "review.html"
+    findings = {key: page.findings for key, page in audit.items()}
+    write_review(out, choice, table, WhitePages(), findings=findings)  # type: ignore[arg-type]
+    written = out.read_text()
+    kinds = re.findall('"kind":"([a-z]+)"', written)
+    assert kinds == ["omitted", "number", "number"], "of the first page the weightiest first, and of the second page"
+    assert "Nobody asked the miller" in written
+    assert "</script>1432" not in written
+    read_again = choose([ROWS[0], replace(ROWS[1], markdown="Better"), *ROWS[2:]], "audit", 10, weights=weights)
+    assert [chosen.row.page_index for chosen in read_again.rows] == [3, 0], "what was found is no longer true of it"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -13,12 +14,15 @@ import pytest
 import batchocr
 from batchocr.data import Block, PageResult
 from batchocr.documents.assembly.assemble import open_table
+from batchocr.documents.assembly.document import Piece
 from batchocr.errors import OutputError, OutputMismatchError
 from batchocr.tables import jsonl, parquet, schema
 from batchocr.tables.files import journal_path, metadata_path
 from batchocr.tables.journal import Journal, JournalEntry
 from batchocr.tables.schema import PAGE_SCHEMA, RunMetadata, to_json
 from batchocr.tables.table import table_for
+from tests.support.documents import text_row
+from tests.support.typeset import Heading, Paragraph, typeset
 
 METADATA = RunMetadata("0.1.0", "a model", "c" * 64, "a" * 64, {"dpi": "200"})
 
@@ -184,3 +188,22 @@ def test_what_is_no_table_is_refused(tmp_path: Path) -> None:
         with pytest.raises(OutputError, match=name.replace("*", r"\*")):
             open_table(tmp_path / name)
     assert jsonl.read_metadata(tmp_path / "lines.jsonl") is None
+
+
+@pytest.mark.slow
+def test_documents_come_with_the_levels_of_their_outlines_where_the_files_are(tmp_path: Path) -> None:
+    set = typeset([Heading("One", level=1), Paragraph("Text."), Heading("Two", level=2), Paragraph("More.")])
+    (tmp_path / "set.pdf").write_bytes(set.pdf())
+    doc_id = hashlib.sha256((tmp_path / "set.pdf").read_bytes()).hexdigest()
+    table = write(tmp_path / "t.parquet", *(replace(row, doc_id=doc_id) for row in set.rows))
+    for roots, levels in (([tmp_path], [1, 2]), ([], [1, 1])):
+        [document] = batchocr.open_table(table).documents(roots)
+        assert document.source == "set.pdf"
+        assert [part.level for part in document.parts if isinstance(part, Piece) and part.level] == levels
+
+
+def test_a_file_that_changed_while_it_was_read_is_the_version_of_most_rows(tmp_path: Path) -> None:
+    rows = [text_row("a.pdf", page, doc_id=version * 64) for page, version in enumerate("1221222")]
+    table = write(tmp_path / "t.parquet", *rows)
+    [document] = batchocr.open_table(table).documents([])
+    assert document.doc_id == "2" * 64
