@@ -158,7 +158,7 @@ def _plan(session: Session, num_engines: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Operations:
-    """What was chosen for each operation on devices of one kind. kind: empty for a CPU."""
+    """What was chosen for each operation on GPUs of one kind."""
 
     kind: str
     devices: Sequence[str]
@@ -257,7 +257,8 @@ def _runs_on(found: Sequence[DeviceFound], engines: Sequence[str]) -> Iterator[F
     where = f"{engines[0]}," if len(engines) == 1 else f"{len(engines)} engines, on {' and '.join(engines)};"
     for number, each in enumerate(found):
         if each.kernels is not None and number == 0:
-            yield Finding("runs on", f"{where} {each.kernels.dtype}, backend {each.backend}", True)
+            libraries = " (oneDNN, Pillow)" if each.backend == "cpu" else ""
+            yield Finding("runs on", f"{where} {each.kernels.dtype}, backend {each.backend}{libraries}", True)
         if each.kernels is not None and each.kernels.error:
             yield Finding(f"kernels on {each.device}", each.kernels.error, False)
         if remark := bfloat16_remark(each.bfloat16_speedup):

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import importlib
 import time
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Final
 
 import torch
 
+from batchocr.config import BackendName, DType
 from batchocr.engine import backend
 from batchocr.engine.backend.dtype import bfloat16_speedup, select_dtype
 from batchocr.engine.engine import Engine
-from batchocr.engine.kernel_trials import try_kernels
 from batchocr.engine.model.checkpoint import load_model
 from batchocr.engine.model.detector import Detector
 from batchocr.engine.sequence import Announce, announce_nothing
-from batchocr.errors import UsageError
+from batchocr.errors import EngineError, UsageError
 from batchocr.machine import multiplies_bfloat16
-from batchocr.processes.engine_messages import DeviceFound, LoadModel, Ready, UseDevice
+from batchocr.processes.engine_messages import DeviceFound, KernelsTried, LoadModel, Ready, UseDevice
 
 _TRIAL_ROWS, _TRIAL_WIDTH = 256, 1024
+_LIBRARIES: Final = {"triton": "triton", "sgl_kernel": "sglang-kernel"}
+_DTYPES: Final[dict[torch.dtype, DType]] = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
 
 
 def find_device(use: UseDevice) -> DeviceFound:
@@ -42,6 +47,32 @@ def find_device(use: UseDevice) -> DeviceFound:
         has_bfloat16=has_bfloat16,
         kernels=try_kernels(device, name, use.try_kernels) if use.try_kernels else None,
     )
+
+
+def try_kernels(device: torch.device, name: BackendName, dtype_name: DType) -> KernelsTried:
+    """The kernels that a run would take, and where they come from, for `batchocr doctor`. name: the backend."""
+    dtype = select_dtype(dtype_name, device)
+    ops, problem = None, ""
+    try:
+        ops = backend.make_ops(name, device, dtype)
+    except (EngineError, UsageError) as error:
+        problem = str(error)
+    build = f"for CUDA {torch.version.cuda}" if torch.version.cuda else "without CUDA"
+    libraries = {"torch": f"{torch.__version__}, built {build}"}
+    libraries |= {module: _library(module, package) for module, package in _LIBRARIES.items()}
+    return KernelsTried(_DTYPES[dtype], backend.choices_of(ops), libraries, problem)
+
+
+def _library(module: str, package: str) -> str:
+    try:
+        importlib.import_module(module)
+        return version(package)
+    except PackageNotFoundError:
+        return "found"
+    except Exception as error:  # noqa: BLE001 (boundary: a backend's trial run; wheels fail at import in many ways)
+        if isinstance(error, ModuleNotFoundError) and error.name == module:
+            return "not installed (for NVIDIA GPUs: pip install '.[cuda]' in a clone of batchocr)"
+        return f"not usable: {error}".splitlines()[0][:150]
 
 
 def load_engine(found: DeviceFound, message: LoadModel, announce: Announce = announce_nothing) -> tuple[Engine, Ready]:

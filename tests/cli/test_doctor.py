@@ -23,8 +23,7 @@ from batchocr.cli.doctor import Diagnosis, Finding, Operations, examine, try_out
 from batchocr.config import Config
 from batchocr.engine import backend
 from batchocr.engine.backend import select_device
-from batchocr.engine.kernel_trials import _library
-from batchocr.engine.start import load_engine
+from batchocr.engine.start import _library, load_engine
 from batchocr.errors import EngineError, UsageError
 from batchocr.processes.engine_messages import KernelChoice
 from batchocr.processes.pool import WorkerPool
@@ -64,26 +63,12 @@ def diagnosis() -> Diagnosis:
 
 
 def test_a_machine_without_a_gpu_can_run_and_is_told_with_what(diagnosis: Diagnosis) -> None:
-    text = diagnosis.to_text()
-    found = findings(text)
+    found = findings(diagnosis.to_text())
     assert found["NVIDIA GPU"].startswith("none that torch can use; the CPU does the work")
-    assert found["runs on"] == "ok  cpu, float32, backend cpu"
+    assert found["runs on"] == "ok  cpu, float32, backend cpu (oneDNN, Pillow)"
     assert found["shared memory"] == "ok  a page of 11 MB crosses it"
     assert found["workers"] == "ok  3; one was started and opened a picture"
     assert {"batchocr", "host", "torch", "triton", "sgl_kernel"} <= found.keys()
-
-    table = text.partition("\n\n")[2]
-    timed = re.findall(r"^(\S.*?) {2,}(\S+) +(\d\.\de[-+]\d\d) +(\d+) µs$", table, re.MULTILINE)
-    assert {(operation, taken) for operation, taken, _, _ in timed} == {
-        ("linear", "oneDNN"),
-        ("paged attention", "views"),
-        ("patches", "Pillow"),
-        ("quick_gelu MLP", "oneDNN"),
-        ("gelu MLP", "oneDNN"),
-        ("silu_mul MLP", "oneDNN"),
-    }
-    assert all(float(error) < 1e-5 and int(microseconds) > 0 for _, _, error, microseconds in timed)
-    assert table.count("not reference: ") == len(timed)
 
 
 def test_a_device_that_is_not_there_is_refused_in_a_sentence() -> None:
@@ -162,7 +147,7 @@ def test_no_finding_can_move_the_cursor() -> None:
 def test_a_candidate_that_was_not_taken_is_listed_with_its_reason() -> None:
     choice = KernelChoice("rms_norm", "triton", 1.5e-3, 2e-5, {"sgl_kernel": "ImportError: libcuda.so.1"})
     findings = [Finding("host", "8 cores", None), Finding("workers", "none", False)]
-    shown = Diagnosis(findings, [Operations("", ["cpu"], [choice])]).to_text()
+    shown = Diagnosis(findings, [Operations(A100, ["cuda:0"], [choice])]).to_text()
     assert shown.splitlines() == [
         "host         8 cores",
         "workers  NO  none",
@@ -178,11 +163,8 @@ def test_a_candidate_that_was_not_taken_is_listed_with_its_reason() -> None:
 def test_the_findings_as_json_are_one_object(diagnosis: Diagnosis) -> None:
     found = json.loads(diagnosis.to_json())
     assert (found["exit_code"], found["plan"]) == (0, None)
-    assert {"name": "runs on", "value": "cpu, float32, backend cpu", "ok": True} in found["findings"]
-    assert {"linear", "patches"} <= {operation["operation"] for operation in found["operations"]}
-    assert all(operation["seconds"] > 0 for operation in found["operations"])
-    assert all(seconds > 0 for operation in found["operations"] for seconds in operation["others"].values())
-    assert "µs" not in json.dumps(found, ensure_ascii=False)
+    assert {"name": "runs on", "value": "cpu, float32, backend cpu (oneDNN, Pillow)", "ok": True} in found["findings"]
+    assert found["operations"] == []
 
 
 def test_a_model_is_loaded_and_a_run_with_it_planned(sample_data: Path) -> None:
@@ -221,6 +203,7 @@ def test_a_model_that_does_not_fit_is_not_loaded(monkeypatch: pytest.MonkeyPatch
 # Several devices, none of which is there
 
 H200, A100 = "NVIDIA H200", "NVIDIA A100"
+CHOICE = ("rms_norm", "triton", 2e-5)
 
 
 @dataclass
@@ -244,7 +227,11 @@ class Gpus:
         self.tried.append(str(device))
         if device.index in self.breaking:
             raise self.breaking[device.index]
-        return SimpleNamespace(name="reference")
+        return SimpleNamespace()
+
+    def choices_of(self, ops: SimpleNamespace | None) -> tuple[KernelChoice, ...]:
+        operation, taken, seconds = CHOICE
+        return (KernelChoice(operation, taken, seconds=seconds),) if ops and self.tried[-1] != "cpu" else ()
 
 
 @pytest.fixture
@@ -253,6 +240,7 @@ def gpus(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Gpus]:
         have = Gpus(names, **others)
         for name, value in {
             "backend.make_ops": have.make_ops,
+            "backend.choices_of": have.choices_of,
             "backend.torch.empty": have.empty,
             "backend.torch.version.cuda": "13.0",
             "backend.torch.cuda.device_count": lambda: len(names),
@@ -286,6 +274,7 @@ def test_every_gpu_is_shown_and_the_kernels_of_each_kind(gpus: Callable[..., Gpu
     assert kinds == ["On cuda:0, cuda:1 (NVIDIA H200, sm_90):", "On cuda:2 (NVIDIA A100, sm_80):"]
     operations = json.loads(diagnosis.to_json())["operations"]
     assert [each["devices"] for each in operations] == [["cuda:0", "cuda:1"], ["cuda:2"]]
+    assert [(each["operation"], each["taken"], each["seconds"]) for each in operations] == [CHOICE] * 2
 
 
 def test_a_kernel_that_ends_its_process_is_named_and_the_others_are_tried(
@@ -326,7 +315,7 @@ def test_the_cpu_is_shown_once_however_many_engines_it_has(gpus: Callable[..., G
         ("NVIDIA GPU", "not used: cuda:0, cuda:1", None),
         ("runs on", "2 engines, on cpu and cpu; float32, backend reference", True),
     ]
-    assert [each.devices for each in diagnosis.operations] == [["cpu"]]
+    assert not diagnosis.operations
 
 
 def test_a_device_that_cannot_load_the_model_is_named_and_the_plan_counts_engines(

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from triton import knobs
 
 from batchocr.engine import backend
-from batchocr.engine.backend import attention_kernels, cpu_trials, cuda_trials
+from batchocr.engine.backend import attention_kernels, cuda_trials
 from batchocr.engine.backend.attention_kernels import ATTENTION, Attention
 from batchocr.engine.backend.base import PagedContext, Segments
 from batchocr.engine.backend.cuda_choice import try_all
@@ -179,18 +179,6 @@ def test_a_kernel_that_is_needed_is_taken_where_the_reference_is_faster_and_the_
     assert (taken, choice.taken) == (right, "kernel")
     assert choice.reasons() == {"reference": "1000 µs, but a graph needs a kernel"}
     assert choose(trial, Timer(1e-3, 2e-3))[1].reasons() == {"reference": "2000 µs"}
-
-
-@pytest.mark.parametrize(
-    ("own_s", "said"), [(1.0, ""), (3.0, ", but the operations of the cpu backend are taken together")]
-)
-def test_a_cpu_operation_is_timed_in_turn_with_the_reference_and_says_why_it_is_taken_if_slower(
-    own_s: float, said: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seconds = itertools.cycle([own_s, 2.0, own_s + 5, 7.0])
-    monkeypatch.setattr(cpu_trials, "_seconds", lambda call: next(seconds))
-    choice = cpu_trials._measure("linear", "oneDNN", lambda: torch.ones(1), lambda: torch.ones(1))
-    assert (choice.seconds, choice.reasons()) == (own_s, {"reference": f"2000000 µs{said}"})
 
 
 def test_the_worst_of_all_outputs_counts() -> None:

@@ -17,6 +17,7 @@ from batchocr.engine.backend.device import Device, HostDevice
 from batchocr.engine.backend.reference import ReferenceOps
 from batchocr.errors import UsageError
 from batchocr.machine import usable_memory_bytes
+from batchocr.processes.engine_messages import KernelChoice
 
 _PEAK_BF16_FLOP_PER_S = {
     "H200": 989e12,
@@ -103,10 +104,14 @@ def give_kernels_a_folder() -> None:
             os.environ["TRITON_CACHE_DIR"] = tempfile.mkdtemp(prefix="batchocr-kernels-")
 
 
+def choices_of(ops: Ops | None) -> tuple[KernelChoice, ...]:
+    """What was chosen for each operation; empty if there was no choice."""
+    return ops.choices if isinstance(ops, CudaOps) else ()
+
+
 def kernels_in_use(ops: Ops) -> str:
-    """What was chosen for each operation, for the report; empty if there was no choice."""
-    choices = ops.choices if isinstance(ops, CudaOps) else ()
-    return "; ".join(f"{choice.operation}: {choice.taken}" for choice in choices)
+    """The same in a line, for the report."""
+    return "; ".join(f"{choice.operation}: {choice.taken}" for choice in choices_of(ops))
 
 
 def require_fp8(backend: str, dtype: DType = "auto") -> None:
