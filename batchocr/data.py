@@ -130,16 +130,14 @@ class Pixels:
 class Sampling:
     """How one sequence is decoded: greedily, after these penalties.
 
-    The presence and frequency penalties and the n-gram rule count output tokens, the repetition penalty prompt and
-    output, as in vLLM. Zero (one for `repetition_penalty`) switches a penalty off. loop_check: when an answer that
-    goes in circles ends with `repetition`: at once; only when it has reached its limit, because a table with many equal
-    cells looks like a loop; or never.
+    The penalties and the n-gram rule count output tokens, as in vLLM; zero switches one off. loop_check: when an answer
+    that goes in circles ends with `repetition`: at once; only when it has reached its limit, because a table with many
+    equal cells looks like a loop; or never.
     """
 
     max_new_tokens: int
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
-    repetition_penalty: float = 1.0
     no_repeat_ngram_size: int = 0
     loop_check: LoopCheck = "at_once"
 

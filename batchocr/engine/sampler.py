@@ -19,7 +19,6 @@ class _Bound:
     """What a row begins with."""
 
     sampling: Sampling
-    prompt_ids: tuple[int, ...]
     output_ids: tuple[int, ...]
 
 
@@ -35,13 +34,11 @@ class Sampler:
         self._device = device
         rows = SamplerRows.empty(num_rows + 1, vocab_size, max_new_tokens, device.torch_device)
         # All numbers of a type in one tensor, so that one copy writes those of a row.
-        self._penalties = torch.stack([rows.presence, rows.frequency, rows.repetition])
+        self._penalties = torch.stack([rows.presence, rows.frequency])
         self._numbers = torch.stack([rows.length, rows.ngram_size])
-        presence, frequency, repetition = self._penalties
+        presence, frequency = self._penalties
         length, ngram_size = self._numbers
-        self._rows = replace(
-            rows, presence=presence, frequency=frequency, repetition=repetition, length=length, ngram_size=ngram_size
-        )
+        self._rows = replace(rows, presence=presence, frequency=frequency, length=length, ngram_size=ngram_size)
         self._num_rows = num_rows
         self._free: list[int] = []
         self._unwritten: dict[int, _Bound] = {}
@@ -56,10 +53,10 @@ class Sampler:
         self._free = list(range(self._num_rows - 1, -1, -1))
         self._unwritten.clear()
 
-    def bind(self, sampling: Sampling, prompt_ids: tuple[int, ...], output_ids: list[int]) -> int:
+    def bind(self, sampling: Sampling, output_ids: list[int]) -> int:
         """Hand out a free row for a sequence. output_ids: tokens generated before it was preempted."""
         row = self._free.pop()
-        self._unwritten[row] = _Bound(sampling, prompt_ids, tuple(output_ids))
+        self._unwritten[row] = _Bound(sampling, tuple(output_ids))
         return row
 
     def release(self, row: int) -> None:
@@ -83,27 +80,12 @@ class Sampler:
         penalties = [
             [sampling.presence_penalty for sampling in settings],
             [sampling.frequency_penalty for sampling in settings],
-            [sampling.repetition_penalty for sampling in settings],
         ]
         self._penalties.index_copy_(1, index, self._device.upload(torch.tensor(penalties, dtype=torch.float32)))
         rows.history.index_fill_(0, index, -1)
         # One launch on a GPU, and on a CPU ten times as fast as to fill by index.
         torch._foreach_zero_([memory[row] for row in batch for memory in (rows.counts, rows.suffix)])
-        self._remember_prompts({row: bound for row, bound in batch.items() if bound.sampling.repetition_penalty != 1})
         self._remember_outputs({row: bound for row, bound in batch.items() if bound.output_ids})
-
-    def _remember_prompts(self, batch: Mapping[int, _Bound]) -> None:
-        if not batch:
-            return
-        in_prompt = self._rows.in_prompt
-        torch._foreach_zero_([in_prompt[row] for row in batch])
-        index, tokens = self._upload(
-            [
-                [row for row, bound in batch.items() for _ in bound.prompt_ids],
-                [token for bound in batch.values() for token in bound.prompt_ids],
-            ]
-        )
-        in_prompt.index_put_((index, tokens), torch.ones_like(tokens, dtype=torch.bool))
 
     def _remember_outputs(self, batch: Mapping[int, _Bound]) -> None:
         if not batch:
@@ -128,7 +110,6 @@ class Sampler:
 def sampling_hints(batch: Collection[Sampling], longest: int) -> SamplingHints:
     """Hints for a batch with these settings. longest: an upper bound on output tokens so far, this step's included."""
     return SamplingHints(
-        repetition=any(sampling.repetition_penalty != 1 for sampling in batch),
         counts=any(sampling.frequency_penalty or sampling.presence_penalty for sampling in batch),
         ngram=any(sampling.no_repeat_ngram_size for sampling in batch),
         longest=longest,

@@ -48,7 +48,7 @@ class Scheduler:
             if not self._cache.grow(sequence.block_table, sequence.num_tokens):
                 break
             self._take_waiting()
-            sequence.row = self._sampler.bind(sequence.sampling, sequence.prompt.token_ids, sequence.output_ids)
+            sequence.row = self._sampler.bind(sequence.sampling, sequence.output_ids)
             admitted.append(sequence)
             self.running.append(sequence)
         return admitted

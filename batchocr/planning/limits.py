@@ -180,7 +180,7 @@ def _bytes_beside_kv(limits: EngineLimits, architecture: Architecture, value_byt
     patch += 3 * vision.head_dim * 4
     prefill_tokens = max(limits.prefill_max_tokens, _longest_request(limits, architecture))
     token = (6 * language.width + 3 * language.mlp_width) * value_bytes
-    row = language.vocab_size * (3 + value_bytes + 4) + max_output_tokens(limits.max_new_tokens, architecture) * 10
+    row = language.vocab_size * (2 + value_bytes + 4) + max_output_tokens(limits.max_new_tokens, architecture) * 10
     # Decoding sequences keep their embeddings in case they are prefilled again.
     embeddings = limits.embedding_queue_tokens + limits.llm_batch_size * max_image_tokens(architecture)
     return (

@@ -237,10 +237,9 @@ def _answerable(questions: tuple[Question, ...]) -> tuple[Question, ...]:
     those of many pages at once."""
     for question in questions:
         sampling, (height, width) = question.sampling, question.resize_to or (1, 1)
-        penalties = (sampling.presence_penalty, sampling.frequency_penalty, sampling.repetition_penalty)
         if not (min(height, width) > 0 and height * width <= _MAX_RESIZED_PX):
             raise ValueError(f"an image is not resized to {width} × {height} px")
-        if not (all(0 <= penalty <= _MAX_PENALTY for penalty in penalties) and sampling.repetition_penalty > 0):
+        if not all(0 <= penalty <= _MAX_PENALTY for penalty in (sampling.presence_penalty, sampling.frequency_penalty)):
             raise ValueError("a penalty is out of bounds")
         if not (0 < sampling.max_new_tokens < 2**63 and 0 <= sampling.no_repeat_ngram_size < 2**31):
             raise ValueError("a number of tokens is out of bounds")

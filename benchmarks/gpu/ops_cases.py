@@ -162,7 +162,7 @@ def paged_attention(bench: Bench, lengths: Sequence[int], heads: int, kv_heads: 
 
 def sample(bench: Bench, sequences: int, vocabulary: int, steps: int) -> Case:
     """All rules are set, and a few tokens are so likely that they occur again and again."""
-    settings = [Sampling(steps, 1.0, 0.05, 1.1, 2 + row % 3) for row in range(bench.rows(sequences))]
+    settings = [Sampling(steps, 1.0, 0.05, 2 + row % 3) for row in range(bench.rows(sequences))]
     [vocabulary] = bench.columns(vocabulary)
     index = torch.randperm(len(settings), device=bench.device)
     logits = bench.random(steps, len(settings), vocabulary, dtype=torch.float32)
@@ -170,9 +170,8 @@ def sample(bench: Bench, sequences: int, vocabulary: int, steps: int) -> Case:
 
     def run(ops: Ops, copy: Copy) -> tuple[Tensor, ...]:
         rows = SamplerRows.empty(len(settings) + 1, vocabulary, steps, bench.device)
-        rows.presence[:-1], rows.frequency[:-1], rows.repetition[:-1] = 1.0, 0.05, 1.1
+        rows.presence[:-1], rows.frequency[:-1] = 1.0, 0.05
         rows.ngram_size[:-1] = torch.tensor([one.no_repeat_ngram_size for one in settings], device=bench.device)
-        rows.in_prompt[:, :4] = True
         hints = sampling_hints(settings, steps)
         chosen = [ops.sample(copy(logits[step]), index, rows, hints) for step in range(steps)]
         # Relative to ids of 150,000, an id that is off by one would be a negligible error.

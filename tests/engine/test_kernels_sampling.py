@@ -24,8 +24,8 @@ STEPS = 7
 SETTINGS = [
     Sampling(STEPS),
     Sampling(STEPS, presence_penalty=1.0, frequency_penalty=0.05, no_repeat_ngram_size=100),
-    Sampling(STEPS, repetition_penalty=1.3, no_repeat_ngram_size=3),
-    Sampling(STEPS, repetition_penalty=0.8, presence_penalty=-0.5, no_repeat_ngram_size=2),
+    Sampling(STEPS, presence_penalty=0.5, no_repeat_ngram_size=3),
+    Sampling(STEPS, presence_penalty=-0.5, no_repeat_ngram_size=2),
     Sampling(STEPS, frequency_penalty=0.5, no_repeat_ngram_size=1),
 ]
 
@@ -40,7 +40,7 @@ def device() -> Iterator[torch.device]:
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shrink the blocks, so that a few dozen tokens span several pieces, tiles and blocks."""
-    for name, size in (("PIECE", 32), ("ROWS", 2), ("COLUMNS", 8), ("HISTORY_BLOCK", 8), ("PROMPT_BLOCK", 8)):
+    for name, size in (("PIECE", 32), ("ROWS", 2), ("COLUMNS", 8), ("HISTORY_BLOCK", 8)):
         monkeypatch.setattr(sampling, name, size)
 
 
@@ -63,15 +63,15 @@ class BothSamplers:
     """Does everything twice, with the reference and with the kernels, and compares."""
 
     def __init__(self, num_rows: int, max_new_tokens: int, device: torch.device, vocab_size: int = VOCABULARY) -> None:
-        self._hints = SamplingHints(repetition=True, counts=True, ngram=True, longest=max_new_tokens)
+        self._hints = SamplingHints(counts=True, ngram=True, longest=max_new_tokens)
         self._ops = RecordingOps(reference=True), RecordingOps(reference=False)
         self._samplers = [
             Sampler(ops, HostDevice(device), num_rows=num_rows, vocab_size=vocab_size, max_new_tokens=max_new_tokens)
             for ops in self._ops
         ]
 
-    def bind(self, sampling: Sampling, prompt: tuple[int, ...], output: list[int]) -> int:
-        first, second = (sampler.bind(sampling, prompt, output) for sampler in self._samplers)
+    def bind(self, sampling: Sampling, output: list[int]) -> int:
+        first, second = (sampler.bind(sampling, output) for sampler in self._samplers)
         assert first == second
         return first
 
@@ -93,8 +93,7 @@ class BothSamplers:
 @pytest.mark.usefixtures("small_blocks")
 def test_choices_and_memory_are_those_of_the_reference_step_by_step(device: torch.device) -> None:
     samplers = BothSamplers(len(SETTINGS) + 1, STEPS, device)
-    prompts = [(index, 7 * index + 1, 40) for index in range(len(SETTINGS))]
-    rows = [samplers.bind(*request, []) for request in zip(SETTINGS, prompts, strict=True)]
+    rows = [samplers.bind(setting, []) for setting in SETTINGS]
     outputs: list[list[int]] = [[] for _ in SETTINGS]
     # A few tokens are favoured, so that sequences would repeat themselves without the rules.
     favoured = 2 * torch.randn(VOCABULARY)
@@ -104,7 +103,7 @@ def test_choices_and_memory_are_those_of_the_reference_step_by_step(device: torc
         if step % 5 == 4:
             put_back = order.randrange(len(SETTINGS))
             samplers.release(rows[put_back])
-            rows[put_back] = samplers.bind(SETTINGS[put_back], prompts[put_back], outputs[put_back])
+            rows[put_back] = samplers.bind(SETTINGS[put_back], outputs[put_back])
         logits = favoured + torch.randn(len(SETTINGS), VOCABULARY)
         tokens = samplers.sample(logits, rows)
         changed += (torch.tensor(tokens) != logits.argmax(dim=1)).cpu()
@@ -117,8 +116,8 @@ def test_choices_and_memory_are_those_of_the_reference_step_by_step(device: torc
 def test_a_token_that_would_close_a_long_ngram_again_is_not_chosen(device: torch.device) -> None:
     loop = [3, 14, 15, 9, 26, 5, 35]
     samplers = BothSamplers(2, 120, device)
-    allowed = samplers.bind(Sampling(120, no_repeat_ngram_size=100), (0,), (20 * loop)[:105])
-    forbidden = samplers.bind(Sampling(120, no_repeat_ngram_size=100), (0,), (20 * loop)[:106])
+    allowed = samplers.bind(Sampling(120, no_repeat_ngram_size=100), (20 * loop)[:105])
+    forbidden = samplers.bind(Sampling(120, no_repeat_ngram_size=100), (20 * loop)[:106])
     logits = torch.zeros(2, VOCABULARY)
     logits[0, loop[105 % 7]] = logits[1, loop[106 % 7]] = 9
     logits[:, 44] = 5
@@ -135,8 +134,8 @@ def test_the_true_vocabulary_and_blocks_choose_as_the_reference_does(device: tor
     logits = torch.randn(2, vocab_size).bfloat16()
     leading = [row.argsort(descending=True, stable=True)[:600].tolist() for row in logits]
     rows = [
-        samplers.bind(Sampling(700, presence_penalty=3.0, frequency_penalty=0.05), (0,), leading[0]),
-        samplers.bind(Sampling(700, repetition_penalty=2.0), tuple(leading[1]), leading[1][:9]),
+        samplers.bind(Sampling(700, presence_penalty=3.0, frequency_penalty=0.05), leading[0]),
+        samplers.bind(Sampling(700, presence_penalty=0.5, no_repeat_ngram_size=1), leading[1]),
     ]
 
     tokens = samplers.sample(logits, rows)

@@ -29,13 +29,11 @@ def new_sampler(num_rows: int) -> Sampler:
     return Sampler(ops, device, num_rows=num_rows, vocab_size=VOCABULARY, max_new_tokens=STEPS)
 
 
-def reference_choice(logits: list[float], sampling: Sampling, prompt: tuple[int, ...], output: list[int]) -> int:
+def reference_choice(logits: list[float], sampling: Sampling, output: list[int]) -> int:
     """The next token, by the rules as vLLM's sampler and MinerU's n-gram processor state them."""
     counts = Counter(output)
     scores = []
     for token, score in enumerate(logits):
-        if token in prompt or token in counts:
-            score = score / sampling.repetition_penalty if score > 0 else score * sampling.repetition_penalty
         score -= sampling.frequency_penalty * counts[token]
         score -= sampling.presence_penalty * (counts[token] > 0)
         scores.append(score)
@@ -51,8 +49,7 @@ def reference_choice(logits: list[float], sampling: Sampling, prompt: tuple[int,
 SETTINGS = [
     Sampling(STEPS),
     Sampling(STEPS, presence_penalty=1.0, frequency_penalty=0.05),
-    Sampling(STEPS, repetition_penalty=1.3),
-    Sampling(STEPS, repetition_penalty=0.8, presence_penalty=0.5, no_repeat_ngram_size=2),
+    Sampling(STEPS, presence_penalty=0.5, no_repeat_ngram_size=2),
     Sampling(STEPS, no_repeat_ngram_size=3),
     Sampling(STEPS, no_repeat_ngram_size=4, frequency_penalty=0.3),
 ]
@@ -60,8 +57,7 @@ SETTINGS = [
 
 def test_choices_follow_the_rules_for_a_batch_of_different_settings() -> None:
     sampler = new_sampler(num_rows=8)
-    prompts = [(index, (index + 1) % VOCABULARY) for index in range(len(SETTINGS))]
-    rows = [sampler.bind(sampling, prompt, []) for sampling, prompt in zip(SETTINGS, prompts, strict=True)]
+    rows = [sampler.bind(sampling, []) for sampling in SETTINGS]
     outputs: list[list[int]] = [[] for _ in SETTINGS]
     generator = torch.manual_seed(0)
     # A few tokens are favoured, so that sequences would repeat themselves without the rules.
@@ -69,8 +65,8 @@ def test_choices_follow_the_rules_for_a_batch_of_different_settings() -> None:
     for step in range(STEPS):
         logits = favoured + torch.randn(len(SETTINGS), VOCABULARY, generator=generator)
         expected = [
-            reference_choice(row.tolist(), sampling, prompt, output)
-            for row, sampling, prompt, output in zip(logits, SETTINGS, prompts, outputs, strict=True)
+            reference_choice(row.tolist(), sampling, output)
+            for row, sampling, output in zip(logits, SETTINGS, outputs, strict=True)
         ]
         tokens, logprobs = sampler.sample(logits.clone(), torch.tensor(rows), sampling_hints(SETTINGS, step + 1))
         assert tokens.tolist() == expected
@@ -83,25 +79,25 @@ def test_choices_follow_the_rules_for_a_batch_of_different_settings() -> None:
 def test_a_sequence_put_back_goes_on_as_if_nothing_had_happened(sampling: Sampling) -> None:
     sampler = new_sampler(num_rows=2)
     generator = torch.manual_seed(1)
-    row = sampler.bind(sampling, (0, 1), [])
+    row = sampler.bind(sampling, [])
     output: list[int] = []
     for step in range(STEPS):
         logits = torch.randn(1, VOCABULARY, generator=generator)
         if step % 5 == 4:
             sampler.release(row)
-            row = sampler.bind(sampling, (0, 1), output)
+            row = sampler.bind(sampling, output)
         tokens, _ = sampler.sample(logits.clone(), torch.tensor([row]), sampling_hints([sampling], step + 1))
-        assert tokens.tolist() == [reference_choice(logits[0].tolist(), sampling, (0, 1), output)]
+        assert tokens.tolist() == [reference_choice(logits[0].tolist(), sampling, output)]
         output += tokens.tolist()
 
 
 def test_a_row_that_was_given_back_before_it_was_used_begins_for_the_next_sequence_alone() -> None:
     sampler = new_sampler(num_rows=2)
-    sampler.release(sampler.bind(SETTINGS[2], (0, 1), [2, 2, 3]))
-    rows = [sampler.bind(SETTINGS[3], (5,), [4]), sampler.bind(SETTINGS[0], (0, 1), [])]
+    sampler.release(sampler.bind(SETTINGS[1], [2, 2, 3]))
+    rows = [sampler.bind(SETTINGS[2], [5, 4]), sampler.bind(SETTINGS[0], [])]
     logits = torch.tensor([[3.0, 2.9, 2.8, 2.7, 3.5, 3.6, 0.1]]).repeat(2, 1)
-    expected = [reference_choice(logits[0].tolist(), SETTINGS[3], (5,), [4]), 5]
-    tokens, _ = sampler.sample(logits, torch.tensor(rows), sampling_hints(SETTINGS, 2))
+    expected = [reference_choice(logits[0].tolist(), SETTINGS[2], [5, 4]), 5]
+    tokens, _ = sampler.sample(logits, torch.tensor(rows), sampling_hints(SETTINGS, 3))
     assert tokens.tolist() == expected
 
 
@@ -129,8 +125,8 @@ class ChooseNothing(ReferenceOps):
 
 @pytest.mark.parametrize(
     ("sampling", "output", "most"),
-    [(SETTINGS[1], [], 6), (SETTINGS[2], [], 10), (SETTINGS[1], [3, 1, 3], 12)],
-    ids=["as MinerU", "prompts counted", "put back"],
+    [(SETTINGS[1], [], 6), (SETTINGS[1], [3, 1, 3], 12)],
+    ids=["as MinerU", "put back"],
 )
 def test_as_much_is_launched_for_eight_sequences_that_begin_as_for_one(
     sampling: Sampling, output: list[int], most: int
@@ -140,7 +136,7 @@ def test_as_much_is_launched_for_eight_sequences_that_begin_as_for_one(
     launches = []
     for num_sequences in (1, 8):
         with WorkOnDevice() as work:
-            rows = [sampler.bind(sampling, (0, 1), output) for _ in range(num_sequences)]
+            rows = [sampler.bind(sampling, output) for _ in range(num_sequences)]
             sampler.sample(torch.empty(0), torch.tensor(rows), sampling_hints([sampling], 1))
         launches.append(work.count)
     assert launches == [most, most]

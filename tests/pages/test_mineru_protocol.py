@@ -15,7 +15,7 @@ from typing import Any
 import mineru_vl_utils.mineru_client as mineru_client
 import pymupdf
 import pytest
-from mineru_vl_utils.mineru_client import DEFAULT_PROMPTS
+from mineru_vl_utils.mineru_client import DEFAULT_PROMPTS, DEFAULT_SAMPLING_PARAMS
 from mineru_vl_utils.post_process.table_image_processor import TABLE_IMAGE_TOKEN_CHARS
 from mineru_vl_utils.vlm_client import SamplingParams, VlmClient
 from PIL import Image
@@ -138,7 +138,7 @@ def test_the_questions_are_those_of_mineru(article: Page, monkeypatch: pytest.Mo
     assert [r.pixels.data for r in blocks] == [a.image.tobytes() for a in asked[1:]]
     limits = [MAX_LAYOUT_TOKENS] + [4096] * len(blocks)
     assert [replace(r.sampling, loop_check="at_once") for r in (layout, *blocks)] == [
-        Sampling(limit, a.params.presence_penalty, a.params.frequency_penalty, 1.0, 100)
+        Sampling(limit, a.params.presence_penalty, a.params.frequency_penalty, 100)
         for limit, a in zip(limits, asked, strict=True)
     ]
     assert [r.sampling.loop_check == "at_limit" for r in (layout, *blocks)] == [
@@ -177,10 +177,17 @@ def test_a_page_reads_the_same_every_time_and_leaves_random_alone(article: Page)
     assert [r.pixels.data for r in first.batches[1]] == [r.pixels.data for r in second.batches[1]]
 
 
+def test_a_mineru_with_a_penalty_that_the_engine_does_not_know_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(DEFAULT_SAMPLING_PARAMS["[layout]"], "repetition_penalty", 1.1)
+    with pytest.raises(NotImplementedError, match="mineru-vl-utils sets a repetition penalty"):
+        MinerUProtocol(max_new_tokens=7, penalties=True)
+    MinerUProtocol(max_new_tokens=7, penalties=False)
+
+
 def test_without_penalties_every_rule_is_off() -> None:
     reader = Reader(line("0 0 900 100", "text") + line("0 100 900 200", "table"))
     reader.read(protocol=MinerUProtocol(max_new_tokens=7, penalties=False))
-    plain = Sampling(7, 0.0, 0.0, 1.0, 0, loop_check="never")
+    plain = Sampling(7, 0.0, 0.0, 0, loop_check="never")
     [[layout], blocks] = reader.batches
     assert [r.sampling for r in blocks] == [plain] * 2
     assert layout.sampling == replace(plain, max_new_tokens=MAX_LAYOUT_TOKENS)

@@ -79,7 +79,7 @@ class PagedContext:
 class SamplerRows:
     """Penalty state on the device: a row per running sequence, and a spare one for the padding of a captured graph.
 
-    counts: how often each token was generated, int16 [rows, vocabulary]. in_prompt: bool [rows, vocabulary].
+    counts: how often each token was generated, int16 [rows, vocabulary].
     history: output tokens, int64 [rows, max_new_tokens], -1 beyond the end. suffix: int16, same shape: at t, how many
     tokens ending at history[t] match the end of the history; it finds repeated n-grams without comparing n tokens.
     length: tokens in the history, int64 [rows]. The rest: each sequence's settings, float32 or int64 [rows]; an
@@ -87,13 +87,11 @@ class SamplerRows:
     """
 
     counts: Tensor
-    in_prompt: Tensor
     history: Tensor
     suffix: Tensor
     length: Tensor
     presence: Tensor
     frequency: Tensor
-    repetition: Tensor
     ngram_size: Tensor
 
     @classmethod
@@ -102,13 +100,11 @@ class SamplerRows:
         presence, frequency = torch.zeros(2, num_rows, device=device)
         return cls(
             counts=torch.zeros(num_rows, vocab_size, dtype=torch.int16, device=device),
-            in_prompt=torch.zeros(num_rows, vocab_size, dtype=torch.bool, device=device),
             history=torch.full((num_rows, max_new_tokens), -1, dtype=torch.int64, device=device),
             suffix=torch.zeros(num_rows, max_new_tokens, dtype=torch.int16, device=device),
             length=torch.zeros(num_rows, dtype=torch.int64, device=device),
             presence=presence,
             frequency=frequency,
-            repetition=torch.ones(num_rows, device=device),
             ngram_size=torch.zeros(num_rows, dtype=torch.int64, device=device),
         )
 
@@ -117,10 +113,9 @@ class SamplerRows:
 class SamplingHints:
     """What the host knows about a batch, so that a backend can skip work; a captured graph does not use it.
 
-    The first three: whether any sequence in the batch uses the rule. longest: an upper bound on a history's tokens.
+    The first two: whether any sequence in the batch uses the rule. longest: an upper bound on a history's tokens.
     """
 
-    repetition: bool
     counts: bool
     ngram: bool
     longest: int

@@ -234,7 +234,7 @@ class CudaTrials:
         rounded = self.random(count, _VOCABULARY)
         rounded.diagonal().fill_(8.0)
         index = torch.arange(count, device=self._device)
-        hints = SamplingHints(repetition=True, counts=True, ngram=True, longest=64)
+        hints = SamplingHints(counts=True, ngram=True, longest=64)
 
         def run(sample: Sample) -> tuple[Tensor, ...]:
             rows = _sampler_rows(count + 1, self._device)
@@ -328,6 +328,6 @@ def _decoded_lengths(rows: int) -> list[int]:
 def _sampler_rows(num_rows: int, device: torch.device) -> SamplerRows:
     """Rows of sequences with every rule set and no output yet."""
     rows = SamplerRows.empty(num_rows, _VOCABULARY, 64, device)
-    for setting, value in ((rows.presence, 1.0), (rows.frequency, 0.05), (rows.repetition, 1.1), (rows.ngram_size, 2)):
+    for setting, value in ((rows.presence, 1.0), (rows.frequency, 0.05), (rows.ngram_size, 2)):
         setting.fill_(value)
     return rows

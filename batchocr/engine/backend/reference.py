@@ -175,10 +175,7 @@ def _groups_of_similar_length(lengths: Sequence[int]) -> Iterator[list[int]]:
 def greedy_after_penalties(
     logits: Tensor, index: Tensor, rows: SamplerRows, hints: SamplingHints
 ) -> tuple[Tensor, Tensor]:
-    """The reference for `Ops.sample`. logits: float32 [sequences, vocabulary].
-
-    Presence, frequency and the n-gram rule count output tokens, repetition counts prompt and output, as in vLLM.
-    """
+    """The reference for `Ops.sample`. logits: float32 [sequences, vocabulary]. As in vLLM, only output tokens count."""
     tokens = _penalised(logits, index, rows, hints).argmax(dim=-1)
     logprobs = logits.gather(1, tokens.unsqueeze(1)).squeeze(1) - logits.logsumexp(dim=-1)
     _remember(tokens, index, rows, hints)
@@ -186,10 +183,6 @@ def greedy_after_penalties(
 
 
 def _penalised(logits: Tensor, index: Tensor, rows: SamplerRows, hints: SamplingHints) -> Tensor:
-    if hints.repetition:
-        penalty = rows.repetition[index].unsqueeze(1)
-        seen = rows.in_prompt[index] | (rows.counts[index] > 0)
-        logits = torch.where(seen, torch.where(logits > 0, logits / penalty, logits * penalty), logits)
     if hints.counts:
         counts = rows.counts[index]
         frequency = rows.frequency[index].unsqueeze(1) * counts
@@ -212,7 +205,7 @@ def _without_repeated_ngrams(logits: Tensor, index: Tensor, rows: SamplerRows, l
 
 
 def _remember(tokens: Tensor, index: Tensor, rows: SamplerRows, hints: SamplingHints) -> None:
-    if hints.counts or hints.repetition:
+    if hints.counts:
         rows.counts.index_put_((index, tokens), torch.ones_like(tokens, dtype=torch.int16), accumulate=True)
     if hints.ngram:
         history, suffix = rows.history[:, : hints.longest][index], rows.suffix[:, : hints.longest][index]

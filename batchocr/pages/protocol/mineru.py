@@ -77,6 +77,8 @@ class MinerUProtocol:
     """
 
     def __init__(self, *, max_new_tokens: int, penalties: bool, read_figures: bool = False, detector: str = "") -> None:
+        if penalties and any(each.repetition_penalty not in (None, 1.0) for each in DEFAULT_SAMPLING_PARAMS.values()):
+            raise NotImplementedError("this version of mineru-vl-utils sets a repetition penalty: install 2.0.7")
         logger.disable("mineru_vl_utils")  # it logs every layout
         self._max_new_tokens = max_new_tokens
         self._penalties = penalties
@@ -166,7 +168,6 @@ class MinerUProtocol:
             max_new_tokens=max_new_tokens,
             presence_penalty=params.presence_penalty or 0.0,
             frequency_penalty=params.frequency_penalty or 0.0,
-            repetition_penalty=params.repetition_penalty or 1.0,
             no_repeat_ngram_size=params.no_repeat_ngram_size or 0,
         )
 

@@ -1,7 +1,7 @@
 """Chooses every sequence's next token greedily after penalties: two launches, one pass over the logits in memory.
 
-Penalties affect few tokens: those of the history and, under a repetition penalty, those of the prompt. So counts are
-read only for tokens of the history, never for the whole vocabulary, and a step moves little more than the logits.
+Penalties affect few tokens, those of the history. So counts are read only for these, never for the whole vocabulary,
+and a step moves little more than the logits.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from batchocr.engine.backend.kernels.vocabulary_piece import (
     exp_sum,
     forbid_repeated_ngrams,
     take_history,
-    take_prompt,
 )
 
 # The vocabulary of Qwen2 is ten pieces: enough programs to fill a GPU from a dozen sequences on, and few enough that
@@ -28,8 +27,6 @@ PIECE = 16_384
 # A tile has four rows, each one 16-byte vector of bfloat16 for each of 128 threads.
 ROWS, COLUMNS = 4, 1024
 HISTORY_BLOCK = 512
-# Using few registers matters more than speed here: no model that we know of sets a repetition penalty.
-PROMPT_BLOCK = 256
 
 
 def sample(logits: Tensor, index: Tensor, rows: SamplerRows) -> tuple[Tensor, Tensor]:
@@ -39,20 +36,18 @@ def sample(logits: Tensor, index: Tensor, rows: SamplerRows) -> tuple[Tensor, Te
     [sequences]. The last row is for padding: nothing is recorded in it, nor in a full one. Returns the tokens, int64
     [sequences] (the lowest if scores are equal), and their log-probabilities before penalties, float32.
 
-    Moves the logits once, one byte per token of the vocabulary under a repetition penalty, and some 30 bytes per token
-    of the history, most of them a sector of the counts. Arithmetic is in float32.
+    Moves the logits once, and some 30 bytes per token of the history, most of them a sector of the counts. Arithmetic
+    is in float32.
     """
     tokens, logprobs = _sample(
         logits,
         index,
         rows.counts,
-        rows.in_prompt,
         rows.history,
         rows.suffix,
         rows.length,
         rows.presence,
         rows.frequency,
-        rows.repetition,
         rows.ngram_size,
     )
     return tokens, logprobs
@@ -67,13 +62,11 @@ def _sample(
     logits: Tensor,
     index: Tensor,
     counts: Tensor,
-    in_prompt: Tensor,
     history: Tensor,
     suffix: Tensor,
     length: Tensor,
     presence: Tensor,
     frequency: Tensor,
-    repetition: Tensor,
     ngram_size: Tensor,
 ) -> tuple[Tensor, Tensor]:
     sequences, vocab_size = logits.shape
@@ -86,13 +79,11 @@ def _sample(
         logits,
         index,
         counts,
-        in_prompt.view(torch.uint8),
         history,
         suffix,
         length,
         presence,
         frequency,
-        repetition,
         ngram_size,
         scores,
         choices,
@@ -103,7 +94,6 @@ def _sample(
         ROWS=ROWS,
         COLUMNS=COLUMNS,
         HISTORY_BLOCK=HISTORY_BLOCK,
-        PROMPT_BLOCK=PROMPT_BLOCK,
         num_warps=4,
         # Fused, the penalties would round differently from the reference, and equal scores are common in bfloat16.
         enable_fp_fusion=False,
@@ -136,13 +126,11 @@ def _choose_kernel(
     logits,
     index,
     counts,
-    in_prompt,
     history,
     suffix,
     lengths,
     presences,
     frequencies,
-    repetitions,
     ngram_sizes,
     scores,
     choices,
@@ -153,7 +141,6 @@ def _choose_kernel(
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
     HISTORY_BLOCK: tl.constexpr,
-    PROMPT_BLOCK: tl.constexpr,
 ):
     """The best token for a sequence in a piece of the vocabulary. Grid: (pieces, sequences), so that the pieces of one
     sequence run side by side and share its history in the cache.
@@ -167,7 +154,6 @@ def _choose_kernel(
     logits += sequence * logits_stride
     history += row * max_tokens
     length = tl.minimum(tl.load(lengths + row), max_tokens).to(tl.int32)
-    repetition = tl.load(repetitions + row)
     first = piece * PIECE
     end = tl.minimum(first + PIECE, vocab_size)
 
@@ -180,15 +166,8 @@ def _choose_kernel(
     presence = tl.load(presences + row)
     frequency = tl.load(frequencies + row)
     counts += row * vocab_size
-    score, token, logit = take_history(
-        logits, history, counts, length, presence, frequency, repetition, first, end, HISTORY_BLOCK
-    )
+    score, token, logit = take_history(logits, history, counts, length, presence, frequency, first, end, HISTORY_BLOCK)
     tl.debug_barrier()
-    if repetition != 1.0:
-        in_prompt += row * vocab_size
-        other, other_token, other_logit = take_prompt(logits, in_prompt, repetition, first, end, PROMPT_BLOCK)
-        score, token, logit = better(score, token, logit, other, other_token, other_logit)
-        tl.debug_barrier()
     rest, rest_token = best_of_rest(logits, first, end, ROWS, COLUMNS)
     score, token, logit = better(score, token, logit, rest, rest_token, rest)
 

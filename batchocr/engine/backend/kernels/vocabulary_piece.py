@@ -43,7 +43,7 @@ def forbid_repeated_ngrams(logits, history, suffix, length, size, first, end, BL
 
 
 @triton.jit
-def take_history(logits, history, counts, length, presence, frequency, repetition, first, end, BLOCK: tl.constexpr):
+def take_history(logits, history, counts, length, presence, frequency, first, end, BLOCK: tl.constexpr):
     """The best score among the tokens of the history; handles all of them.
 
     A token that occurs more than once in the history is handled by the first block that finds it.
@@ -57,24 +57,9 @@ def take_history(logits, history, counts, length, presence, frequency, repetitio
         count = tl.load(counts + token, mask=here, other=0).to(tl.float32)
         tl.debug_barrier()
         tl.store(logits + token, -float("inf"), mask=here)
-        score = _repeated(logit, repetition) - frequency * count - presence
+        score = logit - frequency * count - presence
         token = tl.where(here, token, end)
         best, best_token, best_logit = better(best, best_token, best_logit, score, token, logit)
-    return _best_of(best, best_token, best_logit, end)
-
-
-@triton.jit
-def take_prompt(logits, in_prompt, repetition, first, end, BLOCK: tl.constexpr):
-    """The best score among the tokens of the prompt that are not in the history; handles all of them."""
-    best, best_token, best_logit = _nothing(end, BLOCK)
-    for start in range(first, end, BLOCK):
-        token = start + tl.arange(0, BLOCK)
-        here = tl.load(in_prompt + token, mask=token < end, other=0) != 0
-        logit = tl.load(logits + token, mask=here, other=-float("inf")).to(tl.float32)
-        tl.debug_barrier()
-        tl.store(logits + token, -float("inf"), mask=here)
-        token = tl.where(here, token, end)
-        best, best_token, best_logit = better(best, best_token, best_logit, _repeated(logit, repetition), token, logit)
     return _best_of(best, best_token, best_logit, end)
 
 
@@ -111,12 +96,6 @@ def _nothing(end, BLOCK: tl.constexpr):
     """A block of scores worse than any token's."""
     lowest = tl.full([BLOCK], -float("inf"), tl.float32)
     return lowest, tl.full([BLOCK], 0, tl.int32) + end, lowest
-
-
-@triton.jit
-def _repeated(score, repetition):
-    """The score of a token that has occurred before; the division rounds as in torch."""
-    return tl.where(score > 0, tl.div_rn(score, repetition), score * repetition)
 
 
 @triton.jit
