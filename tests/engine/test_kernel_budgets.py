@@ -43,11 +43,10 @@ class Budget:
 
 BUDGETS = {
     # Four rows of x in and out, and the bias once.
-    "_gelu_bias_kernel": Budget(wide=9),
+    "_quick_gelu_bias_kernel": Budget(wide=9),
     "_silu_mul_kernel": Budget(wide=12),
     # Two accesses for each of x, the result and what is learnt.
     "_rms_norm_kernel": Budget(wide=6),
-    "_layer_norm_kernel": Budget(wide=8),
     "_add_layer_norm_kernel": Budget(wide=12),
     "_rotary_kernel": Budget(wide=12),
     # The slot, and two kv heads of 64 over 64 threads: one pair of each for a thread, neighbours side by side.

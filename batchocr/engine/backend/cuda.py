@@ -1,6 +1,7 @@
-"""NVIDIA GPU operations: matrix products from cuBLAS, attention from libraries, the rest from our Triton kernels.
+"""NVIDIA GPU operations: matrix products from cuBLAS, attention from libraries, nearly all else from Triton kernels.
 
-All but the matrix products are chosen among the candidates in cuda_trials.py, tried on the GPU when a run starts.
+Attention and kernels are chosen among the candidates in cuda_trials.py, tried on the GPU when a run starts. What the
+vision encoder does once in a batch, its first norm and its last activation, is left to torch.
 """
 
 from __future__ import annotations
@@ -53,10 +54,8 @@ class Kernels:
     rotary: Rotary
     rotary_store: RotaryStore
     rms_norm: Callable[[Tensor, Tensor, float], Tensor]
-    layer_norm: Callable[[Tensor, Tensor, Tensor, float], Tensor]
     add_layer_norm: AddLayerNorm
     quick_gelu: BiasActivation
-    gelu: BiasActivation
     silu_mul: Callable[[Tensor], Tensor]
     sample: Sample
     patches: Patches
@@ -102,7 +101,7 @@ class CudaOps:
 
     def _bias_activation(self, following: Linear, *, quick: bool) -> Callable[[Tensor, Tensor], Rows]:
         """The activation whose result the following layer takes."""
-        return self._kernels.quick_gelu if quick else self._kernels.gelu
+        return self._kernels.quick_gelu if quick else lambda x, bias: F.gelu(x.add_(bias))
 
     def patches(
         self, images: Sequence[Tensor], plans: Sequence[ResizePlan], patch_size: int, merge_size: int
@@ -127,7 +126,7 @@ class CudaOps:
         return self._kernels.rms_norm(x, weight, eps)
 
     def layer_norm(self, x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
-        return self._kernels.layer_norm(x, weight, bias, eps)
+        return F.layer_norm(x, (x.shape[-1],), weight, bias, eps)
 
     def then_layer_norm(
         self,

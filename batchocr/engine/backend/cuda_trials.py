@@ -75,10 +75,8 @@ class CudaTrials:
             rotary=self.rotary(),
             rotary_store=self.rotary_store(),
             rms_norm=self.rms_norm(),
-            layer_norm=self.layer_norm(),
             add_layer_norm=self.add_layer_norm(),
-            quick_gelu=self.bias_activation("quick_gelu"),
-            gelu=self.bias_activation("gelu"),
+            quick_gelu=self.quick_gelu(),
             silu_mul=self.silu_mul(),
             sample=self.sample(),
             patches=self.patches(),
@@ -159,15 +157,6 @@ class CudaTrials:
         candidates = [kernel("norm", "rms_norm"), Candidate("sgl_kernel", load_sgl)]
         return self.choose("rms_norm", candidates, self._reference.rms_norm, lambda norm: (norm(x, weight, _EPS),))
 
-    def layer_norm(self) -> Callable[[Tensor, Tensor, Tensor, float], Tensor]:
-        x, weight, bias = self.random(ROWS, VIT_WIDTH), self.random(VIT_WIDTH), self.random(VIT_WIDTH)
-        return self.choose(
-            "layer_norm",
-            [kernel("norm", "layer_norm")],
-            self._reference.layer_norm,
-            lambda norm: (norm(x, weight, bias, _EPS),),
-        )
-
     def add_layer_norm(self) -> AddLayerNorm:
         def load() -> AddLayerNorm:
             from batchocr.engine.backend.kernels.norm import add_layer_norm_
@@ -194,9 +183,9 @@ class CudaTrials:
             lambda add: add(residual.clone(), x.clone(), weight, bias, _EPS),
         )
 
-    def bias_activation(self, name: str) -> BiasActivation:
+    def quick_gelu(self) -> BiasActivation:
         def load() -> BiasActivation:
-            apply_: Callable[[Tensor, Tensor], None] = kernel("activation", f"{name}_bias_").load()
+            apply_: Callable[[Tensor, Tensor], None] = kernel("activation", "quick_gelu_bias_").load()
 
             def apply(x: Tensor, bias: Tensor) -> Tensor:
                 apply_(x, bias)
@@ -205,10 +194,11 @@ class CudaTrials:
             return apply
 
         def reference(x: Tensor, bias: Tensor) -> Tensor:
-            return activate(x + bias, "quick_gelu" if name == "quick_gelu" else "gelu")
+            return activate(x + bias, "quick_gelu")
 
         x, bias = self.random(ROWS, VIT_MLP), self.random(VIT_MLP)
-        return self.choose(name, [Candidate("triton", load)], reference, lambda apply: (apply(x.clone(), bias),))
+        candidates = [Candidate("triton", load)]
+        return self.choose("quick_gelu", candidates, reference, lambda apply: (apply(x.clone(), bias),))
 
     def silu_mul(self) -> Callable[[Tensor], Tensor]:
         def load_sgl() -> Callable[[Tensor], Tensor]:

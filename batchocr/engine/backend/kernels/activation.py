@@ -22,16 +22,15 @@ def quick_gelu_bias_(x: Tensor, bias: Tensor) -> None:
 
     x: contiguous [rows, width]. bias: [width]. Moves x twice. One program per tile of 4 rows and 1,024 columns.
     """
-    _launch_gelu(x, bias, quick=True)
-
-
-@operator(mutates_args=("x",), fake=lambda x, bias: None)
-def gelu_bias_(x: Tensor, bias: Tensor) -> None:
-    """Set x to gelu(x + bias), the exact GELU (erf).
-
-    x: contiguous [rows, width]. bias: [width]. Moves x twice. One program per tile of 4 rows and 1,024 columns.
-    """
-    _launch_gelu(x, bias, quick=False)
+    assert x.is_contiguous()
+    rows, width = x.shape
+    _quick_gelu_bias_kernel.launch(
+        _grid(rows, width),
+        (x, bias),
+        (rows,),
+        (),
+        _constants(WIDTH=width),
+    )
 
 
 @operator(mutates_args=(), fake=lambda gate_up: _half(gate_up))
@@ -58,18 +57,6 @@ def _half(gate_up: Tensor) -> Tensor:
     return gate_up.new_empty(gate_up.shape[0], gate_up.shape[1] // 2)
 
 
-def _launch_gelu(x: Tensor, bias: Tensor, *, quick: bool) -> None:
-    assert x.is_contiguous()
-    rows, width = x.shape
-    _gelu_bias_kernel.launch(
-        _grid(rows, width),
-        (x, bias),
-        (rows,),
-        (),
-        _constants(WIDTH=width, QUICK=quick),
-    )
-
-
 @functools.cache
 def _constants(**constants: int) -> Constants:
     return Constants(**constants, ROWS=_ROWS, COLUMNS=_COLUMNS, num_warps=_WARPS, enable_fp_fusion=True)
@@ -90,18 +77,12 @@ def _tile(num_rows, WIDTH: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constex
 
 
 @kernel(numbers=["num_rows"])
-def _gelu_bias_kernel(
-    x, bias, num_rows, WIDTH: tl.constexpr, QUICK: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr
-):
+def _quick_gelu_bias_kernel(x, bias, num_rows, WIDTH: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     rows, columns, exists = _tile(num_rows, WIDTH, ROWS, COLUMNS)
     at = x + rows * WIDTH + columns
     y = tl.load(at, mask=exists, other=0.0).to(tl.float32)
     y += tl.load(bias + columns, mask=columns < WIDTH, other=0.0).to(tl.float32)
-    if QUICK:
-        y = y * tl.sigmoid(1.702 * y)
-    else:
-        y = y * 0.5 * (1.0 + tl.erf(y * 0.7071067811865476))
-    tl.store(at, y, mask=exists)
+    tl.store(at, y * tl.sigmoid(1.702 * y), mask=exists)
 
 
 @kernel(numbers=["num_rows"])

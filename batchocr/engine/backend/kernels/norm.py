@@ -1,4 +1,4 @@
-"""RMSNorm and LayerNorm over the last dimension."""
+"""RMSNorm, and LayerNorm of a sum, over the last dimension."""
 
 from __future__ import annotations
 
@@ -29,25 +29,12 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     return out
 
 
-@operator(mutates_args=(), fake=lambda x, weight, bias, eps: torch.empty_like(x))
-def layer_norm(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
-    """Return (x - mean(x)) / sqrt(var(x) + eps) · weight + bias.
-
-    x: contiguous [rows, width ≤ 8192]. weight, bias: [width]. Moves x twice. One program per row, as in `rms_norm`.
-    """
-    out = torch.empty_like(x)
-    assert x.is_contiguous()
-    rows, width = x.shape
-    _layer_norm_kernel.launch((rows, 1, 1), (x, weight, bias, out), (eps,), (), row_constants(width))
-    return out
-
-
 @operator(mutates_args=("residual",), fake=lambda residual, product, weight, bias, eps: torch.empty_like(residual))
 def add_layer_norm_(residual: Tensor, product: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
-    """Add the product to the residual, and return the sum's LayerNorm, as `layer_norm` computes it.
+    """Add the product to the residual, and return the sum's LayerNorm: (sum - mean) / sqrt(var + eps) · weight + bias.
 
     residual, product: contiguous [rows, width ≤ 8192]. weight, bias: [width]. Reads both and writes two: 4 widths a
-    row, where the sum and `layer_norm` apart move 5. One program per row, as in `rms_norm`.
+    row, where a sum and a norm apart move 5. One program per row, as in `rms_norm`.
     """
     assert residual.is_contiguous() and product.is_contiguous() and product.shape == residual.shape
     out = torch.empty_like(residual)
@@ -75,14 +62,6 @@ def _rms_norm_kernel(x, weight, out, eps, WIDTH: tl.constexpr, BLOCK: tl.constex
     scale = tl.rsqrt(tl.sum(values * values, axis=0) / WIDTH + eps)
     weights = tl.load(weight + columns, mask=exists, other=0.0).to(tl.float32)
     tl.store(out + row + columns, values * scale * weights, mask=exists)
-
-
-@kernel(numbers=["eps"])
-def _layer_norm_kernel(x, weight, bias, out, eps, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
-    columns = tl.arange(0, BLOCK)
-    row = tl.program_id(0).to(tl.int64) * WIDTH
-    values = tl.load(x + row + columns, mask=columns < WIDTH, other=0.0).to(tl.float32)
-    tl.store(out + row + columns, normed_row(values, weight, bias, eps, WIDTH, BLOCK), mask=columns < WIDTH)
 
 
 @kernel(numbers=["eps"])
