@@ -50,7 +50,7 @@ def candidates(device: torch.device, dtype: torch.dtype) -> list[Candidate[Atten
     ops = backend.make_ops(backend.select_backend("auto", device), device, dtype)
 
     def load_ops() -> Attend:
-        return lambda q, k, v, segments, causal: ops.attention(q, k, v, segments, causal=causal)
+        return lambda q, k, v, segments, causal: ops.attention(q, k, v, segments, causal)
 
     return [*ATTENTION, Candidate(f"{ops.name} backend", load_ops)]
 

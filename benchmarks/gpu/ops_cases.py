@@ -141,7 +141,7 @@ def attention(
 
     def run(ops: Ops, copy: Copy) -> tuple[Tensor, ...]:
         q, k, v = copy(product).split([heads, kv_heads, kv_heads], dim=1)
-        return (ops.attention(q, k, v, segments, causal=causal),)
+        return (ops.attention(q, k, v, segments, causal),)
 
     return run
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from batchocr.engine.backend.base import Activation, Affine, Linear, Mlp, Ops, PagedContext, Rows, Segments
-from batchocr.engine.backend.cuda import CudaOps, Fp8Ops, Kernels, PlainLinear
+from batchocr.engine.backend.cuda import CudaOps, Fp8Ops, PlainLinear
 from batchocr.engine.backend.device import HostDevice
 from batchocr.engine.backend.fp8 import Fp8Kernels, add_layer_norm_quantize_, gelu_bias_quantize, quantize_rows
 from batchocr.engine.backend.reference import ReferenceOps, activate
@@ -37,10 +37,6 @@ LANGUAGE = replace(
 GRIDS = [(4, 6), (2, 2)]
 
 
-def attention(q: Tensor, k: Tensor, v: Tensor, segments: Segments, causal: bool) -> Tensor:
-    return REFERENCE.attention(q, k, v, segments, causal=causal)
-
-
 def add_layer_norm(
     residual: Tensor, product: Tensor, weight: Tensor, bias: Tensor, eps: float
 ) -> tuple[Tensor, Tensor]:
@@ -48,8 +44,8 @@ def add_layer_norm(
     return residual, REFERENCE.layer_norm(residual, weight, bias, eps)
 
 
-KERNELS = Kernels(
-    attention=attention,
+OPS = CudaOps(
+    attention=REFERENCE.attention,
     paged_attention=REFERENCE.paged_attention,
     rotary=REFERENCE.rotary,
     rotary_store=REFERENCE.rotary_store,
@@ -59,9 +55,9 @@ KERNELS = Kernels(
     silu_mul=lambda x: activate(x, "silu_mul"),
     sample=REFERENCE.sample,
     patches=REFERENCE.patches,
+    choices=(KernelChoice("paged_attention", "reference"), KernelChoice("sample", "reference")),
+    fp8=Fp8Kernels(quantize_rows, add_layer_norm_quantize_, gelu_bias_quantize),
 )
-CHOICES = [KernelChoice("paged_attention", "reference"), KernelChoice("sample", "reference")]
-OPS = CudaOps(KERNELS, CHOICES, Fp8Kernels(quantize_rows, add_layer_norm_quantize_, gelu_bias_quantize))
 
 
 class RandomWeights(WeightReader):
@@ -147,9 +143,9 @@ def test_no_model_uses_a_residual_again(run: Callable[[Ops], Tensor]) -> None:
 
 
 def test_rows_that_are_quantized_where_they_are_computed_are_those_a_layer_would_quantize() -> None:
-    fp8 = Fp8Kernels(quantize_rows, add_layer_norm_quantize_, gelu_bias_quantize)
+    ops = OneAfterTheOther(*(getattr(OPS, field.name) for field in fields(OPS)))
     with torch.inference_mode():
-        fused, apart = embeddings(OPS.with_fp8()), embeddings(OneAfterTheOther(KERNELS, CHOICES, fp8))
+        fused, apart = embeddings(OPS.with_fp8()), embeddings(ops)
         exact = embeddings(REFERENCE)
     assert torch.equal(fused, apart)
     assert not torch.equal(fused, exact)

@@ -19,7 +19,7 @@ from torch.overrides import TorchFunctionMode
 
 from batchocr.data import Pixels, Request, Sampling
 from batchocr.engine.backend.base import PagedContext, ResizePlan, SamplerRows, SamplingHints, Segments
-from batchocr.engine.backend.cuda import CudaOps, Kernels
+from batchocr.engine.backend.cuda import CudaOps
 from batchocr.engine.backend.device import Device, Mark
 from batchocr.engine.backend.fp8 import Fp8Kernels
 from batchocr.engine.backend.kernels import activation, norm, paged_attention, quantize, rotary, sampling
@@ -31,7 +31,6 @@ from batchocr.engine.model.prompt import PromptTokens
 from batchocr.engine.model.vision import VisionModel
 from batchocr.engine.model.weights import WeightReader
 from batchocr.planning.limits import EngineLimits
-from batchocr.processes.engine_messages import KernelChoice
 from batchocr.processes.meter import Meter
 from tests.support.late_device import LateDevice, LateMark
 from tests.support.mineru_shape import MINERU
@@ -212,7 +211,7 @@ def cut(images: Sequence[Tensor], plans: Sequence[ResizePlan], patch_size: int, 
     return torch.empty(sum(areas) // patch_size**2, 3 * patch_size**2, dtype=torch.uint8, device=CUDA)
 
 
-KERNELS = Kernels(
+OPS = CudaOps(
     attention=attention,
     paged_attention=attend_pages,
     rotary=turn,
@@ -229,22 +228,17 @@ FP8 = Fp8Kernels(quantize.quantize_rows, quantize.add_layer_norm_quantize_, quan
 
 
 @contextmanager
-def fake_engine(kernels: Kernels = KERNELS, fp8: Fp8Kernels | None = None) -> Iterator[tuple[Engine, FakeCudaDevice]]:
+def fake_engine(ops: CudaOps = OPS) -> Iterator[tuple[Engine, FakeCudaDevice]]:
     with FakeTensorMode(allow_non_fake_inputs=True), Indexing() as indexing:
         device = FakeCudaDevice()
-        engine = build_engine(device, LIMITS, kernels=kernels, fp8=fp8)
+        engine = build_engine(device, LIMITS, ops)
         indexing.model_is_loaded = True
         yield engine, device
 
 
-def build_engine(
-    device: Device, limits: EngineLimits, *, kernels: Kernels, fp8: Fp8Kernels | None = None, graphs: bool = True
-) -> Engine:
-    """To be called under FakeTensorMode and Indexing. fp8: for the vision model; graphs: whether decode steps are
-    captured."""
-    choices = [KernelChoice("paged_attention", "triton"), KernelChoice("sample", "triton" if graphs else "reference")]
-    ops = CudaOps(kernels, choices, fp8)
-    vision_ops = ops if fp8 is None else ops.with_fp8()
+def build_engine(device: Device, limits: EngineLimits, ops: CudaOps) -> Engine:
+    """To be called under FakeTensorMode and Indexing."""
+    vision_ops = ops.with_fp8() if ops.fp8 else ops
     weights = ShapelyWeights()
     model = Model(
         architecture=ARCHITECTURE,
@@ -290,7 +284,7 @@ def test_fp8_takes_the_vision_models_matrices() -> None:
         quantized.append(tuple(x.shape))
         return quantize.quantize_rows(x)
 
-    with fake_engine(fp8=replace(FP8, quantize_rows=quantize_rows)) as (engine, _):
+    with fake_engine(replace(OPS, fp8=replace(FP8, quantize_rows=quantize_rows))) as (engine, _):
         number = submit_pages(engine)
         assert run(engine) == set(range(number))
     # A norm and an activation hand on what is quantised: only attention's result, the first norm's and the merger's
@@ -306,7 +300,7 @@ def test_a_value_read_in_a_step_would_be_noticed() -> None:
         segments.cu_seqlens.sum().item()
         return attention(q, k, v, segments, causal)
 
-    with fake_engine(replace(KERNELS, attention=sync)) as (engine, _):
+    with fake_engine(replace(OPS, attention=sync)) as (engine, _):
         submit_pages(engine)
         with pytest.raises(DataDependentOutputException):
             run(engine)

@@ -17,11 +17,10 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from batchocr.engine.backend.base import Ops, PagedContext, Segments
-from batchocr.engine.backend.cuda import CudaOps, Kernels
 from batchocr.engine.model.language import LanguageModel
 from batchocr.engine.model.vision import VisionModel
-from batchocr.processes.engine_messages import KernelChoice
-from tests.engine.test_cuda_path import CUDA, FP8, KERNELS, FakeCudaDevice, Indexing, ShapelyWeights
+from tests.engine.test_cuda_path import CUDA, FP8, FakeCudaDevice, Indexing, ShapelyWeights
+from tests.engine.test_cuda_path import OPS as WITHOUT_FP8
 from tests.support.mineru_shape import MINERU
 
 ALLOCATIONS = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "empty_permuted"}
@@ -29,7 +28,7 @@ OTHER_VIEWS = {"_unsafe_view", "device"}
 SEVERAL = {"batchocr::paged_attention": 2, "aten::constant_pad_nd": 2}
 """An operator with parts of long sequences put together in the end, and one that fills before it copies."""
 
-CHOICES = [KernelChoice("paged_attention", "triton"), KernelChoice("sample", "triton")]
+OPS = replace(WITHOUT_FP8, fp8=FP8)
 
 
 class Launches(TorchDispatchMode):
@@ -67,10 +66,6 @@ def of_a_layer(run: Callable[[int], Counter[str]]) -> Counter[str]:
         return run(3) - run(2)
 
 
-def cuda_ops(kernels: Kernels = KERNELS) -> CudaOps:
-    return CudaOps(kernels, CHOICES, FP8)
-
-
 def vision_layer(ops: Ops) -> Counter[str]:
     def run(depth: int) -> Counter[str]:
         shape = replace(MINERU.vision, depth=depth)
@@ -105,23 +100,23 @@ def language_layer(ops: Ops, *, decode: bool) -> Counter[str]:
 
 def test_a_layer_of_the_vision_model_launches_9_kernels() -> None:
     """Four products, attention, rotary, the activation, and two sums with their norms."""
-    counts = vision_layer(cuda_ops())
+    counts = vision_layer(OPS)
     assert counts.total() == 9, counts
 
 
 def test_a_layer_of_the_vision_model_in_fp8_launches_10_kernels() -> None:
     """Those of a layer in bfloat16; and attention's result has to be quantised."""
-    counts = vision_layer(cuda_ops().with_fp8())
+    counts = vision_layer(OPS.with_fp8())
     assert counts["aten::_scaled_mm"] == 4
     assert counts.total() == 10, counts
 
 
 def test_a_layer_of_a_decode_step_launches_10_kernels() -> None:
     """Two norms, four products to which residuals are added, rotary, attention in two parts, and the activation."""
-    counts = language_layer(cuda_ops(), decode=True)
+    counts = language_layer(OPS, decode=True)
     assert counts.total() == 10, counts
 
 
 def test_a_layer_of_a_prefill_launches_9_kernels() -> None:
-    counts = language_layer(cuda_ops(), decode=False)
+    counts = language_layer(OPS, decode=False)
     assert counts.total() == 9, counts

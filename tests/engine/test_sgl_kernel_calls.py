@@ -77,7 +77,7 @@ def attention(
     lengths = cu_seqlens_q.diff().tolist()
     assert torch.equal(cu_seqlens_q, cu_seqlens_k)
     assert max_seqlen_q == max_seqlen_k == max(lengths)
-    return REFERENCE.attention(q, k, v, Segments(lengths, cu_seqlens_q), causal=causal)
+    return REFERENCE.attention(q, k, v, Segments(lengths, cu_seqlens_q), causal)
 
 
 def attention_with_cache(
@@ -159,7 +159,7 @@ def test_attention_over_segments(sgl_kernel: StandIn, heads: int, kv_heads: int,
 
     attended = sgl_candidate(ATTENTION)(q, k, v, segments, causal)
 
-    torch.testing.assert_close(attended, REFERENCE.attention(q, k, v, segments, causal=causal))
+    torch.testing.assert_close(attended, REFERENCE.attention(q, k, v, segments, causal))
     [(name, arguments)] = sgl_kernel.calls
     assert name == "flash_attn_varlen_func"
     assert is_int32(arguments["cu_seqlens_q"], 4) and is_int32(arguments["cu_seqlens_k"], 4)

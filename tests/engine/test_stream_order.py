@@ -26,8 +26,9 @@ from batchocr.engine.backend.kernels import preprocess
 from batchocr.engine.backend.kernels.resize_plan import plan_batch
 from batchocr.engine.engine import Engine
 from batchocr.planning.limits import EngineLimits
+from batchocr.processes.engine_messages import KernelChoice
 from batchocr.processes.meter import Meter
-from tests.engine.test_cuda_path import CUDA, KERNELS, Indexing, attention, build_engine, cut
+from tests.engine.test_cuda_path import CUDA, OPS, Indexing, attention, build_engine, cut
 from tests.support.stream_sanitizer import Kind, StreamSanitizer
 from tests.support.watched_cuda import watched
 
@@ -167,10 +168,12 @@ RUNS: list[Program] = [pages_are_read, pages_are_read_without_graphs, pages_are_
 
 def submitted(gpu: StreamSanitizer, device: Device, *, graphs: bool = True) -> Engine:
     """An engine with requests."""
-    kernels = replace(KERNELS, attention=gpu.kernel("attention", attention), patches=gpu.kernel("patches", cut))
+    ops = replace(OPS, attention=gpu.kernel("attention", attention), patches=gpu.kernel("patches", cut))
+    if not graphs:
+        ops = replace(ops, choices=(KernelChoice("sample", "reference"),))
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(CudaOps, "kv_block_size", 4)  # so small that sequences grow by some
-        engine = build_engine(device, LIMITS, kernels=kernels, graphs=graphs)
+        engine = build_engine(device, LIMITS, ops)
     submit(engine)
     return engine
 

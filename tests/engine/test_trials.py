@@ -369,7 +369,7 @@ def test_cudnn_attends_to_layouts_and_the_packed_kernel_to_the_rest(
 
     def packed(q: Tensor, k: Tensor, v: Tensor, segments: Segments, causal: bool) -> Tensor:
         assert segments.cu_seqlens.tolist() == [0, *itertools.accumulate(segments.lengths)]
-        return ReferenceOps(CPU).attention(q, k, v, segments, causal=causal)
+        return ReferenceOps(CPU).attention(q, k, v, segments, causal)
 
     monkeypatch.setattr(attention_kernels, "_LAYOUT_PATCHES", 7)
     monkeypatch.setattr(attention_kernels, "_torch_attention", lambda: packed)
@@ -379,7 +379,7 @@ def test_cudnn_attends_to_layouts_and_the_packed_kernel_to_the_rest(
     segments = Segments.of(lengths, lambda ends: ends)
 
     for causal in (False, True):
-        expected = ReferenceOps(CPU).attention(q, k, v, segments, causal=causal)
+        expected = ReferenceOps(CPU).attention(q, k, v, segments, causal)
         torch.testing.assert_close(attend(q, k, v, segments, causal), expected)
     assert sum(batch for batch, *_ in layouts) == lengths.count(7)
 

@@ -148,8 +148,11 @@ class Ops(Protocol):
     kv_block_size: int
     kv_heads_apart: bool
     """Whether a new cache stores each head's keys contiguously, and its values too. The shape is the same."""
-    capturable: bool
-    """Whether a decode step needs nothing from the host, so that it can be captured in a graph."""
+
+    @property
+    def capturable(self) -> bool:
+        """Whether a decode step needs nothing from the host, so that it can be captured in a graph."""
+        ...
 
     def linear(self, layer: Affine) -> Linear:
         """Prepare a layer, once, when the model is loaded."""
@@ -160,7 +163,7 @@ class Ops(Protocol):
         ...
 
     def patches(
-        self, images: Sequence[Tensor], plans: Sequence[ResizePlan], patch_size: int, merge_size: int
+        self, images: Sequence[Tensor], plans: Sequence[ResizePlan], patch_size: int, merge_size: int, /
     ) -> Tensor:
         """Resize each image (bicubic, byte for byte as Pillow does) and cut it into patches.
 
@@ -169,16 +172,16 @@ class Ops(Protocol):
         """
         ...
 
-    def attention(self, q: Tensor, k: Tensor, v: Tensor, segments: Segments, *, causal: bool) -> Tensor:
+    def attention(self, q: Tensor, k: Tensor, v: Tensor, segments: Segments, causal: bool, /) -> Tensor:
         """Attention within each segment. Returns a tensor of q's shape."""
         ...
 
-    def rotary(self, q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+    def rotary(self, q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, /) -> tuple[Tensor, Tensor]:
         """Rotate q and k, pairing the two halves of every head, in float32."""
         ...
 
     def rotary_store(
-        self, q: Tensor, k: Tensor, v: Tensor, cos: Tensor, sin: Tensor, cache: Tensor, slots: Tensor
+        self, q: Tensor, k: Tensor, v: Tensor, cos: Tensor, sin: Tensor, cache: Tensor, slots: Tensor, /
     ) -> tuple[Tensor, Tensor]:
         """Rotate q and k, and write each token's key and value into its slot (block · block_size + offset).
 
@@ -186,11 +189,11 @@ class Ops(Protocol):
         """
         ...
 
-    def paged_attention(self, q: Tensor, cache: Tensor, context: PagedContext) -> Tensor:
+    def paged_attention(self, q: Tensor, cache: Tensor, context: PagedContext, /) -> Tensor:
         """Attend from one new token per sequence to its cached ones. q and result: [sequences, heads, head_dim]."""
         ...
 
-    def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor: ...
+    def rms_norm(self, x: Tensor, weight: Tensor, eps: float, /) -> Tensor: ...
 
     def layer_norm(self, x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor: ...
 
@@ -212,7 +215,9 @@ class Ops(Protocol):
         """
         ...
 
-    def sample(self, logits: Tensor, index: Tensor, rows: SamplerRows, hints: SamplingHints) -> tuple[Tensor, Tensor]:
+    def sample(
+        self, logits: Tensor, index: Tensor, rows: SamplerRows, hints: SamplingHints, /
+    ) -> tuple[Tensor, Tensor]:
         """Choose each sequence's next token greedily after penalties, and record it in its row.
 
         logits: [sequences, vocabulary], may be overwritten. index: int64 [sequences], their rows. Returns the tokens,

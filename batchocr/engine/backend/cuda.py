@@ -7,7 +7,7 @@ vision encoder does once in a batch, its first norm and its last activation, is 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from torch import Tensor
 from torch.nn import functional as F
@@ -18,13 +18,11 @@ from batchocr.engine.backend.base import (
     Affine,
     Linear,
     Mlp,
-    PagedContext,
     QuantizedRows,
     ResizePlan,
     Rows,
     SamplerRows,
     SamplingHints,
-    Segments,
 )
 from batchocr.engine.backend.fp8 import Fp8Kernels, Fp8Linear, fits_fp8
 from batchocr.errors import UsageError
@@ -46,8 +44,15 @@ Sample = Callable[[Tensor, Tensor, SamplerRows, SamplingHints], tuple[Tensor, Te
 
 
 @dataclass(frozen=True, slots=True)
-class Kernels:
-    """What was chosen for each operation; if not said above, signatures are those of `Ops`, all by position."""
+class CudaOps:
+    """Implements `backend.base.Ops`, with what was chosen for each operation.
+
+    choices: how. fp8: for linear layers in fp8; None if they are not available.
+    """
+
+    name = "cuda"
+    kv_block_size = 64
+    kv_heads_apart = False
 
     attention: Attention
     paged_attention: PagedAttention
@@ -59,32 +64,23 @@ class Kernels:
     silu_mul: Callable[[Tensor], Tensor]
     sample: Sample
     patches: Patches
+    choices: tuple[KernelChoice, ...] = ()
+    fp8: Fp8Kernels | None = None
 
-
-class CudaOps:
-    """Implements `backend.base.Ops`."""
-
-    name = "cuda"
-    kv_block_size = 64
-    kv_heads_apart = False
-
-    def __init__(self, kernels: Kernels, choices: Sequence[KernelChoice], fp8: Fp8Kernels | None) -> None:
-        """fp8: for linear layers in fp8; None if they are not available."""
-        self._kernels = kernels
-        self._fp8 = fp8
-        self.choices = tuple(choices)
-        taken = {choice.operation: choice.taken for choice in choices}
+    @property
+    def capturable(self) -> bool:
         # The reference needs lengths from the host.
-        self.capturable = all(taken[name] != "reference" for name in ("paged_attention", "sample"))
+        plain = {choice.operation for choice in self.choices if choice.taken == "reference"}
+        return plain.isdisjoint(("paged_attention", "sample"))
 
     def with_fp8(self) -> Fp8Ops:
         """The same operations with linear layers in fp8. Raises UsageError if there are none."""
-        if self._fp8 is None:
+        if self.fp8 is None:
             raise UsageError(
                 "--vit-dtype fp8 needs --dtype bfloat16 and a GPU of compute capability 8.9 or higher (RTX 40, L40S, "
                 "H100, H200, …); `batchocr doctor` says what was tried"
             )
-        return Fp8Ops(self._kernels, self.choices, self._fp8)
+        return Fp8Ops(*(getattr(self, field.name) for field in fields(self)))
 
     def linear(self, layer: Affine) -> Linear:
         return PlainLinear(layer)
@@ -92,7 +88,7 @@ class CudaOps:
     def mlp(self, inner: Affine, outer: Affine, activation: Activation) -> Mlp:
         match activation:
             case "silu_mul":
-                return _CudaGatedMlp(self.linear(inner), self.linear(outer), self._kernels.silu_mul)
+                return _CudaGatedMlp(self.linear(inner), self.linear(outer), self.silu_mul)
             case "quick_gelu" | "gelu":
                 assert inner.bias is not None
                 last = self.linear(outer)
@@ -101,29 +97,7 @@ class CudaOps:
 
     def _bias_activation(self, following: Linear, *, quick: bool) -> Callable[[Tensor, Tensor], Rows]:
         """The activation whose result the following layer takes."""
-        return self._kernels.quick_gelu if quick else lambda x, bias: F.gelu(x.add_(bias))
-
-    def patches(
-        self, images: Sequence[Tensor], plans: Sequence[ResizePlan], patch_size: int, merge_size: int
-    ) -> Tensor:
-        return self._kernels.patches(images, plans, patch_size, merge_size)
-
-    def attention(self, q: Tensor, k: Tensor, v: Tensor, segments: Segments, *, causal: bool) -> Tensor:
-        return self._kernels.attention(q, k, v, segments, causal)
-
-    def rotary(self, q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
-        return self._kernels.rotary(q, k, cos, sin)
-
-    def rotary_store(
-        self, q: Tensor, k: Tensor, v: Tensor, cos: Tensor, sin: Tensor, cache: Tensor, slots: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        return self._kernels.rotary_store(q, k, v, cos, sin, cache, slots)
-
-    def paged_attention(self, q: Tensor, cache: Tensor, context: PagedContext) -> Tensor:
-        return self._kernels.paged_attention(q, cache, context)
-
-    def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
-        return self._kernels.rms_norm(x, weight, eps)
+        return self.quick_gelu if quick else lambda x, bias: F.gelu(x.add_(bias))
 
     def layer_norm(self, x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
         return F.layer_norm(x, (x.shape[-1],), weight, bias, eps)
@@ -139,22 +113,20 @@ class CudaOps:
         following: Linear | Mlp | None,
     ) -> tuple[Tensor, Rows]:
         assert norm.bias is not None
-        return self._kernels.add_layer_norm(residual, layer(x), norm.weight, norm.bias, eps)
-
-    def sample(self, logits: Tensor, index: Tensor, rows: SamplerRows, hints: SamplingHints) -> tuple[Tensor, Tensor]:
-        return self._kernels.sample(logits, index, rows, hints)
+        return self.add_layer_norm(residual, layer(x), norm.weight, norm.bias, eps)
 
 
 class Fp8Ops(CudaOps):
     """Implements `backend.base.Ops` with linear layers in fp8. What comes before such a layer quantises its rows in the
     same pass, where that is a norm of a sum or an activation; the layer itself does where it is not."""
 
-    def __init__(self, kernels: Kernels, choices: Sequence[KernelChoice], fp8: Fp8Kernels) -> None:
-        super().__init__(kernels, choices, fp8)
-        self._quantizing = fp8
-
     def linear(self, layer: Affine) -> Linear:
         return Fp8Linear(layer, self._quantizing.quantize_rows) if fits_fp8(layer) else super().linear(layer)
+
+    @property
+    def _quantizing(self) -> Fp8Kernels:
+        assert self.fp8 is not None
+        return self.fp8
 
     def _bias_activation(self, following: Linear, *, quick: bool) -> Callable[[Tensor, Tensor], Rows]:
         if not isinstance(following, Fp8Linear):

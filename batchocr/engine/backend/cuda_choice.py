@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 
 import torch
 
@@ -26,8 +27,10 @@ def try_all(device: torch.device, dtype: torch.dtype, timer: Timer, *, with_fp8:
     """
     trials = CudaTrials(device, dtype, timer)
     try:
-        kernels = trials.kernels()
-        fp8_kernels = fp8_trials.try_all(trials) if with_fp8 and dtype == torch.bfloat16 else None
+        ops = trials.ops()
+        if with_fp8 and dtype == torch.bfloat16:
+            fp8 = fp8_trials.try_all(trials)
+            ops = replace(ops, fp8=fp8, choices=tuple(trials.choices))
     except torch.OutOfMemoryError as error:
         raise UsageError("the GPU's memory is full before the model is loaded: see what else uses it") from error
     except RuntimeError as error:
@@ -39,7 +42,6 @@ def try_all(device: torch.device, dtype: torch.dtype, timer: Timer, *, with_fp8:
     operations = list(dict.fromkeys([*(choice.operation for choice in trials.choices), *fp8_trials.OPERATIONS]))
     if unknown := unknown_operations(operations):
         raise UsageError(f"{REJECT}: no operation {', '.join(unknown)}; there is {', '.join(operations)}")
-    ops = CudaOps(kernels, trials.choices, fp8_kernels)
     if not ops.capturable:
         logger.warning("no fast paged attention or sampling works on this GPU: decoding is slow; see `batchocr doctor`")
     if any(choice.operation == "attention" and choice.taken == "reference" for choice in trials.choices):

@@ -20,7 +20,6 @@ from batchocr.engine.backend.cuda import (
     AddLayerNorm,
     BiasActivation,
     CudaOps,
-    Kernels,
     Patches,
     Rotary,
     RotaryStore,
@@ -67,9 +66,9 @@ class CudaTrials:
         # The error of rounding the result alone, with a margin for a different order of summation.
         self._max_error = 1e-4 if dtype == torch.float32 else 2e-2
 
-    def kernels(self) -> Kernels:
+    def ops(self) -> CudaOps:
         """The choice for every operation but those in fp8."""
-        return Kernels(
+        return CudaOps(
             attention=self.attention(),
             paged_attention=self.paged_attention(),
             rotary=self.rotary(),
@@ -80,6 +79,7 @@ class CudaTrials:
             silu_mul=self.silu_mul(),
             sample=self.sample(),
             patches=self.patches(),
+            choices=tuple(self.choices),
         )
 
     def attention(self) -> Attention:
@@ -91,14 +91,11 @@ class CudaTrials:
         vision = self.random(sum(patches), 3 * _VIT_HEADS, _VIT_HEAD_DIM).chunk(3, dim=1)
         language = self.random(sum(prompts), sum(_LLM_SPLIT), _LLM_HEAD_DIM).split(_LLM_SPLIT, dim=1)
 
-        def reference(q: Tensor, k: Tensor, v: Tensor, segments: Segments, causal: bool) -> Tensor:
-            return self._reference.attention(q, k, v, segments, causal=causal)
-
         def run(attend: Attention) -> tuple[Tensor, ...]:
             (vision_q, vision_k, vision_v), (q, k, v) = vision, language
             return attend(vision_q, vision_k, vision_v, images, False), attend(q, k, v, texts, True)
 
-        return self.choose("attention", ATTENTION, reference, run)
+        return self.choose("attention", ATTENTION, self._reference.attention, run)
 
     def paged_attention(self) -> PagedAttention:
         return _at_the_largest(self._paged_attention, _DECODED_ROWS)

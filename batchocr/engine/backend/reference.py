@@ -52,7 +52,7 @@ class ReferenceOps:
             frames.append(cut_patches(frame, patch_size, merge_size))
         return torch.cat(frames)
 
-    def attention(self, q: Tensor, k: Tensor, v: Tensor, segments: Segments, *, causal: bool) -> Tensor:
+    def attention(self, q: Tensor, k: Tensor, v: Tensor, segments: Segments, causal: bool) -> Tensor:
         lengths = list(segments.lengths)
         parts = [
             _sdpa(*(part.transpose(0, 1).unsqueeze(0) for part in qkv), causal=causal)

@@ -105,7 +105,7 @@ class LanguageModel:
         """
 
         def attend(q: Tensor, k: Tensor, v: Tensor, layer_cache: Tensor) -> Tensor:
-            return self._ops.attention(q, k, v, segments, causal=True)
+            return self._ops.attention(q, k, v, segments, True)
 
         return self._run(x, positions, slots, cache, attend, last=segments.cu_seqlens[1:].long() - 1)
 

@@ -110,7 +110,7 @@ class VisionModel:
         qkv = layer.qkv(normed)
         q, k, v = qkv.view(len(qkv), 3, self.shape.num_heads, self.shape.head_dim).unbind(1)
         q, k = self._ops.rotary(q, k, cos, sin)
-        return self._ops.attention(q, k, v, segments, causal=False).flatten(1)
+        return self._ops.attention(q, k, v, segments, False).flatten(1)
 
     def _then_norm(
         self, layer: Linear | Mlp, x: Rows, residual: Tensor, norm: Affine, following: Linear | Mlp | None
