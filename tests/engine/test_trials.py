@@ -16,16 +16,17 @@ from torch.nn import functional as F
 from triton import knobs
 
 from batchocr.engine import backend
-from batchocr.engine.backend import attention_kernels, cuda_trials
+from batchocr.engine.backend import attention_kernels, cuda_device, cuda_trials
 from batchocr.engine.backend.attention_kernels import ATTENTION, Attention
 from batchocr.engine.backend.base import PagedContext, Segments
-from batchocr.engine.backend.cuda_choice import try_all
+from batchocr.engine.backend.cuda import CudaOps
 from batchocr.engine.backend.cuda_trials import CudaTrials
 from batchocr.engine.backend.kernels import activation, norm, paged_attention, rotary, sampling, vocabulary_piece
 from batchocr.engine.backend.reference import ReferenceOps
 from batchocr.engine.backend.trial import Candidate, Trial, choose, relative_error
+from batchocr.engine.start import load_engine
 from batchocr.errors import EngineError, UsageError
-from batchocr.processes.engine_messages import KernelChoice
+from batchocr.processes.engine_messages import DeviceFound, EngineLimits, KernelChoice, LoadModel
 from tests.support.kernel_compilation import kernel_device
 
 pytestmark = pytest.mark.slow
@@ -188,7 +189,9 @@ def test_the_worst_of_all_outputs_counts() -> None:
 
 @pytest.fixture
 def small_cases(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Few rows: how long a candidate takes does not matter here."""
+    """Few rows, and nothing is timed: how long a candidate takes does not matter here."""
+    monkeypatch.setattr(cuda_device, "device_seconds", Timer())
+    monkeypatch.setenv("TRITON_CACHE_DIR", "none")
     monkeypatch.setattr(cuda_trials, "ROWS", 16)
     monkeypatch.setattr(cuda_trials, "_VOCABULARY", 3000)
     monkeypatch.setattr(cuda_trials, "_PATCHES", ([1369, 300, 76, 4],))
@@ -196,28 +199,14 @@ def small_cases(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda_trials, "_SAMPLED_ROWS", (3,))
 
 
-@pytest.mark.usefixtures("small_cases")
-@pytest.mark.parametrize(
-    ("failure", "error", "said"),
-    [
-        (
-            RuntimeError("CUDA error: an illegal memory access\nCompile with"),
-            EngineError,
-            "--backend reference. The last",
-        ),
-        (torch.OutOfMemoryError("CUDA out of memory."), UsageError, "see what else uses it"),
-    ],
-)
-def test_a_gpu_on_which_plain_pytorch_fails_ends_the_trials_with_a_sentence(
-    monkeypatch: pytest.MonkeyPatch, failure: RuntimeError, error: type[Exception], said: str
-) -> None:
-    def fail(trials: CudaTrials) -> object:
-        raise failure
+def test_a_gpu_without_room_for_the_trials_is_refused_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fill(*_: object, **__: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory.")
 
-    monkeypatch.setattr(CudaTrials, "rms_norm", fail)
-    with pytest.raises(error, match=said) as caught:
-        try_all(CPU, torch.float32, Timer())
-    assert len(str(caught.value).splitlines()) == 1
+    monkeypatch.setattr(backend, "make_ops", fill)
+    load = LoadModel("", "float32", "auto", EngineLimits(1, 1, 1, 1, 1, 1, 1))
+    with pytest.raises(UsageError, match="see what else uses the GPU"):
+        load_engine(DeviceFound("cpu", ("cpu",), "cuda", 1), load)
 
 
 def test_a_candidate_that_is_rejected_by_name_is_not_tried_however_it_is_spelt(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -248,7 +237,7 @@ def test_a_rejection_that_cannot_be_meant_is_an_error_that_says_what_there_is(
 def test_a_rejected_operation_that_there_is_not_is_an_error_that_lists_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BATCHOCR_REJECT", "fp8 linear:triton,attentoin:triton")
     with pytest.raises(UsageError, match=r"no operation attentoin; there is attention, .*fp8 linear"):
-        try_all(CPU, torch.float32, Timer())
+        backend.make_ops("cuda", CPU, torch.float32)
 
 
 def test_a_candidate_that_breaks_the_device_ends_the_trials_and_is_named(
@@ -311,7 +300,8 @@ def test_attention_is_tried_on_a_dense_page_and_decoding_on_128_and_256_sequence
 
 @pytest.mark.usefixtures("small_cases")
 def test_without_a_gpu_every_operation_ends_as_the_reference() -> None:
-    ops = try_all(CPU, torch.float32, Timer())
+    ops = backend.make_ops("cuda", CPU, torch.float32)
+    assert isinstance(ops, CudaOps)
     assert {choice.operation for choice in ops.choices} == OPERATIONS
     for choice in ops.choices:
         assert choice.taken == "reference"

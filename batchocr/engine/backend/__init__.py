@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import tempfile
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -15,9 +17,12 @@ from batchocr.engine.backend.cpu import CpuOps
 from batchocr.engine.backend.cuda import CudaOps
 from batchocr.engine.backend.device import Device, HostDevice
 from batchocr.engine.backend.reference import ReferenceOps
+from batchocr.engine.backend.trial import unknown_operations
 from batchocr.errors import UsageError
 from batchocr.machine import usable_memory_bytes
-from batchocr.processes.engine_messages import KernelChoice
+from batchocr.processes.engine_messages import REJECT, KernelChoice
+
+logger = logging.getLogger(__name__)
 
 _PEAK_BF16_FLOP_PER_S = {
     "H200": 989e12,
@@ -80,15 +85,35 @@ def make_ops(name: BackendName, device: torch.device, dtype: torch.dtype, *, vit
     """The operations of a backend that `select_backend` returned. For `cuda`, this tries the candidates (seconds)."""
     match name:
         case "cuda":
-            from batchocr.engine.backend.cuda_choice import try_all
-            from batchocr.engine.backend.cuda_device import device_seconds
-
             give_kernels_a_folder()
-            return try_all(device, dtype, device_seconds, with_fp8=vit_dtype == "fp8")
+            return _cuda_ops(device, dtype, with_fp8=vit_dtype == "fp8" and dtype == torch.bfloat16)
         case "cpu":
             return CpuOps()
         case _:
             return ReferenceOps(device)
+
+
+def _cuda_ops(device: torch.device, dtype: torch.dtype, *, with_fp8: bool) -> CudaOps:
+    """Each operation as the fastest candidate that agrees with the reference. with_fp8: also linear layers in fp8.
+    Raises EngineError if a candidate has broken the GPU for this process."""
+    from batchocr.engine.backend import cuda_device, fp8_trials
+    from batchocr.engine.backend.cuda_trials import CudaTrials
+
+    trials = CudaTrials(device, dtype, cuda_device.device_seconds)
+    ops = trials.ops()
+    if with_fp8:
+        fp8 = fp8_trials.try_all(trials)
+        ops = replace(ops, fp8=fp8, choices=tuple(trials.choices))
+    operations = list(dict.fromkeys([*(choice.operation for choice in trials.choices), *fp8_trials.OPERATIONS]))
+    if unknown := unknown_operations(operations):
+        raise UsageError(f"{REJECT}: no operation {', '.join(unknown)}; there is {', '.join(operations)}")
+    if not ops.capturable:
+        logger.warning("no fast paged attention or sampling works on this GPU: decoding is slow; see `batchocr doctor`")
+    if any(choice.operation == "attention" and choice.taken == "reference" for choice in trials.choices):
+        logger.warning(
+            "no fast attention works on this GPU: the ViT is slow, and takes much memory; see `batchocr doctor`"
+        )
+    return ops
 
 
 def give_kernels_a_folder() -> None:
