@@ -96,7 +96,7 @@ def load_engine(found: DeviceFound, message: LoadModel, announce: Announce = ann
             f"the model and its KV cache do not fit into the memory of {device}: lower --memory-fraction or "
             "--llm-batch-size, or see what else uses the GPU"
         ) from error
-    return engine, Ready(backend.kernels_in_use(ops), backend.peak_flop_per_s(device, dtype))
+    return engine, Ready(backend.kernels_in_use(ops))
 
 
 def flop_per_s(device: torch.device, dtype: torch.dtype) -> float:

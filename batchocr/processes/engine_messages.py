@@ -124,11 +124,9 @@ class LoadModel:
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """kernels: what was chosen for each operation; empty if there was no choice. peak_flop_per_s: of the device, from
-    its data sheet; None if unknown."""
+    """kernels: what was chosen for each operation; empty if there was no choice."""
 
     kernels: str
-    peak_flop_per_s: float | None
     type: Literal["ready"] = "ready"
 
 

@@ -21,15 +21,14 @@ _MAX_KILLED = 30
 @dataclass(slots=True)
 class EngineUse:
     """How a device was used. device: its name; several may be called cpu. counts: of all engines that ran on it.
-    num_lost: how many of them were lost. peak_bytes: the most host memory that any held. peak_flop_per_s: None if
-    unknown. given_up: why no engine runs on it any more; empty if one does."""
+    num_lost: how many of them were lost. peak_bytes: the most host memory that any held. given_up: why no engine runs
+    on it any more; empty if one does."""
 
     device: str
     kernels: str = ""
     counts: EngineCounts = field(default_factory=EngineCounts)
     num_lost: int = 0
     peak_bytes: int | None = None
-    peak_flop_per_s: float | None = None
     given_up: str = ""
 
 
@@ -99,4 +98,4 @@ class EngineSlot:
         use.peak_bytes = max(peak_resident_bytes(self.process.pid) or 0, use.peak_bytes or 0) or None
         use.counts = sum_of([self.counts_of_lost, self.process.counts])
         if ready is not None:
-            use.kernels, use.peak_flop_per_s = ready.kernels, ready.peak_flop_per_s
+            use.kernels = ready.kernels

@@ -186,14 +186,10 @@ def test_waiting_is_a_part_of_being_idle_and_of_the_work() -> None:
     assert report_of(ledger(), meter, CIRCUMSTANCES).device.starved_share == 0.6
 
 
-def test_model_flop_per_second_and_its_share_of_the_peak() -> None:
+def test_the_work_of_the_model_is_said_per_second() -> None:
     meter = Meter()
     meter.model_flop += 4e15
-    use = EngineUse("cuda:0", counts=meter.counts(), peak_flop_per_s=8e14)
-    device = make_report(ledger(), [use], CIRCUMSTANCES).device
-    assert (device.model_flop_per_second, device.share_of_peak_flop) == (4e14, 0.5)
-    unknown = report_of(ledger(), meter, CIRCUMSTANCES).device
-    assert (unknown.model_flop_per_second, unknown.share_of_peak_flop) == (4e14, None)
+    assert report_of(ledger(), meter, CIRCUMSTANCES).device.model_flop_per_second == 4e14
 
 
 def test_what_several_engines_did_is_said_of_each_and_in_all() -> None:
@@ -206,8 +202,8 @@ def test_what_several_engines_did_is_said_of_each_and_in_all() -> None:
         meter.model_flop += busy_s * 1e14
         counts.append(meter.counts(peak_device_bytes=int(busy_s * 1e9)))
     uses = [
-        EngineUse("cuda:0", "attention: fa3", counts[0], peak_bytes=3 << 30, peak_flop_per_s=1e15),
-        EngineUse("cuda:1", "attention: fa3", counts[1], num_lost=2, peak_bytes=2 << 30, peak_flop_per_s=1e15),
+        EngineUse("cuda:0", "attention: fa3", counts[0], peak_bytes=3 << 30),
+        EngineUse("cuda:1", "attention: fa3", counts[1], num_lost=2, peak_bytes=2 << 30),
     ]
     report = make_report(ledger(), uses, CIRCUMSTANCES)
     assert [(engine.device, engine.idle_share, engine.lost) for engine in report.engines] == [
@@ -216,11 +212,11 @@ def test_what_several_engines_did_is_said_of_each_and_in_all() -> None:
     ]
     assert (report.device.idle_share, report.device.starved_share) == (pytest.approx(0.5), pytest.approx(0.1))
     assert report.stages["vit"].busy_share == 0.5
-    assert (report.device.model_flop_per_second, report.device.share_of_peak_flop) == (1e14, 0.05)
+    assert report.device.model_flop_per_second == 1e14
     assert (report.device.peak_memory_bytes, report.host_memory.peak_engine_bytes) == (8_000_000_000, 3 << 30)
     table = format_table(report)
     said = " ".join(table.split())
-    assert "cuda:0: idle 2.0 s (20%; 10% waiting for pages), 80.00 TFLOP/s (8% of its peak)" in said
+    assert "cuda:0: idle 2.0 s (20%; 10% waiting for pages), 80.00 TFLOP/s" in said
     assert "peak memory 8.00 GB" in said.partition("cuda:0:")[2].partition("cuda:1:")[0]
     assert said.count("2 engines lost") == 2
     assert max(map(len, table.splitlines())) <= 100

@@ -87,7 +87,7 @@ class SimulatedEngine:
             if chance.random() < self.world.stillborn:
                 self._lost = EngineLoss("it did not start", killed=chance.random() < 0.5)
             else:
-                self.ready = Ready("", None)
+                self.ready = Ready("")
         elif self.ready is not None:
             return self._work(chance)
         return []

@@ -24,14 +24,6 @@ from batchocr.processes.engine_messages import REJECT, KernelChoice
 
 logger = logging.getLogger(__name__)
 
-_PEAK_BF16_FLOP_PER_S = {
-    "H200": 989e12,
-    "H100 PCIe": 756e12,
-    "H100": 989e12,
-    "A100": 312e12,
-    "L40S": 362e12,
-    "RTX 4090": 165e12,
-}
 _DEVICE_TYPES = ("cpu", "cuda")
 
 
@@ -200,11 +192,3 @@ def describe(device: torch.device) -> tuple[str, int, bool]:
 def peak_device_bytes(device: torch.device) -> int:
     """The most memory this process held on a GPU; 0 on a CPU."""
     return int(torch.cuda.max_memory_allocated(device)) if device.type == "cuda" else 0
-
-
-def peak_flop_per_s(device: torch.device, dtype: torch.dtype) -> float | None:
-    """The peak rate of dense bfloat16 products from the GPU's data sheet; None if unknown."""
-    if device.type != "cuda" or dtype != torch.bfloat16:
-        return None
-    name = torch.cuda.get_device_name(device)
-    return next((peak for part, peak in _PEAK_BF16_FLOP_PER_S.items() if part in name), None)

@@ -89,7 +89,6 @@ class DeviceReport:
     starved_seconds: float
     starved_share: float
     model_flop_per_second: float
-    share_of_peak_flop: float | None
     peak_memory_bytes: int | None
     peak_host_bytes: int | None
     batches_halved: Mapping[Stage, int]

@@ -96,8 +96,7 @@ def _device(device: DeviceReport) -> str:
         f"idle {_duration(device.idle_seconds)} ({device.idle_share:.0%}; {device.starved_share:.0%} waiting for pages)"
     ]
     if device.model_flop_per_second:
-        of_peak = "" if device.share_of_peak_flop is None else f" ({device.share_of_peak_flop:.0%} of its peak)"
-        parts.append(f"{_flop_per_s(device.model_flop_per_second)}{of_peak}")
+        parts.append(_flop_per_s(device.model_flop_per_second))
     for stage, count in device.batches_halved.items():
         parts.append(f"out of memory in {count} {stage} batch{'es' * (count != 1)}: lower {LIMITS_BY_MEMORY[stage]}")
     if device.preemptions:

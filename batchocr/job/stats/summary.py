@@ -134,8 +134,6 @@ def _device_report(engines: Sequence[EngineUse], work_s: float) -> DeviceReport:
     idle_s = [max(0.0, work_s - each.busy_s) for each in counts]
     # An engine waits for its first request before the work begins.
     starved_s = [min(each.starved_s, idle) for each, idle in zip(counts, idle_s, strict=True)]
-    peaks = [engine.peak_flop_per_s for engine in engines]
-    flop_per_s, peak = _ratio(done.model_flop, work_s), None if None in peaks else sum(filter(None, peaks))
     return DeviceReport(
         device=",".join(engine.device for engine in engines),
         kernels="; ".join(dict.fromkeys(engine.kernels for engine in engines if engine.kernels)),
@@ -144,8 +142,7 @@ def _device_report(engines: Sequence[EngineUse], work_s: float) -> DeviceReport:
         idle_share=_ratio(fmean(idle_s), work_s),
         starved_seconds=fmean(starved_s),
         starved_share=_ratio(fmean(starved_s), work_s),
-        model_flop_per_second=flop_per_s,
-        share_of_peak_flop=_ratio(flop_per_s, peak) if peak else None,
+        model_flop_per_second=_ratio(done.model_flop, work_s),
         peak_memory_bytes=done.peak_device_bytes or None,
         peak_host_bytes=max((engine.peak_bytes or 0 for engine in engines), default=0) or None,
         batches_halved=dict(done.batches_halved),
