@@ -72,7 +72,7 @@ def export_table(
 def _names_in(table: StoredRows) -> tuple[Names, int]:
     """The names of the table's documents, and how many rows it has."""
     num_rows = count()
-    names = Names(source for source, _ in zip(table.sources(), num_rows, strict=False))
+    names = Names(row.source for row, _ in zip(table.rows(), num_rows, strict=False))
     return names, next(num_rows)
 
 

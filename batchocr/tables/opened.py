@@ -16,7 +16,7 @@ from batchocr.data import PageResult
 from batchocr.errors import OutputError, OutputMismatchError
 from batchocr.pages.input.globs import natural_key
 from batchocr.storage.uris import is_uri
-from batchocr.tables import derived, jsonl, parquet
+from batchocr.tables import derived, jsonl
 from batchocr.tables.atomic import reading
 from batchocr.tables.earlier import metadata_of_header
 from batchocr.tables.files import is_beside_a_table, journal_path, metadata_path, table_of_journal
@@ -48,12 +48,6 @@ class TablePart:
             return derived.read_rows(self.path)
         return _rows_of_journal(self.path) if self.is_partial else table_for(self.path).read_rows(self.path)
 
-    def sources(self) -> Iterator[str]:
-        """Yield the `source` of each row, quicker than `rows` where the format allows it. Raises OutputError."""
-        if table_for(self.path) is parquet and not (self.is_partial or self.is_derived):
-            return parquet.read_sources(self.path)
-        return (row.source for row in self.rows())
-
 
 class StoredRows:
     """One or several tables, read as one. Each method begins anew at the first row; at no time are all in memory.
@@ -78,10 +72,6 @@ class StoredRows:
     def rows(self) -> Iterator[PageResult]:
         """Yield the rows, in the tables' order. Raises OutputError if one cannot be read or is damaged."""
         return chain.from_iterable(part.rows() for part in self.parts)
-
-    def sources(self) -> Iterator[str]:
-        """Yield the `source` of each row, in the tables' order. Raises OutputError."""
-        return chain.from_iterable(part.sources() for part in self.parts)
 
     def by_document(self) -> Iterator[tuple[str, list[PageResult]]]:
         """Yield each document's `source` and its rows. One that is in two tables comes twice: the pages of a

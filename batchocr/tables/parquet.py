@@ -86,20 +86,14 @@ def read_rows(path: Path) -> Iterator[PageResult]:
             yield from rows
 
 
-def read_sources(path: Path) -> Iterator[str]:
-    """Yield the `source` of each row, and read nothing else. Raises OutputError as `read_rows` does."""
-    for group in _row_groups(path, columns=["source"]):
-        yield from group.column(0).to_pylist()
-
-
-def _row_groups(path: Path, columns: list[str] | None = None) -> Iterator[pa.Table]:
+def _row_groups(path: Path) -> Iterator[pa.Table]:
     """Yield the row groups, one at a time. pyarrow's own `iter_batches` took 1.7 MB more for each."""
     with reading(path), open(path, "rb") as file:
         if not _has_sound_digest(path, file):
             raise OutputError(f"{path} was not written by this version of batchocr, or is damaged")
         with _taking(path), pq.ParquetFile(file, page_checksum_verification=True) as table:
             for index in range(table.num_row_groups):
-                yield table.read_row_group(index, columns=columns)
+                yield table.read_row_group(index)
 
 
 @contextmanager

@@ -59,7 +59,7 @@ class Desk:
         table = open_table(write_table(self._table, rows))
         with ExportFolder(self.to) as folder:
             export = Export(table, folder, formats or ("md",), options or FormatOptions(), self._sources)
-            return export.run(Names(table.sources()))
+            return export.run(Names(row.source for row in table.rows()))
 
     @property
     def files(self) -> dict[str, bytes]:

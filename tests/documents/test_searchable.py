@@ -76,7 +76,7 @@ class Desk:
         table = open_table(write_table(self._to / "t.parquet", rows))
         with ExportFolder(self._to / "out") as folder:
             made = Export(table, folder, [formats], FormatOptions(**options), self._sources)  # type: ignore[arg-type]
-            self.done = made.run(Names(table.sources()))
+            self.done = made.run(Names(row.source for row in table.rows()))
         [file] = [path for path in (self._to / "out").iterdir() if path.name.startswith(doc_id[:8])]
         return file.read_bytes()
 
@@ -342,7 +342,8 @@ def test_a_document_that_is_gone_is_refused_and_named(desk: Desk, root: Path) ->
     (root / f"{hashlib.sha256(data).hexdigest()[:8]}.pdf").unlink()
     table = open_table(desk._to / "t.parquet")
     with ExportFolder(desk._to / "elsewhere") as folder:
-        done = Export(table, folder, ["pdf", "hocr"], FormatOptions(), desk._sources).run(Names(table.sources()))
+        export = Export(table, folder, ["pdf", "hocr"], FormatOptions(), desk._sources)
+        done = export.run(Names(row.source for row in table.rows()))
     assert (done.refused, done.exit_code) == (1, 3)
     assert not [path for path in (desk._to / "elsewhere").iterdir() if path.suffix in (".pdf", ".hocr")]
 

@@ -63,7 +63,6 @@ def test_rows_come_by_document_and_as_arrow(tmp_path: Path, name: str) -> None:
     assert list(table.by_document()) == [("a.pdf", rows[:2]), ("b.pdf", rows[2:])]
     expected = pa.Table.from_pylist(list(map(schema.to_row, rows)), schema=PAGE_SCHEMA)
     assert table.to_arrow() == table.to_batches().read_all() == expected
-    assert list(table.sources()) == ["a.pdf", "a.pdf", "b.pdf"]
     assert table.metadata == METADATA
 
 
