@@ -9,8 +9,7 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -255,10 +254,8 @@ def to_row(result: PageResult) -> dict[str, Any]:
 
 
 def from_row(row: Mapping[str, Any]) -> PageResult:
-    """The result in a row of PAGE_SCHEMA. Raises ValueError if the row is not one, OutputMismatchError if it is one of
-    another version of batchocr."""
-    with _words_of_ours():
-        return _PAGE.validate_python(row)
+    """The result in a row of PAGE_SCHEMA. Raises ValueError if the row is not one."""
+    return _PAGE.validate_python(row)
 
 
 def to_json(result: PageResult) -> bytes:
@@ -267,26 +264,8 @@ def to_json(result: PageResult) -> bytes:
 
 
 def from_json(line: bytes) -> PageResult:
-    """The result in a JSON object. Raises ValueError if it holds something else, OutputMismatchError if it is a row of
-    another version of batchocr."""
-    with _words_of_ours():
-        return _PAGE.validate_json(line)
-
-
-@contextmanager
-def _words_of_ours() -> Iterator[None]:
-    """Raise OutputMismatchError where a status, an error kind or a finish reason is none that this version writes."""
-    try:
-        yield
-    except ValidationError as error:
-        unknown = [problem for problem in error.errors() if problem["type"] == "literal_error"]
-        if len(unknown) < error.error_count():
-            raise
-        column, word = unknown[0]["loc"][-1], unknown[0]["input"]
-        raise OutputMismatchError(
-            f"a row has the {column} {word!r}, which this version of batchocr does not know: use the version that "
-            "wrote the table, or read the documents again with `batchocr run --overwrite`"
-        ) from error
+    """The result in a JSON object. Raises ValueError if it holds something else."""
+    return _PAGE.validate_json(line)
 
 
 def storable(result: PageResult) -> PageResult:
