@@ -6,10 +6,12 @@ import logging
 import os
 from contextlib import suppress
 from pathlib import Path
+from typing import cast
 
 from batchocr.config import DType
 from batchocr.errors import OutputError, OutputMismatchError
 from batchocr.storage.checksums import is_sound
+from batchocr.tables.atomic import reading
 from batchocr.tables.files import journal_path
 from batchocr.tables.schema import (
     MAX_METADATA_BYTES,
@@ -45,6 +47,14 @@ def metadata_of_header(path: Path, line: bytes) -> RunMetadata | None:
             "start over with --overwrite"
         )
     raise OutputMismatchError(f"{path} is not a journal of batchocr: choose another --out")
+
+
+def metadata_of_journal(out: Path) -> RunMetadata | None:
+    """The metadata of the run that is writing the table at `out`; None if its journal is still empty. Raises
+    OutputError, OutputMismatchError if it is none of ours."""
+    journal = journal_path(out)
+    with reading(journal), journal.open("rb") as lines:
+        return metadata_of_header(journal, lines.readline(MAX_METADATA_BYTES))
 
 
 def require_ours(out: Path) -> None:
@@ -92,30 +102,14 @@ def metadata_of_table(out: Path, metadata: RunMetadata) -> RunMetadata | None:
 def dtype_of_rows(out: Path) -> DType | None:
     """The data type in which the rows at `out` were read. None if there are none, or none that can be read: opening the
     output says why."""
-    return dtype_of(_metadata_of_journal(journal_path(out)) or _metadata_of_table(out))
+    with suppress(OutputError, OSError):
+        if journal_path(out).is_file() and (found := metadata_of_journal(out)):
+            return dtype_of(found)
+        if out.is_file():
+            return dtype_of(table_for(out).read_metadata(out))
+    return None
 
 
 def dtype_of(metadata: RunMetadata | None) -> DType | None:
     """The data type in which rows of this metadata were read, if they say."""
-    match metadata.settings.get("dtype") if metadata else None:
-        case "float32":
-            return "float32"
-        case "bfloat16":
-            return "bfloat16"
-        case _:
-            return None
-
-
-def _metadata_of_journal(path: Path) -> RunMetadata | None:
-    with suppress(OSError):
-        if path.is_file():
-            with path.open("rb") as journal:
-                return metadata_from_json(journal.readline(MAX_METADATA_BYTES))
-    return None
-
-
-def _metadata_of_table(out: Path) -> RunMetadata | None:
-    with suppress(OutputError, OSError):
-        if out.is_file():
-            return table_for(out).read_metadata(out)
-    return None
+    return cast(DType | None, metadata.settings.get("dtype")) if metadata else None

@@ -18,12 +18,12 @@ from batchocr.pages.input.globs import natural_key
 from batchocr.storage.uris import is_uri
 from batchocr.tables import derived, jsonl
 from batchocr.tables.atomic import reading
-from batchocr.tables.earlier import metadata_of_header
+from batchocr.tables.earlier import metadata_of_journal
 from batchocr.tables.files import is_beside_a_table, journal_path, metadata_path, table_of_journal
 from batchocr.tables.index import RowIndex, page_rank
 from batchocr.tables.journal import indexed, parse_row, parse_state
 from batchocr.tables.remote_output import fetch_tables
-from batchocr.tables.schema import MAX_METADATA_BYTES, PAGE_SCHEMA, READABLE_VERSIONS, RunMetadata, to_row
+from batchocr.tables.schema import PAGE_SCHEMA, READABLE_VERSIONS, RunMetadata, to_row
 from batchocr.tables.table import could_be_table, table_for
 
 TableNames = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
@@ -152,7 +152,7 @@ def read_metadata(path: Path) -> RunMetadata:
 
 def _open_part(path: Path, *, partial: bool, ours: bool) -> TablePart:
     if partial and journal_path(path).is_file():
-        metadata = _metadata_of_journal(path)
+        metadata = metadata_of_journal(path)
         if metadata is None:
             raise OutputError(f"{journal_path(path)} is still empty: the run has not begun to read")
         return TablePart(path, _readable(path, metadata), is_partial=True)
@@ -160,14 +160,6 @@ def _open_part(path: Path, *, partial: bool, ours: bool) -> TablePart:
     if not ours and (metadata is None or (table_for(path) is jsonl and jsonl.is_derived(path))):
         return TablePart(path, derived.read_metadata(path), is_partial=False, is_derived=True)
     return TablePart(path, read_metadata(path), is_partial=False)
-
-
-def _metadata_of_journal(out: Path) -> RunMetadata | None:
-    """The metadata of the run that is writing the table at `out`; None if its journal is still empty. Raises
-    OutputError, OutputMismatchError if it is none of ours."""
-    journal = journal_path(out)
-    with reading(journal), journal.open("rb") as lines:
-        return metadata_of_header(journal, lines.readline(MAX_METADATA_BYTES))
 
 
 def _rows_of_journal(out: Path) -> Iterator[PageResult]:
