@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -45,7 +45,7 @@ def read_metadata(path: Path) -> RunMetadata:
 
 def read_rows(path: Path) -> Iterator[PageResult]:
     """Yield the rows, in the table's order. Raises OutputError if one is none."""
-    for number, row in enumerate(json_lines(path) if path.suffix.lower() == ".jsonl" else _parquet_rows(path), start=1):
+    for number, row in enumerate(file_rows(path, PAGE_SCHEMA.names), start=1):
         try:
             yield from_row(_of_ours(row))
         except ValueError as error:
@@ -57,11 +57,16 @@ def _require_columns(path: Path, names: set[str] | Any) -> None:
         raise OutputError(f"{path} lacks {', '.join(missing)}: a table needs the columns {', '.join(_NEEDED)}")
 
 
-def _parquet_rows(path: Path) -> Iterator[Mapping[str, Any]]:
+def file_rows(path: Path, columns: Sequence[str]) -> Iterator[Mapping[str, Any]]:
+    """Yield the objects of a file of JSON Lines, or of any other file, which should be Parquet, those of these columns
+    that it has. Raises OutputError."""
+    if path.suffix.lower() == ".jsonl":
+        yield from json_lines(path)
+        return
     try:
         with reading(path), pq.ParquetFile(path) as table:
-            columns = [name for name in PAGE_SCHEMA.names if name in table.schema_arrow.names]
-            for batch in table.iter_batches(_ROWS_AT_ONCE, columns=columns):
+            present = [name for name in columns if name in table.schema_arrow.names]
+            for batch in table.iter_batches(_ROWS_AT_ONCE, columns=present):
                 yield from batch.to_pylist()
     except pa.ArrowException as error:
         raise OutputError(f"cannot read {path}: {error}") from error

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
-
-import pyarrow as pa
-import pyarrow.parquet as pq
+from typing import Final
 
 from batchocr.config import Config
 from batchocr.data import Document
 from batchocr.errors import UsageError
 from batchocr.pages.input.sources import Found, PageList, find_documents
-from batchocr.tables.atomic import reading
-from batchocr.tables.derived import json_lines
+from batchocr.tables.derived import file_rows
 
 _SAY_WHICH: Final = ("findings", "mark")
 """Columns of an audit and of marks, which also list pages that are sound."""
@@ -40,7 +36,7 @@ def read_page_list(path: Path) -> PageList:
     """The pages in the rows of a file: of an audit those with findings, of marks those that are marked bad. A row
     without a page stands for all of its document. Raises UsageError, OutputError."""
     pages: defaultdict[str, set[int] | None] = defaultdict(set)
-    for row in json_lines(path) if path.suffix.lower() == ".jsonl" else _parquet_rows(path):
+    for row in file_rows(path, ("source", "page_index", *_SAY_WHICH)):
         source, page_index = row.get("source"), row.get("page_index")
         if not isinstance(source, str) or "page_index" not in row:
             raise UsageError(f"--only {path}: a row lacks source or page_index, which say what page it is of")
@@ -54,13 +50,3 @@ def read_page_list(path: Path) -> PageList:
     if not pages:
         raise UsageError(f"--only {path}: it names no page to read")
     return {source: known if known is None else frozenset(known) for source, known in pages.items()}
-
-
-def _parquet_rows(path: Path) -> Iterator[Mapping[str, Any]]:
-    try:
-        with reading(path), pq.ParquetFile(path) as table:
-            names = ("source", "page_index", *_SAY_WHICH)
-            for batch in table.iter_batches(columns=[name for name in names if name in table.schema_arrow.names]):
-                yield from batch.to_pylist()
-    except pa.ArrowException as error:
-        raise UsageError(f"--only {path}: it is neither Parquet nor JSON Lines (.jsonl): {error}") from error

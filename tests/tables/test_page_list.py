@@ -19,7 +19,7 @@ from batchocr.cli.merge import merge_tables
 from batchocr.config import Config
 from batchocr.data import PageResult
 from batchocr.documents.audit.audit_table import AUDIT_SCHEMA
-from batchocr.errors import NoInputError, OutputMismatchError, UsageError
+from batchocr.errors import NoInputError, OutputError, OutputMismatchError, UsageError
 from batchocr.tables.page_list import documents_asked_for, read_page_list
 from batchocr.tables.schema import RunMetadata
 from batchocr.tables.table import table_for
@@ -63,13 +63,18 @@ def test_of_another_table_all_rows_are_named_and_one_without_a_page_names_all_pa
         ("list.jsonl", '{"source": "a.pdf"}\n', "a row lacks source or page_index"),
         ("list.jsonl", "", "it names no page to read"),
         ("list.jsonl", '{"source": "a.pdf", "page_index": 1, "mark": "good"}\n', "it names no page to read"),
-        ("list.csv", "source,page_index\n", "it is neither Parquet nor JSON Lines"),
     ],
 )
 def test_a_file_that_names_no_pages_is_refused(tmp_path: Path, name: str, content: str, said: str) -> None:
     (tmp_path / name).write_text(content)
     with pytest.raises(UsageError, match=re.escape(said)):
         read_page_list(tmp_path / name)
+
+
+def test_a_list_that_is_neither_parquet_nor_json_lines_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "list.csv").write_text("source,page_index\n")
+    with pytest.raises(OutputError, match=r"cannot read .*list\.csv: .*Parquet"):
+        read_page_list(tmp_path / "list.csv")
 
 
 def test_documents_that_are_not_there_are_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
