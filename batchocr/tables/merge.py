@@ -7,7 +7,8 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import groupby, islice
+from operator import attrgetter
 from pathlib import Path
 
 from batchocr.data import PageResult
@@ -104,7 +105,9 @@ def merged_rows(
     before: _Placed | None = None
     in_order = True
     all_parts = [*parts, *preferred]
-    rows = _placed(all_parts, key_of)
+    allow_open_files(_OTHER_FILES + len(all_parts))  # those of shards are all open at once
+    each = (_placed(part, number, key_of) for number, part in enumerate(all_parts))
+    rows = heapq.merge(*each, key=attrgetter("key"))
     for placed in _with_preferred(rows, all_parts, len(parts)) if preferred else rows:
         if before is not None and placed.row.source == before.row.source:
             _require_another_page(before, placed, all_parts)
@@ -133,23 +136,11 @@ def _key_by(places: Mapping[str, int] | None) -> Callable[[PageResult], _Key]:
     return key_of
 
 
-def _placed(parts: Sequence[TablePart], key_of: Callable[[PageResult], _Key]) -> Iterator[_Placed]:
-    """Yield the rows of all parts: always the first, by its key, of those that come next in their parts. A part is read
-    from when the key of its first row is reached; until then it is closed, and that key is all there is of it."""
-    following: list[tuple[_Key, int, PageResult | None, Iterator[PageResult]]] = []
-    for number, part in enumerate(parts):
-        if (first := next(part.rows(), None)) is not None:
-            following.append((key_of(first), number, None, part.rows()))
-    heapq.heapify(following)
-    allow_open_files(_OTHER_FILES + len(following))  # those of shards are all open at once
-    while following:
-        key, number, row, rows = following[0]
-        if row is not None:
-            yield _Placed(key, number, row)
-        if (row := next(rows, None)) is not None:
-            heapq.heapreplace(following, (key_of(row), number, row, rows))
-        else:
-            heapq.heappop(following)
+def _placed(part: TablePart, number: int, key_of: Callable[[PageResult], _Key]) -> Iterator[_Placed]:
+    """Yield the rows of a part. The first is all there is of it, and the part is closed, until the next is wanted."""
+    if (first := next(part.rows(), None)) is not None:
+        yield _Placed(key_of(first), number, first)
+        yield from (_Placed(key_of(row), number, row) for row in islice(part.rows(), 1, None))
 
 
 def _with_preferred(rows: Iterable[_Placed], parts: Sequence[TablePart], num_others: int) -> Iterator[_Placed]:
