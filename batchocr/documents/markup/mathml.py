@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from functools import cache, lru_cache
+from contextlib import suppress
+from functools import lru_cache
 from html import escape, unescape
 from typing import Final
 from xml.etree.ElementTree import Element
@@ -33,41 +34,22 @@ def shown_characters(text: str) -> str:
     return _NO_CHARACTERS.sub("", harmless_characters(text))
 
 
-_STYLES: Final = {
-    "BOLD": "bold",
-    "ITALIC": "italic",
-    "BOLD ITALIC": "bold-italic",
-    "SCRIPT": "script",
-    "BOLD SCRIPT": "bold-script",
-    "FRAKTUR": "fraktur",
-    "BLACK-LETTER": "fraktur",
-    "BOLD FRAKTUR": "bold-fraktur",
-    "DOUBLE-STRUCK": "double-struck",
-    "SANS-SERIF": "sans-serif",
-    "SANS-SERIF BOLD": "bold-sans-serif",
-    "SANS-SERIF ITALIC": "sans-serif-italic",
-    "SANS-SERIF BOLD ITALIC": "sans-serif-bold-italic",
-    "MONOSPACE": "monospace",
-}
-_NAME: Final = re.compile(rf"(?:MATHEMATICAL )?({'|'.join(_STYLES)}) (?:CAPITAL|SMALL|DIGIT) .+")
-
-
 def styled(text: str, variant: str) -> str:
     """The text in the style that MathML's `mathvariant` names, as far as Unicode has its characters."""
-    return text.translate(_letters().get(variant, {}))
+    style = variant.upper().replace("-ITALIC", " ITALIC")
+    return "".join(_styled(character, style) for character in text)
 
 
-@cache
-def _letters() -> dict[str, dict[int, str]]:
-    """For each variant, the characters of its letters and digits."""
-    letters: dict[str, dict[int, str]] = {}
-    for character in map(chr, (*range(0x2100, 0x2150), *range(0x1D400, 0x1D800))):  # the former came first
-        name = _NAME.fullmatch(unicodedata.name(character, ""))
-        plain = unicodedata.normalize("NFKC", character)
-        if name and len(plain) == 1 and plain != character:
-            letters.setdefault(_STYLES[name[1]], {}).setdefault(ord(plain), character)
-    letters["italic"][ord("h")] = "\N{PLANCK CONSTANT}"
-    return letters
+@lru_cache(maxsize=4096)
+def _styled(character: str, style: str) -> str:
+    """The character whose name in Unicode says this style, such as MATHEMATICAL SANS-SERIF ITALIC SMALL A."""
+    if (character, style) == ("h", "ITALIC"):
+        return "\N{PLANCK CONSTANT}"
+    name = re.sub("LATIN |GREEK |LETTER ", "", unicodedata.name(character, ""))
+    for beginning in (f"MATHEMATICAL {style}", style, style.replace("FRAKTUR", "BLACK-LETTER")):
+        with suppress(KeyError):
+            return unicodedata.lookup(f"{beginning} {name}")
+    return character
 
 
 _ALIGNED: Final = re.compile(
@@ -162,35 +144,20 @@ _ELEMENTS: Final = frozenset(
 _TOKENS: Final = frozenset({"mi", "mn", "mo", "mtext"})
 _LARGE: Final = frozenset("⨀⨁⨄⨆")
 """Signs that grow in a displayed formula, and that latex2mathml takes for letters."""
-_YES_OR_NO: Final = re.compile("true|false")
-_LENGTH: Final = re.compile(r"(?:-?\d|\+?\d\d?)?(?:\.\d{1,4})?(?:em|ex|px|pt|mm|cm)|0")
-_ATTRIBUTES: Final = {
-    "accent": _YES_OR_NO,
-    "columnalign": re.compile("left|center|right"),
-    "depth": _LENGTH,
-    "display": re.compile("block|inline"),
-    "displaystyle": _YES_OR_NO,
-    "fence": _YES_OR_NO,
-    "form": re.compile("prefix|infix|postfix"),
-    "height": _LENGTH,
-    "largeop": _YES_OR_NO,
-    "linethickness": _LENGTH,
-    "lspace": _LENGTH,
-    "mathvariant": re.compile("normal"),
-    "maxsize": _LENGTH,
-    "minsize": _LENGTH,
-    "movablelimits": _YES_OR_NO,
-    "notation": re.compile("box|updiagonalstrike|downdiagonalstrike|updiagonalstrike downdiagonalstrike"),
-    "rspace": _LENGTH,
-    "scriptlevel": re.compile("[0-3]"),
-    "separator": _YES_OR_NO,
-    "stretchy": _YES_OR_NO,
-    "symmetric": _YES_OR_NO,
-    "voffset": _LENGTH,
-    "width": _LENGTH,
-}
+_ATTRIBUTES: Final = frozenset(
+    {
+        *("accent", "columnalign", "depth", "display", "displaystyle", "fence", "form", "height", "largeop"),
+        *("linethickness", "lspace", "mathvariant", "maxsize", "minsize", "movablelimits", "notation", "rspace"),
+        *("scriptlevel", "separator", "stretchy", "symmetric", "voffset", "width"),
+    }
+)
 """Attributes of MathML Core that change nothing but the formula, and `columnalign` and `notation`, which the style
 sheet heeds."""
+_VALUE: Final = re.compile(
+    "true|false|left|center|right|block|inline|prefix|infix|postfix|normal|box|[0-3]"
+    r"|(?:(?:up|down)diagonalstrike ?){1,2}|(?:-?\d|\+?\d\d?)?(?:\.\d{1,4})?(?:em|ex|px|pt|mm|cm)"
+)
+"""Words and small lengths. With the word of another attribute, one is as if it were not there."""
 
 MATHML_STYLE: Final = """\
 math {
@@ -240,7 +207,7 @@ def _written(element: Element, depth: int = 0) -> str:
     attributes = "".join(
         f' {name}="{value}"'
         for name, value in element.attrib.items()
-        if name in _ATTRIBUTES and _ATTRIBUTES[name].fullmatch(value)
+        if name in _ATTRIBUTES and _VALUE.fullmatch(value)
     )
     shown = escape(styled(text, element.get("mathvariant", "normal")), quote=False)
     inside = "".join([_written(child, depth + 1) for child in element])
