@@ -7,7 +7,7 @@ import json
 import logging
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, astuple, dataclass, field
-from functools import cache, partial
+from functools import partial
 from typing import Final, Literal
 
 from PIL import Image
@@ -28,10 +28,6 @@ logger = logging.getLogger(__name__)
 
 _REVISION: Final = 2
 """Goes up with every change in `assembly` that may alter a document, so that it is written again."""
-
-
-_UNSEEN: Final = " without its file"
-"""Follows the version of a document that was written while its file could not be found."""
 
 _Result = Literal["written", "up_to_date", "refused"]
 
@@ -108,18 +104,17 @@ class Export:
             logger.error("%s has rows in two places of the table: only the first are exported", source)
             return
         versions = {format: self._version(format, name, rows) for format in self.formats}
-        find = cache(partial(self.sources.find, source, version_read(rows)))
-        stale = [format for format in self.formats if not self._is_up_to_date(source, format, versions[format], find)]
+        stale = {key: to for key, to in versions.items() if not self.folder.is_up_to_date(source, key, to)}
         if not stale:
             done.up_to_date += 1
             return
-        file = find()
+        file = self.sources.find(source, version_read(rows))
         outline = self.sources.outline(file) if isinstance(file, SourceFile) else []
         document = assemble(source, rows, outline, unfinished=self.table.is_partial)
         write = partial(self._write_searchable, file)
         figures = CutFigures(document, partial(self._page_image, file), self.folder.picture, write)
         with figures.text:
-            results = self._write(source, name, document, figures, {format: versions[format] for format in stale}, file)
+            results = self._write(source, name, document, figures, stale, file)
         done.add(results, figures)
 
     def _write(
@@ -131,7 +126,8 @@ class Export:
         versions: dict[str, str],
         file: SourceFile | Failure,
     ) -> set[_Result]:
-        """Write the document in each of the formats, and return what became of them. versions: by format."""
+        """Write the document in each of the formats, and return what became of them. versions: by format. What was
+        written without the file is written again by the next export, as the file may have an outline."""
         results: set[_Result] = set()
         for format, version in versions.items():
             try:
@@ -141,17 +137,9 @@ class Export:
                 results.add("refused")
                 logger.error("%s is not exported as %s: %s", source, format, error)
             else:
-                if not figures.missing:
-                    unseen = _UNSEEN if isinstance(file, Failure) else ""
-                    self.folder.complete(source, format, version + unseen)
+                if isinstance(file, SourceFile) and not figures.missing:
+                    self.folder.complete(source, format, version)
         return results
-
-    def _is_up_to_date(self, source: str, format: str, version: str, find: Callable[[], SourceFile | Failure]) -> bool:
-        """Whether the document need not be written again. One that was written without its file, which may have an
-        outline, is as soon as the file is there. find: looks for it, which takes as long as to read it."""
-        if self.folder.is_up_to_date(source, format, version):
-            return True
-        return self.folder.is_up_to_date(source, format, version + _UNSEEN) and isinstance(find(), Failure)
 
     def _version(self, format: str, name: str, rows: Sequence[PageResult]) -> str:
         """A digest of all that the document's files depend on, but for the pictures."""
