@@ -240,6 +240,16 @@ class OutlineEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class Additions:
+    """What a PDF that can be searched is given beside its text. outline: if it has none. language: a BCP 47 tag; '' for
+    none. force_text: also where a page has visible text of its own."""
+
+    outline: tuple[OutlineEntry, ...] = ()
+    language: str = ""
+    force_text: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class SearchableMade:
     """A PDF was written. num_pages: that were given text. is_signed: whether it is a copy, as a change would end what
     its signature says."""

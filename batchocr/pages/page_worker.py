@@ -149,18 +149,16 @@ class PageWorker:
             self._channel.send(PagesSeen(task.task_id, document.format, document.page_count, tuple(pages)))
 
     def _write(self, task: WriteSearchable) -> None:
-        from batchocr.pages.searchable.placed_text import Additions  # only an export needs it
-        from batchocr.pages.searchable.write import write_searchable
+        from batchocr.pages.searchable.write import write_searchable  # only an export needs it
 
         with self._boundary(task.task_id):
-            additions = Additions(task.outline, task.language, task.force_text)
             with (
                 self._during(task.task_id, "render") as next_step,
                 self._documents.one_version(task.path, task.size, task.mtime_ns),
             ):
                 document, path = self._documents.get(task.path), self._documents.local_path(task.path)
                 steps = write_searchable(
-                    document, path, self._password, text_path=task.text_path, to_path=task.to_path, additions=additions
+                    document, path, self._password, task.additions, text_path=task.text_path, to_path=task.to_path
                 )
                 while (made := next(steps)) is None:
                     next_step()

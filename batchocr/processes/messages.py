@@ -15,6 +15,7 @@ from pydantic import AfterValidator, Field
 
 from batchocr.config import Config
 from batchocr.data import (
+    Additions,
     Completion,
     Failure,
     FigureUse,
@@ -144,8 +145,7 @@ class LookAtPages:
 @dataclass(frozen=True, slots=True)
 class WriteSearchable:
     """Write this version of a document as a PDF to `to_path`, with the text of its pages that is in the file at
-    `text_path` (`pages/searchable/placed_text`), and with this outline if it has none. language: a BCP 47 tag.
-    force_text: also where a page has visible text of its own."""
+    `text_path` (`pages/searchable/placed_text`), and with these additions."""
 
     task_id: int
     path: str
@@ -153,9 +153,7 @@ class WriteSearchable:
     mtime_ns: int
     text_path: str
     to_path: str
-    outline: tuple[OutlineEntry, ...]
-    language: str
-    force_text: bool
+    additions: Additions
     type: Literal["write searchable"] = "write searchable"
 
 

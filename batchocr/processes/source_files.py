@@ -16,7 +16,7 @@ from typing import Self
 from PIL import Image
 
 from batchocr.config import Config
-from batchocr.data import Failure, OutlineEntry, PageResult, SearchableMade, failed_completion
+from batchocr.data import Additions, Failure, OutlineEntry, PageResult, SearchableMade, failed_completion
 from batchocr.processes.messages import (
     Completions,
     Failed,
@@ -121,21 +121,11 @@ class SourceFiles:
         return Image.frombytes("RGB", (pixels.width, pixels.height), bytes(pixels.data))
 
     def write_searchable(
-        self,
-        file: SourceFile,
-        *,
-        text_path: str,
-        to_path: str,
-        outline: Sequence[OutlineEntry],
-        language: str,
-        force_text: bool,
+        self, file: SourceFile, text_path: str, to_path: str, additions: Additions
     ) -> SearchableMade | Failure:
         """Write the document as a PDF with the text of its pages, as in `WriteSearchable`."""
         self._pool.recycle_workers()
-        task = WriteSearchable(
-            *(0, file.path, file.size, file.mtime_ns, text_path, to_path, tuple(outline), language, force_text)
-        )
-        answer = self._ask(task)
+        answer = self._ask(WriteSearchable(0, file.path, file.size, file.mtime_ns, text_path, to_path, additions))
         if isinstance(answer, Failure):
             return answer
         return answer.made if isinstance(answer, SearchableWritten) else _NOT_ITS_PIXELS

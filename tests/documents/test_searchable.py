@@ -13,7 +13,7 @@ import pytest
 from PIL import Image, ImageDraw, ImageFont
 
 from batchocr.config import Config
-from batchocr.data import Block, PageResult
+from batchocr.data import Additions, Block, PageResult
 from batchocr.documents.assembly.assemble import open_table
 from batchocr.documents.export.export import Export, Exported
 from batchocr.documents.export.folder import ExportFolder
@@ -21,7 +21,7 @@ from batchocr.documents.export.formats import FormatOptions
 from batchocr.documents.export.names import Names
 from batchocr.pages.input.render import open_document
 from batchocr.pages.searchable.pdf_text import TextWriter
-from batchocr.pages.searchable.placed_text import Additions, BlockWords, PageText, PlacedLine, Word
+from batchocr.pages.searchable.placed_text import BlockWords, PageText, PlacedLine, Word
 from batchocr.processes.source_files import SourceFiles
 from tests.support.browser import chromium
 from tests.support.documents import write_table

@@ -12,7 +12,7 @@ from typing import Final, Literal
 
 from PIL import Image
 
-from batchocr.data import ErrorKind, Failure, OutlineEntry, PageResult, SearchableMade
+from batchocr.data import Additions, ErrorKind, Failure, OutlineEntry, PageResult, SearchableMade
 from batchocr.documents.assembly.assemble import assemble, version_read
 from batchocr.documents.assembly.document import AssembledDocument
 from batchocr.documents.export.figures import CutFigures
@@ -163,11 +163,5 @@ class Export:
     ) -> SearchableMade | Failure:
         if isinstance(file, Failure):
             return file
-        return self.sources.write_searchable(
-            file,
-            text_path=text_path,
-            to_path=to_path,
-            outline=outline,
-            language=self.options.language,
-            force_text=self.options.force_text,
-        )
+        additions = Additions(tuple(outline), self.options.language, self.options.force_text)
+        return self.sources.write_searchable(file, text_path, to_path, additions)

@@ -8,11 +8,11 @@ from typing import Final
 
 import pymupdf
 
-from batchocr.data import OutlineEntry
+from batchocr.data import Additions, OutlineEntry
 from batchocr.pages.input.pdf_objects import inherited_text, reference, value_text
 from batchocr.pages.searchable.font import ASCENT, DESCENT, GlyphlessFont
 from batchocr.pages.searchable.letters import advance, drawn, drawn_order
-from batchocr.pages.searchable.placed_text import Additions, BlockWords, PageText, PlacedLine
+from batchocr.pages.searchable.placed_text import BlockWords, PageText, PlacedLine
 
 _INVISIBLE: Final = 3
 _COMPARED_DPI: Final = 50

@@ -8,8 +8,6 @@ from typing import Annotated
 
 from pydantic import Field, TypeAdapter
 
-from batchocr.data import OutlineEntry
-
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 Box = tuple[Share, Share, Share, Share]
 """x0, y0, x1, y1 as shares of the page as a viewer shows it."""
@@ -50,16 +48,6 @@ class PageText:
     height: int | None
     dpi: float | None
     blocks: tuple[BlockWords, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Additions:
-    """What a document is given beside its text. outline: if it has none. language: a BCP 47 tag; '' for none.
-    force_text: also where it has visible text of its own."""
-
-    outline: tuple[OutlineEntry, ...] = ()
-    language: str = ""
-    force_text: bool = False
 
 
 _PAGE: TypeAdapter[PageText] = TypeAdapter(PageText)

@@ -13,13 +13,13 @@ from typing import Final
 
 import pymupdf
 
-from batchocr.data import SearchableMade
+from batchocr.data import Additions, SearchableMade
 from batchocr.pages.input.pdf import opened_pdf
 from batchocr.pages.input.pdf_objects import value_text
 from batchocr.pages.input.render import RenderableDocument
 from batchocr.pages.searchable.image_pages import add_pages
 from batchocr.pages.searchable.pdf_text import TextWriter
-from batchocr.pages.searchable.placed_text import Additions, pages_in
+from batchocr.pages.searchable.placed_text import pages_in
 
 _SIGNED: Final = (1, 3)
 """The flags of a form with a signature."""
@@ -29,7 +29,7 @@ _FIRST_ID: Final = re.compile(r"\[\s*(<[^>]*>|\((?:\\.|[^\\()])*\))")
 
 
 def write_searchable(
-    document: RenderableDocument, path: str, password: str | None, *, text_path: str, to_path: str, additions: Additions
+    document: RenderableDocument, path: str, password: str | None, additions: Additions, *, text_path: str, to_path: str
 ) -> Iterator[SearchableMade | None]:
     """Write the document at `path` to `to_path`, with the text of the file at `text_path`; yields None after each page,
     and at last what was done.

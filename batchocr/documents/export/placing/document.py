@@ -9,7 +9,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from typing import IO, Protocol
+from typing import IO
 
 from PIL import Image
 
@@ -18,11 +18,9 @@ from batchocr.documents.assembly.document import AssembledDocument, Piece
 from batchocr.documents.export.placing.page import page_words, plain_text
 from batchocr.pages.searchable.placed_text import PageText, line_of, pages_in
 
-
-class SearchableWriter(Protocol):
-    """Writes a document as a PDF to `to_path`, with the text of its pages in the file at `text_path`."""
-
-    def __call__(self, text_path: str, to_path: str, outline: list[OutlineEntry], /) -> SearchableMade | Failure: ...
+SearchableWriter = Callable[[str, str, list[OutlineEntry]], SearchableMade | Failure]
+"""Writes a document as a PDF: with the text of its pages in the file at the first path, to the second, with the outline
+if it has none."""
 
 
 class DocumentText:
