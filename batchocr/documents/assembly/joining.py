@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from batchocr.documents.assembly.document import Piece, Place
-from batchocr.documents.assembly.tables import TableRows, table_rows
+from batchocr.documents.assembly.tables import TableCells, joined, table_rows
 
 _SEEN: Final = 300
 """Characters that are looked at on either side of a joint, and of a caption, however long the texts are."""
@@ -74,8 +74,8 @@ def joint(before: str, after: str) -> tuple[int, str]:
 class Draft:
     """A piece in the making.
 
-    texts: parts of its text, to be joined as they are; empty for a piece that is not read, such as a figure. rows: of a
-    table to which others were joined, in place of `texts`. goes_on: whether the model says that it continues a text of
+    texts: parts of its text, to be joined as they are; empty for a piece that is not read, such as a figure. tables:
+    that were joined to one, in place of `texts`. goes_on: whether the model says that it continues a text of
     an earlier page. description: of a figure that was read.
     """
 
@@ -83,7 +83,7 @@ class Draft:
     texts: list[str]
     places: list[Place]
     level: int | None = None
-    rows: TableRows | None = None
+    tables: list[TableCells] = field(default_factory=list)
     captions: list[Draft] = field(default_factory=list)
     footnotes: list[Draft] = field(default_factory=list)
     goes_on: bool = False
@@ -106,7 +106,7 @@ class Draft:
 
     def piece(self) -> Piece:
         """The finished piece."""
-        content = "".join(self.texts) if self.rows is None else self.rows.html()
+        content = joined(self.tables) if self.tables else "".join(self.texts)
         return Piece(
             type=self.type,
             content=content or None,
@@ -184,12 +184,12 @@ def go_on_as_table(before: Draft, draft: Draft) -> bool:
         return False
     if not all(_says_continued(caption, before) for caption in draft.captions):
         return False
-    first = before.rows or table_rows(before.texts[0])
+    first = before.tables[0] if before.tables else table_rows(before.texts[0])
     rest = table_rows(draft.texts[0])
     if first is None or rest is None or first.num_columns != rest.num_columns or rest.says_more:
         return False
-    first.add(rest)
-    before.rows = first
+    before.tables = before.tables or [first]
+    before.tables.append(rest)
     before.places += draft.places
     before.captions += draft.captions
     before.footnotes += draft.footnotes

@@ -48,10 +48,11 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class TableCells:
-    """A table taken apart. before, after: text around the table. caption: its `caption`, with the tags; '' if there is
-    none. rows: the cells that begin in each. row_ends: where each row begins and ends in the HTML. overhangs: whether a
-    cell claims more rows than there are below it."""
+    """A table taken apart. html: all of it. before, after: text around the table. caption: its `caption`, with the
+    tags; '' if there is none. rows: the cells that begin in each. row_ends: where each row begins and ends in the HTML.
+    overhangs: whether a cell claims more rows than there are below it."""
 
+    html: str
     before: str
     caption: str
     rows: list[list[Cell]]
@@ -59,6 +60,11 @@ class TableCells:
     after: str
     row_ends: list[tuple[int, int]]
     overhangs: bool
+
+    @property
+    def says_more(self) -> bool:
+        """Whether there is text beside its rows, as of a caption."""
+        return bool(_ANY_TAG.sub("", self.html[: self.row_ends[0][0]] + self.html[self.row_ends[-1][1] :]).strip())
 
     @property
     def num_header_rows(self) -> int:
@@ -124,7 +130,7 @@ def table_cells(html: str) -> TableCells | None:
     if placed is None:
         return None
     overhangs = any(row + cell.rowspan > len(rows) for row, cells in enumerate(rows) for cell in cells)
-    return TableCells(html[:start], caption, *placed, html[end:], row_ends, overhangs)
+    return TableCells(html, html[:start], caption, *placed, html[end:], row_ends, overhangs)
 
 
 def _read(opening: str, html: str) -> _Read:
@@ -159,53 +165,25 @@ def _placed(read: list[list[_Read]]) -> tuple[list[list[Cell]], int] | None:
     return rows, len(free_from)
 
 
-@dataclass(slots=True)
-class TableRows:
-    """A table that others may be joined to. before, after: the HTML around its rows. rows: the HTML of each. cells: of
-    each row, as far as they were in the first of its tables."""
-
-    before: str
-    rows: list[str]
-    after: str
-    cells: list[list[Cell]]
-    num_columns: int
-
-    @property
-    def says_more(self) -> bool:
-        """Whether there is text beside its rows, as of a caption."""
-        return bool(_ANY_TAG.sub("", self.before + self.after).strip())
-
-    def add(self, other: TableRows) -> None:
-        """Append the rows of another, without the header that it repeats."""
-        self.rows += other.rows[_num_repeated(self.cells, other.cells) :]
-
-    def html(self) -> str:
-        """The table as HTML."""
-        return "".join([self.before, *self.rows, self.after])
-
-
-def table_rows(html: str) -> TableRows | None:
-    """The table taken apart, with its HTML as it is; None if it is none, if cells reach beyond its end, or if something
-    stands between its rows.
+def table_rows(html: str) -> TableCells | None:
+    """The table taken apart; None if it is none, if cells reach beyond its end, or something stands between its rows.
 
     One with pictures is none either: they are named by their place on the page, and a table knows one page only.
     """
-    if html[:6].lower() != "<table" or _PICTURE.search(html):
+    table = None if html[:6].lower() != "<table" or _PICTURE.search(html) else table_cells(html)
+    if table is None or table.overhangs:
         return None
-    table = table_cells(html)
-    if (
-        table is None
-        or table.overhangs
-        or any(html[end:start].strip() for (_, end), (start, _) in pairwise(table.row_ends))
-    ):
-        return None
-    return TableRows(
-        before=html[: table.row_ends[0][0]],
-        rows=[html[start:end] for start, end in table.row_ends],
-        after=html[table.row_ends[-1][1] :],
-        cells=table.rows,
-        num_columns=table.num_columns,
-    )
+    between = (html[end:start] for (_, end), (start, _) in pairwise(table.row_ends))
+    return None if any(map(str.strip, between)) else table
+
+
+def joined(tables: Sequence[TableCells]) -> str:
+    """The HTML of a table that several pages have, without the headers that are repeated."""
+    first = tables[0]
+    rows = [first.html[start:end] for start, end in first.row_ends]
+    for other in tables[1:]:
+        rows += [other.html[start:end] for start, end in other.row_ends[_num_repeated(first.rows, other.rows) :]]
+    return "".join([first.html[: first.row_ends[0][0]], *rows, first.html[first.row_ends[-1][1] :]])
 
 
 def _num_repeated(first: Sequence[Sequence[Cell]], second: Sequence[Sequence[Cell]]) -> int:
