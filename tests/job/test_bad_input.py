@@ -45,7 +45,9 @@ def ended(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Ended:
     out = base / "table.parquet"
     # "docs/sound.pdf" is named a second time; "docs/missing.pdf" does not exist.
     inputs = ("docs", "docs/sound.pdf", "more", "docs/missing.pdf")
-    done = run_command(*inputs, "--out", out, "--model", model, "--dpi", "72", "--workers", "2", cwd=base)
+    # Bounds may be as large as one likes.
+    bounds = ("--limit", "1000000000000", "--page-timeout", "1e12", "--stop-after", "1000000000000h")
+    done = run_command(*inputs, "--out", out, "--model", model, "--dpi", "72", "--workers", "2", *bounds, cwd=base)
     rows = read_rows(out)
     by_key = {(row.source, row.page_index): row for row in rows}
     assert len(by_key) == len(rows)
