@@ -16,7 +16,9 @@ import batchocr.engine.before_torch  # noqa: F401
 from batchocr.processes import child, engine_process
 from tests.support.engine_thread import EngineThread
 from tests.support.jobs import FULL
+from tests.support.object_store import ObjectStore, running_store, used
 from tests.support.process_template import ProcessTemplates
+from tests.support.running import make_quick_model
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -59,11 +61,34 @@ _HANDLERS = [*logging.getLogger("batchocr").handlers]
 @pytest.fixture(scope="session", autouse=True)
 def _quick_processes() -> Iterator[None]:
     """Runs in this process have their engines on threads, without `engine_processes`; workers and engines that are
-    processes are forked, also those of `running.command`."""
+    processes are forked, also those of `running.command`. Each has one thread for torch, if nothing else is said."""
+    import torch  # after `before_torch`
+
+    torch.set_num_threads(int(os.environ.setdefault("OMP_NUM_THREADS", "1")))
     with pytest.MonkeyPatch.context() as patched, ProcessTemplates() as templates:
         patched.setattr(engine_process, "Child", EngineThread)
         patched.setattr(child, "subprocess", templates)
         yield
+
+
+@pytest.fixture(scope="session")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model that is quick, and cannot read. What changes it makes one of its own: `make_quick_model`."""
+    return make_quick_model(tmp_path_factory.mktemp("model") / "quick")
+
+
+@pytest.fixture(scope="session")
+def running() -> Iterator[ObjectStore]:
+    """An object store, for `store`."""
+    with running_store() as store:
+        yield store
+
+
+@pytest.fixture
+def store(running: ObjectStore) -> Iterator[ObjectStore]:
+    """A running object store, without what other tests have put there."""
+    with used(running) as store:
+        yield store
 
 
 @pytest.fixture(autouse=True)

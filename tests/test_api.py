@@ -17,7 +17,6 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pymupdf
 import pytest
-import torch
 from PIL import Image
 
 import batchocr
@@ -32,7 +31,6 @@ from tests.support.running import (
     draw_pdf,
     environment,
     eventually,
-    make_quick_model,
     num_rows,
     read_rows,
     texts,
@@ -43,14 +41,6 @@ pytestmark = pytest.mark.slow
 
 DOCUMENTS = ("two-columns.pdf", "article.pdf", "broken.pdf", "scanned-letter.png")
 ROWS = [("two-columns.pdf", 0), ("article.pdf", 0), ("article.pdf", 1), ("broken.pdf", None), ("scanned-letter.png", 0)]
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    num_threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield make_quick_model(tmp_path_factory.mktemp("model") / "quick")
-    torch.set_num_threads(num_threads)
 
 
 @pytest.fixture(scope="module")

@@ -172,11 +172,6 @@ def draw(path: Path) -> bytes:
 # --- passwords -------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_quick_model(tmp_path_factory.mktemp("model") / "quick")
-
-
 @pytest.fixture
 def encrypted(tmp_path: Path) -> Path:
     path = draw_pdf(tmp_path / "plain.pdf", "secret", "secret")

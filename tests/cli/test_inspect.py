@@ -21,7 +21,7 @@ from batchocr.job.survey.estimate import Estimate
 from batchocr.job.survey.survey import Survey
 from batchocr.pages.input.sources import Found
 from tests.conftest import ROOT
-from tests.support.running import draw_pdf, environment, eventually, make_quick_model
+from tests.support.running import draw_pdf, environment, eventually
 
 pytestmark = pytest.mark.slow
 
@@ -77,11 +77,10 @@ def test_as_json_and_without_loading_torch(tmp_path: Path) -> None:
 
 
 def test_some_pages_are_read_and_the_whole_is_told_from_them(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+    tmp_path: Path, model: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     draw_pdf(tmp_path / "a.pdf", *"abcdefgh")
     Image.new("RGB", (40, 900), "white").save(tmp_path / "b.png")
-    model = make_quick_model(tmp_path / "model")
     config = Config(model=str(model), dpi=72, workers=1)
     with caplog.at_level("INFO", logger="batchocr"):
         lines, printed = inspected([str(tmp_path)], config, capsys, read=3)
@@ -101,7 +100,7 @@ def test_some_pages_are_read_and_the_whole_is_told_from_them(
 
 
 def test_where_all_that_was_read_failed_no_time_is_given(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = draw_pdf(tmp_path / "a.pdf", *"abcd")
 
@@ -111,7 +110,7 @@ def test_where_all_that_was_read_failed_no_time_is_given(
         return survey
 
     monkeypatch.setattr("batchocr.cli.inspect._look", look_before_it_is_gone)
-    config = Config(model=str(make_quick_model(tmp_path / "model")))
+    config = Config(model=str(model))
     inspect_inputs([str(path)], config, read=3, like=None, as_json=False)
     lines = capsys.readouterr().out.splitlines()
     assert line(lines, "read").startswith("3 of 4 pages, 3 failed: with ")
@@ -142,9 +141,9 @@ def test_at_the_rate_of_an_earlier_run(tmp_path: Path, capsys: pytest.CaptureFix
     ("content", "read"), [(b"no document", None), (None, 2)], ids=["damaged", "no such page, and asked to read"]
 )
 def test_where_nothing_can_be_read_no_time_is_given(
-    tmp_path: Path, content: bytes | None, read: int | None, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, model: Path, content: bytes | None, read: int | None, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path, config = tmp_path / "a.pdf", Config(model=str(make_quick_model(tmp_path / "model")), pages="7")
+    path, config = tmp_path / "a.pdf", Config(model=str(model), pages="7")
     path.write_bytes(content) if content else draw_pdf(path, "one page")
     lines, printed = inspected([str(path)], config, capsys, read=read)
     assert line(lines, "time") == "none: there is no page that could be read"
@@ -175,9 +174,8 @@ def test_wrong_flags_are_wrong_usage(arguments: tuple[str, ...], said: str) -> N
     assert said in json.loads(done.stderr.splitlines()[-1])["message"]
 
 
-def test_ctrl_c_while_pages_are_read_ends_it_and_leaves_no_process(tmp_path: Path) -> None:
+def test_ctrl_c_while_pages_are_read_ends_it_and_leaves_no_process(tmp_path: Path, model: Path) -> None:
     draw_pdf(tmp_path / "a.pdf", *map(str, range(400)))
-    model = make_quick_model(tmp_path / "model")
     command = [sys.executable, "-m", "batchocr", "inspect", tmp_path / "a.pdf", "--model", model, "--read", "400"]
     with subprocess.Popen(command, cwd=ROOT, env=environment(), stderr=subprocess.PIPE, stdout=subprocess.PIPE) as run:
         assert run.stderr is not None
@@ -193,12 +191,12 @@ def test_ctrl_c_while_pages_are_read_ends_it_and_leaves_no_process(tmp_path: Pat
 
 @pytest.mark.long
 def test_a_page_that_fails_while_it_is_read_counts_as_failed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+    tmp_path: Path, model: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     draw_pdf(tmp_path / "a.pdf", *"abc")
     data = Path(DOCUMENTS, "fax.tiff").read_bytes()
     (tmp_path / "cut.tiff").write_bytes(data[: len(data) * 2 // 3])
-    config = Config(model=str(make_quick_model(tmp_path / "model")), dpi=72, workers=1)
+    config = Config(model=str(model), dpi=72, workers=1)
     lines, printed = inspected([str(tmp_path)], config, capsys, read=1000)
     failed, pages = printed["pages_failed"], printed["pages"]
     assert (printed["pages_read"], failed) == (pages, printed["pages_unreadable"])

@@ -20,7 +20,7 @@ from batchocr.errors import DamagedError
 from batchocr.pages.input.render import open_document
 from tests.support.hostile import FORM, pdf, stream
 from tests.support.jobs import FULL
-from tests.support.running import draw_pdf, make_quick_model, read_rows, run_command
+from tests.support.running import draw_pdf, read_rows, run_command
 
 pytestmark = pytest.mark.slow
 
@@ -162,9 +162,8 @@ class Ended:
 
 
 @pytest.fixture(scope="module")
-def ended(tmp_path_factory: pytest.TempPathFactory) -> Ended:
+def ended(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Ended:
     folder = tmp_path_factory.mktemp("bombs")
-    model = make_quick_model(folder / "model")
     (folder / "in").mkdir()
     draw_pdf(folder / "in" / "sound.pdf", "read me")
     for name, content in bombs().items():

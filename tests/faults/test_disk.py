@@ -22,9 +22,8 @@ NUM_PAGES = 10
 
 
 @pytest.fixture(scope="module")
-def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
-    with make_job(tmp_path_factory.mktemp("job"), NUM_PAGES) as job:
-        yield job
+def job(tmp_path_factory: pytest.TempPathFactory) -> Job:
+    return make_job(tmp_path_factory.mktemp("job"), NUM_PAGES)
 
 
 @pytest.fixture

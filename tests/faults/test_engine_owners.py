@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.support.running import draw_pdf, environment, eventually, is_alive, make_quick_model
+from tests.support.running import draw_pdf, environment, eventually, is_alive
 
 pytestmark = pytest.mark.slow
 
@@ -32,11 +32,6 @@ def say(*words):
 def children():
     return len(psutil.Process().children(recursive=True))
 """
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_quick_model(tmp_path_factory.mktemp("model") / "quick")
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from batchocr.pages.input.sources import find_documents
 from batchocr.processes.child import ENGINE_COMMAND
 from batchocr.processes.running_clock import RunningClock
 from tests.support.engine_entry import num_started, times_asked, write_faults
-from tests.support.running import children, draw_pdf, make_quick_model, mapped_pixels, read_rows, texts
+from tests.support.running import children, draw_pdf, mapped_pixels, read_rows, texts
 
 pytestmark = pytest.mark.slow
 
@@ -47,11 +47,6 @@ def nothing_left(engine_processes: None) -> Iterator[None]:
     assert children() == []
     assert len(os.listdir("/proc/self/fd")) == before
     assert mapped_pixels() <= mapped_before
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_quick_model(tmp_path_factory.mktemp("model") / "quick")
 
 
 @pytest.fixture(scope="module")

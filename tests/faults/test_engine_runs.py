@@ -25,7 +25,7 @@ from batchocr.job.stop import StopSwitch
 from batchocr.processes.meter import Meter
 from batchocr.tables.files import report_path
 from tests.support.late_device import LateDevice, LateMark
-from tests.support.running import draw_pdf, make_quick_model, num_rows, read_rows, texts
+from tests.support.running import draw_pdf, num_rows, read_rows, texts
 
 pytestmark = pytest.mark.slow
 
@@ -34,11 +34,6 @@ Tamper: TypeAlias = Callable[[int, Answered], Answered]
 """Returns what becomes of a step's answers, or raises. The first argument is the step's number."""
 
 NUM_PAGES = 6
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_quick_model(tmp_path_factory.mktemp("model") / "quick")
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,6 @@ import shutil
 import signal
 import subprocess
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -51,9 +50,8 @@ NUM_KILLS = 20 if FULL else 3
 
 
 @pytest.fixture(scope="module")
-def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
-    with make_job(tmp_path_factory.mktemp("job"), NUM_PAGES) as job:
-        yield job
+def job(tmp_path_factory: pytest.TempPathFactory) -> Job:
+    return make_job(tmp_path_factory.mktemp("job"), NUM_PAGES)
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -36,14 +35,13 @@ def detector(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def job(tmp_path_factory: pytest.TempPathFactory, detector: Path) -> Iterator[Job]:
+def job(tmp_path_factory: pytest.TempPathFactory, detector: Path) -> Job:
     folder = tmp_path_factory.mktemp("job")
-    with make_job(folder, NUM_PAGES) as job:
-        out = folder / "detected.parquet"
-        job.run(out, layout=detector)
-        rows = read_rows(out)
-        assert texts(rows) != texts(job.rows)
-        yield replace(job, rows=rows)
+    job = make_job(folder, NUM_PAGES)
+    job.run(folder / "detected.parquet", layout=detector)
+    rows = read_rows(folder / "detected.parquet")
+    assert texts(rows) != texts(job.rows)
+    return replace(job, rows=rows)
 
 
 def test_the_stage_is_counted_and_its_blocks_are_read(job: Job, detector: Path, tmp_path: Path) -> None:

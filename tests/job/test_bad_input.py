@@ -16,7 +16,7 @@ import batchocr
 from batchocr import PageResult
 from batchocr.errors import NoInputError, OutputError
 from tests.support.pdf_files import DCT, JPEG, pdf, scan
-from tests.support.running import draw_pdf, make_quick_model, read_rows, run_command
+from tests.support.running import draw_pdf, read_rows, run_command
 
 pytestmark = pytest.mark.slow
 
@@ -30,11 +30,6 @@ class Ended:
     stderr: str
     rows: dict[tuple[str, int | None], PageResult]
     report: dict[str, object]
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_quick_model(tmp_path_factory.mktemp("model") / "quick")
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from tests.support.corpus import Outcome, expected_outcomes
-from tests.support.running import children, make_quick_model, read_rows, run_command
+from tests.support.running import children, read_rows, run_command
 
 pytestmark = pytest.mark.slow
 
@@ -32,9 +32,9 @@ PARTS = ("images", "hostile")
 
 
 @pytest.fixture(scope="module")
-def ended(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Ended:
+def ended(model: Path, corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Ended:
     folder = tmp_path_factory.mktemp("corpus")
-    model, out = make_quick_model(folder / "model"), folder / "table.jsonl"
+    out = folder / "table.jsonl"
     options = ("--model", model, "--max-new-tokens", "64", "--page-timeout", "2", "--log-format", "json")
     started_s = time.monotonic()
     done = run_command(*(corpus / part for part in PARTS), "--out", out, *options)
@@ -43,7 +43,7 @@ def ended(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Ended:
     left = [process for process in psutil.process_iter(["cmdline"]) if str(out) in (process.info["cmdline"] or [])]
     report = json.loads(Path(f"{out}.report.json").read_text())
     events = [json.loads(line) for line in done.stderr.splitlines()]
-    files = {path.name for path in folder.iterdir()} - {"model"}
+    files = {path.name for path in folder.iterdir()}
     processes = [*left, *children()]
     return Ended(done.returncode, outcomes_in(out, corpus), report, events, seconds, files, processes)
 

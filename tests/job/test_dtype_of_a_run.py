@@ -14,7 +14,7 @@ from batchocr.job import session as sessions
 from batchocr.planning import dtype as dtypes
 from batchocr.planning.checkpoint_files import stored_dtype
 from batchocr.tables.earlier import dtype_of_rows
-from tests.support.running import QUICK_MODEL, draw_pdf, journal, make_quick_model
+from tests.support.running import QUICK_MODEL, draw_pdf, journal
 
 pytestmark = pytest.mark.slow
 
@@ -47,13 +47,13 @@ def documents(tmp_path: Path) -> Path:
 )
 def test_a_run_is_continued_in_the_dtype_of_its_rows(
     tmp_path: Path,
+    model: Path,
     documents: Path,
     monkeypatch: pytest.MonkeyPatch,
     kept_in: str,
     first: float | None,
     second: float | None,
 ) -> None:
-    model = make_quick_model(tmp_path / "model")
     out = tmp_path / ("table.jsonl" if kept_in == "lines" else "table.parquet")
 
     def run(**options: object) -> str:

@@ -7,46 +7,29 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
 import pytest
-import torch
 
 import batchocr
 from batchocr.cli.merge import merge_tables
 from batchocr.config import Config
 from batchocr.errors import NoInputError, OutputError, OutputMismatchError, UsageError
 from batchocr.tables.remote_output import OutputPlace
-from tests.support.object_store import SECRET, Environ, ObjectStore, answering, first, running_store, used
-from tests.support.running import command, draw_pdf, make_quick_model, read_rows, texts
+from tests.support.object_store import SECRET, Environ, ObjectStore, answering, first
+from tests.support.running import command, draw_pdf, read_rows, texts
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def options(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
+def options(model: Path) -> dict[str, Any]:
     """A model that is quick, and a run that is small."""
-    num_threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    model = make_quick_model(tmp_path_factory.mktemp("model") / "quick")
     small = {"dpi": 72, "workers": 1, "max_new_tokens": 8, "max_degraded_rate": 1}
-    yield {"model": model, "dtype": "float32", "device": "cpu", **small}
-    torch.set_num_threads(num_threads)
-
-
-@pytest.fixture(scope="module")
-def running() -> Iterator[ObjectStore]:
-    with running_store() as store:
-        yield store
-
-
-@pytest.fixture
-def store(running: ObjectStore) -> Iterator[ObjectStore]:
-    with used(running) as store:
-        yield store
+    return {"model": model, "dtype": "float32", "device": "cpu", **small}
 
 
 def said(*arguments: str | Path) -> str:

@@ -4,32 +4,26 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 import batchocr
 from batchocr.cli.verify import Verifier
 from batchocr.config import Config
 from batchocr.errors import NoInputError, OutputMismatchError
 from batchocr.pages.input.sources import find_documents
-from tests.support.running import draw_pdf, journal, make_quick_model, read_rows
+from tests.support.running import draw_pdf, journal, read_rows
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def options(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
+def options(model: Path) -> dict[str, Any]:
     """A model that is quick, and a run that is small."""
-    num_threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    model = make_quick_model(tmp_path_factory.mktemp("model") / "quick")
     small = {"dpi": 72, "workers": 1, "max_new_tokens": 8, "max_degraded_rate": 1}
-    yield {"model": model, "dtype": "float32", "device": "cpu", **small}
-    torch.set_num_threads(num_threads)
+    return {"model": model, "dtype": "float32", "device": "cpu", **small}
 
 
 @pytest.fixture(autouse=True)

@@ -17,7 +17,7 @@ from batchocr.job.session import Session
 from batchocr.job.survey import sample
 from batchocr.job.survey.sample import draw, read_pages
 from batchocr.pages.input.sources import find_documents
-from tests.support.running import draw_pdf, make_quick_model
+from tests.support.running import draw_pdf
 
 BOOK = (Document("book", "book"), range(90))
 LETTERS = [(Document(f"letter {number}", f"letter {number}"), range(1)) for number in range(9)]
@@ -60,14 +60,14 @@ def test_every_page_is_as_likely_as_any_other(number: int, monkeypatch: pytest.M
 
 
 @pytest.mark.slow
-def test_these_pages_are_read_and_no_others_and_one_that_fails_counts(tmp_path: Path) -> None:
+def test_these_pages_are_read_and_no_others_and_one_that_fails_counts(tmp_path: Path, model: Path) -> None:
     draw_pdf(tmp_path / "a.pdf", *"abcdef")
     draw_pdf(tmp_path / "b.pdf", "g")
     first, second = find_documents([str(tmp_path)]).documents
     (tmp_path / "torn.pdf").write_bytes(b"%PDF-1.7")
     torn = Document(str(tmp_path / "torn.pdf"), "torn.pdf", pages=frozenset((4, 6)))
     said: list[RunProgress] = []
-    config = Config(model=str(make_quick_model(tmp_path / "model")), dpi=72, workers=1)
+    config = Config(model=str(model), dpi=72, workers=1)
     with closing(Session(config)) as session:
         read = read_pages(
             session,

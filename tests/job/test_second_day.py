@@ -25,7 +25,7 @@ from batchocr.job.stats.gates import GateCounts
 from batchocr.pages.input.sources import find_documents
 from batchocr.tables.files import journal_path, report_path
 from tests.support.jobs import Job, started, wait_for_rows
-from tests.support.running import draw_pdf, make_quick_model, raising, read_rows
+from tests.support.running import draw_pdf, raising, read_rows
 
 pytestmark = pytest.mark.slow
 
@@ -42,8 +42,7 @@ def share(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def options(tmp_path: Path) -> dict[str, Any]:
-    model = make_quick_model(tmp_path / "model")
+def options(tmp_path: Path, model: Path) -> dict[str, Any]:
     usual = {"dpi": 72, "workers": 2, "pages_in_flight": 4, "max_degraded_rate": 1}
     return {"out": tmp_path / "table.parquet", "model": model, **usual}
 

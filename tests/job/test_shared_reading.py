@@ -8,13 +8,11 @@ import shutil
 import signal
 import sqlite3
 import subprocess
-from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
 from pathlib import Path
 
 import pytest
-import torch
 from PIL import Image, PngImagePlugin
 
 import batchocr
@@ -51,19 +49,6 @@ pytestmark = pytest.mark.slow
 
 OPTIONS = {"dpi": 72, "workers": 2, "pages_in_flight": 4, "dtype": "float32", "max_degraded_rate": 1}
 NUM_PAGES = 14
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread() -> Iterator[None]:
-    num_threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(num_threads)
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_quick_model(tmp_path_factory.mktemp("model") / "quick")
 
 
 @pytest.fixture(scope="module")

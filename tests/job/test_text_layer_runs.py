@@ -13,17 +13,11 @@ from batchocr import open_table
 from batchocr.data import PageResult
 from batchocr.errors import OutputMismatchError
 from batchocr.pages.protocol.revision import TRUSTED_TEXT
-from tests.support.running import make_quick_model
 
 pytestmark = pytest.mark.slow
 
 OPTIONS: dict[str, Any] = {"dpi": 72, "workers": 1, "pages_in_flight": 2, "dtype": "float32", "max_degraded_rate": 1}
 AGREEMENT = {"text_layer_agreement": None}
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_quick_model(tmp_path_factory.mktemp("quick") / "model")
 
 
 @pytest.fixture(scope="module")

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import shutil
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import torch
 
 import batchocr.ray.reader
 from batchocr.config import Config
@@ -23,25 +21,12 @@ from batchocr.ray.items import Item, plan_items
 from batchocr.ray.reader import Reader
 from batchocr.tables import parquet
 from batchocr.tables.schema import RunMetadata
-from tests.support.object_store import ObjectStore, answering, first, running_store, used
-from tests.support.running import draw_pdf, make_quick_model
+from tests.support.object_store import ObjectStore, answering, first
+from tests.support.running import draw_pdf
 
 pytestmark = pytest.mark.slow
 
 METADATA = RunMetadata(own_version(), "none", "0", "0", {"dtype": "float32"})
-
-
-@pytest.fixture(scope="module")
-def running() -> Iterator[ObjectStore]:
-    with running_store() as store:
-        yield store
-
-
-@pytest.fixture
-def store(running: ObjectStore) -> Iterator[ObjectStore]:
-    running.put("parts", {"beside": b""})
-    with used(running) as store:
-        yield store
 
 
 @pytest.fixture(params=["folder", "store"])
@@ -146,31 +131,27 @@ def test_a_part_that_cannot_be_fetched_is_not_taken_for_damaged(
 
 
 def test_a_run_that_starts_over_keeps_what_is_there_until_it_can_read(
-    out: str, items: list[Item], tmp_path: Path
+    out: str, items: list[Item], tmp_path: Path, model: Path
 ) -> None:
     pytest.importorskip("ray")
     folder = OutputFolder(out)
     folder.begin(METADATA, None, items)
     put(folder, items[0], tmp_path)
     with pytest.raises(NoInputError, match="--pages 99"):
-        batchocr.ray.run(
-            [tmp_path / "in"], out=out, overwrite=True, pages="99", model=make_quick_model(tmp_path / "model")
-        )
+        batchocr.ray.run([tmp_path / "in"], out=out, overwrite=True, pages="99", model=model)
     plan = folder.plan()
     assert plan is not None
     assert plan.metadata == METADATA
     assert set(folder.rows_of([item.name for item in items], METADATA)) == {items[0].name}
 
 
-def test_parts_that_no_cluster_has_put_are_never_removed(items: list[Item], tmp_path: Path) -> None:
+def test_parts_that_no_cluster_has_put_are_never_removed(items: list[Item], tmp_path: Path, model: Path) -> None:
     pytest.importorskip("ray")
     part = tmp_path / "out" / "part-00000-of-another-tool.snappy.parquet"
     part.parent.mkdir()
     part.write_bytes(b"PAR1")
     with pytest.raises(OutputMismatchError, match="not of a run on a cluster"):
-        batchocr.ray.run(
-            [tmp_path / "in"], out=tmp_path / "out", overwrite=True, model=make_quick_model(tmp_path / "model")
-        )
+        batchocr.ray.run([tmp_path / "in"], out=tmp_path / "out", overwrite=True, model=model)
     assert part.exists()
 
 
@@ -249,15 +230,11 @@ def test_a_machine_that_does_not_see_the_folder_says_so(out: str) -> None:
 
 @pytest.mark.slow
 def test_a_divided_document_that_is_gone_has_each_row_once_and_is_read_when_it_is_back(
-    out: str, items: list[Item], tmp_path: Path
+    out: str, items: list[Item], tmp_path: Path, model: Path
 ) -> None:
     folder = OutputFolder(out)
     folder.try_to_put()
-    config = Config(
-        model=str(make_quick_model(tmp_path / "model")), workers=1, dpi=72, max_new_tokens=8, dtype="float32"
-    )
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
+    config = Config(model=str(model), workers=1, dpi=72, max_new_tokens=8, dtype="float32")
     reader = Reader(config, folder, (str(tmp_path / "in"),), cpus=1, per_node=1, begun_in=None)
     try:
         reader.load()
@@ -269,7 +246,6 @@ def test_a_divided_document_that_is_gone_has_each_row_once_and_is_read_when_it_i
     finally:
         assert reader._session is not None
         reader._session.close()
-        torch.set_num_threads(threads)
     assert [(row.page_index, row.error_kind, row.page_count) for row in rows] == [
         (page_index, "not_found", 4) for page_index in range(4)
     ]

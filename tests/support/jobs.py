@@ -9,8 +9,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
-
 import batchocr
 from batchocr import PageResult, Report
 from tests.support.running import command, draw_pdf, environment, eventually, make_quick_model, num_rows, read_rows
@@ -39,9 +37,8 @@ class Job:
         return [self.documents, "--out", out, "--model", self.model, *options, *flags]
 
 
-@contextmanager
-def make_job(folder: Path, num_pages: int) -> Iterator[Job]:
-    """A job of PDFs with one, two, three, … pages; inside the block, torch uses one thread here, as in a run."""
+def make_job(folder: Path, num_pages: int) -> Job:
+    """A job of PDFs with one, two, three, … pages."""
     documents = folder / "documents"
     documents.mkdir()
     left = num_pages
@@ -49,17 +46,11 @@ def make_job(folder: Path, num_pages: int) -> Iterator[Job]:
         count = min(left, len(os.listdir(documents)) + 1)
         draw_pdf(documents / f"{left:03}.pdf", *(f"Page {number}, with {left} to come" for number in range(count)))
         left -= count
-    model = make_quick_model(folder / "model")
-    num_threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        job = Job(model, documents, [])
-        job.run(folder / "whole.parquet")
-        job.rows.extend(read_rows(folder / "whole.parquet"))
-        assert len(job.rows) == num_pages
-        yield job
-    finally:
-        torch.set_num_threads(num_threads)
+    job = Job(make_quick_model(folder / "model"), documents, [])
+    job.run(folder / "whole.parquet")
+    job.rows.extend(read_rows(folder / "whole.parquet"))
+    assert len(job.rows) == num_pages
+    return job
 
 
 @contextmanager

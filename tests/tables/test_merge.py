@@ -24,7 +24,7 @@ from batchocr.tables.files import journal_path, metadata_path, report_path
 from batchocr.tables.merge import merged_rows
 from batchocr.tables.schema import SCHEMA_VERSION, RunMetadata
 from batchocr.tables.table import table_for
-from tests.support.running import draw_pdf, make_quick_model, read_rows, run_app
+from tests.support.running import draw_pdf, read_rows, run_app
 
 METADATA = RunMetadata(
     "0.1.0", "acme/reader", "f" * 64, "a" * 64, {"dpi": "200"}, model_revision="c0ffee", input_roots=("/documents",)
@@ -233,13 +233,13 @@ def test_parts_with_older_columns_become_a_table_of_this_version(tmp_path: Path)
 
 @pytest.mark.slow
 def test_a_run_into_a_merged_table_finds_everything_done(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "input").mkdir()
     for name in ("10.pdf", "2.pdf", "b.pdf"):
         draw_pdf(tmp_path / "input" / name, f"A page of {name}")
     whole, merged = tmp_path / "whole.parquet", tmp_path / "merged.parquet"
-    with batchocr.Ocr(model=make_quick_model(tmp_path / "model"), dpi=72, workers=1) as ocr:
+    with batchocr.Ocr(model=model, dpi=72, workers=1) as ocr:
         ocr.run(tmp_path / "input", out=whole)
         rows, metadata = read_rows(whole), table_for(whole).read_metadata(whole)
         assert metadata is not None

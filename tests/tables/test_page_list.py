@@ -23,7 +23,7 @@ from batchocr.errors import NoInputError, OutputError, OutputMismatchError, Usag
 from batchocr.tables.page_list import documents_asked_for, read_page_list
 from batchocr.tables.schema import RunMetadata
 from batchocr.tables.table import table_for
-from tests.support.running import draw_pdf, make_quick_model, read_rows, run_app
+from tests.support.running import draw_pdf, read_rows, run_app
 
 METADATA = RunMetadata("0.1.0", "acme/reader", "f" * 64, "a" * 64, {"dpi": "200"}, input_roots=("/documents",))
 
@@ -92,13 +92,13 @@ def test_documents_that_are_not_there_are_named(tmp_path: Path, caplog: pytest.L
 
 @pytest.mark.slow
 def test_pages_that_are_named_are_read_again_and_take_the_place_of_the_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     docs = tmp_path / "docs"
     docs.mkdir()
     draw_pdf(docs / "a.pdf", "One", "Two", "Three")
     draw_pdf(docs / "b.pdf", "Four")
-    usual: dict[str, Any] = {"model": make_quick_model(tmp_path / "model"), "workers": 1, "max_degraded_rate": 1}
+    usual: dict[str, Any] = {"model": model, "workers": 1, "max_degraded_rate": 1}
     first, again, best = (tmp_path / f"{name}.parquet" for name in ("first", "again", "best"))
     batchocr.run(docs, out=first, dpi=72, **usual)
     marks = [("a.pdf", 1), ("a.pdf", 9), ("b.pdf", 0)]
