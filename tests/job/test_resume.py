@@ -9,17 +9,16 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Iterable
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 import pytest
-import torch
 
 import batchocr
-from batchocr import PageResult, Report
+from batchocr import PageResult
 from batchocr.api import run_with
 from batchocr.config import Config
 from batchocr.documents.assembly.assemble import open_table
@@ -33,13 +32,13 @@ from batchocr.tables import parquet
 from batchocr.tables.files import UNFINISHED_REPORT, metadata_path, report_path, temporary_path
 from batchocr.tables.journal import Journal, JournalEntry
 from batchocr.tables.schema import RunMetadata
+from tests.support.jobs import Job, make_job, started, wait_for_rows
 from tests.support.running import (
-    command,
     draw_pdf,
     environment,
     eventually,
+    is_alive,
     journal,
-    make_quick_model,
     num_rows,
     raising,
     read_rows,
@@ -53,20 +52,9 @@ NUM_PAGES = 12
 OPTIONS = {"dpi": 72, "workers": 1, "pages_in_flight": 2, "max_degraded_rate": 1}
 
 
-@dataclass(frozen=True)
-class Job:
-    """What is read, and the table that an uninterrupted run made of it."""
-
-    model: Path
-    documents: Path
-    table: Path
-
-    def arguments(self, out: Path) -> list[str | Path]:
-        flags = [f"--{name.replace('_', '-')}={value}" for name, value in OPTIONS.items()]
-        return [self.documents, "--out", out, "--model", self.model, *flags]
-
-    def run(self, out: Path, **options: object) -> Report:
-        return batchocr.run(self.documents, out=out, **(OPTIONS | {"model": self.model} | options))
+@pytest.fixture(scope="module")
+def job(tmp_path_factory: pytest.TempPathFactory) -> Job:
+    return make_job(tmp_path_factory.mktemp("job"), NUM_PAGES)
 
 
 @dataclass(frozen=True)
@@ -82,40 +70,18 @@ class Killed:
 
 
 @pytest.fixture(scope="module")
-def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
-    folder = tmp_path_factory.mktemp("job")
-    (folder / "documents").mkdir()
-    for name, count in (("a.pdf", NUM_PAGES - 4), ("b.pdf", 1), ("c.pdf", 3)):
-        draw_pdf(folder / "documents" / name, *(f"Page {number} of {name}" for number in range(count)))
-    num_threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    job = Job(make_quick_model(folder / "model"), folder / "documents", folder / "whole.parquet")
-    assert job.run(job.table).pages_read == NUM_PAGES
-    yield job
-    torch.set_num_threads(num_threads)
-
-
-@pytest.fixture(scope="module")
-def reference(job: Job) -> list[PageResult]:
-    rows = read_rows(job.table)
-    assert [(row.source, row.page_index) for row in rows] == [
-        *(("a.pdf", index) for index in range(NUM_PAGES - 4)),
-        ("b.pdf", 0),
-        *(("c.pdf", index) for index in range(3)),
-    ]
-    return rows
-
-
-@pytest.fixture(scope="module")
 def killed(job: Job, tmp_path_factory: pytest.TempPathFactory) -> Killed:
     folder = tmp_path_factory.mktemp("killed")
     (folder / "tmp").mkdir()
     shared_memory = set(os.listdir("/dev/shm"))
     out = folder / "table.parquet"
-    with in_the_middle(job, out, {"TMPDIR": str(folder / "tmp")}) as process:
-        workers = workers_of(psutil.Process(process.pid))
-        process.send_signal(signal.SIGKILL)
-        process.wait()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("TMPDIR", str(folder / "tmp"))
+        with started(job, out) as process:
+            wait_for_rows(process, out, 3)
+            workers = workers_of(psutil.Process(process.pid))
+            process.send_signal(signal.SIGKILL)
+            process.wait()
     return Killed(out, num_rows(out), workers, folder / "tmp", shared_memory)
 
 
@@ -125,29 +91,8 @@ def out(killed: Killed, tmp_path: Path) -> Path:
     return Path(shutil.copytree(killed.out.parent, tmp_path / "copy")) / killed.out.name
 
 
-@contextmanager
-def in_the_middle(job: Job, out: Path, variables: dict[str, str] | None = None) -> Iterator[subprocess.Popen[bytes]]:
-    """The running command, with some of its rows finished and most not."""
-    with subprocess.Popen(
-        command(*job.arguments(out)), env=environment() | (variables or {}), stderr=subprocess.DEVNULL
-    ) as process:
-        try:
-            eventually(lambda: process.poll() is not None or num_rows(out) >= 3)
-            assert process.poll() is None
-            yield process
-        finally:
-            process.kill()
-
-
-def is_alive(process: psutil.Process) -> bool:
-    try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
-
-
 def test_a_killed_run_leaves_its_journal_and_nothing_else(killed: Killed) -> None:
-    assert 3 <= killed.num_rows < NUM_PAGES - 4
+    assert 3 <= killed.num_rows < NUM_PAGES
     assert sorted(os.listdir(killed.out.parent)) == ["table.parquet.journal", "tmp"]
     assert killed.workers
     eventually(lambda: not any(is_alive(worker) for worker in killed.workers))
@@ -167,20 +112,20 @@ def test_what_a_killed_run_has_read_is_shown_from_any_folder(killed: Killed, job
 
 
 def test_a_killed_run_goes_on_and_its_table_is_that_of_a_run_without_interruption(
-    job: Job, killed: Killed, out: Path, reference: list[PageResult]
+    job: Job, killed: Killed, out: Path
 ) -> None:
     report = job.run(out)
     assert report.pages_read == NUM_PAGES - killed.num_rows
     assert (report.items.ok, report.items.already_done) == (NUM_PAGES, killed.num_rows)
-    assert texts(read_rows(out)) == texts(reference)
+    assert texts(read_rows(out)) == texts(job.rows)
     assert not journal(out).exists()
 
 
-def test_a_torn_last_line_is_read_again(job: Job, killed: Killed, out: Path, reference: list[PageResult]) -> None:
+def test_a_torn_last_line_is_read_again(job: Job, killed: Killed, out: Path) -> None:
     os.truncate(journal(out), journal(out).stat().st_size - 10)
     assert num_rows(out) == killed.num_rows - 1
     assert job.run(out).pages_read == NUM_PAGES - killed.num_rows + 1
-    assert texts(read_rows(out)) == texts(reference)
+    assert texts(read_rows(out)) == texts(job.rows)
 
 
 def test_an_unfinished_output_of_other_settings_is_refused_until_it_is_to_be_overwritten(job: Job, out: Path) -> None:
@@ -197,13 +142,14 @@ def test_an_unfinished_output_of_other_settings_is_refused_until_it_is_to_be_ove
 
 
 def test_a_finished_output_run_again_loads_no_model_and_keeps_its_rows(
-    job: Job, reference: list[PageResult], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    job: Job, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "batchocr")
     monkeypatch.setattr(Session, "load", raising(ModelError("it would take minutes")))
-    report = job.run(job.table)
+    table = job.documents.parent / "whole.parquet"
+    report = job.run(table)
     assert (report.pages_read, report.items.already_done, report.items.ok) == (0, NUM_PAGES, NUM_PAGES)
-    assert read_rows(job.table) == reference
+    assert read_rows(table) == job.rows
     assert caplog.text == ""
 
 
