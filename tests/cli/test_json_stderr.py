@@ -12,11 +12,13 @@ from pathlib import Path
 import pytest
 
 from batchocr.cli.start import log_format_of
+from tests.support import running
 from tests.support.running import QUICK_MODEL
-from tests.support.stand_in import RUN, command, ended, start
+from tests.support.stand_in import RUN, ended, start
 
 pytestmark = pytest.mark.slow
 
+OUT = RUN[1:]
 JSON = ("--log-format", "json")
 LIBRARIES = """
     import ctypes, logging, os, threading, warnings
@@ -42,28 +44,21 @@ def objects(stderr: str) -> list[dict[str, object]]:
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (("run", "docs"), 2, "--out"),
-        ((*RUN, "--nope"), 2, "--nope"),
-        ((*RUN, "--dpi"), 2, "--dpi"),
-        ((*RUN, "--dpi", "0"), 2, "--dpi 0: should be greater than 0"),
-        ((*RUN, "--recipe", "BAD.toml"), 2, "BAD.toml"),
-        (("nope",), 2, "nope"),
-        (("verify", "table.parquet", "docs"), 2, "--log-format"),
-        (("run", "no-such-folder", "--out", "table.parquet"), 4, "no-such-folder does not exist"),
-        ((*RUN, "--model", "./no-such-model"), 5, "no-such-model"),
-        (("run", "docs", "--out", "no-such-folder/table.parquet", "--model", "MODEL"), 6, "no-such-folder"),
-        ((*RUN, "--model", "MODEL"), 3, "1 of 1 row"),
+        (("docs",), 2, "--out"),
+        ((*OUT, "--dpi", "0"), 2, "--dpi 0: should be greater than 0"),
+        (("no-such-folder", "--out", "table.parquet"), 4, "no-such-folder does not exist"),
+        ((*OUT, "--model", "./no-such-model"), 5, "no-such-model"),
+        (("docs", "--out", "no-such-folder/table.parquet", "--model", "MODEL"), 6, "no-such-folder"),
+        ((*OUT, "--model", "MODEL"), 3, "1 of 1 row"),
     ],
     ids=lambda value: " ".join(value)[-40:] if isinstance(value, tuple) else None,
 )
 def test_every_way_to_fail_is_said_in_json(tmp_path: Path, arguments: tuple[str, ...], code: int, said: str) -> None:
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "a.pdf").write_bytes(b"no PDF")
-    (tmp_path / "BAD.toml").write_text("dpi = [")
     named = [str(QUICK_MODEL) if argument == "MODEL" else argument for argument in arguments]
-    named = [str(tmp_path / argument) if argument == "BAD.toml" else argument for argument in named]
-    program = [sys.executable, "-P", "-m", "batchocr"]
-    done = subprocess.run([*program, *named, *JSON], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    program = running.command(*named, *JSON)
+    done = subprocess.run(program, env=running.environment(), cwd=tmp_path, capture_output=True, text=True, timeout=60)
     lines = objects(done.stderr)
     assert done.returncode == code
     assert said in json.dumps(lines)
@@ -116,15 +111,6 @@ def test_a_crash_in_c_leaves_json_alone() -> None:
     assert exit_code == -signal.SIGABRT
 
 
-def test_an_interrupt_before_there_is_anything_to_stop_leaves_json_alone() -> None:
-    process = start("print('listing', flush=True); sys.stdin.read()", *RUN, *JSON)
-    assert process.stdout is not None
-    process.stdout.readline()
-    process.send_signal(signal.SIGINT)
-    exit_code, stderr = ended(process)
-    assert (exit_code, [line["event"] for line in objects(stderr)]) == (130, ["run_stopped"])
-
-
 def test_a_reader_of_the_json_that_has_gone_changes_nothing() -> None:
     read_end, write_end = os.pipe()
     os.close(read_end)
@@ -150,7 +136,3 @@ def test_a_reader_of_the_json_that_has_gone_changes_nothing() -> None:
 )
 def test_the_format_is_known_before_the_command_line_is_parsed(arguments: list[str], expected: str) -> None:
     assert log_format_of(arguments) == expected
-
-
-def test_without_the_option_a_usage_error_is_no_json() -> None:
-    assert "Usage: batchocr run" in command("run", "docs").stderr

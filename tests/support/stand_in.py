@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import io
+import logging
+import signal
 import subprocess
 import sys
+from contextlib import redirect_stderr, redirect_stdout
 
-STAND_IN = """
+import pytest
+
+from batchocr.cli.console import configure_logging
+from tests.support.running import preserved_logging, run_app
+
+_RUN_WITH = """
 import signal, sys, time, types
 from batchocr import errors
 from batchocr.config import Config
@@ -35,9 +44,8 @@ def run_with(config, inputs, *, out, stop, progress):
 api = types.ModuleType("batchocr.api")
 api.run_with = run_with
 sys.modules["batchocr.api"] = api
-from batchocr.cli.start import main
-main()
 """
+STAND_IN = f"{_RUN_WITH}\nfrom batchocr.cli.start import main\nmain()\n"
 RUN = ("run", "docs", "--out", "table.parquet")
 
 
@@ -58,6 +66,22 @@ def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
     return process.returncode, said
 
 
-def command(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """The real command, finished."""
-    return subprocess.run([sys.executable, "-m", "batchocr", *arguments], capture_output=True, text=True, timeout=60)
+def signalled(number: signal.Signals, body: str, *arguments: str) -> tuple[int, str]:
+    """The exit code and what was written to stderr, if this signal comes once `body` has printed a line."""
+    process = start(body, *arguments)
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.send_signal(number)
+    return ended(process)
+
+
+def command(*arguments: str, body: str = "raise AssertionError") -> tuple[int, str, str]:
+    """The exit code, and what was written to stdout and stderr, with `body` in place of the run. It runs in this
+    process, which takes a fraction of the time of a new one."""
+    shown, said = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patched, preserved_logging(), redirect_stdout(shown), redirect_stderr(said):
+        patched.setitem(sys.modules, "batchocr.api", None)
+        exec(_RUN_WITH.replace("BODY", body), {})
+        configure_logging("text", logging.INFO)
+        code = run_app(patched, *arguments)
+    return code, shown.getvalue(), said.getvalue()
