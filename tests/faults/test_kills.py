@@ -10,7 +10,6 @@ import json
 import random
 import shutil
 import signal
-import subprocess
 from collections import Counter
 from pathlib import Path
 
@@ -38,7 +37,6 @@ from tests.support.running import (
     texts,
     workers_of,
 )
-from tests.support.sqlite_attacks import ENDLESS
 
 pytestmark = pytest.mark.slow
 
@@ -143,46 +141,6 @@ def test_a_second_ctrl_c_ends_at_once_and_the_run_can_go_on(job: Job, tmp_path: 
     assert "stopped at once" in said
     assert not Path(f"{out}.report.json").exists(), "that was an orderly end"
     finished = num_rows(out)
-    assert job.run(out).pages_read == NUM_PAGES - finished
-    assert texts(read_rows(out)) == texts(job.rows)
-
-
-_HANG = """
-import sqlite3
-from batchocr.processes.answer_cache import AnswerCache
-from tests.support.running import Path, num_rows
-find = AnswerCache.find
-
-def hang_after_two_rows(cache, digests):
-    if num_rows(Path("OUT")) >= 2:
-        print("hanging", file=sys.stderr, flush=True)
-        sqlite3.connect("").execute("ENDLESS").fetchall()
-    return find(cache, digests)
-
-AnswerCache.find = hang_after_two_rows
-"""
-
-
-@pytest.mark.long
-def test_a_second_ctrl_c_ends_a_run_that_hangs_in_c_and_it_can_go_on(job: Job, tmp_path: Path) -> None:
-    out = tmp_path / "table.parquet"
-    patch = "import sys" + _HANG.replace("OUT", str(out)).replace("ENDLESS", f"select count(*) from ({ENDLESS})")
-    with started(job, out, "--cache", tmp_path / "cache", keystroke_s=0.0, patch=patch) as process:
-        assert process.stderr is not None
-        while "hanging" not in process.stderr.readline():
-            assert process.poll() is None
-        left = children(psutil.Process(process.pid))
-        process.send_signal(signal.SIGINT)
-        with pytest.raises(subprocess.TimeoutExpired):
-            process.wait(timeout=0.2)
-        process.send_signal(signal.SIGINT)
-        said = process.communicate(timeout=30)[1]
-    assert process.returncode == 130
-    assert "stopped at once" in said
-    assert left
-    eventually(lambda: not any(is_alive(process) for process in left))
-    finished = num_rows(out)
-    assert finished >= 2
     assert job.run(out).pages_read == NUM_PAGES - finished
     assert texts(read_rows(out)) == texts(job.rows)
 

@@ -1,17 +1,14 @@
 """Whatever happens to a worker, at any stage of a page: every page has its row, and other pages are unharmed.
 
-BATCHOCR_FULL=1 has every fault at every point, and kills workers in a run of ten times as many pages.
+BATCHOCR_FULL=1 has every fault at every point.
 """
 
 from __future__ import annotations
 
-import itertools
 import os
-import random
 import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
@@ -25,7 +22,7 @@ from batchocr.job.intake import Intake
 from batchocr.job.pipeline import Pipeline
 from batchocr.job.stop import StopSwitch
 from batchocr.option_values import parse_page_spec
-from batchocr.processes import child, pool
+from batchocr.processes import pool
 from batchocr.processes.child import WORKER_COMMAND
 from batchocr.processes.counts import HostCounts
 from batchocr.processes.messages import Setup
@@ -127,11 +124,6 @@ def texts(rows: Rows) -> dict[tuple[str, int | None], str | None]:
     return {key: row.markdown for key, row in rows.items() if row.status == "ok"}
 
 
-def without_attempts(rows: Rows) -> Rows:
-    """The rows without what an interruption may change."""
-    return {key: replace(row, attempts=1) for key, row in rows.items()}
-
-
 # At every stage of a page
 
 
@@ -175,19 +167,6 @@ def test_a_fault_at_any_point_costs_the_page_that_has_it_and_no_other(
     assert seconds < attempts * len(points) * TIMEOUT_S + SLACK_S
 
 
-@pytest.mark.long
-def test_a_page_is_tried_a_few_times_if_the_system_kills_its_worker_for_want_of_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The kill is real; that the kernel counts it as one of its own is faked."""
-    monkeypatch.setattr(child, "num_oom_kills", itertools.count().__next__)
-    rows = read(scripts(tmp_path, [None, ("rendering", "kill"), None]))
-    row = rows["0.script", 1]
-    assert (row.error_kind, row.attempts) == ("out_of_memory", 5)
-    assert "most likely by the system for lack of memory" in (row.error_message or "")
-    assert len(texts(rows)) == 2
-
-
 def test_pages_that_find_no_memory_are_tried_again_in_a_fresh_worker(tmp_path: Path) -> None:
     paths = scripts(tmp_path, [None, None, ("rendering", "out-of-memory-unless-fresh"), None])
     rows = read(paths, workers=1, pages_in_flight=1)
@@ -219,20 +198,6 @@ def test_a_document_that_costs_its_worker_on_every_page_costs_bounded_time(
     assert [rows["1.script", index].status for index in range(20)] == ["ok"] * 20
     # Three pages twice each, plus once the pages in flight in each worker.
     assert seconds < 7 * TIMEOUT_S + SLACK_S
-
-
-@pytest.mark.long
-def test_pages_that_cost_a_worker_are_counted_in_all_and_not_in_a_row(tmp_path: Path) -> None:
-    fatal = ("rendering", "segfault")
-    rows = read(scripts(tmp_path, [fatal, fatal, None, fatal, fatal, None]), workers=1, pages_in_flight=1)
-    assert [(row.status, row.attempts) for row in rows.values()] == [
-        ("failed", 2),
-        ("failed", 2),
-        ("ok", 1),
-        ("failed", 2),
-        ("failed", 1),
-        ("failed", 0),
-    ]
 
 
 def test_a_run_that_has_its_rows_does_not_wait_for_a_document_that_hangs_behind_them(tmp_path: Path) -> None:
@@ -306,39 +271,7 @@ def test_a_page_that_needs_more_than_a_worker_may_have_fails_and_others_are_read
     assert [rows["letters.pdf", index].status for index in range(4)] == ["ok"] * 4
 
 
-@pytest.mark.long
-def test_with_memory_enough_the_same_pages_are_read(large_scan: Path, large_jpeg2000: Path) -> None:
-    rows = read([large_scan, large_jpeg2000], page_timeout_s=60, command=WORKER_COMMAND)
-    assert [row.status for row in rows.values()] == ["ok", "ok"]
-
-
 # Workers that are killed
-
-
-@pytest.mark.long
-def test_workers_killed_at_random_again_and_again_change_no_row(tmp_path: Path) -> None:
-    num_documents = 40 if FULL else 4
-    paths = [
-        draw_pdf(tmp_path / f"{number}.pdf", *(f"Letter {number}, page {page}" for page in range(10)))
-        for number in range(num_documents)
-    ]
-    undisturbed = read(paths, page_timeout_s=60, command=WORKER_COMMAND)
-    assert len(undisturbed) == 10 * num_documents
-    choice = random.Random(5)
-    num_rows = itertools.count(1)
-    killed: set[int] = set()
-
-    # The pages of a killed worker are begun again before others, so they have ended before a fifth kill can hit them.
-    def kill_at_every_eighth_row(workers: WorkerPool) -> None:
-        if next(num_rows) % 8 == 0:
-            victim = choice.choice(workers.workers)
-            psutil.Process(victim.pid).kill()
-            killed.add(victim.pid)
-
-    rows = read(paths, pages_in_flight=4, page_timeout_s=60, command=WORKER_COMMAND, on_row=kill_at_every_eighth_row)
-    assert len(killed) >= num_documents
-    assert without_attempts(rows) == without_attempts(undisturbed)
-    assert {row.error_kind for row in rows.values()} == {None}
 
 
 def test_a_worker_killed_while_it_starts_is_held_against_no_page(tmp_path: Path) -> None:

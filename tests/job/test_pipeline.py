@@ -304,6 +304,7 @@ def test_a_kill_by_the_system_for_want_of_memory_is_not_held_against_the_page_th
 ) -> None:
     out_of_memory = _killing("worker", 3, 4)
     assert (out_of_memory.failure.kind, out_of_memory.killed) == ("out_of_memory", True)
+    assert "most likely by the system for lack of memory" in out_of_memory.failure.message
     pool = ScriptedPool(page_count=4, deaths={1: 4})
     replace_lost = pool.replace_lost
 

@@ -55,15 +55,15 @@ def make_job(folder: Path, num_pages: int) -> Job:
 
 @contextmanager
 def started(
-    job: Job, out: Path, *flags: str | Path, keystroke_s: float | None = None, patch: str = ""
+    job: Job, out: Path, *flags: str | Path, keystroke_s: float | None = None
 ) -> Iterator[subprocess.Popen[str]]:
     """The command at work; it is killed if it is still running at the end of the block.
 
-    keystroke_s: for how long two interrupts are the same, if not as usual. patch: Python to run before.
+    keystroke_s: for how long two interrupts are the same, if not as usual.
     """
     python, option, program, *arguments = command(*job.arguments(out, *flags))
     if keystroke_s is not None:
-        patched = f"from batchocr.cli import signals; signals.SAME_KEYSTROKE_S = {keystroke_s}\n{patch}\n"
+        patched = f"from batchocr.cli import signals; signals.SAME_KEYSTROKE_S = {keystroke_s}; "
         patched += f"import runpy; runpy.run_path({str(program)!r}, run_name='__main__')"
         option, program = "-c", patched
     with subprocess.Popen(
