@@ -75,7 +75,7 @@ class ProcessTemplates:
 
     def __exit__(self, *_: object) -> None:
         for template in self._templates:
-            template.communicate(timeout=10)
+            template.communicate(timeout=60)
         del os.environ[_FOLDER]
         self._folder.cleanup()
 
