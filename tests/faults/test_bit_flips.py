@@ -14,14 +14,13 @@ from batchocr.data import Block, PageResult
 from batchocr.errors import OutputError
 from batchocr.tables.files import journal_path, metadata_path
 from batchocr.tables.journal import Journal, JournalEntry
-from batchocr.tables.schema import RunMetadata
 from batchocr.tables.table import table_for
+from tests.support.documents import METADATA
 from tests.support.jobs import FULL
 
 pytestmark = pytest.mark.slow
 
 NUM_FLIPS = 3000 if FULL else 600
-METADATA = RunMetadata("0.1.0", "acme/reader", "f" * 64, "a" * 64, {"dpi": "200"})
 
 
 def make_rows(count: int) -> list[PageResult]:

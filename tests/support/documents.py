@@ -19,7 +19,7 @@ from batchocr.pages.protocol.markdown import LEFT_OUT
 from batchocr.tables.schema import RunMetadata
 from batchocr.tables.table import table_for
 
-METADATA = RunMetadata("0.1.0", "acme/reader", "f" * 64, "a" * 64, {"dpi": "100"})
+METADATA = RunMetadata("0.1.0", "acme/reader", "f" * 64, "a" * 64, {"dpi": "200"})
 DPI = 100
 PAGE = (300, 400)
 """Of drawn PDFs, in pt."""

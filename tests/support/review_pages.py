@@ -14,9 +14,7 @@ from batchocr.documents.review.choose import Sort, choose
 from batchocr.documents.review.review import Written, write_review
 from batchocr.option_values import PageSpec
 from batchocr.tables.schema import RunMetadata
-from batchocr.tables.table import table_for
-
-METADATA = RunMetadata("0.1.0", "acme/reader", "f" * 64, "a" * 64, {"dpi": "200"})
+from tests.support.documents import METADATA, write_table
 
 
 class WhitePages:
@@ -52,9 +50,7 @@ def failed(source: str, page_index: int | None = None, message: str = "it is no 
 
 
 def saved(folder: Path, rows: Sequence[PageResult], metadata: RunMetadata = METADATA) -> OpenedTable:
-    path = folder / "table.parquet"
-    table_for(path).write(path, rows, metadata)
-    return open_table(path)
+    return open_table(write_table(folder / "table.parquet", rows, metadata))
 
 
 def reviewed(

@@ -18,10 +18,8 @@ from batchocr.data import Block, PageResult
 from batchocr.tables.comparison import compare, matched
 from batchocr.tables.page_change import BlockChanges, block_changes, page_change
 from batchocr.tables.schema import RunMetadata
-from batchocr.tables.table import table_for
+from tests.support.documents import METADATA, write_table
 from tests.support.running import run_app
-
-METADATA = RunMetadata("0.1.0", "acme/reader", "f" * 64, "a" * 64, {"dpi": "200"})
 
 
 def page(source: str, index: int | None = 0, markdown: str | None = "some text", **more: object) -> PageResult:
@@ -33,8 +31,7 @@ def text(top: float, content: str = "text", kind: str = "text", height: float = 
 
 
 def write(path: Path, rows: Sequence[PageResult], metadata: RunMetadata = METADATA) -> str:
-    table_for(path).write(path, rows, metadata)
-    return str(path)
+    return str(write_table(path, rows, metadata))
 
 
 keys = st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from([None, 0, 1, 2])), unique=True)

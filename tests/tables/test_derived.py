@@ -15,11 +15,9 @@ import pytest
 from batchocr.data import Block, PageResult
 from batchocr.documents.assembly.assemble import open_table
 from batchocr.errors import OutputError
-from batchocr.tables.schema import RunMetadata
-from batchocr.tables.table import table_for
+from tests.support.documents import write_table
 from tests.support.running import run_app
 
-METADATA = RunMetadata("0.1.0", "a model", "c" * 64, "a" * 64, {"dpi": "200"})
 BLOCKS = (
     Block("text", (0.1, 0.1, 0.9, 0.2), 0, "Some text", confidence=0.9, min_logprob=-0.5, tokens=3),
     Block("image", (0.1, 0.3, 0.9, 0.5), None, None),
@@ -58,9 +56,7 @@ MAKERS = [by_duckdb, by_polars, by_pandas, by_pyarrow]
 
 @pytest.fixture
 def table(tmp_path: Path) -> Path:
-    path = tmp_path / "table.parquet"
-    table_for(path).write(path, ROWS, METADATA)
-    return path
+    return write_table(tmp_path / "table.parquet", ROWS)
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "jsonl"])
@@ -99,8 +95,7 @@ def test_the_commands_that_read_take_it_and_those_that_rely_on_it_do_not(
 
 @pytest.mark.parametrize("suffix", ["parquet", "jsonl"])
 def test_another_byte_is_damage_and_another_size_is_not(tmp_path: Path, suffix: str) -> None:
-    path = tmp_path / f"table.{suffix}"
-    table_for(path).write(path, ROWS, METADATA)
+    path = write_table(tmp_path / f"table.{suffix}", ROWS)
     sound = path.read_bytes()
     at = sound.index(b"Some text")
     path.write_bytes(sound[:at] + b"Same" + sound[at + 4 :])

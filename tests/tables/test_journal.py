@@ -17,14 +17,8 @@ from batchocr.tables import jsonl, parquet
 from batchocr.tables.files import journal_path
 from batchocr.tables.journal import Journal, JournalEntry
 from batchocr.tables.schema import SCHEMA_VERSION, RunMetadata
+from tests.support.documents import METADATA
 
-METADATA = RunMetadata(
-    batchocr_version="0.1.0",
-    model="acme/reader",
-    model_fingerprint="f" * 64,
-    settings_fingerprint="a" * 64,
-    settings={"dpi": "200"},
-)
 BLOCK = Block("text", (0.1, 0.2, 0.5, 1.0), 0, "Ünïcode\n\u2028 and \x00", confidence=0.9, finish_reason="stop")
 FIRST = PageResult("a.pdf", 0, "ok", "d1", 2, 1700, 2200, 200.0, markdown="Ünïcode", blocks=(BLOCK,), output_tokens=7)
 SECOND = PageResult("a.pdf", 1, "failed", "d1", 2, error_kind="timeout", error_message="took longer than 60 s")

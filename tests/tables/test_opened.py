@@ -20,11 +20,8 @@ from batchocr.tables import jsonl, parquet, schema
 from batchocr.tables.files import journal_path, metadata_path
 from batchocr.tables.journal import Journal, JournalEntry
 from batchocr.tables.schema import PAGE_SCHEMA, RunMetadata, to_json
-from batchocr.tables.table import table_for
-from tests.support.documents import text_row
+from tests.support.documents import METADATA, text_row, write_table
 from tests.support.typeset import Heading, Paragraph, typeset
-
-METADATA = RunMetadata("0.1.0", "a model", "c" * 64, "a" * 64, {"dpi": "200"})
 
 
 def page(source: str, index: int, markdown: str = "text\n", **more: object) -> PageResult:
@@ -33,8 +30,7 @@ def page(source: str, index: int, markdown: str = "text\n", **more: object) -> P
 
 
 def write(path: Path, *rows: PageResult, metadata: RunMetadata = METADATA) -> Path:
-    table_for(path).write(path, rows, metadata)
-    return path
+    return write_table(path, rows, metadata)
 
 
 def write_journal(out: Path, *rows: PageResult) -> None:

@@ -15,10 +15,9 @@ from hypothesis import strategies as st
 from batchocr.data import Block, ErrorKind, FinishReason, PageResult, Status, valid_text
 from batchocr.tables.index import IndexedRow, RowIndex
 from batchocr.tables.journal import Journal, JournalEntry
-from batchocr.tables.schema import RunMetadata, storable
+from batchocr.tables.schema import storable
 from batchocr.tables.table import table_for
-
-METADATA = RunMetadata("0.1.0", "acme/reader", "f" * 64, "a" * 64, {"dpi": "200"})
+from tests.support.documents import METADATA
 
 ODD_TEXTS = ["\ud800", "caf\udce9", "\x00", "\x1b[2J", "\r\n", "\u2028", "\u202e"]
 """Lone surrogates, control characters, line ends: drawn from all characters, they would come up too rarely."""
