@@ -23,7 +23,7 @@ from tests.support.running import make_quick_model
 ROOT = Path(__file__).resolve().parent.parent
 
 # Tests share their cores with other processes, so the time that an example takes says nothing.
-settings.register_profile("untimed", deadline=None)
+settings.register_profile("untimed", deadline=None, max_examples=100 if FULL else 50)
 settings.load_profile("untimed")
 
 

@@ -44,7 +44,7 @@ LIMITS = EngineLimits(
     layout_batch_size=2,
 )
 FINGERPRINT = "d" * 64
-NUM_PAGES = 10 if FULL else 3
+NUM_PAGES = 10 if FULL else 2
 
 
 def noise(number: int) -> Pixels:
@@ -168,19 +168,19 @@ def layout(number: int) -> Request:
 @pytest.mark.slow
 def test_layouts_come_in_batches_of_their_own_beside_the_two_stages(model: Model, detector: Detector) -> None:
     blank = Request(Pixels(56, 56, memoryview(bytearray(3 * 56 * 56))), "\nText Recognition:", Sampling(4))
-    requests = {number: layout(number) for number in range(5)} | {5: blank}
+    requests = {number: layout(number) for number in range(3)} | {3: blank}
     meter = Meter()
     finished = ask(Engine(model, LIMITS, detector=detector), requests, meter)
     assert finished.keys() == requests.keys()
-    alone = ask(Engine(model, LIMITS), {5: blank})
-    assert finished[5] == alone[5]
-    for number in range(5):
+    alone = ask(Engine(model, LIMITS), {3: blank})
+    assert finished[3] == alone[3]
+    for number in range(3):
         [found] = torch.inference_mode()(detector.detect)([noise(number)])
         assert finished[number].text == detector.answer(found).text
     stage = meter.stages["layout"]
-    assert (stage.items, stage.batches, stage.limit_sum) == (5, 3, 6)
+    assert (stage.items, stage.batches, stage.limit_sum) == (3, 2, 4)
     assert 0 < stage.busy_s <= meter.device_busy.total_s
-    assert meter.model_flop > 5 * detector.flop_an_image > 0
+    assert meter.model_flop > 3 * detector.flop_an_image > 0
 
 
 @pytest.mark.slow

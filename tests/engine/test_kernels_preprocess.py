@@ -52,7 +52,7 @@ def test_a_batch_of_any_sizes_has_the_bytes_of_pillow(device: torch.device) -> N
     sizes = random.Random(0)
     images: list[Tensor] = []
     plans: list[ResizePlan] = []
-    for _ in range(30):
+    for _ in range(15):
         images.append(noise(sizes.randint(1, 90), sizes.randint(1, 90)))
         target = 8 * sizes.randint(1, 9), 8 * sizes.randint(1, 9)
         between = sizes.randint(1, 80), sizes.randint(1, 80)

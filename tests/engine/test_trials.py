@@ -194,7 +194,7 @@ def small_cases(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRITON_CACHE_DIR", "none")
     monkeypatch.setattr(cuda_trials, "ROWS", 16)
     monkeypatch.setattr(cuda_trials, "_VOCABULARY", 3000)
-    monkeypatch.setattr(cuda_trials, "_PATCHES", ([1369, 300, 76, 4],))
+    monkeypatch.setattr(cuda_trials, "_PATCHES", ([324, 76, 4],))
     monkeypatch.setattr(cuda_trials, "_DECODED_ROWS", ([3],))
     monkeypatch.setattr(cuda_trials, "_SAMPLED_ROWS", (3,))
 

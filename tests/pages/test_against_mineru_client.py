@@ -118,7 +118,7 @@ def test_what_the_sample_model_reads_is_what_it_reads_for_minerus_client(sample_
 
 def test_figures_are_read_as_by_minerus_client(sample_data: Path) -> None:
     folder, model = sample_data / "documents", QUICK_MODEL
-    rows = read_by_us(folder / "article.pdf", model, max_new_tokens=256, figures="read")
+    rows = read_by_us(folder / "article.pdf", model, max_new_tokens=256, figures="read", pages="1")
     figures = [block for row in rows for block in row.blocks if block.sub_type]
     assert figures and all(block.description and block.description == block.content for block in figures)
     assert readings(rows) == read_by_mineru(folder, rows, model, max_new_tokens=256, image_analysis=True)

@@ -16,7 +16,7 @@ from batchocr.pages.protocol.markdown import to_markdown
 from tests.support.active_markup import active_in
 from tests.support.hostile_markdown import COMMANDS, PIECES
 
-NUM_EXAMPLES = 20_000 if os.environ.get("BATCHOCR_FULL") == "1" else 300
+NUM_EXAMPLES = 20_000 if os.environ.get("BATCHOCR_FULL") == "1" else 150
 
 COMMANDS_THAT_ACT = re.compile(r"\\(?:href|url|includegraphics|require|style|htmlStyle|mmlToken|bbox|data)(?![A-Za-z])")
 CHARACTERS_THAT_ACT = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
