@@ -18,7 +18,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import accumulate
 from pathlib import Path
 
 import pymupdf
@@ -55,56 +54,18 @@ def main() -> None:
     parser.add_argument("--lines", type=Path, required=True, help="folder in which lines are kept")
     parser.add_argument("--trials", type=int, default=8, help="damages of each kind for each page")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--curve", type=Path, help="an SVG to write: pages with errors found against pages looked at")
-    parser.add_argument("--show", action="store_true", help="print what is flagged on sound pages and what is missed")
     given = parser.parse_args()
     given.lines.mkdir(exist_ok=True)
     pages = [page for source in given.sources for page in true_pages(source, given.lines)]
-    print_figures(pages, given.trials, given.seed, show=given.show)
-    if given.curve is not None:
-        given.curve.write_text(curves(pages, given.trials, given.seed))
+    print_figures(pages, given.trials, given.seed)
 
 
-def curves(pages: Sequence[TruePage], trials: int, seed: int) -> str:
-    """What somebody finds who looks at the pages of a table in the order of their findings, if a tenth of them has one
-    error: a curve for each kind of damage, as SVG."""
-    generator = random.Random(seed)
-    x0, y0, width, height = 60, 20, 480, 300
-    drawn = [f'<path d="M{x0},{y0}v{height}h{width}M{x0},{y0 + height}L{x0 + width},{y0}" stroke="#999" fill="none"/>']
-    for place, (name, (damage, _)) in enumerate(DAMAGES.items()):
-        weights: list[tuple[float, float, bool]] = []
-        for page in pages:
-            sound = compare_page(page.blocks, page.lines).weight
-            damaged = [made for _ in range(trials) if (made := damage(list(page.blocks), generator)) is not None]
-            weights += [(compare_page(made, page.lines).weight, generator.random(), True) for made in damaged]
-            weights += [(sound, generator.random(), False)] * (9 * len(damaged))
-        found = list(accumulate(is_damaged for *_, is_damaged in sorted(weights, reverse=True)))
-        steps = [round(share * (len(found) - 1) / 200) for share in range(201)]
-        points = [
-            f"{x0 + width * step / (len(found) - 1):.1f},{y0 + height * (1 - found[step] / found[-1]):.1f}"
-            for step in steps
-        ]
-        colour = f"hsl({place * 60} 70% 40%)"
-        drawn.append(f'<polyline points="{" ".join(points)}" stroke="{colour}" stroke-width="2" fill="none"/>')
-        drawn.append(f'<text x="{x0 + width - 150}" y="{y0 + 180 + 20 * place}" fill="{colour}">{name}</text>')
-    for share in range(0, 101, 20):
-        drawn.append(f'<text x="{x0 + width * share / 100 - 8}" y="{y0 + height + 20}">{share}%</text>')
-        drawn.append(f'<text x="{x0 - 44}" y="{y0 + height * (1 - share / 100) + 5}">{share}%</text>')
-    drawn.append(f'<text x="{x0 + 120}" y="{y0 + height + 44}">pages looked at, worst findings first</text>')
-    drawn.append(f'<text transform="translate(12 {y0 + 230}) rotate(-90)">pages with an error found</text>')
-    style = 'font-family="sans-serif" font-size="14" style="background:#fff"'
-    return f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 590 380" {style}>{"".join(drawn)}</svg>\n'
-
-
-def print_figures(pages: Sequence[TruePage], trials: int, seed: int, *, show: bool) -> None:
+def print_figures(pages: Sequence[TruePage], trials: int, seed: int) -> None:
     generator = random.Random(seed)
     flagged, found, tried = 0, Counter[str](), Counter[str]()
     for page in pages:
         sound = compare_page(page.blocks, page.lines).findings
         flagged += bool(sound)
-        if show:
-            for finding in sound:
-                print(f"{page.name}: sound, but {finding.kind}: {finding.text!r} / {finding.second_text!r}")
         for name, (damage, kinds) in DAMAGES.items():
             for _ in range(trials):
                 damaged = damage(list(page.blocks), generator)
@@ -112,10 +73,7 @@ def print_figures(pages: Sequence[TruePage], trials: int, seed: int, *, show: bo
                     continue
                 tried[name] += 1
                 new = _new(compare_page(damaged, page.lines).findings, sound)
-                if any(finding.kind in kinds for finding in new):
-                    found[name] += 1
-                elif show:
-                    print(f"{page.name}: missed {name}: {_difference(page.blocks, damaged)}")
+                found[name] += any(finding.kind in kinds for finding in new)
     for name in tried:
         print(f"{name:20} {found[name]:5} of {tried[name]:5} found  {found[name] / tried[name]:.1%}")
     print(f"{'sound pages':20} {flagged:5} of {len(pages):5} flagged  {flagged / len(pages):.1%}")
@@ -125,11 +83,6 @@ def print_figures(pages: Sequence[TruePage], trials: int, seed: int, *, show: bo
 def _new(findings: Sequence[AuditFinding], before: Sequence[AuditFinding]) -> list[AuditFinding]:
     known = {(finding.kind, finding.text, finding.second_text) for finding in before}
     return [finding for finding in findings if (finding.kind, finding.text, finding.second_text) not in known]
-
-
-def _difference(before: Sequence[Block], after: Sequence[Block]) -> str:
-    texts = {block.content for block in after}
-    return " | ".join(repr((block.content or "")[:120]) for block in before if block.content not in texts)
 
 
 def true_pages(source: str, kept: Path) -> Iterator[TruePage]:
