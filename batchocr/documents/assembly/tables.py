@@ -5,13 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from html import unescape
 from itertools import pairwise
 from typing import Final
 
 from rapidfuzz import fuzz
 
+from batchocr.pages.protocol.sanitize import harmless_characters, table_structure
+
 _TAG: Final = re.compile(r"<(/?)([a-z]+)([^<>]*)>", re.IGNORECASE)
 _ANY_TAG: Final = re.compile(r"<[^<>]*>")
+_RAISED: Final = re.compile(r"</?su[bp]>")
 _SPAN: Final = re.compile(r"\b(row|col)span\s*=\s*[\"']?(\d{1,9})", re.IGNORECASE)
 _PICTURE: Final = re.compile(r"<img\b", re.IGNORECASE)
 _MAX_AREA: Final = 1_000_000
@@ -79,6 +83,16 @@ class TableCells:
             end = max([end, *(cell.end_row for cell in self.rows[row])])
             row += 1
         return end if end <= _MAX_HEADER_ROWS and end < len(self.rows) else 0
+
+
+def clean_table(html: str) -> TableCells | None:
+    """The table taken apart, with none but the tags of a table; None if it is none."""
+    return table_cells(harmless_characters(table_structure(html))) if html.startswith("<table") else None
+
+
+def cell_text(html: str) -> str:
+    """The text of a cell or a caption, on one line."""
+    return " ".join(unescape(_ANY_TAG.sub(" ", _RAISED.sub("", html))).split())
 
 
 @dataclass(frozen=True, slots=True)

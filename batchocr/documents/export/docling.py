@@ -5,24 +5,23 @@ Text is what the model wrote, with formulas between dollar signs: Docling's own 
 
 from __future__ import annotations
 
-import re
+import mimetypes
 from base64 import b64encode
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from html import unescape
 from typing import Final
 
 from pydantic import AnyUrl
 
 from batchocr.data import Block, Failure, PageResult
 from batchocr.documents.assembly.document import AssembledDocument, Gap, PageEnd, Piece, Place
-from batchocr.documents.assembly.tables import TableCells, table_cells
+from batchocr.documents.assembly.tables import TableCells, cell_text, clean_table
 from batchocr.documents.export.figures import cut, pieces_of, pixel_box
 from batchocr.documents.export.formats import Figures, File, FormatOptions, Picture
 from batchocr.documents.export.words import Share, list_items, shares_of, with_dollars
 from batchocr.errors import UsageError
 from batchocr.pages.protocol.markdown import FIGURES, HEADINGS, LEFT_OUT, OWN_FENCES, html_of_table
-from batchocr.pages.protocol.sanitize import harmless_characters, table_structure
+from batchocr.pages.protocol.sanitize import harmless_characters
 
 try:
     from docling_core.types.doc import (
@@ -48,7 +47,7 @@ try:
 except ImportError as error:
     raise UsageError("--format docling needs docling-core: pip install 'batchocr[docling]'") from error
 
-REVISION: Final = 2
+REVISION: Final = 3
 
 _LABELS: Final = {
     "page_footnote": DocItemLabel.FOOTNOTE,
@@ -58,18 +57,8 @@ _LABELS: Final = {
     "ref_text": DocItemLabel.REFERENCE,
 }
 _LANGUAGES: Final = {language.value.lower(): language for language in CodeLanguageLabel}
-_MIME_TYPES: Final = {
-    "pdf": "application/pdf",
-    "png": "image/png",
-    "jpg": "image/jpeg",
-    "jpeg": "image/jpeg",
-    "tif": "image/tiff",
-    "tiff": "image/tiff",
-}
 _POINTS_PER_INCH: Final = 72
 _MAX_LEVEL: Final = 100
-_ANY_TAG: Final = re.compile(r"<[^>]*>")
-_RAISED: Final = re.compile(r"</?su[bp]>")
 
 
 def files(document: AssembledDocument, name: str, figures: Figures, options: FormatOptions) -> Iterator[File]:
@@ -134,8 +123,8 @@ class _Writer:
             item = self._add_picture(piece)
             if piece.description:
                 item.meta = PictureMeta(description=DescriptionMetaField(text=harmless_characters(piece.description)))
-        elif piece.type == "table" and (table := _table(piece.content or "")) is not None:
-            own = replace(piece, content=_cell_text(table.caption), places=piece.places[:1])
+        elif piece.type == "table" and (table := clean_table(harmless_characters(piece.content or "").strip())):
+            own = replace(piece, content=_text(cell_text(table.caption)), places=piece.places[:1])
             captions.append(self._add_text(own, DocItemLabel.CAPTION))
             item = self.made.add_table(data=_table_data(table))
         elif piece.type in ("code", "algorithm"):
@@ -221,7 +210,7 @@ def _origin(document: AssembledDocument) -> DocumentOrigin | None:
     if document.doc_id is None:
         return None
     filename = document.source.rpartition("/")[2]
-    mimetype = _MIME_TYPES.get(filename.rpartition(".")[2].lower(), "application/octet-stream")
+    mimetype = mimetypes.guess_type(filename)[0] or "application/octet-stream"
     return DocumentOrigin(mimetype=mimetype, binary_hash=int(document.doc_id[-16:], 16), filename=filename)
 
 
@@ -242,22 +231,12 @@ def _furniture_label(block: Block) -> DocItemLabel:
     return DocItemLabel.PAGE_HEADER if is_header else DocItemLabel.PAGE_FOOTER
 
 
-def _cell_text(html: str) -> str:
-    return _text(" ".join(unescape(_ANY_TAG.sub(" ", _RAISED.sub("", html))).split()))
-
-
-def _table(html: str) -> TableCells | None:
-    """The table taken apart; None if it is no table."""
-    html = harmless_characters(html).strip()
-    return table_cells(harmless_characters(table_structure(html))) if html.startswith("<table") else None
-
-
 def _table_data(table: TableCells) -> TableData:
     """The table's cells as text."""
     num_header_rows = table.num_header_rows
     cells = [
         TableCell(
-            text=_cell_text(cell.html),
+            text=_text(cell_text(cell.html)),
             row_span=cell.rowspan,
             col_span=cell.colspan,
             start_row_offset_idx=cell.row,

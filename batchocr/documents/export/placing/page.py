@@ -13,7 +13,7 @@ import numpy as np
 from PIL import Image
 
 from batchocr.data import Block, PageResult
-from batchocr.documents.assembly.tables import TableCells, table_cells
+from batchocr.documents.assembly.tables import cell_text, clean_table
 from batchocr.documents.export.placing.ink import (
     InkRow,
     Marks,
@@ -28,7 +28,7 @@ from batchocr.documents.export.placing.lines import PlacedText, divides, text_in
 from batchocr.documents.export.placing.tables import Grid, cell_boxes, texts_of
 from batchocr.documents.markup.mathml import to_mathml
 from batchocr.pages.protocol.markdown import FIGURES, INLINE_FORMULA, OWN_FENCES
-from batchocr.pages.protocol.sanitize import harmless_characters, table_structure
+from batchocr.pages.protocol.sanitize import harmless_characters
 from batchocr.pages.searchable.font import ASCENT, DESCENT
 from batchocr.pages.searchable.letters import WIDE, advance, drawn_order
 from batchocr.pages.searchable.placed_text import BlockWords, Box, PlacedLine, Word
@@ -41,7 +41,6 @@ _USUAL_LONG_SIDE_INCHES: Final = 11
 """For pages whose resolution is not known."""
 
 _TAG: Final = re.compile(r"<[^>]*>")
-_RAISED: Final = re.compile(r"</?su[bp]>")
 _LOW: Final = frozenset("acemnorsuvwxz.,;:-–—_·…gpqy")
 _DESCENDS: Final = frozenset("gjpqyQ,;()[]{}|@_/ç")
 
@@ -92,12 +91,7 @@ def _formula(latex: str) -> str:
 
 
 def _cell_text(html: str) -> str:
-    text = INLINE_FORMULA.sub(lambda formula: _formula(unescape(formula[1])), html)
-    return " ".join(unescape(_TAG.sub(" ", _RAISED.sub("", text))).split())
-
-
-def _table(content: str) -> TableCells | None:
-    return table_cells(harmless_characters(table_structure(content))) if content.startswith("<table") else None
+    return cell_text(INLINE_FORMULA.sub(lambda formula: _formula(unescape(formula[1])), html))
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +134,7 @@ class _Upright:
         if type != "table":
             text = "\n".join(" ".join(line.split()) for line in _plain(type, content).split("\n") if line.strip())
             return self._lines_in(text, 0, 0, self.marks) if text else ()
-        table = _table(content)
+        table = clean_table(content)
         if table is None:
             return None
         texts = {cell.html: _cell_text(cell.html) for row in table.rows for cell in row}
