@@ -11,7 +11,7 @@ from batchocr.documents.export.formats import Figures, File, FormatOptions
 from batchocr.documents.export.words import placed_pages
 from batchocr.pages.searchable.placed_text import BlockWords, Box, PageText, PlacedLine
 
-REVISION: Final = 1
+REVISION: Final = 2
 
 _NAMESPACE: Final = "http://www.loc.gov/standards/alto/ns-v4#"
 

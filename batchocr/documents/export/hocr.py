@@ -13,7 +13,7 @@ from batchocr.pages.protocol.markdown import HEADINGS
 from batchocr.pages.searchable.font import ASCENT, DESCENT
 from batchocr.pages.searchable.placed_text import BlockWords, Box, PageText, PlacedLine
 
-REVISION: Final = 1
+REVISION: Final = 2
 
 _CAPABILITIES: Final = "ocr_page ocr_carea ocr_par ocr_line ocr_header ocr_caption ocrx_word"
 _LINES: Final = {

@@ -11,7 +11,7 @@ from batchocr.documents.export.folder import FileRefusedError
 from batchocr.documents.export.formats import Figures, File, FormatOptions
 from batchocr.pages.input.folders import SEARCHABLE
 
-REVISION: Final = 1
+REVISION: Final = 2
 
 
 def files(document: AssembledDocument, name: str, figures: Figures, options: FormatOptions) -> Iterator[File]:

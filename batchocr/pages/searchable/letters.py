@@ -5,39 +5,14 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
+from statistics import fmean
 from typing import Final
 
-_BY_WIDTH: Final = {
-    190: "'",
-    240: "|",
-    250: "ijl",
-    260: " ,.",
-    280: "/:;\\t",
-    310: "![]If",
-    330: "()-`r",
-    380: '"',
-    410: "{}",
-    440: "*Js",
-    470: "^cz",
-    500: "?aekvxy",
-    530: "#$0123456789_bdghnopqu",
-    570: "+<=>~",
-    600: "FLPSTZ",
-    650: "BE",
-    690: "ACKRVXY",
-    720: "&DHNUw",
-    750: "GOQ",
-    810: "m",
-    860: "%M",
-    950: "W@",
-}
-"""The ASCII characters of each width, in 1/1000 em. The widths are means of Helvetica and Times."""
-
-_ASCII: Final = {letter: width for width, letters in _BY_WIDTH.items() for letter in letters}
+import pymupdf
 
 OTHER: Final = 550
-"""The width of a letter that is not in the table."""
+"""The width of a letter that the fonts do not have, in 1/1000 em."""
 
 WIDE: Final = 1000
 """The width of Chinese, Japanese and Korean characters."""
@@ -48,15 +23,20 @@ WIDE_RANGES: Final = ((0x1100, 0x115F), (0x2E80, 0xA4CF), (0xAC00, 0xD7A3), (0xF
 
 @lru_cache(maxsize=65536)
 def advance(letter: str) -> int:
-    """The advance width of a character in 1/1000 em; 0 of one that is drawn on the one before."""
-    if (known := _ASCII.get(letter)) is not None:
-        return known
+    """The usual advance width of a character in 1/1000 em, a mean of two fonts; 0 if it is drawn on the one before."""
     if unicodedata.category(letter) in ("Mn", "Me", "Cf"):
         return 0
     if any(first <= ord(letter) <= last for first, last in WIDE_RANGES) or 0x20000 <= ord(letter) < 0x40000:
         return WIDE
-    base = unicodedata.normalize("NFKD", letter)[0]
-    return _ASCII.get(base, OTHER)
+    base = ord(unicodedata.normalize("NFKD", letter)[0])
+    known = [font.glyph_advance(base) for font in _fonts() if font.has_glyph(base)]
+    return min(round(1000 * fmean(known)), WIDE - 1) if known else OTHER
+
+
+@cache
+def _fonts() -> tuple[pymupdf.Font, ...]:
+    """Helvetica and Times, as MuPDF has them."""
+    return pymupdf.Font("helv"), pymupdf.Font("tiro")
 
 
 _RUNS_LEFTWARDS: Final = frozenset({"R", "AL"})
