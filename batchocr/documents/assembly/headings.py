@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from batchocr.data import OutlineEntry, PageResult
 from batchocr.documents.assembly.joining import Draft
 from batchocr.documents.assembly.numbering import depths, parse_number
 from batchocr.documents.assembly.outline import Heading, outline_levels
+from batchocr.pages.searchable.letters import advance
 
 _SAME_SIZE: Final = 1.12
 """Sizes that differ by less than this factor count as equal: boxes are not exact."""
@@ -194,13 +194,6 @@ _DISAGREEMENT: Final = 1.3
 _USUAL_HEIGHTS: Final = (0.6, 1.5)
 """Height of a box around one line, in em: from that of the ink to that of the font."""
 
-# Average advance widths of letters in em, of Helvetica and Times.
-_WIDTHS: Final = {
-    **dict.fromkeys(" .,:;'!|ijlI’‘", 0.26),
-    **dict.fromkeys('ftr()[]/-"', 0.33),
-    **dict.fromkeys("mMW@%", 0.83),
-    **dict.fromkeys("w&—", 0.72),
-}
 _LATEX_COMMAND: Final = re.compile(r"\\[A-Za-z]+|\\.|[{}^_$]")
 
 
@@ -248,9 +241,4 @@ def _num_lines(em: float, line: Line) -> int:
 
 def _em_width(text: str) -> float:
     """How wide the text is on one line, in em."""
-    letters = _LATEX_COMMAND.sub("", text)
-    return sum(
-        _WIDTHS.get(letter)
-        or (1.0 if unicodedata.east_asian_width(letter) in "WF" else 0.66 if letter.isupper() else 0.5)
-        for letter in letters
-    )
+    return sum(map(advance, _LATEX_COMMAND.sub("", text))) / 1000

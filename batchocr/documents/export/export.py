@@ -26,7 +26,7 @@ from batchocr.tables.schema import to_json
 
 logger = logging.getLogger(__name__)
 
-_REVISION: Final = 2
+_REVISION: Final = 3
 """Goes up with every change in `assembly` that may alter a document, so that it is written again."""
 
 _Result = Literal["written", "up_to_date", "refused"]
