@@ -67,7 +67,7 @@ def model() -> Iterator[Model]:
     ("fault", "found_in"),
     [
         (StaleReplay, {"streams and graphs", "graphs alone"}),
-        (ReorderedRows, {"streams and graphs", "graphs alone"}),
+        pytest.param(ReorderedRows, {"streams and graphs", "graphs alone"}, marks=pytest.mark.long),
         (MissingWait, {"streams and graphs", "streams alone"}),
     ],
 )

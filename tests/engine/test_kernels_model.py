@@ -116,7 +116,13 @@ def test_turned_keys_and_values_reach_their_slots_and_no_others(
 @DTYPES
 @pytest.mark.parametrize(
     ("block_size", "heads", "kv_heads", "head_dim"),
-    [(16, 14, 2, 64), (64, 14, 2, 64), (256, 14, 2, 64), (16, 3, 1, 80), (64, 20, 1, 16)],
+    [
+        pytest.param(16, 14, 2, 64, marks=pytest.mark.long),
+        (64, 14, 2, 64),
+        (256, 14, 2, 64),
+        (16, 3, 1, 80),
+        (64, 20, 1, 16),
+    ],
 )
 def test_decode_attention_is_that_of_the_reference(
     device: torch.device, dtype: torch.dtype, block_size: int, heads: int, kv_heads: int, head_dim: int

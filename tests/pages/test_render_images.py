@@ -13,6 +13,7 @@ from PIL import Image
 
 from batchocr.data import Page
 from batchocr.errors import DamagedError, TooLargeError
+from benchmarks.attack.sound_images import png_chunk
 from tests.pages.rendering import BLACK, BLUE, GREEN, RED, WHITE, opened, pixels, render, written
 
 
@@ -37,9 +38,7 @@ def png(width: int, height: int, bit_depth: int, color_type: int, data: bytes, *
     """A hand-written PNG. data: the rows, each with its filter byte. chunks: more chunks, placed before the data."""
     header = struct.pack(">IIBBBBB", width, height, bit_depth, color_type, 0, 0, 0)
     parts = [(b"IHDR", header), *chunks, (b"IDAT", zlib.compress(data)), (b"IEND", b"")]
-    return b"\x89PNG\r\n\x1a\n" + b"".join(
-        struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body)) for name, body in parts
-    )
+    return b"\x89PNG\r\n\x1a\n" + b"".join(png_chunk(name, body) for name, body in parts)
 
 
 @pytest.mark.parametrize(
