@@ -275,7 +275,7 @@ class OneLayerASlice(CudaDevice):
     vit_flop_a_row = 1.0
 
 
-@pytest.mark.parametrize("make_device", [CudaDevice, OneLayerASlice])
+@pytest.mark.parametrize("make_device", [CudaDevice, pytest.param(OneLayerASlice, marks=pytest.mark.long)])
 @pytest.mark.parametrize("program", RUNS)
 def test_the_engine_waits_for_all_that_it_reads_and_overwrites(program: Program, make_device: MakeDevice) -> None:
     gpu = sound_run(program, make_device)
@@ -288,14 +288,14 @@ def test_the_engine_waits_for_all_that_it_reads_and_overwrites(program: Program,
     assert ("replay" in names) == (program is not pages_are_read_without_graphs)
 
 
-@pytest.mark.parametrize("make_device", DEVICES)
+@pytest.mark.parametrize("make_device", [*DEVICES, OneLayerASlice])
 def test_the_engine_needs_no_wait_that_only_some_devices_make(make_device: MakeDevice) -> None:
     gpu = sound_run(pages_are_read, make_device)
     assert gpu.reports == []
     assert min(gpu.launches_by_stream.values()) > 20
 
 
-@pytest.mark.parametrize("patience", [1, 9])
+@pytest.mark.parametrize("patience", [1, pytest.param(9, marks=pytest.mark.long)])
 def test_it_does_not_matter_when_the_host_finds_work_done(patience: int) -> None:
     gpu = run(pages_are_read, CudaDevice, patience=patience)
     assert gpu.reports == []
