@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import os
 import platform
 import subprocess
@@ -44,6 +45,8 @@ class Record:
     """Rows and named figures of one benchmark, printed and written as they come, so that a deadline loses none."""
 
     def __init__(self, name: str, arguments: argparse.Namespace) -> None:
+        # The product's log says which kernel is being tried, should it end the process.
+        logging.basicConfig(level=logging.INFO, format="%(message)s")
         self._path: Path | None = arguments.out
         if self._path is None and not arguments.smoke:
             self._path = RESULTS / f"{name}.json"

@@ -6,7 +6,6 @@ neither the doctor nor the other devices with it.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -19,8 +18,6 @@ from batchocr.processes.engine_process import EngineLoss, EngineProcess
 from batchocr.processes.running_clock import RunningClock
 
 _LOOK_INTERVAL_S = 0.5
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,33 +52,26 @@ def check_devices(config: Config, dtype: DType, *, try_bfloat16: bool = False) -
 
 
 def _look_and_try(use: UseDevice, dtype: DType) -> DeviceFound | EngineLoss:
-    """The device with its kernels, even if trying them ends the engine: what it ended with is left out."""
-    rejected: list[str] = []
-    [tried] = _look([replace(use, try_kernels=dtype)], rejected)
-    while rejected and isinstance(tried, EngineLoss) and rejected[-1]:
-        logger.warning("the engine ended while it tried the kernel %s: %s", rejected[-1], tried.message)
-        [tried] = _look([replace(use, try_kernels=dtype)], rejected)
+    """The device with its kernels, or with why there are none, if trying them ended the engine."""
+    [tried] = _look([replace(use, try_kernels=dtype)])
     if isinstance(tried, DeviceFound) or isinstance(tried.refusal, UsageError):
         return tried
     [found] = _look([use])
     return replace(found, kernels=KernelsTried(dtype, error=tried.message)) if isinstance(found, DeviceFound) else found
 
 
-def _look(uses: Sequence[UseDevice], rejected: list[str] | None = None) -> list[DeviceFound | EngineLoss]:
-    """What is found on these devices, or why nothing is, all at once. rejected: candidates for kernels to leave out;
-    that with which the last of the engines has ended is added, or ''. Raises EngineError if a process cannot be
+def _look(uses: Sequence[UseDevice]) -> list[DeviceFound | EngineLoss]:
+    """What is found on these devices, or why nothing is, all at once. Raises EngineError if a process cannot be
     started."""
     processes: list[EngineProcess] = []
     clock = RunningClock()
     try:
         for use in uses:
-            processes.append(EngineProcess(use, ENGINE_COMMAND, clock, rejected=rejected or ()))
+            processes.append(EngineProcess(use, ENGINE_COMMAND, clock))
         while not all(process.found or process.loss() for process in processes):
             wait_for([process.channel for process in processes], _LOOK_INTERVAL_S)
             for process in processes:
                 process.receive()
-        if rejected is not None:
-            rejected.append(processes[-1].harmful_kernel())
         return [process.found or process.loss() or EngineLoss("") for process in processes]
     except OSError as error:
         raise EngineError(f"an engine process cannot be started: {error.strerror or error}") from error

@@ -59,11 +59,10 @@ class Child:
         sock: socket.socket,
         *,
         name: str = "worker",
-        environment: Mapping[str, str],
-        inherited: Sequence[int] = (),
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         """Start it, with `sock` as its end of the channel. name: what to call it. environment: what it has beside that
-        of this process. inherited: descriptors that it has, too. Raises OSError."""
+        of this process. Raises OSError."""
         self._name = name
         self._oom_kills_before = num_oom_kills()
         # No temporary folder need be usable. Closed by `kill`.
@@ -75,8 +74,8 @@ class Child:
                     stdin=subprocess.PIPE,
                     stdout=self._output,
                     stderr=self._output,
-                    pass_fds=[sock.fileno(), *inherited],
-                    env=_finding_batchocr({**os.environ, **environment}),
+                    pass_fds=[sock.fileno()],
+                    env=_finding_batchocr({**os.environ, **(environment or {})}),
                 )
         except OSError:
             self._output.close()

@@ -17,8 +17,10 @@ from batchocr.data import Completion
 from batchocr.processes.counts import EngineCounts
 from batchocr.processes.messages import RequestBatch, Seconds
 
-REJECT, TRYING = "BATCHOCR_REJECT", "BATCHOCR_TRYING"
-"""Variables of an engine's environment: see engine/backend/trial.py."""
+REJECT = "BATCHOCR_REJECT"
+"""Of the environment, which names candidates that are not to be tried: see engine/backend/trial.py."""
+TRYING = "trying the kernel "
+"""How a line of an engine's log begins that says which candidate is tried next, as in BATCHOCR_REJECT."""
 
 
 @dataclass(frozen=True, slots=True)

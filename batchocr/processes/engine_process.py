@@ -62,32 +62,19 @@ class EngineProcess:
 
     found, ready: None before it has said so. is_loading: whether it has been told what to load. asked: how many
     questions of each batch it has not answered. begun: the batches that it has begun with. counts: what it had done
-    when it last answered. rejected: the candidates for kernels that it does not try, because others ended with them.
+    when it last answered.
     """
 
-    def __init__(
-        self, use: UseDevice, command: Sequence[str], clock: RunningClock, *, rejected: Sequence[str] = ()
-    ) -> None:
+    def __init__(self, use: UseDevice, command: Sequence[str], clock: RunningClock) -> None:
         """Start it. clock: for its time limits. Raises OSError."""
         self._clock = clock
-        self.rejected = tuple(rejected)
         ours, its = socket.socketpair()
         self.channel = run_end_to_engine(ours)
-        self._trying = os.fdopen(os.memfd_create("batchocr-trying", os.MFD_CLOEXEC), "rb", buffering=0)
-        trying = self._trying.fileno()
-        reject = ",".join(filter(None, [os.environ.get(REJECT, ""), *rejected]))
         try:
             with its:
-                self._child = Child(
-                    command,
-                    its,
-                    name="engine",
-                    environment={TRYING: f"/proc/self/fd/{trying}", REJECT: reject},
-                    inherited=[trying],
-                )
+                self._child = Child(command, its, name="engine")
         except OSError:
             self.channel.close()
-            self._trying.close()
             raise
         self.found: DeviceFound | None = None
         self.ready: Ready | None = None
@@ -96,6 +83,7 @@ class EngineProcess:
         self.begun: set[int] = set()
         self.counts = EngineCounts()
         self._lost: EngineLoss | None = None
+        self._said = ""
         self._due_s = 0.0
         self._send(use, within_s=_FIND_S if use.try_kernels is None else _LOAD_S)
 
@@ -146,25 +134,25 @@ class EngineProcess:
         """Why it is lost: it said so, it died, broke the protocol, or took too long."""
         if self._lost is None and self.channel.closed:
             death = self._child.death()
-            self._lost = EngineLoss(death.failure.message, killed=death.killed)
+            self._lose(death.failure.message, killed=death.killed)
         is_waited_for = bool(self.asked) if self.ready else self.is_loading or self.found is None
         if self._lost is None and is_waited_for and self._clock.now() > self._due_s:
             what = "a step takes" if self.ready else "loading the model takes" if self.found else "its start takes"
-            self._lost = EngineLoss(f"{what} much longer than it should, as when a device hangs")
+            self._lose(f"{what} much longer than it should, as when a device hangs")
         return self._lost
 
-    def harmful_kernel(self) -> str:
-        """The candidate, as in BATCHOCR_REJECT, that it was trying when it ended by itself, or that made it give up;
-        empty if there was none."""
-        loss = self.loss()
-        is_its_own = loss is not None and not loss.killed and isinstance(loss.refusal, EngineError | None)
-        tried = os.pread(self._trying.fileno(), 1000, 0).decode("utf-8", "replace")
-        return tried if is_its_own and self.ready is None and tried not in self.rejected else ""
+    def _lose(self, message: str, *, killed: bool = False) -> None:
+        """It is lost without a word of its own. If it was trying a kernel, the next engine would be lost as well."""
+        refusal = None
+        if self._said.startswith(TRYING) and not killed:
+            tried = self._said.removeprefix(TRYING)
+            message += f"; it was {self._said}: leave it out with {REJECT}='{tried}'"
+            refusal = EngineError(message)
+        self._lost = EngineLoss(message, killed, refusal)
 
     def close(self) -> None:
         """End it."""
         self.channel.close()
-        self._trying.close()
         self._child.kill()
 
     def _send(
@@ -178,6 +166,7 @@ class EngineProcess:
         """Record a message, and return it if it is an answer. Raises ChannelError if it is out of turn."""
         match message:
             case Logged():
+                self._said = message.message
                 logger.log(message.level, "%s", message.message)
                 return []
             case Refused():

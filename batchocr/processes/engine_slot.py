@@ -42,7 +42,6 @@ class EngineSlot:
         self.process = process
         self.sent: dict[int, BatchPart] = {}
         self.work = 0.0
-        self.rejected: list[str] = []
         self.num_failed_starts = self.num_losses = self.num_killed = 0
         self.has_answered = False
         self.counts_of_lost = EngineCounts()

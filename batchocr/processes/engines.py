@@ -17,7 +17,7 @@ from batchocr.processes.batches import RequestBatches
 from batchocr.processes.channel import Channel, wait_for
 from batchocr.processes.child import ENGINE_COMMAND
 from batchocr.processes.counts import EngineCounts
-from batchocr.processes.engine_messages import REJECT, DeviceFound, FromEngine, LoadModel, ToEngine, UseDevice
+from batchocr.processes.engine_messages import DeviceFound, FromEngine, LoadModel, ToEngine, UseDevice
 from batchocr.processes.engine_process import EngineLoss, EngineProcess
 from batchocr.processes.engine_slot import EngineSlot, EngineUse
 from batchocr.processes.pixels import SharedBatch
@@ -235,28 +235,16 @@ class Engines:
 
     def _replace(self, slot: EngineSlot, loss: EngineLoss) -> None:
         slot.note_use()
-        harmful = slot.process.harmful_kernel()
-        if harmful:
-            slot.rejected.append(harmful)
-            slot.use.num_lost += 1
-        else:
-            slot.count_loss(killed=loss.killed)
+        slot.count_loss(killed=loss.killed)
         self._take_back(slot, loss)
         slot.process.close()
         slot.counts_of_lost = slot.use.counts
-        if not harmful and ((self._is_starting and loss.refusal is not None) or slot.is_hopeless):
+        if (self._is_starting and loss.refusal is not None) or slot.is_hopeless:
             self._give_up(slot, loss)
             return
-        if harmful:
-            logger.warning(
-                "the engine on %s ended while it tried the kernel %s, which is left out from now on; %s='%s' saves "
-                "every run from trying it: %s",
-                *(slot.device, harmful, REJECT, harmful, loss.message),
-            )
-        else:
-            logger.warning("the engine on %s was lost, and is replaced: %s", slot.device, loss.message)
+        logger.warning("the engine on %s was lost, and is replaced: %s", slot.device, loss.message)
         try:
-            slot.process = self._start_process(slot.device, slot.rejected)
+            slot.process = self._start_process(slot.device)
         except EngineError as error:
             self._give_up(slot, EngineLoss(str(error)))
 
@@ -278,10 +266,10 @@ class Engines:
             raise EngineError(f"the engine on {slot.device} failed: {loss.message}")
         logger.warning("going on without %s: %s", slot.device, loss.message)
 
-    def _start_process(self, device: str, rejected: Sequence[str] = ()) -> EngineProcess:
+    def _start_process(self, device: str) -> EngineProcess:
         """Raises EngineError."""
         use = UseDevice(device, self._backend, len(self._names), self._try_bfloat16)
         try:
-            return EngineProcess(use, self._command, self._clock, rejected=rejected)
+            return EngineProcess(use, self._command, self._clock)
         except OSError as error:
             raise EngineError(f"an engine process cannot be started: {error.strerror or error}") from error

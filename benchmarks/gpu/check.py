@@ -91,7 +91,7 @@ KERNEL_TESTS = Part("kernel_tests", "pytest", 120, needs_model=False, on_cpu=Fal
 
 
 class Results:
-    """The results so far, in memory and in the file. rejected: candidates that ended a process, and how.
+    """The results so far, in memory and in the file.
 
     What the file has from the same machine and commit stays, but for parts that run again; any other is renamed.
     """
@@ -99,7 +99,7 @@ class Results:
     def __init__(self, path: Path | None, metadata: Mapping[str, Any], parts: Sequence[Part] = ()) -> None:
         self.path = path
         self.values: dict[str, Any] = {**metadata, "kernels": [], "checks": {}, "figures": {}, "failed": {}}
-        self.values |= {"rejected": {}, "not_begun": [part.name for part in parts], "parts": {}}
+        self.values |= {"not_begun": [part.name for part in parts], "parts": {}}
         if path is not None and path.exists():
             self._continue(json.loads(path.read_text(encoding="utf-8")), metadata)
         self._runs: dict[str, list[tuple[dict[str, Any], float]]] = {}
@@ -185,15 +185,36 @@ class Check:
         return self.deadline_s - time.perf_counter()
 
     def run(self, part: Part, options: Sequence[str]) -> tuple[dict[str, Any], str | None]:
-        """Run a part, again without the candidate that ended it if one did. Returns what it wrote, and its error."""
-        while True:
-            written, error, tried = self._run_once(part, options)
-            if error is not None:
-                print(f"failed: {error}", flush=True)
-            if error is None or not tried or tried in self.results.values["rejected"] or self.left_s <= 0:
-                return written, error
-            print(f"again without {tried}", flush=True)
-            self.results.values["rejected"][tried] = error
+        """Run a part. Returns what it wrote, and why it failed."""
+        print(f"\n== {part.name}", flush=True)
+        results = self.results
+        results.begin(part)
+        error: str | None = "interrupted"
+        stderr, limit_s = "", self.left_s
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            out = folder / "result.json"
+            arguments = [*part.arguments, *options, "--out", str(out)]
+            if part.traced:
+                trace = folder / "trace.json.gz" if results.path is None else results.path.with_suffix(".trace.json.gz")
+                arguments += ["--chrome-trace", str(trace)]
+            try:
+                if self.smoke:
+                    error = _run_here(part, arguments)
+                else:
+                    error, stderr = run_command(
+                        [sys.executable, "-m", part.module, *arguments],
+                        min(part.deadline_s, limit_s),
+                        lambda: results.take(part, _read(out), "unfinished"),
+                    )
+            finally:
+                written = _read(out)
+                results.take(part, written, error, stderr)
+                if self._put_back_if_cut(part, error, limit_s):
+                    error = None
+        if error is not None:
+            print(f"failed: {error}", flush=True)
+        return written, error
 
     def run_checks(self, part: Part, options: Sequence[str]) -> None:
         """Run the checks of all operations. After one that ends its process or breaks the GPU for it, the others run in
@@ -231,38 +252,6 @@ class Check:
             self.results.put_back(part)
         return is_cut
 
-    def _run_once(self, part: Part, options: Sequence[str]) -> tuple[dict[str, Any], str | None, str]:
-        """What the part wrote, why it failed, and the candidate that was being tried when it did."""
-        print(f"\n== {part.name}", flush=True)
-        results = self.results
-        results.begin(part)
-        error: str | None = "interrupted"
-        stderr, limit_s = "", self.left_s
-        with tempfile.TemporaryDirectory() as name:
-            folder = Path(name)
-            out, trying = folder / "result.json", folder / "trying"
-            arguments = [*part.arguments, *options, "--out", str(out)]
-            if part.traced:
-                trace = folder / "trace.json.gz" if results.path is None else results.path.with_suffix(".trace.json.gz")
-                arguments += ["--chrome-trace", str(trace)]
-            try:
-                if self.smoke:
-                    error = _run_here(part, arguments)
-                else:
-                    rejected = [os.environ.get(REJECT, ""), *results.values["rejected"]]
-                    error, stderr = run_command(
-                        [sys.executable, "-m", part.module, *arguments],
-                        min(part.deadline_s, limit_s),
-                        {TRYING: str(trying), REJECT: ",".join(filter(None, rejected))},
-                        lambda: results.take(part, _read(out), "unfinished"),
-                    )
-            finally:
-                written = _read(out)
-                results.take(part, written, error, stderr)
-                if self._put_back_if_cut(part, error, limit_s):
-                    error = None
-            return written, error, trying.read_text(encoding="utf-8") if trying.exists() else ""
-
 
 def _read(path: Path) -> dict[str, Any]:
     values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
@@ -285,15 +274,13 @@ def _run_here(part: Part, arguments: list[str]) -> str | None:
 def run_command(
     command: list[str],
     deadline_s: float,
-    variables: Mapping[str, str] | None = None,
     look: Callable[[], None] = lambda: None,
 ) -> tuple[str | None, str]:
     """Run a command with a deadline, and end all its processes. Returns why it failed, None if it did not, and the end
-    of its stderr. variables: of its environment, beside ours. look: called every second."""
-    environment = {**os.environ, **(variables or {})}
+    of its stderr. look: called every second."""
     until_s = time.perf_counter() + deadline_s
     with tempfile.TemporaryFile("w+", errors="replace") as complaints:
-        process = subprocess.Popen(command, cwd=ROOT, env=environment, stderr=complaints, start_new_session=True)
+        process = subprocess.Popen(command, cwd=ROOT, stderr=complaints, start_new_session=True)
         try:
             while process.poll() is None and time.perf_counter() < until_s:
                 with suppress(subprocess.TimeoutExpired):
@@ -308,14 +295,22 @@ def run_command(
         complaints.seek(0)
         said = complaints.read()[-_TAIL_CHARACTERS:]
     if code is None:
-        return f"cut off after {deadline_s:.0f} s", said
+        return f"cut off after {deadline_s:.0f} s{_while_trying(said)}", said
     if code < 0:
-        return f"killed by {signal.Signals(-code).name}", said
+        return f"killed by {signal.Signals(-code).name}{_while_trying(said)}", said
     if not code:
         return None, said
     missing = re.findall(r"^ModuleNotFoundError: No module named '(\w+)", said, re.MULTILINE)
     last = (said.splitlines() or [""])[-1]
     return f"needs {missing[-1]}" if missing else f"exit code {code}: {last}" if last else f"exit code {code}", said
+
+
+def _while_trying(stderr: str) -> str:
+    """The kernel that was being tried in the end, and how to leave it out; empty if none was."""
+    choice_or_trial = re.findall(rf"^{TRYING}(.+)|^\S.* \(error ", stderr, re.MULTILINE)
+    if not (choice_or_trial and choice_or_trial[-1]):
+        return ""
+    return f", {TRYING}{choice_or_trial[-1]}: leave it out with {REJECT}='{choice_or_trial[-1]}'"
 
 
 def run_parts(given: argparse.Namespace, parts: Sequence[Part], check: Check) -> None:

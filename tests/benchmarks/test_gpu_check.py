@@ -42,24 +42,27 @@ def written(path: Path) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("fault", "deadline_s", "said"),
     [
-        ("die", 60, "killed by SIGSEGV"),
-        ("hang", 15, "cut off after 15 s"),
+        ("die", 60, "killed by SIGSEGV, trying the kernel double:bad one: "),
+        ("hang", 15, "cut off after 15 s, trying the kernel double:bad one: "),
         ("break", 60, "exit code 1: batchocr.errors.EngineError: double:bad one has broken"),
     ],
 )
-def test_a_candidate_that_ends_its_process_is_left_out_and_the_part_runs_again(
-    fault: str, deadline_s: float, said: str, tmp_path: Path
+def test_a_candidate_that_ends_its_process_is_named_and_can_be_left_out(
+    fault: str, deadline_s: float, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    check = checking(tmp_path / "results.json")
-    check.run(failing("trial", fault, deadline_s=deadline_s), OPTIONS)
+    part = failing("trial", fault, deadline_s=deadline_s)
+    _, error = checking(tmp_path / "results.json").run(part, OPTIONS)
+    assert error is not None and error.startswith(said)
+    assert error.endswith("leave it out with BATCHOCR_REJECT='double:bad one'")
+    assert written(tmp_path / "results.json")["failed"] == {"bad": error}
+    monkeypatch.setenv("BATCHOCR_REJECT", "double:bad one")
+    checking(tmp_path / "results.json").run(part, OPTIONS)
     values = written(tmp_path / "results.json")
     assert values["failed"] == {}
     assert values["figures"] == {"bad.before": 1.0, "bad.behind": 2.0}
     assert values["kernels"] == [
         "double: good (error 0.0e+00, 1000000 µs); not bad one: rejected by BATCHOCR_REJECT; not reference: 1000000 µs"
     ]
-    [(name, error)] = values["rejected"].items()
-    assert name == "double:bad one" and error.startswith(said)
 
 
 @pytest.mark.long
@@ -119,7 +122,7 @@ def test_a_part_for_which_the_time_was_too_short_has_not_failed(tmp_path: Path) 
     first = Check(Results(path, {}, parts), smoke=False, deadline_s=time.perf_counter() + 8)
     first.run(parts[1], OPTIONS)
     values = written(path)
-    assert (values["failed"], values["rejected"]) == ({}, {}), "nor is the candidate to blame that was being tried"
+    assert values["failed"] == {}
     assert values["not_begun"] == ["bad", "good"]
     assert values["figures"] == {"bad.before": 1.0}
     assert first.results.verdict() == (

@@ -65,21 +65,26 @@ def make(folder: Path) -> Iterator[Callable[[str], Engines]]:
         engines.close()
 
 
-def test_a_kernel_that_ends_the_engine_is_left_out_by_the_next(
-    folder: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, engine_processes: None
+def test_a_kernel_that_ends_the_engine_is_named_and_left_out_if_the_user_says_so(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, engine_processes: None
 ) -> None:
-    monkeypatch.setenv("BATCHOCR_REJECT", "attention:good")  # what the user leaves out stays so
+    exits, breaks = harmful_kernels.HARMFUL
+    for left_out, said in [("", f"exit code 1; it was trying the kernel {exits}: "), (exits, f"{breaks} has broken")]:
+        monkeypatch.setenv("BATCHOCR_REJECT", left_out)
+        engines = Engines("cpu", "reference", command=harmful_kernels.COMMAND)
+        engines.open()
+        with pytest.raises(EngineError, match=f"{said}.*leave it out with BATCHOCR_REJECT="):
+            engines.load(lambda found: plan(folder, found), max_batches=100)
+    monkeypatch.setenv("BATCHOCR_REJECT", f"{exits},{breaks}")
     engines = Engines("cpu", "reference", command=harmful_kernels.COMMAND)
     try:
         engines.open()
         engines.load(lambda found: plan(folder, found), max_batches=100)
         engines.ask(0, batch_of(0))
         assert all(completion.error is None for completion in take_all(engines, 1)[0])
-        assert [use.num_lost for use in engines.uses()] == [2]
+        assert [use.num_lost for use in engines.uses()] == [0]
     finally:
         engines.close()
-    named = [record.args[1] for record in caplog.records if "left out from now on" in record.msg]
-    assert named == list(harmful_kernels.HARMFUL)
 
 
 def plan(folder: Path, found: DeviceFound) -> LoadModel:

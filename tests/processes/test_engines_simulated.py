@@ -50,7 +50,7 @@ class SimulatedEngine:
 
     world: World
 
-    def __init__(self, use: UseDevice, command: object, clock: object, *, rejected: object) -> None:
+    def __init__(self, use: UseDevice, command: object, clock: object) -> None:
         self.pid = 0
         self.channel = self
         self.counts = EngineCounts()
@@ -67,9 +67,6 @@ class SimulatedEngine:
 
     def ask(self, number: int, batch: SharedBatch, positions: Sequence[int]) -> None:
         self._prompts[number] = [batch.message.questions[position].prompt for position in positions]
-
-    def harmful_kernel(self) -> str:
-        return ""
 
     def loss(self) -> EngineLoss | None:
         return self._lost

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import socket
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 
 from transformers import AutoTokenizer  # noqa: F401 (not by two threads at once)
@@ -25,15 +25,7 @@ _JOIN_S = 20.0
 class EngineThread:
     """Stands for `pool.child.Child`."""
 
-    def __init__(
-        self,
-        command: Sequence[str],
-        sock: socket.socket,
-        *,
-        name: str,
-        environment: Mapping[str, str],
-        inherited: Sequence[int],
-    ) -> None:
+    def __init__(self, command: Sequence[str], sock: socket.socket, *, name: str) -> None:
         self.pid = os.getpid()
         self._thread = threading.Thread(target=self._run, args=(sock.dup(),), name="batchocr-engine", daemon=True)
         self._thread.start()

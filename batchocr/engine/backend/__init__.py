@@ -17,7 +17,7 @@ from batchocr.engine.backend.cpu import CpuOps
 from batchocr.engine.backend.cuda import CudaOps
 from batchocr.engine.backend.device import Device, HostDevice
 from batchocr.engine.backend.reference import ReferenceOps
-from batchocr.engine.backend.trial import unknown_operations
+from batchocr.engine.backend.trial import unwanted
 from batchocr.errors import UsageError
 from batchocr.machine import usable_memory_bytes
 from batchocr.processes.engine_messages import REJECT, KernelChoice
@@ -87,7 +87,8 @@ def make_ops(name: BackendName, device: torch.device, dtype: torch.dtype, *, vit
 
 def _cuda_ops(device: torch.device, dtype: torch.dtype, *, with_fp8: bool) -> CudaOps:
     """Each operation as the fastest candidate that agrees with the reference. with_fp8: also linear layers in fp8.
-    Raises EngineError if a candidate has broken the GPU for this process."""
+    Raises EngineError if a candidate has broken the GPU for this process; UsageError if BATCHOCR_REJECT names one that
+    there is not."""
     from batchocr.engine.backend import cuda_device, fp8_trials
     from batchocr.engine.backend.cuda_trials import CudaTrials
 
@@ -96,9 +97,11 @@ def _cuda_ops(device: torch.device, dtype: torch.dtype, *, with_fp8: bool) -> Cu
     if with_fp8:
         fp8 = fp8_trials.try_all(trials)
         ops = replace(ops, fp8=fp8, choices=tuple(trials.choices))
-    operations = list(dict.fromkeys([*(choice.operation for choice in trials.choices), *fp8_trials.OPERATIONS]))
-    if unknown := unknown_operations(operations):
-        raise UsageError(f"{REJECT}: no operation {', '.join(unknown)}; there is {', '.join(operations)}")
+    names = [(choice.operation, [choice.taken, *choice.rejected, *choice.others]) for choice in trials.choices]
+    known = {f"{operation}:{name}" for operation, each in names for name in each if name != "reference"}
+    unknown = [each for each in unwanted() if each not in known and not each.startswith(fp8_trials.OPERATIONS)]
+    if unknown:
+        raise UsageError(f"{REJECT}: there is no {', '.join(unknown)}; there is {', '.join(sorted(known))}")
     if not ops.capturable:
         logger.warning("no fast paged attention or sampling works on this GPU: decoding is slow; see `batchocr doctor`")
     if any(choice.operation == "attention" and choice.taken == "reference" for choice in trials.choices):

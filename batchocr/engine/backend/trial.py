@@ -1,25 +1,21 @@
 """Chooses among implementations of an operation: the fastest correct one, tried where it will run.
 
-Two environment variables are for a GPU on which a candidate does harm. `BATCHOCR_REJECT=op:candidate,op:candidate`
-names those that are not to be tried; upper and lower case, spaces, `-` and `_` make no difference. With
-`BATCHOCR_TRYING=FILE` the candidate that is being tried is written into this file, so that it is known if it ends the
-process: the run leaves it out of the next engine (`processes/engines.py`).
+Before a candidate is tried, a line of the log says so: if the candidate ends the process, the run knows which it was.
+`BATCHOCR_REJECT=op:candidate,op:candidate` then names those that are not to be tried.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Generic, TypeVar
 
 import torch
 from torch import Tensor
 
-from batchocr.errors import EngineError, UsageError
+from batchocr.errors import EngineError
 from batchocr.processes.engine_messages import REJECT, TRYING, KernelChoice
 
 logger = logging.getLogger(__name__)
@@ -59,9 +55,9 @@ def choose(trial: Trial[Operation], timer: Callable[[Callable[[], object]], floa
     """Try every candidate. Returns the fastest correct one, or the reference if there is none or if it is faster.
 
     timer: returns the seconds that a call takes on the device. Raises EngineError if a candidate has broken the device
-    for this process; UsageError if BATCHOCR_REJECT names a candidate that there is not.
+    for this process.
     """
-    unwanted = _rejected(trial)
+    left_out = unwanted()
     expected = trial.run(trial.reference)
 
     def seconds_of(operation: Operation) -> float:
@@ -70,10 +66,11 @@ def choose(trial: Trial[Operation], timer: Callable[[Callable[[], object]], floa
     right: dict[str, tuple[float, float, Operation]] = {}
     rejected: dict[str, str] = {}
     for candidate in trial.candidates:
-        if candidate.name in unwanted:
+        tried = f"{trial.operation}:{candidate.name}"
+        if tried in left_out:
             rejected[candidate.name] = f"rejected by {REJECT}"
             continue
-        _say_trying(f"{trial.operation}:{candidate.name}")
+        logger.info("%s%s", TRYING, tried)
         try:
             operation = candidate.load()
             error = relative_error(trial.run(operation), expected)
@@ -83,50 +80,15 @@ def choose(trial: Trial[Operation], timer: Callable[[Callable[[], object]], floa
         except Exception as failure:  # noqa: BLE001 (boundary: a backend's trial run)
             rejected[candidate.name] = f"{type(failure).__name__}: {failure}".splitlines()[0][:200]
             if isinstance(failure, RuntimeError):
-                _require_sound(trial, f"{trial.operation}:{candidate.name}", rejected[candidate.name])
-    _say_trying("")
+                _require_sound(trial, tried, rejected[candidate.name])
     best, choice = _fastest(trial, right, rejected, seconds_of)
     logger.info("%s", choice)
     return best, choice
 
 
-def unknown_operations(known: Iterable[str]) -> list[str]:
-    """The operations that BATCHOCR_REJECT names and that are not among these."""
-    names = {_plain(name) for name in known}
-    return [operation for operation, _ in _unwanted() if _plain(operation) not in names]
-
-
-def _unwanted() -> list[tuple[str, str]]:
-    """Operation and candidate of each entry of BATCHOCR_REJECT. Raises UsageError if one is not of that form."""
-    entries = [entry.strip() for entry in os.environ.get(REJECT, "").split(",") if entry.strip()]
-    for entry in entries:
-        if not all(part.strip() for part in entry.partition(":")):
-            raise UsageError(f"{REJECT}: {entry!r} is not of the form operation:candidate")
-    return [(operation, candidate) for operation, _, candidate in (entry.partition(":") for entry in entries)]
-
-
-def _rejected(trial: Trial[Operation]) -> set[str]:
-    """The names of the candidates for this operation that are not to be tried."""
-    names = {_plain(candidate.name): candidate.name for candidate in trial.candidates}
-    found = set()
-    for operation, candidate in _unwanted():
-        if _plain(operation) == _plain(trial.operation):
-            if _plain(candidate) not in names:
-                known = ", ".join(names.values())
-                raise UsageError(f"{REJECT}: no candidate {candidate!r} for {trial.operation}; there is {known}")
-            found.add(names[_plain(candidate)])
-    return found
-
-
-def _plain(name: str) -> str:
-    return re.sub(r"[\s_-]", "", name).lower()
-
-
-def _say_trying(what: str) -> None:
-    """Write into the file that BATCHOCR_TRYING names, if it does, what is tried now; empty if nothing is."""
-    path = os.environ.get(TRYING)
-    if path:
-        Path(path).write_text(what, encoding="utf-8")
+def unwanted() -> list[str]:
+    """The entries of BATCHOCR_REJECT, each of the form operation:candidate if it can be meant."""
+    return [entry.strip() for entry in os.environ.get(REJECT, "").split(",") if entry.strip()]
 
 
 def _require_sound(trial: Trial[Operation], tried: str, failure: str) -> None:
