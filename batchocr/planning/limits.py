@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from batchocr.config import Config, flag_of
@@ -28,29 +26,17 @@ _KV_TOKENS_PER_SEQUENCE = 4096
 _GIB = 1 << 30
 _LOWERED_TO_FIT = "--vit-max-patches, --prefill-max-tokens, --llm-batch-size"
 
-
-@dataclass(frozen=True, slots=True)
-class _Defaults:
-    """Batch limits for devices with at least this much usable memory."""
-
-    memory_bytes: int
-    vit_batch_size: int
-    vit_max_patches: int
-    embedding_queue_tokens: int
-    llm_batch_size: int
-    prefill_max_tokens: int
-    layout_batch_size: int
-
-
-_CPU = _Defaults(0, 8, 8_192, 16_384, 16, 4_096, 1)
-
+# vit_batch_size, vit_max_patches, embedding_queue_tokens, llm_batch_size, prefill_max_tokens; max_new_tokens and
+# num_kv_tokens, which are filled in; layout_batch_size.
+_CPU = EngineLimits(8, 8_192, 16_384, 16, 4_096, 0, 0, 1)
 # Calculated from the memory that a patch and a token take (see _bytes_beside_kv); not yet measured on a GPU.
 _GPUS = (
-    _Defaults(60 * _GIB, 512, 32_768, 65_536, 512, 16_384, 8),
-    _Defaults(18 * _GIB, 512, 32_768, 32_768, 256, 16_384, 4),
-    _Defaults(12 * _GIB, 256, 16_384, 16_384, 128, 8_192, 2),
-    _Defaults(0, 128, 8_192, 8_192, 32, 4_096, 1),
+    (60 * _GIB, EngineLimits(512, 32_768, 65_536, 512, 16_384, 0, 0, 8)),
+    (18 * _GIB, EngineLimits(512, 32_768, 32_768, 256, 16_384, 0, 0, 4)),
+    (12 * _GIB, EngineLimits(256, 16_384, 16_384, 128, 8_192, 0, 0, 2)),
+    (0, EngineLimits(128, 8_192, 8_192, 32, 4_096, 0, 0, 1)),
 )
+"""The batch limits of GPUs with at least this much usable memory."""
 
 
 def engine_limits(
@@ -71,14 +57,12 @@ def engine_limits(
     Raises UsageError if the model and its working memory do not fit; the defaults of a CPU are taken to fit anywhere.
     """
     usable = int(memory_bytes * config.memory_fraction) if on_gpu else memory_bytes
-    suitable = next(row for row in _GPUS if usable >= row.memory_bytes) if on_gpu else _CPU
+    defaults = next(limits for least, limits in _GPUS if usable >= least) if on_gpu else _CPU
     usable -= detector_bytes
-    sizes = {name: getattr(config, name) or getattr(suitable, name) for name in _BATCH_SIZES}
+    defaults = replace(defaults, max_new_tokens=max(config.max_new_tokens, layout_tokens))
+    limits = replace(defaults, **{name: size for name in _BATCH_SIZES if (size := getattr(config, name))})
     if not detector_bytes:
-        del sizes["layout_batch_size"]
-    limits = EngineLimits(**sizes, max_new_tokens=max(config.max_new_tokens, layout_tokens), num_kv_tokens=0)
-    defaults = replace(limits, **{name: getattr(suitable, name) for name in sizes})
-
+        defaults, limits = (replace(each, layout_batch_size=0) for each in (defaults, limits))
     token_bytes = _kv_token_bytes(architecture, value_bytes)
 
     def needed(limits: EngineLimits) -> int:
@@ -88,37 +72,21 @@ def engine_limits(
     room = usable if on_gpu else max(usable, needed(defaults))
     if needed(limits) > room:
         where = f"of GPU memory (--memory-fraction {config.memory_fraction})" if on_gpu else "of memory"
+        raised = [
+            flag_of(name)
+            for name in _BATCH_SIZES
+            if needed(limits) > needed(replace(limits, **{name: getattr(defaults, name)}))
+        ]
         shorter = " or --max-new-tokens" if config.max_new_tokens > layout_tokens else ""
-        raise _too_large(limits, defaults, needed, room, where, _LOWERED_TO_FIT + shorter)
+        raise UsageError(
+            f"the model and its batches need {needed(limits) / _GIB:.1f} GiB and do not fit into {room / _GIB:.1f} GiB "
+            f"{where}: lower {', '.join(raised) or _LOWERED_TO_FIT + shorter}"
+        )
     # On a CPU, the rest is for the weights and for everything else on the machine.
     left = room - _bytes_beside_kv(limits, architecture, value_bytes) if on_gpu else memory_bytes // 4
     # A few thousand tokens per sequence, and at least one longest request.
     affordable = min(left // token_bytes, limits.llm_batch_size * _KV_TOKENS_PER_SEQUENCE)
     return replace(limits, num_kv_tokens=max(_longest_request(limits, architecture), affordable))
-
-
-def _too_large(
-    limits: EngineLimits,
-    defaults: EngineLimits,
-    needed: Callable[[EngineLimits], int],
-    room: int,
-    where: str,
-    lowered: str,
-) -> UsageError:
-    """What to say if the limits do not fit: which one is to blame and the most it may be, if that alone would help.
-
-    lowered: the options to lower if it would not.
-    """
-
-    def excess(name: str) -> int:
-        return needed(limits) - needed(replace(limits, **{name: getattr(defaults, name)}))
-
-    name = max(_BATCH_SIZES, key=excess)
-    size = getattr(limits, name)
-    largest = bisect_right(range(size), room, key=lambda size: needed(replace(limits, **{name: size}))) - 1
-    if excess(name) > 0 and largest > 0:
-        return UsageError(f"{flag_of(name)} {size} does not fit into {room / _GIB:.1f} GiB {where}: at most {largest}")
-    return UsageError(f"the model and its batches do not fit into {room / _GIB:.1f} GiB {where}: lower {lowered}")
 
 
 @dataclass(frozen=True, slots=True)
