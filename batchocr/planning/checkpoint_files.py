@@ -10,7 +10,7 @@ import os
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from batchocr.errors import ModelError
 from batchocr.planning.architecture import read_json
@@ -21,7 +21,6 @@ _DOWNLOADED = ["*.json", "*.jinja", "*.safetensors", "*.txt", "*.model"]
 _SMALL_FILES = ("*.json", "*.jinja", "*.txt")
 _FILE = "model.safetensors"
 _INDEX = "model.safetensors.index.json"
-_MAX_HEADER_BYTES = 100_000_000  # safetensors' own limit
 _STORED_AS: Final[dict[str, StoredDType]] = {"F16": "float16", "BF16": "bfloat16"}
 
 _SAMPLE_BYTES = 1 << 20
@@ -77,27 +76,18 @@ def weight_files(folder: Path) -> list[str]:
 
 def stored_dtype(folder: Path) -> StoredDType:
     """The data type of most values of a checkpoint, by the headers of its files. Raises ModelError."""
+    from safetensors import SafetensorError, safe_open
+
     num_values: Counter[str] = Counter()
-    for name in weight_files(folder):
-        for tensor in _header(folder / name):
-            num_values[tensor["dtype"]] += math.prod(tensor["shape"])
+    for path in (folder / name for name in weight_files(folder)):
+        try:
+            with safe_open(path, framework="np") as file:
+                for tensor in map(file.get_slice, file.keys()):
+                    num_values[tensor.get_dtype()] += math.prod(tensor.get_shape())
+        except (OSError, SafetensorError) as error:
+            raise ModelError(f"{path} is damaged or cut short ({error}): download it again") from error
     [(most, _)] = num_values.most_common(1) or [("", 0)]
     return _STORED_AS.get(most, "float32")
-
-
-def _header(path: Path) -> list[dict[str, Any]]:
-    """What a file says of each of its tensors. Source: https://huggingface.co/docs/safetensors, "Format"."""
-    try:
-        with path.open("rb") as file:
-            length = int.from_bytes(file.read(8), "little")
-            entries = json.loads(file.read(min(length, _MAX_HEADER_BYTES)))
-        return [
-            {"dtype": str(entries[name]["dtype"]), "shape": [int(size) for size in entries[name]["shape"]]}
-            for name in entries
-            if name != "__metadata__"
-        ]
-    except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
-        raise ModelError(f"{path} is damaged or cut short ({error}): download it again") from error
 
 
 def _files_in_index(folder: Path) -> list[str]:
