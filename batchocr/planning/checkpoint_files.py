@@ -38,26 +38,15 @@ def find_checkpoint(name: str, revision: str | None) -> Path:
     if name.count("/") != 1 or name.startswith((".", "/", "~")):
         raise ModelError(f"{name} is neither a folder nor a Hugging Face id (owner/name)")
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import (  # type: ignore[attr-defined]
-        HfHubHTTPError,
-        HFValidationError,
-        HTTPError,  # from the HTTP library that it was written for: httpx or httpx2
-        LocalEntryNotFoundError,
-    )
+    from huggingface_hub.errors import HFValidationError, HTTPError  # type: ignore[attr-defined]
 
     try:
         return Path(snapshot_download(name, revision=revision, allow_patterns=_DOWNLOADED))
-    except LocalEntryNotFoundError as error:
+    except (HFValidationError, HTTPError, OSError, RuntimeError) as error:
+        # HTTPError: of httpx or httpx2. RuntimeError: hf_xet, which loads the large files, lost its server.
         raise ModelError(
-            f"the model {name} is not on this machine and cannot be downloaded (no network, or HF_HUB_OFFLINE is set): "
+            f"the model {name} cannot be downloaded ({type(error).__name__}: {error}): run again to continue, or "
             "download it on another machine and pass its folder as --model"
-        ) from error
-    except (HfHubHTTPError, HFValidationError, OSError) as error:
-        raise ModelError(f"the model {name} cannot be downloaded: {error}") from error
-    except (HTTPError, RuntimeError) as error:  # RuntimeError: hf_xet, which loads the large files, lost its server
-        raise ModelError(
-            f"the download of the model {name} broke off ({type(error).__name__}: {error}): run again to continue it, "
-            "or download it on another machine and pass its folder as --model"
         ) from error
 
 

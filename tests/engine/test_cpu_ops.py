@@ -154,12 +154,3 @@ def test_products_and_attention_are_the_same_on_any_number_of_cores(
     context = PagedContext(torch.tensor([[1, 2], [4, 3]], dtype=torch.int32), torch.tensor([20, 30]), [20, 30])
     torch.testing.assert_close(ops.paged_attention(q, cache, context), reference.paged_attention(q, cache, context))
     assert torch.get_num_threads() == 2
-
-
-def test_patches_are_cut_at_the_end_of_a_program_too_when_pools_of_threads_take_no_more_work() -> None:
-    ops = CpuOps()
-    images = [torch.randint(0, 256, size, dtype=torch.uint8) for size in ((60, 90, 3), (30, 40, 3))]
-    plans = [((56, 84),), ((28, 56),)]
-    expected = ops.patches(images, plans, 14, 2)
-    ops._threads.shutdown()
-    assert torch.equal(ops.patches(images, plans, 14, 2), expected)

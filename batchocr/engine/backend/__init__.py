@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from batchocr.config import BackendName, DType, VitDType
+from batchocr.config import BackendName, VitDType
 from batchocr.engine.backend.base import Ops
 from batchocr.engine.backend.cpu import CpuOps
 from batchocr.engine.backend.cuda import CudaOps
@@ -134,18 +134,12 @@ def kernels_in_use(ops: Ops) -> str:
     return "; ".join(f"{choice.operation}: {choice.taken}" for choice in choices_of(ops))
 
 
-def require_fp8(backend: str, dtype: DType = "auto") -> None:
-    """Raises UsageError if no device that this backend runs on has linear layers in fp8 beside this dtype."""
-    if backend != "cuda" or dtype == "float32":
-        raise UsageError("--vit-dtype fp8 needs an NVIDIA GPU, --backend cuda and --dtype bfloat16")
-
-
 def vision_ops(ops: Ops, vit_dtype: VitDType) -> Ops:
     """The operations for the vision model. Raises UsageError if the backend has no fp8."""
     if vit_dtype == "auto":
         return ops
-    require_fp8(ops.name)
-    assert isinstance(ops, CudaOps)
+    if not isinstance(ops, CudaOps):
+        raise UsageError("--vit-dtype fp8 needs an NVIDIA GPU, --backend cuda and --dtype bfloat16")
     return ops.with_fp8()
 
 

@@ -68,11 +68,7 @@ class CpuOps(ReferenceOps):
                 image = _resize(image, size)
             return cut_patches(image, patch_size, merge_size)
 
-        try:
-            made = [self._threads.submit(one, image, plan) for image, plan in zip(images, plans, strict=True)]
-        except RuntimeError:  # the program is at its end, where pools of threads take no more work
-            return torch.cat(list(map(one, images, plans)))
-        return torch.cat([future.result() for future in made])
+        return torch.cat(list(self._threads.map(one, images, plans)))
 
     def paged_attention(self, q: Tensor, cache: Tensor, context: PagedContext) -> Tensor:
         places = self._places

@@ -13,11 +13,7 @@ if run back to back; in a decode step the second core has gone to sleep in betwe
 
 
 class Cores:
-    """All cores for large operations, only the calling thread's for small ones: waiting for others would take longer.
-
-    A thread that has not used torch yet gets the last number of cores that any thread set. So a thread of the caller's
-    that first uses torch during a run may be limited to one core, and has to set the number that it wants.
-    """
+    """All cores for large operations, one for small ones: to wait for others would take longer."""
 
     def __init__(self) -> None:
         self.all = torch.get_num_threads()

@@ -119,7 +119,6 @@ def _load(folder: Path) -> Any:
     from transformers import AutoModelForObjectDetection
     from transformers.utils import logging
 
-    shows_progress = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     try:
         model, loading = AutoModelForObjectDetection.from_pretrained(
@@ -128,9 +127,6 @@ def _load(folder: Path) -> Any:
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RuntimeError, SafetensorError) as error:
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
         raise ModelError(f"the layout detector in {folder} cannot be loaded: {reason}") from error
-    finally:
-        if shows_progress:
-            logging.enable_progress_bar()
     if missing := sorted(loading["missing_keys"]):
         raise ModelError(f"{folder} lacks {len(missing)} of the detector's weights, {missing[0]} among them")
     return model.eval()
