@@ -63,26 +63,21 @@ class DecodeRows:
             rows, columns, blocks = self._device.upload(torch.tensor(changes).t())
             self._block_tables.index_put_((rows, columns), blocks.int())
 
-    def next_inputs(self, index: Tensor, host_lengths: list[int] | None) -> tuple[Tensor, Tensor, Tensor, PagedContext]:
+    def next_inputs(self, index: Tensor, longest: int | None) -> tuple[Tensor, Tensor, Tensor, PagedContext]:
         """The inputs of these rows' next step: tokens [n], positions [3, n], slots [n] and the attention context.
 
-        host_lengths: the sequences' lengths, if the host knows them; they limit the width of the block tables.
+        longest: tokens of the longest sequence, if the host knows it; it limits the width of the block tables.
         """
         lengths = self._length.index_select(0, index)
         newest = lengths - 1
         tables = self._block_tables
-        if host_lengths is not None:
-            tables = tables[:, : -(-max(host_lengths) // self._block_size)]
+        if longest is not None:
+            tables = tables[:, : -(-longest // self._block_size)]
         tables = tables.index_select(0, index)
         blocks = tables.gather(1, (newest // self._block_size).unsqueeze(1)).squeeze(1)
         slots = blocks * self._block_size + newest % self._block_size
         positions = (newest + self._position_shift.index_select(0, index)).expand(3, -1)
-        return (
-            self._last_token.index_select(0, index),
-            positions,
-            slots,
-            PagedContext(tables, lengths.int(), host_lengths),
-        )
+        return self._last_token.index_select(0, index), positions, slots, PagedContext(tables, lengths.int())
 
     def advance(self, index: Tensor, tokens: Tensor) -> None:
         """Record each row's newest token and lengthen the row by one. The spare row's length stays 1."""

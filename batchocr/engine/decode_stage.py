@@ -195,7 +195,7 @@ class DecodeStage:
         chosen = self._graphs.replay(rows)
         if chosen is None:
             index = self._upload(rows)
-            logits = self._logits(index, lengths)
+            logits = self._logits(index, max(lengths))
             chosen = self._sampler.sample(logits, index, _hints(batch))
             self._rows.advance(index, chosen[0])
         return self._launch(_Work("decode", batch, self._batch_size, flop, begun), *chosen)
@@ -206,8 +206,8 @@ class DecodeStage:
         self._rows.advance(index, tokens)
         return tokens.double(), logprobs.double()  # as they are read back: converted later, they would be two launches
 
-    def _logits(self, index: Tensor, host_lengths: list[int] | None) -> Tensor:
-        tokens, positions, slots, context = self._rows.next_inputs(index, host_lengths)
+    def _logits(self, index: Tensor, longest: int | None) -> Tensor:
+        tokens, positions, slots, context = self._rows.next_inputs(index, longest)
         return self._model.language.decode(tokens, positions, slots, context, self.cache.pool)
 
     def _launch(self, work: _Work, tokens: Tensor, logprobs: Tensor) -> _Launched:

@@ -131,7 +131,7 @@ def our_logits(model: Model, pixels: Pixels, tokens: Sequence[int]) -> Tensor:
         for step, token in enumerate(tokens[:-1]):
             now = length + step
             position = torch.full((3, 1), int(positions[0, -1]) + 1 + step, device=device)
-            context = PagedContext(tables, torch.tensor([now + 1], dtype=torch.int32, device=device), [now + 1])
+            context = PagedContext(tables, torch.tensor([now + 1], dtype=torch.int32, device=device))
             newest = torch.tensor([token], device=device)
             logits.append(language.decode(newest, position, slots[now : now + 1], context, cache).float())
         return torch.cat(logits).cpu()

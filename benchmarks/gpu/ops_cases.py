@@ -155,7 +155,6 @@ def paged_attention(bench: Bench, lengths: Sequence[int], heads: int, kv_heads: 
     context = PagedContext(
         blocks.view(len(lengths), columns).int(),
         torch.tensor(lengths, dtype=torch.int32, device=bench.device),
-        lengths,
     )
     return lambda ops, copy: (ops.paged_attention(copy(q), copy(cache), context),)
 

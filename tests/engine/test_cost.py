@@ -95,7 +95,7 @@ def test_torch_counts_the_same_in_the_linear_layers_of_the_language_model() -> N
     cache, slots, positions = model.new_cache(2), torch.arange(13), torch.zeros(3, 13, dtype=torch.int64)
     segments = Segments(lengths, torch.tensor([0, 9, 13], dtype=torch.int32))
     tables = torch.tensor([[0], [1]], dtype=torch.int32)
-    context = PagedContext(tables, torch.tensor(lengths, dtype=torch.int32), lengths)
+    context = PagedContext(tables, torch.tensor(lengths, dtype=torch.int32))
 
     prefill = linear_flop(lambda: model.prefill(torch.zeros(13, 48), positions, slots, segments, cache))
     decode = linear_flop(

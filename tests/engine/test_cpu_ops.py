@@ -108,7 +108,7 @@ def test_decode_attention_is_that_of_the_reference(
     cache = torch.empty_permuted(expected_cache.shape, order).copy_(expected_cache)
     for step in range(3):
         now = torch.tensor(lengths, dtype=torch.int32) + step
-        context = PagedContext(torch.tensor(tables, dtype=torch.int32), now, now.tolist())
+        context = PagedContext(torch.tensor(tables, dtype=torch.int32), now)
         newest = now.long() - 1
         slots = context.block_tables.gather(1, newest.unsqueeze(1) // size).squeeze(1) * size + newest % size
         q, k, v = torch.randn(3, heads, head_dim), *torch.randn(2, 3, kv_heads, head_dim)
@@ -151,6 +151,6 @@ def test_products_and_attention_are_the_same_on_any_number_of_cores(
     layer, x = affine(OUT, WIDTH, bias=True, dtype=torch.float32), torch.randn(300, WIDTH)
     assert_agree(ops.linear(layer), reference.linear(layer), x, torch.randn(300, OUT), 1e-5)
     q, cache = torch.randn(2, 4, 8), torch.randn(2, 5, ops.kv_block_size, 4, 8)
-    context = PagedContext(torch.tensor([[1, 2], [4, 3]], dtype=torch.int32), torch.tensor([20, 30]), [20, 30])
+    context = PagedContext(torch.tensor([[1, 2], [4, 3]], dtype=torch.int32), torch.tensor([20, 30]))
     torch.testing.assert_close(ops.paged_attention(q, cache, context), reference.paged_attention(q, cache, context))
     assert torch.get_num_threads() == 2

@@ -123,7 +123,7 @@ def logits(ops: Ops) -> Tensor:
     segments = Segments.of(lengths, lambda ends: ends)
     prompts = model.prefill(model.embed(tokens), positions, slots, segments, cache)
     lengths = [length + 1 for length in lengths]
-    context = PagedContext(torch.tensor([[1], [2]]).int(), torch.tensor(lengths).int(), lengths)
+    context = PagedContext(torch.tensor([[1], [2]]).int(), torch.tensor(lengths).int())
     at = torch.tensor([9, 4])
     slots = block_size * torch.tensor([1, 2]) + at
     newest = model.decode(torch.tensor([1, 2]), at.expand(3, -1), slots, context, cache)

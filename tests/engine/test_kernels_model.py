@@ -185,7 +185,7 @@ def paged(
     tables = order[: len(lengths) * most_blocks].view(len(lengths), most_blocks).int()
     tables[torch.arange(most_blocks) * block_size >= torch.tensor(lengths).unsqueeze(1)] = 0
     cache = torch.randn(2, 3, len(order), block_size, kv_heads, head_dim, dtype=dtype)[:, 1]
-    return cache, PagedContext(tables, torch.tensor(lengths, dtype=torch.int32), lengths)
+    return cache, PagedContext(tables, torch.tensor(lengths, dtype=torch.int32))
 
 
 def tolerance(dtype: torch.dtype) -> dict[str, float]:

@@ -66,13 +66,11 @@ class PagedContext:
     """What a decode step attends to: each sequence's KV blocks and the number of tokens in them, including the newest.
 
     block_tables: int32 [sequences, max blocks]; entries beyond a sequence's length are valid blocks, but not its own.
-    lengths: int32 [sequences] on the device. host_lengths: the same on the host, for backends that group by length;
-    None inside a captured graph.
+    lengths: int32 [sequences] on the device.
     """
 
     block_tables: Tensor
     lengths: Tensor
-    host_lengths: Sequence[int] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -78,17 +78,11 @@ class ReferenceOps:
     def paged_attention(self, q: Tensor, cache: Tensor, context: PagedContext) -> Tensor:
         out = torch.empty_like(q)
         block_size = cache.shape[2]
-        lengths = context.lengths.tolist() if context.host_lengths is None else context.host_lengths
-        for rows in _groups_of_similar_length(lengths):
-            index = torch.tensor(rows, device=q.device)
-            longest = max(lengths[row] for row in rows)
-            tables = context.block_tables[index, : -(-longest // block_size)].long()
-            # [2, rows, tokens, kv_heads, head_dim]
-            keys, values = cache[:, tables].flatten(2, 3)[:, :, :longest]
-            seen = torch.arange(longest, device=q.device) < context.lengths[index].unsqueeze(1)
-            out[index] = _sdpa(
-                q[index].unsqueeze(2), keys.transpose(1, 2), values.transpose(1, 2), mask=seen[:, None, None]
-            ).squeeze(2)
+        for row, length in enumerate(context.lengths.tolist()):
+            blocks = context.block_tables[row, : -(-length // block_size)].long()
+            # [2, 1, kv_heads, tokens, head_dim]
+            keys, values = cache[:, blocks].flatten(1, 2)[:, :length].transpose(1, 2).unsqueeze(1)
+            out[row] = _sdpa(q[row, None, :, None], keys, values)[0, :, 0]
         return out
 
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
@@ -146,10 +140,8 @@ def activate(x: Tensor, activation: Activation) -> Tensor:
             return F.silu(gate) * up
 
 
-def _sdpa(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, mask: Tensor | None = None) -> Tensor:
-    return F.scaled_dot_product_attention(
-        q, k, v, attn_mask=mask, is_causal=causal, enable_gqa=q.shape[1] != k.shape[1]
-    )
+def _sdpa(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False) -> Tensor:
+    return F.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=q.shape[1] != k.shape[1])
 
 
 def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -159,17 +151,6 @@ def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     torch.mul(first, cos, out=turned[..., :half]).addcmul_(second, sin, value=-1)
     torch.mul(second, cos, out=turned[..., half:]).addcmul_(first, sin)
     return turned.to(x.dtype)
-
-
-def _groups_of_similar_length(lengths: Sequence[int]) -> Iterator[list[int]]:
-    """Split a batch so that padding at most doubles the work: a page's layout is ten times as long as a block."""
-    group: list[int] = []
-    for row in sorted(range(len(lengths)), key=lambda row: lengths[row]):
-        if group and lengths[row] > 2 * lengths[group[0]]:
-            yield group
-            group = []
-        group.append(row)
-    yield group
 
 
 def greedy_after_penalties(
