@@ -75,9 +75,6 @@ def text_in_rows(text: str, rows: Sequence[InkRow]) -> list[tuple[int, int]] | N
         return [(0, len(text))]
     em = float(np.median([row.height for row in rows])) / _EM_OF_ROW
     inked = np.array([_closed_width(row, em) for row in rows])
-    told = [
-        _InkRow(width, len(_word_gaps(row, em)), row.ends_in_hyphen) for width, row in zip(inked, rows, strict=True)
-    ]
     advances = np.array([0 if letter in " \n" else advance(letter) for letter in text], dtype=float)
     sums = np.concatenate(([0.0], np.cumsum(advances)))
     if sums[-1] <= 0:
@@ -86,7 +83,7 @@ def text_in_rows(text: str, rows: Sequence[InkRow]) -> list[tuple[int, int]] | N
     scale = inked.sum() / sums[-1]
     found: list[tuple[int, int]] | None = None
     for _ in range(2):  # the second time with the scale of the rows that have text
-        found = _best(breaks, sums * scale, told, em)
+        found = _best(breaks, sums * scale, rows, inked, em)
         if found is None:
             return None
         filled = sum(width for width, (start, end) in zip(inked, found, strict=True) if start < end)
@@ -131,28 +128,18 @@ def divides(text: str, end: int) -> bool:
     return text[end - 1] not in _HYPHENS and WIDE not in (advance(text[end]), advance(text[end - 1]))
 
 
-@dataclass(frozen=True, slots=True)
-class _InkRow:
-    """What a row's text is told by. width: without the gaps between words, in px."""
-
-    width: float
-    num_gaps: int
-    ends_in_hyphen: bool
-
-
 def _best(
-    breaks: _Breaks, sums: NDArray[np.float64], rows: Sequence[_InkRow], em: float
+    breaks: _Breaks, sums: NDArray[np.float64], rows: Sequence[InkRow], inked: NDArray[np.float64], em: float
 ) -> list[tuple[int, int]] | None:
-    """The cheapest division. sums: the width of the text up to each character, in px."""
-    inked = np.array([row.width for row in rows])
+    """The cheapest division. sums: the width of the text up to each character, in px. inked: of each row, without the
+    gaps between words."""
     usual = float(np.median(inked[inked >= np.median(inked)]))
     deviation = _DEVIATION[0] * usual + _DEVIATION[1] * em
     ends, starts = sums[breaks.ends], sums[breaks.starts]
     states, costs = np.array([0]), np.array([0.0])
     steps: list[tuple[NDArray[np.int_], NDArray[np.int_]]] = []
     hyphen = breaks.is_divided * advance("-") * em / 1000
-    for row in rows:
-        width = row.width
+    for row, width in zip(rows, inked, strict=True):
         low = int(np.searchsorted(ends, starts[states[0]] + 0.4 * width))
         high = int(np.searchsorted(ends, starts[states[-1]] + 1.8 * width + 1, side="right"))
         filled = np.arange(low, high)
@@ -162,7 +149,7 @@ def _best(
         off = np.where(off < 3, off**2, 6 * off - 9)  # a formula may be far wider than its letters
         spaces = breaks.spaces[reached][None, :] - breaks.spaces[states][:, None] - (states > 0)[:, None]
         ending = (breaks.after_hyphen if row.ends_in_hyphen else breaks.after_letter)[reached]
-        total = costs[:, None] + off + _GAP_TOO_MANY * np.abs(spaces - row.num_gaps) + ending[None, :]
+        total = costs[:, None] + off + _GAP_TOO_MANY * np.abs(spaces - len(_word_gaps(row, em))) + ending[None, :]
         total[reached[None, :] <= states[:, None]] = np.inf
         stays = np.searchsorted(reached, states)
         total[np.arange(len(states)), stays] = costs + _NO_WORD * min(1.0, (3 * width / usual) ** 2)

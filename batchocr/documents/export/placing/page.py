@@ -25,7 +25,7 @@ from batchocr.documents.export.placing.ink import (
     with_bands_turned,
 )
 from batchocr.documents.export.placing.lines import PlacedText, divides, text_in_rows, words_in_row
-from batchocr.documents.export.placing.tables import Grid, cell_boxes, texts_of
+from batchocr.documents.export.placing.tables import cell_boxes, texts_of
 from batchocr.documents.markup.mathml import to_mathml
 from batchocr.pages.protocol.markdown import FIGURES, INLINE_FORMULA, OWN_FENCES
 from batchocr.pages.protocol.sanitize import harmless_characters
@@ -139,7 +139,7 @@ class _Upright:
             return None
         texts = {cell.html: _cell_text(cell.html) for row in table.rows for cell in row}
         cells = texts_of(table, texts)
-        boxes = cell_boxes(Grid.of(self.marks, self.rules), cells)
+        boxes = cell_boxes(self.marks, self.rules, cells)
         if boxes is None:
             return None
         found: list[PlacedLine] = []

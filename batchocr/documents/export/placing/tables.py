@@ -66,27 +66,15 @@ def texts_of(table: TableCells, text_of: Mapping[str, str]) -> list[CellText]:
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class Grid:
-    """What a table looks like. marks: without rules. across, down: whether there is a rule at this y, at this x."""
-
-    marks: Marks
-    across: NDArray[np.bool_]
-    down: NDArray[np.bool_]
-
-    @classmethod
-    def of(cls, marks: Marks, rules: Marks) -> Grid:
-        return cls(marks, rules.mean(axis=1) > _RULED, rules.mean(axis=0) > _RULED)
-
-
-def cell_boxes(grid: Grid, cells: Sequence[CellText]) -> list[tuple[int, int, int, int]] | None:
-    """The box of each cell: x0, y0, x1, y1 in px; None if rows or columns cannot be told apart."""
-    rows = ink_rows(grid.marks)
+def cell_boxes(marks: Marks, rules: Marks, cells: Sequence[CellText]) -> list[tuple[int, int, int, int]] | None:
+    """The box of each cell: x0, y0, x1, y1 in px; None if rows or columns cannot be told apart. marks: without the
+    rules."""
+    rows = ink_rows(marks)
     if not rows or not cells:
         return None
     num_rows, num_columns = max(cell.end_row for cell in cells), max(cell.end_column for cell in cells)
     em = float(np.median([row.height for row in rows])) / 0.95
-    columns = _columns(grid, rows, cells, num_columns, em)
+    columns = _columns(marks, rules, rows, cells, num_columns, em)
     if columns is None:
         return None
     lines = np.zeros(num_rows)
@@ -95,7 +83,7 @@ def cell_boxes(grid: Grid, cells: Sequence[CellText]) -> list[tuple[int, int, in
             room = columns[cell.end_column - 1][1] - columns[cell.column][0]
             needed = max(1.0, np.ceil(cell.width * em / 1000 / max(room * 1.1, em)))
             lines[cell.row] = max(lines[cell.row], needed)
-    bands = _bands(grid, rows, lines, em)
+    bands = _bands(rules, rows, lines, em)
     if bands is None:
         return None
     return [
@@ -105,14 +93,13 @@ def cell_boxes(grid: Grid, cells: Sequence[CellText]) -> list[tuple[int, int, in
 
 
 def _columns(
-    grid: Grid, rows: Sequence[InkRow], cells: Sequence[CellText], number: int, em: float
+    marks: Marks, rules: Marks, rows: Sequence[InkRow], cells: Sequence[CellText], number: int, em: float
 ) -> list[tuple[int, int]] | None:
     """The [left, right) of each column."""
     widths = np.zeros(number)
     for cell in cells:
         if cell.end_column == cell.column + 1:
             widths[cell.column] = max(widths[cell.column], cell.width * em / 1000)
-    marks = grid.marks
     crossed = np.sum([marks[row.top : row.bottom].any(axis=0) for row in rows], axis=0)
     free = runs_of(crossed <= _CROSSED * len(rows))
     free = [_emptiest(crossed, start, end) for start, end in free]
@@ -120,7 +107,7 @@ def _columns(
     inner = [(start, end) for start, end in free if start > 0 and end < marks.shape[1]]
     left = free[0][1] if free and free[0][0] == 0 else 0
     right = free[-1][0] if free and free[-1][1] == marks.shape[1] else marks.shape[1]
-    rewards = [_reward(end - start, em, grid.down[start:end]) for start, end in inner]
+    rewards = [_reward(end - start, em, rules[:, start:end].mean(axis=0)) for start, end in inner]
     return _segments(left, right, inner, widths / em, np.array(rewards), em)
 
 
@@ -131,17 +118,17 @@ def _emptiest(crossed: NDArray[np.int_], start: int, end: int) -> tuple[int, int
     return start + first, start + last
 
 
-def _bands(grid: Grid, rows: Sequence[InkRow], lines: NDArray[np.float64], em: float) -> list[tuple[int, int]] | None:
+def _bands(rules: Marks, rows: Sequence[InkRow], lines: NDArray[np.float64], em: float) -> list[tuple[int, int]] | None:
     """The [top, bottom) of each row of the table, which may have several rows of ink."""
     gaps = [(before.bottom, after.top) for before, after in pairwise(rows)]
-    rewards = [_reward(end - start, em, grid.across[start:end]) for start, end in gaps]
+    rewards = [_reward(end - start, em, rules[start:end].mean(axis=1)) for start, end in gaps]
     heights = np.where(lines > 0, lines * _LINE - (_LINE - 1), 0)
     return _segments(rows[0].top, rows[-1].bottom, gaps, heights, np.array(rewards), em)
 
 
-def _reward(width: int, em: float, rules: NDArray[np.bool_]) -> float:
-    """What a gap is worth as one between rows or columns."""
-    return min(width / em, _WIDE_GAP) + _RULE * bool(rules.any())
+def _reward(width: int, em: float, rules: NDArray[np.float64]) -> float:
+    """What a gap is worth as one between rows or columns. rules: the share of each of its lines that rules take."""
+    return min(width / em, _WIDE_GAP) + _RULE * bool((rules > _RULED).any())
 
 
 def _segments(
