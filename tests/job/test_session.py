@@ -69,6 +69,7 @@ MEMORY = 8 << 30
         ({"pages_in_flight": 10**6}, "--pages-in-flight 1000000: this process may use 8.0 GiB of memory"),
         ({"pages_in_flight": 205}, "each takes 40 MiB, so at most 204"),
         ({"worker_memory": "9G"}, "--worker-memory 9216M: this process may use 8.0 GiB of memory, so at most 8192M"),
+        ({"cache": "s3://bucket/x"}, "--cache s3://bucket/x: a cache is a folder on a disk of this machine"),
         ({"backend": "cuda"}, "--backend cuda needs an NVIDIA GPU"),
         ({"vit_dtype": "fp8"}, "--vit-dtype fp8 needs an NVIDIA GPU"),
     ],

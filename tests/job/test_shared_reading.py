@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import signal
 import sqlite3
@@ -15,13 +14,11 @@ from pathlib import Path
 import pytest
 from PIL import Image, PngImagePlugin
 
-import batchocr
 from batchocr import PageResult, Report
 from batchocr.api import find_inputs
 from batchocr.config import Config
 from batchocr.data import Completion, Request
 from batchocr.engine.engine import Engine
-from batchocr.errors import UsageError
 from batchocr.job import run_context
 from batchocr.job.ordered import read_in_order
 from batchocr.job.output_job import read_into_table
@@ -37,11 +34,9 @@ from tests.support.running import (
     draw_pdf,
     environment,
     eventually,
-    journal,
     make_quick_model,
     num_rows,
     read_rows,
-    run_command,
     texts,
 )
 
@@ -199,43 +194,6 @@ def test_another_model_another_limit_and_another_size_have_answers_of_their_own(
     assert report.saved.from_cache == 2, "layouts have a limit of their own"
 
 
-@pytest.mark.long
-def test_two_runs_use_one_cache_at_once(documents: Path, model: Path, tmp_path: Path, alone: list[PageResult]) -> None:
-    flags = flags_of(model, tmp_path / "cache")
-    runs = [
-        subprocess.Popen(
-            command(documents, "--out", tmp_path / f"{number}.parquet", *flags),
-            env=environment(),
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for number in range(2)
-    ]
-    for number, run in enumerate(runs):
-        said = run.communicate(timeout=120)[1]
-        assert run.returncode == 0, said
-        assert "cache /" not in said
-        assert texts(read_rows(tmp_path / f"{number}.parquet")) == texts(alone)
-    third = read(documents, model, tmp_path / "third.parquet", cache=str(tmp_path / "cache"))
-    assert third.stages["vit"].items == 0
-    assert texts(read_rows(tmp_path / "third.parquet")) == texts(alone)
-
-
-@pytest.mark.long
-def test_a_run_whose_cache_is_damaged_reads_on_without_it(
-    documents: Path, model: Path, tmp_path: Path, alone: list[PageResult], caplog: pytest.LogCaptureFixture
-) -> None:
-    read(documents / "d.pdf", model, tmp_path / "1.parquet", cache=str(tmp_path))
-    with (tmp_path / NAME).open("r+b") as file:
-        file.seek(4096)
-        file.write(os.urandom(os.path.getsize(tmp_path / NAME) - 4096))
-    read(documents, model, tmp_path / "out.parquet", cache=str(tmp_path))
-    assert texts(read_rows(tmp_path / "out.parquet")) == texts(alone)
-    [said] = [record.getMessage() for record in caplog.records if "cache" in record.getMessage()]
-    assert "the run goes on without the cache" in said
-    assert "it is damaged; check the disk, and delete it" in said
-
-
 def test_a_run_that_is_killed_goes_on_with_its_cache_to_the_same_table(
     documents: Path, model: Path, tmp_path: Path, alone: list[PageResult]
 ) -> None:
@@ -297,33 +255,6 @@ def test_of_two_runs_on_one_cache_one_is_killed_while_it_writes_and_neither_tabl
     assert report.stages["vit"].items == 0, "the other run has put all answers into the cache"
     with closing(sqlite3.connect(cache / NAME)) as db:
         assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
-
-
-@pytest.mark.long
-def test_what_a_run_has_kept_before_it_is_killed_in_mid_write_is_not_asked_again(
-    documents: Path, model: Path, tmp_path: Path, alone: list[PageResult]
-) -> None:
-    cache = tmp_path / "cache"
-    run = command(documents, "--out", tmp_path / "out.parquet", *flags_of(model, cache))
-    run = [run[0], "-c", _KILLED_WHILE_IT_WRITES, *run[3:], tmp_path / "nobody's"]
-    journal(tmp_path / "nobody's").write_text("header\nrow\n")
-    done = subprocess.run(run, env=environment(), capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == -signal.SIGKILL, done.stderr
-    with closing(sqlite3.connect(cache / NAME)) as db:
-        [[num_kept]] = db.execute("SELECT count(*) FROM answers").fetchall()
-    assert num_kept > 0
-    report = read(documents, model, tmp_path / "again.parquet", cache=str(cache))
-    assert texts(read_rows(tmp_path / "again.parquet")) == texts(alone)
-    assert report.saved.from_cache >= num_kept
-    num_different = report.saved.questions - report.saved.from_run
-    assert report.stages["vit"].items == num_different - report.saved.from_cache
-
-
-def test_a_cache_in_a_store_is_refused_before_anything_is_loaded(documents: Path, model: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="--cache s3://bucket/x: a cache is a folder on a disk of this machine"):
-        batchocr.run(documents, out=tmp_path / "out.parquet", model=model, cache="s3://bucket/x")
-    done = run_command(documents, "--out", tmp_path / "out.parquet", "--model", model, "--cache", "s3://bucket/x")
-    assert done.returncode == 2
 
 
 def test_an_engine_that_fails_while_pages_wait_for_one_another_changes_no_row(

@@ -155,11 +155,10 @@ def break_on(monkeypatch: pytest.MonkeyPatch, *bad: int) -> list[int]:
 ONE_BY_ONE = [(0,), (1,), (2,), (3,), (4,)]
 
 
-@pytest.mark.parametrize("device", ["cpu", "cpu,cpu"])
 def test_a_request_that_breaks_two_engines_fails_alone(
-    device: str, make: Callable[[str], Engines], monkeypatch: pytest.MonkeyPatch
+    make: Callable[[str], Engines], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engines = make(device)
+    engines = make("cpu")
     expected = texts(ask(engines, [(0, 1), (2, 3), (4,)]))
     engines.forget()
     broken = break_on(monkeypatch, 2)
@@ -172,28 +171,6 @@ def test_a_request_that_breaks_two_engines_fails_alone(
     expected[1] = expected[1][1:]
     assert texts(answers) == expected
     assert sum(use.num_lost for use in engines.uses()) == len(broken)
-
-
-def test_a_device_that_breaks_on_everything_is_given_up_and_no_question_blamed(
-    make: Callable[[str], Engines], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def break_down(engine: Engine, meter: Meter) -> Answered:
-        raise RuntimeError("an illegal memory access was encountered\nand more lines")
-
-    engines = make("cpu")
-    monkeypatch.setattr(Engine, "step", break_down)
-    with pytest.raises(EngineError, match="the engine on cpu failed: RuntimeError: an illegal memory access"):
-        ask(engines, ONE_BY_ONE)
-    assert not engines.are_loaded
-
-
-def test_faults_between_good_requests_do_not_add_up(
-    make: Callable[[str], Engines], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    engines = make("cpu")
-    break_on(monkeypatch, 0, 1, 3)
-    answers = ask(engines, ONE_BY_ONE)
-    assert {key for key, [completion] in answers.items() if completion.error} == {0, 1, 3}
 
 
 def test_the_rounds_of_an_engine_that_is_killed_are_answered_by_another_and_nobody_is_to_blame(

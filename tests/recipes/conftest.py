@@ -12,7 +12,6 @@ import pytest
 
 from tests.support.recipes import FailError, Machine, make_task
 from tests.support.running import draw_pdf, make_quick_model
-from tests.support.stand_in import STAND_IN
 
 
 @pytest.fixture
@@ -30,34 +29,6 @@ def machine(tmp_path: Path) -> Machine:
 @pytest.fixture
 def model(machine: Machine) -> None:
     make_quick_model(machine.root / "models" / "mineru")
-
-
-UNREAD_TABLE = """
-    from hashlib import sha256
-    from pathlib import Path
-    from batchocr.data import PageResult
-    from batchocr.pages.input.sources import find_documents
-    from batchocr.tables.schema import RunMetadata
-    from batchocr.tables.table import table_for
-    assert Path(config.model, "config.json").exists()
-    rows = [
-        PageResult(
-            document.source, 0, "ok", sha256(Path(document.path).read_bytes()).hexdigest(), page_count=1, markdown="-"
-        )
-        for document in find_documents(inputs, stdin=sys.stdin, shard=config.shard).documents
-    ]
-    table_for(Path(out)).write(Path(out), rows, RunMetadata("0", config.model, "0", "0", {}))
-    return report()
-"""
-
-
-@pytest.fixture
-def quick(machine: Machine, model: None) -> None:
-    """The machine's `batchocr run` takes its flags and finds its documents, but writes a table without reading them."""
-    program = machine.root / "run.py"
-    program.write_text(STAND_IN.replace("BODY", UNREAD_TABLE))
-    real = f'exec {sys.executable} -m batchocr "$@"'
-    machine.install("batchocr", f'[ "$1" = run ] && exec {sys.executable} {program} "$@"\n{real}')
 
 
 @pytest.fixture
