@@ -13,7 +13,8 @@ from batchocr.documents.assembly.document import Gap, PageEnd, Piece, Place
 from batchocr.documents.export import chunks as chunks_format
 from batchocr.documents.export.chunks import chunks
 from batchocr.documents.export.formats import FormatOptions
-from tests.support.pieces import BBOX, ColouredFigures, document_of, piece, row_of
+from tests.support.documents import SolidFigures
+from tests.support.pieces import BBOX, document_of, piece, row_of
 from tests.support.strict_html import parsed
 
 SENTENCES = [f"Sentence {number} has a few words, and \\( x_{{{number}}} = 1. B \\) in it." for number in range(60)]
@@ -173,7 +174,7 @@ def test_ids_are_the_same_every_time_and_never_twice() -> None:
 
 def test_the_file_has_a_line_for_each_chunk() -> None:
     document = document_of(piece("text", "a\u2028b 日"), piece("title", "A"))
-    [file] = chunks_format.files(document, "folder/a", ColouredFigures(), FormatOptions())
+    [file] = chunks_format.files(document, "folder/a", SolidFigures(), FormatOptions())
     assert file.path == "folder/a.chunks.jsonl"
     assert [json.loads(line)["text"] for line in file.data.decode().split("\n")[:-1]] == ["a\u2028b 日", "# A"]
 

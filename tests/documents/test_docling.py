@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from batchocr.data import Block, Failure
+from batchocr.data import Block
 from batchocr.documents.assembly.document import AssembledDocument, Gap, PageEnd, Piece, Place
 from batchocr.documents.export.formats import FormatOptions
 from batchocr.errors import UsageError
+from tests.support.documents import SolidFigures
 from tests.support.hostile_markdown import any_block
-from tests.support.pieces import BBOX, ColouredFigures, document_of, piece, row_of
+from tests.support.pieces import BBOX, document_of, piece, row_of
 
 pytest.importorskip("docling_core")
 from docling_core.types.doc import ContentLayer, DoclingDocument
@@ -28,9 +29,11 @@ TABLE = (
 )
 
 
-def exported(document: AssembledDocument, tmp_path: Path, *, missing: Failure | None = None) -> DoclingDocument:
-    """The document as Docling loads it from the file, which stands in a folder with its images."""
-    for file in docling.files(document, "a", ColouredFigures(missing), FormatOptions()):
+def exported(document: AssembledDocument, tmp_path: Path, *missing: int) -> DoclingDocument:
+    """The document as Docling loads it from the file, which stands in a folder with its images.
+
+    missing: pages whose pictures cannot be cut out."""
+    for file in docling.files(document, "a", SolidFigures(*missing), FormatOptions()):
         path = tmp_path / file.path
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(file.data)
@@ -124,13 +127,13 @@ def test_a_picture_is_in_the_file_and_opens_from_any_folder(tmp_path: Path, monk
     (elsewhere := tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(elsewhere)
     image = picture.get_image(made)
-    assert image is not None and image.getcolors() == [(80 * 60, (40, 80, 160))]
+    assert image is not None and image.getcolors() == [(8 * 6, (0, 1, 200))]
     assert picture.caption_text(made) == "Figure 1"
     assert made.export_to_markdown() == "Figure 1\n\n<!-- image -->"
 
 
 def test_a_picture_that_could_not_be_cut_out_has_its_place(tmp_path: Path) -> None:
-    made = exported(document_of(piece("image", None)), tmp_path, missing=Failure("changed", "x"))
+    made = exported(document_of(piece("image", None)), tmp_path, 0)
     [picture] = made.pictures
     assert picture.image is None
     assert picture.prov[0].page_no == 1

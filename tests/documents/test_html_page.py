@@ -12,8 +12,9 @@ from batchocr.documents.assembly.document import AssembledDocument, Gap, PageEnd
 from batchocr.documents.export import html
 from batchocr.documents.export.formats import FormatOptions
 from batchocr.documents.export.html import document_html
+from tests.support.documents import SolidFigures
 from tests.support.hostile_markdown import any_block
-from tests.support.pieces import ColouredFigures, document_of, piece
+from tests.support.pieces import document_of, piece
 from tests.support.strict_html import acting_in, parsed
 
 PICTURE = '<img src="#bbox=0.2,0.25,0.3,0.35">'
@@ -54,7 +55,7 @@ def test_a_page_shows_all_of_a_document() -> None:
 def test_figures_are_files_beside_it() -> None:
     table = f"<table><tr><td>a{PICTURE}{PICTURE.replace('0.2', '0.9')}</td></tr></table>"
     document = document_of(piece("image", None, captions=["Figure 1"]), piece("table", table))
-    *pictures, page = html.files(document, "folder/a b#1", ColouredFigures(), FormatOptions())
+    *pictures, page = html.files(document, "folder/a b#1", SolidFigures(), FormatOptions())
     assert [file.path for file in pictures] == [
         "folder/a b#1.html.images/page-1-block-1.png",
         "folder/a b#1.html.images/page-1-block-2.png",
@@ -69,11 +70,10 @@ def test_figures_are_files_beside_it() -> None:
 
 
 def test_a_figure_that_is_missing_leaves_a_mark() -> None:
-    figures = ColouredFigures(Failure("changed", "a.pdf has changed"))
-    [page] = html.files(document_of(piece("image", None)), "a", figures, FormatOptions())
+    [page] = html.files(document_of(piece("image", None)), "a", SolidFigures(0), FormatOptions())
     [mark] = parsed(page.data.decode()).find("body/main").iter("strong")
     assert mark.text == "Here is a figure of page 1 that could not be cut out:"
-    assert mark.tail == " a.pdf has changed"
+    assert mark.tail == " a/b.pdf is not there"
 
 
 def test_no_request_leaves_the_page_and_its_style_is_the_only_one() -> None:

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from PIL import Image
-
-from batchocr.data import Block, Failure, PageResult
+from batchocr.data import Block, PageResult
 from batchocr.documents.assembly.document import AssembledDocument, Gap, PageEnd, Piece, Place
-from batchocr.documents.export.figures import encoded
-from batchocr.documents.export.formats import Encoding, Picture
 
 BBOX = (0.1, 0.2, 0.9, 0.4)
 
@@ -63,14 +59,3 @@ def document_of(*parts: Piece | Gap | PageEnd, rows: Sequence[PageResult] = ()) 
     numbered_parts = tuple(numbered(part) if isinstance(part, Piece) else part for part in parts)
     all_rows = tuple(row_of(page_index, blocks[page_index]) for page_index in sorted(blocks))
     return AssembledDocument("folder/a.pdf", "ab" * 32, 9, all_rows, numbered_parts)
-
-
-class ColouredFigures:
-    """Pictures of one colour, 80 by 60 px; or none, if `failure` says why."""
-
-    def __init__(self, failure: Failure | None = None) -> None:
-        self._failure = failure
-
-    def picture(self, place: Place, encoding: Encoding) -> Picture | Failure:
-        image = Image.new("RGB", (80, 60), (40, 80, 160))
-        return self._failure or Picture(encoded(image, encoding), f"{place} {encoding}")
