@@ -121,8 +121,7 @@ class DecodeStage:
         self._has_waited = beside_vision and few and not self._has_waited
         if self._has_waited:
             return self._read(meter)
-        # A preempted sequence cannot be prefilled again until all of its tokens have been read.
-        finished = self._read(meter, keep=0 if self.scheduler.has_preempted else self._device.max_unread)
+        finished = self._read(meter, keep=self._device.max_unread)
         admitted = self.scheduler.admit()
         if admitted:
             self._try_prefill(admitted, meter)
@@ -158,7 +157,7 @@ class DecodeStage:
         lengths = [sequence.num_tokens for sequence in batch]
         flop = prefill_flop(self._model.architecture.language, lengths)
         self._announce(flop, [])
-        positions = self._device.upload(torch.cat([sequence.all_positions() for sequence in batch], dim=1))
+        positions = self._device.upload(torch.cat([sequence.positions for sequence in batch], dim=1))
         slots = self._device.upload(torch.cat([self._slots(sequence) for sequence in batch]))
         segments = Segments.of(lengths, self._device.upload)
         begun = self._device.mark()
@@ -172,12 +171,12 @@ class DecodeStage:
         return self._launch(_Work("prefill", batch, limit, flop, begun), tokens, logprobs)
 
     def _embedded(self, batch: list[Sequence]) -> Tensor:
-        """The embedded prompts, packed, each with the tokens generated before it was preempted: [tokens, width]."""
+        """The embedded prompts, packed: [tokens, width]."""
         texts = []
         for sequence in batch:
             prompt = sequence.prompt
             texts.append(prompt.token_ids[: prompt.image_start])
-            texts.append((*prompt.token_ids[prompt.image_start + prompt.num_image_tokens :], *sequence.output_ids))
+            texts.append(prompt.token_ids[prompt.image_start + prompt.num_image_tokens :])
         embedded = self._model.language.embed(self._upload([token for text in texts for token in text]))
         parts = list(torch.split(embedded, [len(text) for text in texts]))
         for place, sequence in enumerate(batch):
@@ -232,10 +231,9 @@ class DecodeStage:
             tokens, logprobs = step.chosen.tolist()
             for sequence, token, logprob in zip(work.batch, tokens, logprobs, strict=True):
                 sequence.num_unread -= 1
-                # It may have ended with the previous token, after this step was launched.
+                # It may have ended with the previous token, or been preempted, after this step was launched.
                 completion = None if sequence.ended else self._take(sequence, int(token), logprob)
                 if completion is not None:
-                    sequence.ended = True
                     self.scheduler.finish(sequence)
                     finished.append((sequence.request_id, completion))
         return finished
@@ -251,7 +249,6 @@ class DecodeStage:
             return None
         completion = sequence.complete(self._model.prompts.decode(sequence.output_ids), reason)
         if reason == "repetition" and sequence.looped is None:
-            sequence.ended = True
             self.scheduler.begin_again(sequence, sequence.without_loops(completion))
             return None
         return completion

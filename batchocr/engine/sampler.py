@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from collections.abc import Sequence as Collection
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -12,14 +12,6 @@ from torch import Tensor
 from batchocr.data import Sampling
 from batchocr.engine.backend.base import Ops, SamplerRows, SamplingHints
 from batchocr.engine.backend.device import Device
-
-
-@dataclass(frozen=True, slots=True)
-class _Bound:
-    """What a row begins with."""
-
-    sampling: Sampling
-    output_ids: tuple[int, ...]
 
 
 class Sampler:
@@ -41,7 +33,7 @@ class Sampler:
         self._rows = replace(rows, presence=presence, frequency=frequency, length=length, ngram_size=ngram_size)
         self._num_rows = num_rows
         self._free: list[int] = []
-        self._unwritten: dict[int, _Bound] = {}
+        self._unwritten: dict[int, Sampling] = {}
         self.reset()
 
     @property
@@ -53,10 +45,10 @@ class Sampler:
         self._free = list(range(self._num_rows - 1, -1, -1))
         self._unwritten.clear()
 
-    def bind(self, sampling: Sampling, output_ids: list[int]) -> int:
-        """Hand out a free row for a sequence. output_ids: tokens generated before it was preempted."""
+    def bind(self, sampling: Sampling) -> int:
+        """Hand out a free row for a sequence."""
         row = self._free.pop()
-        self._unwritten[row] = _Bound(sampling, tuple(output_ids))
+        self._unwritten[row] = sampling
         return row
 
     def release(self, row: int) -> None:
@@ -70,11 +62,11 @@ class Sampler:
             self._unwritten.clear()
         return self._ops.sample(logits, index, self._rows, hints)
 
-    def _begin(self, batch: Mapping[int, _Bound]) -> None:
+    def _begin(self, batch: Mapping[int, Sampling]) -> None:
         """Reset these rows for the sequences that were given them."""
-        rows, settings = self._rows, [bound.sampling for bound in batch.values()]
-        lengths = [len(bound.output_ids) for bound in batch.values()]
-        numbers = self._upload([list(batch), lengths, [sampling.no_repeat_ngram_size for sampling in settings]])
+        rows, settings = self._rows, batch.values()
+        lengths, sizes = [0] * len(batch), [sampling.no_repeat_ngram_size for sampling in settings]
+        numbers = self._device.upload(torch.tensor([list(batch), lengths, sizes], dtype=torch.int64))
         index = numbers[0]
         self._numbers.index_copy_(1, index, numbers[1:])
         penalties = [
@@ -85,26 +77,6 @@ class Sampler:
         rows.history.index_fill_(0, index, -1)
         # One launch on a GPU, and on a CPU ten times as fast as to fill by index.
         torch._foreach_zero_([memory[row] for row in batch for memory in (rows.counts, rows.suffix)])
-        self._remember_outputs({row: bound for row, bound in batch.items() if bound.output_ids})
-
-    def _remember_outputs(self, batch: Mapping[int, _Bound]) -> None:
-        if not batch:
-            return
-        rows = self._rows
-        index, places, tokens, suffixes = self._upload(
-            [
-                [row for row, bound in batch.items() for _ in bound.output_ids],
-                [place for bound in batch.values() for place in range(len(bound.output_ids))],
-                [token for bound in batch.values() for token in bound.output_ids],
-                [length for bound in batch.values() for length in common_suffixes(bound.output_ids)],
-            ]
-        )
-        rows.counts.index_put_((index, tokens), torch.ones_like(tokens, dtype=torch.int16), accumulate=True)
-        rows.history.index_put_((index, places), tokens)
-        rows.suffix.index_put_((index, places), suffixes.to(torch.int16))
-
-    def _upload(self, lists: list[list[int]]) -> Tensor:
-        return self._device.upload(torch.tensor(lists, dtype=torch.int64))
 
 
 def sampling_hints(batch: Collection[Sampling], longest: int) -> SamplingHints:
@@ -114,21 +86,3 @@ def sampling_hints(batch: Collection[Sampling], longest: int) -> SamplingHints:
         ngram=any(sampling.no_repeat_ngram_size for sampling in batch),
         longest=longest,
     )
-
-
-def common_suffixes(tokens: Collection[int]) -> list[int]:
-    """At each t, how many tokens ending at tokens[t] match the end of the list; 0 at the last t, by definition.
-
-    The Z-function of the reversed list, in linear time.
-    """
-    reverse = tokens[::-1]
-    z = [0] * len(tokens)
-    left = right = 0
-    for i in range(1, len(tokens)):
-        if i < right:
-            z[i] = min(right - i, z[i - left])
-        while i + z[i] < len(tokens) and reverse[z[i]] == reverse[i + z[i]]:
-            z[i] += 1
-        if i + z[i] > right:
-            left, right = i, i + z[i]
-    return z[::-1]

@@ -48,15 +48,10 @@ class Scheduler:
             if not self._cache.grow(sequence.block_table, sequence.num_tokens):
                 break
             self._take_waiting()
-            sequence.row = self._sampler.bind(sequence.sampling, sequence.output_ids)
+            sequence.row = self._sampler.bind(sequence.sampling)
             admitted.append(sequence)
             self.running.append(sequence)
         return admitted
-
-    @property
-    def has_preempted(self) -> bool:
-        """Whether preempted sequences wait to be prefilled again."""
-        return bool(self._preempted)
 
     def make_room(self, meter: Meter) -> list[Sequence]:
         """Give running sequences a slot for their newest token; if blocks run out, preempt the youngest.
@@ -82,18 +77,13 @@ class Scheduler:
         return ready
 
     def preempt(self, sequence: Sequence) -> None:
-        """Release a running sequence's row and blocks and queue it for another prefill, ahead of all others."""
-        self.running.remove(sequence)
-        self._free(sequence)
-        self._preempted.appendleft(sequence)
+        """End a running sequence, and have its request begin again, ahead of all others."""
+        self._preempted.appendleft(sequence.again())
+        self._end(sequence)
 
     def finish(self, sequence: Sequence) -> None:
-        """Release what a finished sequence holds. It may have ended with a token read after it was preempted."""
-        if sequence.row is None:
-            self._preempted.remove(sequence)
-        else:
-            self.running.remove(sequence)
-            self._free(sequence)
+        """Release what a finished sequence holds."""
+        self._end(sequence)
         sequence.embeddings = None
 
     def begin_again(self, ended: Sequence, again: Sequence) -> None:
@@ -109,11 +99,12 @@ class Scheduler:
         self._cache.reset()
         self._sampler.reset()
 
-    def _free(self, sequence: Sequence) -> None:
+    def _end(self, sequence: Sequence) -> None:
+        self.running.remove(sequence)
         self._cache.release(sequence.block_table)
         assert sequence.row is not None
         self._sampler.release(sequence.row)
-        sequence.row = None
+        sequence.row, sequence.ended = None, True
 
     def _take_waiting(self) -> None:
         if self._preempted:

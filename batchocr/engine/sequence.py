@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-import torch
 from torch import Tensor
 
 from batchocr.data import Completion, FinishReason, Pixels, Sampling
@@ -26,9 +25,9 @@ class Sequence:
     positions: int64 [3, prompt] on the host. position_shift: position minus index of a token after the image; never
     above 0, because an image takes up no more positions than it has tokens. sampling: allows no more new tokens than
     the model has positions for. embeddings: [image tokens, width] on the device, valid once `encoded` is done; kept
-    until the end in case the sequence is preempted and prefilled again.
-    row: on the device, while it decodes. num_unread: generated tokens that the host has not yet read. looped: the
-    result of the first attempt, if this is the second.
+    until the end in case the sequence is preempted and begins again.
+    row: on the device, while it decodes. num_unread: generated tokens that the host has not yet read. ended: tokens of
+    it that are read from now on are of no interest. looped: the result of the first attempt, if this is the second.
     """
 
     request_id: int
@@ -68,26 +67,14 @@ class Sequence:
         """Whether it may have another token, counting those not yet read."""
         return len(self.output_ids) + self.num_unread < self.sampling.max_new_tokens
 
-    def all_positions(self) -> Tensor:
-        """Positions of the prompt and of the output read so far: int64 [3, tokens] on the host."""
-        first = len(self.prompt.token_ids) + self.position_shift
-        output = torch.arange(first, first + len(self.output_ids))
-        return torch.cat([self.positions, output.expand(3, -1)], dim=1)
-
     def without_loops(self, looped: Completion) -> Sequence:
         """The request again, from its first token, under a rule that breaks loops. looped: the first result."""
         sampling = replace(self.sampling, no_repeat_ngram_size=_NGRAM_AFTER_LOOP, loop_check="at_once")
-        return replace(
-            self,
-            sampling=sampling,
-            row=None,
-            block_table=[],
-            output_ids=[],
-            logprobs=[],
-            num_unread=0,
-            ended=False,
-            looped=looped,
-        )
+        return replace(self.again(), sampling=sampling, looped=looped)
+
+    def again(self) -> Sequence:
+        """The request again, from its first token."""
+        return replace(self, row=None, block_table=[], output_ids=[], logprobs=[], num_unread=0, ended=False)
 
     def complete(self, text: str, finish_reason: FinishReason) -> Completion:
         """The completion. Of two attempts, the second if it stopped by itself, else the first; either way,

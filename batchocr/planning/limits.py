@@ -118,7 +118,7 @@ def _kv_token_bytes(architecture: Architecture, value_bytes: int) -> int:
 
 
 def _longest_request(limits: EngineLimits, architecture: Architecture) -> int:
-    """Tokens of the largest image, its prompt and the longest answer: one prefill if the sequence is preempted."""
+    """Tokens of the largest image, its prompt and the longest answer."""
     longest = max_image_tokens(architecture) + _PROMPT_TEXT_TOKENS + limits.max_new_tokens
     return min(architecture.language.max_positions, longest)
 
@@ -146,10 +146,10 @@ def _bytes_beside_kv(limits: EngineLimits, architecture: Architecture, value_byt
     patches = max(limits.vit_max_patches, vision.merge_size**2 * max_image_tokens(architecture))
     patch = vision.patch_width * (13 + value_bytes) + (6 * vision.width + vision.mlp_width) * value_bytes
     patch += 3 * vision.head_dim * 4
-    prefill_tokens = max(limits.prefill_max_tokens, _longest_request(limits, architecture))
+    prefill_tokens = max(limits.prefill_max_tokens, max_image_tokens(architecture) + _PROMPT_TEXT_TOKENS)
     token = (6 * language.width + 3 * language.mlp_width) * value_bytes
     row = language.vocab_size * (2 + value_bytes + 4) + max_output_tokens(limits.max_new_tokens, architecture) * 10
-    # Decoding sequences keep their embeddings in case they are prefilled again.
+    # Decoding sequences keep their embeddings in case they are preempted.
     embeddings = limits.embedding_queue_tokens + limits.llm_batch_size * max_image_tokens(architecture)
     return (
         num_parameters(architecture) * value_bytes

@@ -70,8 +70,8 @@ class BothSamplers:
             for ops in self._ops
         ]
 
-    def bind(self, sampling: Sampling, output: list[int]) -> int:
-        first, second = (sampler.bind(sampling, output) for sampler in self._samplers)
+    def bind(self, sampling: Sampling) -> int:
+        first, second = (sampler.bind(sampling) for sampler in self._samplers)
         assert first == second
         return first
 
@@ -93,7 +93,7 @@ class BothSamplers:
 @pytest.mark.usefixtures("small_blocks")
 def test_choices_and_memory_are_those_of_the_reference_step_by_step(device: torch.device) -> None:
     samplers = BothSamplers(len(SETTINGS) + 1, STEPS, device)
-    rows = [samplers.bind(setting, []) for setting in SETTINGS]
+    rows = [samplers.bind(setting) for setting in SETTINGS]
     outputs: list[list[int]] = [[] for _ in SETTINGS]
     # A few tokens are favoured, so that sequences would repeat themselves without the rules.
     favoured = 2 * torch.randn(VOCABULARY)
@@ -103,7 +103,7 @@ def test_choices_and_memory_are_those_of_the_reference_step_by_step(device: torc
         if step % 5 == 4:
             put_back = order.randrange(len(SETTINGS))
             samplers.release(rows[put_back])
-            rows[put_back] = samplers.bind(SETTINGS[put_back], outputs[put_back])
+            rows[put_back], outputs[put_back] = samplers.bind(SETTINGS[put_back]), []
         logits = favoured + torch.randn(len(SETTINGS), VOCABULARY)
         tokens = samplers.sample(logits, rows)
         changed += (torch.tensor(tokens) != logits.argmax(dim=1)).cpu()
@@ -114,33 +114,61 @@ def test_choices_and_memory_are_those_of_the_reference_step_by_step(device: torc
 
 @pytest.mark.usefixtures("small_blocks")
 def test_a_token_that_would_close_a_long_ngram_again_is_not_chosen(device: torch.device) -> None:
-    loop = [3, 14, 15, 9, 26, 5, 35]
-    samplers = BothSamplers(2, 120, device)
-    allowed = samplers.bind(Sampling(120, no_repeat_ngram_size=100), (20 * loop)[:105])
-    forbidden = samplers.bind(Sampling(120, no_repeat_ngram_size=100), (20 * loop)[:106])
+    loop, setting = [3, 14, 15, 9, 26, 5, 35], Sampling(120, no_repeat_ngram_size=100)
+    rows = rows_after([(setting, (20 * loop)[:105]), (setting, (20 * loop)[:106])], VOCABULARY, device)
     logits = torch.zeros(2, VOCABULARY)
     logits[0, loop[105 % 7]] = logits[1, loop[106 % 7]] = 9
     logits[:, 44] = 5
 
-    assert samplers.sample(logits, [allowed, forbidden]) == [loop[105 % 7], 44]
+    assert chosen_by_both(logits, rows) == [loop[105 % 7], 44]
 
 
-@pytest.mark.long
 @pytest.mark.slow
 def test_the_true_vocabulary_and_blocks_choose_as_the_reference_does(device: torch.device) -> None:
     vocab_size = 151_936
-    samplers = BothSamplers(2, 700, device, vocab_size)
     # In bfloat16 many of these are equal.
     logits = torch.randn(2, vocab_size).bfloat16()
     leading = [row.argsort(descending=True, stable=True)[:600].tolist() for row in logits]
-    rows = [
-        samplers.bind(Sampling(700, presence_penalty=3.0, frequency_penalty=0.05), leading[0]),
-        samplers.bind(Sampling(700, presence_penalty=0.5, no_repeat_ngram_size=1), leading[1]),
-    ]
+    settings = Sampling(700, presence_penalty=3.0, frequency_penalty=0.05), Sampling(700, no_repeat_ngram_size=1)
 
-    tokens = samplers.sample(logits, rows)
+    tokens = chosen_by_both(logits, rows_after(list(zip(settings, leading, strict=True)), vocab_size, device))
 
     assert tokens[0] not in leading[0] and tokens[1] not in leading[1]
+
+
+def rows_after(begun: list[tuple[Sampling, list[int]]], vocab_size: int, device: torch.device) -> SamplerRows:
+    """The rows of sequences with these settings and outputs."""
+    rows = SamplerRows.empty(len(begun) + 1, vocab_size, begun[0][0].max_new_tokens, device)
+    for row, (setting, output) in enumerate(begun):
+        tokens = torch.tensor(output)
+        rows.history[row, : len(output)] = tokens
+        rows.counts[row] = torch.bincount(tokens, minlength=vocab_size)
+        rows.suffix[row, : len(output)] = torch.tensor([_common_suffix(output, end) for end in range(len(output))])
+        rows.length[row], rows.ngram_size[row] = len(output), setting.no_repeat_ngram_size
+        rows.presence[row], rows.frequency[row] = setting.presence_penalty, setting.frequency_penalty
+    return rows
+
+
+def _common_suffix(tokens: list[int], end: int) -> int:
+    """How many tokens ending at this place match the end of the list; 0 at the end itself."""
+    length = 0
+    while end < len(tokens) - 1 and length <= end and tokens[end - length] == tokens[-1 - length]:
+        length += 1
+    return length
+
+
+def chosen_by_both(logits: Tensor, rows: SamplerRows) -> list[int]:
+    """The tokens that the kernels choose, as does the reference."""
+    index = torch.arange(len(logits))
+    copied = SamplerRows(**{field.name: getattr(rows, field.name).clone() for field in fields(rows)})
+    hints = SamplingHints(counts=True, ngram=True, longest=rows.history.shape[1])
+    expected, logprobs = greedy_after_penalties(logits.float(), index, copied, hints)
+    found, found_logprobs = sampling.sample(logits.clone(), index, rows)
+    assert found.tolist() == expected.tolist()
+    torch.testing.assert_close(found_logprobs, logprobs, atol=1e-5, rtol=1e-5)
+    for field in fields(SamplerRows):
+        assert torch.equal(getattr(rows, field.name), getattr(copied, field.name)), field.name
+    return found.tolist()
 
 
 @pytest.mark.usefixtures("small_blocks")

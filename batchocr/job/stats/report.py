@@ -78,7 +78,7 @@ class DeviceReport:
     device: its name, or those of all. lost: how many of its engines. idle: not busy with any stage. starved: while no
     page had a request. peak_memory_bytes: of the GPU, None on a CPU. peak_host_bytes: main memory of the largest
     engine. batches_halved: by stage, how often a batch did not fit into memory and was tried again at half its size.
-    preemptions: how often a sequence had to be prefilled again because the KV cache was full.
+    preemptions: how often a sequence had to begin again because the KV cache was full.
     """
 
     device: str

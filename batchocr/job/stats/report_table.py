@@ -100,7 +100,7 @@ def _device(device: DeviceReport) -> str:
     for stage, count in device.batches_halved.items():
         parts.append(f"out of memory in {count} {stage} batch{'es' * (count != 1)}: lower {LIMITS_BY_MEMORY[stage]}")
     if device.preemptions:
-        parts.append(f"prefilled again for lack of KV cache: {device.preemptions:,}; lower --llm-batch-size")
+        parts.append(f"begun again for lack of KV cache: {device.preemptions:,}; lower --llm-batch-size")
     if device.peak_memory_bytes is not None:
         parts.append(f"peak memory {_size(device.peak_memory_bytes)}")
     if device.lost:
