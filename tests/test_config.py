@@ -40,6 +40,7 @@ def test_keys_of_a_recipe_are_flags_with_dashes_or_underscores(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("text", "said"),
     [
+        ("out = 't.parquet'", "on the command line"),
         ("vit-batchsize = 4", "did you mean 'vit_batch_size'"),
         ("colour = 'red'", "there are: backend, cache, device"),
         ("no-penalties = true", "there is no option 'no_penalties'; write penalties = false"),

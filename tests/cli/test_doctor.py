@@ -29,6 +29,7 @@ from batchocr.processes.engine_messages import KernelChoice
 from batchocr.processes.pool import WorkerPool
 from tests.support import harmful_kernels
 from tests.support.running import QUICK_MODEL, raising
+from tests.support.stand_in import command
 
 pytestmark = pytest.mark.slow
 
@@ -72,10 +73,10 @@ def test_a_machine_without_a_gpu_can_run_and_is_told_with_what(diagnosis: Diagno
 
 
 def test_a_device_that_is_not_there_is_refused_in_a_sentence() -> None:
-    done = doctor("--device", "cuda")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("batchocr: error: --device cuda cannot be used here: ")
-    assert len(done.stderr.splitlines()) == 1
+    exit_code, shown, said = command("doctor", "--device", "cuda:99")
+    assert (exit_code, shown) == (2, "")
+    assert said.startswith("batchocr: error: --device cuda:99 cannot be used here: ")
+    assert len(said.splitlines()) == 1
 
 
 def test_a_backend_without_its_device_is_refused() -> None:
@@ -168,10 +169,10 @@ def test_the_findings_as_json_are_one_object(diagnosis: Diagnosis) -> None:
 
 
 def test_a_model_is_loaded_and_a_run_with_it_planned(sample_data: Path) -> None:
-    done = doctor("--model", str(sample_data / "model"), "--json", "--backend", "reference")
-    found = json.loads(done.stdout)
+    config = Config(model=str(sample_data / "model"), device="cpu", backend="reference")
+    found = json.loads(examine(config, try_model=True).to_json())
     said = {finding["name"]: finding for finding in found["findings"]}
-    assert done.returncode == 0
+    assert found["exit_code"] == 0
     assert "ViT of 4 layers × 128, language model of 5 layers × 128" in said["model"]["value"]
     assert "16 sequences decoded at once" in said["plan"]["value"]
     assert said["loading"]["ok"] and said["memory"]["ok"]
@@ -277,6 +278,7 @@ def test_every_gpu_is_shown_and_the_kernels_of_each_kind(gpus: Callable[..., Gpu
     assert [(each["operation"], each["taken"], each["seconds"]) for each in operations] == [CHOICE] * 2
 
 
+@pytest.mark.long
 def test_a_kernel_that_ends_its_process_is_named(monkeypatch: pytest.MonkeyPatch, engine_processes: None) -> None:
     monkeypatch.setattr("batchocr.cli.device_check.ENGINE_COMMAND", harmful_kernels.COMMAND)
     diagnosis = examine(Config(device="cpu", backend="reference", workers=2))

@@ -18,7 +18,7 @@ import batchocr
 from batchocr.cli.options import as_local_path
 from batchocr.cli.tables import asked_for
 from batchocr.cli.verify import Verifier
-from batchocr.config import Config, load_recipe
+from batchocr.config import Config
 from batchocr.errors import ModelError, NoInputError, OutputError, OutputMismatchError, UsageError
 from batchocr.job.session import Session
 from batchocr.job.stats.gates import GateCounts
@@ -30,21 +30,37 @@ from tests.support.running import draw_pdf, raising, read_rows
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture
-def share(tmp_path: Path) -> Path:
-    """A folder of three documents with three, one and two pages."""
-    folder = tmp_path / "share"
-    folder.mkdir()
-    draw_pdf(folder / "a.pdf", "One", "Two", "Three")
-    draw_pdf(folder / "b.pdf", "Four")
-    draw_pdf(folder / "c.pdf", "Five", "Six")
-    return folder
-
-
-@pytest.fixture
-def options(tmp_path: Path, model: Path) -> dict[str, Any]:
+@pytest.fixture(scope="module")
+def options(tmp_path_factory: pytest.TempPathFactory, model: Path) -> dict[str, Any]:
     usual = {"dpi": 72, "workers": 2, "pages_in_flight": 4, "max_degraded_rate": 1}
-    return {"out": tmp_path / "table.parquet", "model": model, **usual}
+    return {"out": tmp_path_factory.mktemp("second day") / "job" / "table.parquet", "model": model, **usual}
+
+
+@pytest.fixture(scope="module")
+def first_day(options: dict[str, Any]) -> Path:
+    """A folder with documents of three, one and two pages, and the table that a run made of them."""
+    share = options["out"].parent / "share"
+    share.mkdir(parents=True)
+    draw_pdf(share / "a.pdf", "One", "Two", "Three")
+    draw_pdf(share / "b.pdf", "Four")
+    draw_pdf(share / "c.pdf", "Five", "Six")
+    assert batchocr.run(share, **options).pages_read == len(ALL)
+    return Path(shutil.move(share.parent, share.parents[1] / "first day"))
+
+
+@pytest.fixture
+def finished(first_day: Path, options: dict[str, Any]) -> Path:
+    """The documents, where the run read them, and its table."""
+    shutil.rmtree(options["out"].parent, ignore_errors=True)
+    return Path(shutil.copytree(first_day, options["out"].parent)) / "share"
+
+
+@pytest.fixture
+def share(finished: Path, options: dict[str, Any]) -> Path:
+    """The documents without a table."""
+    for path in finished.parent.glob("table.*"):
+        path.unlink()
+    return finished
 
 
 def places(out: Path) -> list[tuple[str, int | None]]:
@@ -74,45 +90,28 @@ def test_a_share_that_is_not_mounted_costs_no_row_and_is_named(
     assert pruned.rows_gone == 0
 
 
-def test_asking_for_fewer_pages_or_rows_keeps_the_others(share: Path, options: dict[str, Any]) -> None:
-    batchocr.run(share, **options)
+def test_asking_for_fewer_pages_or_rows_keeps_the_others(finished: Path, options: dict[str, Any]) -> None:
     first = read_rows(options["out"])
     for fewer, found in (({"limit": 2}, 2), ({"pages": "1"}, 3), ({"pages": "2", "limit": 1}, 1)):
-        report = batchocr.run(share, **options, **fewer)
+        report = batchocr.run(finished, **options, **fewer)
         assert read_rows(options["out"]) == first
         assert (report.pages_read, report.items.found, report.rows_not_asked) == (0, found, 6 - found)
         assert not journal_path(options["out"]).exists()
 
 
-def test_a_document_that_is_gone_stays_behind_the_one_it_followed(share: Path, options: dict[str, Any]) -> None:
-    batchocr.run(share, **options)
-    (share / "b.pdf").unlink()
-    draw_pdf(share / "aa.pdf", "new")
-    draw_pdf(share / "0.pdf", "first")
-    report = batchocr.run(share, **options)
+def test_a_document_that_is_gone_stays_behind_the_one_it_followed(finished: Path, options: dict[str, Any]) -> None:
+    (finished / "b.pdf").unlink()
+    draw_pdf(finished / "aa.pdf", "new")
+    draw_pdf(finished / "0.pdf", "first")
+    report = batchocr.run(finished, **options)
     assert places(options["out"]) == [("0.pdf", 0), *ALL[:4], ("aa.pdf", 0), *ALL[4:]]
     assert (report.rows_gone, report.rows_not_asked, report.items.found) == (1, 0, 7)
 
 
-def test_a_document_whose_content_changed_is_replaced_whole(share: Path, options: dict[str, Any]) -> None:
-    batchocr.run(share, **options)
-    draw_pdf(share / "a.pdf", "other", "content", "here")
-    batchocr.run(share, **options, pages="1")
+def test_a_document_whose_content_changed_is_replaced_whole(finished: Path, options: dict[str, Any]) -> None:
+    draw_pdf(finished / "a.pdf", "other", "content", "here")
+    batchocr.run(finished, **options, pages="1")
     assert places(options["out"]) == [("a.pdf", 0), *ALL[3:]]
-
-
-def test_a_document_that_was_renamed_or_copied_is_not_read_again(share: Path, options: dict[str, Any]) -> None:
-    batchocr.run(share, **options)
-    (share / "a.pdf").rename(share / "z.pdf")
-    shutil.copy(share / "b.pdf", share / "y.pdf")
-    report = batchocr.run(share, **options)
-    assert (report.saved.documents, report.saved.pages) == (2, 4)
-    rows = {(row.source, row.page_index): row for row in read_rows(options["out"])}
-    assert list(rows) == [*ALL, ("y.pdf", 0), *(("z.pdf", page) for page in range(3))]
-    for page in range(3):
-        assert rows["z.pdf", page].markdown == rows["a.pdf", page].markdown
-        assert rows["z.pdf", page].attempts == 0
-    assert batchocr.run(share, prune=True, **options).rows_gone == 3
 
 
 @pytest.mark.long
@@ -162,43 +161,43 @@ def test_a_wrong_password_does_not_cost_the_pages_that_were_read(share: Path, op
 
 
 def test_prune_removes_what_is_not_there_or_not_asked_for_and_says_so(
-    share: Path, options: dict[str, Any], caplog: pytest.LogCaptureFixture
+    finished: Path, options: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    batchocr.run(share, **options)
-    (share / "c.pdf").unlink()
-    report = batchocr.run(share, **options, pages="1", prune=True)
+    (finished / "c.pdf").unlink()
+    report = batchocr.run(finished, **options, pages="1", prune=True)
     assert places(options["out"]) == [("a.pdf", 0), ("b.pdf", 0)]
     assert (report.rows_gone, report.rows_not_asked) == (2, 2)
     assert "2 rows of documents that are not there removed: c.pdf (2 pages)" in caplog.text
     assert "2 rows of pages that were not asked for removed: a.pdf (2 pages)" in caplog.text
 
 
-def test_what_was_pruned_does_not_come_back_where_a_document_has_failed(share: Path, options: dict[str, Any]) -> None:
-    (share / "d.pdf").write_bytes(b"%PDF-1.7")
-    batchocr.run(share, **options, max_page_error_rate=1)
-    (share / "c.pdf").unlink()
-    batchocr.run(share, **options, prune=True)
+def test_what_was_pruned_does_not_come_back_where_a_document_has_failed(
+    finished: Path, options: dict[str, Any]
+) -> None:
+    (finished / "d.pdf").write_bytes(b"%PDF-1.7")
+    batchocr.run(finished, **options, max_page_error_rate=1)
+    (finished / "c.pdf").unlink()
+    batchocr.run(finished, **options, prune=True)
     pruned = places(options["out"])
     assert pruned == [*ALL[:4], ("d.pdf", None)]
-    draw_pdf(share / "e.pdf", "new")
-    batchocr.run(share, **options, max_page_error_rate=1)
+    draw_pdf(finished / "e.pdf", "new")
+    batchocr.run(finished, **options, max_page_error_rate=1)
     assert places(options["out"]) == [*pruned, ("e.pdf", 0)]
 
 
-def test_nothing_is_lost_by_a_kill_in_between(share: Path, options: dict[str, Any]) -> None:
+def test_nothing_is_lost_by_a_kill_in_between(finished: Path, options: dict[str, Any]) -> None:
     """Rows of a finished table, then of a run that is killed, then of one that asks for less."""
     out = options["out"]
-    batchocr.run(share, **options)
     before = read_rows(out)
     for number in range(8):
-        draw_pdf(share / f"d{number}.pdf", *["more"] * 3)
-    with started(Job(options["model"], share, []), out) as process:
+        draw_pdf(finished / f"d{number}.pdf", *["more"] * 3)
+    with started(Job(options["model"], finished, []), out) as process:
         wait_for_rows(process, out, len(ALL) + 3)
     assert read_rows(out) == before
     in_journal = journal_path(out).read_bytes().count(b"\n") - 1
-    (share / "b.pdf").unlink()
-    report = batchocr.run(share, **options, limit=1)
+    (finished / "b.pdf").unlink()
+    report = batchocr.run(finished, **options, limit=1)
     assert (report.exit_code, report.items.found, report.pages_read) == (0, 1, 0)
     assert [row for row in read_rows(out) if row.source < "d"] == before
     assert len(places(out)) == len(set(places(out))) == in_journal == 1 + report.rows_gone + report.rows_not_asked
@@ -231,20 +230,20 @@ def test_doubtful_pages_are_counted_in_the_run_and_in_verify(share: Path, option
 
 
 def test_a_damaged_file_that_has_not_changed_loads_no_model_and_what_may_succeed_is_tried_again(
-    share: Path, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    finished: Path, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (share / "torn.pdf").write_bytes(b"%PDF-1.7 and no more")
-    assert batchocr.run(share, **options).items.failed == 1
+    (finished / "torn.pdf").write_bytes(b"%PDF-1.7 and no more")
+    assert batchocr.run(finished, **options).items.failed == 1
     with monkeypatch.context() as patched:
         patched.setattr(Session, "load", raising(ModelError("it would take minutes")))
-        assert batchocr.run(share, **options).nothing_to_do
+        assert batchocr.run(finished, **options).nothing_to_do
         with pytest.raises(ModelError):
-            batchocr.run(share, **options, retry_failed=True)
-    with pymupdf.open(share / "b.pdf") as document:
+            batchocr.run(finished, **options, retry_failed=True)
+    with pymupdf.open(finished / "b.pdf") as document:
         locked = document.tobytes(encryption=pymupdf.PDF_ENCRYPT_AES_256, user_pw="right")
-    (share / "locked.pdf").write_bytes(locked)
-    assert batchocr.run(share, **options).errors["encrypted"] == 1
-    assert batchocr.run(share, **options, password="right").errors == {"damaged": 1}
+    (finished / "locked.pdf").write_bytes(locked)
+    assert batchocr.run(finished, **options).errors["encrypted"] == 1
+    assert batchocr.run(finished, **options, password="right").errors == {"damaged": 1}
 
 
 @pytest.mark.parametrize("name", ["mine.parquet", "mine.jsonl"])
@@ -259,15 +258,8 @@ def test_overwrite_replaces_no_file_of_somebody_else(share: Path, options: dict[
         batchocr.run(share, **{**options, "out": out}, overwrite=True)
     assert out.read_bytes() == before
     out.write_bytes(b"")
-    assert batchocr.run(share, **{**options, "out": out}, overwrite=True).items.found == 6
-    assert batchocr.run(share, **{**options, "out": out}, overwrite=True, pages="1").items.found == 3
-
-
-@pytest.mark.parametrize(("text", "said"), [("out = 't.parquet'", "on the command line"), ("dip = 9", "did you mean")])
-def test_a_recipe_with_out_says_where_it_goes(tmp_path: Path, text: str, said: str) -> None:
-    (tmp_path / "recipe.toml").write_text(text)
-    with pytest.raises(UsageError, match=said):
-        load_recipe(tmp_path / "recipe.toml")
+    assert batchocr.run(share, **{**options, "out": out}, overwrite=True, limit=2).items.found == 2
+    assert batchocr.run(share, **{**options, "out": out}, overwrite=True, pages="1", limit=1).items.found == 1
 
 
 def test_nothing_is_written_to_a_file_that_is_called_like_standard_output() -> None:
@@ -281,8 +273,7 @@ def test_empty_stdin_is_said_to_be_empty() -> None:
         find_documents(["-"], stdin=io.StringIO("\n"))
 
 
-def test_view_of_a_damaged_table_does_not_advise_to_lose_it(share: Path, options: dict[str, Any]) -> None:
-    batchocr.run(share, **options)
+def test_view_of_a_damaged_table_does_not_advise_to_lose_it(finished: Path, options: dict[str, Any]) -> None:
     data = bytearray(options["out"].read_bytes())
     data[len(data) // 2] ^= 1
     options["out"].write_bytes(data)
@@ -291,8 +282,7 @@ def test_view_of_a_damaged_table_does_not_advise_to_lose_it(share: Path, options
     assert "start over" not in str(damaged.value)
 
 
-def test_the_report_is_of_this_run_also_when_nothing_was_to_do(share: Path, options: dict[str, Any]) -> None:
-    assert batchocr.run(share, **options).pages_read == 6
-    batchocr.run(share, **options)
+def test_the_report_is_of_this_run_also_when_nothing_was_to_do(finished: Path, options: dict[str, Any]) -> None:
+    batchocr.run(finished, **options)
     report = json.loads(report_path(options["out"]).read_text())
     assert (report["pages_read"], report["items"]["already_done"]) == (0, 6)
