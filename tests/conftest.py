@@ -13,7 +13,7 @@ import pytest
 from hypothesis import settings
 
 import batchocr.engine.before_torch  # noqa: F401
-from batchocr.processes import child, engine_process
+from batchocr.processes import child
 from tests.support.engine_thread import EngineThread
 from tests.support.jobs import FULL
 from tests.support.object_store import ObjectStore, running_store, used
@@ -65,8 +65,7 @@ def _quick_processes() -> Iterator[None]:
     import torch  # after `before_torch`
 
     torch.set_num_threads(int(os.environ.setdefault("OMP_NUM_THREADS", "1")))
-    with pytest.MonkeyPatch.context() as patched, ProcessTemplates() as templates:
-        patched.setattr(engine_process, "Child", EngineThread)
+    with pytest.MonkeyPatch.context() as patched, ProcessTemplates(engine=EngineThread) as templates:
         patched.setattr(child, "subprocess", templates)
         yield
 
@@ -103,7 +102,7 @@ def _logging_as_imported() -> None:
 @pytest.fixture
 def engine_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Engines are processes, as in a run outside of tests."""
-    monkeypatch.setattr(engine_process, "Child", child.Child)
+    monkeypatch.setattr(child.subprocess, "engine", None)
 
 
 @pytest.fixture(scope="session")

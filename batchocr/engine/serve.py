@@ -15,7 +15,7 @@ from batchocr.engine.backend.dtype import select_dtype
 from batchocr.engine.start import find_device, flop_per_s, load_engine
 from batchocr.errors import BatchOcrError, EngineError, ModelError, UsageError
 from batchocr.machine import return_freed_memory
-from batchocr.processes.channel import Channel, ChannelError, engine_end
+from batchocr.processes.channel import FROM_ENGINE, TO_ENGINE, Channel, ChannelError
 from batchocr.processes.child_process import belong_to_the_run
 from batchocr.processes.counts import DEVICE_STAGES
 from batchocr.processes.engine_messages import (
@@ -53,7 +53,7 @@ _REFUSALS: Final[dict[type[Exception], Literal["usage", "model"]]] = {UsageError
 def serve(descriptor: int) -> None:
     """Work for the run at the other end of the socket until the run closes it."""
     with belong_to_the_run(descriptor, oom_score=_OOM_SCORE) as sock:
-        channel = engine_end(sock)
+        channel = Channel(sock, FROM_ENGINE, TO_ENGINE)
         logger = logging.getLogger("batchocr")
         logger.addHandler(_LogToRun(channel))
         logger.setLevel(logging.INFO)

@@ -11,7 +11,7 @@ from batchocr.pages.documents import DocumentCache
 from batchocr.pages.input.render import open_document
 from batchocr.pages.page_worker import PageWorker
 from batchocr.pages.protocol.base import PageProtocol
-from batchocr.processes.channel import Channel, ChannelError, worker_end
+from batchocr.processes.channel import FROM_WORKER, TO_WORKER, Channel, ChannelError
 from batchocr.processes.child_process import belong_to_the_run
 from batchocr.processes.messages import FromWorker, Setup, ToWorker
 
@@ -22,7 +22,7 @@ _OOM_SCORE = 1000
 def serve(descriptor: int, make_protocol: Callable[[Setup], PageProtocol]) -> None:
     """Work for the run at the other end of the socket until the run closes it."""
     with belong_to_the_run(descriptor, oom_score=_OOM_SCORE) as sock:
-        channel = worker_end(sock)
+        channel = Channel(sock, FROM_WORKER, TO_WORKER, blocking=True)
         setup = _receive_setup(channel)
         if setup is not None:
             _limit_memory(setup.memory_bytes)

@@ -27,10 +27,10 @@ from batchocr.processes.messages import FromWorker, ToWorker
 Sent = TypeVar("Sent")
 Received = TypeVar("Received")
 
-_TO_WORKER: TypeAdapter[ToWorker] = TypeAdapter(Annotated[ToWorker, Field(discriminator="type")])
-_FROM_WORKER: TypeAdapter[FromWorker] = TypeAdapter(Annotated[FromWorker, Field(discriminator="type")])
-_TO_ENGINE: TypeAdapter[ToEngine] = TypeAdapter(Annotated[ToEngine, Field(discriminator="type")])
-_FROM_ENGINE: TypeAdapter[FromEngine] = TypeAdapter(Annotated[FromEngine, Field(discriminator="type")])
+TO_WORKER: TypeAdapter[ToWorker] = TypeAdapter(Annotated[ToWorker, Field(discriminator="type")])
+FROM_WORKER: TypeAdapter[FromWorker] = TypeAdapter(Annotated[FromWorker, Field(discriminator="type")])
+TO_ENGINE: TypeAdapter[ToEngine] = TypeAdapter(Annotated[ToEngine, Field(discriminator="type")])
+FROM_ENGINE: TypeAdapter[FromEngine] = TypeAdapter(Annotated[FromEngine, Field(discriminator="type")])
 
 MAX_FRAME_BYTES = 256 * 2**20
 _HEADER = struct.Struct("<IB")
@@ -57,12 +57,22 @@ class _Frame:
 
 
 class Channel(Generic[Sent, Received]):
-    """One side's end. If the socket does not block, nothing here does except `wait`.
+    """One side's end. blocking: whether `send` waits until the other side has taken the message; if not, nothing here
+    waits except `wait`. The run must not: a worker may have stopped reading, or be blocked itself. Nor must an engine,
+    as its device would stand still.
 
     closed: whether the other side is gone, or this one was closed.
     """
 
-    def __init__(self, sock: socket.socket, sends: TypeAdapter[Sent], receives: TypeAdapter[Received]) -> None:
+    def __init__(
+        self,
+        sock: socket.socket,
+        sends: TypeAdapter[Sent],
+        receives: TypeAdapter[Received],
+        *,
+        blocking: bool = False,
+    ) -> None:
+        sock.setblocking(blocking)
         self.closed = False
         self._socket = sock
         self._sends = sends
@@ -211,31 +221,6 @@ def wait_for(channels: Iterable[Channel[Any, Any]], timeout_s: float) -> set[int
         if not channel.closed:
             poll.register(channel, channel.events)
     return {descriptor for descriptor, _ in poll.poll(timeout_s * 1000)}
-
-
-def run_end(sock: socket.socket) -> Channel[ToWorker, FromWorker]:
-    """The run's end of a channel to a worker. It never blocks: a worker may have stopped reading, or be blocked
-    itself."""
-    sock.setblocking(False)
-    return Channel(sock, _TO_WORKER, _FROM_WORKER)
-
-
-def worker_end(sock: socket.socket) -> Channel[FromWorker, ToWorker]:
-    """The worker's end of a channel. It blocks until the run has taken what is sent."""
-    sock.setblocking(True)
-    return Channel(sock, _FROM_WORKER, _TO_WORKER)
-
-
-def run_end_to_engine(sock: socket.socket) -> Channel[ToEngine, FromEngine]:
-    """The run's end of a channel to an engine. It never blocks."""
-    sock.setblocking(False)
-    return Channel(sock, _TO_ENGINE, _FROM_ENGINE)
-
-
-def engine_end(sock: socket.socket) -> Channel[FromEngine, ToEngine]:
-    """The engine's end of a channel. It never blocks: the run may take its time, and the device is not to wait."""
-    sock.setblocking(False)
-    return Channel(sock, _FROM_ENGINE, _TO_ENGINE)
 
 
 def _descriptors_in(ancillary: list[tuple[int, int, bytes]]) -> Iterator[int]:

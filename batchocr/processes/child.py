@@ -1,4 +1,4 @@
-"""A worker or an engine as a process of the operating system: how the run starts and ends it, and what it died of."""
+"""What a worker and an engine have in common as the run sees them: a process that it starts, hears, and ends."""
 
 from __future__ import annotations
 
@@ -9,19 +9,25 @@ import subprocess
 import sys
 import sysconfig
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Generic, TypeVar
 from weakref import WeakSet
+
+from pydantic import TypeAdapter
 
 from batchocr.data import Failure
 from batchocr.machine import JOB_SIGNALS, num_oom_kills
+from batchocr.processes.channel import Channel, ChannelError, Received, Sent
+
+Passed = TypeVar("Passed")
 
 # -P keeps the caller's folder off the path: a file named json.py in it would be mistaken for the library's.
 WORKER_COMMAND = (sys.executable, "-P", "-m", "batchocr.pages")
 ENGINE_COMMAND = (sys.executable, "-P", "-m", "batchocr.engine")
 
-_children: WeakSet[Child] = WeakSet()
+_children: WeakSet[Child[Any, Any, Any]] = WeakSet()
 
 
 def _leave_to_parent() -> None:
@@ -46,54 +52,85 @@ class Death:
     killed: bool = False
 
 
-class Child:
-    """A running process.
+class Child(Generic[Sent, Received, Passed]):
+    """A running process, and the run's end of a channel to it.
 
     Its standard input is the lifeline: the kernel kills it when the run's end of that pipe closes, however the run
-    ends. What it writes to standard output and error goes to a file in memory, for `death`.
+    ends. What it writes to standard output and error goes to a file in memory, for `death`. fault: how it broke the
+    protocol, if it did; the channel is closed then.
     """
 
     def __init__(
         self,
         command: Sequence[str],
-        sock: socket.socket,
+        sends: TypeAdapter[Sent],
+        receives: TypeAdapter[Received],
         *,
-        name: str = "worker",
+        name: str,
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        """Start it, with `sock` as its end of the channel. name: what to call it. environment: what it has beside that
-        of this process. Raises OSError."""
+        """Start it. sends, receives: what the run sends, and receives. name: what to call it. environment: what it has
+        beside that of this process. Raises OSError."""
+        self.fault: str | None = None
         self._name = name
         self._oom_kills_before = num_oom_kills()
-        # No temporary folder need be usable. Closed by `kill`.
-        self._output = os.fdopen(os.memfd_create(f"batchocr-{name}-output", os.MFD_CLOEXEC), "r+b", buffering=0)
-        try:
-            with _signals_blocked():
+        with ExitStack() as undo:
+            # No temporary folder need be usable.
+            output = os.memfd_create(f"batchocr-{name}-output", os.MFD_CLOEXEC)
+            self._output = undo.enter_context(os.fdopen(output, "r+b", buffering=0))
+            ours, its = socket.socketpair()
+            self.channel = Channel(ours, sends, receives)
+            undo.callback(self.channel.close)
+            with its, _signals_blocked():
                 self._process = subprocess.Popen(
-                    [*command, str(sock.fileno())],
+                    [*command, str(its.fileno())],
                     stdin=subprocess.PIPE,
                     stdout=self._output,
                     stderr=self._output,
-                    pass_fds=[sock.fileno()],
+                    pass_fds=[its.fileno()],
                     env=_finding_batchocr({**os.environ, **(environment or {})}),
                 )
-        except OSError:
-            self._output.close()
-            raise
+            undo.pop_all()
         _children.add(self)
 
     @property
     def pid(self) -> int:
         return self._process.pid
 
-    def trim_output(self) -> None:
-        """Keep the output of a chatty library from filling the disk over days."""
+    def receive(self) -> list[Passed]:
+        """What it has said since the last call, as `_follow` passes it on; also sends what is waiting. One that breaks
+        the protocol is lost."""
+        passed: list[Passed] = []
+        try:
+            self.channel.flush()
+            for message, descriptor in self.channel.receive():
+                passed += self._follow(message, descriptor)
+        except ChannelError as error:
+            self._break_off(error)
+        # A chatty library must not fill the memory over days.
         if os.fstat(self._output.fileno()).st_size > _MAX_OUTPUT_BYTES:
             self._output.seek(0)
             self._output.truncate()
+        return passed
+
+    def _follow(self, message: Received, descriptor: int | None) -> Sequence[Passed]:
+        """Record a message, and return what is to be passed on of it. Owns the descriptor. Raises ChannelError if the
+        message is out of turn."""
+        raise NotImplementedError
+
+    def _tell(self, message: Sent, descriptor: int | None = None) -> None:
+        """Send it a message. Never blocks. The channel owns the descriptor from here on."""
+        try:
+            self.channel.send(message, descriptor)
+        except ChannelError as error:
+            self._break_off(error)
+
+    def _break_off(self, error: ChannelError) -> None:
+        self.fault = self.fault or str(error)
+        self.channel.close()
 
     def death(self) -> Death:
-        """What it died of and what it said last. Call this once it has closed its channel, and before `kill`."""
+        """What it died of and what it said last. Call this once it has closed its channel, and before `close`."""
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(_DEATH_S)
         code = self._process.returncode
@@ -102,8 +139,9 @@ class Child:
         said = self._last_words()
         return Death(Failure("crashed", self._describe(code) + (f"; it said: {said}" if said else "")))
 
-    def kill(self) -> None:
+    def close(self) -> None:
         """End it at once. It holds nothing that it would have to clean up."""
+        self.channel.close()
         self._process.kill()
         self.leave()
         with suppress(subprocess.TimeoutExpired):  # stuck in the kernel, as when a file server is gone

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
-import socket
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
 from batchocr.errors import BatchOcrError, EngineError, ModelError, UsageError
-from batchocr.processes.channel import ChannelError, run_end_to_engine
+from batchocr.processes.channel import FROM_ENGINE, TO_ENGINE, ChannelError
 from batchocr.processes.child import Child
 from batchocr.processes.counts import EngineCounts
 from batchocr.processes.engine_messages import (
@@ -26,6 +24,7 @@ from batchocr.processes.engine_messages import (
     Logged,
     Ready,
     Refused,
+    ToEngine,
     UseDevice,
     Working,
 )
@@ -57,7 +56,7 @@ class EngineLoss:
     refusal: BatchOcrError | None = None
 
 
-class EngineProcess:
+class EngineProcess(Child[ToEngine, FromEngine, Answers]):
     """An engine process and what is known about it.
 
     found, ready: None before it has said so. is_loading: whether it has been told what to load. asked: how many
@@ -67,15 +66,8 @@ class EngineProcess:
 
     def __init__(self, use: UseDevice, command: Sequence[str], clock: RunningClock) -> None:
         """Start it. clock: for its time limits. Raises OSError."""
+        super().__init__(command, TO_ENGINE, FROM_ENGINE, name="engine")
         self._clock = clock
-        ours, its = socket.socketpair()
-        self.channel = run_end_to_engine(ours)
-        try:
-            with its:
-                self._child = Child(command, its, name="engine")
-        except OSError:
-            self.channel.close()
-            raise
         self.found: DeviceFound | None = None
         self.ready: Ready | None = None
         self.is_loading = False
@@ -86,10 +78,6 @@ class EngineProcess:
         self._said = ""
         self._due_s = 0.0
         self._send(use, within_s=_FIND_S if use.try_kernels is None else _LOAD_S)
-
-    @property
-    def pid(self) -> int:
-        return self._child.pid
 
     def load(self, message: LoadModel) -> None:
         self.is_loading = True
@@ -102,7 +90,7 @@ class EngineProcess:
         try:
             descriptor = batch.duplicate()
         except ChannelError as error:
-            self._give_up(str(error))
+            self._break_off(error)
         else:
             self._send(RequestBatch(number, batch.message.round, questions), descriptor, within_s=_STEP_S)
 
@@ -114,26 +102,12 @@ class EngineProcess:
         if self.ready is not None:
             self._send(Forget(), within_s=0.0)
 
-    def receive(self) -> list[Answers]:
-        """The answers that have come since the last call; also sends what is waiting. One that breaks the protocol is
-        lost."""
-        answers: list[Answers] = []
-        try:
-            self.channel.flush()
-            for message, descriptor in self.channel.receive():
-                if descriptor is not None:
-                    os.close(descriptor)
-                    raise ChannelError("it sent a descriptor")
-                answers += self._follow(message)
-        except ChannelError as error:
-            self._give_up(str(error))
-        self._child.trim_output()
-        return answers
-
     def loss(self) -> EngineLoss | None:
         """Why it is lost: it said so, it died, broke the protocol, or took too long."""
+        if self._lost is None and self.fault is not None:
+            self._lost = EngineLoss(f"it broke off: {self.fault}")
         if self._lost is None and self.channel.closed:
-            death = self._child.death()
+            death = self.death()
             self._lose(death.failure.message, killed=death.killed)
         is_waited_for = bool(self.asked) if self.ready else self.is_loading or self.found is None
         if self._lost is None and is_waited_for and self._clock.now() > self._due_s:
@@ -150,20 +124,16 @@ class EngineProcess:
             refusal = EngineError(message)
         self._lost = EngineLoss(message, killed, refusal)
 
-    def close(self) -> None:
-        """End it."""
-        self.channel.close()
-        self._child.kill()
-
     def _send(
         self, message: UseDevice | LoadModel | RequestBatch | Forget, descriptor: int | None = None, *, within_s: float
     ) -> None:
         self._due_s = max(self._due_s, self._clock.now() + within_s)
-        with suppress(ChannelError):  # `receive` finds that out as well
-            self.channel.send(message, descriptor)
+        self._tell(message, descriptor)
 
-    def _follow(self, message: FromEngine) -> list[Answers]:
-        """Record a message, and return it if it is an answer. Raises ChannelError if it is out of turn."""
+    def _follow(self, message: FromEngine, descriptor: int | None) -> Sequence[Answers]:
+        if descriptor is not None:
+            os.close(descriptor)
+            raise ChannelError("it sent a descriptor")
         match message:
             case Logged():
                 self._said = message.message
@@ -198,7 +168,3 @@ class EngineProcess:
         # Another batch may be under way, for which it has announced more.
         self._due_s = max(self._due_s, self._clock.now() + _STEP_S) if self.asked else 0.0
         return [answers]
-
-    def _give_up(self, reason: str) -> None:
-        self._lost = self._lost or EngineLoss(f"it broke off: {reason}")
-        self.channel.close()

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from batchocr.data import Failure
-from batchocr.processes.channel import ChannelError, run_end
+from batchocr.processes.channel import FROM_WORKER, TO_WORKER, ChannelError
 from batchocr.processes.child import Child
 from batchocr.processes.messages import (
     Began,
@@ -17,6 +16,7 @@ from batchocr.processes.messages import (
     Ended,
     Failed,
     Finished,
+    FromWorker,
     LookAtPages,
     OfTask,
     OpenDocument,
@@ -30,6 +30,7 @@ from batchocr.processes.messages import (
     Setup,
     Started,
     Task,
+    ToWorker,
     WriteSearchable,
 )
 from batchocr.processes.pixels import SharedBatch
@@ -73,7 +74,7 @@ class Loss:
     killed: bool = False
 
 
-class Worker:
+class Worker(Child[ToWorker, FromWorker, Arrived]):
     """A worker process and what is known about it.
 
     task_ids: the tasks it holds. doing: what it is doing, if anything. num_pages: how many it has been
@@ -82,27 +83,15 @@ class Worker:
 
     def __init__(self, setup: Setup, command: Sequence[str], clock: RunningClock) -> None:
         """Start it. clock: for its time limits. Raises OSError."""
+        super().__init__(command, TO_WORKER, FROM_WORKER, name="worker", environment=_ONE_CORE)
         self._clock = clock
-        ours, its = socket.socketpair()
-        self.channel = run_end(ours)
-        try:
-            with its:
-                self._child = Child(command, its, environment=_ONE_CORE)
-        except OSError:
-            self.channel.close()
-            raise
         self.task_ids: set[int] = set()
         self.doing: Began | None = None
         self.num_pages = 0
         self.has_spoken = False
         self._owes: dict[int, Task | Completions] = {}
         self._progress_s = self._clock.now()
-        self._fault: str | None = None
-        self.channel.send(setup)
-
-    @property
-    def pid(self) -> int:
-        return self._child.pid
+        self._tell(setup)
 
     @property
     def backlog(self) -> int:
@@ -116,34 +105,14 @@ class Worker:
         self.num_pages += isinstance(message, ReadPage | LookAtPages)
         self.task_ids.add(message.task_id)
         self._owes[message.task_id] = message
-        try:
-            self.channel.send(message)
-        except ChannelError as error:
-            self._give_up(error)
-
-    def receive(self) -> list[Arrived]:
-        """What it has said since the last call; also sends what is waiting. One that breaks the protocol is lost."""
-        arrived: list[Arrived] = []
-        try:
-            self.channel.flush()
-            for message, descriptor in self.channel.receive():
-                if isinstance(message, Started):
-                    self.has_spoken = True
-                    if descriptor is not None:
-                        os.close(descriptor)
-                else:
-                    arrived.append(self._follow(message, descriptor))
-        except ChannelError as error:
-            self._give_up(error)
-        self._child.trim_output()
-        return arrived
+        self._tell(message)
 
     def loss(self, timeout_s: float) -> Loss | None:
         """Why it is lost: it died, broke the protocol, or was busy with one thing for longer than `timeout_s`."""
-        if self._fault is not None:
-            return self._loss(Failure("crashed", f"the worker process was ended: {self._fault}"))
+        if self.fault is not None:
+            return self._loss(Failure("crashed", f"the worker process was ended: {self.fault}"))
         if self.channel.closed:
-            death = self._child.death()
+            death = self.death()
             return self._loss(death.failure, killed=death.killed)
         limit_s = timeout_s if self.doing else max(timeout_s, _START_S)
         if not self._owes or self._clock.now() - self._progress_s <= limit_s:
@@ -154,12 +123,15 @@ class Worker:
             late = f"its worker process said nothing for {limit_s:g} s"
         return self._loss(Failure("timeout", late))
 
-    def close(self) -> None:
-        """End it."""
-        self.channel.close()
-        self._child.kill()
+    def _follow(self, message: FromWorker, descriptor: int | None) -> Sequence[Arrived]:
+        if not isinstance(message, Started):
+            return [self._arrived(message, descriptor)]
+        self.has_spoken = True
+        if descriptor is not None:
+            os.close(descriptor)
+        return []
 
-    def _follow(self, message: OfTask, descriptor: int | None) -> Arrived:
+    def _arrived(self, message: OfTask, descriptor: int | None) -> Arrived:
         """Record a message, and add a batch's pixels to it. Raises ChannelError if it is out of turn."""
         if not self._is_due(message) or isinstance(message, RequestBatch) is (descriptor is None):
             if descriptor is not None:
@@ -196,10 +168,6 @@ class Worker:
         if isinstance(message, RequestBatch | Finished):
             return isinstance(asked, ReadPage | Completions)
         return asked is not None
-
-    def _give_up(self, error: ChannelError) -> None:
-        self._fault = str(error)
-        self.channel.close()
 
     def _loss(self, failure: Failure, *, killed: bool = False) -> Loss:
         busy_s = self._clock.now() - self._progress_s if self.doing else 0.0

@@ -12,8 +12,7 @@ import pytest
 import torch
 
 from batchocr.planning.architecture import read_architecture
-from batchocr.processes import engine_process
-from batchocr.processes.child import Child
+from batchocr.processes import child
 from batchocr.processes.meter import Meter
 from benchmarks.attack import damaged_images, damaged_pdfs
 from benchmarks.gpu import check as gpu_check
@@ -42,7 +41,7 @@ def checked(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The results that `gpu_check --smoke` writes."""
     out = tmp_path_factory.mktemp("checked") / "gpu_check.json"
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(engine_process, "Child", Child)  # benchmarks have engine processes of their own
+        patched.setattr(child.subprocess, "engine", None)  # benchmarks have engine processes of their own
         gpu_check.main(["--smoke", "--device", "cpu", "--out", str(out)])
     values: dict[str, Any] = json.loads(out.read_text())
     assert out.with_name("gpu_check.trace.json.gz").stat().st_size > 1000

@@ -16,7 +16,7 @@ import pytest
 from batchocr.data import Completion, Failure, Pixels, Request, Sampling
 from batchocr.errors import TooLargeError
 from batchocr.processes import pixels
-from batchocr.processes.channel import Channel, ChannelError, run_end, worker_end
+from batchocr.processes.channel import FROM_WORKER, TO_WORKER, Channel, ChannelError
 from batchocr.processes.messages import (
     Began,
     Completions,
@@ -41,12 +41,12 @@ def sockets() -> Iterator[tuple[socket.socket, socket.socket]]:
 
 @pytest.fixture
 def run(sockets: tuple[socket.socket, socket.socket]) -> Channel[ToWorker, FromWorker]:
-    return run_end(sockets[0])
+    return Channel(sockets[0], TO_WORKER, FROM_WORKER)
 
 
 @pytest.fixture
 def worker(sockets: tuple[socket.socket, socket.socket]) -> Channel[FromWorker, ToWorker]:
-    return worker_end(sockets[1])
+    return Channel(sockets[1], FROM_WORKER, TO_WORKER, blocking=True)
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ error."""
 from __future__ import annotations
 
 import shutil
+import signal
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -16,7 +17,7 @@ import torch
 from torch import Tensor
 
 from batchocr.config import Config
-from batchocr.data import Completion, Failure, Pixels, Request, Sampling
+from batchocr.data import Completion, Pixels, Request, Sampling
 from batchocr.engine.engine import Engine
 from batchocr.engine.model.preprocess import PatchGrid
 from batchocr.engine.model.vision import VisionModel
@@ -25,7 +26,6 @@ from batchocr.planning.architecture import read_architecture
 from batchocr.planning.limits import engine_limits
 from batchocr.processes import engine_process
 from batchocr.processes.channel import wait_for
-from batchocr.processes.child import Death
 from batchocr.processes.engine_messages import DeviceFound, LoadModel
 from batchocr.processes.engines import Engines
 from batchocr.processes.meter import Meter
@@ -218,17 +218,17 @@ def test_an_engine_that_hangs_is_replaced_once_its_step_takes_much_longer_than_i
 def test_ctrl_c_while_engines_are_being_ended_leaves_none(
     make: Callable[[str], Engines], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engines, kill, killed = make("cpu,cpu"), EngineThread.kill, []
+    engines, wait, ended = make("cpu,cpu"), EngineThread.wait, []
 
-    def kill_and_be_interrupted(child: EngineThread) -> None:
-        kill(child)
-        killed.append(child)
+    def wait_and_be_interrupted(engine: EngineThread, timeout: float) -> None:
+        wait(engine, timeout)
+        ended.append(engine)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(EngineThread, "kill", kill_and_be_interrupted)
+    monkeypatch.setattr(EngineThread, "wait", wait_and_be_interrupted)
     with pytest.raises(KeyboardInterrupt):
         engines.close()
-    assert (len(killed), engines.channels) == (2, [])
+    assert (len(ended), engines.channels) == (2, [])
 
 
 def test_what_was_asked_before_is_forgotten(make: Callable[[str], Engines]) -> None:
@@ -267,8 +267,7 @@ def test_a_round_whose_engines_are_killed_again_and_again_is_to_blame_and_no_oth
 ) -> None:
     engines = make("cpu")
     broken = break_on(monkeypatch, 2)
-    killed = Death(Failure("crashed", "the engine process was killed (SIGKILL)"), killed=True)
-    monkeypatch.setattr(EngineThread, "death", lambda _: killed)
+    monkeypatch.setattr(EngineThread, "returncode", -signal.SIGKILL)
     monkeypatch.setattr("batchocr.engine.serve._say_last", lambda *_: None)
     answers = ask(engines, [*ONE_BY_ONE, *ONE_BY_ONE[3:]])
     assert {key for key, [completion] in answers.items() if completion.error} == {2}

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import socket
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from batchocr.data import Failure
-from batchocr.processes.channel import Channel, worker_end
-from batchocr.processes.child import Death
+from batchocr.processes import child
+from batchocr.processes.channel import FROM_WORKER, TO_WORKER, Channel
 from batchocr.processes.messages import Began, Ended, FromWorker, OpenDocument, Setup, ToWorker
 from batchocr.processes.running_clock import RunningClock
 from batchocr.processes.worker import Worker
@@ -17,22 +18,21 @@ from batchocr.processes.worker import Worker
 SETUP = Setup(dpi=100, password=None, max_new_tokens=8, penalties=True, memory_bytes=2**30)
 
 
-class ChildInThisProcess:
-    """The other end of a worker's channel."""
+class WorkerInThisProcess:
+    """Stands for a process that would have the other end of a worker's channel."""
 
+    stdin = None
     channel: Channel[FromWorker, ToWorker]
 
-    def __init__(self, command: object, sock: socket.socket, *, environment: object) -> None:
-        ChildInThisProcess.channel = worker_end(sock.dup())
-
-    def trim_output(self) -> None:
-        pass
-
-    def death(self) -> Death:
-        return Death(Failure("crashed", "it is gone"))
+    def __init__(self, command: Sequence[str], **_: object) -> None:
+        its = socket.socket(fileno=os.dup(int(command[-1])))
+        WorkerInThisProcess.channel = Channel(its, FROM_WORKER, TO_WORKER, blocking=True)
 
     def kill(self) -> None:
         self.channel.close()
+
+    def wait(self, timeout: float) -> None:
+        pass
 
 
 class ClockSetByHand(RunningClock):
@@ -46,13 +46,13 @@ class ClockSetByHand(RunningClock):
 def test_a_step_took_no_longer_than_the_job_was_running(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, claimed_s: float, believed_s: float
 ) -> None:
-    monkeypatch.setattr("batchocr.processes.worker.Child", ChildInThisProcess)
+    monkeypatch.setattr(child.subprocess, "Popen", WorkerInThisProcess)
     clock = ClockSetByHand()
     worker = Worker(SETUP, (), clock)
     worker.send(OpenDocument(1, str(tmp_path)))
-    ChildInThisProcess.channel.send(Began(1, "open"))
+    WorkerInThisProcess.channel.send(Began(1, "open"))
     worker.receive()
     clock.now_s += 41.0
-    ChildInThisProcess.channel.send(Ended(1, "open", claimed_s))
+    WorkerInThisProcess.channel.send(Ended(1, "open", claimed_s))
     assert worker.receive() == [Ended(1, "open", believed_s)]
     worker.close()

@@ -24,7 +24,7 @@ from batchocr.errors import BatchOcrError
 from batchocr.job import session
 from batchocr.pages.documents import DocumentCache
 from batchocr.pages.input.render import fingerprint
-from batchocr.processes.channel import run_end_to_engine
+from batchocr.processes.channel import FROM_ENGINE, FROM_WORKER, TO_ENGINE, TO_WORKER, Channel
 from batchocr.processes.child import Child
 from batchocr.processes.messages import (
     Began,
@@ -118,11 +118,10 @@ def has_ended(pid: int) -> bool:
 
 def test_a_worker_needs_no_temporary_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
-    ours, its = socket.socketpair()
-    with ours, its:
-        child = Child((sys.executable, "-c", "raise SystemExit('last words')"), its, environment={})
-        assert "it said: last words" in child.death().failure.message
-        child.kill()
+    command = (sys.executable, "-c", "raise SystemExit('last words')")
+    child = Child(command, TO_WORKER, FROM_WORKER, name="worker", environment={})
+    assert "it said: last words" in child.death().failure.message
+    child.close()
 
 
 def test_a_document_is_opened_and_its_page_read_in_rounds(pool: WorkerPool, tmp_path: Path) -> None:
@@ -279,7 +278,7 @@ def test_a_page_that_waits_for_the_engine_is_never_overdue(pool: WorkerPool, tmp
 def test_it_waits_no_longer_once_something_has_come_in_a_channel_beside(pool: WorkerPool) -> None:
     ours, its = socket.socketpair()
     with its:
-        beside = run_end_to_engine(ours)
+        beside = Channel(ours, TO_ENGINE, FROM_ENGINE)
         its.send(b"x")
         started = time.monotonic()
         assert pool.wait(DEADLINE_S, beside=[beside]) == []

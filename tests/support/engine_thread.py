@@ -8,38 +8,40 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
 
 from transformers import AutoTokenizer  # noqa: F401 (not by two threads at once)
 
-from batchocr.data import Failure
 from batchocr.engine.serve import work
-from batchocr.processes.channel import ChannelError, engine_end
-from batchocr.processes.child import Death
+from batchocr.processes.channel import FROM_ENGINE, TO_ENGINE, Channel, ChannelError
 
 _JOIN_S = 20.0
 
 
 class EngineThread:
-    """Stands for `pool.child.Child`."""
+    """Stands for the `subprocess.Popen` of an engine."""
 
-    def __init__(self, command: Sequence[str], sock: socket.socket, *, name: str) -> None:
+    stdin = None
+    returncode = None
+
+    def __init__(self, command: Sequence[str]) -> None:
         self.pid = os.getpid()
-        self._thread = threading.Thread(target=self._run, args=(sock.dup(),), name="batchocr-engine", daemon=True)
+        sock = socket.socket(fileno=os.dup(int(command[-1])))
+        self._thread = threading.Thread(target=self._run, args=(sock,), name="batchocr-engine", daemon=True)
         self._thread.start()
 
     def _run(self, sock: socket.socket) -> None:
         with sock, suppress(ChannelError):
-            work(sock, engine_end(sock))
-
-    def trim_output(self) -> None:
-        pass
-
-    def death(self) -> Death:
-        return Death(Failure("crashed", "the engine has ended"))
+            work(sock, Channel(sock, FROM_ENGINE, TO_ENGINE))
 
     def kill(self) -> None:
         """Wait for the end of its step: the run's end of the channel is closed. One that hangs is left behind."""
         self._thread.join(_JOIN_S)
+
+    def wait(self, timeout: float) -> None:
+        self._thread.join(timeout)
+        if self._thread.is_alive():
+            raise subprocess.TimeoutExpired("an engine", timeout)

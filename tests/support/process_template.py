@@ -18,7 +18,7 @@ import struct
 import subprocess
 import sys
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -55,9 +55,13 @@ class ProcessTemplates:
     """Stands for the module `subprocess` in `batchocr.processes.child`.
 
     In a `with` block, the processes that others are forked from are there, for this process and those it starts.
+    engine: what stands for an engine process instead, given its command.
     """
 
     PIPE, TimeoutExpired = subprocess.PIPE, subprocess.TimeoutExpired
+
+    def __init__(self, engine: Callable[[Sequence[str]], Any] | None = None) -> None:
+        self.engine = engine
 
     def __enter__(self) -> ProcessTemplates:
         self._folder = TemporaryDirectory()
@@ -81,6 +85,8 @@ class ProcessTemplates:
 
     def Popen(self, command: Sequence[str], *, env: Mapping[str, str], **given: Any) -> Any:
         program = tuple(command[:-1])
+        if self.engine is not None and program == ENGINE_COMMAND:
+            return self.engine(command)
         module = WORKER_COMMAND[-1] if program[-1] == _ENTRY else program[-1]
         if program not in _PROGRAMS or self._loads_otherwise(env):
             return subprocess.Popen(command, env=env, **given)
