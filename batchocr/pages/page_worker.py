@@ -166,11 +166,9 @@ class PageWorker:
 
     def _read(self, task: ReadPage) -> None:
         with self._boundary(task.task_id):
-            with self._during(task.task_id, "render") as next_step:
+            with self._during(task.task_id, "render"):
                 with self._documents.one_version(task.path, task.size, task.mtime_ns):
                     document = self._documents.get(task.path)
-                    for _ in document.approach(task.page_index):
-                        next_step()
                     page = document.render(task.page_index, task.dpi)
                 width, height = page.image.size
                 in_work = _PageInWork(self._protocol.read(page), width, height, page.dpi, page.lost, page.words)

@@ -35,7 +35,7 @@ _INKED = 8
 _OTHER = 15
 """A cell that differs by more than this on average is drawn as something else."""
 
-_SMOKE_ENCODINGS = ("TIFF Group 4", "TIFF raw", "TIFF deflate, pages", "PNG", "JPEG", "WebP frames", "GIF")
+_SMOKE_ENCODINGS = ("TIFF Group 4", "TIFF raw", "TIFF deflate, pages", "PNG", "JPEG", "WebP lossless", "GIF frames")
 
 
 def cost(before: Darkness, after: Darkness) -> float:

@@ -309,8 +309,6 @@ ENCODINGS: Mapping[str, Writer] = {
     "WebP lossy": pillow("WEBP", "RGB", quality=80),
     "WebP lossless": pillow("WEBP", "RGB", lossless=True),
     "WebP alpha": pillow("WEBP", "Ink", quality=80),
-    "WebP frames": pillow("WEBP", "RGB", more_pages=True, lossless=True),
-    "WebP frames, lossy": pillow("WEBP", "RGB", more_pages=True, quality=80),
     "GIF": pillow("GIF", interlace=0),
     "GIF interlaced": pillow("GIF"),
     "GIF frames": pillow("GIF", more_pages=True),

@@ -29,7 +29,6 @@ from batchocr.processes.messages import Setup
 from batchocr.processes.pixels import SharedBatch
 from batchocr.processes.pool import WorkerPool
 from tests.support import worker_entry
-from tests.support.hostile import gif_chain
 from tests.support.running import children, draw_pdf, mapped_pixels
 from tests.support.worker_entry import POINTS, Fault, write_script
 
@@ -205,16 +204,6 @@ def test_a_run_that_has_its_rows_does_not_wait_for_a_document_that_hangs_behind_
     rows = read(scripts(tmp_path, [None], [("opening", "hang")]), limit=1, page_timeout_s=2 * SLACK_S)
     assert [row.status for row in rows.values()] == ["ok"]
     assert time.monotonic() - started < SLACK_S
-
-
-@pytest.mark.long
-def test_a_late_frame_of_a_long_animation_is_read_although_all_before_it_take_longer_than_a_page_may(
-    tmp_path: Path,
-) -> None:
-    (tmp_path / "a.gif").write_bytes(gif_chain(80, 4000))
-    rows = read([tmp_path / "a.gif"], workers=1, page_timeout_s=2.0, command=WORKER_COMMAND, pages="r1")
-    [row] = rows.values()
-    assert (row.page_index, row.status, row.attempts) == (79, "ok", 1)
 
 
 # Workers that grow old

@@ -173,34 +173,6 @@ def test_a_webp_that_lost_a_line_is_told(tmp_path: Path, options: dict[str, Any]
         assert told(tmp_path, bytes(damaged)) is not None or share_lost(rendered(tmp_path, bytes(damaged))) == 0
 
 
-def test_each_frame_behind_a_damaged_one_says_so_in_any_order(tmp_path: Path) -> None:
-    frames = [PAGE.convert("RGB").rotate(angle) for angle in (0, 180, 90)]
-    buffer = io.BytesIO()
-    frames[0].save(buffer, "WEBP", save_all=True, append_images=frames[1:])
-    data = bytearray(buffer.getvalue())
-    second = data.index(b"VP8 ", data.index(b"VP8 ") + 4)
-    data[second + 5000] ^= 16
-    alone = [rendered(tmp_path, bytes(data), index).lost for index in range(3)]
-    assert [lost is None for lost in alone] == [True, False, False]
-    (tmp_path / "image").write_bytes(data)
-    document = open_document(str(tmp_path / "image"), password=None, dpi=200)
-    assert [document.render(index).lost for index in (2, 1, 0)] == alone[::-1]
-
-
-def test_a_webp_whose_later_frames_are_gone_has_a_page_that_says_so(tmp_path: Path) -> None:
-    frames = [PAGE.convert("RGB").rotate(angle) for angle in (0, 180, 90, 270)]
-    buffer = io.BytesIO()
-    frames[0].save(buffer, "WEBP", save_all=True, append_images=frames[1:])
-    data = buffer.getvalue()
-    third = data.rindex(b"ANMF", 0, data.rindex(b"ANMF"))
-    damaged = data[:third] + bytes(800)
-    (tmp_path / "image").write_bytes(b"RIFF" + struct.pack("<L", len(damaged) - 8) + damaged[8:])
-    document = open_document(str(tmp_path / "image"), password=None, dpi=200)
-    with pytest.raises(DamagedError, match="whatever came after it, is missing"):
-        document.render(document.page_count - 1)
-    assert rendered(tmp_path, data + b"bytes behind the end", 3).lost is None
-
-
 def with_lengths(length: int) -> bytes:
     return changed_tiff(lambda page: page.put(279, [length] * len(page)))
 

@@ -456,9 +456,6 @@ class StandIn:
         self.path = path
         self.is_closed = False
 
-    def approach(self, page_index: int) -> Iterator[None]:
-        return iter(())
-
     def render(self, page_index: int, dpi: int | None = None) -> Page:
         raise NotImplementedError
 

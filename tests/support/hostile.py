@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import io
 import struct
 import zlib
-
-from PIL import Image
 
 FORM = b"/Type/XObject/Subtype/Form/BBox[0 0 3000 3000]"
 
@@ -64,27 +61,3 @@ def gif_chain(num_frames: int, edge: int) -> bytes:
     frame = b"\x2c" + struct.pack("<HHHHB", 0, 0, 1, 1, 0) + b"\x02\x02\x44\x01\x00"
     screen = struct.pack("<HHBBB", edge, edge, 0x80, 0, 0) + b"\0\0\0\xff\xff\xff"
     return b"GIF89a" + screen + frame * num_frames + b";"
-
-
-def webp_chain(num_frames: int, edge: int, *, num_sound: int | None = None) -> bytes:
-    """An animated WebP of `edge` × `edge` px, each frame of which changes one of them. num_sound: those that can be
-    decoded; None for all."""
-    buffer = io.BytesIO()
-    Image.new("RGB", (1, 1), "red").save(buffer, "WEBP", lossless=True)
-    pixel = buffer.getvalue()[12:]
-    broken = pixel[:13] + b"\xff" * (len(pixel) - 13)
-
-    def chunk(name: bytes, data: bytes) -> bytes:
-        return name + struct.pack("<I", len(data)) + data + b"\0" * (len(data) % 2)
-
-    def three_bytes(number: int) -> bytes:
-        return struct.pack("<I", number)[:3]
-
-    place = three_bytes(0) * 4 + three_bytes(10) + b"\0"
-    frames = b"".join(
-        chunk(b"ANMF", place + (pixel if num_sound is None or index < num_sound else broken))
-        for index in range(num_frames)
-    )
-    canvas = chunk(b"VP8X", b"\x02\0\0\0" + three_bytes(edge - 1) * 2)
-    body = b"WEBP" + canvas + chunk(b"ANIM", b"\xff\xff\xff\xff\0\0") + frames
-    return b"RIFF" + struct.pack("<I", len(body)) + body

@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 from PIL import Image
@@ -56,9 +55,6 @@ class ScriptedDocument:
         self.page_count = len(self._faults)
         for fault in self._faults:
             fail_at("opening", fault)
-
-    def approach(self, page_index: int) -> Iterator[None]:
-        return iter(())
 
     def render(self, page_index: int, dpi: int | None = None) -> Page:
         global num_rendered

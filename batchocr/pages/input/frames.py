@@ -102,28 +102,24 @@ def gif_frames(path: str) -> tuple[int, bool]:
     return count, whole and mark == b";"
 
 
-def webp_pictures(path: str) -> tuple[list[tuple[int, int]], bool]:
-    """Return where the chunk of each frame's picture begins and ends, and whether every chunk has a name.
+def webp_picture(path: str) -> bytes:
+    """Return the chunk of the first frame's picture; nothing if there is none.
 
     Source: WebP container specification.
     """
-    found: list[tuple[int, int]] = []
     with open(path, "rb") as file:
-        _, size = _CHUNK.unpack(file.read(_CHUNK.size))
-        position, end_of_chunks = _RIFF_BYTES, _CHUNK.size + size
-        while position < end_of_chunks:
-            file.seek(position)
-            head = file.read(_CHUNK.size)
-            if len(head) < _CHUNK.size:
-                break
+        position = _RIFF_BYTES
+        while len(head := _at(file, position, _CHUNK.size)) == _CHUNK.size:
             kind, size = _CHUNK.unpack(head)
-            if not kind.isascii() or b"\0" in kind:
-                return found, False
-            end = position + _CHUNK.size + size
             if kind in (b"VP8 ", b"VP8L"):
-                found.append((position, end))
-            position = position + _WEBP_FRAME_BYTES if kind == b"ANMF" else end + size % 2  # its chunks follow
-    return found, True
+                return _at(file, position, _CHUNK.size + size)
+            position += _WEBP_FRAME_BYTES if kind == b"ANMF" else _CHUNK.size + size + size % 2  # its chunks follow
+    return b""
+
+
+def _at(file: io.BufferedReader, position: int, num_bytes: int) -> bytes:
+    file.seek(position)
+    return file.read(num_bytes)
 
 
 def _skip_palette(file: io.BufferedReader, flags: bytes) -> None:

@@ -1,10 +1,10 @@
-"""Image files as pages, through Pillow: one page per frame of a TIFF, GIF or WebP, one page for any other format."""
+"""Image files as pages, through Pillow: one page per frame of a TIFF or GIF, one page for any other format."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from io import BufferedReader
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from PIL.TiffImagePlugin import TiffImageFile
 
 from batchocr.data import OutlineEntry, Page, PageSeen
 from batchocr.errors import DamagedError, PageOutOfMemoryError, TooLargeError, UnreadableError
-from batchocr.pages.input.frames import TiffFile, gif_frames, tiff_directories, webp_pictures
+from batchocr.pages.input.frames import TiffFile, gif_frames, tiff_directories, webp_picture
 from batchocr.pages.input.image_faults import (
     JPEG_SIGNATURE,
     PNG_SIGNATURE,
@@ -55,44 +55,39 @@ _NOT_SEEN = "the image has several colours, but nothing of them can be seen: it 
 
 
 class ImageDocument:
-    """An image file with one page."""
+    """An image file: a page for each frame of a GIF, one page of any other format. One more, not in num_frames,
+    says that the file is cut off."""
 
-    page_count = 1
-
-    def __init__(self, path: str, format_name: str, *, max_edge: int) -> None:
+    def __init__(
+        self, path: str, format_name: str, num_frames: int = 1, *, complete: bool = True, max_edge: int
+    ) -> None:
         self.format = format_name
+        self.page_count = num_frames + (not complete)
         self._path = path
+        self._num_frames = num_frames
         self._max_edge = max_edge
-
-    def approach(self, page_index: int) -> Iterator[None]:
-        """Nothing has to be done before the page."""
-        return iter(())
+        self._image: ImageFile.ImageFile | None = None
 
     def render(self, page_index: int, dpi: int | None = None) -> Page:
         """Return the image upright, in RGB, with transparent parts on white."""
+        if page_index == self._num_frames:
+            raise DamagedError(_CUT_OFF)
         with self._opened(page_index) as image:
             image.seek(page_index)
             image.draft(None, (self._max_edge, self._max_edge))  # a JPEG far above the limit is decoded smaller
             fault, failure = self._fault(image), _decode(image)
-            return page_of(image, self._max_edge, fault or failure)
+            page = page_of(image, self._max_edge, fault or failure)
+        if failure is not None:
+            self.close()  # a later frame, drawn on this one, would not say what is missing
+        return page
 
     def _fault(self, image: ImageFile.ImageFile) -> str | None:
         """What is wrong with the image's data, though it may be decoded without a word."""
         if image.format == "JPEG":
             return fault_of_jpeg(Path(self._path).read_bytes())
-        if image.format in ("PNG", "ICNS", "GIF"):
+        if image.format in ("PNG", "ICNS", "GIF") and self.page_count == 1:
             return fault_found_by_mupdf(Path(self._path).read_bytes())
-        return self._fault_of_picture(0) if image.format == "WEBP" else None
-
-    def _fault_of_picture(self, number: int) -> str | None:
-        """What is wrong with a picture of a WebP."""
-        places, _ = webp_pictures(self._path)
-        if number >= len(places):
-            return None
-        start, end = places[number]
-        with open(self._path, "rb") as file:
-            file.seek(start)
-            return fault_of_webp(file.read(end - start))
+        return fault_of_webp(webp_picture(self._path)) if image.format == "WEBP" else None
 
     def look(self, page_index: int) -> PageSeen:
         """Return what the page is like; of an animation, the first frame stands for all."""
@@ -105,15 +100,25 @@ class ImageDocument:
 
     @contextmanager
     def _opened(self, page_index: int) -> Iterator[ImageFile.ImageFile]:
-        with refusals(), _open(self._path) as image:
-            yield image
+        """The image; one of several frames stays open, as each is drawn on those before it."""
+        if self._image is not None and self._image.tell() > page_index:
+            self.close()
+        with ExitStack() as at_the_end, refusals():
+            at_the_end.callback(self.close)
+            self._image = self._image or _open(self._path)
+            yield self._image
+            if self._num_frames > 1:
+                at_the_end.pop_all()
 
     def outline(self) -> list[OutlineEntry]:
         """An image has none."""
         return []
 
     def close(self) -> None:
-        """Nothing is kept open."""
+        """Close the file, if it is open."""
+        if self._image is not None:
+            self._image.close()
+            self._image = None
 
 
 class TiffDocument(ImageDocument):
@@ -141,72 +146,6 @@ class TiffDocument(ImageDocument):
             yield image
 
 
-class Animation(ImageDocument):
-    """A GIF or WebP with several frames, each a page, and one more if the file is cut off (not in num_frames).
-
-    It is kept open, as each frame is drawn on those before it; behind one that cannot be decoded no other can.
-    """
-
-    def __init__(self, path: str, format_name: str, num_frames: int, *, complete: bool, max_edge: int) -> None:
-        super().__init__(path, format_name, max_edge=max_edge)
-        self._num_frames = num_frames
-        self._image: ImageFile.ImageFile | None = None
-        self._faults: list[str | None] = []
-        self._broken: tuple[int, str] | None = None
-        self.page_count = num_frames + (not complete)
-
-    def approach(self, page_index: int) -> Iterator[None]:
-        """Decode the frames before the page that are not decoded yet; yields after each."""
-        if page_index >= self._num_frames:
-            return
-        if self._image is not None and self._image.tell() > page_index:
-            self.close()
-        decoded = -1 if self._image is None else self._image.tell()
-        for frame in range(decoded + 1, page_index):
-            self._decode(frame, page_index)
-            yield
-
-    def render(self, page_index: int, dpi: int | None = None) -> Page:
-        for _ in self.approach(page_index):
-            pass
-        if page_index == self._num_frames:
-            raise DamagedError(_CUT_OFF)
-        image = self._decode(page_index, page_index)
-        fault = next(filter(None, self._faults[: page_index + 1]), None)
-        with refusals():
-            return page_of(image, self._max_edge, fault)
-
-    def _decode(self, frame: int, page_index: int) -> ImageFile.ImageFile:
-        """The image at this frame, which follows the one it is at. page_index: of the page that needs it."""
-        if self._broken is None:
-            try:
-                return self._decoded(frame)
-            except DamagedError as error:
-                self._broken = frame, str(error)
-        number, reason = self._broken
-        if number == page_index:
-            raise DamagedError(reason)
-        raise DamagedError(f"page {number + 1} cannot be decoded, and all behind it are drawn on it")
-
-    def _decoded(self, frame: int) -> ImageFile.ImageFile:
-        try:
-            with refusals():
-                self._image = self._image or _open(self._path)
-                self._image.seek(frame)
-                self._image.load()
-                if frame == len(self._faults):
-                    self._faults.append(self._fault_of_picture(frame) if self.format == "WEBP" else None)
-                return self._image
-        except BaseException:
-            self.close()  # its state is unknown
-            raise
-
-    def close(self) -> None:
-        if self._image is not None:
-            self._image.close()
-            self._image = None
-
-
 def page_of(image: Image.Image, max_edge: int, fault: str | None) -> Page:
     """The page of a decoded image, with its damage. Raises DamagedError if nothing is left, and what `as_page` does."""
     page = as_page(image, max_edge)
@@ -225,7 +164,8 @@ def begins_like_an_image(head: bytes) -> bool:
 def open_image(path: str, *, max_edge: int) -> ImageDocument:
     """Return the image file at `path`, its pages to be reduced to at most `max_edge` px on their long side.
 
-    Extra frames of a JPEG are previews and gain maps; those of an APNG are only claimed, up to two billion.
+    Extra frames of a JPEG are previews and gain maps; those of an APNG are only claimed, up to two billion; those of a
+    WebP are no pages either.
 
     Raises DamagedError, TooLargeError, UnreadableError, PageOutOfMemoryError.
     """
@@ -233,15 +173,8 @@ def open_image(path: str, *, max_edge: int) -> ImageDocument:
         if image.format == "TIFF":
             return TiffDocument(path, max_edge=max_edge)
         format_name = image.format or "image"
-        num_frames, complete = 1, True
-        if image.format == "GIF":
-            num_frames, complete = gif_frames(path)
-        elif image.format == "WEBP":
-            num_frames = int(getattr(image, "n_frames", 1))
-            complete = not getattr(image, "is_animated", False) or webp_pictures(path)[1]
-    if num_frames > 1 or not complete:
-        return Animation(path, format_name, num_frames, complete=complete, max_edge=max_edge)
-    return ImageDocument(path, format_name, max_edge=max_edge)
+    num_frames, complete = gif_frames(path) if format_name == "GIF" else (1, True)
+    return ImageDocument(path, format_name, max(1, num_frames), complete=complete, max_edge=max_edge)
 
 
 def _open(path: str) -> ImageFile.ImageFile:

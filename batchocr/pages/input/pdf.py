@@ -88,10 +88,6 @@ class PdfDocument:
             closing.pop_all()
         self._is_altered = False
 
-    def approach(self, page_index: int) -> Iterator[None]:
-        """Nothing has to be done before a page."""
-        return iter(())
-
     def render(self, page_index: int, dpi: int | None = None) -> Page:
         """Return the page as a viewer shows it, annotations and form fields included."""
         self._require_tried(page_index)

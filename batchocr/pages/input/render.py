@@ -30,11 +30,6 @@ class RenderableDocument(Protocol):
     format: str
     page_count: int
 
-    def approach(self, page_index: int) -> Iterator[None]:
-        """Do what has to be done before the page can be rendered, which may be as much as for all the pages before it;
-        yields after each of these steps. Raises PageError."""
-        ...
-
     def outline(self) -> list[OutlineEntry]:
         """Return the document's own outline; empty if it has none. Raises PageError."""
         ...
