@@ -12,8 +12,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from batchocr.cli.main import run_app
@@ -107,27 +105,6 @@ def test_a_format_that_does_not_exist_is_wrong_usage(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_table_that_cannot_be_read_gives_exit_code_6_and_no_folder(
-    run: Run, rows: list[PageResult], tmp_path: Path
-) -> None:
-    pq.write_table(pa.table({"source": ["a.pdf"]}), tmp_path / "theirs.parquet")
-    torn = write_table(tmp_path / "torn.parquet", rows)
-    torn.write_bytes(torn.read_bytes()[:-100])
-    for name in ("theirs.parquet", "torn.parquet", "nowhere.parquet"):
-        code, _, said = run(tmp_path / name, "--to", "out")
-        assert code == 6 and name in said
-    assert not (tmp_path / "out").exists()
-
-
-def test_a_folder_that_cannot_be_written_gives_exit_code_6(run: Run, rows: list[PageResult], tmp_path: Path) -> None:
-    table = write_table(tmp_path / "t.jsonl", rows)
-    (tmp_path / "file").write_text("mine")
-    for to, why in (("file", "File exists"), ("file/out", "Not a directory"), ("file/out/below", "Not a directory")):
-        code, _, said = run(table, "--to", to)
-        assert (code, f"cannot write {to}: {why}" in said) == (6, True)
-    assert (tmp_path / "file").read_text() == "mine"
-
-
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -146,6 +123,15 @@ def test_a_place_that_cannot_be_meant_is_wrong_usage(
     code, _, error = run(table, *arguments)
     assert (code, said in error) == (2, True)
     assert sorted(tmp_path.iterdir()) == before
+
+
+def test_a_folder_that_cannot_be_written_gives_exit_code_6(run: Run, rows: list[PageResult], tmp_path: Path) -> None:
+    table = write_table(tmp_path / "t.jsonl", rows)
+    (tmp_path / "file").write_text("mine")
+    for to, why in (("file", "File exists"), ("file/out", "Not a directory"), ("file/out/below", "Not a directory")):
+        code, _, said = run(table, "--to", to)
+        assert (code, f"cannot write {to}: {why}" in said) == (6, True)
+    assert (tmp_path / "file").read_text() == "mine"
 
 
 def test_what_a_run_that_goes_on_has_read_is_exported_and_later_the_rest(

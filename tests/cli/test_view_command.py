@@ -9,15 +9,13 @@ from collections.abc import Sequence
 from contextlib import redirect_stdout
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import pytest
 
 from batchocr.cli import view as command
 from batchocr.config import Config
-from batchocr.tables.files import leftovers_of
-from batchocr.tables.journal import Journal, JournalEntry
-from tests.support.review_pages import METADATA, WhitePages, block, failed, reviewed, row, saved
+from tests.support.review_pages import METADATA, WhitePages, block, failed, row, saved
 from tests.support.running import draw_pdf, run_app
 
 
@@ -89,17 +87,6 @@ def test_it_says_where_the_file_is_and_how_much_is_in_it(tmp_path: Path) -> None
 
 
 @pytest.mark.usefixtures("no_worker")
-@pytest.mark.parametrize("options", [(), ("--pages", "1")], ids=["all", "some"])
-def test_of_a_table_without_a_row_there_is_a_page_that_says_so(
-    tmp_path: Path, options: tuple[str, ...], capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A share of the documents may have none."""
-    code, said = view(saved(tmp_path, []).parts[0].path, "-o", tmp_path / "review.html", *options)
-    assert code == 0 and said.startswith(f"{tmp_path}/review.html: 0 pages, 0.")
-    assert "the table has no row" in capsys.readouterr().err
-
-
-@pytest.mark.usefixtures("no_worker")
 def test_pages_without_their_picture_are_told_and_exit_with_3(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -142,27 +129,3 @@ def test_a_file_of_somebody_else_stays(tmp_path: Path, capsys: pytest.CaptureFix
     assert view(table, "-o", tmp_path / "no folder" / "review.html")[0] == 6
     assert view(table, "-o", tmp_path)[0] == 6
     assert "Is a directory" in capsys.readouterr().err
-
-
-@pytest.mark.usefixtures("no_worker")
-def test_an_unfinished_run_is_shown_when_it_is_asked_for(tmp_path: Path) -> None:
-    out = tmp_path / "table.parquet"
-    with Journal.open(out, METADATA, resume=True, overwrite=False) as journal:
-        for index in range(3):
-            journal.append(JournalEntry(row("a.pdf", index, block("text", "a")), 1, 1))
-        assert view(out, "-o", tmp_path / "review.html")[0] == 6
-        code, said = view(out, "-o", tmp_path / "review.html", "--partial")
-    assert code == 0 and said.startswith(f"{tmp_path}/review.html: 3 pages, 0.")
-
-
-def test_a_command_that_is_interrupted_leaves_the_page_that_was_there(tmp_path: Path) -> None:
-    class Interrupted(WhitePages):
-        def page_image(self, file: str, row: Any) -> Any:
-            raise KeyboardInterrupt
-
-    path, _ = reviewed(tmp_path, [row("a.pdf", 0)])
-    before = path.read_bytes()
-    with pytest.raises(KeyboardInterrupt):
-        reviewed(tmp_path, [row("a.pdf", 0), row("b.pdf", 0)], Interrupted())
-    assert path.read_bytes() == before
-    assert not list(leftovers_of([path]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import struct
 import zlib
 from dataclasses import dataclass
@@ -153,6 +154,7 @@ def test_there_is_a_row_for_each_thing_and_no_more(ended: Ended) -> None:
 def test_the_exit_code_says_that_documents_failed(ended: Ended) -> None:
     assert ended.exit_code == 3
     assert "8 of 19 rows failed" in ended.stderr
+    assert len(re.findall(r" failed \(\w+\): ", ended.stderr)) == 8, "each of them has a line that says why"
 
 
 def test_an_empty_folder_or_a_path_that_is_not_there_alone_is_exit_code_4(model: Path, tmp_path: Path) -> None:

@@ -5,22 +5,19 @@ from __future__ import annotations
 import io
 import json
 import logging
-import os
 import sys
 import threading
 from pathlib import Path
 
 import pytest
-from PIL import Image
 
-import batchocr
 from batchocr.api import run_with
-from batchocr.cli.console import JsonFormatter, TextFormatter, write_line
+from batchocr.cli.console import JsonFormatter, write_line
 from batchocr.config import Config
 from batchocr.data import PageResult
 from batchocr.job.progress import ProgressBar, ProgressLog, RunProgress, log_failure
 from batchocr.job.stop import StopSwitch
-from tests.support.running import QUICK_MODEL, read_rows
+from tests.support.running import read_rows
 
 
 class Clock:
@@ -76,13 +73,9 @@ def said(state: RunProgress, elapsed_s: float, caplog: pytest.LogCaptureFixture)
     [
         (RunProgress(0, 0, False, failed=0, read=0), 30, "opening the documents"),
         (RunProgress(0, 0, True, failed=0, read=0), 30, "no pages to read"),
-        (RunProgress(0, 1, True, failed=0, read=0), 30, "0 of 1 page"),
-        (RunProgress(0, 1, False, failed=0, read=0), 30, "0 of 1 or more pages"),
         (RunProgress(0, 1, True, failed=0, read=0, blocks=1), 30, "0 of 1 page, 1 block"),
-        (RunProgress(0, 14, True, failed=0, read=0, blocks=57), 30, "0 of 14 pages, 57 blocks"),
         (RunProgress(1, 14, True, failed=0, read=1, blocks=57), 67, "1 of 14 pages, 57 blocks, 67 s a page"),
         (RunProgress(50, 90, False, failed=0, read=50, blocks=700), 25, "50 of 90 or more pages, 2.00 pages/s"),
-        (RunProgress(4, 90, True, failed=4, read=0), 20, "4 of 90 pages, 4 failed"),
         (
             RunProgress(40, 90, True, failed=10, read=30, degraded=7, blocks=90),
             60,
@@ -111,12 +104,6 @@ def test_the_time_left_is_not_told_before_it_can_be_known(
     state: RunProgress, elapsed_s: float, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert "left" not in said(state, elapsed_s, caplog)
-
-
-def test_a_run_that_began_nothing_logs_no_progress(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, logger="batchocr")
-    ProgressLog().close()
-    assert caplog.messages == []
 
 
 def test_the_bar_says_that_the_total_may_grow_until_it_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,26 +136,6 @@ def test_the_bar_moves_while_a_page_takes_long_and_tells_the_time_left_once_it_i
     assert drawn[-1].rstrip().endswith("10 of 30 pages [05:00 < 10:00, 140 blocks, 30 s a page]")
 
 
-def test_the_bar_is_not_drawn_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stderr", io.StringIO())
-    bar = ProgressBar(Clock())
-    for done in range(1000):
-        bar.show(RunProgress(done, 1000, True, failed=0, read=done))
-    drawn = sys.stderr.getvalue()
-    bar.close()
-    assert "0 of 1,000 pages" in drawn
-    assert "999 of 1,000 pages" not in drawn
-
-
-def test_a_closed_bar_leaves_the_line_empty(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stderr", io.StringIO())
-    bar = ProgressBar(Clock())
-    bar.show(RunProgress(1, 2, True, failed=0, read=1))
-    bar.close()
-    *_, drawn, cleared, rest = sys.stderr.getvalue().split("\r")
-    assert (cleared, rest) == (" " * len(drawn.rstrip("\n")), "")
-
-
 def test_a_line_written_beside_the_bar_stands_on_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", io.StringIO())
     bar = ProgressBar(Clock())
@@ -195,12 +162,6 @@ def test_a_closed_stderr_stops_neither_the_bar_nor_the_log(monkeypatch: pytest.M
 
 def record(level: int, message: str) -> logging.LogRecord:
     return logging.LogRecord("batchocr.test", level, "", 0, message, None, None)
-
-
-def test_text_names_the_level_of_what_is_worse_than_information() -> None:
-    formatter = TextFormatter()
-    assert formatter.format(record(logging.INFO, "all is well")) == "batchocr: all is well"
-    assert formatter.format(record(logging.ERROR, "no")) == "batchocr: error: no"
 
 
 def test_a_json_line_is_one_object_with_time_level_and_message() -> None:
@@ -258,9 +219,11 @@ class Recorder:
 
 
 @pytest.mark.slow
-def test_a_run_tells_the_blocks_it_has_read_before_any_page_is_finished(sample_data: Path, tmp_path: Path) -> None:
+def test_a_run_tells_the_blocks_it_has_read_before_any_page_is_finished(
+    model: Path, sample_data: Path, tmp_path: Path
+) -> None:
     recorder, out = Recorder(), tmp_path / "out.jsonl"
-    config = Config(model=str(QUICK_MODEL), device="cpu", pages="1")
+    config = Config(model=str(model), device="cpu", pages="1")
     letter = sample_data / "documents" / "article.pdf"
     run_with(config, letter, out=out, stop=StopSwitch(None), progress=recorder)
     [row] = read_rows(out)
@@ -270,32 +233,3 @@ def test_a_run_tells_the_blocks_it_has_read_before_any_page_is_finished(sample_d
     assert unfinished == sorted(unfinished)
     assert (unfinished[0], unfinished[-1]) == (0, num_read)
     assert (recorder.states[-1].done, recorder.states[-1].read) == (1, 1)
-
-
-def test_every_row_that_fails_says_why_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    (tmp_path / "empty.png").touch()
-    (tmp_path / "no.pdf").write_bytes(b"%PDF-1.7 and no more")
-    (tmp_path / "no.png").write_bytes(b"\x89PNG\r\n\x1a\n, and no more")
-    (tmp_path / "text.pdf").write_text("text")
-    Image.effect_noise((64, 64), 50).save(tmp_path / "cut.jp2")
-    os.truncate(tmp_path / "cut.jp2", os.path.getsize(tmp_path / "cut.jp2") // 2)
-    out = tmp_path / "out.jsonl"
-    batchocr.run([tmp_path, tmp_path / "missing.pdf"], out=out, model=QUICK_MODEL, device="cpu")
-    assert {row.source.split("/")[-1]: row.error_message for row in read_rows(out)} == {
-        "empty.png": "the file is empty (0 bytes)",
-        "no.pdf": "the document cannot be opened: no objects found",
-        "no.png": "the header of the image cannot be decoded",
-        "text.pdf": "the file is not a PDF, despite its name",
-        "cut.jp2": "nothing of the image can be decoded: broken data stream when reading image file",
-        "missing.pdf": f"{tmp_path / 'missing.pdf'} does not exist",
-    }
-    warnings = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
-    assert sorted(message.replace(f"{tmp_path}/", "") for message in warnings) == [
-        "empty.png failed (damaged): the file is empty (0 bytes)",
-        "missing.pdf failed (not_found): does not exist",
-        "no.pdf failed (damaged): the document cannot be opened: no objects found",
-        "no.png failed (damaged): the header of the image cannot be decoded",
-        "page 1 of cut.jp2 failed (damaged): "
-        "nothing of the image can be decoded: broken data stream when reading image file",
-        "text.pdf failed (unsupported): the file is not a PDF, despite its name",
-    ]

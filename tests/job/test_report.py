@@ -11,7 +11,6 @@ import pytest
 
 from batchocr.config import Config
 from batchocr.data import PageResult
-from batchocr.errors import OutputError
 from batchocr.job.stats.ledger import Ledger
 from batchocr.job.stats.report import ExitReason, Report, SavedReport, write_report
 from batchocr.job.stats.report_table import format_table
@@ -20,7 +19,6 @@ from batchocr.machine import peak_resident_bytes
 from batchocr.processes.counts import STAGES, AnswerCounts, Stage
 from batchocr.processes.engine_slot import EngineUse
 from batchocr.processes.meter import Meter
-from batchocr.tables.atomic import require_writable
 
 OK = PageResult("a.pdf", 0, "ok", image_tokens=4000, output_tokens=1000)
 DEGRADED = PageResult("a.pdf", 1, "degraded", image_tokens=2000, output_tokens=3000)
@@ -144,18 +142,9 @@ def test_mean_fill_is_items_over_limits() -> None:
     vit = report_of(ledger(), meter, CIRCUMSTANCES).stages["vit"]
     assert (vit.mean_fill, vit.batches, vit.items) == (0.5, 2, 12)
     assert (vit.busy_seconds, vit.busy_share, vit.items_per_busy_second) == (4.0, 0.4, 3.0)
-
-
-def test_a_stage_without_a_limit_has_no_fill() -> None:
-    meter = Meter()
-    meter.add("write", 0.5)
-    assert report_of(ledger(), meter, CIRCUMSTANCES).stages["write"].mean_fill is None
-
-
-def test_the_share_of_what_workers_do_is_of_all_workers() -> None:
-    meter = Meter()
     meter.add("render", 20.0)
-    assert report_of(ledger(), meter, CIRCUMSTANCES).stages["render"].busy_share == 0.5
+    render = report_of(ledger(), meter, CIRCUMSTANCES).stages["render"]
+    assert (render.mean_fill, render.busy_share) == (None, 0.5), "there is no limit, and of all workers"
 
 
 def test_the_run_and_its_engine_count_their_own_stages() -> None:
@@ -324,34 +313,6 @@ def test_peak_memory_of_a_process_is_known_while_it_lives() -> None:
     assert peak is not None and 10e6 < peak < 100e9
     assert peak_resident_bytes(os.getpid()) is not None
     assert peak_resident_bytes(2**22 + 1) is None
-
-
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        ("missing/report.json", "No such file or directory"),
-        ("file/report.json", "Not a directory"),
-        ("folder", "Is a directory"),
-        ("/proc/report.json", "/proc"),
-        ("pipe", "it is not an ordinary file"),
-        ("long" * 100, "File name too long"),
-    ],
-)
-def test_a_place_where_no_report_can_be_written_is_refused(tmp_path: Path, name: str, said: str) -> None:
-    (tmp_path / "file").touch()
-    (tmp_path / "folder").mkdir()
-    os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(OutputError, match=said):
-        require_writable(tmp_path / name)
-
-
-def test_to_ask_whether_a_report_can_be_written_leaves_all_as_it_was(tmp_path: Path) -> None:
-    path = tmp_path / "report.json"
-    require_writable(path)
-    path.write_text("of an earlier run")
-    require_writable(path)
-    assert [entry.name for entry in tmp_path.iterdir()] == ["report.json"]
-    assert path.read_text() == "of an earlier run"
 
 
 def test_the_files_that_were_skipped_are_named_by_suffix() -> None:
