@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from safetensors.torch import load_file, save_file
 
 from batchocr import open_table
 from batchocr.cli.inspect import inspect_inputs
@@ -128,6 +129,11 @@ def test_a_detector_that_cannot_be_loaded_ends_the_run_before_it_begins(
 ) -> None:
     broken = make_detector(tmp_path / "broken")
     weights = broken / "model.safetensors"
+    whole = load_file(weights)
     weights.write_bytes(weights.read_bytes()[:-2000])
-    with pytest.raises(ModelError, match="layout detector"):
+    with pytest.raises(ModelError, match="is damaged or cut short"):
+        job.run(tmp_path / "table.parquet", layout=broken)
+    del whole[next(name for name in whole if "class_embed" in name)]
+    save_file(whole, weights, metadata={"format": "pt"})
+    with pytest.raises(ModelError, match="lacks 1 of the detector's weights"):
         job.run(tmp_path / "table.parquet", layout=broken)
