@@ -21,7 +21,7 @@ from batchocr.job.survey.estimate import Estimate
 from batchocr.job.survey.survey import Survey
 from batchocr.pages.input.sources import Found
 from tests.conftest import ROOT
-from tests.support.running import draw_pdf, environment, eventually
+from tests.support.running import children, command, draw_pdf, environment, eventually, is_alive
 
 pytestmark = pytest.mark.slow
 
@@ -176,17 +176,17 @@ def test_wrong_flags_are_wrong_usage(arguments: tuple[str, ...], said: str) -> N
 
 def test_ctrl_c_while_pages_are_read_ends_it_and_leaves_no_process(tmp_path: Path, model: Path) -> None:
     draw_pdf(tmp_path / "a.pdf", *map(str, range(400)))
-    command = [sys.executable, "-m", "batchocr", "inspect", tmp_path / "a.pdf", "--model", model, "--read", "400"]
-    with subprocess.Popen(command, cwd=ROOT, env=environment(), stderr=subprocess.PIPE, stdout=subprocess.PIPE) as run:
+    program = command(tmp_path / "a.pdf", "--model", model, "--read", "400", name="inspect")
+    with subprocess.Popen(program, cwd=ROOT, env=environment(), stderr=subprocess.PIPE, stdout=subprocess.PIPE) as run:
         assert run.stderr is not None
         eventually(lambda: b"opening the documents" in run.stderr.readline())
-        children = psutil.Process(run.pid).children(recursive=True)
+        started = children(psutil.Process(run.pid))
         run.send_signal(signal.SIGINT)
         out, said = run.communicate(timeout=60)
     assert (run.returncode, out) == (130, b"")
     assert b"batchocr: stopped before the end: run the same command again\n" in said and b"Traceback" not in said
-    assert children
-    eventually(lambda: not any(child.is_running() for child in children))
+    assert started
+    eventually(lambda: not any(is_alive(child) for child in started))
 
 
 @pytest.mark.long

@@ -149,7 +149,7 @@ MAY_BECOME = {
 }
 
 
-LONG = {"graphics states", "groups", "images", "tiles"}
+LONG = {"deep field", "forms in forms", "graphics states", "groups", "images", "large image", "tiles"}
 """Read by `make test-all` alone: others end in the same way."""
 NAMES = [pytest.param(name, marks=pytest.mark.long) if name in LONG else name for name in sorted(MAY_BECOME)]
 

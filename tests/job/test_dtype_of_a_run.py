@@ -39,7 +39,7 @@ def documents(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("kept_in", "first", "second"),
     [
-        ("journal", None, 3.0),
+        pytest.param("journal", None, 3.0, marks=pytest.mark.long),
         pytest.param("journal", 3.0, None, marks=pytest.mark.long),
         ("table", 3.0, 1.0),
         pytest.param("lines", None, 3.0, marks=pytest.mark.long),

@@ -49,9 +49,9 @@ def draw_pdf(path: Path, *pages: str) -> Path:
     return path
 
 
-def command(*arguments: str | Path) -> list[str | Path]:
-    """`batchocr run`, with its workers and engines forked from templates."""
-    return [sys.executable, "-P", _COMMAND, "run", *arguments]
+def command(*arguments: str | Path, name: str = "run") -> list[str | Path]:
+    """`batchocr run`, or another of its commands, with its workers and engines forked from templates."""
+    return [sys.executable, "-P", _COMMAND, name, *arguments]
 
 
 def environment() -> dict[str, str]:
