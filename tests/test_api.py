@@ -139,9 +139,8 @@ def test_a_run_logs_how_far_it_is_for_those_who_listen(
         assert last_progress() == (1, 1)
 
 
-def test_inputs_may_come_from_a_generator(model: Path, letters: list[Path]) -> None:
-    some = (letter for letter in letters[:2])
-    assert len(list(batchocr.process(some, model=model, dpi=72, max_new_tokens=8))) == 2
+def test_inputs_may_come_from_a_generator(ocr: Ocr, letters: list[Path]) -> None:
+    assert len(list(ocr.process(letter for letter in letters[:2]))) == 2
 
 
 def test_reading_goes_on_while_the_caller_handles_a_page(model: Path, letters: list[Path]) -> None:
@@ -249,11 +248,11 @@ def test_a_script_needs_no_main_guard_and_may_leave_its_loop_even_in_a_folder_wi
     assert read == [f"letter{number}.pdf ok" for number in range(9 if how_much == "whole" else 2)]
 
 
-def test_the_order_is_kept_where_pages_are_picked_and_limited(model: Path, tmp_path: Path) -> None:
+def test_the_order_is_kept_where_pages_are_picked_and_limited(ocr: Ocr, tmp_path: Path) -> None:
     draw_pdf(tmp_path / "b.pdf", "one", "two", "three")
     draw_pdf(tmp_path / "a.pdf", "one", "two", "three")
     inputs = [tmp_path / "b.pdf", tmp_path / "a.pdf"]
-    rows = batchocr.process(inputs, model=model, dpi=72, max_new_tokens=8, pages="r1,1", limit=3)
+    rows = ocr.process(inputs, pages="r1,1", limit=3)
     assert places(list(rows)) == [("b.pdf", 0), ("b.pdf", 2), ("a.pdf", 0)]
 
 

@@ -241,11 +241,12 @@ def test_a_second_interrupt_ends_the_run_at_once(flags: tuple[str, ...]) -> None
         assert (last["event"], last["exit_code"]) == ("run_stopped", 130)
 
 
+OTHER_PHASES = ("starting", "finishing")
 HANG_IN_C = "import sqlite3; print('hanging', flush=True); sqlite3.connect('').execute(ENDLESS).fetchall()"
 HANG_IN_C = HANG_IN_C.replace("ENDLESS", repr(f"select count(*) from ({ENDLESS})"))
 
 
-@pytest.mark.parametrize("phase", ["starting", "reading", "finishing"])
+@pytest.mark.parametrize("phase", ["reading", *(pytest.param(each, marks=pytest.mark.long) for each in OTHER_PHASES)])
 def test_a_second_interrupt_ends_a_run_that_hangs_where_no_handler_runs(phase: str) -> None:
     body = f"sys.modules['batchocr.cli.signals'].SAME_KEYSTROKE_S = 0.1; stop.enter('{phase}'); {HANG_IN_C}"
     process = start(body, *RUN)
@@ -264,7 +265,7 @@ def test_a_second_interrupt_ends_a_run_that_hangs_where_no_handler_runs(phase: s
     assert "stopped at once; finished pages are kept: run the same command again to continue" in stderr
 
 
-@pytest.mark.parametrize("phase", ["starting", "reading", "finishing"])
+@pytest.mark.parametrize("phase", ["reading", *(pytest.param(each, marks=pytest.mark.long) for each in OTHER_PHASES)])
 def test_two_interrupts_in_one_moment_are_the_same_keystroke(phase: str) -> None:
     body = f"stop.enter('{phase}')\n    try:\n        print('at work', flush=True)"
     body += "\n        while stop.reason is None: time.sleep(0.01)"

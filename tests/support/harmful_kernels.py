@@ -29,7 +29,7 @@ def _double(x: Any) -> Any:
     return 2 * x
 
 
-def main() -> None:
+def main(descriptor: int) -> None:
     import time
 
     import torch
@@ -48,8 +48,8 @@ def main() -> None:
         return make_ops(*arguments, **options)
 
     backend.make_ops = try_and_make
-    serve(int(sys.argv[1]))
+    serve(descriptor)
 
 
 if __name__ == "__main__":
-    main()
+    main(int(sys.argv[1]))

@@ -1,4 +1,4 @@
-"""Workers and engines, real ones and those of `worker_entry`, forked from processes that have loaded all they need.
+"""Workers and engines, also those of `worker_entry` and `harmful_kernels`, forked from processes that have loaded all.
 
 Everything else is as in a run: each is a process of its own, which can be killed, with its limits and its lifeline. It
 saves tests what Python takes to load the modules of a worker, and torch for an engine, which is most of what they do.
@@ -44,7 +44,14 @@ _FOLDER = "BATCHOCR_TEST_TEMPLATES"
 """The variable that tells commands where the sockets of the templates are."""
 _MODULES = (WORKER_COMMAND[-1], ENGINE_COMMAND[-1])
 _ENTRY = str(Path(__file__).with_name("worker_entry.py"))
-_PROGRAMS = (WORKER_COMMAND, ENGINE_COMMAND, (*WORKER_COMMAND[:2], _ENTRY))
+_HARMFUL = str(Path(__file__).with_name("harmful_kernels.py"))
+_PROGRAMS = {
+    WORKER_COMMAND: WORKER_COMMAND[-1],
+    (*WORKER_COMMAND[:2], _ENTRY): WORKER_COMMAND[-1],
+    ENGINE_COMMAND: ENGINE_COMMAND[-1],
+    (*ENGINE_COMMAND[:2], _HARMFUL): ENGINE_COMMAND[-1],
+}
+"""What can be forked, and from the process with which modules."""
 _INT = struct.Struct("i")
 _ROOT = Path(__file__).parents[2]
 _LOADED_WITH = "loaded with"
@@ -87,10 +94,9 @@ class ProcessTemplates:
         program = tuple(command[:-1])
         if self.engine is not None and program == ENGINE_COMMAND:
             return self.engine(command)
-        module = WORKER_COMMAND[-1] if program[-1] == _ENTRY else program[-1]
         if program not in _PROGRAMS or self._loads_otherwise(env):
             return subprocess.Popen(command, env=env, **given)
-        template = Path(os.environ[_FOLDER], module)
+        template = Path(os.environ[_FOLDER], _PROGRAMS[program])
         return ForkedProcess(template, command, env, given["stdout"].fileno(), given["pass_fds"])
 
     def _loads_otherwise(self, environment: Mapping[str, str]) -> bool:
@@ -246,6 +252,10 @@ def _run(command: Sequence[str]) -> None:
 
         sys.argv = ["", command[-1]]
         main(descriptor)
+    elif command[-2] == _HARMFUL:
+        from tests.support import harmful_kernels
+
+        harmful_kernels.main(descriptor)
     elif command[-2] == ENGINE_COMMAND[-1]:
         from batchocr.engine.serve import serve
 
