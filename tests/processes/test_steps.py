@@ -1,9 +1,10 @@
-"""What a worker says about its steps, and what the run believes of it."""
+"""What a worker says about its steps, and what the run believes of it. Its clock stands still while it is suspended."""
 
 from __future__ import annotations
 
 import os
 import socket
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -56,3 +57,16 @@ def test_a_step_took_no_longer_than_the_job_was_running(
     WorkerInThisProcess.channel.send(Ended(1, "open", claimed_s))
     assert worker.receive() == [Ended(1, "open", believed_s)]
     worker.close()
+
+
+def test_a_long_time_in_which_nobody_looked_hardly_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    real_s = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: real_s)
+    clock = RunningClock()
+    began_s = clock.now()
+    for _ in range(40):
+        real_s += 0.5
+        now_s = clock.now()
+    assert now_s - began_s == pytest.approx(20)
+    real_s += 3600
+    assert clock.now() - now_s == pytest.approx(5)
