@@ -13,7 +13,6 @@ from PIL import Image
 
 from batchocr.data import Page, Reading
 from batchocr.errors import RefusedError
-from batchocr.pages.protocol import mineru
 from batchocr.pages.protocol.mineru import MAX_READ_AREA, PICTURE_CODE_SEED
 from batchocr.pages.protocol.shortfalls import block_shortfalls, name_blocks
 from tests.support.page_reading import Reader, completion, line, read
@@ -63,7 +62,7 @@ def test_a_layout_in_circles_is_cut_where_it_asks_for_too_many_pixels() -> None:
     assert num_pixels <= MAX_READ_AREA * 200 * 300
     assert reading.degraded == (
         "the layout looped; "
-        f"the layout names blocks of more than 8 pages together: {96 - len(reading.blocks)} blocks left out"
+        f"the layout names blocks of more than 4 pages together: {96 - len(reading.blocks)} blocks left out"
     )
 
 
@@ -156,25 +155,6 @@ def test_the_blocks_of_a_message_are_those_that_the_row_and_its_markdown_number(
         "block 2 (and 1 that the row leaves out) hit the token limit; block 1 looped; table 4 could not be parsed"
     )
     assert "![image](#block-3)" in reading.markdown
-
-
-MANY = "".join(
-    line(f"{10 * (n % 90)} 0 {10 * (n % 90) + 99} 1000", "table" if n % 7 == 0 else "text") for n in range(40)
-) + "".join(line(f"{20 * n} 100 {20 * n + 60} 500", "chart" if n % 2 else "image_caption") for n in range(40))
-
-
-def test_a_page_never_asks_about_more_than_two_pages_of_pixels_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    page = Page(Image.effect_noise((300, 400), 60).convert("RGB"), None)
-    reader = Reader(MANY, lambda number, prompt: "same")
-    reading = reader.read(page)
-    held = [sum(len(request.pixels.data) for request in asked) for asked in reader.batches]
-    assert len(held) == 4
-    assert max(held) <= 2 * 300 * 400 * 3
-
-    monkeypatch.setattr(mineru, "_ROUND_AREA", 100.0)
-    at_once = Reader(MANY, lambda number, prompt: "same")
-    assert at_once.read(page) == reading
-    assert [request for asked in reader.batches[1:] for request in asked] == at_once.batches[1]
 
 
 def test_long_texts_are_read() -> None:

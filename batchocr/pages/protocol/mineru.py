@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import random
 import re
-from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -50,13 +49,9 @@ from batchocr.pages.protocol.trusted_text import NO_TEXT, TrustedText
 PICTURE_CODE_SEED: Final = 0
 """Seed of the codes drawn over pictures inside tables: always the same, so that a page reads the same every time."""
 
-MAX_READ_AREA: Final = 8.0
+MAX_READ_AREA: Final = 4.0
 """The area that all crops of a page may cover together, in pages. A sound layout covers the page once or twice, a
 looping one a hundred times, which no memory would hold."""
-
-_ROUND_AREA: Final = 2.0
-"""What the crops of one batch may cover together, in pages: all of a sound layout. With more, blocks are asked about
-in several batches, so that a page never holds more than three times its own pixels."""
 
 _UNCROPPED: Final = {"image", "chart", "image_block", "list", "equation_block"}
 """Types of blocks that are not read on their own."""
@@ -99,27 +94,20 @@ class MinerUProtocol:
         )
 
     def read(self, page: Page) -> Reader:
-        """Return the generator that reads this page: a batch about its layout, then seldom more than one about its
-        blocks. Raises RefusedError."""
+        """Return the generator that reads this page: a batch about its layout, then one about its blocks.
+        Raises RefusedError."""
         ink = Ink(page.image)
         [layout] = yield [self._layout_request(page)]
         if layout.error is not None:
             raise RefusedError(f"the page's layout could not be asked for: {layout.error}")
         blocks = self._parse_layout(layout.text, page.image.size)
         num_surplus = _drop_surplus(blocks)
-        asked: list[ContentBlock] = []
-        completions: list[Completion] = []
         if page.glyphs:
             _take_trusted(blocks, page)
-        portions = _portions([block for block in blocks if _TRUSTED not in block]) or deque([[]])
-        while portions:
-            requests, of_portion = self._block_requests(page, blocks, portions.popleft())
-            batches = [requests] if requests else []
-            if not portions:
-                del page
-            del requests  # and the batch is popped, so that its pixels do not stay here while the model answers
-            completions += (yield batches.pop()) if batches else []
-            asked += of_portion
+        requests, asked = self._block_requests(page, blocks)
+        batches = [requests] if requests else []
+        del page, requests  # and the batch is popped, so that its pixels do not stay here while the model answers
+        completions = (yield batches.pop()) if batches else []
         return self._finish(ink, layout, blocks, num_surplus, asked, completions)
 
     def _layout_request(self, page: Page) -> Request:
@@ -140,19 +128,16 @@ class MinerUProtocol:
         blocks: list[ContentBlock] = self._helper.parse_layout_output(_UNPARSABLE_NUMBER.sub("9999", text))
         return blocks
 
-    def _block_requests(
-        self, page: Page, blocks: list[ContentBlock], portion: Sequence[ContentBlock]
-    ) -> tuple[list[Request], list[ContentBlock]]:
-        """The questions about the blocks of a portion that are to be read, and those blocks. Removes from `blocks` what
-        MinerU removes."""
-        with _same_picture_codes(), _hidden(blocks, portion):
+    def _block_requests(self, page: Page, blocks: list[ContentBlock]) -> tuple[list[Request], list[ContentBlock]]:
+        """The questions about the blocks that are to be read, and those blocks. Removes from `blocks` what MinerU
+        removes."""
+        with _same_picture_codes():
             crops, prompts, sampling_params, indices = self._helper.prepare_for_extract(page.image, blocks)
         _name_pictures_in_tables(blocks)
         requests, asked = [], []
-        in_portion = {id(block) for block in portion}
         for crop, prompt, params, index in zip(crops, prompts, sampling_params, indices, strict=True):
             block = blocks[index]
-            if id(block) in in_portion:  # figures of others are not hidden: tables have to know them
+            if _TRUSTED not in block:
                 asked.append(block)
                 requests.append(Request(_pixels(crop), prompt, self._block_sampling(params, block.type), round=1))
         return requests, asked
@@ -235,35 +220,6 @@ def _drop_surplus(blocks: list[ContentBlock]) -> int:
             del blocks[index:]
             return num_surplus
     return 0
-
-
-def _portions(blocks: Sequence[ContentBlock]) -> deque[list[ContentBlock]]:
-    """The blocks in portions that each fit into a batch."""
-    portions: deque[list[ContentBlock]] = deque()
-    room = 0.0
-    for block in blocks:
-        x0, y0, x1, y1 = block.bbox
-        area = (x1 - x0) * (y1 - y0)
-        if not portions or area > room:
-            portions.append([])
-            room = _ROUND_AREA
-        portions[-1].append(block)
-        room -= area
-    return portions
-
-
-@contextmanager
-def _hidden(blocks: Sequence[ContentBlock], portion: Sequence[ContentBlock]) -> Iterator[None]:
-    """Inside, the blocks outside of the portion that MinerU would crop are of a type that it never crops."""
-    shown = {id(block) for block in portion}
-    hidden = [(block, block.type) for block in blocks if id(block) not in shown and block.type not in _UNCROPPED]
-    for block, _ in hidden:
-        block["type"] = "list"
-    try:
-        yield
-    finally:
-        for block, block_type in hidden:
-            block["type"] = block_type
 
 
 @contextmanager
