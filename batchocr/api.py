@@ -24,6 +24,7 @@ from batchocr.pages.input.sources import Found
 from batchocr.storage.uris import is_uri
 from batchocr.tables.atomic import require_writable
 from batchocr.tables.earlier import dtype_of_rows
+from batchocr.tables.files import without_output
 from batchocr.tables.page_list import documents_asked_for
 from batchocr.tables.remote_output import OutputPlace
 
@@ -180,7 +181,7 @@ def _read_into(
     started_s: float,
 ) -> Report:
     """Read what was found into the table, and put that where it belongs once it is complete."""
-    found = replace(found, documents=place.without_itself(found.documents))
+    found = replace(found, documents=without_output(found.documents, place.is_own))
     report = read_into_table(session, config, found, place.path, stop, progress, started_s=started_s)
     if report.complete:
         place.publish()

@@ -19,7 +19,7 @@ from batchocr.option_values import parse_page_spec
 from batchocr.processes.messages import Failed, Setup
 from batchocr.processes.pool import WorkerPool
 from batchocr.processes.worker import Loss
-from batchocr.tables.files import files_of, report_path, without_files
+from batchocr.tables.files import among, files_of, report_path
 from batchocr.tables.opened import read_metadata
 from batchocr.tables.table import table_for
 
@@ -130,7 +130,7 @@ class Verifier:
         model. Reads documents in full, to hash them. Raises OutputError, OutputMismatchError, and BatchOcrError if no
         worker can be started."""
         yield from self._check_settings(model_fingerprint)
-        outputs = [file for out in self._outs for file in files_of(out, report_path(out))]
+        is_output = among([file for out in self._outs for file in files_of(out, report_path(out))])
         # No page is read, and a worker starts sooner without the protocol. It starts while the tables are read.
         setup = replace(Setup.of(self._config, _WORKER_BYTES), protocol="pixels")
         with WorkerPool(1, setup) as pool:
@@ -138,7 +138,9 @@ class Verifier:
             for out in self._outs:
                 for row in table_for(out).read_rows(out):
                     yield from self._take(row)
-            for document in without_files(documents, outputs):
+            for document in documents:
+                if is_output(document.path):
+                    continue
                 source = valid_text(document.source)
                 rows = self._rows.pop(source, None)
                 if self._config.limit is not None and self.counts.rows >= self._config.limit:

@@ -24,7 +24,7 @@ from batchocr.job.stop import StopSwitch
 from batchocr.pages.input.folders import describe_skipped
 from batchocr.pages.input.sources import Found
 from batchocr.tables.atomic import remove_leftovers, require_writable
-from batchocr.tables.files import files_of, report_path, without_files
+from batchocr.tables.files import among, files_of, report_path, without_output
 from batchocr.tables.index import IndexedRow, is_failed_again
 from batchocr.tables.journal import Journal, JournalEntry
 from batchocr.tables.schema import selection_of
@@ -53,7 +53,7 @@ def read_into_table(
     report_file = _report_file(out, config)
     require_writable(out)
     require_place(report_file)
-    found = _without_output(found, files_of(out, report_file))
+    found = replace(found, documents=without_output(found.documents, among(files_of(out, report_file))))
     metadata = replace(
         session.metadata, input_roots=tuple(map(valid_text, found.roots)), selection=selection_of(config)
     )
@@ -101,14 +101,6 @@ def _report_file(out: Path, config: Config) -> Path:
     if path != usual and os.path.realpath(path) in map(os.path.realpath, files_of(out, usual)):
         raise UsageError(f"--report {path} is where the run's own output goes: choose another place")
     return path
-
-
-def _without_output(found: Found, files: Sequence[Path]) -> Found:
-    """Leave out the run's own files. Raises NoInputError if nothing else was found."""
-    remaining = without_files(found.documents, files)
-    if found.documents and not remaining:
-        raise NoInputError("nothing to read: nothing was found but the run's own output")
-    return replace(found, documents=remaining)
 
 
 def _log_start(session: Session, found: Found, out: Path) -> None:

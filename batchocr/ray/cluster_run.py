@@ -26,7 +26,7 @@ from batchocr.ray.folder import OutputFolder
 from batchocr.ray.items import ClusterPlan, plan_items
 from batchocr.ray.report import ClusterReport, Parts, name_bottleneck
 from batchocr.tables.atomic import atomic_file
-from batchocr.tables.files import CLUSTER_REPORT_NAME
+from batchocr.tables.files import CLUSTER_REPORT_NAME, without_output
 from batchocr.tables.schema import RunMetadata, fingerprint_of_settings, require_same_settings
 
 logger = logging.getLogger(__name__)
@@ -107,10 +107,7 @@ def read_on_cluster(
 
     Raises NoInputError, UsageError, OutputError, ModelError, EngineError.
     """
-    remaining = [document for document in found.documents if not folder.is_own(document.path)]
-    if not remaining:
-        raise NoInputError("nothing to read: nothing was found but the run's own output")
-    found = replace(found, documents=remaining)
+    found = replace(found, documents=without_output(found.documents, folder.is_own))
     folder.require_of_cluster()
     if config.report:
         require_place(Path(config.report))

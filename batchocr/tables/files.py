@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import re
 import secrets
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 
 from batchocr.data import Document
+from batchocr.errors import NoInputError
 
 UNFINISHED_REPORT = b'{"complete": false}\n'
 """What stands in a store for the report of a run that is at work, if there is none of an earlier one."""
@@ -69,13 +70,21 @@ def files_of(out: Path, report: Path) -> list[Path]:
     return [out, journal_path(out), metadata_path(out), report]
 
 
-def without_files(documents: Iterable[Document], files: Sequence[Path]) -> list[Document]:
-    """Leave out documents that are among these files, or were to become one: a glob matches them too, once a run has
-    written them."""
+def among(files: Sequence[Path]) -> Callable[[str], bool]:
+    """Says of a path whether it is one of these files, or was to become one."""
     names, paths = {file.name for file in files}, set(map(os.path.realpath, files))
 
-    def is_ours(document: Document) -> bool:
-        path = final_name(document.path)
+    def is_among(path: str) -> bool:
+        path = final_name(path)
         return os.path.basename(path) in names and os.path.realpath(path) in paths
 
-    return [document for document in documents if not is_ours(document)]
+    return is_among
+
+
+def without_output(documents: Sequence[Document], is_own: Callable[[str], bool]) -> list[Document]:
+    """Leave out what the run, or one before it, has written: a glob matches that, too. is_own: says it of a path, or a
+    URI. Raises NoInputError if nothing else was found."""
+    remaining = [document for document in documents if not is_own(document.path)]
+    if documents and not remaining:
+        raise NoInputError("nothing to read: nothing was found but the run's own output")
+    return remaining

@@ -10,13 +10,11 @@ import hashlib
 import logging
 import os
 import tempfile
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
-from batchocr.data import Document
-from batchocr.errors import DeniedError, NoInputError, NotFoundError, OutputError, PageError, UsageError, of_store
+from batchocr.errors import DeniedError, NotFoundError, OutputError, PageError, UsageError, of_store
 from batchocr.pages.input.folders import SkippedFiles
 from batchocr.pages.input.globs import WILDCARD, natural_key
 from batchocr.pages.input.objects import documents_matching
@@ -77,13 +75,10 @@ class OutputPlace:
                     fetch_file(f"{self._uri}.meta.json", metadata_path(self.path), required=False)
         self._try_to_put()
 
-    def without_itself(self, documents: Sequence[Document]) -> list[Document]:
-        """Leave out what an earlier run has put: a glob matches that, too. Raises NoInputError if nothing is left."""
+    def is_own(self, path: str) -> bool:
+        """Whether an earlier run has put the object of this URI."""
         ours = [self._uri, f"{self._uri}.meta.json", f"{self._uri}.report.json"] if self._uri else []
-        remaining = [document for document in documents if document.path not in ours]
-        if documents and not remaining:
-            raise NoInputError("nothing to read: nothing was found but the run's own output")
-        return remaining
+        return path in ours
 
     def publish(self) -> None:
         """Put what is at `path` into the store. Raises OutputError, and the table stays where it is."""
