@@ -50,7 +50,7 @@ def look_at(pool: WorkerPool, timeout_s: float, document: Document) -> DocumentN
     return DocumentNow(found.doc_id, found.page_count)
 
 
-Problem = Literal["missing", "stale", "duplicate", "failed", "surplus", "gone", "wrong", "unchecked", "settings"]
+Problem = Literal["missing", "stale", "duplicate", "failed", "surplus", "gone", "unchecked", "settings"]
 Form = Literal["text", "json", "quiet"]
 
 
@@ -75,7 +75,6 @@ class _Row:
     status: Status
     error_kind: ErrorKind | None
     doc_id: str | None
-    has_markdown: bool
     is_doubtful: bool
 
 
@@ -167,10 +166,8 @@ class Verifier:
         rows = self._rows.setdefault(row.source, _Rows())
         if row.page_index in rows.by_page:
             yield VerifyFinding("duplicate", row.source, row.page_index, "has more than one row")
-        rows.by_page[row.page_index] = _Row(
-            row.status, row.error_kind, row.doc_id, row.markdown is not None, is_doubtful(row)
-        )
-        self.num_empty += row.status == "ok" and row.markdown is not None and not row.markdown.strip()
+        rows.by_page[row.page_index] = _Row(row.status, row.error_kind, row.doc_id, is_doubtful(row))
+        self.num_empty += row.status == "ok" and not (row.markdown or "").strip()
         if row.page_count is not None:
             rows.page_counts.setdefault(row.doc_id, set()).add(row.page_count)
 
@@ -192,7 +189,6 @@ class Verifier:
         self, document: Document, source: str, rows: _Rows, now: DocumentNow
     ) -> Iterator[VerifyFinding]:
         yield from _stale(source, rows, now)
-        yield from _wrong(source, rows, now)
         self.num_uncounted += now.is_known and bool(now.doc_id) and now.page_count is None and not rows.is_one_failure
         wanted = self._wanted(document, rows, now)
         if self._config.limit is not None:
@@ -241,25 +237,6 @@ def _stale(source: str, rows: _Rows, now: DocumentNow) -> Iterator[VerifyFinding
     else:
         for page_index in stale:
             yield VerifyFinding("stale", source, page_index, "was read before the file changed")
-
-
-def _wrong(source: str, rows: _Rows, now: DocumentNow) -> Iterator[VerifyFinding]:
-    """What no run can have written: rows that say another number of pages than the document has, or less of themselves
-    than every row of their status does."""
-    said = rows.page_counts.get(now.doc_id, set())
-    if now.page_count is not None and now.doc_id is not None and said - {now.page_count}:
-        counts = " and ".join(map(str, sorted(said)))
-        yield VerifyFinding(
-            "wrong", source, None, f"its rows say that it has {counts} pages, and it has {now.page_count}"
-        )
-    for page_index, row in rows.by_page.items():
-        if row.doc_id is None and row.status != "failed":
-            yield VerifyFinding(
-                "wrong", source, page_index, f"is {row.status}, but names no version of the file (doc_id)"
-            )
-        if row.status in ("ok", "degraded") and (not row.has_markdown or page_index is None):
-            missing = "page_index" if page_index is None else "markdown"
-            yield VerifyFinding("wrong", source, page_index, f"is {row.status}, but has no {missing}")
 
 
 class Verdict:
