@@ -5,37 +5,65 @@ from __future__ import annotations
 import json
 import logging
 from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
 
+import typer
 from tqdm import tqdm
 
-from batchocr.cli.console import print_out, printable
+from batchocr.cli import options
+from batchocr.cli.console import configure_logging, print_out, printable
+from batchocr.cli.signals import clear_up_on_signals
 from batchocr.errors import ExitCode
-from batchocr.tables.comparison import SHARES, Comparison, compare, matched
-from batchocr.tables.opened import open_rows
-from batchocr.tables.page_change import PageChange
-from batchocr.tables.schema import different_settings
+
+if TYPE_CHECKING:
+    from batchocr.tables.comparison import Comparison
+    from batchocr.tables.page_change import PageChange
 
 logger = logging.getLogger(__name__)
 
 _Settings = dict[str, tuple[str | None, str | None]]
 
 
-def compare_tables(
-    first: str,
-    second: str,
-    num_top: int,
-    max_change: float | None,
-    *,
-    partial: bool,
-    common: bool,
-    as_json: bool,
-) -> ExitCode:
-    """Compare two tables, print what differs, and return the exit code: 3 if more than `max_change`, the share of all
-    characters, changed. Raises OutputError, OutputMismatchError."""
+@clear_up_on_signals()
+def compare(
+    first: Annotated[str, options.argument("A", "A table, a folder or a glob.")],
+    second: Annotated[str, options.argument("B", "What it is compared with.")],
+    partial: options.Partial = False,
+    common: Annotated[
+        bool, options.flag("--common", help="Compare only rows that both tables have; the others are counted.")
+    ] = False,
+    num_top: Annotated[
+        int,
+        options.flag(
+            "--top", metavar="N", least=0, default="20", help="How many of the most changed pages are listed."
+        ),
+    ] = 20,
+    max_change: Annotated[
+        float | None,
+        options.flag(
+            "--max-change",
+            metavar="F",
+            least=0,
+            most=1,
+            default="none",
+            help="Exit with 3 if a larger share of all characters, from 0 to 1, changed.",
+        ),
+    ] = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Compare two tables page by page: their text, blocks and status; the most changed pages first. Rows are matched by
+    source and page_index, in whatever order they are. Other settings are allowed, and shown: for another model, another
+    dtype, or the same shard run twice."""
+    configure_logging("json" if as_json else "text", logging.INFO)
+    from batchocr.tables import comparison
+    from batchocr.tables.opened import open_rows
+    from batchocr.tables.schema import different_settings
+
     one, other = open_rows(first, partial=partial), open_rows(second, partial=partial)
     settings = different_settings(one.metadata, other.metadata)
-    pairs = tqdm(matched(one.rows(), other.rows()), desc="comparing", unit=" rows", disable=None, leave=False)
-    found = compare(pairs, num_top=num_top, common=common)
+    rows = comparison.matched(one.rows(), other.rows())
+    pairs = tqdm(rows, desc="comparing", unit=" rows", disable=None, leave=False)
+    found = comparison.compare(pairs, num_top=num_top, common=common)
     too_much = max_change is not None and found.change > max_change
     exit_code = ExitCode.TOO_MANY_FAILURES if too_much else ExitCode.DONE
     print_out(_as_json(found, settings, exit_code) if as_json else "\n".join(_as_text(found, settings)))
@@ -43,7 +71,7 @@ def compare_tables(
         logger.warning("neither table has a row: there was nothing to compare")
     if too_much:
         logger.warning("%s of the characters changed, more than --max-change %g allows", _percent(found), max_change)
-    return exit_code
+    raise typer.Exit(exit_code)
 
 
 def _as_text(found: Comparison, settings: _Settings) -> list[str]:
@@ -56,9 +84,7 @@ def _as_text(found: Comparison, settings: _Settings) -> list[str]:
     lines += [f"blocks    {blocks.added:,} added, {blocks.lost:,} lost, {blocks.changed:,} changed"]
     changes = found.status_changes.most_common()
     lines += [f"status    {count:,} {before} → {after}" for (before, after), count in changes]
-    spread = [
-        f"{_class(number)}: {found.spread[share]:,}" for number, share in enumerate(SHARES) if found.spread[share]
-    ]
+    spread = [f"{_class(share)}: {number:,}" for share, number in sorted(found.spread.items()) if number]
     lines += [f"spread    {', '.join(spread)}"] if spread else []
     if top := found.most_changed:
         lines += ["", "changed  blocks +added -lost ~changed  page"]
@@ -75,9 +101,9 @@ def _line(page: PageChange) -> str:
     return f"{page.share:7.1%}  {blocks:29}  {where}" + (f" ({before} → {after})" if before != after else "")
 
 
-def _class(number: int) -> str:
-    """The name of a class of pages, by its place in SHARES."""
-    return f"≤ {SHARES[number]:.1%}".replace(".0%", "%") if number else "unchanged"
+def _class(share: float) -> str:
+    """The name of a class of pages, by one of comparison.SHARES."""
+    return f"≤ {share:.1%}".replace(".0%", "%") if share else "unchanged"
 
 
 def _percent(found: Comparison) -> str:
@@ -97,7 +123,7 @@ def _as_json(found: Comparison, settings: _Settings, exit_code: ExitCode) -> str
             "characters_changed": found.characters_changed,
             "blocks": asdict(found.blocks),
             "status_changes": [[*change, count] for change, count in found.status_changes.most_common()],
-            "spread": [{"up_to": share, "rows": found.spread[share]} for share in SHARES],
+            "spread": [{"up_to": share, "rows": number} for share, number in sorted(found.spread.items())],
             "most_changed": [_page_json(page) for page in found.most_changed],
             "exit_code": exit_code,
         },

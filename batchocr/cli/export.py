@@ -7,19 +7,22 @@ import sys
 from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
+import typer
 from tqdm import tqdm
 
-from batchocr.cli.console import print_out
-from batchocr.config import Config
+from batchocr.cli import options
+from batchocr.cli.console import configure_logging, print_out
+from batchocr.cli.signals import clear_up_on_signals
+from batchocr.config import make_config
 from batchocr.data import counted
-from batchocr.documents.export.export import Export, Exported
-from batchocr.documents.export.folder import ExportFolder
-from batchocr.documents.export.formats import FORMAT_NAMES, FormatOptions, format_named
-from batchocr.documents.export.names import Names
-from batchocr.errors import ExitCode, UsageError
-from batchocr.processes.source_files import SourceFiles
-from batchocr.tables.opened import StoredRows
+from batchocr.errors import UsageError
+
+if TYPE_CHECKING:
+    from batchocr.documents.export.export import Exported
+    from batchocr.documents.export.names import Names
+    from batchocr.tables.opened import StoredRows
 
 logger = logging.getLogger(__name__)
 
@@ -32,45 +35,85 @@ _ADVICE = {
 """What to do about missing figures, by what is wrong with their file."""
 
 
-def formats_named(names: str) -> list[str]:
-    """The formats in a list separated by commas. Raises UsageError."""
+@options.takes_options("password", "page_timeout")
+@clear_up_on_signals()
+def export(
+    table: options.SavedTable,
+    to: Annotated[str, options.flag("--to", metavar="DIR", help="The folder to write into.")],
+    flags: options.Flags,
+    formats: Annotated[
+        str,
+        options.flag(
+            "--format",
+            metavar="NAMES",
+            default="md",
+            help="md: Markdown; mineru: the files of MinerU's output folder; chunks: JSON Lines for retrieval; "
+            "docling: a DoclingDocument; html: a page to read; pdf: the pages with invisible text, to be searched; "
+            "hocr, alto: where each word is. Several are separated by commas.",
+        ),
+    ] = "md",
+    roots: options.Roots = None,
+    page_breaks: Annotated[bool, options.flag("--page-breaks", help="Mark where pages end.")] = False,
+    max_chars: Annotated[
+        int, options.flag("--max-chars", metavar="N", least=1, default="2000", help="The longest text of a chunk.")
+    ] = 2000,
+    language: Annotated[
+        str,
+        options.flag("--language", metavar="TAG", help="The language of the text for pdf, hocr and alto, as in en-GB."),
+    ] = "",
+    force_text: Annotated[
+        bool, options.flag("--force-text", help="For pdf: also where a page has visible text of its own.")
+    ] = False,
+    partial: options.Partial = False,
+    as_json: options.AsJson = False,
+    quiet: options.QuietCheck = False,
+) -> None:
+    """Write a file, or a folder, for each document of a TABLE, its pages put together: under DIR, by the path of its
+    source. Figures are cut out of the documents. Run it again to write only what is new; a file in DIR that an export
+    did not write is never replaced. Exits with 3 if a figure or a document is missing, with 6 if the table cannot be
+    read or nothing can be written."""
+    configure_logging("json" if as_json else "text", logging.WARNING if quiet else logging.INFO)
+    from batchocr.documents.export.export import Export
+    from batchocr.documents.export.folder import ExportFolder
+    from batchocr.documents.export.formats import FormatOptions
+    from batchocr.processes.source_files import SourceFiles
+    from batchocr.tables.opened import open_rows
+
+    folder_path = options.as_local_path("--to", to)
+    options.require_roots(roots or [])
+    opened = open_rows(table, partial=partial)
+    named = _formats_named(formats)
+    format_options = FormatOptions(page_breaks, max_chars, options.as_language(language), force_text)
+    config = make_config(flags)
+    names, num_rows = _names_in(opened)
+    roots = opened.input_roots if roots is None else roots
+    bar = tqdm(total=num_rows, unit=" pages", file=sys.stderr, leave=False, disable=as_json or not sys.stderr.isatty())
+    with bar, ExportFolder(folder_path) as folder, SourceFiles(roots, config) as sources:
+        done = Export(opened, folder, named, format_options, sources, on_document=bar.update).run(names)
+    if as_json:
+        print_out(done.to_json())
+    _tell(done, folder_path, named)
+    raise typer.Exit(done.exit_code)
+
+
+def _formats_named(names: str) -> list[str]:
+    """The formats in a list separated by commas. Raises UsageError, also if one lacks its libraries."""
+    from batchocr.documents.export.formats import FORMAT_NAMES, format_named
+
     formats = list(dict.fromkeys(name.strip() for name in names.split(",") if name.strip()))
     if unknown := [name for name in formats if name not in FORMAT_NAMES]:
         raise UsageError(f"--format {unknown[0]!r}: one or more of {', '.join(FORMAT_NAMES)}")
     if not formats:
         raise UsageError(f"--format names none: one or more of {', '.join(FORMAT_NAMES)}")
-    return formats
-
-
-def export_table(
-    table: StoredRows,
-    to: Path,
-    formats: Sequence[str],
-    *,
-    roots: Sequence[str] | None,
-    options: FormatOptions,
-    config: Config,
-    as_json: bool,
-) -> ExitCode:
-    """Export, say what came of it, and return the exit code. roots: None for those of the table's run.
-
-    Raises OutputError, UsageError.
-    """
     for name in formats:
-        format_named(name)  # one that lacks its libraries says so before anything is written
-    names, num_rows = _names_in(table)
-    roots = table.input_roots if roots is None else roots
-    bar = tqdm(total=num_rows, unit=" pages", file=sys.stderr, leave=False, disable=as_json or not sys.stderr.isatty())
-    with bar, ExportFolder(to) as folder, SourceFiles(roots, config) as sources:
-        done = Export(table, folder, formats, options, sources, on_document=bar.update).run(names)
-    if as_json:
-        print_out(done.to_json())
-    _tell(done, to, formats)
-    return done.exit_code
+        format_named(name)
+    return formats
 
 
 def _names_in(table: StoredRows) -> tuple[Names, int]:
     """The names of the table's documents, and how many rows it has."""
+    from batchocr.documents.export.names import Names
+
     num_rows = count()
     names = Names(row.source for row, _ in zip(table.rows(), num_rows, strict=False))
     return names, next(num_rows)

@@ -3,30 +3,31 @@
 from __future__ import annotations
 
 import json
+import logging
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 from tqdm import tqdm
 
-from batchocr.cli.console import print_out, printable
-from batchocr.config import Config
+from batchocr.cli import options
+from batchocr.cli.console import configure_logging, print_out, printable, quieten_libraries
+from batchocr.cli.signals import clear_up_on_signals
+from batchocr.config import RUN, Config, Option, make_config
 from batchocr.data import ErrorKind
 from batchocr.job.progress import ProgressBar, ProgressLog
-from batchocr.job.session import Session
-from batchocr.job.survey.estimate import Estimate, estimate_by, estimate_like
-from batchocr.job.survey.look import look_at
-from batchocr.job.survey.sample import Sample, draw, read_pages
-from batchocr.job.survey.survey import Survey
 from batchocr.machine import usable_cores
 from batchocr.pages.input.folders import describe_skipped
-from batchocr.pages.input.sources import Found
-from batchocr.tables.page_list import documents_asked_for
+
+if TYPE_CHECKING:
+    from batchocr.job.survey.estimate import Estimate
+    from batchocr.job.survey.sample import Sample
+    from batchocr.job.survey.survey import Survey
+    from batchocr.pages.input.sources import Found
 
 _NOTHING_TO_READ = "there is no page that could be read"
 _NONE_READ = "none of the pages that were drawn could be read"
@@ -36,12 +37,58 @@ _Counted = TypeVar("_Counted", str, ErrorKind, tuple[int, int])
 _PROBLEMS_SHOWN = 10
 
 
-def inspect_inputs(
-    inputs: Sequence[str], config: Config, *, read: int | None, like: Path | None, as_json: bool
+@options.takes_options(
+    *("pages", "only", "dpi", "figures", "text_layer", "password", "null", "follow_symlinks", "shard"),
+    *(
+        "sample_documents",
+        "model",
+        "revision",
+        "layout",
+        "device",
+        "dtype",
+        "vit_dtype",
+        "backend",
+        "memory_fraction",
+        "max_new_tokens",
+    ),
+    *("penalties", "vit_batch_size", "vit_max_patches", "llm_batch_size", "prefill_max_tokens"),
+    *("embedding_queue_tokens", "layout_batch_size", "pages_in_flight", "workers", "worker_memory", "page_timeout"),
+    page_timeout=Option(RUN, "Time limit for hashing and opening a document, and for each page.", "SECONDS"),
+)
+@clear_up_on_signals()
+def inspect(
+    inputs: options.Inputs,
+    flags: options.Flags,
+    read: Annotated[
+        int | None,
+        options.flag(
+            "--read",
+            metavar="N",
+            least=2,
+            help="Read N pages, drawn at random from all of the input, and say how long all of them would take.",
+        ),
+    ] = None,
+    like: Annotated[
+        Path | None,
+        options.flag(
+            "--like", metavar="REPORT", help="Calculate at the rate of an earlier run, from its OUT.report.json."
+        ),
+    ] = None,
+    recipe: options.Recipe = None,
+    as_json: options.AsJson = False,
 ) -> None:
-    """Look at the documents, and print what there is and, if that is asked for, how long reading would take. read: how
-    many pages to read to tell. like: the report of an earlier run, at whose rate to calculate. Raises UsageError,
-    NoInputError, ModelError, EngineError, OutputError, BatchOcrError."""
+    """Look at the INPUTs before a long run: formats and what will be skipped, pages, documents that are encrypted,
+    damaged or identical, page sizes, text layers; and with --read or --like, how long reading would take. Only --read
+    loads the model, and the options of the model are for it. Of long documents, a sample of pages is looked at."""
+    configure_logging("json" if as_json else "text", logging.INFO)
+    options.refuse_both("--read", read is not None, "--like", like is not None)
+    quieten_libraries(downloads=not sys.stderr.isatty())
+    from batchocr.job.session import Session
+    from batchocr.job.survey.estimate import estimate_by, estimate_like
+    from batchocr.job.survey.sample import draw, read_pages
+    from batchocr.tables.page_list import documents_asked_for
+
+    config = make_config(flags, recipe)
     if like is not None:
         estimate_like(like, 0)  # to refuse it before all the work
     found = documents_asked_for(inputs, config)
@@ -66,6 +113,9 @@ def inspect_inputs(
 
 
 def _look(found: Found, config: Config) -> Survey:
+    from batchocr.job.survey.look import look_at
+    from batchocr.job.survey.survey import Survey
+
     survey = Survey(found.skipped)
     documents = look_at(found.documents, config, workers=config.workers or usable_cores())
     total = len(found.documents)

@@ -8,12 +8,20 @@ from typing import Annotated, NoReturn, cast
 
 import typer
 
-from batchocr.cli import commands, document_commands, options
+from batchocr.cli import options
+from batchocr.cli.audit import audit
+from batchocr.cli.compare import compare
 from batchocr.cli.console import LogFormat, configure_logging, print_out
+from batchocr.cli.doctor import doctor
+from batchocr.cli.export import export
+from batchocr.cli.inspect import inspect
 from batchocr.cli.json_stderr import json_stderr
+from batchocr.cli.merge import merge
 from batchocr.cli.ray import ray
 from batchocr.cli.run import run
 from batchocr.cli.signals import leave
+from batchocr.cli.verify import verify
+from batchocr.cli.view import view
 from batchocr.errors import BatchOcrError, ExitCode
 from batchocr.job.progress import event
 from batchocr.machine import own_version
@@ -83,14 +91,14 @@ def batchocr(
 
 app.command(epilog=options.EPILOG)(run)
 for _command, _said in (
-    (commands.inspect, "Show what an input holds, and how long reading it would take."),
-    (commands.verify, "Compare finished tables with the documents that were read."),
-    (document_commands.view, "Show pages beside what was read of them, the worst first, in one HTML file."),
-    (document_commands.audit, "Have a second reader check pages of a table, and say how much of all is wrong."),
-    (document_commands.export, "Write the documents of a table as Markdown and other files, with their figures."),
-    (commands.compare, "Show what differs between two tables of the same pages."),
+    (inspect, "Show what an input holds, and how long reading it would take."),
+    (verify, "Compare finished tables with the documents that were read."),
+    (view, "Show pages beside what was read of them, the worst first, in one HTML file."),
+    (audit, "Have a second reader check pages of a table, and say how much of all is wrong."),
+    (export, "Write the documents of a table as Markdown and other files, with their figures."),
+    (compare, "Show what differs between two tables of the same pages."),
     (ray, "Read an input on all machines of a Ray cluster."),
-    (commands.merge, "Make one table of several, such as those of shards."),
-    (commands.doctor, "Show what this machine offers and, with --model, whether a model fits."),
+    (merge, "Make one table of several, such as those of shards."),
+    (doctor, "Show what this machine offers and, with --model, whether a model fits."),
 ):
     app.command(short_help=_said)(_command)

@@ -3,53 +3,80 @@
 from __future__ import annotations
 
 import logging
-import os
 import sys
-from collections.abc import Sequence
+from typing import Annotated
 
 from tqdm import tqdm
 
-from batchocr.config import Config
-from batchocr.data import valid_text
-from batchocr.pages.input.sources import find_documents
+from batchocr.cli import options
+from batchocr.cli.console import configure_logging
+from batchocr.cli.signals import clear_up_on_signals
+from batchocr.config import RUN, Option, make_config
+from batchocr.data import counted, valid_text
 from batchocr.storage.temporary import new_folder
 from batchocr.storage.uris import is_uri
 from batchocr.tables.atomic import remove_leftovers, require_writable
 from batchocr.tables.files import files_of, report_path
-from batchocr.tables.merge import merged_metadata, merged_rows, require_finished, require_free
-from batchocr.tables.opened import open_rows
-from batchocr.tables.remote_output import OutputPlace
-from batchocr.tables.table import table_for
 
 logger = logging.getLogger(__name__)
 
 
-def merge_tables(
-    tables: Sequence[str],
-    out: str | os.PathLike[str],
-    inputs: Sequence[str],
-    config: Config,
-    prefer: Sequence[str] = (),
+@options.takes_options(
+    *("overwrite", "null", "follow_symlinks"),
+    overwrite=Option(RUN, "Replace a table that is there already.", default="off"),
+)
+@clear_up_on_signals()
+def merge(
+    parts: Annotated[list[str], options.argument("PART...", "Tables, folders of tables, or globs.")],
+    out: options.MergedOut,
+    flags: options.Flags,
+    prefer: Annotated[
+        list[str] | None,
+        options.flag(
+            "--prefer",
+            metavar="TABLE",
+            help="A table whose rows take the place of the PARTs' rows of the same pages, unless they failed; it may "
+            "have been made with other settings.",
+        ),
+    ] = None,
+    inputs: Annotated[
+        list[str] | None,
+        options.flag(
+            "--input",
+            metavar="INPUT",
+            default="the order of a folder",
+            help="An INPUT of the run: rows take the order in which its documents stand there. May be given more than "
+            "once, in the order of the run.",
+        ),
+    ] = None,
 ) -> None:
-    """Write the rows of the tables, and what made them, to `out`. inputs: whose order the rows take; if there is none,
-    that of a folder. prefer: tables whose rows take the place of others'. Raises OutputError, OutputMismatchError,
-    UsageError, NoInputError."""
-    place = OutputPlace(out, new_folder() if is_uri(os.fspath(out)) else None)
+    """Make one table of the tables of several shards, row for row what a single run would have written; a run into it
+    continues it. Refuses parts that were made with other settings, or that have the same page twice."""
+    configure_logging("text", logging.INFO)
+    from batchocr.pages.input.sources import find_documents
+    from batchocr.tables import merge as merging
+    from batchocr.tables.opened import open_rows
+    from batchocr.tables.remote_output import OutputPlace
+    from batchocr.tables.table import table_for
+
+    config = make_config(flags)
+    place = OutputPlace(out, new_folder() if is_uri(out) else None)
     place.require_free(overwrite=config.overwrite)
     path = place.path
-    require_finished([*tables, *prefer])
-    parts = open_rows(tables, ours=True).parts
+    merging.require_finished([*parts, *(prefer or [])])
+    of_parts = open_rows(parts, ours=True).parts
     preferred = open_rows(prefer, ours=True).parts if prefer else ()
-    require_free(path, [*parts, *preferred], overwrite=config.overwrite)
+    merging.require_free(path, [*of_parts, *preferred], overwrite=config.overwrite)
     require_writable(path)
     remove_leftovers(files_of(path, report_path(path)))
     places = None
     if inputs:
         found = find_documents(inputs, stdin=sys.stdin, null=config.null, follow_symlinks=config.follow_symlinks)
-        places = {valid_text(document.source): place for place, document in enumerate(found.documents)}
-    rows = tqdm(merged_rows(parts, places, preferred), desc="merging", unit=" rows", disable=None, leave=False)
-    table_for(path).write(path, rows, merged_metadata(parts, preferred))
+        places = {valid_text(document.source): number for number, document in enumerate(found.documents)}
+    merged = merging.merged_rows(of_parts, places, preferred)
+    rows = tqdm(merged, desc="merging", unit=" rows", disable=None, leave=False)
+    table_for(path).write(path, rows, merging.merged_metadata(of_parts, preferred))
     if config.overwrite:
         report_path(path).unlink(missing_ok=True)  # of the run whose table was replaced
     place.publish()
-    logger.info("the table, of %d part%s, is %s", len(parts), "s" * (len(parts) != 1), out)
+    logger.info("the table, of %s, is %s", counted(len(of_parts), "part"), out)

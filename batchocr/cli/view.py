@@ -7,20 +7,25 @@ import logging
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
 
+import typer
 from tqdm import tqdm
 
-from batchocr.cli.console import print_out, printable
-from batchocr.config import Config
+from batchocr.cli import options
+from batchocr.cli.console import configure_logging, print_out, printable
+from batchocr.cli.signals import clear_up_on_signals
+from batchocr.config import INPUT, RUN, Option, make_config
 from batchocr.data import counted
-from batchocr.documents.audit.audit_table import read_pages
-from batchocr.documents.review.choose import MAX_PAGES, ChosenPage, Sort, choose
-from batchocr.documents.review.review import Written, require_replaceable, write_review
+from batchocr.documents.review.choose import MAX_PAGES, ChosenPage, PageKey, Sort, choose
 from batchocr.errors import ExitCode, UsageError
 from batchocr.option_values import parse_page_spec
-from batchocr.processes.source_files import SourceFiles
 from batchocr.tables.atomic import remove_leftovers, require_writable
-from batchocr.tables.opened import StoredRows
+
+if TYPE_CHECKING:
+    from batchocr.documents.findings import AuditFinding
+    from batchocr.documents.review.review import Written
+    from batchocr.tables.opened import StoredRows
 
 logger = logging.getLogger(__name__)
 
@@ -28,28 +33,90 @@ _DEFAULT_SAMPLE = 100
 _WHICH = {"worst": "the worst", "order": "the first", "random": "taken at random", "audit": "those that weigh most"}
 
 
-def view_table(
-    table: StoredRows,
-    out: Path,
-    *,
-    roots: Sequence[str],
-    sort: Sort,
-    sample: int | None,
-    config: Config,
-    as_json: bool,
-    audit: Path | None = None,
-) -> ExitCode:
-    """Write the review page, say where it is, and return the exit code. audit: the table of one, whose order is taken.
-    Raises OutputError."""
-    require_writable(out)
-    require_replaceable(out)
-    remove_leftovers([out])
-    pages = parse_page_spec(config.pages) if config.pages else None
+@options.takes_options(
+    *("pages", "password", "page_timeout"),
+    pages=Option(INPUT, "Show these pages of each document, as in 1-10,15,r3-r1.", "PAGES", default="some of all"),
+    page_timeout=Option(RUN, "Time limit for drawing a page.", "SECONDS"),
+)
+@clear_up_on_signals()
+def view(
+    table: options.SavedTable,
+    flags: options.Flags,
+    roots: options.Roots = None,
+    out: Annotated[
+        str, options.flag("--out", "-o", metavar="PATH", default="review.html", help="The HTML file to write.")
+    ] = "review.html",
+    sample: Annotated[
+        int | None,
+        options.flag(
+            "--sample",
+            panel=INPUT,
+            metavar="N",
+            least=1,
+            most=MAX_PAGES,
+            default="100",
+            help="How many pages to show, 200 at most.",
+        ),
+    ] = None,
+    sort: Annotated[
+        Literal["worst", "order", "random"],
+        options.flag(
+            "--sort",
+            panel=INPUT,
+            metavar="NAME",
+            default="worst",
+            help="Which to take, and show first: worst, order or random.",
+        ),
+    ] = "worst",
+    audit_path: Annotated[
+        Path | None,
+        options.flag(
+            "--audit",
+            panel=INPUT,
+            metavar="PATH",
+            help="Show only the pages of this audit, what weighs most first, with what it found.",
+        ),
+    ] = None,
+    partial: options.Partial = False,
+    as_json: options.AsJson = False,
+) -> None:
+    """Write one HTML file to look through: pages with numbered boxes, and beside them what was read, with formulas and
+    tables drawn. It loads nothing and can be mailed. Marks that are given in it stay in the browser, and can be saved
+    as JSON Lines. Exits with 3 if pages are without their picture, as their files are missing or have changed."""
+    configure_logging("json" if as_json else "text", logging.INFO)
+    from batchocr.documents.review.review import require_replaceable, write_review
+    from batchocr.processes.source_files import SourceFiles
+    from batchocr.tables.opened import open_rows
+
+    config = make_config(flags)
+    options.refuse_both("--sample", sample is not None, "--pages", config.pages is not None)
+    path = options.as_local_path("--out", out)
+    options.require_roots(roots or [])
+    opened = open_rows(table, partial=partial)
+    require_writable(path)
+    require_replaceable(path)
+    remove_leftovers([path])
+    choice, findings = _chosen(opened, sort, sample, config.pages, audit_path)
+    num_rows = len(choice.rows)
+    bar = tqdm(total=num_rows, unit=" pages", file=sys.stderr, leave=False, disable=as_json or not sys.stderr.isatty())
+    with bar, SourceFiles(roots or opened.input_roots, config) as source_files:
+        written = write_review(path, choice, opened, source_files, findings=findings, step=bar.update)
+    _tell(path, choice, written, as_json=as_json)
+    raise typer.Exit(ExitCode.TOO_MANY_FAILURES if written.missing else ExitCode.DONE)
+
+
+def _chosen(
+    table: StoredRows, sort: Sort, sample: int | None, page_spec: str | None, audit: Path | None
+) -> tuple[ChosenPage, dict[PageKey, Sequence[AuditFinding]]]:
+    """The rows to be shown and, if there is an audit, whose order is taken then, what it found on them. Raises
+    UsageError, OutputError."""
+    from batchocr.documents.audit.audit_table import read_pages
+
+    pages = parse_page_spec(page_spec) if page_spec else None
     audited = {page.key: page for page in read_pages(audit)} if audit else {}
     weights = {key: page.weight for key, page in audited.items()} if audit else None
     limit = sample or (MAX_PAGES if pages else _DEFAULT_SAMPLE)
     choice = choose(table.rows(), "audit" if audit else sort, limit, pages, weights=weights)
-    findings = {key: page.findings for key, page in audited.items()}
     if weights and pages is None and (changed := len(weights) - choice.num_wanted):
         logger.warning(
             "not shown, as the table now says something else of it or has it no more: %s of the audit",
@@ -57,14 +124,7 @@ def view_table(
         )
     if choice.statuses and not choice.rows:
         raise UsageError("the table has none of these pages")
-    roots = roots or table.input_roots
-    bar = tqdm(
-        total=len(choice.rows), unit=" pages", file=sys.stderr, leave=False, disable=as_json or not sys.stderr.isatty()
-    )
-    with bar, SourceFiles(roots, config) as source_files:
-        written = write_review(out, choice, table, source_files, findings=findings, step=bar.update)
-    _tell(out, choice, written, as_json=as_json)
-    return ExitCode.TOO_MANY_FAILURES if written.missing else ExitCode.DONE
+    return choice, {key: page.findings for key, page in audited.items()}
 
 
 def _tell(out: Path, choice: ChosenPage, written: Written, *, as_json: bool) -> None:

@@ -37,7 +37,7 @@ class Comparison:
     characters_changed: int = 0
     blocks: BlockChanges = field(default_factory=BlockChanges)
     status_changes: Counter[tuple[Status, Status]] = field(default_factory=Counter)
-    spread: Counter[float] = field(default_factory=Counter)
+    spread: Counter[float] = field(default_factory=lambda: Counter(dict.fromkeys(SHARES, 0)))
     _top: list[tuple[_Rank, PageChange]] = field(default_factory=list)
 
     @property

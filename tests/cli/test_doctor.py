@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 import torch
 
-from batchocr.cli.doctor import Diagnosis, Finding, Operations, examine, try_out
+from batchocr.cli.diagnosis import Diagnosis, Finding, Operations, examine, try_out
 from batchocr.config import Config
 from batchocr.engine import backend
 from batchocr.engine.backend import select_device
@@ -129,7 +129,7 @@ def test_what_would_fail_a_run_is_marked_and_fails_the_command() -> None:
 def test_workers_that_cannot_work_are_a_finding(
     monkeypatch: pytest.MonkeyPatch, program: tuple[str, ...], said: str
 ) -> None:
-    monkeypatch.setattr("batchocr.cli.doctor.WorkerPool", partial(WorkerPool, command=program))
+    monkeypatch.setattr("batchocr.cli.diagnosis.WorkerPool", partial(WorkerPool, command=program))
     [finding] = [finding for finding in examine(Config(backend="reference")).findings if finding.name == "workers"]
     assert finding.ok is False
     assert finding.value.startswith(said)

@@ -14,14 +14,13 @@ import psutil
 import pytest
 from PIL import Image
 
-from batchocr.cli.inspect import _look, _time, inspect_inputs
+from batchocr.cli.inspect import _look, _time
 from batchocr.config import Config
-from batchocr.errors import ModelError, NoInputError, UsageError
 from batchocr.job.survey.estimate import Estimate
 from batchocr.job.survey.survey import Survey
 from batchocr.pages.input.sources import Found
 from tests.conftest import ROOT
-from tests.support.running import children, command, draw_pdf, environment, eventually, is_alive
+from tests.support.running import children, command, draw_pdf, environment, eventually, is_alive, said_by
 
 pytestmark = pytest.mark.slow
 
@@ -29,19 +28,12 @@ DOCUMENTS = str(ROOT / "sample_data" / "documents")
 HOW = "--read N reads N pages to tell, --like REPORT takes the rate of an earlier run"
 
 
-def inspected(
-    inputs: list[str],
-    config: Config,
-    capsys: pytest.CaptureFixture[str],
-    *,
-    read: int | None = None,
-    like: Path | None = None,
-) -> tuple[list[str], dict[str, Any]]:
-    """The lines, and the JSON."""
-    inspect_inputs(inputs, config, read=read, like=like, as_json=False)
-    lines = capsys.readouterr().out.splitlines()
-    inspect_inputs(inputs, config, read=read, like=like, as_json=True)
-    return lines, json.loads(capsys.readouterr().out)
+def inspected(*arguments: str | Path) -> tuple[list[str], dict[str, Any], str]:
+    """The lines, the JSON, and what was logged with the lines."""
+    code, out, log = said_by("inspect", *arguments)
+    as_json, printed, _ = said_by("inspect", *arguments, "--json")
+    assert (code, as_json) == (0, 0)
+    return out.splitlines(), json.loads(printed), log
 
 
 def line(lines: list[str], name: str) -> str:
@@ -49,9 +41,8 @@ def line(lines: list[str], name: str) -> str:
     return found[12:]
 
 
-def test_the_sample_documents_for_people(capsys: pytest.CaptureFixture[str]) -> None:
-    inspect_inputs([DOCUMENTS], Config(password="batchocr"), read=None, like=None, as_json=False)
-    lines = capsys.readouterr().out.splitlines()
+def test_the_sample_documents_for_people() -> None:
+    lines = said_by("inspect", DOCUMENTS, "--password", "batchocr")[1].splitlines()
     assert lines[:4] == [
         "files       6: 3 PDF, 1 PNG, 1 TIFF, 1 damaged",
         "pages       8",
@@ -76,15 +67,12 @@ def test_as_json_and_without_loading_torch(tmp_path: Path) -> None:
     assert (printed["pages_read"], printed["settings"], printed["estimate"], printed["remark"]) == (0, None, None, HOW)
 
 
-def test_some_pages_are_read_and_the_whole_is_told_from_them(
-    tmp_path: Path, model: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_some_pages_are_read_and_the_whole_is_told_from_them(tmp_path: Path, model: Path) -> None:
     draw_pdf(tmp_path / "a.pdf", *"abcdefgh")
     Image.new("RGB", (40, 900), "white").save(tmp_path / "b.png")
-    config = Config(model=str(model), dpi=72, workers=1)
-    with caplog.at_level("INFO", logger="batchocr"):
-        lines, printed = inspected([str(tmp_path)], config, capsys, read=3)
-    assert "3 of 3 pages" in caplog.text, "how far it is"
+    options = ("--model", model, "--dpi", "72", "--workers", "1", "--read", "3")
+    lines, printed, log = inspected(tmp_path, *options)
+    assert "3 of 3 pages" in log, "how far it is"
     assert line(lines, "read") == f"3 of 9 pages: with {model} in float32 on cpu"
     assert re.fullmatch(
         r"about \d+ s(, between \d+ s and \d+ s)?: \d+ s to start, then [\d.]+ pages/s", line(lines, "time")
@@ -100,7 +88,7 @@ def test_some_pages_are_read_and_the_whole_is_told_from_them(
 
 
 def test_where_all_that_was_read_failed_no_time_is_given(
-    tmp_path: Path, model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = draw_pdf(tmp_path / "a.pdf", *"abcd")
 
@@ -110,9 +98,7 @@ def test_where_all_that_was_read_failed_no_time_is_given(
         return survey
 
     monkeypatch.setattr("batchocr.cli.inspect._look", look_before_it_is_gone)
-    config = Config(model=str(model))
-    inspect_inputs([str(path)], config, read=3, like=None, as_json=False)
-    lines = capsys.readouterr().out.splitlines()
+    lines = said_by("inspect", path, "--model", model, "--read", "3")[1].splitlines()
     assert line(lines, "read").startswith("3 of 4 pages, 3 failed: with ")
     assert line(lines, "time") == "not known: none of the pages that were drawn could be read"
 
@@ -128,36 +114,34 @@ def test_the_range_is_said_unless_it_is_narrower_than_the_figure(low_s: float, h
     assert _time(Estimate("cpu", "pages read", 75.0, 0.1234, 5.0, low_s, high_s)) == said
 
 
-def test_at_the_rate_of_an_earlier_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_at_the_rate_of_an_earlier_run(tmp_path: Path) -> None:
     report = {"pages_read": 20, "work_seconds": 40.0, "start_up_seconds": 5.0, "settings": {"device": "cpu"}}
     (tmp_path / "report.json").write_text(json.dumps(report))
     path = draw_pdf(tmp_path / "a.pdf", *"abcd")
-    lines, printed = inspected([str(path)], Config(), capsys, like=tmp_path / "report.json")
+    lines, printed, _ = inspected(path, "--like", tmp_path / "report.json")
     assert line(lines, "time") == "about 13 s, at the 0.5 pages/s of that run on cpu"
     assert (printed["estimate"]["basis"], printed["estimate"]["seconds"]) == ("earlier run", 13.0)
 
 
 @pytest.mark.parametrize(
-    ("content", "read"), [(b"no document", None), (None, 2)], ids=["damaged", "no such page, and asked to read"]
+    ("content", "read"), [(b"no document", ()), (None, ("--read", "2"))], ids=["damaged", "no such page"]
 )
 def test_where_nothing_can_be_read_no_time_is_given(
-    tmp_path: Path, model: Path, content: bytes | None, read: int | None, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, model: Path, content: bytes | None, read: tuple[str, ...]
 ) -> None:
-    path, config = tmp_path / "a.pdf", Config(model=str(model), pages="7")
+    path = tmp_path / "a.pdf"
     path.write_bytes(content) if content else draw_pdf(path, "one page")
-    lines, printed = inspected([str(path)], config, capsys, read=read)
+    lines, printed, _ = inspected(path, "--model", model, "--pages", "7", *read)
     assert line(lines, "time") == "none: there is no page that could be read"
     assert (printed["estimate"], printed["remark"]) == (None, "there is no page that could be read")
     assert printed["pages_read"] == 0
 
 
 def test_wrong_usage_is_refused_before_the_work(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="--like"):
-        inspect_inputs([DOCUMENTS], Config(), read=None, like=tmp_path / "none", as_json=False)
-    with pytest.raises(NoInputError):
-        inspect_inputs([str(tmp_path)], Config(), read=None, like=None, as_json=False)
-    with pytest.raises(ModelError):
-        inspect_inputs([DOCUMENTS], Config(model=str(tmp_path)), read=2, like=None, as_json=False)
+    code, _, log = said_by("inspect", DOCUMENTS, "--like", tmp_path / "none")
+    assert (code, "--like" in log) == (2, True)
+    assert said_by("inspect", tmp_path)[0] == 4
+    assert said_by("inspect", DOCUMENTS, "--model", tmp_path, "--read", "2")[0] == 5
 
 
 @pytest.mark.parametrize(
@@ -190,16 +174,13 @@ def test_ctrl_c_while_pages_are_read_ends_it_and_leaves_no_process(tmp_path: Pat
 
 
 @pytest.mark.long
-def test_a_page_that_fails_while_it_is_read_counts_as_failed(
-    tmp_path: Path, model: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_page_that_fails_while_it_is_read_counts_as_failed(tmp_path: Path, model: Path) -> None:
     draw_pdf(tmp_path / "a.pdf", *"abc")
     data = Path(DOCUMENTS, "fax.tiff").read_bytes()
     (tmp_path / "cut.tiff").write_bytes(data[: len(data) * 2 // 3])
-    config = Config(model=str(model), dpi=72, workers=1)
-    lines, printed = inspected([str(tmp_path)], config, capsys, read=1000)
+    lines, printed, log = inspected(tmp_path, "--model", model, "--dpi", "72", "--workers", "1", "--read", "1000")
     failed, pages = printed["pages_failed"], printed["pages"]
     assert (printed["pages_read"], failed) == (pages, printed["pages_unreadable"])
     assert failed and line(lines, "read").startswith(f"{pages} of {pages} pages, {failed} failed")
     assert ", between " not in line(lines, "time"), "all of it was read"
-    assert re.search(r"page \d of cut.tiff failed \(damaged\)", caplog.text)
+    assert re.search(r"page \d of cut.tiff failed \(damaged\)", log)

@@ -13,7 +13,6 @@ from typing import ClassVar
 
 import pytest
 
-from batchocr.cli import view as command
 from batchocr.config import Config
 from tests.support.review_pages import METADATA, WhitePages, block, failed, row, saved
 from tests.support.running import draw_pdf, run_app
@@ -37,7 +36,7 @@ class Files(WhitePages):
 
 @pytest.fixture
 def no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "SourceFiles", Files)
+    monkeypatch.setattr("batchocr.processes.source_files.SourceFiles", Files)
     Files.made.clear()
 
 

@@ -10,8 +10,6 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from batchocr import open_table
-from batchocr.cli.inspect import inspect_inputs
-from batchocr.config import Config
 from batchocr.engine.model.detector import Detector
 from batchocr.errors import ModelError, OutputMismatchError
 from batchocr.job.stats.report_table import format_table
@@ -119,8 +117,8 @@ def test_doctor_and_inspect_know_the_detector(
     assert f"{detector}, 0.1 million parameters, up to 1 page in a batch" in capsys.readouterr().out
     assert run_app(monkeypatch, "doctor", "--model", job.model, "--layout", job.model) == 5
     assert "--layout takes PP-DocLayoutV2 and V3" in capsys.readouterr().out
-    config = Config(model=str(job.model), layout=str(detector), dpi=72, workers=1)
-    inspect_inputs([str(job.documents)], config, read=2, like=None, as_json=False)
+    options = ("--model", job.model, "--layout", detector, "--dpi", "72", "--workers", "1", "--read", "2")
+    assert run_app(monkeypatch, "inspect", job.documents, *options) == 0
     assert f"layouts with {detector}" in capsys.readouterr().out
 
 

@@ -14,13 +14,11 @@ from unittest.mock import Mock
 import pytest
 
 import batchocr
-from batchocr.cli.merge import merge_tables
-from batchocr.config import Config
 from batchocr.errors import NoInputError, OutputError, OutputMismatchError, UsageError
 from batchocr.tables.remote_output import OutputPlace
 from tests.support import stand_in
 from tests.support.object_store import SECRET, Environ, ObjectStore, answering, first
-from tests.support.running import command, draw_pdf, read_rows, texts
+from tests.support.running import command, draw_pdf, read_rows, said_by, texts
 
 pytestmark = pytest.mark.slow
 
@@ -215,8 +213,8 @@ def test_a_table_that_may_not_be_put_is_refused_before_the_work(
     with store.failing(first(-1, answering("403 Forbidden", "AccessDenied"), method="POST")):
         with pytest.raises(OutputError, match="access is denied"):
             batchocr.run("s3://readonly/in/", out="s3://readonly/t.parquet", work_dir=work, **options)
-        with pytest.raises(OutputError, match="access is denied"):
-            merge_tables([str(tmp_path / "part.parquet")], "s3://readonly/t.parquet", [], Config())
+        code, _, log = said_by("merge", tmp_path / "part.parquet", "--out", "s3://readonly/t.parquet")
+        assert (code, "access is denied" in log) == (2, True)
     assert not [path for method, path, _ in store.requests if method == "GET" and path.endswith(".pdf")]
     assert store.keys("readonly") == ["in/a.pdf"]
 
@@ -240,7 +238,7 @@ def test_who_may_get_and_put_need_not_list_or_delete(
         batchocr.run(inputs[0], out=uri, work_dir=work, **options)
         report = batchocr.run(inputs, out=uri, work_dir=work, **options)
         assert (report.items.found, report.items.already_done) == (2, 1)
-        merge_tables([uri], "s3://narrow/out/u.parquet", [], Config())
+        assert said_by("merge", uri, "--out", "s3://narrow/out/u.parquet")[0] == 0
     assert [row.source for row in batchocr.open_table("s3://narrow/out/u.parquet").rows()] == inputs
     no_looks = first(-1, answering("403 Forbidden", "AccessDenied"), method="HEAD")
     with store.failing(no_looks), pytest.raises(OutputError, match="nothing tells whether there is a table"):
@@ -272,9 +270,9 @@ def test_tables_in_a_store_are_merged_and_read_and_leave_no_copies(
     store.put("parts", {"out/marks.jsonl": b'{"source":"a.pdf"}\n'})
     table = batchocr.open_table("s3://parts/out/")
     assert [row.source for row in table.rows()] == ["s3://parts/in/a.pdf", "s3://parts/in/b.pdf"]
-    merge_tables(["s3://parts/out/part-*.parquet"], "s3://parts/whole.parquet", [], Config())
-    with pytest.raises(OutputError, match="exists already"):
-        merge_tables(["s3://parts/out/"], "s3://parts/whole.parquet", [], Config())
+    assert said_by("merge", "s3://parts/out/part-*.parquet", "--out", "s3://parts/whole.parquet")[0] == 0
+    code, _, log = said_by("merge", "s3://parts/out/", "--out", "s3://parts/whole.parquet")
+    assert (code, "exists already" in log) == (6, True)
     assert "whole.parquet.report.json" not in store.keys("parts")
     merged = batchocr.open_table("s3://parts/whole.parquet")
     assert texts(merged.rows()) == texts(table.rows())

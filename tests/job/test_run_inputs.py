@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import batchocr
-from batchocr.cli.verify import Verifier
+from batchocr.cli.verifier import Verifier
 from batchocr.config import Config
 from batchocr.errors import NoInputError, OutputMismatchError
 from batchocr.pages.input.sources import find_documents

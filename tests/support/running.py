@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import os
@@ -10,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
@@ -160,6 +161,14 @@ def run_app(monkeypatch: pytest.MonkeyPatch, *arguments: str | Path) -> int:
     monkeypatch.setattr(sys, "argv", ["batchocr", *map(str, arguments)])
     with preserved_logging():
         return run_command_line("text")
+
+
+def said_by(*arguments: str | Path) -> tuple[int, str, str]:
+    """The command in this process: its exit code, what it printed, and what it logged."""
+    out, log = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(log):
+        code = run_app(patch, *arguments)
+    return code, out.getvalue(), log.getvalue()
 
 
 @contextmanager

@@ -13,13 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batchocr.cli.compare import compare_tables
 from batchocr.data import Block, PageResult
 from batchocr.tables.comparison import compare, matched
 from batchocr.tables.page_change import BlockChanges, block_changes, page_change
 from batchocr.tables.schema import RunMetadata
 from tests.support.documents import METADATA, write_table
-from tests.support.running import run_app
+from tests.support.running import said_by
 
 
 def page(source: str, index: int | None = 0, markdown: str | None = "some text", **more: object) -> PageResult:
@@ -113,7 +112,7 @@ def test_totals_and_the_most_changed_pages_first() -> None:
     assert (found.rows, found.only_first, found.only_second, found.differing) == (4, 1, 0, 4)
     assert (found.characters, found.characters_changed) == (9 * 5, 9 + 9 + 1)
     assert found.status_changes == {("ok", "degraded"): 1}
-    assert found.spread == {0.0: 2, 0.2: 1, 1.0: 2}
+    assert +found.spread == {0.0: 2, 0.2: 1, 1.0: 2}
     assert [(one.source, one.page_index) for one in found.most_changed] == [("b", 0), ("c", 0), ("a", 2)]
     common = compare(matched(first, second), num_top=3, common=True)
     assert (common.rows, common.only_first, common.only_second, common.differing) == (4, 1, 0, 3)
@@ -131,18 +130,18 @@ def tables(tmp_path: Path) -> Iterator[tuple[str, str]]:
 
 @pytest.mark.parametrize(("max_change", "exit_code"), [(None, 0), (0.05, 0), (0.04, 3), (0.0, 3)])
 def test_more_change_than_allowed_is_exit_code_3(
-    tables: tuple[str, str], max_change: float | None, exit_code: int, capsys: pytest.CaptureFixture[str]
+    tables: tuple[str, str], max_change: float | None, exit_code: int
 ) -> None:
-    code = compare_tables(*tables, 20, max_change, partial=False, common=False, as_json=True)
-    printed = json.loads(capsys.readouterr().out)
+    option = () if max_change is None else ("--max-change", str(max_change))
+    code, out, _ = said_by("compare", *tables, *option, "--json")
+    printed = json.loads(out)
     assert code == printed["exit_code"] == exit_code
     assert (printed["change"], printed["settings"]) == (0.05, {"dpi": ["200", "300"]})
     assert [page["source"] for page in printed["most_changed"]] == ["b\n.pdf"]
 
 
-def test_what_is_printed_for_people(tables: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
-    compare_tables(*tables, 20, None, partial=False, common=False, as_json=False)
-    assert capsys.readouterr().out.splitlines() == [
+def test_what_is_printed_for_people(tables: tuple[str, str]) -> None:
+    assert said_by("compare", *tables)[1].splitlines() == [
         "setting   dpi: 200 → 300",
         "rows      2 in both, 1 differ",
         "text      5.00% of 20 characters changed",
@@ -155,17 +154,14 @@ def test_what_is_printed_for_people(tables: tuple[str, str], capsys: pytest.Capt
 
 
 @pytest.mark.parametrize("option", [("--max-change", "5"), ("--top", "-1")])
-def test_a_limit_that_is_no_share_is_refused(
-    tables: tuple[str, str], option: tuple[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert run_app(monkeypatch, "compare", *tables, *option) == 2
+def test_a_limit_that_is_no_share_is_refused(tables: tuple[str, str], option: tuple[str, str]) -> None:
+    assert said_by("compare", *tables, *option)[0] == 2
 
 
-def test_two_tables_without_a_row_are_alike_and_said_to_be_empty(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_two_tables_without_a_row_are_alike_and_said_to_be_empty(tmp_path: Path) -> None:
     """A share of the documents may have none."""
     empty = [write(tmp_path / name, []) for name in ("1.parquet", "2.jsonl")]
-    assert compare_tables(*empty, 20, 0.0, partial=False, common=False, as_json=False) == 0
-    assert capsys.readouterr().out.startswith("rows      0 in both, 0 differ\n")
-    assert "neither table has a row" in caplog.text
+    code, out, log = said_by("compare", *empty, "--max-change", "0")
+    assert code == 0
+    assert out.startswith("rows      0 in both, 0 differ\n")
+    assert "neither table has a row" in log

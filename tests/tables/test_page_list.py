@@ -15,7 +15,6 @@ import pyarrow.parquet as pq
 import pytest
 
 import batchocr
-from batchocr.cli.merge import merge_tables
 from batchocr.config import Config
 from batchocr.data import PageResult
 from batchocr.documents.audit.audit_table import AUDIT_SCHEMA
@@ -23,7 +22,7 @@ from batchocr.errors import NoInputError, OutputError, OutputMismatchError, Usag
 from batchocr.tables.page_list import documents_asked_for, read_page_list
 from batchocr.tables.schema import RunMetadata
 from batchocr.tables.table import table_for
-from tests.support.running import draw_pdf, read_rows, run_app
+from tests.support.running import draw_pdf, read_rows, run_app, said_by
 
 METADATA = RunMetadata("0.1.0", "acme/reader", "f" * 64, "a" * 64, {"dpi": "200"}, input_roots=("/documents",))
 
@@ -111,7 +110,7 @@ def test_pages_that_are_named_are_read_again_and_take_the_place_of_the_first(
     assert run_app(monkeypatch, "verify", again, docs) == 0, "verify knows which pages were asked for"
     assert batchocr.run(docs, out=again, dpi=100, only=only, **usual).nothing_to_do
 
-    merge_tables([str(first)], best, [], Config(), [str(again)])
+    assert run_app(monkeypatch, "merge", first, "--out", best, "--prefer", again) == 0
     expected = {(row.source, row.page_index): row for table in (first, again) for row in read_rows(table)}
     assert read_rows(best) == list(expected.values()), "in the order of the first"
     assert [row.dpi for row in read_rows(best)] == [72, 100, 72, 100]
@@ -141,12 +140,12 @@ def test_a_preferred_row_that_failed_is_left_out_and_one_of_another_file_is_refu
         PageResult("a.pdf", 2, "ok", "d", 3, markdown="again 2"),
         PageResult("b.pdf", 0, "ok", "e", 1, markdown="again 0"),
     ]
-    parts = [table(tmp_path / "1.parquet", first)]
-    same = [table(tmp_path / "2.parquet", again)]
+    part, same = table(tmp_path / "1.parquet", first), table(tmp_path / "2.parquet", again)
     out = tmp_path / "all.parquet"
-    merge_tables(parts, out, [], Config(), same)
+    assert said_by("merge", part, "--out", out, "--prefer", same)[0] == 0
     assert [row.markdown for row in table_for(out).read_rows(out)] == ["first 0", "again 1", "again 2", "again 0"]
     assert table_for(out).read_metadata(out) == METADATA, "the same settings: a run goes on with it"
-    changed = [table(tmp_path / "3.parquet", [replace(again[1], doc_id="other")])]
-    with pytest.raises(OutputMismatchError, match=r"a\.pdf has changed between .*1\.parquet and .*3\.parquet"):
-        merge_tables(parts, tmp_path / "none.parquet", [], Config(), changed)
+    changed = table(tmp_path / "3.parquet", [replace(again[1], doc_id="other")])
+    code, _, said = said_by("merge", part, "--out", tmp_path / "none.parquet", "--prefer", changed)
+    assert code == 6
+    assert re.search(r"a\.pdf has changed between .*1\.parquet and .*3\.parquet", said)

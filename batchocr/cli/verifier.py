@@ -1,0 +1,234 @@
+"""Whether tables hold what they should: every page of the input once, read from the file as it is now."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+from batchocr.config import Config
+from batchocr.data import Document, ErrorKind, PageResult, Status, valid_text
+from batchocr.job.stats.gates import GateCounts, is_doubtful
+from batchocr.option_values import parse_page_spec
+from batchocr.processes.messages import Failed, Setup
+from batchocr.processes.pool import WorkerPool
+from batchocr.processes.worker import Loss
+from batchocr.tables.files import among, files_of, report_path
+from batchocr.tables.opened import read_metadata
+from batchocr.tables.table import table_for
+
+_WORKER_BYTES = 2 * 2**30
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentNow:
+    """doc_id: None if the file could not be hashed. page_count: None if it could not be opened. problem: why not.
+    is_known: False if its worker was lost, so that nothing is known of it."""
+
+    doc_id: str | None = None
+    page_count: int | None = None
+    problem: str = ""
+    is_known: bool = True
+
+
+def look_at(pool: WorkerPool, timeout_s: float, document: Document) -> DocumentNow:
+    """The document as it is now, as a worker finds it: hashing or opening it may hang, or end the process.
+    Raises BatchOcrError if no worker can be started."""
+    if document.problem is not None:
+        return DocumentNow(problem=document.problem.message)
+    found = pool.open_alone(document.path, timeout_s)
+    if isinstance(found, Loss):
+        return DocumentNow(problem=found.failure.message, is_known=False)
+    if isinstance(found, Failed):
+        return DocumentNow(found.doc_id, problem=found.failure.message)
+    return DocumentNow(found.doc_id, found.page_count)
+
+
+Problem = Literal["missing", "stale", "duplicate", "failed", "surplus", "gone", "unchecked", "settings"]
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyFinding:
+    """Something that is not as it should be. page_index: None if it is about a whole document or table."""
+
+    problem: Problem
+    where: str
+    page_index: int | None
+    message: str
+
+    def __str__(self) -> str:
+        page = "" if self.page_index is None else f" page {self.page_index + 1}"
+        return f"{self.problem:9} {self.where}{page}: {self.message}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """What a table says about a page, or about a document as a whole."""
+
+    status: Status
+    error_kind: ErrorKind | None
+    doc_id: str | None
+    is_doubtful: bool
+
+
+@dataclass(slots=True)
+class _Rows:
+    """What the tables say about one document, which may have changed between the reading of two rows.
+
+    by_page: None is the document as a whole. page_counts: by doc_id; one each, if the table is sound.
+    """
+
+    by_page: dict[int | None, _Row] = field(default_factory=dict)
+    page_counts: dict[str | None, set[int]] = field(default_factory=dict)
+
+    @property
+    def versions(self) -> set[str]:
+        """The hashes of the files that the rows were read from."""
+        return {row.doc_id for row in self.by_page.values() if row.doc_id is not None}
+
+    def page_count(self, now: DocumentNow) -> int | None:
+        """How many pages the rows should be of: those of the document itself, if they are of this version; else as many
+        as they say; None if no row says."""
+        if now.page_count is not None and (now.doc_id in self.versions or not self.versions):
+            return now.page_count
+        said = self.page_counts.get(now.doc_id) or set().union(*self.page_counts.values())
+        return max(said, default=None)
+
+    @property
+    def is_one_failure(self) -> bool:
+        """Whether all there is, is a row that says why the document could not be opened."""
+        return self.by_page.keys() == {None} and self.by_page[None].status == "failed"
+
+
+class Verifier:
+    """Compares tables with inputs.
+
+    Once all findings have been taken, counts: of the rows that there should be; num_empty: how many `ok` rows have no
+    text, as those of blank pages; num_uncounted: of how many documents the pages could not be counted, because they
+    cannot be opened.
+    """
+
+    def __init__(self, outs: Sequence[Path], config: Config) -> None:
+        self.counts = GateCounts()
+        self.num_empty = 0
+        self.num_uncounted = 0
+        self._config = config
+        self._spec = parse_page_spec(config.pages) if config.pages else None
+        self._outs = outs
+        self._rows: dict[str, _Rows] = {}
+
+    def findings(self, documents: Iterable[Document], model_fingerprint: str | None) -> Iterator[VerifyFinding]:
+        """Yield what is wrong, table by table, then document by document. model_fingerprint: that of the expected
+        model. Reads documents in full, to hash them. Raises OutputError, OutputMismatchError, and BatchOcrError if no
+        worker can be started."""
+        yield from self._check_settings(model_fingerprint)
+        is_output = among([file for out in self._outs for file in files_of(out, report_path(out))])
+        # No page is read, and a worker starts sooner without the protocol. It starts while the tables are read.
+        setup = replace(Setup.of(self._config, _WORKER_BYTES), protocol="pixels")
+        with WorkerPool(1, setup) as pool:
+            now = partial(look_at, pool, self._config.page_timeout)
+            for out in self._outs:
+                for row in table_for(out).read_rows(out):
+                    yield from self._take(row)
+            for document in documents:
+                if is_output(document.path):
+                    continue
+                source = valid_text(document.source)
+                rows = self._rows.pop(source, None)
+                if self._config.limit is not None and self.counts.rows >= self._config.limit:
+                    continue
+                if rows is None:
+                    yield from self._check_absent(document, source, now)
+                else:
+                    yield from self._check_document(document, source, rows, now(document))
+        for source in self._rows:
+            yield VerifyFinding("gone", source, None, "is in the table but not in the input")
+
+    def _check_settings(self, model_fingerprint: str | None) -> Iterator[VerifyFinding]:
+        first = read_metadata(self._outs[0])
+        for out in self._outs:
+            metadata = read_metadata(out)
+            if metadata.settings_fingerprint != first.settings_fingerprint:
+                yield VerifyFinding("settings", str(out), None, f"was made with other settings than {self._outs[0]}")
+            if model_fingerprint not in (None, metadata.model_fingerprint):
+                yield VerifyFinding(
+                    "stale", str(out), None, f"was made with another model ({metadata.model}, or its weights then)"
+                )
+
+    def _take(self, row: PageResult) -> Iterator[VerifyFinding]:
+        rows = self._rows.setdefault(row.source, _Rows())
+        if row.page_index in rows.by_page:
+            yield VerifyFinding("duplicate", row.source, row.page_index, "has more than one row")
+        rows.by_page[row.page_index] = _Row(row.status, row.error_kind, row.doc_id, is_doubtful(row))
+        self.num_empty += row.status == "ok" and not (row.markdown or "").strip()
+        if row.page_count is not None:
+            rows.page_counts.setdefault(row.doc_id, set()).add(row.page_count)
+
+    def _check_absent(
+        self, document: Document, source: str, now: Callable[[Document], DocumentNow]
+    ) -> Iterator[VerifyFinding]:
+        """Check a document without rows: that is right only if it has none of the pages asked for."""
+        message = "has no row"
+        if (self._spec or document.pages) and document.problem is None:
+            page_count = now(document).page_count
+            if page_count and not self._asked_for(document, page_count):
+                return
+            if page_count is None:
+                message = "has no row, or is shorter than the pages asked for"
+        self.counts.rows += 1
+        yield VerifyFinding("missing", source, None, message)
+
+    def _check_document(
+        self, document: Document, source: str, rows: _Rows, now: DocumentNow
+    ) -> Iterator[VerifyFinding]:
+        yield from _stale(source, rows, now)
+        self.num_uncounted += now.is_known and bool(now.doc_id) and now.page_count is None and not rows.is_one_failure
+        wanted = self._wanted(document, rows, now)
+        if self._config.limit is not None:
+            wanted = wanted[: self._config.limit - self.counts.rows]
+        self.counts.rows += len(wanted)
+        for page_index in wanted:
+            row = rows.by_page.pop(page_index, None)
+            if row is None:
+                yield VerifyFinding("missing", source, page_index, "has no row")
+                continue
+            self.counts.pages += row.status in ("ok", "degraded")
+            self.counts.degraded += row.status == "degraded"
+            self.counts.doubtful += row.is_doubtful
+            self.counts.failed += row.status == "failed"
+            if row.status == "failed":
+                yield VerifyFinding("failed", source, page_index, row.error_kind or "unknown")
+        page_count = rows.page_count(now) if wanted != [None] else 0
+        for page_index in rows.by_page:
+            if page_index is not None and page_index < (page_count or 0):
+                continue  # it was not asked for
+            yield VerifyFinding("surplus", source, page_index, "has a row that should not be there")
+
+    def _wanted(self, document: Document, rows: _Rows, now: DocumentNow) -> Sequence[int | None]:
+        """The rows there should be: one per page, or one for a document that has none or could not be opened."""
+        page_count = rows.page_count(now)
+        if not page_count or rows.is_one_failure:
+            return [None]
+        return self._asked_for(document, page_count)
+
+    def _asked_for(self, document: Document, page_count: int) -> Sequence[int]:
+        """Those of the document's pages that the run was to read."""
+        return document.chosen(self._spec.pages(page_count) if self._spec else range(page_count))
+
+
+def _stale(source: str, rows: _Rows, now: DocumentNow) -> Iterator[VerifyFinding]:
+    """What was not read from the file as it is now: one finding for the document, or one for each of some pages. A
+    failed row without a doc_id already says that the file could not be read."""
+    known = [page_index for page_index, row in rows.by_page.items() if row.doc_id is not None]
+    stale = [page_index for page_index in known if rows.by_page[page_index].doc_id != now.doc_id]
+    if stale and not now.is_known:
+        yield VerifyFinding("unchecked", source, None, f"cannot be compared with its rows: {now.problem}")
+    elif stale and now.doc_id is None:
+        yield VerifyFinding("stale", source, None, f"cannot be read any more: {now.problem}")
+    elif stale and len(stale) == len(known):
+        yield VerifyFinding("stale", source, None, "has changed since it was read")
+    else:
+        for page_index in stale:
+            yield VerifyFinding("stale", source, page_index, "was read before the file changed")
