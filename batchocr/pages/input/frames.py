@@ -1,4 +1,4 @@
-"""Where the frames of a TIFF, GIF or WebP are: one pass over the file that decodes nothing.
+"""Where the frames of a TIFF or GIF and the picture of a WebP are: one pass over the file that decodes nothing.
 
 Pillow would set up each frame on its way, so that in a long file every page would pay for all before it.
 """
