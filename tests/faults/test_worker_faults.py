@@ -264,7 +264,7 @@ def test_a_page_that_needs_more_than_a_worker_may_have_fails_and_others_are_read
 
 
 def test_a_worker_killed_while_it_starts_is_held_against_no_page(tmp_path: Path) -> None:
-    path = draw_pdf(tmp_path / "letters.pdf", *(f"Letter {number}" for number in range(200)))
+    path = draw_pdf(tmp_path / "letters.pdf", *(f"Letter {number}" for number in range(120)))
     killed: set[int] = set()
     rows_so_far = count()
 

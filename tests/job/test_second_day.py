@@ -190,7 +190,7 @@ def test_nothing_is_lost_by_a_kill_in_between(finished: Path, options: dict[str,
     """Rows of a finished table, then of a run that is killed, then of one that asks for less."""
     out = options["out"]
     before = read_rows(out)
-    for number in range(8):
+    for number in range(4):
         draw_pdf(finished / f"d{number}.pdf", *["more"] * 3)
     with started(Job(options["model"], finished, []), out) as process:
         wait_for_rows(process, out, len(ALL) + 3)

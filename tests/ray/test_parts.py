@@ -29,6 +29,13 @@ pytestmark = pytest.mark.slow
 METADATA = RunMetadata(own_version(), "none", "0", "0", {"dtype": "float32"})
 
 
+@pytest.fixture
+def store(store: ObjectStore) -> ObjectStore:
+    """A store with a bucket for parts."""
+    store.put("parts", {"beside": b""})
+    return store
+
+
 @pytest.fixture(params=["folder", "store"])
 def out(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """A place for parts, that of the test alone."""
