@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import platform
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +16,7 @@ from PIL import Image
 from batchocr.cli.console import printable
 from batchocr.cli.device_check import Devices, check_devices
 from batchocr.config import Config, DType
-from batchocr.data import Pixels, Request, Sampling, counted
+from batchocr.data import counted
 from batchocr.errors import BatchOcrError, EngineError, ExitCode, ModelError, UsageError
 from batchocr.job.session import Session, num_workers, require_usable, worker_memory_bytes
 from batchocr.job.stats.report import Setting
@@ -29,7 +28,6 @@ from batchocr.planning.dtype import VALUE_BYTES, bfloat16_remark
 from batchocr.planning.limits import MemoryNeed, memory_need
 from batchocr.processes.engine_messages import DeviceFound, KernelChoice
 from batchocr.processes.messages import Opened, Setup
-from batchocr.processes.pixels import SharedBatch, share_batch
 from batchocr.processes.pool import WorkerPool
 
 _GIB = 1 << 30
@@ -226,7 +224,6 @@ def examine(config: Config, *, try_model: bool = False) -> Diagnosis:
         *_gpus(devices),
         *_runs_on(devices.found, engines),
         *tried.findings,
-        _shared_memory(),
         _workers(config, max(1, len(engines))),
     ]
     return Diagnosis(findings, _operations(devices.found), tried.plan)
@@ -271,17 +268,6 @@ def _operations(found: Sequence[DeviceFound]) -> list[Operations]:
         for each in found
         if each.kernels is not None and each.kernels.choices
     ]
-
-
-def _shared_memory() -> Finding:
-    """Send a dense page's pixels the way a worker does."""
-    page = Pixels(2200, 1700, os.urandom(2200 * 1700 * 3))
-    try:
-        [received] = SharedBatch(*share_batch(0, [Request(page, "", Sampling(1))])).requests()
-    except BatchOcrError as error:
-        return Finding("shared memory", str(error), False)
-    intact = bytes(received.pixels.data) == bytes(page.data)
-    return Finding("shared memory", "a page of 11 MB crosses it" if intact else "a page is damaged on its way", intact)
 
 
 def _workers(config: Config, num_engines: int) -> Finding:

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import resource
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,27 +25,10 @@ from batchocr.errors import EngineError, UsageError
 from batchocr.processes.engine_messages import KernelChoice
 from batchocr.processes.pool import WorkerPool
 from tests.support import harmful_kernels
-from tests.support.running import QUICK_MODEL, raising
+from tests.support.running import QUICK_MODEL, raising, said_by
 from tests.support.stand_in import command
 
 pytestmark = pytest.mark.slow
-
-FILE_LIMIT_BYTES = 1 << 20
-
-
-def doctor(*arguments: str, before: Callable[[], None] | None = None) -> subprocess.CompletedProcess[str]:
-    """The finished command. before: called in its process first."""
-    done = subprocess.run(
-        [sys.executable, "-m", "batchocr", "doctor", *arguments],
-        env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
-        preexec_fn=before,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert "Traceback" not in done.stderr, done.stderr
-    return done
 
 
 def findings(shown: str) -> dict[str, str]:
@@ -67,7 +47,6 @@ def test_a_machine_without_a_gpu_can_run_and_is_told_with_what(diagnosis: Diagno
     found = findings(diagnosis.to_text())
     assert found["NVIDIA GPU"].startswith("none that torch can use; the CPU does the work")
     assert found["runs on"] == "ok  cpu, float32, backend cpu (oneDNN, Pillow)"
-    assert found["shared memory"] == "ok  a page of 11 MB crosses it"
     assert found["workers"] == "ok  3; one was started and opened a picture"
     assert {"batchocr", "host", "torch", "triton", "sgl_kernel"} <= found.keys()
 
@@ -100,20 +79,14 @@ def test_a_library_that_is_not_installed_is_told_from_one_that_is_broken(
     assert broken == "not usable: No module named 'no_such_part'"
 
 
-def limit_files() -> None:
-    """Keep files, and shared memory too, from growing beyond a tenth of a page."""
-    resource.setrlimit(resource.RLIMIT_FSIZE, (FILE_LIMIT_BYTES, FILE_LIMIT_BYTES))
-
-
-@pytest.mark.long
-def test_what_would_fail_a_run_is_marked_and_fails_the_command() -> None:
-    done = doctor("--backend", "reference", before=limit_files)
-    assert done.returncode == 2
-    found = findings(done.stdout)
-    assert found["shared memory"].startswith("NO  no room for 10 MiB of pixels")
-    assert found["workers"].startswith("ok  ")
+def test_what_would_fail_a_run_is_marked_and_fails_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("batchocr.cli.diagnosis.WorkerPool", partial(WorkerPool, command=("/no/such/program",)))
+    exit_code, shown, said = said_by("doctor", "--backend", "reference", "--device", "cpu")
+    assert exit_code == 2
+    found = findings(shown)
+    assert found["workers"].startswith("NO  a worker process cannot be started")
     assert found["runs on"] == "ok  cpu, float32, backend reference"
-    assert done.stderr == "batchocr: error: not all works here that a run would use: see the lines marked NO\n"
+    assert said == "batchocr: error: not all works here that a run would use: see the lines marked NO\n"
 
 
 @pytest.mark.parametrize(
