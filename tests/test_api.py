@@ -29,7 +29,6 @@ from tests.support.process_template import USE
 from tests.support.running import (
     children,
     draw_pdf,
-    environment,
     eventually,
     num_rows,
     read_rows,
@@ -224,7 +223,6 @@ def run_script(script: Path, model: Path, folder: Path, how_much: str) -> list[s
     done = subprocess.run(
         [sys.executable, script, model, how_much],
         cwd=folder,
-        env=environment(),
         capture_output=True,
         text=True,
         timeout=60,
@@ -453,7 +451,7 @@ def test_ctrl_c_in_a_program_finishes_the_pages_in_flight_and_is_then_raised(mod
         draw_pdf(tmp_path / "letters" / f"letter{number:02}.pdf", f"Letter {number}")
     out = tmp_path / "table.jsonl"
     command = [sys.executable, tmp_path / "script.py", model]
-    with subprocess.Popen(command, cwd=tmp_path, env=environment(), stderr=subprocess.PIPE, text=True) as program:
+    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as program:
         eventually(lambda: program.poll() is not None or num_rows(out) >= 2)
         program.send_signal(signal.SIGINT)
         _, said = program.communicate(timeout=60)

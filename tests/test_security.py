@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import logging
+import os
 import pickle
 import socket
 import subprocess
@@ -21,7 +22,7 @@ from batchocr.cli.console import JsonFormatter, TextFormatter
 from batchocr.config import make_config
 from batchocr.errors import ModelError, UsageError
 from batchocr.pages.input.render import open_document
-from tests.support.running import command, draw_pdf, environment, eventually, make_quick_model, workers_of
+from tests.support.running import command, draw_pdf, eventually, make_quick_model, workers_of
 
 pytestmark = pytest.mark.slow
 
@@ -190,7 +191,7 @@ def test_a_password_is_in_no_output_and_on_no_workers_command_line(
     options = ("--model", model, "--log-format", "json", "--verbose")
     with subprocess.Popen(
         [sys.executable, "-m", "batchocr", "run", encrypted, tmp_path / "missing.pdf", "--out", out, *options],
-        env=environment() | {"BATCHOCR_PASSWORD": PASSWORD},
+        env={**os.environ, "BATCHOCR_PASSWORD": PASSWORD},
         stderr=subprocess.PIPE,
         text=True,
     ) as run:
@@ -219,7 +220,7 @@ def test_a_password_is_not_quoted_by_the_config_or_where_it_is_refused(tmp_path:
 def test_a_file_name_that_commands_the_terminal_is_spelt_out(model: Path, tmp_path: Path, log_format: str) -> None:
     (tmp_path / HOSTILE_NAME).write_bytes(b"%PDF-1.7 nothing")
     arguments = command(tmp_path, "--out", tmp_path / "t.jsonl", "--model", model, "--log-format", log_format)
-    said = subprocess.run(arguments, env=environment(), capture_output=True, timeout=120, check=False).stderr.decode()
+    said = subprocess.run(arguments, capture_output=True, timeout=120, check=False).stderr.decode()
     assert "gpj.pdf" in said
     assert is_harmless(said)
 

@@ -20,7 +20,7 @@ from batchocr.job.survey.estimate import Estimate
 from batchocr.job.survey.survey import Survey
 from batchocr.pages.input.sources import Found
 from tests.conftest import ROOT
-from tests.support.running import children, command, draw_pdf, environment, eventually, is_alive, said_by
+from tests.support.running import children, command, draw_pdf, eventually, is_alive, said_by
 
 pytestmark = pytest.mark.slow
 
@@ -161,7 +161,7 @@ def test_wrong_flags_are_wrong_usage(arguments: tuple[str, ...], said: str) -> N
 def test_ctrl_c_while_pages_are_read_ends_it_and_leaves_no_process(tmp_path: Path, model: Path) -> None:
     draw_pdf(tmp_path / "a.pdf", *map(str, range(400)))
     program = command(tmp_path / "a.pdf", "--model", model, "--read", "400", name="inspect")
-    with subprocess.Popen(program, cwd=ROOT, env=environment(), stderr=subprocess.PIPE, stdout=subprocess.PIPE) as run:
+    with subprocess.Popen(program, cwd=ROOT, stderr=subprocess.PIPE, stdout=subprocess.PIPE) as run:
         assert run.stderr is not None
         eventually(lambda: b"opening the documents" in run.stderr.readline())
         started = children(psutil.Process(run.pid))

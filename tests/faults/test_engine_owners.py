@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.support.running import draw_pdf, environment, eventually, is_alive
+from tests.support.running import draw_pdf, eventually, is_alive
 
 pytestmark = pytest.mark.slow
 
@@ -60,7 +61,7 @@ def started(script: str, model: Path, folder: Path) -> Iterator[subprocess.Popen
     with subprocess.Popen(
         [sys.executable, program, model],
         cwd=folder,
-        env=environment() | {MARK: str(program)},
+        env={**os.environ, MARK: str(program)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

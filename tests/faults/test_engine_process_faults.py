@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -105,17 +104,3 @@ def test_engines_that_fail_one_after_the_other_at_every_point_change_no_row(
     assert texts(rows) == texts(quiet)
     assert {row.attempts for row in rows} == {1}, "a page was rendered again, through no fault of a worker"
     assert max(times_asked(tmp_path / "engines").values()) == 2
-
-
-@pytest.mark.long
-def test_two_engines_read_what_one_reads(model: Path, sample_data: Path, tmp_path: Path) -> None:
-    for number in range(4):
-        draw_pdf(tmp_path / f"{number}.pdf", *(f"Page {page} of document {number}" for page in range(number + 1)))
-    for name in ("article.pdf", "scanned-letter.png", "two-columns.pdf"):
-        shutil.copy(sample_data / "documents" / name, tmp_path)
-    one, alone = read(tmp_path, model, tmp_path / "one.parquet", device="cpu")
-    two, shared = read(tmp_path, model, tmp_path / "two.parquet", device="cpu,cpu", pages_in_flight=6)
-    assert texts(shared) == texts(alone)
-    assert one.items.ok == two.items.ok == 14
-    assert [len(report.engines) for report in (one, two)] == [1, 2]
-    assert all(engine.model_flop_per_second for engine in two.engines), "an engine had nothing to do"

@@ -35,7 +35,6 @@ from batchocr.tables.schema import RunMetadata
 from tests.support.jobs import Job, make_job, started, wait_for_rows
 from tests.support.running import (
     draw_pdf,
-    environment,
     eventually,
     is_alive,
     journal,
@@ -106,7 +105,7 @@ def test_what_a_killed_run_has_read_is_shown_from_any_folder(killed: Killed, job
     assert open_table(killed.out, partial=True).input_roots == [str(job.documents), os.getcwd()]
     view = [sys.executable, "-m", "batchocr", "view", killed.out, "--partial"]
     path = os.pathsep.join(filter(None, [os.getcwd(), os.environ.get("PYTHONPATH")]))
-    shown = subprocess.run(view, cwd=tmp_path, env=environment() | {"PYTHONPATH": path}, timeout=120, check=False)
+    shown = subprocess.run(view, cwd=tmp_path, env={**os.environ, "PYTHONPATH": path}, timeout=120, check=False)
     assert shown.returncode == 0
     assert 'id="picture-0">UklGR' in (tmp_path / "review.html").read_text()  # RIFF, as a WebP begins
 

@@ -32,7 +32,6 @@ from tests.support import worker_entry
 from tests.support.running import (
     command,
     draw_pdf,
-    environment,
     eventually,
     make_quick_model,
     num_rows,
@@ -199,7 +198,7 @@ def test_a_run_that_is_killed_goes_on_with_its_cache_to_the_same_table(
 ) -> None:
     out, cache = tmp_path / "out.parquet", tmp_path / "cache"
     flags = flags_of(model, cache)
-    with subprocess.Popen(command(documents, "--out", out, *flags), env=environment()) as run:
+    with subprocess.Popen(command(documents, "--out", out, *flags)) as run:
         eventually(lambda: run.poll() is not None or num_rows(out) >= 6)
         run.kill()
     before = num_rows(out)
@@ -244,7 +243,7 @@ def test_of_two_runs_on_one_cache_one_is_killed_while_it_writes_and_neither_tabl
     flags = flags_of(model, cache)
     killed, other = (command(documents, "--out", tmp_path / f"{name}.parquet", *flags) for name in ("killed", "other"))
     killed = [killed[0], "-c", _KILLED_WHILE_IT_WRITES, *killed[3:], tmp_path / "other.parquet"]
-    runs = [subprocess.Popen(each, env=environment(), stderr=subprocess.PIPE, text=True) for each in (killed, other)]
+    runs = [subprocess.Popen(each, stderr=subprocess.PIPE, text=True) for each in (killed, other)]
     said = [run.communicate(timeout=120)[1] for run in runs]
     assert [run.returncode for run in runs] == [-signal.SIGKILL, 0], said
     assert "without the cache" not in said[1]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import batchocr
 from batchocr import PageResult, Report
-from tests.support.running import command, draw_pdf, environment, eventually, make_quick_model, num_rows, read_rows
+from tests.support.running import command, draw_pdf, eventually, make_quick_model, num_rows, read_rows
 
 PAGES_IN_FLIGHT = 4
 FULL = os.environ.get("BATCHOCR_FULL") == "1"
@@ -66,9 +66,7 @@ def started(
         patched = f"from batchocr.cli import signals; signals.SAME_KEYSTROKE_S = {keystroke_s}; "
         patched += f"import runpy; runpy.run_path({str(program)!r}, run_name='__main__')"
         option, program = "-c", patched
-    with subprocess.Popen(
-        [python, option, program, *arguments], env=environment(), stderr=subprocess.PIPE, text=True
-    ) as process:
+    with subprocess.Popen([python, option, program, *arguments], stderr=subprocess.PIPE, text=True) as process:
         try:
             yield process
         finally:

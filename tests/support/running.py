@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import logging
-import os
 import shutil
 import subprocess
 import sys
@@ -55,16 +54,9 @@ def command(*arguments: str | Path, name: str = "run") -> list[str | Path]:
     return [sys.executable, "-P", _COMMAND, name, *arguments]
 
 
-def environment() -> dict[str, str]:
-    """With one thread for torch, because the test machine may have two cores, and a worker takes one."""
-    return {**os.environ, "OMP_NUM_THREADS": "1"}
-
-
 def run_command(*arguments: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     """Run the command to its end, whatever its exit code. It must not show a traceback."""
-    done = subprocess.run(
-        command(*arguments), env=environment(), cwd=cwd, capture_output=True, text=True, timeout=120, check=False
-    )
+    done = subprocess.run(command(*arguments), cwd=cwd, capture_output=True, text=True, timeout=120, check=False)
     assert "Traceback" not in done.stderr, done.stderr
     return done
 
