@@ -159,8 +159,8 @@ def test_wrong_flags_are_wrong_usage(arguments: tuple[str, ...], said: str) -> N
 
 
 def test_ctrl_c_while_pages_are_read_ends_it_and_leaves_no_process(tmp_path: Path, model: Path) -> None:
-    draw_pdf(tmp_path / "a.pdf", *map(str, range(400)))
-    program = command(tmp_path / "a.pdf", "--model", model, "--read", "400", name="inspect")
+    draw_pdf(tmp_path / "a.pdf", *map(str, range(100)))
+    program = command(tmp_path / "a.pdf", "--model", model, "--read", "100", name="inspect")
     with subprocess.Popen(program, cwd=ROOT, stderr=subprocess.PIPE, stdout=subprocess.PIPE) as run:
         assert run.stderr is not None
         eventually(lambda: b"opening the documents" in run.stderr.readline())
