@@ -90,13 +90,6 @@ def test_a_figure_that_was_not_understood_makes_its_page_degraded() -> None:
     )
 
 
-def test_figures_are_asked_about_once_however_many_batches_a_page_takes() -> None:
-    boxes = ("0 0 999 999", "0 0 850 999", "150 0 999 999", "0 150 999 999")
-    reader, reading = read([ANSWERS["photograph"]] * 2, "".join(line(box, "image") for box in boxes))
-    assert [len(batch) for batch in reader.batches] == [1, 2, 2]
-    assert [block.content for block in reading.blocks] == ["A dog on a lawn."] * 4
-
-
 def test_markdown_has_the_description_as_alternative_text_and_what_was_read_below(blocks: dict[str, Block]) -> None:
     shown = [blocks[name] for name in ("photograph", "chart", "flowchart", "text")]
     photograph, chart, table, flowchart, code, sign, text = to_markdown(shown).strip().split("\n\n")
