@@ -72,7 +72,8 @@ def attack(dice: random.Random, count: int, tally: Tally, folder: Path | None) -
             tally.fault("a process that outlived its run", said.encode(), ".txt")
         return num_done
 
-    with tempfile.TemporaryDirectory() as temporary, make_job(Path(temporary), NUM_PAGES) as job:
+    with tempfile.TemporaryDirectory() as temporary:
+        job = make_job(Path(temporary), NUM_PAGES)
         number = 0
         while count > 0:
             number += 1
