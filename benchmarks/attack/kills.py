@@ -66,6 +66,7 @@ def attack(dice: random.Random, count: int, tally: Tally, folder: Path | None) -
             said = process.communicate(timeout=_DEADLINE_S)[1]
             if process.returncode not in _EXIT_CODES:
                 tally.fault(f"exit code {process.returncode}", said.encode(), ".txt")
+                num_done = num_faults  # it would go on like this
         try:
             eventually(lambda: not any(map(is_alive, seen)))
         except AssertionError:

@@ -2,7 +2,7 @@
 
 Everything else is as in a run: each is a process of its own, which can be killed, with its limits and its lifeline. It
 saves tests what Python takes to load the modules of a worker, and torch for an engine, which is most of what they do.
-What starts them in another way, or with other variables for Python, starts them as in a run.
+What starts them in another way, or with other variables for Python, starts them as in a run; so does a benchmark.
 
 As a program, this is a process they are forked from: `python -m tests.support.process_template SOCKET batchocr.pages`.
 """
@@ -94,7 +94,7 @@ class ProcessTemplates:
         program = tuple(command[:-1])
         if self.engine is not None and program == ENGINE_COMMAND:
             return self.engine(command)
-        if program not in _PROGRAMS or self._loads_otherwise(env):
+        if _FOLDER not in os.environ or program not in _PROGRAMS or self._loads_otherwise(env):
             return subprocess.Popen(command, env=env, **given)
         template = Path(os.environ[_FOLDER], _PROGRAMS[program])
         return ForkedProcess(template, command, env, given["stdout"].fileno(), given["pass_fds"])
