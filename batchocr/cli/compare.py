@@ -64,7 +64,7 @@ def compare(
     rows = comparison.matched(one.rows(), other.rows())
     pairs = tqdm(rows, desc="comparing", unit=" rows", disable=None, leave=False)
     found = comparison.compare(pairs, num_top=num_top, common=common)
-    too_much = max_change is not None and found.change > max_change
+    too_much = max_change is not None and not found.change <= max_change  # nan allows nothing
     exit_code = ExitCode.TOO_MANY_FAILURES if too_much else ExitCode.DONE
     print_out(_as_json(found, settings, exit_code) if as_json else "\n".join(_as_text(found, settings)))
     if not found.rows + found.only_first + found.only_second:

@@ -243,7 +243,9 @@ def test_of_two_runs_on_one_cache_one_is_killed_while_it_writes_and_neither_tabl
     flags = flags_of(model, cache)
     killed, other = (command(documents, "--out", tmp_path / f"{name}.parquet", *flags) for name in ("killed", "other"))
     killed = [killed[0], "-c", _KILLED_WHILE_IT_WRITES, *killed[3:], tmp_path / "other.parquet"]
-    runs = [subprocess.Popen(each, stderr=subprocess.PIPE, text=True) for each in (killed, other)]
+    runs = [subprocess.Popen(killed, stderr=subprocess.PIPE, text=True)]
+    eventually((cache / NAME).exists)
+    runs.append(subprocess.Popen(other, stderr=subprocess.PIPE, text=True))
     said = [run.communicate(timeout=120)[1] for run in runs]
     assert [run.returncode for run in runs] == [-signal.SIGKILL, 0], said
     assert "without the cache" not in said[1]

@@ -67,18 +67,26 @@ class ImageDocument:
         self._num_frames = num_frames
         self._max_edge = max_edge
         self._image: ImageFile.ImageFile | None = None
+        self._first_damaged = num_frames
 
     def render(self, page_index: int, dpi: int | None = None) -> Page:
         """Return the image upright, in RGB, with transparent parts on white."""
         if page_index == self._num_frames:
             raise DamagedError(_CUT_OFF)
-        with self._opened(page_index) as image:
-            image.seek(page_index)
-            image.draft(None, (self._max_edge, self._max_edge))  # a JPEG far above the limit is decoded smaller
-            fault, failure = self._fault(image), _decode(image)
-            page = page_of(image, self._max_edge, fault or failure)
+        if page_index > self._first_damaged:
+            raise DamagedError(f"page {self._first_damaged + 1} is damaged, and all behind it are drawn on it")
+        try:
+            with self._opened(page_index) as image:
+                image.seek(page_index)
+                image.draft(None, (self._max_edge, self._max_edge))  # a JPEG far above the limit is decoded smaller
+                fault, failure = self._fault(image), _decode(image)
+                page = page_of(image, self._max_edge, fault or failure)
+        except DamagedError:
+            self._first_damaged = page_index
+            raise
         if failure is not None:
-            self.close()  # a later frame, drawn on this one, would not say what is missing
+            self._first_damaged = page_index
+            self.close()
         return page
 
     def _fault(self, image: ImageFile.ImageFile) -> str | None:
