@@ -16,9 +16,9 @@ _MAX_LOSSES: Final = 5
 """How often a row may lose its worker if it is not known to be the cause, as when somebody kills the worker."""
 
 STEP_ALLOWANCE: Final = 1 / 20
-"""What a step may take at no cost: opening a document, rendering or post-processing a page, decoding a frame on the way
-to one. A page takes 0.07 s on average, a twentieth of the default time limit is 3 s. What a step leaves of this makes
-good for earlier ones, so a long document may have a few bad pages."""
+"""What a step may take at no cost: opening a document, rendering or post-processing a page. A page takes 0.07 s on
+average, a twentieth of the default time limit is 3 s. What a step leaves of this makes good for earlier ones, so a long
+document may have a few bad pages."""
 
 _SLOWEST_BYTES_PER_S: Final = 250_000
 """Large pages may take longer: at least so many of a file's bytes are decoded in a second. A large scan in JPEG 2000 is

@@ -84,8 +84,8 @@ class KernelChoice:
 
 @dataclass(frozen=True, slots=True)
 class KernelsTried:
-    """What a run with this dtype would compute with. choices: for each operation. libraries: of each that brings
-    kernels, its version, or why there is none. error: why there are no choices; empty if there are."""
+    """What a run with this dtype would compute with. choices: for each operation of a GPU. libraries: of each that
+    brings kernels, its version, or why there is none. error: why none could be tried; empty if nothing went wrong."""
 
     dtype: DType
     choices: tuple[KernelChoice, ...] = ()

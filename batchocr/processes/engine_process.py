@@ -49,7 +49,7 @@ _REFUSALS: Final = {"usage": UsageError, "model": ModelError, "engine": EngineEr
 @dataclass(frozen=True, slots=True)
 class EngineLoss:
     """Why an engine was lost. killed: by somebody, or by the system for lack of memory: no batch is to blame. refusal:
-    if it refused to start, the error to raise if no other does."""
+    if it refused to start, or ended in the trial of a kernel, the error to raise if no other starts."""
 
     message: str
     killed: bool = False

@@ -162,4 +162,5 @@ class WorkerPool:
             return Worker(self._setup, self._command, self._clock)
         except OSError as error:
             reason = error.strerror or error
-            raise BatchOcrError(f"a worker process cannot be started: {reason}; try fewer --workers") from error
+            advice = "try fewer --workers, or a higher `ulimit -n` if files are what is lacking"
+            raise BatchOcrError(f"a worker process cannot be started: {reason}; {advice}") from error

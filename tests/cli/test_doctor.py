@@ -92,7 +92,7 @@ def test_what_would_fail_a_run_is_marked_and_fails_the_command(monkeypatch: pyte
 @pytest.mark.parametrize(
     ("program", "said"),
     [
-        (("/no/such/program",), "a worker process cannot be started: No such file or directory; try fewer --workers"),
+        (("/no/such/program",), "a worker process cannot be started: No such file or directory; try fewer"),
         (
             (sys.executable, "-c", "import no_such_module"),
             "one was started and failed: the worker process has ended with exit code 1; it said: ",

@@ -78,7 +78,7 @@ class CudaOps:
         if self.fp8 is None:
             raise UsageError(
                 "--vit-dtype fp8 needs --dtype bfloat16 and a GPU of compute capability 8.9 or higher (RTX 40, L40S, "
-                "H100, H200, …); `batchocr doctor` says what was tried"
+                "H100, H200, …); the log says what was tried"
             )
         return Fp8Ops(*(getattr(self, field.name) for field in fields(self)))
 
