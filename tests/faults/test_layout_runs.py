@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
+from PIL import Image
 from safetensors.torch import load_file, save_file
 
+import batchocr
 from batchocr import open_table
 from batchocr.engine.model.detector import Detector
 from batchocr.errors import ModelError, OutputMismatchError
@@ -16,12 +20,12 @@ from batchocr.job.stats.report_table import format_table
 from batchocr.pages.protocol import detected_layout
 from batchocr.pages.protocol.revision import DETECTED_LAYOUT
 from tests.support.detectors import make_detector
-from tests.support.jobs import Job, make_job
-from tests.support.running import read_rows, run_app, texts
+from tests.support.jobs import FULL, PAGES_IN_FLIGHT, Job, make_job, started, wait_for_rows
+from tests.support.running import engines_of, num_rows, read_rows, run_app, texts
 
 pytestmark = pytest.mark.slow
 
-NUM_PAGES = 4
+NUM_PAGES, NUM_KILLS = (16, 10) if FULL else (4, 0)
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +58,31 @@ def test_the_stage_is_counted_and_its_blocks_are_read(job: Job, detector: Path, 
     assert "\nlayout " not in format_table(without)
 
 
+@pytest.mark.long
+def test_a_run_killed_again_and_again_ends_with_the_same_table(job: Job, detector: Path, tmp_path: Path) -> None:
+    out, dice = tmp_path / "table.parquet", random.Random(NUM_PAGES)
+    for moment in sorted(dice.sample(range(1, NUM_PAGES - PAGES_IN_FLIGHT), NUM_KILLS)):
+        with started(job, out, "--layout", detector) as process:
+            wait_for_rows(process, out, moment)
+            process.kill()
+        assert not out.exists()
+    finished = num_rows(out)
+    assert job.run(out, layout=detector).pages_read == NUM_PAGES - finished < NUM_PAGES
+    assert texts(read_rows(out)) == texts(job.rows)
+
+
+@pytest.mark.long
+def test_an_engine_that_is_killed_is_replaced_with_its_detector(job: Job, detector: Path, tmp_path: Path) -> None:
+    out = tmp_path / "table.parquet"
+    with started(job, out, "--layout", detector) as process:
+        wait_for_rows(process, out, 1)
+        [engine] = engines_of(psutil.Process(process.pid))
+        engine.kill()
+        said = process.communicate(timeout=120)[1]
+    assert process.returncode == 0, said
+    assert texts(read_rows(out)) == texts(job.rows)
+
+
 def test_an_engine_whose_detector_fails_once_changes_no_row(
     job: Job, detector: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -68,6 +97,40 @@ def test_an_engine_whose_detector_fails_once_changes_no_row(
     report = job.run(tmp_path / "table.parquet", layout=detector)
     assert [engine.lost for engine in report.engines] == [1]
     assert texts(read_rows(tmp_path / "table.parquet")) == texts(job.rows)
+
+
+_HANGING = """
+import batchocr.pages.protocol.mineru as mineru
+detected = mineru.detected_blocks
+
+def hanging(answer, width, height):
+    while width < height:
+        pass
+    return detected(answer, width, height)
+
+mineru.detected_blocks = hanging
+"""
+
+
+@pytest.mark.long
+def test_a_page_that_hangs_after_its_layout_costs_no_other(
+    detector: Path, job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(_HANGING)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    documents = tmp_path / "documents"
+    documents.mkdir()
+    for name, size in (("lying", (300, 200)), ("standing", (200, 300)), ("wide", (400, 200))):
+        Image.new("RGB", size, "white").save(documents / f"{name}.png")
+    out = tmp_path / "table.parquet"
+    options: dict[str, Any] = {"page_timeout": 3.0, "workers": 2, "max_degraded_rate": 1}
+    report = batchocr.run(documents, out=out, model=job.model, layout=detector, **options)
+    assert report.ledger_adds_up
+    assert {row.source: row.error_kind for row in read_rows(out)} == {
+        "lying.png": None,
+        "standing.png": "timeout",
+        "wide.png": None,
+    }
 
 
 def test_another_detector_or_none_does_not_continue_a_run(job: Job, detector: Path, tmp_path: Path) -> None:
