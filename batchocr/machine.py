@@ -11,7 +11,7 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Literal
@@ -22,6 +22,7 @@ JOB_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _ROOT = Path("/")
 _MOUNT = "sys/fs/cgroup"
 _BFLOAT16_UNITS = {"amx_bf16", "avx512_bf16"}
+_INT8_UNITS = {"amx_int8", "avx512_vnni", "avx_vnni"}
 _malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # not in every libc
 
 
@@ -69,8 +70,23 @@ def usable_memory_bytes(root: Path = _ROOT) -> int:
 
 def multiplies_bfloat16(root: Path = _ROOT) -> bool:
     """Whether the CPU multiplies bfloat16 in units of its own (AMX, AVX512-BF16). root: where /proc is found."""
+    return _has_units(_BFLOAT16_UNITS, root)
+
+
+def multiplies_int8(root: Path = _ROOT) -> bool:
+    """Whether the CPU has units for int8 (AMX, VNNI). Others add two products in 16 bits, which they may not fit."""
+    return _has_units(_INT8_UNITS, root)
+
+
+def has_amx(root: Path = _ROOT) -> bool:
+    """Whether the CPU multiplies tiles of bfloat16 and int8."""
+    return _has_units({"amx_bf16"}, root)
+
+
+def _has_units(names: Set[str], root: Path) -> bool:
+    """Whether the CPU has one of these, as Linux calls them."""
     try:
-        return not _BFLOAT16_UNITS.isdisjoint((root / "proc/cpuinfo").read_text().split())
+        return not names.isdisjoint((root / "proc/cpuinfo").read_text().split())
     except OSError:
         return False
 

@@ -10,7 +10,9 @@ import pytest
 
 from batchocr.machine import (
     allow_open_files,
+    has_amx,
     multiplies_bfloat16,
+    multiplies_int8,
     num_oom_kills,
     usable_cores,
     usable_memory_bytes,
@@ -94,6 +96,21 @@ def test_units_for_bfloat16_are_among_the_flags_of_the_cpu(tmp_path: Path, flags
     assert not multiplies_bfloat16(root)
     (root / "proc/cpuinfo").write_text(f"processor\t: 0\nflags\t\t: fpu {flags} sse\n")
     assert multiplies_bfloat16(root) is expected
+
+
+@pytest.mark.parametrize(
+    ("flags", "int8", "amx"),
+    [
+        ("amx_bf16 amx_int8", True, True),
+        ("avx512_vnni", True, False),
+        ("avx_vnni", True, False),
+        ("avx2", False, False),
+    ],
+)
+def test_units_for_int8_are_among_the_flags_of_the_cpu(tmp_path: Path, flags: str, int8: bool, amx: bool) -> None:
+    root = machine(tmp_path, "/", {})
+    (root / "proc/cpuinfo").write_text(f"flags\t\t: fpu {flags} sse\n")
+    assert (multiplies_int8(root), has_amx(root)) == (int8, amx)
 
 
 def test_the_limit_of_open_files_is_raised_and_never_lowered() -> None:

@@ -33,7 +33,7 @@ def settings_change(config: Config, change: str, inputs: Sequence[str]) -> str:
     other = replace(config, **{name.replace("-", "_"): value})  # type: ignore[arg-type]
     with TemporaryDirectory(prefix="batchocr-") as folder:
         tables = [Path(folder, f"{number}.jsonl") for number in range(2)]
-        for table, each in zip(tables, (config, other), strict=True):
+        for table, each in reversed([*zip(tables, (config, other), strict=True)]):  # the other one may be refused
             run_with(each, inputs, out=table, stop=StopSwitch(), progress=None)
         before, after = ([*open_rows(str(table)).rows()] for table in tables)
     found = compare(matched(iter(before), iter(after)), num_top=0)

@@ -94,10 +94,12 @@ def main() -> None:
     parser.add_argument("folder", type=Path, help="documents and their truth.jsonl")
     parser.add_argument("--model", required=True)
     parser.add_argument("--device", default="auto")
+    parser.add_argument("--dtype", default="auto")
     parser.add_argument("--worst", type=int, default=10, help="blocks to show")
     parser.add_argument("--out", type=Path, help="JSON file for the figures, in all and per page")
     given = parser.parse_args()
-    scores = score(read_pages(given.folder / TRUTH), read_with_batchocr(given.folder, given.model, given.device))
+    read = read_with_batchocr(given.folder, given.model, "--device", given.device, "--dtype", given.dtype)
+    scores = score(read_pages(given.folder / TRUTH), read)
     figures = summary(scores)
     for name, value in figures.items():
         print(f"{name:32} {value:.4f}")
@@ -110,12 +112,12 @@ def main() -> None:
         given.out.write_text(json.dumps({"figures": figures, "pages": by_page}, indent=1) + "\n")
 
 
-def read_with_batchocr(folder: Path, model: str, device: str) -> dict[str, list[Block]]:
+def read_with_batchocr(folder: Path, model: str, *options: str) -> dict[str, list[Block]]:
     """Return the blocks of every page, by page name, as the command reads them."""
     with tempfile.TemporaryDirectory() as temporary:
         out = Path(temporary) / "read.jsonl"
         command = [sys.executable, "-m", "batchocr", "run", str(folder), "--out", str(out), "--model", model]
-        subprocess.run([*command, "--device", device, "--max-page-error-rate", "1"], check=True)
+        subprocess.run([*command, *options, "--max-page-error-rate", "1"], check=True)
         return read_pages(out)
 
 

@@ -197,7 +197,9 @@ def test_a_batch_that_does_not_fit_the_memory_is_halved(
     expected = ask(Engine(model, LIMITS, detector=detector), {number: layout(number) for number in range(3)})
     monkeypatch.setattr(Detector, "detect", with_little_memory)
     meter = Meter()
-    assert ask(Engine(model, LIMITS, detector=detector), {n: layout(n) for n in range(3)}, meter) == expected
+    found = ask(Engine(model, LIMITS, detector=detector), {n: layout(n) for n in range(3)}, meter)
+    # Not the probabilities: on some CPUs a batch of another size differs in the last digit.
+    assert {n: each.text for n, each in found.items()} == {n: each.text for n, each in expected.items()}
     assert meter.batches_halved == {"layout": 1}
 
 

@@ -6,19 +6,34 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache, partial
 from typing import Literal
 
 import torch
 from PIL import Image
 from torch import Tensor
 
-from batchocr.engine.backend.base import Activation, Affine, Linear, Mlp, PagedContext, ResizePlan, Rows
+from batchocr.engine.backend.base import (
+    Activation,
+    Affine,
+    Linear,
+    Mlp,
+    PagedContext,
+    ResizePlan,
+    Rows,
+    Segments,
+)
 from batchocr.engine.backend.cpu_cores import Cores
+from batchocr.engine.backend.cpu_int8 import Int8Linear, Int8Mlp, fits_int8
 from batchocr.engine.backend.cpu_paged import Places, attend
-from batchocr.engine.backend.reference import ReferenceOps
+from batchocr.engine.backend.reference import ReferenceOps, activate
 from batchocr.engine.backend.resize import cut_patches
+from batchocr.machine import has_amx, multiplies_bfloat16
 
 _QUICK_GELU = 1.702
+
+Int8Use = Literal["exact", "rounded"]
+"""How int8 takes activations: in two parts, which are as exact as bfloat16, or rounded, for half the arithmetic."""
 
 PostOp = Literal["none", "swish", "gelu"]
 
@@ -34,17 +49,29 @@ class CpuOps(ReferenceOps):
     name = "cpu"
     kv_heads_apart = True
 
-    def __init__(self) -> None:
+    def __init__(self, *, int8: Int8Use | None = None) -> None:
+        """int8: whether linear layers are in it, for a model in bfloat16."""
         super().__init__(torch.device("cpu"))
+        self._int8 = int8
         self._cores = Cores()
         self._places: Places | None = None
         # Pillow releases the GIL while it resizes.
         self._threads = ThreadPoolExecutor(self._cores.all, thread_name_prefix="batchocr-resize")
 
+    def for_many_rows(self) -> CpuOps:
+        """The operations for a model that always has many rows, where arithmetic takes the time. With AMX that is in
+        bfloat16: rounding the rows to int8 would take longer than is won by the product."""
+        return CpuOps(int8=None if has_amx() else "rounded") if self._int8 else self
+
     def linear(self, layer: Affine) -> Linear:
-        return self._packed(layer)
+        return self._in_int8(layer) if self._int8 and fits_int8(layer) else self._packed(layer)
 
     def mlp(self, inner: Affine, outer: Affine, activation: Activation) -> Mlp:
+        if self._int8 and fits_int8(inner) and fits_int8(outer):
+            run = partial(activate, activation=activation)
+            # What comes out of an activation has outliers: with one scale a row, they would leave the rest a few steps.
+            exact_outer = Int8Linear(outer, self._cores, in_two_parts=True)
+            return Int8Mlp(self._in_int8(inner), exact_outer, run, self._cores)
         match activation:
             case "quick_gelu":
                 # quick_gelu(x) = swish(1.702 x) / 1.702, and oneDNN has swish.
@@ -56,6 +83,9 @@ class CpuOps(ReferenceOps):
             case "silu_mul":
                 gate, up = _halves(inner)
                 return _CpuGatedMlp(self._packed(gate, "swish"), self._packed(up), self._packed(outer))
+
+    def _in_int8(self, layer: Affine) -> Int8Linear:
+        return Int8Linear(layer, self._cores, in_two_parts=self._int8 == "exact")
 
     def _packed(self, layer: Affine, post_op: PostOp = "none") -> _Packed:
         return _Packed(layer, self._cores, post_op)
@@ -70,19 +100,25 @@ class CpuOps(ReferenceOps):
 
         return torch.cat(list(self._threads.map(one, images, plans)))
 
+    def attention(self, q: Tensor, k: Tensor, v: Tensor, segments: Segments, causal: bool) -> Tensor:
+        dtype = _product_dtype(q.dtype)
+        return super().attention(q.to(dtype), k.to(dtype), v.to(dtype), segments, causal).to(q.dtype)
+
     def paged_attention(self, q: Tensor, cache: Tensor, context: PagedContext) -> Tensor:
         places = self._places
         if places is None or places.context is not context:
             places = self._places = Places.find(context, block_size=cache.shape[2])
-        with self._cores.shared_by(2 * q[0].numel() * places.mean_length):
-            return attend(q, cache, places)
+        # Its keys come from memory, which takes three times as long as to multiply them.
+        with self._cores.shared_by(6 * q[0].numel() * places.mean_length):
+            return attend(q.to(_product_dtype(q.dtype)), cache, places).to(q.dtype)
 
 
 class _Packed:
     """A linear layer whose weights are packed in the order oneDNN wants.
 
-    oneDNN multiplies bfloat16 only on CPUs with AVX-512. On others such a layer multiplies in float32, and rounds its
-    output to bfloat16: nine times as fast there as `F.linear` in bfloat16 (AMD EPYC with AVX2).
+    On CPUs without units for bfloat16 such a layer multiplies in float32, and rounds its output to bfloat16: nine times
+    as fast there as `F.linear` in bfloat16 (AMD EPYC with AVX2), and four times as fast as oneDNN in bfloat16 (a Xeon
+    without its newer units).
     """
 
     def __init__(self, layer: Affine, cores: Cores, post_op: PostOp) -> None:
@@ -117,10 +153,10 @@ class _Packed:
         return product.to(self._dtype)
 
 
+@cache
 def _product_dtype(dtype: torch.dtype) -> torch.dtype:
     """The type in which this CPU multiplies matrices of a type."""
-    multiplies_bfloat16: bool = torch.ops.mkldnn._is_mkldnn_bf16_supported()
-    return torch.float32 if dtype == torch.bfloat16 and not multiplies_bfloat16 else dtype
+    return torch.float32 if dtype == torch.bfloat16 and not multiplies_bfloat16() else dtype
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,14 +35,14 @@ class Places:
 
 
 def attend(q: Tensor, cache: Tensor, places: Places) -> Tensor:
-    """See `Ops.paged_attention`."""
+    """See `Ops.paged_attention`. Computes, and returns, in q's type."""
     num_rows, kv_heads, head_dim = len(q), *cache.shape[3:]
     # [kv_heads, slots, head_dim]
     keys, values = cache.view(2, -1, kv_heads, head_dim).transpose(1, 2)
     # The query heads that share a KV head become as many queries of one head.
     queries = q.view(num_rows, 1, kv_heads, -1, head_dim).unbind()
     attended = [
-        F.scaled_dot_product_attention(query, _at(place, keys), _at(place, values))
+        F.scaled_dot_product_attention(query, _at(place, keys, q.dtype), _at(place, values, q.dtype))
         for query, place in zip(queries, places.by_sequence, strict=True)
     ]
     return torch.cat(attended).view(q.shape)
@@ -57,7 +57,7 @@ def _place(table: Sequence[int], length: int, block_size: int) -> Place:
     return slots.flatten()[:length]
 
 
-def _at(place: Place, x: Tensor) -> Tensor:
+def _at(place: Place, x: Tensor, dtype: torch.dtype) -> Tensor:
     """x: [kv_heads, slots, head_dim]. Returns [1, kv_heads, tokens, head_dim]."""
     found = x[:, place] if isinstance(place, slice) else x.index_select(1, place)
-    return found.unsqueeze(0)
+    return found.unsqueeze(0).to(dtype)
