@@ -13,16 +13,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from batchocr.engine.backend.base import (
-    Activation,
-    Affine,
-    Linear,
-    Mlp,
-    PagedContext,
-    ResizePlan,
-    Rows,
-    Segments,
-)
+from batchocr.engine.backend.base import Activation, Affine, Linear, Mlp, PagedContext, ResizePlan, Rows, Segments
 from batchocr.engine.backend.cpu_cores import Cores
 from batchocr.engine.backend.cpu_int8 import Int8Linear, Int8Mlp, fits_int8
 from batchocr.engine.backend.cpu_paged import Places, attend
