@@ -160,7 +160,7 @@ class Results:
         values, wrong = self.values, self.wrong()
         unchecked = [name for name in _CORRECTNESS if name in values["not_begun"] or name not in values["parts"]]
         correct = f"no ({', '.join(wrong)})" if wrong else "not known yet" if unchecked else "yes"
-        rate = values["figures"].get("throughput.dense_bf16.pages/s")
+        rate = values["figures"].get("throughput.dense_bf16.pages_per_second")
         said = [f"correct: {correct}", f"pages/s: {rate:.2f}" if rate is not None else "pages/s: not measured"]
         said += [f"kernels: {', '.join(kernel.split(' (')[0] for kernel in values['kernels']) or 'not known'}"]
         if left := values["not_begun"]:
@@ -301,7 +301,7 @@ def run_command(
     if not code:
         return None, said
     missing = re.findall(r"^ModuleNotFoundError: No module named '(\w+)", said, re.MULTILINE)
-    last = (said.splitlines() or [""])[-1]
+    last = said.splitlines()[-1] if "Traceback" in said else ""
     return f"needs {missing[-1]}" if missing else f"exit code {code}: {last}" if last else f"exit code {code}", said
 
 

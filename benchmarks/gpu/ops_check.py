@@ -68,7 +68,8 @@ def main(arguments: list[str] | None = None) -> None:
     # bfloat16 first, as in real runs; then float32, to see whether the arithmetic is right.
     dtypes = [dtype for dtype in _MAX_ERROR if given.dtype in (None, str(dtype).removeprefix("torch."))]
     for dtype in dtypes if on_gpu else [torch.float32]:
-        ops = backend.make_ops(kind, record.device, dtype)
+        with_fp8 = any(name.startswith("fp8_") for name in given.only)
+        ops = backend.make_ops(kind, record.device, dtype, vit_dtype="fp8" if with_fp8 else "auto")
         record.note(f"kernels_{str(dtype).removeprefix('torch.')}", [str(one) for one in getattr(ops, "choices", ())])
         most_rows, most_columns = (12, 256) if given.smoke else (1 << 20, 1 << 20)
         bench = Bench(ops, record.device, dtype, most_rows, most_columns)

@@ -95,8 +95,8 @@ def test_choices_and_memory_are_those_of_the_reference_step_by_step(device: torc
     samplers = BothSamplers(len(SETTINGS) + 1, STEPS, device)
     rows = [samplers.bind(setting) for setting in SETTINGS]
     outputs: list[list[int]] = [[] for _ in SETTINGS]
-    # A few tokens are favoured, so that sequences would repeat themselves without the rules.
-    favoured = 2 * torch.randn(VOCABULARY)
+    # A few tokens are favoured, so that sequences would repeat themselves without the rules; the same on any device.
+    favoured = 2 * torch.randn(VOCABULARY, device="cpu")
     changed = torch.zeros(len(SETTINGS))
     order = random.Random(0)
     for step in range(STEPS):
@@ -104,9 +104,9 @@ def test_choices_and_memory_are_those_of_the_reference_step_by_step(device: torc
             put_back = order.randrange(len(SETTINGS))
             samplers.release(rows[put_back])
             rows[put_back], outputs[put_back] = samplers.bind(SETTINGS[put_back]), []
-        logits = favoured + torch.randn(len(SETTINGS), VOCABULARY)
+        logits = (favoured + torch.randn(len(SETTINGS), VOCABULARY, device="cpu")).to(device)
         tokens = samplers.sample(logits, rows)
-        changed += (torch.tensor(tokens) != logits.argmax(dim=1)).cpu()
+        changed += torch.tensor(tokens) != logits.argmax(dim=1)
         for output, token in zip(outputs, tokens, strict=True):
             output.append(token)
     assert changed[0] == 0 and bool((changed[1:] > 0).all())

@@ -169,6 +169,10 @@ def test_the_reference_is_taken_where_it_is_faster() -> None:
     assert taken is reference
     assert (choice.taken, choice.error, choice.seconds) == ("reference", 0.0, 1e-3)
     assert choice.reasons() == {"slow": "2000 µs", "slower": "3000 µs"}
+    # A little faster is not enough: the reference costs the host more.
+    taken, choice = choose_double([candidate("as fast", right)], Timer(1e-3, 0.95e-3))
+    assert taken is right
+    assert choice.reasons() == {"reference": "950 µs"}
 
 
 def test_a_kernel_that_is_needed_is_taken_where_the_reference_is_faster_and_the_table_says_why() -> None:

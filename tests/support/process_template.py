@@ -53,7 +53,6 @@ _PROGRAMS = {
 }
 """What can be forked, and from the process with which modules."""
 _INT = struct.Struct("i")
-_ROOT = Path(__file__).parents[2]
 _LOADED_WITH = "loaded with"
 """A file beside the sockets: the variables that change what a process loads, as the templates had them."""
 
@@ -79,7 +78,7 @@ class ProcessTemplates:
 
     def _start(self, module: str) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-P", "-m", MODULE, str(Path(self._folder.name, module)), module]
-        environment = {**os.environ, "PYTHONPATH": str(_ROOT)}
+        environment = _finding_batchocr(os.environ)
         template = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
         assert template.stdout is not None and template.stdout.readline() == b"ready\n"
         return template

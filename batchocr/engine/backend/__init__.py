@@ -49,6 +49,9 @@ def _device(name: str) -> torch.device:
             # Triton launches on the thread's current device, so it has to be this one from the first trial on.
             device = torch.device("cuda", device.index or 0)
             torch.cuda.set_device(device)
+            # For torch's own attention, which the reference asks for one length after the other: cuDNN, which torch
+            # prefers on an H100, makes a plan for each length, in tens of milliseconds.
+            torch.backends.cuda.enable_cudnn_sdp(False)
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         reason = str(error).splitlines()[0].partition(". ")[0]
         if name.startswith("cuda") and torch.version.cuda is None:
