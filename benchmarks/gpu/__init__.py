@@ -1,1 +1,1 @@
-"""What needs a GPU, begun by `benchmarks.gpu.check`; and `virtual_gpu`, a forecast that needs none."""
+"""What needs a GPU, begun by `benchmarks.gpu.check`."""

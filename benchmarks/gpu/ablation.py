@@ -9,16 +9,6 @@ two equal runs differ.
 
 `coupled_N` stands for a server with one batch size N for both stages: it encodes a batch of images, answers all of
 them, then begins the next batch. Compare with the best of the batch sizes.
-
-What decides about which constants of `virtual_costs.py` and `virtual_device.py`, once there are figures of a GPU:
-
-- `vit_in_whole_batches`: which `CONTENTION` is true. Its rows and ms a decode step are the forecast's columns; where
-  steps are slow but do not stop, the ms say `opening_s`. `vit_…_gflop_a_row` then say `CudaDevice.vit_flop_a_row`.
-- `one_stream`: what `BATCHOCR_STREAMS=one` costs.
-- `no_vit_beside_decoding`: the ViT's share is about its time alone, so `linear` and `attention` of a GPU,
-  with the milliseconds of `attention.py`, and `_VIT_PASSES` by what is left.
-- `no_graphs` against `as_it_is`: `kernel_s` and `node_s`. Steps of 64 and 256 rows in `decode.py`: `_STEP_EFFICIENCY`
-  and `_KV_EFFICIENCY`. "no stage": the host's `…_host_s`.
 """
 
 from __future__ import annotations

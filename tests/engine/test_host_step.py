@@ -3,64 +3,57 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import pytest
+import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from batchocr.data import Pixels, Request, Sampling
+from batchocr.engine.backend.device import HostDevice, Result
 from batchocr.engine.engine import Engine
 from batchocr.engine.graphs import DecodeGraphs
-from batchocr.engine.model.checkpoint import Model
-from batchocr.engine.model.preprocess import Preprocessor
+from batchocr.engine.model.checkpoint import load_model
+from batchocr.processes.engine_messages import EngineLimits
 from batchocr.processes.meter import Meter
-from benchmarks.gpu.virtual_costs import VIRTUAL_GPUS, Costs
-from benchmarks.gpu.virtual_device import Gate, Kernels, VirtualClock, VirtualDevice, VirtualMark, slices
-from benchmarks.gpu.virtual_gpu import limits_on
-from benchmarks.gpu.virtual_model import VirtualLanguage, VirtualOps, VirtualPrompts, VirtualVision
-from tests.support.late_device import LateDevice
-from tests.support.mineru_shape import MINERU
+from tests.support.checkpoints import make_checkpoint
+from tests.support.late_device import CapturableOps, LateDevice
 
 CALLS_A_ROW = 5
 """Whether it can go on, twice how many tokens it has, and two for the token that is read."""
 STEPS = 8
-SIDE = 420
-SAMPLING = Sampling(4000, presence_penalty=1.0, frequency_penalty=0.05, no_repeat_ngram_size=100, loop_check="at_limit")
-"""MinerU2.5's."""
-KV_TOKENS_A_ROW = 4096
+SIDE = 56
+SAMPLING = Sampling(500, presence_penalty=1.0, frequency_penalty=0.05, no_repeat_ngram_size=100, loop_check="at_limit")
+"""MinerU2.5's, but for the length."""
+CPU = torch.device("cpu")
 
 
-class InstantClock(VirtualClock):
-    """What is launched is done at once; marks are a millisecond apart."""
+class InstantDevice(HostDevice):
+    """Its graphs compute nothing: each answers with what its function did when it was captured, and is done at once."""
 
-    def __init__(self) -> None:
-        super().__init__(slices)
+    def capture(self, functions: Sequence[Callable[[], Result]]) -> list[Callable[[], Result]]:
+        return [self._capture(function()) for function in functions]
 
-    def work(self, seconds: float) -> None:
-        return
-
-    def launch(self, queued: Kernels | VirtualMark | Gate, *, side: bool) -> None:
-        if isinstance(queued, VirtualMark):
-            self.now_s += 1e-3
-            queued.time_s = self.now_s
+    def _capture(self, result: Result) -> Callable[[], Result]:
+        return lambda: result
 
 
-def full_engine(num_rows: int) -> Engine:
-    """An engine in which so many sequences decode, all begun, with the default limits of a large GPU otherwise."""
-    gpu = VIRTUAL_GPUS["h200"]
-    costs = Costs(MINERU, gpu.speed)
-    device = VirtualDevice(InstantClock(), lambda num_graph_rows, num_used: (0.0, Kernels("decode", 0.0, num=1)))
-    ops: Any = VirtualOps(device, costs)
-    language: Any = VirtualLanguage(device, costs)
-    vision: Any = VirtualVision(device, costs)
-    prompts: Any = VirtualPrompts()
-    preprocessor = Preprocessor(MINERU.vision, MINERU.images, ops)
-    model = Model(MINERU, preprocessor, vision, language, prompts, ops, device)
-    limits = replace(limits_on(gpu), llm_batch_size=num_rows, num_kv_tokens=num_rows * KV_TOKENS_A_ROW)
+def full_engine(folder: Path, num_rows: int) -> Engine:
+    """An engine in which so many sequences decode, all begun."""
+    model = load_model(folder, device=InstantDevice(CPU), dtype=torch.float32, ops=CapturableOps(CPU))
+    limits = EngineLimits(
+        vit_batch_size=num_rows,
+        vit_max_patches=16 * num_rows,
+        llm_batch_size=num_rows,
+        prefill_max_tokens=64 * num_rows,
+        embedding_queue_tokens=4 * num_rows,
+        num_kv_tokens=600 * num_rows,
+        max_new_tokens=500,
+    )
     engine = Engine(model, limits)
     pixels = Pixels(SIDE, SIDE, memoryview(bytearray(3 * SIDE * SIDE)))
     for request_id in range(num_rows):
@@ -68,20 +61,19 @@ def full_engine(num_rows: int) -> Engine:
         assert refused is None
     meter = Meter()
     while meter.stages["prefill"].items < num_rows:
-        engine.step(meter)
+        assert not engine.step(meter)
     return engine
 
 
-def within_a_block(num_rows: int) -> Callable[[], object]:
+def within_a_block(folder: Path, num_rows: int) -> Callable[[], object]:
     """A decode step of so many sequences, none of which needs another KV block soon."""
-    engine = full_engine(num_rows)
+    engine = full_engine(folder, num_rows)
     meter = Meter()
 
     def step() -> object:
         return engine.step(meter)
 
-    for _ in range(STEPS):
-        step()
+    step()  # takes each its next block, of 16 tokens
     return step
 
 
@@ -120,9 +112,10 @@ def operations(work: Callable[[], object]) -> int:
 
 
 @pytest.fixture(scope="module")
-def steps() -> tuple[Callable[[], object], Callable[[], object]]:
+def steps(tmp_path_factory: pytest.TempPathFactory) -> tuple[Callable[[], object], Callable[[], object]]:
     """Of 64 and of 128 sequences."""
-    return within_a_block(64), within_a_block(128)
+    folder = make_checkpoint(tmp_path_factory.mktemp("model"))
+    return within_a_block(folder, 64), within_a_block(folder, 128)
 
 
 def test_a_step_calls_few_functions_for_each_row(steps: tuple[Callable[[], object], ...]) -> None:
