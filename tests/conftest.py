@@ -14,7 +14,6 @@ from hypothesis import settings
 
 import batchocr.engine.before_torch  # noqa: F401
 from batchocr.processes import child
-from tests.support.engine_thread import EngineThread
 from tests.support.jobs import FULL
 from tests.support.object_store import ObjectStore, running_store, used
 from tests.support.process_template import ProcessTemplates
@@ -62,7 +61,10 @@ _HANDLERS = [*logging.getLogger("batchocr").handlers]
 def _quick_processes() -> Iterator[None]:
     """Runs in this process have their engines on threads, without `engine_processes`; workers and engines that are
     processes are forked, also those of `running.command`. Each has one thread for torch, if nothing else is said."""
-    import torch  # after `before_torch`
+    # Not above: the process that hands out the tests needs neither torch nor transformers.
+    import torch
+
+    from tests.support.engine_thread import EngineThread
 
     torch.set_num_threads(int(os.environ.setdefault("OMP_NUM_THREADS", "1")))
     with pytest.MonkeyPatch.context() as patched, ProcessTemplates(engine=EngineThread) as templates:

@@ -27,6 +27,7 @@ def test_importing_batchocr_loads_nothing_heavy() -> None:
     assert not loaded_after("import batchocr; batchocr.__version__; batchocr.BatchOcrError; batchocr.Block") & HEAVY
 
 
+@pytest.mark.slow
 def test_the_help_loads_nothing_heavy() -> None:
     for arguments in (["--help"], ["run", "--help"]):
         command = "from batchocr.cli import main; main.leave = sys.exit; main.run_command('text')"
@@ -35,6 +36,7 @@ def test_the_help_loads_nothing_heavy() -> None:
         assert not loaded & HEAVY
 
 
+@pytest.mark.slow
 def test_nothing_but_an_engine_loads_torch() -> None:
     package = Path(batchocr.__file__).parent
     modules = [path.relative_to(package.parent).with_suffix("") for path in package.rglob("*.py")]

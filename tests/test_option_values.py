@@ -61,6 +61,7 @@ def test_a_page_is_chosen_exactly_if_a_range_holds_it(ranges: list[tuple[int, in
     assert PageSpec(tuple(ranges)).pages(page_count) == expected
 
 
+@pytest.mark.slow
 @given(st.text(alphabet="0123456789r-, x", max_size=30))
 def test_any_text_is_a_spec_or_a_usage_error(text: str) -> None:
     try:

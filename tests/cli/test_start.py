@@ -47,6 +47,7 @@ def test_a_signal_while_the_command_is_being_loaded_ends_it_with_its_exit_code(
     assert (done.returncode, done.stderr) == (code, "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda value: str(value))
 def test_a_signal_once_the_run_is_done_changes_nothing(number: signal.Signals) -> None:
     body = f"import atexit, os; atexit.register(os.kill, os.getpid(), {number.value}); return report()"

@@ -73,6 +73,7 @@ def test_text_is_shown_as_it_was_read() -> None:
     assert text_of(block_html("text", text)) == text
 
 
+@pytest.mark.slow
 def test_whatever_a_model_writes_the_html_is_valid_and_nothing_in_it_acts() -> None:
     dice = random.Random(18)
     for _ in range(NUM_BLOCKS):
@@ -99,6 +100,7 @@ def test_odd_tables_are_valid_html(content: str) -> None:
     assert acting_in(block_html("table", content)) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("piece", ["<table><tr><td>", "\\(", "\\(x\\) ", "<", "&", "• a\n", "</td><td>", "`", "\n\n"])
 def test_long_texts_take_no_quadratic_time(piece: str) -> None:
     started = time.perf_counter()

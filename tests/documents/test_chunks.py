@@ -179,6 +179,7 @@ def test_the_file_has_a_line_for_each_chunk() -> None:
     assert [json.loads(line)["text"] for line in file.data.decode().split("\n")[:-1]] == ["a\u2028b 日", "# A"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("max_chars", [60, 2000])
 def test_no_text_takes_quadratic_time_or_is_lost(max_chars: int) -> None:
     started = time.process_time()

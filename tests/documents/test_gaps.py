@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import get_args
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -123,6 +124,7 @@ ROWS = st.builds(
 ENTRIES = st.builds(OutlineEntry, st.integers(-1, 9), st.text(max_size=9), st.integers(-1, 5), st.none() | SHARES)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(st.lists(ROWS, max_size=5), st.lists(ENTRIES, max_size=5), st.booleans())
 def test_no_rows_make_it_raise_and_no_block_comes_out_twice(

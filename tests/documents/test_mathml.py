@@ -112,6 +112,7 @@ def test_no_space_is_so_wide_that_it_covers_other_text() -> None:
     assert re.findall('(?:width|height)="([^"]*)"', mathml) == ["2em", "9em"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "piece",
     [

@@ -106,6 +106,7 @@ def test_headers_page_footnotes_and_the_caption_that_it_continues_part_no_table(
     assert [piece.content for piece in one.captions] == ["Table 1", "Table 1 (continued)"]
 
 
+@pytest.mark.slow
 def test_hostile_tables_take_time_in_proportion_to_their_length() -> None:
     many = 10_000
     started = time.process_time()

@@ -270,6 +270,7 @@ def run(engine: Engine) -> set[int]:
     raise AssertionError("the engine never came to an end")
 
 
+@pytest.mark.slow
 def test_pages_go_all_the_way_without_a_value_being_read_in_between() -> None:
     with fake_engine() as (engine, device):
         number = submit_pages(engine)

@@ -235,6 +235,7 @@ def test_a_slice_that_does_not_fit_the_memory_loses_nothing(
     assert meter.stages["vit"].items == NUM_REQUESTS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("slice_flop", [math.inf, 1.0])
 @pytest.mark.parametrize("steps", [1, 3, 8])
 def test_a_cleared_engine_has_nothing_under_way_and_starts_anew(

@@ -82,6 +82,7 @@ def test_every_kernel_keeps_its_budget_on_every_architecture(architecture: int) 
     assert [kernel for kernel in kernels if not BUDGETS[kernel.kernel].is_kept_by(kernel)] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_every_kernel_compiles_for_every_architecture_fits_its_memory_and_spills_nothing(architecture: int) -> None:
     for kernel in compiled((*LAUNCHES, *test_kernels_preprocess.LAUNCHES), architecture):

@@ -113,6 +113,7 @@ def test_turned_keys_and_values_reach_their_slots_and_no_others(
     torch.testing.assert_close(pool, expected_pool)
 
 
+@pytest.mark.slow
 @DTYPES
 @pytest.mark.parametrize(
     ("block_size", "heads", "kv_heads", "head_dim"),

@@ -63,6 +63,7 @@ def test_a_batch_of_any_sizes_has_the_bytes_of_pillow(device: torch.device) -> N
     assert torch.equal(patches.cpu(), torch.cat([*map(expected, images, plans)]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("size", "plan"),
     [

@@ -38,6 +38,7 @@ def as_tensor(image: Image.Image) -> torch.Tensor:
     return torch.frombuffer(bytearray(image.tobytes()), dtype=torch.uint8).view(image.height, image.width, 3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("old", "new"), SIZES, ids=str)
 def test_the_resize_gives_pillows_bytes(old: tuple[int, int], new: tuple[int, int]) -> None:
     image = noise(*old)

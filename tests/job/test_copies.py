@@ -257,6 +257,7 @@ def test_a_file_that_has_taken_the_name_of_another_is_read(out: Path) -> None:
     assert {source for source, _ in job.begun} >= {"scan"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(60))
 def test_however_a_run_is_stopped_and_whatever_fails_each_row_is_there_once_and_nothing_is_read_twice_in_a_run(
     out: Path, seed: int

@@ -30,6 +30,7 @@ def last_s(rows: Sequence[Row], first_document: int) -> float:
     return max(row.at_s for row in rows if row.key.document >= first_document)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [2, 3, 8])
 @pytest.mark.parametrize("hostile", HOSTILE)
 def test_ten_sound_documents_behind_a_hostile_one_are_read_within_twice_their_own_time(

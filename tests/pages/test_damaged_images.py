@@ -69,6 +69,7 @@ FAX = [
 PACKED = [("tiff_lzw", {}), ("tiff_adobe_deflate", {}), ("packbits", {}), ("tiff_lzw", {266: 2}), ("zstd", {})]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [HEIGHT, 70, 7])
 @pytest.mark.parametrize(("compression", "tags"), [*FAX, *PACKED, ("jpeg", {}), ("raw", {})])
 def test_a_sound_tiff_says_nothing(tmp_path: Path, compression: str, tags: dict[int, int], rows: int) -> None:
@@ -153,6 +154,7 @@ def test_a_checksum_behind_the_last_row_of_a_png_is_looked_at(tmp_path: Path) ->
     assert told(tmp_path, bytes(data)) is not None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, {"quality": 30}, {"lossless": True}, {"save_all": True}])
 @pytest.mark.parametrize("damage", ["second half zeroed", "64 bytes zeroed", "8 bytes of noise"])
 def test_a_webp_that_lost_a_line_is_told(tmp_path: Path, options: dict[str, Any], damage: str) -> None:

@@ -269,6 +269,7 @@ def test_formulas_opened_and_never_closed_take_no_quadratic_time() -> None:
     assert time.perf_counter() - started < 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("piece", ["{ a", "{=", "a= ", "\\\\", "\\{", "{x}", "{  ", ":::", "---\n", "{a b=", "`{"])
 def test_braces_without_end_take_no_quadratic_time(piece: str) -> None:
     started = time.perf_counter()

@@ -158,12 +158,14 @@ def as_stored(upright: Image.Image, orientation: int) -> Image.Image:
     return turned
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("mode", "name"), [("1", "a.png"), ("RGB", "a.jpg"), ("RGBA", "a.png"), ("P", "a.gif")])
 def test_a_large_image_is_reduced_to_the_longest_edge(tmp_path: Path, mode: str, name: str) -> None:
     assert render(saved(tmp_path / name, Image.new(mode, (7600, 1000)))).image.size == (3500, 461)
     assert render(saved(tmp_path / name, Image.new(mode, (9000, 1)))).image.size == (3500, 1)
 
 
+@pytest.mark.slow
 def test_an_image_of_ninety_million_pixels_is_read_without_a_warning(tmp_path: Path) -> None:
     data = png(10_000, 9_000, 1, 0, (b"\0" + bytes(1250)) * 9_000)
     assert render(written(tmp_path / "a.png", data)).image.size == (3500, 3150)

@@ -104,6 +104,7 @@ def test_it_is_written_about_once_a_second_and_not_more_often(tmp_path: Path, mo
     cache.close()
 
 
+@pytest.mark.slow
 def test_several_runs_write_into_one_at_once(tmp_path: Path) -> None:
     script = (
         "import sys; from pathlib import Path; from tests.processes.test_answer_cache import *\n"
@@ -408,6 +409,7 @@ def test_a_disk_that_fills_up_is_named_once_and_what_is_there_is_still_found(tmp
     assert "is only read from now on: the disk is full" in line
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("was_there", [False, True])
 def test_a_disk_that_may_not_be_written_is_named_once(tmp_path: Path, *, was_there: bool) -> None:
     fill = "import sys, pathlib, tests.processes.test_answer_cache as here; here.fill(pathlib.Path(sys.argv[1]), 3)"

@@ -119,6 +119,7 @@ def test_the_answers_that_were_not_asked_for_the_longest_time_make_room_for_othe
     assert engines.asked == ["a", "b", "c", "a", "b"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("letter", ["a", "é", "日", "😀"])
 @pytest.mark.parametrize("letters", [0, 30, 3000])
 def test_however_many_answers_there_are_those_that_are_kept_take_no_more_than_the_bound(

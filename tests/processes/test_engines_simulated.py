@@ -150,6 +150,7 @@ def read(world: World, devices: str, bad: Sequence[int]) -> tuple[int, int]:
     raise AssertionError(f"{sorted(in_flight)} are never answered")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("devices", ["d0", "d0,d1", "d0,d1,d2"])
 @pytest.mark.parametrize(
     ("num_bad", "broken", "killed", "stillborn"),

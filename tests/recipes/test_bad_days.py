@@ -157,6 +157,7 @@ def done_with(machine: Machine, code: ExitCode, run: Callable[[], None]) -> tupl
     return len(reading), len(verifying)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("code", [code for code in ExitCode if code], ids=lambda code: code.name)
 @pytest.mark.parametrize("scheduler", SCHEDULERS)
 def test_what_another_start_can_help_is_begun_again_a_few_times_and_nothing_else(

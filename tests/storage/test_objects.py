@@ -87,6 +87,7 @@ def test_a_prefix_is_no_object_and_is_not_fetched(store: ObjectStore) -> None:
             fetched(name)
 
 
+@pytest.mark.slow
 def test_a_thousand_objects_are_listed_with_one_request_and_read_with_four_each(store: ObjectStore) -> None:
     store.put("many", {f"{number}.pdf": b"%d" % number for number in range(1000)})
     store.requests.clear()
@@ -120,6 +121,7 @@ def test_what_is_fetched_is_what_was_put(store: ObjectStore) -> None:
     assert fetched("s3://contents/empty.pdf") == b""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [3, 30_000])
 @pytest.mark.parametrize(
     ("count", "fault", "method"),

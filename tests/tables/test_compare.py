@@ -90,6 +90,7 @@ def test_the_change_is_the_share_of_characters() -> None:
     assert (lost.share, lost.statuses) == (1.0, ("ok", "failed"))
 
 
+@pytest.mark.slow
 def test_long_texts_and_many_blocks_take_seconds_at_most() -> None:
     dice = random.Random(1)
     words = ["".join(dice.choices("abcdefghij", k=7)) for _ in range(12_500)]

@@ -91,6 +91,7 @@ def test_a_probability_that_is_no_number_becomes_none(out: Path) -> None:
         assert journal.read("a.pdf", 0).blocks == (replace(BLOCK, confidence=None, min_logprob=None),)
 
 
+@pytest.mark.slow
 def test_a_torn_last_line_is_dropped_wherever_it_was_torn(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.fdatasync", lambda descriptor: None)  # of which there are thousands here
     results = [replace(FIRST, blocks=()), SECOND]

@@ -82,6 +82,7 @@ def key(entry: JournalEntry) -> tuple[str, int | None]:
     return valid_text(entry.result.source), entry.result.page_index
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["table.jsonl", "table.parquet"])
 @given(rows=st.lists(results, max_size=4))
 def test_a_table_gives_back_any_rows(name: str, rows: list[PageResult]) -> None:
@@ -96,6 +97,7 @@ def test_what_is_storable_stays_as_it_is(row: PageResult) -> None:
     assert storable(storable(row)) == storable(row)
 
 
+@pytest.mark.slow
 @given(written=st.lists(entries, max_size=4, unique_by=key))
 def test_a_journal_gives_back_any_rows_and_what_is_known_of_their_files(written: list[JournalEntry]) -> None:
     with folder() as place:

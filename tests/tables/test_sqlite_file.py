@@ -68,6 +68,7 @@ def test_what_hangs_on_our_table_is_not_ours(tmp_path: Path, statement: str) -> 
         db.require_only(*TABLES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("query", [ENDLESS, f"select count(*) from ({ENDLESS})"])
 def test_a_query_without_an_end_is_ended_and_the_next_has_its_own_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, query: str
