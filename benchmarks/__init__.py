@@ -4,7 +4,7 @@ Run as `python -m benchmarks.FOLDER.NAME --help`; RESULTS.md has what they gave.
 
     speed       pages per second: the engine, whole runs, other programs
     memory      what a run holds over thousands of pages
-    gpu         checks and measurements of a GPU, all in one command (`gpu.check`), and a forecast without one
+    gpu         checks and measurements of a GPU, all in one command (`gpu.check`)
     attack      hostile documents and text, killed processes; damaged PDFs and images
     accuracy    how well a model reads pages whose content is known
 

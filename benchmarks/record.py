@@ -55,18 +55,12 @@ class Record:
         self._rows: list[Row] = []
         self._figures: dict[str, float] = {}
         self._notes: dict[str, Value | list[str]] = {}
-        self._busy_with: str | None = None
         self._metadata = {"benchmark": name, "smoke": arguments.smoke, **machine_metadata(self.device)}
 
     def add(self, row: Row) -> None:
         """Print and record a row of the table."""
         self._rows.append(row)
         print(self._line(row), flush=True)
-        self._write()
-
-    def busy_with(self, what: str | None) -> None:
-        """Record what is begun now, so that it is known if it ends the process."""
-        self._busy_with = what
         self._write()
 
     def figure(self, name: str, value: float) -> None:
@@ -89,7 +83,7 @@ class Record:
 
     def _write(self) -> None:
         if self._path is not None:
-            metadata = {**self._metadata, "busy_with": self._busy_with, "notes": self._notes}
+            metadata = {**self._metadata, "notes": self._notes}
             write_json(self._path, {**metadata, "figures": self._figures, "rows": self._rows})
 
 
