@@ -23,19 +23,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from batchocr.engine.backend import cuda_trials
 from batchocr.engine.backend.attention_kernels import ATTENTION, PAGED_ATTENTION
 from batchocr.engine.backend.base import PagedContext, Segments
-from batchocr.engine.backend.reference import ReferenceOps, activate
+from batchocr.engine.backend.reference import ReferenceOps
 
 SIGNATURES = Path(__file__).parent / "data" / "sgl_kernel_signatures.json"
-USED = {
-    "flash_attn_varlen_func": "sgl_kernel.flash_attn",
-    "flash_attn_with_kvcache": "sgl_kernel.flash_attn",
-    "rmsnorm": "sgl_kernel",
-    "silu_and_mul": "sgl_kernel",
-}
-"""The functions we call, and the modules that we import them from."""
+USED = ("flash_attn_varlen_func", "flash_attn_with_kvcache")
+"""The functions we call, from `sgl_kernel.flash_attn`."""
 
 CPU = torch.device("cpu")
 REFERENCE = ReferenceOps(CPU)
@@ -88,19 +82,9 @@ def attention_with_cache(
     return REFERENCE.paged_attention(q[:, 0], torch.stack([k_cache, v_cache]), context).unsqueeze(1)
 
 
-def rmsnorm(input: Tensor, weight: Tensor, eps: float) -> Tensor:
-    return REFERENCE.rms_norm(input, weight, eps)
-
-
-def silu_and_mul(input: Tensor) -> Tensor:
-    return activate(input, "silu_mul")
-
-
 COMPUTED: dict[str, Callable[..., Tensor]] = {
     "flash_attn_varlen_func": attention,
     "flash_attn_with_kvcache": attention_with_cache,
-    "rmsnorm": rmsnorm,
-    "silu_and_mul": silu_and_mul,
 }
 
 
@@ -111,8 +95,8 @@ def sgl_kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
     recorded = json.loads(SIGNATURES.read_text())[request.param]
     for module in ("sgl_kernel", "sgl_kernel.flash_attn"):
         monkeypatch.setitem(sys.modules, module, ModuleType(module))
-    for name, module in USED.items():
-        setattr(sys.modules[module], name, stand_in.function(name, recorded[name]))
+    for name in USED:
+        setattr(sys.modules["sgl_kernel.flash_attn"], name, stand_in.function(name, recorded[name]))
     return stand_in
 
 
@@ -183,41 +167,13 @@ def test_attention_over_the_cache(sgl_kernel: StandIn) -> None:
     assert arguments["k_cache"].shape == arguments["v_cache"].shape == (7, 64, 2, 64)
 
 
-def test_norm_and_activation_are_taken_where_they_are_right(
-    sgl_kernel: StandIn, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cuda_trials, "ROWS", 16)
-    trials = cuda_trials.CudaTrials(CPU, torch.float32, lambda call: 1.0)
-    norm, activation = trials.rms_norm(), trials.silu_mul()
-    x, weight = torch.randn(3, 896), torch.randn(896)
-
-    torch.testing.assert_close(norm(x, weight, 1e-6), REFERENCE.rms_norm(x, weight, 1e-6))
-    torch.testing.assert_close(activation(x), activate(x, "silu_mul"))
-
-    assert [choice.taken for choice in trials.choices] == ["sgl_kernel", "sgl_kernel"]
-    assert [name for name, _ in sgl_kernel.calls[-2:]] == ["rmsnorm", "silu_and_mul"]
-
-
 def read_signatures(wheel: Path) -> tuple[str, dict[str, dict[str, list[str]]]]:
     """The version in an unpacked wheel, and the parameters of the functions in USED; of the wheel, only the file that
     holds the version is run."""
     version = runpy.run_path(str(wheel / "sgl_kernel" / "version.py"))["__version__"]
-    signatures = {}
-    for name, module in USED.items():
-        source = wheel / Path(*module.split("."))
-        source = source / "__init__.py" if source.is_dir() else source.with_suffix(".py")
-        signatures[name] = _parameters(_definition(wheel, source, name))
-    return version, signatures
-
-
-def _definition(wheel: Path, source: Path, name: str) -> ast.FunctionDef:
-    """The definition of this function in a module, or in the module it is imported from."""
-    for node in ast.walk(ast.parse(source.read_text())):
-        if isinstance(node, ast.FunctionDef) and node.name == name:
-            return node
-        if isinstance(node, ast.ImportFrom) and node.module and any(alias.name == name for alias in node.names):
-            return _definition(wheel, (wheel / Path(*node.module.split("."))).with_suffix(".py"), name)
-    raise LookupError(f"{source} has no function {name}")
+    tree = ast.parse((wheel / "sgl_kernel" / "flash_attn.py").read_text())
+    found = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name in USED}
+    return version, {name: _parameters(found[name]) for name in USED}
 
 
 def _parameters(function: ast.FunctionDef) -> dict[str, list[str]]:

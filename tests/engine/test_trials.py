@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import tempfile
 from collections.abc import Callable, Sequence
@@ -12,12 +11,11 @@ import pytest
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.nn import functional as F
 from triton import knobs
 
 from batchocr.engine import backend
-from batchocr.engine.backend import attention_kernels, cuda_device, cuda_trials
-from batchocr.engine.backend.attention_kernels import ATTENTION, Attention
+from batchocr.engine.backend import cuda_device, cuda_trials
+from batchocr.engine.backend.attention_kernels import ATTENTION
 from batchocr.engine.backend.base import PagedContext, Segments
 from batchocr.engine.backend.cuda import CudaOps
 from batchocr.engine.backend.cuda_trials import CudaTrials
@@ -316,14 +314,12 @@ def test_our_kernels_are_right_on_the_cases_they_are_tried_on() -> None:
     assert {choice.taken for choice in trials.choices} == {"triton"}
 
 
-@pytest.mark.parametrize("name", ["torch varlen_attn", "cuDNN and torch varlen_attn"])
 @pytest.mark.parametrize(
     ("heads", "kv_heads", "head_dim", "causal"), [(16, 16, 80, False), (14, 2, 64, True)], ids=["ViT", "prefill"]
 )
-def test_the_attention_of_torch_takes_our_call(
-    name: str, heads: int, kv_heads: int, head_dim: int, causal: bool
-) -> None:
-    attend = attention_candidate(name)
+def test_the_attention_of_torch_takes_our_call(heads: int, kv_heads: int, head_dim: int, causal: bool) -> None:
+    [candidate] = [candidate for candidate in ATTENTION if candidate.name == "torch varlen_attn"]
+    attend = candidate.load()
     lengths = [5, 5476, 5476, 1, 9, 5476]
     with FakeTensorMode(), torch.device("cuda"):
         packed = torch.empty(sum(lengths), heads + 2 * kv_heads, head_dim, dtype=torch.bfloat16)
@@ -332,38 +328,6 @@ def test_the_attention_of_torch_takes_our_call(
         attended = attend(q, k, v, segments, causal)
     assert (attended.shape, attended.dtype, attended.device.type) == (q.shape, torch.bfloat16, "cuda")
     assert attended.is_contiguous()
-
-
-@pytest.mark.parametrize("lengths", [[5, 7, 7, 1, 9, 7], [7, 7], [7, 3], [3, 7], [4, 2]])
-def test_cudnn_attends_to_layouts_and_the_packed_kernel_to_the_rest(
-    lengths: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    layouts: list[tuple[int, ...]] = []
-
-    def cudnn(q: Tensor, k: Tensor, v: Tensor, *options: object) -> tuple[Tensor]:
-        layouts.append(tuple(q.shape))
-        return (F.scaled_dot_product_attention(q, k, v),)
-
-    def packed(q: Tensor, k: Tensor, v: Tensor, segments: Segments, causal: bool) -> Tensor:
-        assert segments.cu_seqlens.tolist() == [0, *itertools.accumulate(segments.lengths)]
-        return ReferenceOps(CPU).attention(q, k, v, segments, causal)
-
-    monkeypatch.setattr(attention_kernels, "_LAYOUT_PATCHES", 7)
-    monkeypatch.setattr(attention_kernels, "_torch_attention", lambda: packed)
-    monkeypatch.setattr(torch.ops.aten, "_scaled_dot_product_cudnn_attention", cudnn)
-    attend = attention_candidate("cuDNN and torch varlen_attn")
-    q, k, v = torch.randn(sum(lengths), 3, 2, 16).unbind(1)
-    segments = Segments.of(lengths, lambda ends: ends)
-
-    for causal in (False, True):
-        expected = ReferenceOps(CPU).attention(q, k, v, segments, causal)
-        torch.testing.assert_close(attend(q, k, v, segments, causal), expected)
-    assert sum(batch for batch, *_ in layouts) == lengths.count(7)
-
-
-def attention_candidate(name: str) -> Attention:
-    [candidate] = [candidate for candidate in ATTENTION if candidate.name == name]
-    return candidate.load()
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from itertools import groupby
 
 import torch
 from torch import Tensor
@@ -20,9 +19,6 @@ Attention = Callable[[Tensor, Tensor, Tensor, Segments, bool], Tensor]
 
 PagedAttention = Callable[[Tensor, Tensor, PagedContext], Tensor]
 """(q, one layer's cache, context) → the shape of q."""
-
-_LAYOUT_PATCHES = 74 * 74
-"""Of the one image size that every page of MinerU2.5 has."""
 
 
 def _require_fa3_cubins() -> None:
@@ -68,41 +64,6 @@ def _torch_attention() -> Attention:
     return attend
 
 
-def _cudnn_attention() -> Attention:
-    """cuDNN for runs of layout images, which have half of the ViT's attention; the rest as above, and put behind them.
-
-    cuDNN makes a plan for each shape that it is called with, so it is not asked to attend to the many other sizes. It
-    takes heads where they lie in the product of queries, keys and values.
-    """
-    packed = _torch_attention()
-
-    def attend(q: Tensor, k: Tensor, v: Tensor, segments: Segments, causal: bool) -> Tensor:
-        if causal or _LAYOUT_PATCHES not in segments.lengths:
-            return packed(q, k, v, segments, causal)
-        parts, first, begin = [], 0, 0
-        for is_layout, run in groupby(segments.lengths, _LAYOUT_PATCHES.__eq__):
-            lengths = list(run)
-            q_run, k_run, v_run = (x.narrow(0, begin, sum(lengths)) for x in (q, k, v))
-            if is_layout:
-                parts.append(_attend_in_layouts(q_run, k_run, v_run))
-            else:
-                ends = segments.cu_seqlens.narrow(0, first, len(lengths) + 1) - begin
-                parts.append(packed(q_run, k_run, v_run, Segments(lengths, ends), False))
-            first, begin = first + len(lengths), begin + sum(lengths)
-        return parts[0] if len(parts) == 1 else torch.cat(parts)
-
-    return attend
-
-
-def _attend_in_layouts(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Attention within each of a few layout images. q, k, v and result: [patches, heads, head_dim]."""
-    q, k, v = (x.view(-1, _LAYOUT_PATCHES, *x.shape[1:]).transpose(1, 2) for x in (q, k, v))
-    # Not `F.scaled_dot_product_attention`: it would take another library where cuDNN does not fit.
-    attend = torch.ops.aten._scaled_dot_product_cudnn_attention
-    attended: Tensor = attend(q, k, v, None, False, 0.0, False, False)[0]
-    return attended.transpose(1, 2).flatten(0, 1)
-
-
 def _sgl_paged_attention() -> PagedAttention:
     _require_fa3_cubins()
     from sgl_kernel.flash_attn import flash_attn_with_kvcache
@@ -134,7 +95,6 @@ def _triton_paged_attention() -> PagedAttention:
 ATTENTION = (
     Candidate("sgl_kernel FA3", _sgl_attention),
     Candidate("torch varlen_attn", _torch_attention),
-    Candidate("cuDNN and torch varlen_attn", _cudnn_attention),
 )
 PAGED_ATTENTION = (
     Candidate("sgl_kernel FA3", _sgl_paged_attention),

@@ -145,13 +145,8 @@ class CudaTrials:
         return self.choose("rotary_store", [_in_place("rotary", "rotary_store_")], self._reference.rotary_store, run)
 
     def rms_norm(self) -> Callable[[Tensor, Tensor, float], Tensor]:
-        def load_sgl() -> Callable[[Tensor, Tensor, float], Tensor]:
-            from sgl_kernel import rmsnorm
-
-            return rmsnorm
-
         x, weight = self.random(ROWS, _LLM_WIDTH), self.random(_LLM_WIDTH)
-        candidates = [kernel("norm", "rms_norm"), Candidate("sgl_kernel", load_sgl)]
+        candidates: list[Candidate[Callable[[Tensor, Tensor, float], Tensor]]] = [kernel("norm", "rms_norm")]
         return self.choose("rms_norm", candidates, self._reference.rms_norm, lambda norm: (norm(x, weight, _EPS),))
 
     def add_layer_norm(self) -> AddLayerNorm:
@@ -198,13 +193,8 @@ class CudaTrials:
         return self.choose("quick_gelu", candidates, reference, lambda apply: (apply(x.clone(), bias),))
 
     def silu_mul(self) -> Callable[[Tensor], Tensor]:
-        def load_sgl() -> Callable[[Tensor], Tensor]:
-            from sgl_kernel import silu_and_mul
-
-            return silu_and_mul
-
         gate_up = self.random(ROWS, 2 * _LLM_MLP)
-        candidates = [kernel("activation", "silu_mul"), Candidate("sgl_kernel", load_sgl)]
+        candidates: list[Candidate[Callable[[Tensor], Tensor]]] = [kernel("activation", "silu_mul")]
         return self.choose("silu_mul", candidates, lambda x: activate(x, "silu_mul"), lambda op: (op(gate_up),))
 
     def sample(self) -> Sample:
