@@ -1,16 +1,18 @@
-"""Everything that needs a GPU, in one command of ten minutes: correctness checks, benchmarks, kernel tests.
+"""Everything that needs a GPU, in one command: correctness checks, benchmarks, kernel tests.
 
     python -m benchmarks.gpu.check
 
 Each part runs in its own process with a deadline, the most important first; what one that fails, crashes or is cut off
-has measured by then is kept. benchmarks/results/gpu_check.json is rewritten after each part. The last line says whether
-what was checked is right, and which parts there was no time for, for --only. gpu_check.trace.json.gz beside it is a
-trace for chrome://tracing. Exit code 1 if a part failed. With --smoke, tiny versions of the parts run within this
+has measured by then is kept. benchmarks/results/gpu_check.json is rewritten after each part, and continued by the next
+command on the same machine and commit. The last line says whether what was checked is right, and which parts are not
+done, for --only: one that the total time or Ctrl-C has cut off is one of them. gpu_check.trace.json.gz beside it is a
+trace for chrome://tracing. Exit code 1 if something is wrong. With --smoke, tiny versions of the parts run within this
 process, on a CPU too; the kernel tests are left out.
 """
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import json
 import os
@@ -32,6 +34,7 @@ from benchmarks.options import add_checkpoint_option
 from benchmarks.record import RESULTS, benchmark_parser, machine_metadata, write_json
 
 _TAIL_CHARACTERS = 2000
+_INTERRUPTED = "interrupted"
 _PATIENCE_S = 10.0
 """For a process that was killed; one that waits for a GPU may never end."""
 
@@ -117,29 +120,32 @@ def _run_here(part: Part, arguments: list[str]) -> str | None:
 
 def run_command(command: list[str], deadline_s: float) -> tuple[str | None, str]:
     """Run a command with a deadline, and end all its processes. Returns why it failed, None if it did not, and the end
-    of its stderr."""
+    of its stderr. Ctrl-C ends the command alone."""
+    error: str | None = f"cut off after {deadline_s:.0f} s"
     with tempfile.TemporaryFile("w+", errors="replace") as complaints:
         process = subprocess.Popen(command, cwd=ROOT, stderr=complaints, start_new_session=True)
         try:
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(deadline_s)
-            code = process.poll()
+            code = process.wait(deadline_s)
+            error = _why(code) if code else None
+        except subprocess.TimeoutExpired:
+            pass
+        except KeyboardInterrupt:
+            error = _INTERRUPTED
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             with suppress(subprocess.TimeoutExpired):
                 process.wait(_PATIENCE_S)
         complaints.seek(0)
-        said = complaints.read()[-_TAIL_CHARACTERS:]
-    if code is None:
-        return f"cut off after {deadline_s:.0f} s", said
-    if code < 0:
-        return f"killed by {signal.Signals(-code).name}", said
-    if not code:
-        return None, said
-    missing = re.findall(r"^ModuleNotFoundError: No module named '(\w+)", said, re.MULTILINE)
-    last = said.splitlines()[-1] if "Traceback" in said else ""
-    return f"needs {missing[-1]}" if missing else f"exit code {code}: {last}" if last else f"exit code {code}", said
+        said = complaints.read()
+    if error is not None and error.startswith("exit code") and "Traceback" in said:
+        missing = re.findall(r"^ModuleNotFoundError: No module named '(\w+)", said, re.MULTILINE)
+        error = f"needs {missing[-1]}" if missing else f"{error}: {said.splitlines()[-1]}"
+    return error, said[-_TAIL_CHARACTERS:]
+
+
+def _why(code: int) -> str:
+    return f"exit code {code}" if code > 0 else f"killed by {signal.Signals(-code).name}"
 
 
 def summary(parts: dict[str, dict[str, Any]]) -> dict[str, Any]:
@@ -157,49 +163,67 @@ def summary(parts: dict[str, dict[str, Any]]) -> dict[str, Any]:
     return {"kernels": kernels, "checks": checks, "figures": figures, "failed": failed}
 
 
+def wrong(found: dict[str, Any]) -> list[str]:
+    """The names of checks and parts that failed."""
+    return [name for name, check in found["checks"].items() if not check["ok"]] + [*found["failed"]]
+
+
 def verdict(found: dict[str, Any], parts: dict[str, dict[str, Any]], left: Sequence[str]) -> str:
     """In one line: whether what was checked is right, pages per second, kernels, and what is not done. left: names."""
-    wrong = [name for name, check in found["checks"].items() if not check["ok"]] + [*found["failed"]]
-    unchecked = [name for name in _CORRECTNESS if name not in parts]
-    correct = f"no ({', '.join(wrong)})" if wrong else "not known yet" if unchecked else "yes"
+    unchecked = [name for name in _CORRECTNESS if name not in parts or name in left]
+    correct = f"no ({', '.join(wrong(found))})" if wrong(found) else "not known yet" if unchecked else "yes"
     rate = found["figures"].get("throughput.dense_bf16.pages_per_second")
     kernels = ", ".join(kernel.split(" (")[0] for kernel in found["kernels"]) or "not known"
     said = [f"correct: {correct}", f"pages/s: {rate:.2f}" if rate is not None else "pages/s: not measured"]
     return "; ".join([*said, f"kernels: {kernels}", *([f"not done: --only {','.join(left)}"] if left else [])])
 
 
+def run_parts(left: list[Part], parts: dict[str, dict[str, Any]], given: argparse.Namespace, path: Path | None) -> None:
+    """Run the parts in `left` as far as there is time, and take each out of it that is done. parts: what they wrote."""
+    metadata = machine_metadata(backend.select_device(given.device))
+    if path is not None and path.exists():
+        earlier = json.loads(path.read_text(encoding="utf-8"))
+        if all(earlier.get(name) == value for name, value in metadata.items()):
+            parts |= earlier["parts"]
+    until_s = time.perf_counter() + 60 * given.minutes
+    with tempfile.TemporaryDirectory() as temporary:
+        results = path or Path(temporary, "gpu_check.json")
+        results.parent.mkdir(parents=True, exist_ok=True)
+        folder = given.checkpoint or Path(temporary, "checkpoint")  # the first part that needs it makes it
+        while left and (left_s := until_s - time.perf_counter()) > 0:
+            part, deadline_s = left[0], min(left[0].deadline_s, left_s)
+            options = ["--device", given.device] + (["--checkpoint", str(folder)] if part.needs_model else [])
+            if part.traced:
+                options += ["--chrome-trace", str(results.with_suffix(".trace.json.gz"))]
+            written = run_part(part, options, deadline_s, smoke=given.smoke)
+            error = written["error"] or ""
+            is_cut = error == _INTERRUPTED or (error.startswith("cut off") and deadline_s < part.deadline_s)
+            parts[part.name] = written | ({"error": None} if is_cut else {})
+            write_json(results, {**metadata, **summary(parts), "parts": parts})
+            if is_cut:
+                return
+            left.pop(0)
+
+
 def main(arguments: list[str] | None = None) -> None:
     parser = benchmark_parser(__doc__)
-    parser.add_argument("--minutes", type=float, default=10.0, help="for all of it")
+    parser.add_argument("--minutes", type=float, default=18.0, help="for all of it")
     names = [part.name for part in PARTS]
     parser.add_argument("--only", type=lambda text: text.split(","), default=names, help=f"parts: {','.join(names)}")
     add_checkpoint_option(parser)
     given = parser.parse_args(arguments)
     if unknown := [name for name in given.only if name not in names]:
         parser.error(f"no part {', '.join(unknown)}: there is {', '.join(names)}")
-    device = backend.select_device(given.device)
-    can_run = device.type == "cuda" and not given.smoke
-    left = [part for part in PARTS if part.name in given.only and (part.on_cpu or can_run)]
+    can_run_all = backend.select_device(given.device).type == "cuda" and not given.smoke
+    left = [part for part in PARTS if part.name in given.only and (part.on_cpu or can_run_all)]
     path = given.out or (None if given.smoke else RESULTS / "gpu_check.json")
-    until_s = time.perf_counter() + 60 * given.minutes
     parts: dict[str, dict[str, Any]] = {}
-    with tempfile.TemporaryDirectory() as temporary, suppress(KeyboardInterrupt):
-        folder = given.checkpoint or Path(temporary) / "checkpoint"  # the first part that needs it makes it
-        while left and (left_s := until_s - time.perf_counter()) > 0:
-            part = left[0]
-            options = ["--device", given.device] + (["--checkpoint", str(folder)] if part.needs_model else [])
-            if part.traced:
-                trace = (path or Path(temporary) / "gpu_check.json").with_suffix(".trace.json.gz")
-                options += ["--chrome-trace", str(trace)]
-            parts[part.name] = run_part(part, options, min(part.deadline_s, left_s), smoke=given.smoke)
-            left.pop(0)
-            if path is not None:
-                write_json(path, {**machine_metadata(device), **summary(parts), "parts": parts})
+    run_parts(left, parts, given, path)
     found = summary(parts)
     print(json.dumps(found["figures"], indent=1))
     print(f"written: {path}" if path else "not written: --smoke without --out")
-    print(last := verdict(found, parts, [part.name for part in left]))
-    if last.startswith("correct: no"):
+    print(verdict(found, parts, [part.name for part in left]))
+    if wrong(found):
         sys.exit(1)
 
 

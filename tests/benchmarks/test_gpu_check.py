@@ -6,11 +6,15 @@ import json
 import subprocess
 import sys
 import tomllib
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
+import psutil
 import pytest
 
-from benchmarks.gpu.check import PARTS, run_command, verdict
+from benchmarks.gpu import check
+from benchmarks.gpu.check import PARTS, Part, run_command, verdict
 from tests.conftest import ROOT
 
 pytestmark = pytest.mark.slow
@@ -46,6 +50,70 @@ def test_the_verdict_says_what_is_wrong_and_what_is_not_done() -> None:
     assert verdict(found, {"ops": {}}, ["model", "decode"]).endswith("; not done: --only model,decode")
     wrong = found | {"checks": {"norms": {"ok": False}}, "failed": {"model": "exit code 1"}}
     assert verdict(wrong, parts, []).startswith("correct: no (norms, model); ")
+
+
+def test_a_part_that_is_cut_off_leaves_no_process(tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    program = f"""
+import os, pathlib, time
+child, own = os.fork(), os.getpid()
+if child: pathlib.Path({str(pids)!r}).write_text(f'{{own}} {{child}}')
+time.sleep(600)
+"""
+    assert run_command([sys.executable, "-c", program], 3.0)[0] == "cut off after 3 s"
+    for pid in map(int, pids.read_text().split()):
+        with suppress(psutil.NoSuchProcess):
+            psutil.wait_procs([psutil.Process(pid)], timeout=5)
+        assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+
+
+@pytest.fixture
+def outcomes(monkeypatch: pytest.MonkeyPatch) -> dict[str, str | None]:
+    """Why the parts first, second and third fail, which run at once; None if one does not."""
+    found: dict[str, str | None] = {"first": None, "second": None, "third": None}
+
+    def run(part: Part, options: list[str], deadline_s: float, *, smoke: bool) -> dict[str, Any]:
+        return {"figures": {"rate": 1.0}, "error": found[part.name]}
+
+    monkeypatch.setattr(check, "PARTS", tuple(Part(name, "no.module", 60) for name in found))
+    monkeypatch.setattr(check, "run_part", run)
+    return found
+
+
+def run_check(out: Path, *options: str) -> int:
+    """Returns the exit code."""
+    try:
+        check.main(["--device", "cpu", "--out", str(out), *options])
+    except SystemExit as ended:
+        return int(ended.code or 0)
+    return 0
+
+
+@pytest.mark.parametrize("error", ["interrupted", "cut off after 5 s"])
+def test_a_part_for_which_the_time_was_too_short_has_not_failed_and_the_next_command_goes_on(
+    error: str, outcomes: dict[str, str | None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "new" / "results.json"
+    outcomes["second"] = error
+    assert run_check(out, "--minutes", "0.5") == 0
+    assert "not done: --only second,third" in capsys.readouterr().out
+    outcomes["second"] = None
+    assert run_check(out, "--only", "second,third") == 0
+    written = json.loads(out.read_text())
+    assert (written["parts"].keys(), written["failed"]) == (outcomes.keys(), {})
+    assert "not done" not in capsys.readouterr().out
+
+
+def test_a_part_that_fails_is_an_exit_code_and_the_others_run(
+    outcomes: dict[str, str | None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    outcomes["second"] = "cut off after 60 s"
+    assert run_check(tmp_path / "results.json") == 1
+    assert json.loads((tmp_path / "results.json").read_text())["failed"] == {"second": "cut off after 60 s"}
+    assert "correct: no (second)" in capsys.readouterr().out
+    assert run_check(tmp_path / "results.json", "--only", "first") == 1
+    outcomes["second"] = None
+    assert run_check(tmp_path / "results.json", "--only", "second") == 0
 
 
 @pytest.mark.long

@@ -15,7 +15,8 @@ from batchocr.engine.backend.cpu import CpuOps
 from batchocr.engine.backend.reference import ReferenceOps
 from batchocr.engine.backend.resize import resize_bicubic
 from batchocr.engine.model.preprocess import Preprocessor, smart_resize
-from batchocr.planning.architecture import read_architecture
+from batchocr.engine.model.vision import GREY, patch_projection
+from batchocr.planning.architecture import ImageLimits, read_architecture
 from tests.support.checkpoints import make_checkpoint
 
 SIZES = [  # (from width, height) → (to width, height)
@@ -105,3 +106,21 @@ def test_sizes_are_those_of_transformers() -> None:
             else:
                 with pytest.raises(ValueError, match="too thin"):
                     smart_resize(height, width, **limits)
+
+
+@pytest.mark.parametrize("brightness", [40, 128, 215])
+def test_in_bfloat16_the_patch_projection_is_as_exact_as_with_normalised_values(brightness: int) -> None:
+    random_numbers = torch.Generator().manual_seed(0)
+    limits = ImageLimits(1, 1, (0.481, 0.458, 0.408), (0.269, 0.261, 0.276))
+    mean, std = (torch.tensor(values).repeat_interleave(14 * 14) for values in (limits.mean, limits.std))
+    frames = (0.02 * torch.randn(256, 3, 2, 14, 14, generator=random_numbers)).bfloat16()
+    patches = (brightness + 20 * torch.randn(500, 3 * 14 * 14, generator=random_numbers)).round().clamp(0, 255)
+    normalised, weights = (patches / 255 - mean) / std, frames.float().sum(dim=2).flatten(1)
+    expected = normalised @ weights.T
+
+    layer = patch_projection(frames, limits)
+    assert layer.bias is not None
+    ours = (patches.bfloat16() - GREY).float() @ layer.weight.float().T + layer.bias.float()
+    usual = normalised.bfloat16().float() @ weights.T  # but for the weights, of which each frame has its own
+
+    assert (ours - expected).norm() < 1.3 * (usual - expected).norm()

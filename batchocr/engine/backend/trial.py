@@ -25,8 +25,8 @@ Outputs = tuple[Tensor, ...]
 
 _TIMED_RUNS = 5
 _MUCH_FASTER = 0.9
-"""The share of a candidate's time in which the reference has to be done to be taken: it launches more, and what that
-costs the host is not in the times."""
+"""The reference is taken only if it needs less than this share of the candidate's time: it launches more kernels, and
+the host's time for that is not measured."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from batchocr.engine.model.weights import WeightReader
 from batchocr.planning.architecture import ImageLimits, VisionShape
 
 _NORM_EPS = 1e-6
-_GREY = 128
+GREY = 128
 """Taken from every byte before the patch projection; the differences are exact in bfloat16."""
 
 
@@ -93,7 +93,7 @@ class VisionModel:
         """`encode` with a pause between layers, so that other work may be launched there."""
         segments = Segments.of([rows * columns for rows, columns in grids], self._device.upload)
         cos, sin = self._rotary_tables(grids)
-        x = self._embed(patches.to(self._dtype).sub_(_GREY))
+        x = self._embed(patches.to(self._dtype).sub_(GREY))
         norm = self._layers[0].norm1
         assert norm.bias is not None
         normed: Rows = self._ops.layer_norm(x, norm.weight, norm.bias, _NORM_EPS)
@@ -128,7 +128,7 @@ class VisionModel:
 
 
 def patch_projection(frames: Tensor, limits: ImageLimits) -> Affine:
-    """The patch projection with the normalisation folded in: it takes bytes from which `_GREY` was taken.
+    """The patch projection with the normalisation folded in: it takes bytes from which `GREY` was taken.
 
     frames: [width, channels, temporal_patch_size, patch_size, patch_size]. The frames of a still image are identical,
     so one frame is multiplied by the sum of their weights. In bfloat16 the inputs are exact and the weights rounded;
@@ -138,5 +138,5 @@ def patch_projection(frames: Tensor, limits: ImageLimits) -> Affine:
     mean = torch.tensor(limits.mean, dtype=torch.float64, device=frames.device).view(1, -1, 1, 1)
     std = torch.tensor(limits.std, dtype=torch.float64, device=frames.device).view(1, -1, 1, 1)
     scaled = (weight / (255.0 * std)).flatten(1).to(frames.dtype)
-    bias = (weight * (_GREY / 255.0 - mean) / std).flatten(1).sum(dim=1)
+    bias = (weight * (GREY / 255.0 - mean) / std).flatten(1).sum(dim=1)
     return Affine(scaled, bias.to(frames.dtype))

@@ -66,7 +66,7 @@ def gelu_bias_quantize(x: Tensor, bias: Tensor, quick: bool) -> tuple[Tensor, Te
 
 @functools.cache
 def _gelu_constants(width: int, quick: bool) -> Constants:
-    # A row has one maximum to agree on, which takes fewer warps less time, although each holds more of it.
+    # Finding a row's maximum is faster with fewer warps, although each holds more of the row.
     return Constants(**row_constants(width).by_name | {"num_warps": 4}, QUICK=quick)
 
 
