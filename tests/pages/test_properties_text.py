@@ -28,6 +28,7 @@ def what_acts(markdown: str) -> set[str]:
     reader.validateLink = lambda url: True  # type: ignore[method-assign]
     html = reader.render(markdown)
     outside_code = re.sub("<pre>.*?</pre>", "", html, flags=re.DOTALL)  # formulas are not rendered there
+    outside_code = re.sub("</?(?:t[dhr]|table|caption)[ >]", "\n\\g<0>", outside_code)  # nor over the edges of cells
     shown = unescape(re.sub("<[^>]*>", "", outside_code))
     return active_in(html) | {*COMMANDS_THAT_ACT.findall(shown), *CHARACTERS_THAT_ACT.findall(unescape(html))}
 
@@ -73,6 +74,7 @@ settings.register_profile("text", max_examples=NUM_EXAMPLES, suppress_health_che
 @example([block("table", "<table><tr><td>&#x202e;abc&#27;[31m")])
 @example([block("table", "<table><tr><td>$&#92;href{javascript:alert(1)}{x}$")])
 @example([block("table", "<table><tr><td>x</td></tr></table>\\hr<tbody></tbody>ef{x}")])
+@example([block("table", "<table><tr><td>\\hr</table>ef{x}{y}")])
 @example([block("table", "<table><tr><td>a&#13;&#13;[click]&#40;https://evil) ![x]&#40;https://evil/p.png)")])
 @example([block("text", "$&#92;href{javascript:alert(1)}{x}$ &#x202e;")])
 def test_nothing_in_the_markdown_acts_whatever_a_model_writes(blocks: list[Block]) -> None:
