@@ -197,9 +197,9 @@ class Engines:
             self._is_starting = False
 
     def _wait(self) -> None:
+        self._load_and_replace()
         wait_for(self.channels, _LOOK_INTERVAL_S)
         self._receive()
-        self._load_and_replace()
 
     def _add(self, device: str) -> None:
         """Start an engine on a device. Raises EngineError if that is impossible, and it was the only one."""

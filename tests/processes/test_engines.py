@@ -65,6 +65,15 @@ def make(folder: Path) -> Iterator[Callable[[str], Engines]]:
         engines.close()
 
 
+def test_a_model_is_loaded_as_soon_as_its_device_is_known(
+    make: Callable[[str], Engines], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("batchocr.processes.engines._LOOK_INTERVAL_S", 20.0)
+    begun_s = time.monotonic()
+    make("cpu")
+    assert time.monotonic() - begun_s < 15
+
+
 def test_a_kernel_that_ends_the_engine_is_named_and_left_out_if_the_user_says_so(
     folder: Path, monkeypatch: pytest.MonkeyPatch, engine_processes: None
 ) -> None:

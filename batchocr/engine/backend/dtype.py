@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable
 
@@ -26,6 +27,7 @@ def select_dtype(name: DType, device: torch.device) -> torch.dtype:
     return torch.float32 if name == "float32" else torch.bfloat16  # layers in int8 take and return it
 
 
+@functools.cache
 def bfloat16_speedup() -> float:
     """How many times as fast as float32 the ViT of a full-size model is in bfloat16 on this CPU, in a short trial.
 
