@@ -122,7 +122,7 @@ def _fastest(
     if reference_s < _MUCH_FASTER * seconds and not trial.needed_for:
         return trial.reference, KernelChoice(trial.operation, "reference", 0.0, reference_s, rejected, others)
     del others[name]
-    remark = f"{trial.needed_for} needs a kernel" if trial.needed_for else "by less than a tenth"
+    remark = f"{trial.needed_for} needs a kernel" if trial.needed_for else "not a tenth faster"
     others["reference"] = reference_s
     return operation, KernelChoice(trial.operation, name, error, seconds, rejected, others, remark)
 
