@@ -109,7 +109,7 @@ class RunContext:
             self._closing = undo.pop_all()
         self.work_started_s = time.perf_counter()
         self._had_no_time = self.stop.reason == "stop_after"
-        self.stop.enter("reading")
+        self.stop.phase = "reading"
         return self
 
     @property
@@ -155,7 +155,7 @@ class RunContext:
             self.work_ended_s = time.perf_counter()
             if self._engines is not None:
                 self.engine_uses = self._engines.uses()
-        self.stop.enter("finishing")
+        self.stop.phase = "finishing"
         self._closing.close()
 
     @property
