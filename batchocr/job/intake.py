@@ -132,31 +132,18 @@ class Intake:
 
     def rows(self) -> Iterator[RowKey | None]:
         """Yield every row of the output in input order, including those done before; None while the rows of the next
-        document are not known."""
-        remaining = self._limit
-        for index, state in enumerate(self.states):
-            while state.rows is None:
+        document are not known, and for ever behind the limit."""
+        for index in range(len(self.documents)):
+            while (rows := self._rows_of(index)) is None:
                 yield None
-            for page_index in state.rows[:remaining]:
-                yield RowKey(index, page_index)
-            if remaining is not None:
-                remaining -= min(remaining, len(state.rows))
-                if remaining == 0:
-                    return
+            yield from (RowKey(index, page_index) for page_index in rows)
 
     def planned(self) -> Iterator[Sequence[int | None]]:
         """The rows of each document that this run is to read or has found done, as far as they are known.
 
         With a limit, only those before the first document that is not opened yet: later ones may be beyond the limit.
         """
-        remaining = self._limit
-        for state in self.states:
-            if state.rows is None and remaining is not None:
-                remaining = 0
-            rows = (state.rows or ())[:remaining]
-            yield rows
-            if remaining is not None:
-                remaining -= len(rows)
+        return (self._rows_of(index) or () for index in range(len(self.documents)))
 
     def known_rows(self) -> Iterator[RowKey]:
         """The rows of `planned`, in input order."""
@@ -247,18 +234,24 @@ class Intake:
         if not self._in_order:
             self._queue_rows(index)
         while self._in_order and (following := self.queue.num_documents) < len(self.states):
-            if self.states[following].rows is None:
+            if self.states[following].rows is None or self.queue.num_rows == self._limit:
                 break
             self._queue_rows(following)
 
+    def _rows_of(self, index: int) -> Sequence[int | None] | None:
+        """The rows of a document, as far as the limit allows; None while they cannot be known."""
+        is_queued = not self._in_order or index < self.queue.num_documents
+        return self.states[index].rows if is_queued else None
+
     def _queue_rows(self, index: int) -> None:
-        """Have the rows of a document handed out, as far as the limit allows."""
+        """Have the rows of a document handed out. Those behind the limit are no rows of the output."""
         state = self.states[index]
         assert state.rows is not None
-        rows = state.rows if self._limit is None else state.rows[: self._limit - self.queue.num_rows]
-        done = state.done.intersection(rows)
+        if self._limit is not None:
+            state.rows = state.rows[: self._limit - self.queue.num_rows]
+        done = state.done.intersection(state.rows)
         self.num_done_before += len(done)
-        self.queue.add(index, rows, done | self._copied_rows(index, rows))
+        self.queue.add(index, state.rows, done | self._copied_rows(index, state.rows))
 
     def _copied_rows(self, index: int, rows: Sequence[int | None]) -> frozenset[int | None]:
         """The rows of a document that are made from those of another, and not read."""
