@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -11,6 +12,7 @@ from batchocr.data import Document, ErrorKind, Failure, PageResult
 from batchocr.job.copies import Copies, Copy, copied, serves
 from batchocr.job.row_queue import RowKey, RowQueue
 from batchocr.option_values import PageSpec
+from batchocr.processes.messages import Opened
 from batchocr.tables.index import IndexedRow
 from batchocr.tables.journal import Journal
 
@@ -92,6 +94,7 @@ class Intake:
         self._in_order = limit is not None or max_unreleased is not None
         self.queue = RowQueue(max_unreleased)
         self._num_opened = 0
+        self._to_open_again: deque[int] = deque()
         self._num_planned = 0
 
     @property
@@ -162,6 +165,8 @@ class Intake:
         Looks at one file per call, so that a million unchanged ones do not keep the caller from everything else: if
         `num_known` has grown, there may be more to come.
         """
+        if self._to_open_again:
+            return self._to_open_again.popleft()
         if self.queue.num_rows == self._limit or self._num_opened == len(self.documents):
             return None
         index = self._num_opened
@@ -172,11 +177,15 @@ class Intake:
             return None
         return None if self._unchanged(index) else index
 
-    def opened(self, index: int, *, page_count: int, doc_id: str, size: int, mtime_ns: int) -> None:
+    def opened(self, index: int, file: Opened) -> None:
         """Record that a document was opened. One without pages gets a row for the whole."""
         state = self.states[index]
-        state.size, state.mtime_ns = size, mtime_ns
-        self._plan(index, page_count, doc_id, self._settled(self.documents[index].source))
+        state.size, state.mtime_ns = file.size, file.mtime_ns
+        self._plan(index, file.page_count, file.doc_id, self._settled(self.documents[index].source))
+
+    def open_again(self, index: int) -> None:
+        """Hand out a document once more, as nothing was learnt of it."""
+        self._to_open_again.append(index)
 
     def cannot_open(self, index: int, problem: Failure, doc_id: str | None = None) -> None:
         """Record that a document cannot be opened: it gets one failed row for the whole."""

@@ -76,7 +76,6 @@ class RunContext:
         self._pid = os.getpid()
         self._announce = announce
         self._engines: Engines | None = None
-        self._reopen: list[int] = []
         self._had_no_time = False
         self._closing = ExitStack()
         self._trimmed_s = time.monotonic()
@@ -135,11 +134,9 @@ class RunContext:
                 continue
             found = pool.open_alone(documents[index].path, min(left_s, self.config.page_timeout))
             if not isinstance(found, Opened):
-                self._reopen.append(index)
+                self.intake.open_again(index)
                 return False
-            self.intake.opened(
-                index, page_count=found.page_count, doc_id=found.doc_id, size=found.size, mtime_ns=found.mtime_ns
-            )
+            self.intake.opened(index, found)
         return False
 
     def __exit__(
@@ -178,7 +175,6 @@ class RunContext:
             self.ledger.host,
             pages_in_flight=self.session.pages_in_flight,
             page_timeout_s=self.config.page_timeout,
-            reopen=self._reopen,
         )
         return pipeline.results(self.stop, tick_and_trim)
 

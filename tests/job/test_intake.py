@@ -13,6 +13,7 @@ from batchocr.data import Document, Failure, Status
 from batchocr.job.intake import Intake
 from batchocr.job.row_queue import RowKey
 from batchocr.option_values import parse_page_spec
+from batchocr.processes.messages import Opened
 from batchocr.tables.index import IndexedRow
 
 
@@ -36,7 +37,7 @@ def test_of_a_document_that_names_its_pages_only_those_are_read() -> None:
     first, second = documents("a.pdf", "b.pdf")
     intake = make_intake([replace(first, pages=frozenset((0, 2, 5, 11))), second], "1-2,6-r1")
     for index in range(2):
-        intake.opened(index, page_count=9, doc_id=f"{index}", size=1, mtime_ns=1)
+        intake.opened(index, Opened(0, 9, f"{index}", 1, 1))
     assert [key for key in intake.rows() if key is not None] == [
         RowKey(0, 0),
         RowKey(0, 5),
@@ -80,7 +81,7 @@ def open_next(intake: Intake, page_count: int) -> int:
     """Open the next document, with this many pages; returns its index."""
     index = next_to_open(intake)
     assert index is not None
-    intake.opened(index, page_count=page_count, doc_id=f"id-{index}", size=100, mtime_ns=5)
+    intake.opened(index, Opened(0, page_count, f"id-{index}", 100, 5))
     return index
 
 
@@ -124,9 +125,9 @@ def row(
 def test_a_document_that_takes_long_to_open_does_not_hold_up_those_behind_it() -> None:
     intake = make_intake(documents("a", "b", "c"))
     assert [next_to_open(intake) for _ in range(3)] == [0, 1, 2]
-    intake.opened(2, page_count=2, doc_id="c", size=1, mtime_ns=1)
+    intake.opened(2, Opened(0, 2, "c", 1, 1))
     assert next_row(intake) == RowKey(2, 0)
-    intake.opened(0, page_count=1, doc_id="a", size=1, mtime_ns=1)
+    intake.opened(0, Opened(0, 1, "a", 1, 1))
     assert remaining(intake) == [(0, 0), (2, 1)]
 
 
@@ -138,12 +139,12 @@ def test_where_their_order_matters_rows_are_handed_out_in_input_order_however_th
     indices = [next_to_open(intake) for _ in range(3)]
     assert indices == [0, 1, 2]
     assert next_to_open(intake) is None
-    intake.opened(2, page_count=1, doc_id="c", size=1, mtime_ns=1)
+    intake.opened(2, Opened(0, 1, "c", 1, 1))
     assert next_row(intake) is None
-    intake.opened(0, page_count=2, doc_id="a", size=1, mtime_ns=1)
+    intake.opened(0, Opened(0, 2, "a", 1, 1))
     assert remaining(intake) == [(0, 0), (0, 1)]
     assert not intake.exhausted
-    intake.opened(1, page_count=1, doc_id="b", size=1, mtime_ns=1)
+    intake.opened(1, Opened(0, 1, "b", 1, 1))
     assert remaining(intake) == [(1, 0), (2, 0)]
     assert intake.exhausted
 
@@ -154,7 +155,7 @@ def test_documents_can_be_opened_ahead_of_their_rows() -> None:
     assert next_row(intake) == RowKey(0, 0)
     assert next_to_open(intake) == 1
     assert not intake.all_planned
-    intake.opened(1, page_count=7, doc_id="id-1", size=100, mtime_ns=5)
+    intake.opened(1, Opened(0, 7, "id-1", 100, 5))
     assert intake.all_planned
     assert (intake.num_planned, intake.queue.num_handed_out) == (12, 1)
 
@@ -427,6 +428,6 @@ def test_the_rows_known_so_far_are_those_of_opened_documents_that_belong_to_the_
     for expected in range(3):
         assert next_to_open(intake) == expected
     for index in (2, 0):
-        intake.opened(index, page_count=3, doc_id="0", size=1, mtime_ns=1)
+        intake.opened(index, Opened(0, 3, "0", 1, 1))
     assert " ".join(f"{'abc'[key.document]}{key.page_index}" for key in intake.known_rows()) == known
     assert (intake.num_planned, intake.num_rows_ahead) == (6 if limit is None else limit, 6)
