@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -75,10 +76,10 @@ def read_into_table(
             if run.complete:
                 _require_rows(run.intake, config)
                 journal.keep()
-                with run.ledger.building_table():
-                    table.write(out, run.ledger.of_table(rows), metadata if config.prune else journal.metadata)
+                table_started_s = time.perf_counter()
+                table.write(out, run.ledger.of_table(rows), metadata if config.prune else journal.metadata)
+                run.ledger.table_s = time.perf_counter() - table_started_s
                 rows.log()
-                rows.warn_of_empty_inputs()
         report = replace(
             report_of(run),
             worse_documents=len(worsened),

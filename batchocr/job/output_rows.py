@@ -53,16 +53,14 @@ class OutputRows:
                 yield row
 
     def log(self) -> None:
-        """Say which rows were kept, or removed with --prune."""
+        """Say which rows were kept, or removed with --prune, and name the inputs without a document of which the table
+        has rows."""
         kinds = (self.gone, "documents that are not there"), (self.not_asked, "pages that were not asked for")
         for kept, what in kinds:
             if kept:
                 rows = counted(sum(kept.values()), "row")
                 verb, hint = ("removed", "") if self._prune else ("stay in the table", "; --prune removes them")
                 logger.info("%s of %s %s: %s%s", rows, what, verb, named(kept), hint)
-
-    def warn_of_empty_inputs(self) -> None:
-        """Name the inputs without a document of which the table has rows."""
         for name, num_rows in self._rows_of_empty.items():
             rows = counted(num_rows, "row")
             stay = "; they stay, as long as it is an INPUT" if self._prune else ""

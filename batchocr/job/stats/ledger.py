@@ -75,12 +75,3 @@ class Ledger:
         for row in rows:
             self.quality.add(row)
             yield row
-
-    @contextmanager
-    def building_table(self) -> Iterator[None]:
-        """Note how long the block takes to build the table, even if it fails."""
-        started_s = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.table_s = time.perf_counter() - started_s
