@@ -77,8 +77,8 @@ def read_into_table(
                 _require_rows(run.intake, config)
                 journal.keep()
                 table_started_s = time.perf_counter()
-                table.write(out, run.ledger.of_table(rows), metadata if config.prune else journal.metadata)
-                run.ledger.table_s = time.perf_counter() - table_started_s
+                table.write(out, rows, metadata if config.prune else journal.metadata)
+                run.ledger.table_s, run.ledger.quality = time.perf_counter() - table_started_s, rows.quality
                 rows.log()
         report = replace(
             report_of(run),

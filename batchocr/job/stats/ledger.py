@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -19,7 +19,7 @@ class Ledger:
 
     skipped_files: files in folders that are no documents, by suffix. documents_not_opened: documents for which a run
     that ended early cannot say how many items they hold. pages_copied: not read, as their rows were made from those of
-    others. quality: of the pages read or copied; once the table is being built, of all its rows. host: the work of the
+    others. quality: of the pages read or copied; once the table is written, of all its rows. host: the work of the
     run's own process and of its workers. table_s: how long the table took.
     """
 
@@ -68,10 +68,3 @@ class Ledger:
         yield
         self.host.add("write", time.perf_counter() - started_s)
         self.add_result(result)
-
-    def of_table(self, rows: Iterable[PageResult]) -> Iterator[PageResult]:
-        """The rows, counted as those of which the report gives the quality, also those of earlier runs."""
-        self.quality = Quality()
-        for row in rows:
-            self.quality.add(row)
-            yield row
