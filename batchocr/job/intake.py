@@ -11,7 +11,7 @@ from typing import Final
 from batchocr.data import Document, ErrorKind, Failure, PageResult
 from batchocr.job.copies import Copies, Copy, copied, serves
 from batchocr.job.row_queue import RowKey, RowQueue
-from batchocr.option_values import PageSpec
+from batchocr.option_values import parse_page_spec
 from batchocr.processes.messages import Opened
 from batchocr.tables.index import IndexedRow
 from batchocr.tables.journal import Journal
@@ -63,14 +63,14 @@ class Intake:
     Of documents with the same bytes, one is read, and the others get copies of its rows (`copies`). A document in
     `finished` serves too, even if its file is gone. Without `finished`, or with `reads_all`, every document is read.
 
-    retry_failed: begin rows again that failed in an earlier run; None for those that may succeed now. max_unreleased:
-    see RowQueue. num_done_before: how many of the rows in the queue an earlier run has dealt with.
+    pages: as the option. retry_failed: begin rows again that failed in an earlier run; None for those that may succeed
+    now. max_unreleased: see RowQueue. num_done_before: how many of the rows in the queue an earlier run has dealt with.
     """
 
     def __init__(
         self,
         documents: Sequence[Document],
-        spec: PageSpec | None,
+        pages: str | None,
         finished: Journal | None,
         *,
         limit: int | None,
@@ -87,7 +87,7 @@ class Intake:
         self._firsts: dict[str, int] = {}
         self.num_known = 0
         self.num_done_before = 0
-        self._spec = spec
+        self._spec = parse_page_spec(pages) if pages else None
         self._finished = finished
         self._limit = limit
         self._retry_failed = retry_failed

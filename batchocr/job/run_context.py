@@ -25,7 +25,6 @@ from batchocr.job.stats.report import ExitReason, Report
 from batchocr.job.stats.summary import Circumstances, make_report
 from batchocr.job.stop import StopSwitch
 from batchocr.machine import allow_open_files, peak_resident_bytes, return_freed_memory
-from batchocr.option_values import parse_page_spec
 from batchocr.pages.input.sources import Found
 from batchocr.processes.deduplicator import RequestDeduplicator
 from batchocr.processes.engine_slot import EngineUse
@@ -81,7 +80,7 @@ class RunContext:
         self._trimmed_s = time.monotonic()
         self.intake = Intake(
             found.documents,
-            parse_page_spec(config.pages) if config.pages else None,
+            config.pages,
             finished,
             limit=config.limit,
             retry_failed=config.retry_failed,

@@ -12,7 +12,6 @@ import pytest
 from batchocr.data import Document, Failure, Status
 from batchocr.job.intake import Intake
 from batchocr.job.row_queue import RowKey
-from batchocr.option_values import parse_page_spec
 from batchocr.processes.messages import Opened
 from batchocr.tables.index import IndexedRow
 
@@ -60,7 +59,7 @@ def make_intake(
 ) -> Intake:
     return Intake(
         found,
-        parse_page_spec(spec) if spec else None,
+        spec,
         finished,
         limit=limit,
         retry_failed=retry_failed,
