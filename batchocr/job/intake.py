@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from batchocr.data import Document, ErrorKind, Failure, PageResult
-from batchocr.job.copies import Copies, Copy, copied, serves
+from batchocr.job.copies import Copy, copied, serves
 from batchocr.job.row_queue import RowKey, RowQueue
 from batchocr.option_values import parse_page_spec
 from batchocr.processes.messages import Opened
@@ -60,8 +60,9 @@ class Intake:
     Documents are opened ahead, in any order, and their rows can be handed out once they are known: with a limit, which
     has to mean the same rows in every run, or with max_unreleased, once those of all documents before are known, too.
 
-    Of documents with the same bytes, one is read, and the others get copies of its rows (`copies`). A document in
-    `finished` serves too, even if its file is gone. Without `finished`, or with `reads_all`, every document is read.
+    Of documents with the same bytes, one is read, and the others get copies of its rows: `copies` has those that can be
+    made now. A document in `finished` serves too, even if its file is gone. Without `finished`, or with `reads_all`,
+    every document is read.
 
     pages: as the option. retry_failed: begin rows again that failed in an earlier run; None for those that may succeed
     now. max_unreleased: see RowQueue. num_done_before: how many of the rows in the queue an earlier run has dealt with.
@@ -80,7 +81,8 @@ class Intake:
     ) -> None:
         self.documents = documents
         self.states = [DocumentState() for _ in documents]
-        self.copies = Copies()
+        self.copies: deque[Copy] = deque()
+        self._later_copies: defaultdict[RowKey, list[Copy]] = defaultdict(list)
         self.num_copied = 0
         self._copied_from = None if reads_all else finished
         self._earlier = _sources_by_content(self._copied_from)
@@ -100,7 +102,7 @@ class Intake:
     @property
     def exhausted(self) -> bool:
         """Whether every row has been handed out, and every copy made."""
-        if self.queue.num_returned or self.copies.ready or self.copies.waiting:
+        if self.queue.num_returned or self.copies or self._later_copies:
             return False
         num_handed_out = self.queue.num_handed_out
         is_known = self.num_known == len(self.documents)
@@ -197,13 +199,13 @@ class Intake:
         """Record that a row is finished, or about to be."""
         if key.page_index is not None:
             self.states[key.document].ended |= 1 << key.page_index
-            self.copies.finished(key)
+            self.copies += self._later_copies.pop(key, ())
 
     def next_copy(self) -> tuple[RowKey, PageResult | None]:
-        """The next row of the copies that are ready, as it is to be; None if it has to be read after all. Raises
+        """The next row of `copies`, as it is to be; None if it has to be read after all. Raises
         OutputError."""
         assert self._finished is not None
-        key, first = self.copies.ready.popleft()
+        key, first = self.copies.popleft()
         if not serves(self._finished.find(first, key.page_index), self.states[key.document].doc_id or ""):
             return key, None
         return key, copied(self._finished.read(first, key.page_index), self.documents[key.document].source)
@@ -278,11 +280,11 @@ class Intake:
             if page is None or page in state.done:
                 continue
             if earlier and page in settled:
-                self.copies.ready.append(Copy(key, earlier))
+                self.copies.append(Copy(key, earlier))
             elif same_pages and page in read_first:
-                self.copies.wait(Copy(key, self.documents[first].source), RowKey(first, page))
-                if self.states[first].has_ended(page):
-                    self.copies.finished(RowKey(first, page))
+                is_ready = self.states[first].has_ended(page)
+                copies = self.copies if is_ready else self._later_copies[RowKey(first, page)]
+                copies.append(Copy(key, self.documents[first].source))
             else:
                 continue
             copied.add(page)

@@ -122,8 +122,7 @@ class Pipeline:
     def _make_copies(self) -> bool:
         """Emit some rows that need no reading: those of which they are made have been stored by now. Returns whether
         there were any."""
-        ready = self._intake.copies.ready
-        for _ in range(num_made := min(len(ready), _BEGUN_AT_ONCE)):
+        for _ in range(num_made := min(len(self._intake.copies), _BEGUN_AT_ONCE)):
             key, row = self._intake.next_copy()
             if row is None:
                 self._intake.queue.give_back(key)
