@@ -272,7 +272,7 @@ def test_the_table_names_the_option_that_saves_memory_where_there_was_too_little
     report = report_of(ledger(), engine, CIRCUMSTANCES)
     assert json.loads(report.to_json())["device"]["batches_halved"] == {"vit": 2, "prefill": 1}
     table = " ".join(format_table(report).split())
-    assert "out of memory in 2 vit batches: lower --vit-max-patches" in table
+    assert "out of memory in 2 vit batches: lower --vit-batch-size or --vit-max-patches" in table
     assert "out of memory in 1 prefill batch: lower --prefill-max-tokens" in table
     assert "begun again for lack of KV cache: 3; lower --llm-batch-size" in table
     assert "memory in" not in format_table(report_of(ledger(), Meter(), CIRCUMSTANCES))

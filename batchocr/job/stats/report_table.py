@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterator
 
 from batchocr.data import counted
-from batchocr.job.stats.bottleneck import LIMITS_BY_MEMORY
+from batchocr.job.stats.bottleneck import SIZE_OPTIONS
 from batchocr.job.stats.quality import Distribution
 from batchocr.job.stats.report import DeviceReport, Report, SavedReport, StageReport
 from batchocr.pages.input.folders import describe_skipped
@@ -82,7 +82,7 @@ def _device(device: DeviceReport) -> str:
     if device.model_flop_per_second:
         parts.append(_flop_per_s(device.model_flop_per_second))
     for stage, count in device.batches_halved.items():
-        parts.append(f"out of memory in {count} {stage} batch{'es' * (count != 1)}: lower {LIMITS_BY_MEMORY[stage]}")
+        parts.append(f"out of memory in {count} {stage} batch{'es' * (count != 1)}: lower {SIZE_OPTIONS[stage]}")
     if device.preemptions:
         parts.append(f"begun again for lack of KV cache: {device.preemptions:,}; lower --llm-batch-size")
     if device.peak_memory_bytes is not None:
