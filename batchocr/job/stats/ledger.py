@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from batchocr.data import ErrorKind, PageResult, Status
@@ -60,11 +58,3 @@ class Ledger:
         self.already_done += 1
         if error_kind is not None:
             self.errors[error_kind] += 1
-
-    @contextmanager
-    def storing(self, result: PageResult) -> Iterator[None]:
-        """Count an item and the time that the block takes to store it, unless it cannot be stored."""
-        started_s = time.perf_counter()
-        yield
-        self.host.add("write", time.perf_counter() - started_s)
-        self.add_result(result)
