@@ -165,13 +165,14 @@ def test_a_document_known_to_be_missing_is_a_row_and_never_opened() -> None:
     assert intake.states[1].rows == [None]
 
 
-def test_a_document_that_cannot_be_opened_is_one_row() -> None:
-    intake = make_intake(documents("a"))
-    index = next_to_open(intake)
-    assert index is not None
-    intake.cannot_open(index, Failure("damaged", "no trailer"), doc_id="id-0")
+def test_a_document_that_cannot_be_opened_is_one_row_and_known_by_its_size_and_time(tmp_path: Path) -> None:
+    intake = make_intake(file_with_rows(tmp_path)[0])
+    assert next_to_open(intake) == 0
+    intake.cannot_open(0, Failure("damaged", "no trailer"), doc_id="id-0")
     assert remaining(intake) == [(0, None)]
-    assert (intake.states[0].problem, intake.states[0].doc_id) == (Failure("damaged", "no trailer"), "id-0")
+    state = intake.states[0]
+    assert (state.problem, state.doc_id) == (Failure("damaged", "no trailer"), "id-0")
+    assert {"size": state.size, "mtime_ns": state.mtime_ns} == as_it_was(tmp_path)
 
 
 def test_a_page_spec_picks_pages_of_each_document_among_those_that_it_names() -> None:
@@ -319,14 +320,6 @@ def test_without_retries_a_touched_document_that_fails_again_keeps_its_row(tmp_p
     assert next_to_open(intake) == 0
     intake.cannot_open(0, Failure("damaged", "no trailer"), doc_id="id-0")
     assert remaining(intake) == []
-
-
-def test_a_document_that_cannot_be_opened_is_known_by_its_size_and_time(tmp_path: Path) -> None:
-    found, _ = file_with_rows(tmp_path)
-    intake = make_intake(found)
-    assert next_to_open(intake) == 0
-    intake.cannot_open(0, Failure("crashed", "took its worker down"))
-    assert {"size": intake.states[0].size, "mtime_ns": intake.states[0].mtime_ns} == as_it_was(tmp_path)
 
 
 @pytest.mark.parametrize(("limit", "known"), [(None, "a0 a1 a2 c0 c1 c2"), (5, "a0 a1 a2"), (2, "a0 a1")])
