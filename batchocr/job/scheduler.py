@@ -131,9 +131,7 @@ class PageScheduler:
         if key.page_index is None:
             return
         holders = self._in_flight[key.document]
-        holders[worker] -= 1
-        if not holders[worker]:
-            del holders[worker]
+        holders -= Counter((worker,))  # without those that hold none
         if not holders:
             del self._in_flight[key.document]
 

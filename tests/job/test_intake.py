@@ -64,12 +64,11 @@ def next_to_open(intake: Intake) -> int | None:
             return index
 
 
-def open_next(intake: Intake, page_count: int) -> int:
-    """Open the next document, with this many pages; returns its index."""
+def open_next(intake: Intake, page_count: int) -> None:
+    """Open the next document, with this many pages."""
     index = next_to_open(intake)
     assert index is not None
     intake.opened(index, Opened(0, page_count, f"id-{index}", 100, 5))
-    return index
 
 
 def next_row(intake: Intake, *, postponed: bool = False) -> RowKey | None:
