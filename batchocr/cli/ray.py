@@ -110,7 +110,7 @@ def _conclude(report: ClusterReport, out: str, to_continue: str) -> None:
         parts = f"{report.parts.already_done + report.parts.read:,} of {report.parts.planned:,} parts are"
         logger.info("stopped before the end; %s there: %s", parts, to_continue, extra=event("run_stopped", **ended))
         return
-    for exceeded in report.gate_counts.exceeded(report):
+    for exceeded in report.exceeded:
         logger.warning("%s; the column error_message says why", exceeded)
     why = "nothing to do: " if report.nothing_to_do else ""
     logger.info("%sall %d rows are in %s", why, items.found, out, extra=event("run_finished", **ended))

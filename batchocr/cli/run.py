@@ -89,7 +89,7 @@ def _conclude(report: Report, config: Config, out: str) -> int:
     items = report.items
     if code == ExitCode.BUG:
         logger.error("a bug in batchocr: not all of %s are accounted for: %s", counted(items.found, "item"), items)
-    for exceeded in report.gate_counts.exceeded(report):
+    for exceeded in report.exceeded:
         logger.warning("%s; the column error_message says why", exceeded)
     rows = "the only row is" if items.found == 1 else f"all {items.found:,} rows are"
     why = f"nothing to do, {rows} done: " if report.nothing_to_do else ""

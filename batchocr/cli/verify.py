@@ -16,7 +16,6 @@ from batchocr.cli.signals import clear_up_on_signals
 from batchocr.config import INPUT, MODEL, RUN, Config, Option, make_config
 from batchocr.data import counted
 from batchocr.errors import ExitCode
-from batchocr.job.stats.gates import Rates
 
 if TYPE_CHECKING:
     from batchocr.cli.verifier import Problem, Verifier
@@ -69,12 +68,13 @@ def verify(
         elif not quiet:
             print_out(printable(str(finding)))
     allowed = {"failed"} if strict else {"failed", "gone"}
-    is_wrong = counts.keys() - allowed or verifier.counts.exceeded(config)
-    exit_code = ExitCode.TOO_MANY_FAILURES if is_wrong else ExitCode.DONE
+    rates = config.max_page_error_rate, config.max_degraded_rate, config.max_doubtful_rate
+    exceeded = verifier.counts.exceeded(*rates)
+    exit_code = ExitCode.TOO_MANY_FAILURES if counts.keys() - allowed or exceeded else ExitCode.DONE
     if as_json:
         print_out(json.dumps({"findings": findings, **_as_json(verifier, counts), "exit_code": exit_code}, indent=2))
     elif not quiet:
-        print_out(_summary(verifier, counts, config))
+        print_out(_summary(verifier, counts, exceeded))
     raise typer.Exit(exit_code)
 
 
@@ -95,13 +95,13 @@ def _as_json(verifier: Verifier, counts: Counter[Problem]) -> dict[str, object]:
     }
 
 
-def _summary(verifier: Verifier, found: Counter[Problem], rates: Rates) -> str:
+def _summary(verifier: Verifier, found: Counter[Problem], exceeded: list[str]) -> str:
     """One line: how many rows there should be, what was found, and what cannot be checked."""
     kinds = {"gone": "documents gone" if found["gone"] > 1 else "document gone"}
     told = ", ".join(f"{count:,} {kinds.get(problem, problem)}" for problem, count in found.items() if count)
     counts = verifier.counts
     remarks = f"; {counts.degraded:,} degraded" if counts.degraded else ""
-    remarks += "".join(f"; {each}" for each in counts.exceeded(rates))
+    remarks += "".join(f"; {each}" for each in exceeded)
     if empty := verifier.num_empty:
         remarks += f"; {counted(empty, 'ok row')} without any text: blank pages, or not read"
     if uncounted := verifier.num_uncounted:

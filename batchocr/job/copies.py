@@ -7,7 +7,6 @@ rows are finished. Rows that earlier runs have read, of whatever document, serve
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import replace
 from typing import Final, NamedTuple
 
@@ -24,23 +23,6 @@ class Copy(NamedTuple):
 
     key: RowKey
     of: str
-
-
-class Copies:
-    """The copies of this run that are not made yet. ready: the row that they copy is finished. waiting: the others, by
-    the row that they copy."""
-
-    def __init__(self) -> None:
-        self.ready: deque[Copy] = deque()
-        self.waiting: dict[RowKey, list[Copy]] = {}
-
-    def wait(self, copy: Copy, first: RowKey) -> None:
-        """Make the copy once the row `first` of this run is finished."""
-        self.waiting.setdefault(first, []).append(copy)
-
-    def finished(self, key: RowKey) -> None:
-        """Record that a row is finished: its copies are ready."""
-        self.ready += self.waiting.pop(key, ())
 
 
 def serves(row: IndexedRow | None, doc_id: str) -> bool:

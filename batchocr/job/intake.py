@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from batchocr.data import Document, ErrorKind, Failure, PageResult
-from batchocr.job.copies import Copies, Copy, copied, serves
+from batchocr.job.copies import Copy, copied, serves
 from batchocr.job.row_queue import RowKey, RowQueue
-from batchocr.option_values import PageSpec
+from batchocr.option_values import parse_page_spec
+from batchocr.processes.messages import Opened
 from batchocr.tables.index import IndexedRow
 from batchocr.tables.journal import Journal
 
@@ -58,17 +60,18 @@ class Intake:
     Documents are opened ahead, in any order, and their rows can be handed out once they are known: with a limit, which
     has to mean the same rows in every run, or with max_unreleased, once those of all documents before are known, too.
 
-    Of documents with the same bytes, one is read, and the others get copies of its rows (`copies`). A document in
-    `finished` serves too, even if its file is gone. Without `finished`, or with `reads_all`, every document is read.
+    Of documents with the same bytes, one is read, and the others get copies of its rows: `copies` has those that can be
+    made now. A document in `finished` serves too, even if its file is gone. Without `finished`, or with `reads_all`,
+    every document is read.
 
-    retry_failed: begin rows again that failed in an earlier run; None for those that may succeed now. max_unreleased:
-    see RowQueue. num_done_before: how many of the rows in the queue an earlier run has dealt with.
+    pages: as the option. retry_failed: begin rows again that failed in an earlier run; None for those that may succeed
+    now. max_unreleased: see RowQueue. num_done_before: how many of the rows in the queue an earlier run has dealt with.
     """
 
     def __init__(
         self,
         documents: Sequence[Document],
-        spec: PageSpec | None,
+        pages: str | None,
         finished: Journal | None,
         *,
         limit: int | None,
@@ -78,26 +81,28 @@ class Intake:
     ) -> None:
         self.documents = documents
         self.states = [DocumentState() for _ in documents]
-        self.copies = Copies()
+        self.copies: deque[Copy] = deque()
+        self._later_copies: defaultdict[RowKey, list[Copy]] = defaultdict(list)
         self.num_copied = 0
         self._copied_from = None if reads_all else finished
         self._earlier = _sources_by_content(self._copied_from)
         self._firsts: dict[str, int] = {}
         self.num_known = 0
         self.num_done_before = 0
-        self._spec = spec
+        self._spec = parse_page_spec(pages) if pages else None
         self._finished = finished
         self._limit = limit
         self._retry_failed = retry_failed
         self._in_order = limit is not None or max_unreleased is not None
         self.queue = RowQueue(max_unreleased)
         self._num_opened = 0
+        self._to_open_again: deque[int] = deque()
         self._num_planned = 0
 
     @property
     def exhausted(self) -> bool:
         """Whether every row has been handed out, and every copy made."""
-        if self.queue.num_returned or self.copies.ready or self.copies.waiting:
+        if self.queue.num_returned or self.copies or self._later_copies:
             return False
         num_handed_out = self.queue.num_handed_out
         is_known = self.num_known == len(self.documents)
@@ -132,31 +137,18 @@ class Intake:
 
     def rows(self) -> Iterator[RowKey | None]:
         """Yield every row of the output in input order, including those done before; None while the rows of the next
-        document are not known."""
-        remaining = self._limit
-        for index, state in enumerate(self.states):
-            while state.rows is None:
+        document are not known, and for ever behind the limit."""
+        for index in range(len(self.documents)):
+            while (rows := self._rows_of(index)) is None:
                 yield None
-            for page_index in state.rows[:remaining]:
-                yield RowKey(index, page_index)
-            if remaining is not None:
-                remaining -= min(remaining, len(state.rows))
-                if remaining == 0:
-                    return
+            yield from (RowKey(index, page_index) for page_index in rows)
 
     def planned(self) -> Iterator[Sequence[int | None]]:
         """The rows of each document that this run is to read or has found done, as far as they are known.
 
         With a limit, only those before the first document that is not opened yet: later ones may be beyond the limit.
         """
-        remaining = self._limit
-        for state in self.states:
-            if state.rows is None and remaining is not None:
-                remaining = 0
-            rows = (state.rows or ())[:remaining]
-            yield rows
-            if remaining is not None:
-                remaining -= len(rows)
+        return (self._rows_of(index) or () for index in range(len(self.documents)))
 
     def known_rows(self) -> Iterator[RowKey]:
         """The rows of `planned`, in input order."""
@@ -175,6 +167,8 @@ class Intake:
         Looks at one file per call, so that a million unchanged ones do not keep the caller from everything else: if
         `num_known` has grown, there may be more to come.
         """
+        if self._to_open_again:
+            return self._to_open_again.popleft()
         if self.queue.num_rows == self._limit or self._num_opened == len(self.documents):
             return None
         index = self._num_opened
@@ -185,11 +179,15 @@ class Intake:
             return None
         return None if self._unchanged(index) else index
 
-    def opened(self, index: int, *, page_count: int, doc_id: str, size: int, mtime_ns: int) -> None:
+    def opened(self, index: int, file: Opened) -> None:
         """Record that a document was opened. One without pages gets a row for the whole."""
         state = self.states[index]
-        state.size, state.mtime_ns = size, mtime_ns
-        self._plan(index, page_count, doc_id, self._settled(self.documents[index].source))
+        state.size, state.mtime_ns = file.size, file.mtime_ns
+        self._plan(index, file.page_count, file.doc_id, self._settled(self.documents[index].source))
+
+    def open_again(self, index: int) -> None:
+        """Hand out a document once more, as nothing was learnt of it."""
+        self._to_open_again.append(index)
 
     def cannot_open(self, index: int, problem: Failure, doc_id: str | None = None) -> None:
         """Record that a document cannot be opened: it gets one failed row for the whole."""
@@ -201,13 +199,13 @@ class Intake:
         """Record that a row is finished, or about to be."""
         if key.page_index is not None:
             self.states[key.document].ended |= 1 << key.page_index
-            self.copies.finished(key)
+            self.copies += self._later_copies.pop(key, ())
 
     def next_copy(self) -> tuple[RowKey, PageResult | None]:
-        """The next row of the copies that are ready, as it is to be; None if it has to be read after all. Raises
+        """The next row of `copies`, as it is to be; None if it has to be read after all. Raises
         OutputError."""
         assert self._finished is not None
-        key, first = self.copies.ready.popleft()
+        key, first = self.copies.popleft()
         if not serves(self._finished.find(first, key.page_index), self.states[key.document].doc_id or ""):
             return key, None
         return key, copied(self._finished.read(first, key.page_index), self.documents[key.document].source)
@@ -247,18 +245,24 @@ class Intake:
         if not self._in_order:
             self._queue_rows(index)
         while self._in_order and (following := self.queue.num_documents) < len(self.states):
-            if self.states[following].rows is None:
+            if self.states[following].rows is None or self.queue.num_rows == self._limit:
                 break
             self._queue_rows(following)
 
+    def _rows_of(self, index: int) -> Sequence[int | None] | None:
+        """The rows of a document, as far as the limit allows; None while they cannot be known."""
+        is_queued = not self._in_order or index < self.queue.num_documents
+        return self.states[index].rows if is_queued else None
+
     def _queue_rows(self, index: int) -> None:
-        """Have the rows of a document handed out, as far as the limit allows."""
+        """Have the rows of a document handed out. Those behind the limit are no rows of the output."""
         state = self.states[index]
         assert state.rows is not None
-        rows = state.rows if self._limit is None else state.rows[: self._limit - self.queue.num_rows]
-        done = state.done.intersection(rows)
+        if self._limit is not None:
+            state.rows = state.rows[: self._limit - self.queue.num_rows]
+        done = state.done.intersection(state.rows)
         self.num_done_before += len(done)
-        self.queue.add(index, rows, done | self._copied_rows(index, rows))
+        self.queue.add(index, state.rows, done | self._copied_rows(index, state.rows))
 
     def _copied_rows(self, index: int, rows: Sequence[int | None]) -> frozenset[int | None]:
         """The rows of a document that are made from those of another, and not read."""
@@ -276,11 +280,11 @@ class Intake:
             if page is None or page in state.done:
                 continue
             if earlier and page in settled:
-                self.copies.ready.append(Copy(key, earlier))
+                self.copies.append(Copy(key, earlier))
             elif same_pages and page in read_first:
-                self.copies.wait(Copy(key, self.documents[first].source), RowKey(first, page))
-                if self.states[first].has_ended(page):
-                    self.copies.finished(RowKey(first, page))
+                is_ready = self.states[first].has_ended(page)
+                copies = self.copies if is_ready else self._later_copies[RowKey(first, page)]
+                copies.append(Copy(key, self.documents[first].source))
             else:
                 continue
             copied.add(page)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -75,10 +76,10 @@ def read_into_table(
             if run.complete:
                 _require_rows(run.intake, config)
                 journal.keep()
-                with run.ledger.building_table():
-                    table.write(out, run.ledger.of_table(rows), metadata if config.prune else journal.metadata)
+                table_started_s = time.perf_counter()
+                table.write(out, rows, metadata if config.prune else journal.metadata)
+                run.ledger.table_s, run.ledger.quality = time.perf_counter() - table_started_s, rows.quality
                 rows.log()
-                rows.warn_of_empty_inputs()
         report = replace(
             report_of(run),
             worse_documents=len(worsened),
@@ -127,8 +128,10 @@ def _read(run: RunContext, journal: Journal, progress: Progress | None) -> None:
             if earlier is not None and is_failed_again(result, earlier):
                 run.ledger.add_done(earlier.status, earlier.error_kind)
             else:
-                with run.ledger.storing(result):
-                    journal.append(JournalEntry(_counting_on(result, earlier), file.size, file.mtime_ns))
+                started_s = time.perf_counter()
+                journal.append(JournalEntry(_counting_on(result, earlier), file.size, file.mtime_ns))
+                run.ledger.host.add("write", time.perf_counter() - started_s)
+                run.ledger.add_result(result)
             if result.status == "failed":
                 log_failure(result)
     finally:

@@ -16,6 +16,7 @@ from batchocr.job.intake import DocumentState, Intake
 from batchocr.job.progress import event
 from batchocr.job.shortfalls import named
 from batchocr.job.stats.gates import is_doubtful
+from batchocr.job.stats.quality import Quality
 from batchocr.tables.journal import Journal
 
 logger = logging.getLogger(__name__)
@@ -26,7 +27,7 @@ _RowsOf = tuple[str, Sequence[int | None], Sequence[int | None]]
 
 class OutputRows:
     """Once all rows have been taken: gone, the rows of documents that are not there any more, by `source`; not_asked,
-    the other rows that this run did not ask for; num_doubtful, of the rows that this run is about.
+    the other rows that this run did not ask for; quality, of all; num_doubtful, of those that this run is about.
 
     prune: leave rows out that are gone or were not asked for; those from an INPUT that is empty now stay all the same,
     and are not in `gone`, as it may not be mounted. not_drawn, empty: see Found.
@@ -37,6 +38,7 @@ class OutputRows:
     ) -> None:
         self.gone: dict[str, int] = {}
         self.not_asked: dict[str, int] = {}
+        self.quality = Quality()
         self.num_doubtful = 0
         self._intake = intake
         self._journal = journal
@@ -49,20 +51,19 @@ class OutputRows:
         for source, pages, planned in self._documents():
             for page_index in pages:
                 row = self._journal.read(source, page_index)
+                self.quality.add(row)
                 self.num_doubtful += page_index in planned and is_doubtful(row)
                 yield row
 
     def log(self) -> None:
-        """Say which rows were kept, or removed with --prune."""
+        """Say which rows were kept, or removed with --prune, and name the inputs without a document of which the table
+        has rows."""
         kinds = (self.gone, "documents that are not there"), (self.not_asked, "pages that were not asked for")
         for kept, what in kinds:
             if kept:
                 rows = counted(sum(kept.values()), "row")
                 verb, hint = ("removed", "") if self._prune else ("stay in the table", "; --prune removes them")
                 logger.info("%s of %s %s: %s%s", rows, what, verb, named(kept), hint)
-
-    def warn_of_empty_inputs(self) -> None:
-        """Name the inputs without a document of which the table has rows."""
         for name, num_rows in self._rows_of_empty.items():
             rows = counted(num_rows, "row")
             stay = "; they stay, as long as it is an INPUT" if self._prune else ""

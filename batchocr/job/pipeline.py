@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import count
 
@@ -71,9 +71,7 @@ class Pipeline:
         *,
         pages_in_flight: int,
         page_timeout_s: float,
-        reopen: Iterable[int] = (),
     ) -> None:
-        """reopen: documents that the intake has handed out, and that are to be opened first."""
         self._intake = intake
         self._pool = pool
         self._engines = engines
@@ -85,7 +83,6 @@ class Pipeline:
         self._attempts = Attempts()
         self._scheduler = PageScheduler(intake, pool, pages_in_flight=pages_in_flight, page_timeout_s=page_timeout_s)
         self._finished: deque[tuple[RowKey, PageResult]] = deque()
-        self._reopen = deque(reopen)
         self._num_opening = 0
 
     def results(self, stop: StopSwitch, tick: Callable[[], None]) -> Iterator[tuple[RowKey, PageResult]]:
@@ -125,8 +122,7 @@ class Pipeline:
     def _make_copies(self) -> bool:
         """Emit some rows that need no reading: those of which they are made have been stored by now. Returns whether
         there were any."""
-        ready = self._intake.copies.ready
-        for _ in range(num_made := min(len(ready), _BEGUN_AT_ONCE)):
+        for _ in range(num_made := min(len(self._intake.copies), _BEGUN_AT_ONCE)):
             key, row = self._intake.next_copy()
             if row is None:
                 self._intake.queue.give_back(key)
@@ -172,8 +168,6 @@ class Pipeline:
         flight; and if a worker has none to open. full: so many pages are being read that no row may be begun."""
         if self._num_opening >= len(self._pool.workers) or not self._scheduler.has_worker_for(None):
             return None
-        if self._reopen:
-            return self._reopen.popleft()
         enough, rows_ahead = self._pages_in_flight, _ROWS_AHEAD if full else self._pages_in_flight
         if self._fetches:
             enough = rows_ahead = min(enough, _FETCHED_AHEAD * len(self._pool.workers))
@@ -231,13 +225,7 @@ class Pipeline:
             claim = f"its worker process claims {message.page_count:,} pages, more than the file has bytes"
             self._intake.cannot_open(key.document, Failure("crashed", claim))
             return
-        self._intake.opened(
-            key.document,
-            page_count=message.page_count,
-            doc_id=message.doc_id,
-            size=message.size,
-            mtime_ns=message.mtime_ns,
-        )
+        self._intake.opened(key.document, message)
 
     def _ask(self, message: Asked) -> None:
         self._tasks[message.task_id].round = message.batch.message.round
@@ -288,7 +276,7 @@ class Pipeline:
         if self._attempts.exhausted(key) or is_given_up:
             self._fail(key, failure, doc_id)
         elif key.page_index is None:
-            self._reopen.appendleft(key.document)
+            self._intake.open_again(key.document)
         else:
             self._intake.queue.give_back(key)
 

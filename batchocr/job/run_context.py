@@ -25,7 +25,6 @@ from batchocr.job.stats.report import ExitReason, Report
 from batchocr.job.stats.summary import Circumstances, make_report
 from batchocr.job.stop import StopSwitch
 from batchocr.machine import allow_open_files, peak_resident_bytes, return_freed_memory
-from batchocr.option_values import parse_page_spec
 from batchocr.pages.input.sources import Found
 from batchocr.processes.deduplicator import RequestDeduplicator
 from batchocr.processes.engine_slot import EngineUse
@@ -76,13 +75,12 @@ class RunContext:
         self._pid = os.getpid()
         self._announce = announce
         self._engines: Engines | None = None
-        self._reopen: list[int] = []
         self._had_no_time = False
         self._closing = ExitStack()
         self._trimmed_s = time.monotonic()
         self.intake = Intake(
             found.documents,
-            parse_page_spec(config.pages) if config.pages else None,
+            config.pages,
             finished,
             limit=config.limit,
             retry_failed=config.retry_failed,
@@ -109,7 +107,7 @@ class RunContext:
             self._closing = undo.pop_all()
         self.work_started_s = time.perf_counter()
         self._had_no_time = self.stop.reason == "stop_after"
-        self.stop.enter("reading")
+        self.stop.phase = "reading"
         return self
 
     @property
@@ -135,11 +133,9 @@ class RunContext:
                 continue
             found = pool.open_alone(documents[index].path, min(left_s, self.config.page_timeout))
             if not isinstance(found, Opened):
-                self._reopen.append(index)
+                self.intake.open_again(index)
                 return False
-            self.intake.opened(
-                index, page_count=found.page_count, doc_id=found.doc_id, size=found.size, mtime_ns=found.mtime_ns
-            )
+            self.intake.opened(index, found)
         return False
 
     def __exit__(
@@ -155,7 +151,7 @@ class RunContext:
             self.work_ended_s = time.perf_counter()
             if self._engines is not None:
                 self.engine_uses = self._engines.uses()
-        self.stop.enter("finishing")
+        self.stop.phase = "finishing"
         self._closing.close()
 
     @property
@@ -178,7 +174,6 @@ class RunContext:
             self.ledger.host,
             pages_in_flight=self.session.pages_in_flight,
             page_timeout_s=self.config.page_timeout,
-            reopen=self._reopen,
         )
         return pipeline.results(self.stop, tick_and_trim)
 

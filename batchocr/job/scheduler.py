@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
+from collections import Counter, deque
 from collections.abc import Collection, Sequence
 from weakref import WeakKeyDictionary
 
@@ -18,7 +18,7 @@ _MAX_QUEUED = 2
 """Tasks of one document that a worker has before it: while it works on one, it should not have to wait for the next."""
 
 _MAX_FETCHED = 64
-"""Objects that a worker was given last, of which it may still hold a copy (`pages/documents`)."""
+"""Objects that a worker fetched last, of which it may still hold a copy (`pages/documents`)."""
 
 _NONE: Counter[Worker] = Counter()
 
@@ -38,7 +38,7 @@ class PageScheduler:
         self._costs = Costs(page_timeout_s)
         self._in_flight: dict[int, Counter[Worker]] = {}
         self._last_document: WeakKeyDictionary[Worker, int] = WeakKeyDictionary()
-        self._fetched: WeakKeyDictionary[Worker, OrderedDict[int, None]] = WeakKeyDictionary()
+        self._fetched: WeakKeyDictionary[Worker, deque[int]] = WeakKeyDictionary()
 
     def pick(self) -> RowKey | None:
         """The next row to begin; None if there is none for now, and at the end.
@@ -120,11 +120,9 @@ class PageScheduler:
         """Record that the worker was given the row."""
         self._last_document[worker] = key.document
         if is_uri(self._intake.documents[key.document].path):
-            fetched = self._fetched.setdefault(worker, OrderedDict())
-            fetched[key.document] = None
-            fetched.move_to_end(key.document)
-            if len(fetched) > _MAX_FETCHED:
-                fetched.popitem(last=False)
+            fetched = self._fetched.setdefault(worker, deque(maxlen=_MAX_FETCHED))
+            if key.document not in fetched:
+                fetched.append(key.document)
         if key.page_index is not None:
             self._in_flight.setdefault(key.document, Counter())[worker] += 1
 
@@ -133,9 +131,7 @@ class PageScheduler:
         if key.page_index is None:
             return
         holders = self._in_flight[key.document]
-        holders[worker] -= 1
-        if not holders[worker]:
-            del holders[worker]
+        holders -= Counter((worker,))  # without those that hold none
         if not holders:
             del self._in_flight[key.document]
 

@@ -29,12 +29,13 @@ SAME_KEYSTROKE_S = 1.0
 class StopSwitch:
     """Says whether, and why, no more pages should be begun. Once set it stays set.
 
-    stop_after_s: seconds from now after which it sets itself. other: a switch that sets this one too.
+    stop_after_s: seconds from now after which it sets itself. other: a switch that sets this one too. phase: how far
+    the run is, on which it depends what a stop means; only while it is reading may there be pages in flight.
     """
 
     def __init__(self, stop_after_s: float | None = None, other: StopSwitch | None = None) -> None:
         self._other = other
-        self._phase: Phase = "starting"
+        self.phase: Phase = "starting"
         self._reason: StopReason | None = None
         self._since_s = 0.0
         self._deadline_s = None if stop_after_s is None else time.monotonic() + stop_after_s
@@ -44,15 +45,6 @@ class StopSwitch:
         if self._reason is None:
             self._since_s = time.monotonic()
             self._reason = reason
-
-    @property
-    def phase(self) -> Phase:
-        """How far the run is; only while it is reading may there be pages in flight."""
-        return self._phase
-
-    def enter(self, phase: Phase) -> None:
-        """Record how far the run is: what a stop means depends on it."""
-        self._phase = phase
 
     @property
     def reason(self) -> StopReason | None:

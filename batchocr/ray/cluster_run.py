@@ -127,7 +127,7 @@ def read_on_cluster(
     logger.info("reading %s", what, extra=event("run_started", **fields))
     driver = Driver(config, found, folder, items, earlier, actors=cluster.actors)
     driver.run(cluster.address, stop, progress)
-    stop.enter("finishing")
+    stop.phase = "finishing"
     report = _report_of(driver, config, found, len(items), stop, began_s=(started_s, planned_s))
     if config.report:
         with atomic_file(Path(config.report)) as file:

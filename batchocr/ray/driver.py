@@ -123,7 +123,7 @@ class Driver:
     def _read_all(self, plan: ActorPlan, stop: StopSwitch, progress: Progress | None) -> None:
         self._max_failed_starts = min(_MAX_FAILED_STARTS, plan.count)
         self._said_s = time.perf_counter()
-        stop.enter("reading")
+        stop.phase = "reading"
         try:
             while self._waiting or self._reading():
                 if progress is not None:

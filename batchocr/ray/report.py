@@ -68,11 +68,6 @@ class ClusterReport:
     bottleneck: str = ""
 
     @property
-    def max_doubtful_rate(self) -> float:
-        """Off: the parts are not read for it."""
-        return 1.0
-
-    @property
     def complete(self) -> bool:
         """Whether the run finished on its own."""
         return self.exit_reason == "finished"
@@ -87,12 +82,14 @@ class ClusterReport:
         """The exit code of the command."""
         if not self.complete:
             return ExitCode.INTERRUPTED if self.exit_reason == "interrupted" else ExitCode.STOPPED
-        return ExitCode.TOO_MANY_FAILURES if self.gate_counts.exceeded(self) else ExitCode.DONE
+        return ExitCode.TOO_MANY_FAILURES if self.exceeded else ExitCode.DONE
 
     @property
-    def gate_counts(self) -> GateCounts:
+    def exceeded(self) -> list[str]:
+        """A sentence for each share that is larger than it may be. The parts are not read for doubtful pages."""
         items = self.items
-        return GateCounts(items.found, items.failed, items.ok + items.degraded, items.degraded)
+        counts = GateCounts(items.found, items.failed, items.ok + items.degraded, items.degraded)
+        return counts.exceeded(self.max_page_error_rate, self.max_degraded_rate, max_doubtful_rate=1.0)
 
     def to_json(self) -> str:
         """The report as a JSON object; times in seconds."""

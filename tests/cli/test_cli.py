@@ -216,7 +216,7 @@ def test_a_download_that_does_not_end_is_left_after_a_while() -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda value: str(value))
 def test_a_signal_after_the_last_page_lets_the_output_be_finished(number: signal.Signals) -> None:
-    body = "stop.enter('finishing'); print('writing', flush=True); sys.stdin.read(); return report()"
+    body = "stop.phase = 'finishing'; print('writing', flush=True); sys.stdin.read(); return report()"
     exit_code, stderr = signalled(number, body, *RUN)
     assert exit_code == 0
     assert "stopping once the output is finished" in stderr
@@ -248,7 +248,7 @@ HANG_IN_C = HANG_IN_C.replace("ENDLESS", repr(f"select count(*) from ({ENDLESS})
 
 @pytest.mark.parametrize("phase", ["reading", *(pytest.param(each, marks=pytest.mark.long) for each in OTHER_PHASES)])
 def test_a_second_interrupt_ends_a_run_that_hangs_where_no_handler_runs(phase: str) -> None:
-    body = f"sys.modules['batchocr.cli.signals'].SAME_KEYSTROKE_S = 0.1; stop.enter('{phase}'); {HANG_IN_C}"
+    body = f"sys.modules['batchocr.cli.signals'].SAME_KEYSTROKE_S = 0.1; stop.phase = '{phase}'; {HANG_IN_C}"
     process = start(body, *RUN)
     assert process.stdout is not None
     process.stdout.readline()
@@ -267,7 +267,7 @@ def test_a_second_interrupt_ends_a_run_that_hangs_where_no_handler_runs(phase: s
 
 @pytest.mark.parametrize("phase", ["reading", *(pytest.param(each, marks=pytest.mark.long) for each in OTHER_PHASES)])
 def test_two_interrupts_in_one_moment_are_the_same_keystroke(phase: str) -> None:
-    body = f"stop.enter('{phase}')\n    try:\n        print('at work', flush=True)"
+    body = f"stop.phase = '{phase}'\n    try:\n        print('at work', flush=True)"
     body += "\n        while stop.reason is None: time.sleep(0.01)"
     body += "\n    finally: print('stopping', flush=True); sys.stdin.read(); print('put in order', flush=True)"
     process = start(body + "\n    return report('interrupted')", *RUN)

@@ -21,7 +21,6 @@ from batchocr.data import Completion, Document, PageResult, Request
 from batchocr.job.intake import Intake
 from batchocr.job.pipeline import Pipeline
 from batchocr.job.stop import StopSwitch
-from batchocr.option_values import parse_page_spec
 from batchocr.processes import pool
 from batchocr.processes.child import WORKER_COMMAND
 from batchocr.processes.counts import HostCounts
@@ -98,7 +97,7 @@ def read(
     rows: list[PageResult] = []
     with WorkerPool(workers, setup, command) as running:
         pipeline = Pipeline(
-            Intake(documents, parse_page_spec(pages) if pages else None, None, limit=limit),
+            Intake(documents, pages, None, limit=limit),
             running,
             AnsweringEngine(),
             HostCounts(),

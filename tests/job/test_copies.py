@@ -18,7 +18,6 @@ from batchocr.job.intake import Intake
 from batchocr.job.output_job import _counting_on
 from batchocr.job.pipeline import Pipeline
 from batchocr.job.stop import StopSwitch
-from batchocr.option_values import parse_page_spec
 from batchocr.processes.counts import HostCounts
 from batchocr.tables.index import is_failed_again
 from batchocr.tables.journal import Journal, JournalEntry
@@ -66,7 +65,7 @@ class Job:
         with self.journal() as journal:
             intake = Intake(
                 [Document(name, name) for name in self.documents],
-                parse_page_spec(pages) if pages else None,
+                pages,
                 journal,
                 limit=limit,
                 retry_failed=retry_failed,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import cycle
 
 import pytest
 
@@ -30,9 +31,7 @@ def last_s(rows: Sequence[Row], first_document: int) -> float:
     return max(row.at_s for row in rows if row.key.document >= first_document)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("workers", [2, 3, 8])
-@pytest.mark.parametrize("hostile", HOSTILE)
+@pytest.mark.parametrize(("hostile", "workers"), list(zip(HOSTILE, cycle((2, 3, 8)))))
 def test_ten_sound_documents_behind_a_hostile_one_are_read_within_twice_their_own_time(
     hostile: str, workers: int
 ) -> None:
@@ -51,8 +50,7 @@ def test_with_one_worker_they_wait_for_what_it_has_been_given_and_no_longer(host
     assert last_s(rows, 1) <= 2 * own_s + 3 * TIMEOUT_S  # half of the pages in flight are three
 
 
-@pytest.mark.parametrize("hostile", HOSTILE)
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize(("hostile", "workers"), list(zip(HOSTILE, cycle((1, 2)))))
 def test_a_document_costs_a_few_timeouts_and_what_its_steps_may_take(hostile: str, workers: int) -> None:
     rows = simulate(HOSTILE[hostile], workers=workers)
     num_steps = 3 * sum(row.result.attempts for row in rows)

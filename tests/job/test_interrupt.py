@@ -25,7 +25,7 @@ def default_handler() -> Iterator[None]:
 def test_the_first_interrupt_lets_the_block_finish_and_is_raised_after_it(phase: str) -> None:
     stop, finished = StopSwitch(), False
     with pytest.raises(KeyboardInterrupt), finish_on_interrupt(stop):
-        stop.enter(phase)  # type: ignore[arg-type]
+        stop.phase = phase  # type: ignore[arg-type]
         signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGINT)  # the same keystroke
         finished = True
@@ -37,7 +37,7 @@ def test_a_second_interrupt_ends_the_block_at_once(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(stopping, "SAME_KEYSTROKE_S", 0.0)
     stop, reached = StopSwitch(), False
     with pytest.raises(KeyboardInterrupt), finish_on_interrupt(stop):
-        stop.enter("reading")
+        stop.phase = "reading"
         signal.raise_signal(signal.SIGINT)
         reached = True
         with pytest.raises(KeyboardInterrupt):
@@ -64,7 +64,7 @@ def test_a_programs_own_handler_stays_and_decides() -> None:
     signal.signal(signal.SIGINT, own)
     stop = StopSwitch()
     with finish_on_interrupt(stop):
-        stop.enter("reading")
+        stop.phase = "reading"
         assert signal.getsignal(signal.SIGINT) is own
         signal.raise_signal(signal.SIGINT)
     assert (heard, stop.reason) == ([signal.SIGINT], None)

@@ -53,17 +53,11 @@ def test_documents_in_a_store_give_the_rows_that_files_give(
     folder = sample_data / "documents"
     store.put("samples", {f"in/{path.name}": path.read_bytes() for path in folder.iterdir()})
     from_files = list(batchocr.process(folder, pages="1", **options))
+    store.requests.clear()
     assert texts(batchocr.process("s3://samples/in/", pages="1", **options)) == texts(from_files)
     assert {row.status for row in from_files} >= {"failed"}
-
-
-def test_each_object_is_fetched_once(store: ObjectStore, options: dict[str, Any], tmp_path: Path) -> None:
-    """More than a worker has open."""
-    put_pages(store, "many", tmp_path, *(f"{number}.pdf" for number in range(8)))
-    store.requests.clear()
-    assert len(list(batchocr.process("s3://many", **options))) == 8
-    fetched = [path for method, path, _ in store.requests if method == "GET" and path.endswith(".pdf")]
-    assert len(fetched) == len(set(fetched)) == 8
+    fetched = [path for method, path, _ in store.requests if method == "GET" and "/in/" in path]
+    assert sorted(fetched) == sorted(f"/samples/in/{path.name}" for path in folder.iterdir()), "each once"
 
 
 def test_a_run_is_continued_by_the_size_and_time_of_the_objects(
@@ -129,23 +123,20 @@ def test_who_has_no_home_names_a_folder_to_make_the_table_in(work: Path, monkeyp
     assert OutputPlace("s3://tabled/t.parquet", work).path.is_relative_to(work)
 
 
-@pytest.mark.parametrize("suffix", ["parquet", "jsonl"])
 def test_a_table_in_a_store_is_the_one_that_a_file_would_be(
-    store: ObjectStore, options: dict[str, Any], tmp_path: Path, work: Path, suffix: str
+    store: ObjectStore, options: dict[str, Any], tmp_path: Path, work: Path
 ) -> None:
     put_pages(store, "tabled", tmp_path, "in/a.pdf", "in/b.pdf")
-    uri = f"s3://tabled/out-{suffix}/t.{suffix}"
-    report = batchocr.run("s3://tabled/in/", out=uri, work_dir=work, **options)
-    batchocr.run("s3://tabled/in/", out=tmp_path / f"t.{suffix}", **options)
-    [folder] = work.iterdir()
-    assert not list(folder.iterdir())
-    assert json.loads(store.get("tabled", f"out-{suffix}/t.{suffix}.report.json"))["items"]["ok"] == report.items.ok
-    with_metadata = {f"t.{suffix}", f"t.{suffix}.report.json"} | ({"t.jsonl.meta.json"} if suffix == "jsonl" else set())
-    put = [key for key in store.keys("tabled") if key.startswith(f"out-{suffix}")]
-    assert {key.rpartition("/")[2] for key in put} == with_metadata
-    for key in put:
-        (tmp_path / f"from-store-{key.rpartition('/')[2]}").write_bytes(store.get("tabled", key))
-    assert texts(read_rows(tmp_path / f"from-store-t.{suffix}")) == texts(read_rows(tmp_path / f"t.{suffix}"))
+    batchocr.run("s3://tabled/in/", out=tmp_path / "t.parquet", **options)
+    for suffix, beside in (("parquet", ()), ("jsonl", ("t.jsonl.meta.json",))):
+        out = f"s3://tabled/out-{suffix}/t.{suffix}"
+        report = batchocr.run("s3://tabled/in/", out=out, work_dir=work / suffix, **options)
+        [folder] = (work / suffix).iterdir()
+        assert not list(folder.iterdir())
+        put = {key.rpartition("/")[2]: key for key in store.keys("tabled") if key.startswith(f"out-{suffix}")}
+        assert put.keys() == {f"t.{suffix}", f"t.{suffix}.report.json", *beside}
+        assert json.loads(store.get("tabled", put[f"t.{suffix}.report.json"]))["items"]["ok"] == report.items.ok
+        assert texts(batchocr.open_table(out).rows()) == texts(read_rows(tmp_path / "t.parquet"))
 
 
 def test_a_table_in_a_store_is_continued(
@@ -176,6 +167,7 @@ def test_a_table_that_cannot_be_put_is_put_by_the_same_command(
     assert "t.parquet" in store.keys("refused")
 
 
+@pytest.mark.long
 def test_a_run_that_is_killed_while_it_puts_its_table_puts_it_whole_the_next_time(
     store: ObjectStore, options: dict[str, Any], tmp_path: Path, work: Path
 ) -> None:

@@ -8,6 +8,7 @@ from batchocr.data import Document, PageResult
 from batchocr.job.intake import Intake
 from batchocr.job.ordered import _in_order
 from batchocr.job.row_queue import RowKey
+from batchocr.processes.messages import Opened
 
 NUM_PAGES = 20
 MAX_UNRELEASED = 6
@@ -16,7 +17,7 @@ MAX_UNRELEASED = 6
 def make_intake() -> Intake:
     intake = Intake([Document("/a.pdf", "a.pdf")], None, None, limit=None, max_unreleased=MAX_UNRELEASED)
     assert intake.next_document() == 0
-    intake.opened(0, page_count=NUM_PAGES, doc_id="id", size=1, mtime_ns=1)
+    intake.opened(0, Opened(0, NUM_PAGES, "id", 1, 1))
     return intake
 
 

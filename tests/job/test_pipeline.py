@@ -181,13 +181,6 @@ def test_no_more_pages_are_in_flight_than_are_allowed(pages_in_flight: int) -> N
     assert pool.most_in_flight == pages_in_flight
 
 
-def test_a_page_that_costs_a_worker_twice_fails_and_what_the_worker_held_besides_is_read() -> None:
-    pool = ScriptedPool(page_count=6, deaths={2: 2})
-    rows = {key.page_index: row for key, row in read(pool)}
-    assert (rows[2].status, rows[2].error_kind, rows[2].attempts) == ("failed", "crashed", 2)
-    assert [rows[index].status for index in (0, 1, 3, 4, 5)] == ["ok"] * 5
-
-
 def test_a_page_that_costs_a_worker_once_is_read_by_another() -> None:
     rows = {key.page_index: row for key, row in read(ScriptedPool(page_count=3, deaths={1: 1}))}
     assert (rows[1].status, rows[1].attempts, rows[1].markdown) == ("ok", 2, "1A 1B")

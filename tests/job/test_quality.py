@@ -52,13 +52,6 @@ def test_pages_without_a_measure_do_not_count() -> None:
     assert distribution_of_agreement(quality_of([0.5])) == Distribution(0, None, None, None, 0.8, 0)
 
 
-def test_the_counts_of_two_tables_add_up_and_take_no_room_for_each_page() -> None:
-    one, other = quality_of([0.1, 0.2] * 5000), quality_of([0.3] * 5000)
-    one.ink_outside += other.ink_outside
-    assert distribution_of_ink_outside(one) == distribution_of_ink_outside(quality_of([0.1, 0.2, 0.3] * 5000))
-    assert len(one.ink_outside) == 3
-
-
 def test_the_report_has_both_distributions_and_a_line_about_them() -> None:
     rows = [replace(OK, page_index=index, ink_outside=0.01, text_layer_agreement=0.98) for index in range(99)]
     report = report_of(*rows, replace(OK, page_index=99, ink_outside=1.0, text_layer_agreement=0.1))

@@ -34,7 +34,6 @@ from tests.support.running import (
     draw_pdf,
     eventually,
     make_quick_model,
-    num_rows,
     read_rows,
     texts,
 )
@@ -66,12 +65,6 @@ def read(documents: Path, model: Path, out: Path, *, reads_all: bool = False, **
     with closing(Session(Config(model=str(model), **(OPTIONS | options)), reads_all=reads_all)) as session:
         found = find_inputs(session.config, str(documents))
         return read_into_table(session, session.config, found, out, StopSwitch(), None, started_s=0.0)
-
-
-def flags_of(model: Path, cache: Path) -> list[str]:
-    """OPTIONS as the command has them, with this model and this cache."""
-    options = OPTIONS | {"model": model, "cache": cache}
-    return [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
 
 
 @pytest.fixture(scope="module")
@@ -193,21 +186,6 @@ def test_another_model_another_limit_and_another_size_have_answers_of_their_own(
     assert report.saved.from_cache == 2, "layouts have a limit of their own"
 
 
-def test_a_run_that_is_killed_goes_on_with_its_cache_to_the_same_table(
-    documents: Path, model: Path, tmp_path: Path, alone: list[PageResult]
-) -> None:
-    out, cache = tmp_path / "out.parquet", tmp_path / "cache"
-    flags = flags_of(model, cache)
-    with subprocess.Popen(command(documents, "--out", out, *flags)) as run:
-        eventually(lambda: run.poll() is not None or num_rows(out) >= 6)
-        run.kill()
-    before = num_rows(out)
-    assert 6 <= before <= NUM_PAGES
-    report = read(documents, model, out, cache=str(cache))
-    assert report.items.already_done == before
-    assert texts(read_rows(out)) == texts(alone)
-
-
 _KILLED_WHILE_IT_WRITES = """
 import os, runpy, signal, sys
 from pathlib import Path
@@ -240,7 +218,9 @@ def test_of_two_runs_on_one_cache_one_is_killed_while_it_writes_and_neither_tabl
     documents: Path, model: Path, tmp_path: Path, alone: list[PageResult]
 ) -> None:
     cache = tmp_path / "cache"
-    flags = flags_of(model, cache)
+    flags = [
+        f"--{name.replace('_', '-')}={value}" for name, value in (OPTIONS | {"model": model, "cache": cache}).items()
+    ]
     killed, other = (command(documents, "--out", tmp_path / f"{name}.parquet", *flags) for name in ("killed", "other"))
     killed = [killed[0], "-c", _KILLED_WHILE_IT_WRITES, *killed[3:], tmp_path / "other.parquet"]
     runs = [subprocess.Popen(killed, stderr=subprocess.PIPE, text=True)]

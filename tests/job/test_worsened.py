@@ -10,7 +10,7 @@ import pytest
 from batchocr.data import Document, Failure, PageResult, Status
 from batchocr.job.intake import Intake
 from batchocr.job.shortfalls import count_worsened, warn_of_worsened
-from batchocr.option_values import parse_page_spec
+from batchocr.processes.messages import Opened
 from batchocr.tables.journal import Journal, JournalEntry
 from batchocr.tables.schema import RunMetadata
 
@@ -37,8 +37,8 @@ def append(journal: Journal, doc_id: str, *statuses: Status) -> None:
 
 def intake_of(doc_id: str, page_count: int, spec: str | None = None) -> Intake:
     """The intake of a run that has opened the document."""
-    intake = Intake([Document("/nowhere/a.pdf", "a.pdf")], parse_page_spec(spec) if spec else None, None, limit=None)
-    intake.opened(0, page_count=page_count, doc_id=doc_id, size=1, mtime_ns=1)
+    intake = Intake([Document("/nowhere/a.pdf", "a.pdf")], spec, None, limit=None)
+    intake.opened(0, Opened(0, page_count, doc_id, 1, 1))
     return intake
 
 

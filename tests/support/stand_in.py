@@ -32,7 +32,7 @@ def report(
     return make_report(ledger, [], ended)
 
 def wait_for_stop(stop):
-    stop.enter("reading")
+    stop.phase = "reading"
     print("ready", flush=True)
     while stop.reason is None:
         time.sleep(0.01)

@@ -8,27 +8,13 @@ from batchocr.data import counted
 from batchocr.job.stats.report import Report
 from batchocr.processes.counts import DEVICE_STAGES, WORKER_STAGES, Stage
 
-_SIZE_OPTIONS: Final[dict[Stage, str]] = {
+SIZE_OPTIONS: Final[dict[Stage, str]] = {
     "layout": "--layout-batch-size",
     "vit": "--vit-batch-size or --vit-max-patches",
     "prefill": "--prefill-max-tokens",
     "decode": "--llm-batch-size",
 }
-
-_FILLED_BY: Final[dict[Stage, str]] = {
-    "layout": "--pages-in-flight",
-    "vit": "--pages-in-flight",
-    "prefill": "--llm-batch-size",
-    "decode": "--pages-in-flight",
-}
-"""What decides how much work there is for a batch: a prefill admits as many sequences as others have ended."""
-
-LIMITS_BY_MEMORY: Final[dict[Stage, str]] = {
-    "layout": "--layout-batch-size",
-    "vit": "--vit-max-patches",
-    "prefill": "--prefill-max-tokens",
-}
-"""The options that limit how much of the device's memory a batch of a stage takes."""
+"""What decides how much a batch of a stage may hold, and how much of the device's memory it takes."""
 
 _LEAST_WORK_S: Final = 10.0
 _LEAST_FILLINGS: Final = 4
@@ -91,15 +77,16 @@ def _of_the_device(report: Report, on_gpu: bool) -> str:
     stage = _busiest(report, DEVICE_STAGES)
     share, fill = report.stages[stage].busy_share, report.stages[stage].mean_fill
     takes = f"{stage}: takes {share:.0%} of the work time"
-    if stage not in (_SIZE_OPTIONS if on_gpu else ("decode",)) or fill is None:
+    if stage not in (SIZE_OPTIONS if on_gpu else ("decode",)) or fill is None:
         return f"{takes}; the hardware is the limit"
     takes += f" in batches that are {fill:.0%} full"
     if fill >= _FULL:
-        return f"{takes}; try a higher {_SIZE_OPTIONS[stage]} if memory allows"
+        return f"{takes}; try a higher {SIZE_OPTIONS[stage]} if memory allows"
     if stage == "decode" and report.device.preemptions:
         return f"{takes}, for lack of KV cache; lower --llm-batch-size or raise --memory-fraction"
-    later = ", though rows then come later" if _FILLED_BY[stage] == "--pages-in-flight" else ""
-    return f"{takes}; try a higher {_FILLED_BY[stage]} to fill them{later}"
+    if stage == "prefill":  # it admits as many sequences as others have ended
+        return f"{takes}; try a higher --llm-batch-size to fill them"
+    return f"{takes}; try a higher --pages-in-flight to fill them, though rows then come later"
 
 
 def _busiest(report: Report, stages: tuple[Stage, ...]) -> Stage:

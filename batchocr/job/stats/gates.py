@@ -6,26 +6,13 @@ A run on a cluster has the first two.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 from batchocr.data import PageResult, counted
 from batchocr.documents.review.choose import quality
 
 DOUBTFUL: Final = 0.5
 """Pages whose quality, as `view` sorts by it, is below this are doubtful."""
-
-
-class Rates(Protocol):
-    """Shares from 0 to 1; a Config, a Report or a ClusterReport."""
-
-    @property
-    def max_page_error_rate(self) -> float: ...
-
-    @property
-    def max_degraded_rate(self) -> float: ...
-
-    @property
-    def max_doubtful_rate(self) -> float: ...
 
 
 @dataclass(slots=True)
@@ -38,12 +25,12 @@ class GateCounts:
     degraded: int = 0
     doubtful: int = 0
 
-    def exceeded(self, rates: Rates) -> list[str]:
+    def exceeded(self, max_page_error_rate: float, max_degraded_rate: float, max_doubtful_rate: float) -> list[str]:
         """A sentence for each share that is larger than it may be; failures do not hide degraded or doubtful pages."""
         gates = (
-            (self.failed, self.rows, "row", "failed", "--max-page-error-rate", rates.max_page_error_rate),
-            (self.degraded, self.pages, "page", "came out incomplete", "--max-degraded-rate", rates.max_degraded_rate),
-            (self.doubtful, self.pages, "page", "are doubtful", "--max-doubtful-rate", rates.max_doubtful_rate),
+            (self.failed, self.rows, "row", "failed", "--max-page-error-rate", max_page_error_rate),
+            (self.degraded, self.pages, "page", "came out incomplete", "--max-degraded-rate", max_degraded_rate),
+            (self.doubtful, self.pages, "page", "are doubtful", "--max-doubtful-rate", max_doubtful_rate),
         )
         return [
             f"{count:,} of {counted(total, noun)} {what}, more than {option} {allowed:g} allows"

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from batchocr.data import ErrorKind, PageResult, Status
@@ -19,7 +17,7 @@ class Ledger:
 
     skipped_files: files in folders that are no documents, by suffix. documents_not_opened: documents for which a run
     that ended early cannot say how many items they hold. pages_copied: not read, as their rows were made from those of
-    others. quality: of the pages read or copied; once the table is being built, of all its rows. host: the work of the
+    others. quality: of the pages read or copied; once the table is written, of all its rows. host: the work of the
     run's own process and of its workers. table_s: how long the table took.
     """
 
@@ -60,27 +58,3 @@ class Ledger:
         self.already_done += 1
         if error_kind is not None:
             self.errors[error_kind] += 1
-
-    @contextmanager
-    def storing(self, result: PageResult) -> Iterator[None]:
-        """Count an item and the time that the block takes to store it, unless it cannot be stored."""
-        started_s = time.perf_counter()
-        yield
-        self.host.add("write", time.perf_counter() - started_s)
-        self.add_result(result)
-
-    def of_table(self, rows: Iterable[PageResult]) -> Iterator[PageResult]:
-        """The rows, counted as those of which the report gives the quality, also those of earlier runs."""
-        self.quality = Quality()
-        for row in rows:
-            self.quality.add(row)
-            yield row
-
-    @contextmanager
-    def building_table(self) -> Iterator[None]:
-        """Note how long the block takes to build the table, even if it fails."""
-        started_s = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.table_s = time.perf_counter() - started_s

@@ -30,7 +30,7 @@ class Distribution:
 
 @dataclass(slots=True)
 class Quality:
-    """Counts pages by both measures, in thousandths. The counters of several tables can be added up."""
+    """Counts pages by both measures, in thousandths."""
 
     ink_outside: Counter[int] = field(default_factory=Counter)
     text_layer_agreement: Counter[int] = field(default_factory=Counter)

@@ -176,9 +176,11 @@ class Report:
         return items.found == items.ok + items.degraded + items.failed + items.skipped + items.not_reached
 
     @property
-    def gate_counts(self) -> GateCounts:
+    def exceeded(self) -> list[str]:
+        """A sentence for each share that is larger than it may be."""
         items = self.items
-        return GateCounts(items.found, items.failed, items.ok + items.degraded, items.degraded, self.doubtful)
+        counts = GateCounts(items.found, items.failed, items.ok + items.degraded, items.degraded, self.doubtful)
+        return counts.exceeded(self.max_page_error_rate, self.max_degraded_rate, self.max_doubtful_rate)
 
     @property
     def exit_code(self) -> ExitCode | None:
@@ -189,8 +191,7 @@ class Report:
             return ExitCode.INTERRUPTED if self.exit_reason == "interrupted" else ExitCode.STOPPED
         if not self.ledger_adds_up:
             return ExitCode.BUG
-        too_many = bool(self.gate_counts.exceeded(self)) or self.worse_pages > 0
-        return ExitCode.TOO_MANY_FAILURES if too_many else ExitCode.DONE
+        return ExitCode.TOO_MANY_FAILURES if self.exceeded or self.worse_pages else ExitCode.DONE
 
     def to_json(self) -> str:
         """The report as a JSON object; times in seconds, memory in bytes, shares from 0 to 1."""

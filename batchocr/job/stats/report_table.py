@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterator
 
 from batchocr.data import counted
-from batchocr.job.stats.bottleneck import LIMITS_BY_MEMORY
+from batchocr.job.stats.bottleneck import SIZE_OPTIONS
 from batchocr.job.stats.quality import Distribution
 from batchocr.job.stats.report import DeviceReport, Report, SavedReport, StageReport
 from batchocr.pages.input.folders import describe_skipped
@@ -21,9 +21,9 @@ _SLOW = 0.1
 
 def format_table(report: Report) -> str:
     """The report as lines of at most 100 columns: a heading, what was read, a line per stage, the bottleneck."""
-    return "\n".join(
-        [_heading(report), "", *_summary(report), "", *_stages(report), "", *_labelled("bottleneck", report.bottleneck)]
-    )
+    summary = [line for label, text in _summary(report) for line in _labelled(label, text)]
+    bottleneck = _labelled("bottleneck", report.bottleneck)
+    return "\n".join([_heading(report), "", *summary, "", *_stages(report), "", *bottleneck])
 
 
 def _heading(report: Report) -> str:
@@ -36,47 +36,31 @@ def _heading(report: Report) -> str:
     return f"{pages} read at {f'{rate:,.2f}' if rate >= _SLOW or not rate else f'{rate:.2g}'} pages/s ({times}){ended}"
 
 
-def _summary(report: Report) -> Iterator[str]:
+def _summary(report: Report) -> Iterator[tuple[str, str]]:
+    """What there is to say, each with its label; empty if there is nothing."""
     page, queue = report.per_page, report.embedding_queue
-    yield from _labelled("items", _items(report))
-    if report.errors:
-        yield from _labelled("errors", ", ".join(f"{count:,} {kind}" for kind, count in report.errors.items()))
+    yield "items", _items(report)
+    yield "errors", ", ".join(f"{count:,} {kind}" for kind, count in report.errors.items())
     if report.worse_pages:
-        worse = counted(report.worse_pages, "page")
-        yield from _labelled(
-            "worse", f"{worse} of {counted(report.worse_documents, 'document')} than in an earlier run, or gone"
-        )
-    if report.rows_gone or report.rows_not_asked:
-        kept = [f"{report.rows_gone:,} of documents that are not there"] if report.rows_gone else []
-        kept += [f"{report.rows_not_asked:,} not asked for"] if report.rows_not_asked else []
-        yield from _labelled("other rows", ", ".join(kept))
-    if skipped := describe_skipped(report.skipped_files):
-        yield from _labelled("input", skipped)
-    yield from _labelled(
-        "per page",
-        f"{page.patches:,.0f} patches, {page.image_tokens:,.0f} image tokens, {page.output_tokens:,.0f} output tokens",
-    )
-    yield from _labelled(
-        "per second",
-        f"{report.image_tokens_per_second:,.0f} image tokens, {report.output_tokens_per_second:,.0f} output tokens",
-    )
-    if saved := _saved(report.saved):
-        yield from _labelled("saved", saved)
-    if quality := _quality(report):
-        yield from _labelled("quality", quality)
-    yield from _labelled("device", _device(report.device))
+        worse, documents = counted(report.worse_pages, "page"), counted(report.worse_documents, "document")
+        yield "worse", f"{worse} of {documents} than in an earlier run, or gone"
+    kept = {"of documents that are not there": report.rows_gone, "not asked for": report.rows_not_asked}
+    yield "other rows", ", ".join(f"{count:,} {which}" for which, count in kept.items() if count)
+    yield "input", describe_skipped(report.skipped_files)
+    tokens = f"{page.image_tokens:,.0f} image tokens, {page.output_tokens:,.0f} output tokens"
+    yield "per page", f"{page.patches:,.0f} patches, {tokens}"
+    tokens = f"{report.image_tokens_per_second:,.0f} image tokens, {report.output_tokens_per_second:,.0f} output tokens"
+    yield "per second", tokens
+    yield "saved", _saved(report.saved)
+    yield "quality", _quality(report)
+    yield "device", _device(report.device)
     if len(report.engines) > 1:
-        for engine in report.engines:
-            yield from _labelled("", f"{engine.device}: {_device(engine)}")
-    yield from _labelled(
-        "queue", f"{queue.mean_tokens:,.0f} image tokens between the stages on average, {queue.max_tokens:,} at most"
-    )
-    yield from _labelled("host", _host(report))
-    if report.settings:
-        said = (
-            f"{name} {value:,}" if type(value) is int else f"{name} {value}" for name, value in report.settings.items()
-        )
-        yield from _labelled("settings", ", ".join(said))
+        yield from (("", f"{engine.device}: {_device(engine)}") for engine in report.engines)
+    waiting = f"{queue.mean_tokens:,.0f} image tokens between the stages on average, {queue.max_tokens:,} at most"
+    yield "queue", waiting
+    yield "host", _host(report)
+    values = {name: f"{value:,}" if type(value) is int else value for name, value in report.settings.items()}
+    yield "settings", ", ".join(f"{name} {value}" for name, value in values.items())
 
 
 def _items(report: Report) -> str:
@@ -98,7 +82,7 @@ def _device(device: DeviceReport) -> str:
     if device.model_flop_per_second:
         parts.append(_flop_per_s(device.model_flop_per_second))
     for stage, count in device.batches_halved.items():
-        parts.append(f"out of memory in {count} {stage} batch{'es' * (count != 1)}: lower {LIMITS_BY_MEMORY[stage]}")
+        parts.append(f"out of memory in {count} {stage} batch{'es' * (count != 1)}: lower {SIZE_OPTIONS[stage]}")
     if device.preemptions:
         parts.append(f"begun again for lack of KV cache: {device.preemptions:,}; lower --llm-batch-size")
     if device.peak_memory_bytes is not None:
@@ -111,10 +95,9 @@ def _device(device: DeviceReport) -> str:
 def _saved(saved: SavedReport) -> str:
     """What was not done twice; empty if there was nothing."""
     said = []
-    answered = [f"{saved.from_run:,} asked before in this run"] if saved.from_run else []
-    answered += [f"{saved.from_cache:,} found in the cache"] if saved.from_cache else []
-    if answered:
-        said.append(f"of {saved.questions:,} questions {', '.join(answered)}")
+    answered = {"asked before in this run": saved.from_run, "found in the cache": saved.from_cache}
+    if answers := ", ".join(f"{count:,} {where}" for where, count in answered.items() if count):
+        said.append(f"of {saved.questions:,} questions {answers}")
     if saved.pages:
         pages = counted(saved.pages, "page")
         said.append(f"{pages} of {counted(saved.documents, 'document')} with the bytes of another")
@@ -168,11 +151,11 @@ def _stage_columns(counted: StageReport) -> str:
     )
 
 
-def _labelled(label: str, text: str) -> Iterator[str]:
+def _labelled(label: str, text: str) -> list[str]:
+    """The text in lines, the first with its label; none if it is empty."""
     margin = " " * (_LABEL_WIDTH + 1)
-    lines = textwrap.wrap(text, _WIDTH - len(margin), break_on_hyphens=False)
-    yield f"{label:<{_LABEL_WIDTH}} {lines[0]}"
-    yield from (margin + line for line in lines[1:])
+    beside = f"{label:<{_LABEL_WIDTH}} "
+    return textwrap.wrap(text, _WIDTH, initial_indent=beside, subsequent_indent=margin, break_on_hyphens=False)
 
 
 def _duration(seconds: float) -> str:

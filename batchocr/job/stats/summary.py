@@ -8,7 +8,6 @@ from statistics import fmean
 
 from batchocr.config import Config
 from batchocr.job.stats.bottleneck import name_bottleneck
-from batchocr.job.stats.gates import Rates
 from batchocr.job.stats.ledger import Ledger
 from batchocr.job.stats.quality import distribution_of_agreement, distribution_of_ink_outside
 from batchocr.job.stats.report import (
@@ -32,8 +31,8 @@ class Circumstances:
     """What the run knows and its counters do not.
 
     pages_in_flight: how many there could be. error: what ended a run that failed. settings: the devices, model,
-    backend, dtype and batch sizes in use. rates: the shares of failed items, and of
-    degraded and doubtful pages, that are allowed.
+    backend, dtype and batch sizes in use. rates: has the shares of failed items, and of degraded and doubtful pages,
+    that are allowed.
     """
 
     exit_reason: ExitReason
@@ -44,7 +43,7 @@ class Circumstances:
     on_gpu: bool = False
     error: str | None = None
     settings: Mapping[str, Setting] = field(default_factory=dict)
-    rates: Rates = field(default_factory=Config)
+    rates: Config = field(default_factory=Config)
     peak_main_bytes: int | None = None
     peak_worker_bytes: int | None = None
 

@@ -78,20 +78,15 @@ def estimate_like(report: Path, pages: float) -> Estimate:
     except (OSError, ValueError, RecursionError) as error:  # those from json, and ValidationError
         reason = getattr(error, "strerror", None) or "it is not the report of a run that read pages"
         raise UsageError(f"--like {report}: {reason}") from error
-    if run.saved.from_cache > _MOST_FROM_CACHE * run.saved.questions:
+    questions, from_cache = run.saved.get("questions", 0), run.saved.get("from_cache", 0)
+    if from_cache > _MOST_FROM_CACHE * questions:
         raise UsageError(
-            f"--like {report}: {run.saved.from_cache:,} of {run.saved.questions:,} questions were answered from a "
-            "cache, so that its rate says little of pages that are new; give the report of a run without --cache"
+            f"--like {report}: {from_cache:,} of {questions:,} questions were answered from a cache, so that its rate "
+            "says little of pages that are new; give the report of a run without --cache"
         )
     device = str(run.settings.get("device", "its device"))
     rate, start_s = run.pages_read / run.work_seconds, run.start_up_seconds
     return Estimate(device, "earlier run", start_s + pages / rate, rate, start_s)
-
-
-@dataclass(frozen=True, slots=True)
-class _Saved:
-    questions: int = 0
-    from_cache: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +97,7 @@ class _Report:
     work_seconds: Annotated[float, Field(gt=0)]
     start_up_seconds: float
     settings: dict[str, Any]
-    saved: _Saved = field(default_factory=_Saved)
+    saved: dict[str, int] = field(default_factory=dict)
 
 
 _REPORT = TypeAdapter(_Report)

@@ -66,8 +66,8 @@ def read_pages(session: Session, documents: list[Document], progress: Progress, 
     try:
         with run:
             for _, row in run.results(tick=lambda: progress.show(run.progress())):
-                with run.ledger.storing(row):
-                    tokens.append((row.image_tokens, row.output_tokens))
+                run.ledger.add_result(row)
+                tokens.append((row.image_tokens, row.output_tokens))
                 if row.status == "failed":
                     log_failure(row)
         progress.show(run.progress())
