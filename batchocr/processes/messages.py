@@ -37,7 +37,7 @@ _MAX_PROMPT = 10_000
 _MAX_QUESTIONS = 2000
 _MAX_PROMPTS = 1_000_000
 Seconds = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
-Digest = Annotated[str, Field(pattern="^([0-9a-f]{64})?$")]
+Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +211,7 @@ def _answerable(questions: tuple[Question, ...]) -> tuple[Question, ...]:
 @dataclass(frozen=True, slots=True)
 class Question:
     """A Request without its pixels, which are at `offset` in the batch's shared memory. digest: SHA-256, hex, of all
-    that its answer depends on but the model; empty if nobody is to know it by that. detector: as in Request."""
+    that its answer depends on but the model. detector: as in Request."""
 
     offset: int
     height: int
@@ -219,8 +219,8 @@ class Question:
     prompt: Annotated[str, Field(max_length=_MAX_PROMPT)]
     sampling: Sampling
     resize_to: tuple[int, int] | None
-    digest: Digest = ""
-    detector: Digest = ""
+    digest: Digest
+    detector: Digest | Literal[""] = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -104,7 +104,7 @@ def test_a_descriptor_arrives_with_its_message_and_is_closed_where_it_came_from(
 ) -> None:
     reading, writing = os.pipe()
     worker.send(BEGAN)
-    worker.send(RequestBatch(1, 0, (Question(0, 1, 1, "?", Sampling(1), None),)), reading)
+    worker.send(RequestBatch(1, 0, (Question(0, 1, 1, "?", Sampling(1), None, "0" * 64),)), reading)
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(reading)
     (_, none), (_, descriptor) = run.receive()
@@ -261,7 +261,7 @@ def test_shared_pixels_can_no_longer_be_changed_by_whoever_shared_them() -> None
 )
 def test_pixels_outside_of_what_was_shared_are_refused(offset: int, height: int, width: int) -> None:
     _, descriptor = share_batch(1, ask((2, 2)))
-    question = Question(offset, height, width, "", Sampling(1), None)
+    question = Question(offset, height, width, "", Sampling(1), None, "0" * 64)
     with pytest.raises(ChannelError, match="do not lie"):
         SharedBatch(RequestBatch(1, 0, (question,)), descriptor)
     with pytest.raises(OSError, match="Bad file descriptor"):
