@@ -25,6 +25,7 @@ TextSource = Literal["model", "page", "layer"]
 # A worker that a hostile document has taken over says what it likes: `processes/channel` refuses what does not fit.
 Int64 = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 Share = Annotated[float, Field(ge=0, le=1)]
+Coordinate = Annotated[float, Field(allow_inf_nan=False)]
 
 ErrorKind = Literal[
     "not_found",  # the path does not exist, or no longer does
@@ -204,7 +205,7 @@ class Block:
     """
 
     type: str
-    bbox: tuple[float, float, float, float]
+    bbox: tuple[Coordinate, Coordinate, Coordinate, Coordinate]
     angle: Int64 | None
     content: str | None
     merge_prev: bool = False

@@ -165,6 +165,7 @@ FINISHED = {"type": "finished", "width": 1, "height": 1, "dpi": 1.0, "reading": 
         FINISHED | {"reading": READING | {"layout_confidence": 1.1}},
         FINISHED | {"reading": READING | {"text_layer_agreement": math.nan}},
         FINISHED | {"reading": READING | {"blocks": [BLOCK | {"angle": 10**30}]}},
+        FINISHED | {"reading": READING | {"blocks": [BLOCK | {"bbox": [0, 0, 1, math.nan]}]}},
         {"type": "outline", "entries": [{"level": 2**31, "title": "", "page_index": 0}]},
         {"type": "outline", "entries": [{"level": 1, "title": "", "page_index": 2**63}]},
         {"type": "outline", "entries": [{"level": 1, "title": "", "page_index": 0, "y": 1e300}]},
