@@ -230,7 +230,7 @@ def text(folder: Path) -> None:
         (cut_off, "it is damaged; check the disk, and delete it"),
         (lambda folder: (folder / NAME).mkdir(parents=True), "it cannot be opened; choose a folder"),
         (lambda folder: folder.parent.write_text(""), "Not a directory; choose a folder that can be written"),
-        (lambda folder: (folder.parent.mkdir(), folder.touch()), "/folder is not a folder; choose one"),
+        (lambda folder: (folder.parent.mkdir(), folder.touch()), "File exists; choose a folder that can be written"),
     ],
 )
 def test_what_is_no_sound_cache_is_named_once_and_left_as_it_is(
