@@ -144,10 +144,9 @@ class Journal:
         return self._index.worsened(valid_text(source))
 
     def read(self, source: str, page_index: int | None) -> PageResult:
-        """The row itself. Raises KeyError if it is not finished, OutputError if its line cannot be read."""
+        """A finished row itself. Raises OutputError if its line cannot be read."""
         row = self.find(source, page_index)
-        if row is None:
-            raise KeyError((source, page_index))
+        assert row is not None
         with reading(self.path):
             result = read_row(self._file, row)
         if result is None:
