@@ -21,6 +21,12 @@ LoopCheck = Literal["at_once", "at_limit", "never"]
 TextLayerUse = Literal["off", "check", "trust"]
 FigureUse = Literal["skip", "read"]
 TextSource = Literal["model", "page", "layer"]
+
+# A worker that a hostile document has taken over says what it likes: `processes/channel` refuses what does not fit.
+Int64 = Annotated[int, Field(ge=-(2**63), lt=2**63)]
+Share = Annotated[float, Field(ge=0, le=1)]
+Coordinate = Annotated[float, Field(allow_inf_nan=False)]
+
 ErrorKind = Literal[
     "not_found",  # the path does not exist, or no longer does
     "unreadable",  # the file or folder may not be read
@@ -112,9 +118,9 @@ class PageSeen:
     """A page that was looked at and not read. width, height: px as it would be drawn. characters: of its own text,
     white space left out; 0 if it has none, as images and scans."""
 
-    width: int
-    height: int
-    characters: int = 0
+    width: Annotated[int, Field(ge=0, le=1 << 20)]
+    height: Annotated[int, Field(ge=0, le=1 << 20)]
+    characters: Annotated[int, Field(ge=0, le=1 << 40)] = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,10 +141,10 @@ class Sampling:
     equal cells looks like a loop; or never.
     """
 
-    max_new_tokens: int
-    presence_penalty: float = 0.0
-    frequency_penalty: float = 0.0
-    no_repeat_ngram_size: int = 0
+    max_new_tokens: Annotated[int, Field(gt=0, lt=2**63)]
+    presence_penalty: Annotated[float, Field(ge=0, le=10)] = 0.0
+    frequency_penalty: Annotated[float, Field(ge=0, le=10)] = 0.0
+    no_repeat_ngram_size: Annotated[int, Field(ge=0, lt=2**31)] = 0
     loop_check: LoopCheck = "at_once"
 
 
@@ -199,13 +205,13 @@ class Block:
     """
 
     type: str
-    bbox: tuple[float, float, float, float]
-    angle: int | None
+    bbox: tuple[Coordinate, Coordinate, Coordinate, Coordinate]
+    angle: Int64 | None
     content: str | None
     merge_prev: bool = False
     confidence: float | None = None
     min_logprob: float | None = None
-    tokens: Annotated[int | None, Field(validation_alias=AliasChoices("tokens", "output_tokens"))] = None
+    tokens: Annotated[Int64 | None, Field(validation_alias=AliasChoices("tokens", "output_tokens"))] = None
     finish_reason: FinishReason | None = None
     text_source: TextSource | None = None
     sub_type: str | None = None
@@ -219,12 +225,12 @@ class Reading:
 
     markdown: str
     blocks: tuple[Block, ...]
-    image_tokens: int
-    output_tokens: int
+    image_tokens: Int64
+    output_tokens: Int64
     degraded: str | None = None
-    ink_outside: float | None = None
-    text_layer_agreement: float | None = None
-    layout_confidence: float | None = None
+    ink_outside: Share | None = None
+    text_layer_agreement: Share | None = None
+    layout_confidence: Share | None = None
     layout_min_logprob: float | None = None
 
 
@@ -233,10 +239,10 @@ class OutlineEntry:
     """An entry of a PDF's outline. level: from 1. y: how far down the page it leads, as a share of the page's height;
     None if only to the page."""
 
-    level: int
+    level: Annotated[int, Field(gt=0, lt=2**31)]
     title: str
-    page_index: int
-    y: float | None = None
+    page_index: Annotated[int, Field(ge=0, lt=2**63)]
+    y: Share | None = None
 
 
 @dataclass(frozen=True, slots=True)

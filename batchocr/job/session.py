@@ -21,7 +21,7 @@ from batchocr.planning.architecture import read_architecture
 from batchocr.planning.checkpoint_files import find_checkpoint, fingerprint, stored_dtype
 from batchocr.planning.cost import num_parameters
 from batchocr.planning.detector import find_detector
-from batchocr.planning.dtype import VALUE_BYTES, StoredWeights, choose_dtype
+from batchocr.planning.dtype import VALUE_BYTES, choose_dtype
 from batchocr.planning.limits import engine_limits, useful_pages_in_flight
 from batchocr.processes.answer_cache import AnswerCache, cache_folder
 from batchocr.processes.child import ENGINE_COMMAND
@@ -83,8 +83,8 @@ class Session:
             self._folder = find_checkpoint(config.model, config.revision)
             self.architecture = read_architecture(self._folder)
             self.detector = find_detector(config.layout)
-            weights = StoredWeights(stored_dtype(self._folder), num_parameters(self.architecture))
-            chosen = choose_dtype(config.dtype, found, weights, begun_in=begun_in)
+            stored, size = stored_dtype(self._folder), num_parameters(self.architecture)
+            chosen = choose_dtype(config.dtype, found, stored=stored, num_parameters=size, begun_in=begun_in)
             self.dtype, self.dtype_remark = chosen.dtype, chosen.remark
             self.backend, self.on_gpu = found.backend, found.device != "cpu"
             self.devices = self._engines.devices

@@ -29,9 +29,7 @@ def serve(descriptor: int, make_protocol: Callable[[Setup], PageProtocol]) -> No
             opening = partial(open_document, password=setup.password, dpi=setup.dpi, text_layer=setup.text_layer)
             documents = DocumentCache(opening, setup.page_timeout_s)
             with closing(documents):
-                digests = setup.protocol != "pixels"
-                worker = PageWorker(channel, make_protocol(setup), documents, digests=digests, password=setup.password)
-                worker.run()
+                PageWorker(channel, make_protocol(setup), documents, password=setup.password).run()
 
 
 def _receive_setup(channel: Channel[FromWorker, ToWorker]) -> Setup | None:

@@ -27,18 +27,10 @@ class DTypeChoice:
     remark: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class StoredWeights:
-    """What matters of a checkpoint. dtype: that of most of its values."""
-
-    dtype: str
-    num_parameters: int
-
-
 def choose_dtype(
-    name: DType, found: DeviceFound, weights: StoredWeights, *, begun_in: DType | None = None
+    name: DType, found: DeviceFound, *, stored: str, num_parameters: int, begun_in: DType | None = None
 ) -> DTypeChoice:
-    """The data type for this model there.
+    """The data type there for a model of which most values are stored in `stored`.
 
     On a CPU `auto` keeps that of rows which are there already, whatever the CPU, so that a run may be continued on
     another one. begun_in: theirs; None if there are none. Raises UsageError for a type that the device does not have.
@@ -55,14 +47,14 @@ def choose_dtype(
         return DTypeChoice("float32", f"{found.name} has no units for bfloat16: reading in float32, which is slower")
     if found.device != "cpu":
         return DTypeChoice("bfloat16")
-    may_gain = found.bfloat16_speedup is not None and weights.num_parameters >= _LARGE_MODEL
+    may_gain = found.bfloat16_speedup is not None and num_parameters >= _LARGE_MODEL
     if begun_in is not None:
         return _as_begun(begun_in, may_gain=may_gain)
     if found.bfloat16_speedup is None or not may_gain:
         return DTypeChoice("float32")
     speedup = found.bfloat16_speedup
-    if weights.dtype != "bfloat16":
-        remark = f"{_measured(speedup)}, but the model is stored in {weights.dtype}: --dtype bfloat16 would round it"
+    if stored != "bfloat16":
+        remark = f"{_measured(speedup)}, but the model is stored in {stored}: --dtype bfloat16 would round it"
         return DTypeChoice("float32", remark if speedup >= _WORTH_IT else "")
     if speedup < _WORTH_IT:
         return DTypeChoice("float32", f"{_measured(speedup)}: too little; reading in float32")

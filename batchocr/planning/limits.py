@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from batchocr.config import Config, flag_of
+from batchocr.config import Config
 from batchocr.errors import UsageError
 from batchocr.planning.architecture import Architecture
 from batchocr.planning.cost import num_parameters
@@ -24,7 +24,6 @@ _LAYOUT_IMAGE_BYTES = 900 << 20
 _PROMPT_TEXT_TOKENS = 256
 _KV_TOKENS_PER_SEQUENCE = 4096
 _GIB = 1 << 30
-_LOWERED_TO_FIT = "--vit-max-patches, --prefill-max-tokens, --llm-batch-size"
 
 # vit_batch_size, vit_max_patches, embedding_queue_tokens, llm_batch_size, prefill_max_tokens; max_new_tokens and
 # num_kv_tokens, which are filled in; layout_batch_size.
@@ -72,15 +71,9 @@ def engine_limits(
     room = usable if on_gpu else max(usable, needed(defaults))
     if needed(limits) > room:
         where = f"of GPU memory (--memory-fraction {config.memory_fraction})" if on_gpu else "of memory"
-        raised = [
-            flag_of(name)
-            for name in _BATCH_SIZES
-            if needed(limits) > needed(replace(limits, **{name: getattr(defaults, name)}))
-        ]
-        shorter = " or --max-new-tokens" if config.max_new_tokens > layout_tokens else ""
         raise UsageError(
             f"the model and its batches need {needed(limits) / _GIB:.1f} GiB and do not fit into {room / _GIB:.1f} GiB "
-            f"{where}: lower {', '.join(raised) or _LOWERED_TO_FIT + shorter}"
+            f"{where}: lower --vit-max-patches, --prefill-max-tokens, --llm-batch-size, or what else you have raised"
         )
     # On a CPU, the rest is for the weights and for everything else on the machine.
     left = room - _bytes_beside_kv(limits, architecture, value_bytes) if on_gpu else memory_bytes // 4

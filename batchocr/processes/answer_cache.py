@@ -91,8 +91,6 @@ class AnswerCache:
             folder.mkdir(parents=True, exist_ok=True)
             _require_local(self._path)
             self._db = _open(self._path, max_bytes)
-        except FileExistsError:
-            self._give_up(f"{folder} is not a folder; choose one")
         except OSError as error:
             self._give_up(f"{error.strerror or error}; choose a folder that can be written")
         except (sqlite3.Error, _UnusableError) as error:

@@ -82,14 +82,9 @@ class Channel(Generic[Sent, Received]):
         self._descriptors: deque[int] = deque()
 
     @property
-    def wants_write(self) -> bool:
-        """Whether something is waiting to be sent; call `flush` when the socket can be written."""
-        return bool(self._outgoing)
-
-    @property
     def events(self) -> int:
-        """What to poll the socket for."""
-        return select.POLLIN | (select.POLLOUT if self.wants_write else 0)
+        """What to poll the socket for: POLLOUT, for `flush`, only while something waits to be sent."""
+        return select.POLLIN | (select.POLLOUT if self._outgoing else 0)
 
     def fileno(self) -> int:
         return self._socket.fileno()

@@ -79,8 +79,7 @@ class RequestDeduplicator:
                 self._waiting[digest].append((begun, position))
             else:
                 begun.asked.append(position)
-                if digest:
-                    self._waiting[digest] = []
+                self._waiting[digest] = []
         if begun.asked:
             self._asked[key] = begun
             self._engines.ask(key, batch, begun.asked)
@@ -100,14 +99,13 @@ class RequestDeduplicator:
         """The answers in the cache to those questions that would have to be asked otherwise."""
         if self._cache is None:
             return {}
-        digests = {question.digest for question in questions} - {""}
+        digests = {question.digest for question in questions}
         return self._cache.find([each for each in digests if each not in self._kept and each not in self._waiting])
 
     def _arrive(self, batch: _WaitingBatch, position: int, completion: Completion) -> None:
         """Give an answer of an engine to all that wait for it."""
         self._fill(batch, position, completion)
-        if not (digest := batch.questions[position].digest):
-            return
+        digest = batch.questions[position].digest
         for other, position_there in self._waiting.pop(digest):
             self.counts.from_run += 1
             self._save(other, position_there, completion)

@@ -97,8 +97,8 @@ class KernelsTried:
 class DeviceFound:
     """The device can be used. device: its full name. alike: all that `auto` stands for here, this one among them.
     has_bfloat16: whether it computes in it, rather than imitating it. memory_bytes: what is free on it, or, of a CPU,
-    what this process may use. bfloat16_speedup, kernels: None if not
-    tried. name: of a GPU, with its compute capability; empty for a CPU. total_bytes: of its memory."""
+    what this process may use. bfloat16_speedup, kernels: None if not tried. name: of a GPU, with its compute
+    capability; empty for a CPU. total_bytes: of its memory."""
 
     device: str
     alike: tuple[str, ...]

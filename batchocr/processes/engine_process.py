@@ -124,9 +124,7 @@ class EngineProcess(Child[ToEngine, FromEngine, Answers]):
             refusal = EngineError(message)
         self._lost = EngineLoss(message, killed, refusal)
 
-    def _send(
-        self, message: UseDevice | LoadModel | RequestBatch | Forget, descriptor: int | None = None, *, within_s: float
-    ) -> None:
+    def _send(self, message: ToEngine, descriptor: int | None = None, *, within_s: float) -> None:
         self._due_s = max(self._due_s, self._clock.now() + within_s)
         self._tell(message, descriptor)
 

@@ -19,6 +19,7 @@ from batchocr.data import (
     Completion,
     Failure,
     FigureUse,
+    Int64,
     OutlineEntry,
     PageSeen,
     Reading,
@@ -31,47 +32,12 @@ Activity = Literal["open", "render", "post-process"]
 
 # A worker that a hostile document has taken over says what it likes: numbers have to fit where they are stored.
 Number = Annotated[int, Field(ge=0, lt=2**63)]
-Time = Annotated[int, Field(ge=-(2**63), lt=2**63)]
-_MAX_PIXELS = 1 << 20
-_MAX_CHARACTERS = 1 << 40
 _MAX_RESIZED_PX = 1 << 26
-_MAX_PENALTY = 10.0
 _MAX_PROMPT = 10_000
 _MAX_QUESTIONS = 2000
 _MAX_PROMPTS = 1_000_000
 Seconds = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
-Digest = Annotated[str, Field(pattern="^([0-9a-f]{64})?$")]
-
-
-def _storable(reading: Reading) -> Reading:
-    """Raises ValueError for numbers that no table can hold."""
-    counts = [reading.image_tokens, reading.output_tokens]
-    for block in reading.blocks:
-        counts += [block.angle or 0, block.tokens or 0]
-    if not all(-(2**63) <= count < 2**63 for count in counts):
-        raise ValueError("a count of the reading does not fit into 64 bits")
-    shares = reading.ink_outside, reading.text_layer_agreement, reading.layout_confidence
-    if not all(0 <= (share or 0) <= 1 for share in shares):
-        raise ValueError("a share of the reading is not between 0 and 1")
-    return reading
-
-
-def _plausible(pages: tuple[PageSeen | None, ...]) -> tuple[PageSeen | None, ...]:
-    """Raises ValueError for pages that no document has."""
-    for page in filter(None, pages):
-        if min(page.width, page.height, page.characters) < 0:
-            raise ValueError("a page is smaller than nothing")
-        if max(page.width, page.height) > _MAX_PIXELS or page.characters > _MAX_CHARACTERS:
-            raise ValueError("a page is larger than any that is drawn")
-    return pages
-
-
-def _leading(entries: tuple[OutlineEntry, ...]) -> tuple[OutlineEntry, ...]:
-    """Raises ValueError for entries whose level or page cannot exist."""
-    for entry in entries:
-        if not (0 < entry.level < 2**31 and 0 <= entry.page_index < 2**63 and 0 <= (entry.y or 0) <= 1):
-            raise ValueError("an entry of the outline leads nowhere")
-    return entries
+Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,14 +166,14 @@ class Opened:
     page_count: Number
     doc_id: str
     size: Number
-    mtime_ns: Time
+    mtime_ns: Int64
     type: Literal["opened"] = "opened"
 
 
 @dataclass(frozen=True, slots=True)
 class Outline:
     task_id: int
-    entries: Annotated[tuple[OutlineEntry, ...], AfterValidator(_leading)]
+    entries: tuple[OutlineEntry, ...]
     type: Literal["outline"] = "outline"
 
 
@@ -219,7 +185,7 @@ class PagesSeen:
     task_id: int
     format: Annotated[str, Field(max_length=20)]
     page_count: Number
-    pages: Annotated[tuple[PageSeen | None, ...], AfterValidator(_plausible)]
+    pages: tuple[PageSeen | None, ...]
     type: Literal["pages seen"] = "pages seen"
 
 
@@ -234,13 +200,9 @@ def _answerable(questions: tuple[Question, ...]) -> tuple[Question, ...]:
     """Raises ValueError for questions that no page has: one that is far too large could end the engine, which answers
     those of many pages at once."""
     for question in questions:
-        sampling, (height, width) = question.sampling, question.resize_to or (1, 1)
+        height, width = question.resize_to or (1, 1)
         if not (min(height, width) > 0 and height * width <= _MAX_RESIZED_PX):
             raise ValueError(f"an image is not resized to {width} × {height} px")
-        if not all(0 <= penalty <= _MAX_PENALTY for penalty in (sampling.presence_penalty, sampling.frequency_penalty)):
-            raise ValueError("a penalty is out of bounds")
-        if not (0 < sampling.max_new_tokens < 2**63 and 0 <= sampling.no_repeat_ngram_size < 2**31):
-            raise ValueError("a number of tokens is out of bounds")
     if sum(len(question.prompt) for question in questions) > _MAX_PROMPTS:
         raise ValueError("the prompts are too long together")
     return questions
@@ -249,7 +211,7 @@ def _answerable(questions: tuple[Question, ...]) -> tuple[Question, ...]:
 @dataclass(frozen=True, slots=True)
 class Question:
     """A Request without its pixels, which are at `offset` in the batch's shared memory. digest: SHA-256, hex, of all
-    that its answer depends on but the model; empty if nobody is to know it by that. detector: as in Request."""
+    that its answer depends on but the model. detector: as in Request."""
 
     offset: int
     height: int
@@ -257,8 +219,8 @@ class Question:
     prompt: Annotated[str, Field(max_length=_MAX_PROMPT)]
     sampling: Sampling
     resize_to: tuple[int, int] | None
-    digest: Digest = ""
-    detector: Digest = ""
+    digest: Digest
+    detector: Digest | Literal[""] = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,7 +241,7 @@ class Finished:
     width: Number
     height: Number
     dpi: Annotated[float, Field(allow_inf_nan=False)] | None
-    reading: Annotated[Reading, AfterValidator(_storable)]
+    reading: Reading
     type: Literal["finished"] = "finished"
 
 

@@ -30,10 +30,10 @@ _SEALS: Final = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
 """Without them a worker could truncate the file while it is mapped: reading on would then be a SIGBUS."""
 
 
-def share_batch(task_id: int, requests: Sequence[Request], *, digests: bool = False) -> tuple[RequestBatch, int]:
+def share_batch(task_id: int, requests: Sequence[Request]) -> tuple[RequestBatch, int]:
     """Return the batch as a message, and the descriptor of the memory that holds its pixels.
 
-    digests: whether each question has one. Raises TooLargeError, PageOutOfMemoryError.
+    Raises TooLargeError, PageOutOfMemoryError.
     """
     num_bytes = sum(_num_bytes(request.pixels) for request in requests)
     if num_bytes > MAX_BATCH_BYTES:
@@ -44,7 +44,7 @@ def share_batch(task_id: int, requests: Sequence[Request], *, digests: bool = Fa
         offset = 0
         for request in requests:
             _write(descriptor, request.pixels)
-            questions.append(_question(request, offset, digest_of(request) if digests else ""))
+            questions.append(_question(request, offset))
             offset += _num_bytes(request.pixels)
         fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _SEALS)
     except OSError as error:
@@ -116,7 +116,7 @@ def digest_of(request: Request) -> str:
     return digest.hexdigest()
 
 
-def _question(request: Request, offset: int, digest: str) -> Question:
+def _question(request: Request, offset: int) -> Question:
     return Question(
         offset=offset,
         height=request.pixels.height,
@@ -124,7 +124,7 @@ def _question(request: Request, offset: int, digest: str) -> Question:
         prompt=request.prompt,
         sampling=request.sampling,
         resize_to=request.resize_to,
-        digest=digest,
+        digest=digest_of(request),
         detector=request.detector,
     )
 

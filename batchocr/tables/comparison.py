@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import heapq
 import sqlite3
+from bisect import insort
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
@@ -23,9 +23,10 @@ SHARES = (0.0, 0.001, 0.01, 0.05, 0.2, 0.5, 1.0)
 class Comparison:
     """Two tables compared, row by row.
 
-    num_top: how many of the most changed pages are kept. rows: in both tables; only_first, only_second: in one, their
-    text counting as changed. status_changes: how many rows have one status in the first table and another in the
-    second. spread: rows by the lowest of SHARES that their share of changed characters does not exceed.
+    most_changed: the num_top pages that changed most, beginning with the most. rows: in both tables; only_first,
+    only_second: in one, their text counting as changed. status_changes: how many rows have one status in the first
+    table and another in the second. spread: rows by the lowest of SHARES that their share of changed characters does
+    not exceed.
     """
 
     num_top: int
@@ -38,17 +39,12 @@ class Comparison:
     blocks: BlockChanges = field(default_factory=BlockChanges)
     status_changes: Counter[tuple[Status, Status]] = field(default_factory=Counter)
     spread: Counter[float] = field(default_factory=lambda: Counter(dict.fromkeys(SHARES, 0)))
-    _top: list[tuple[_Rank, PageChange]] = field(default_factory=list)
+    most_changed: list[PageChange] = field(default_factory=list)
 
     @property
     def change(self) -> float:
         """The share of all characters that changed, from 0 to 1."""
         return self.characters_changed / self.characters if self.characters else 0.0
-
-    @property
-    def most_changed(self) -> list[PageChange]:
-        """The pages that changed most, beginning with the most; those with another status only come last."""
-        return [page for _, page in sorted(self._top, key=lambda ranked: ranked[0], reverse=True)]
 
     def take(self, page: PageChange, *, common: bool = False) -> None:
         """Count a page. common: nothing else of one that only one table has."""
@@ -65,18 +61,15 @@ class Comparison:
         self.characters_changed += page.changed
         self.blocks += page.blocks
         self.spread[next(share for share in SHARES if page.share <= share)] += 1
-        if page.is_any and self.num_top:
-            ranked = _rank(page, self.differing), page
-            (heapq.heappush if len(self._top) < self.num_top else heapq.heappushpop)(self._top, ranked)
+        if page.is_any:
+            insort(self.most_changed, page, key=_rank)
+            del self.most_changed[self.num_top :]
 
 
-_Rank = tuple[float, int, bool, int]
-
-
-def _rank(page: PageChange, number: int) -> _Rank:
-    """Pages with a higher one changed more; the last part tells those apart that changed alike: the earlier first."""
+def _rank(page: PageChange) -> tuple[float, int, bool]:
+    """The lower, the more a page changed; those with another status only come last."""
     blocks = page.blocks
-    return page.share, page.changed + blocks.added + blocks.lost + blocks.changed, len(set(page.statuses)) > 1, -number
+    return -page.share, -(page.changed + blocks.added + blocks.lost + blocks.changed), len(set(page.statuses)) == 1
 
 
 def compare(pairs: Iterable[Pair], *, num_top: int, common: bool = False) -> Comparison:

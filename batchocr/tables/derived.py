@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -87,14 +87,13 @@ def json_lines(path: Path) -> Iterator[dict[str, Any]]:
 
 def _of_ours(row: Mapping[str, Any]) -> dict[str, Any]:
     """The row as we would have written it: pandas has NaN for null, and whole numbers as floats."""
-    values = {name: _known(row[name]) for name in PAGE_SCHEMA.names if name in row}
-    blocks = values.get("blocks") or ()
-    values["blocks"] = [{name: _known(block[name]) for name in _BLOCK_FIELDS & block.keys()} for block in blocks]
-    defaults = {"merge_prev": False, "angle": None, "content": None}
-    values["blocks"] = [defaults | {k: v for k, v in block.items() if v is not None} for block in values["blocks"]]
-    optional = ("image_tokens", "output_tokens", "attempts")
-    return {name: value for name, value in values.items() if value is not None or name not in optional}
+    known = _known(row, PAGE_SCHEMA.names)
+    blocks = [{"angle": None, "content": None} | _known(block, _BLOCK_FIELDS) for block in known.get("blocks", ())]
+    null = {"page_index": None} if "page_index" in row else {}
+    return null | known | {"blocks": blocks}
 
 
-def _known(value: Any) -> Any:
-    return None if isinstance(value, float) and math.isnan(value) else value
+def _known(values: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """Those of these values that are there, and not null."""
+    known = {name: values[name] for name in names if values.get(name) is not None}
+    return {name: value for name, value in known.items() if not (isinstance(value, float) and math.isnan(value))}

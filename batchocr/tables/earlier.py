@@ -59,20 +59,14 @@ def metadata_of_journal(out: Path) -> RunMetadata | None:
 
 def require_ours(out: Path) -> None:
     """Raise OutputMismatchError if there is a file at `out` that no version of batchocr wrote, unless it is empty."""
-    if not out.is_file() or out.stat().st_size == 0:
-        return
-    try:
-        is_ours = table_for(out).read_metadata(out) is not None or _looks_like_ours(out)
-    except OutputError:  # it is, and damaged
-        is_ours = True
-    if not is_ours:
+    if out.is_file() and out.stat().st_size and not _looks_like_ours(out):
         raise OutputMismatchError(
             f"{out} was not written by batchocr: it is left as it is; choose another --out, or delete it"
         )
 
 
 def _looks_like_ours(out: Path) -> bool:
-    """Whether a table without metadata that this version can read is of another version, or has lost the file of it."""
+    """Whether a file is a table of any version of batchocr, even if it is damaged, or has lost the file of metadata."""
     if out.suffix.lower() == ".jsonl":
         return could_be_table(out)
     with out.open("rb") as file:

@@ -18,19 +18,19 @@ from dataclasses import dataclass, replace
 from io import FileIO
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import BinaryIO, Self
 
 from pydantic import TypeAdapter, ValidationError
+from pydantic_core import from_json
 
-from batchocr.data import ErrorKind, PageResult, Status, counted, valid_text
+from batchocr.data import PageResult, counted, valid_text
 from batchocr.errors import OutputError, OutputMismatchError
 from batchocr.storage.checksums import checked_line, is_sound
 from batchocr.tables.atomic import atomic_file, lies_at, open_locked, reading, writing
-from batchocr.tables.earlier import metadata_of_header, metadata_of_table, require_ours
+from batchocr.tables.earlier import metadata_of_journal, metadata_of_table, require_ours
 from batchocr.tables.files import journal_path
 from batchocr.tables.index import IndexedRow, RowIndex
 from batchocr.tables.schema import (
-    MAX_METADATA_BYTES,
     RunMetadata,
     continued,
     metadata_to_json,
@@ -55,30 +55,8 @@ class JournalEntry:
     mtime_ns: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class _RowState:
-    """The part of a PageResult that the index needs; parsing it skips the text."""
-
-    source: str
-    page_index: int | None
-    status: Status
-    doc_id: str | None
-    page_count: int | None
-    attempts: int
-    error_kind: ErrorKind | None
-
-
-@dataclass(frozen=True, slots=True)
-class EntryState:
-    """The part of an Entry that the index needs."""
-
-    result: _RowState
-    size: int | None
-    mtime_ns: int | None
-
-
 _ENTRY = TypeAdapter(JournalEntry)
-_ENTRY_STATE = TypeAdapter(EntryState)
+_INDEXED = TypeAdapter(IndexedRow)
 
 
 class Journal:
@@ -114,12 +92,12 @@ class Journal:
             journal = undo.enter_context(cls(path, open_locked(path), metadata))
             if overwrite:
                 require_ours(out)
-                journal._begin(metadata, ())
-            elif (found := journal._read_header()) is None:
+                journal._begin(())
+            elif (found := metadata_of_journal(out)) is None:
                 before = metadata_of_table(out, metadata)
                 if before is not None:
                     journal.metadata = continued(before, metadata)
-                journal._begin(journal.metadata, () if before is None else table_for(out).read_rows(out))
+                journal._begin(() if before is None else table_for(out).read_rows(out))
             elif not resume:
                 raise OutputMismatchError(
                     f"{path} belongs to a run that is unfinished or left failed pages: leave out --no-resume to "
@@ -136,7 +114,6 @@ class Journal:
     def append(self, entry: JournalEntry) -> None:
         """Write the row at once. Raises OutputError, also some seconds after the file was removed or replaced; a write
         that fails leaves the journal as it was."""
-        entry = replace(entry, result=storable(entry.result))
         line = _to_line(entry)
         with writing(self.path):
             try:
@@ -144,8 +121,7 @@ class Journal:
             except OSError:
                 self._file.truncate(self._end)
                 raise
-            self._put(entry, self._end, len(line))
-            self._end += len(line)
+            self._index_line(line)
             self.is_redundant = False
             if time.monotonic() - self._synced_s > _SYNC_INTERVAL_S:
                 self._require_in_place()
@@ -168,15 +144,14 @@ class Journal:
         return self._index.worsened(valid_text(source))
 
     def read(self, source: str, page_index: int | None) -> PageResult:
-        """The row itself. Raises KeyError if it is not finished, OutputError if its line cannot be read."""
+        """A finished row itself. Raises OutputError if its line cannot be read."""
         row = self.find(source, page_index)
-        if row is None:
-            raise KeyError((source, page_index))
+        assert row is not None
         with reading(self.path):
-            line = os.pread(self._file.fileno(), row.length, row.offset)
-        if not is_sound(line):
+            result = read_row(self._file, row)
+        if result is None:
             raise OutputError(f"{self.path} is damaged at byte {row.offset}: run again to read that page again")
-        return _ENTRY.validate_json(line).result
+        return result
 
     def keep(self) -> None:
         """Do not delete the file on closing: the table is about to be replaced, perhaps by one with fewer rows."""
@@ -211,26 +186,14 @@ class Journal:
         if lies_at(self.path, self._file):
             self.path.unlink(missing_ok=True)
 
-    def _read_header(self) -> RunMetadata | None:
-        """The metadata in the first line; None if the journal is empty or was torn before that line was whole."""
-        self._file.seek(0)
-        with open(self._file.fileno(), "rb", closefd=False) as lines:
-            line = lines.readline(MAX_METADATA_BYTES)
-        return metadata_of_header(self.path, line)
-
-    def _begin(self, metadata: RunMetadata, rows: Iterable[PageResult]) -> None:
-        """Replace the journal with one that holds these rows."""
-        entries = (JournalEntry(storable(result), size=None, mtime_ns=None) for result in rows)
-        self._replace(metadata, map(_to_line, entries))
-        self.is_redundant = True
-
-    def _replace(self, metadata: RunMetadata, lines: Iterable[bytes]) -> None:
-        """Replace the journal with one that holds the lines of these rows, whole or not at all."""
+    def _begin(self, rows: Iterable[PageResult]) -> None:
+        """Replace the journal with one that holds these rows, whole or not at all."""
         with atomic_file(self.path) as fresh:
-            fresh.write(checked_line(metadata_to_json(metadata)))
-            fresh.writelines(lines)
+            fresh.write(checked_line(metadata_to_json(self.metadata)))
+            fresh.writelines(_to_line(JournalEntry(result, size=None, mtime_ns=None)) for result in rows)
         self._file.close()
         self._file = open_locked(self.path)
+        self.is_redundant = True
 
     def _load(self) -> None:
         """Index the lines that are sound, and cut off a torn last one."""
@@ -240,11 +203,8 @@ class Journal:
             for number, line in enumerate(lines, start=1):
                 if not line.endswith(b"\n"):
                     break
-                if number > 1 and (entry := parse_state(line)) is not None:
-                    self._put(entry, self._end, len(line))
-                elif number > 1:
+                if not self._index_line(line) and number > 1:
                     damaged.append(number)
-                self._end += len(line)
         self._file.truncate(self._end)
         if damaged:
             logger.warning(
@@ -254,8 +214,13 @@ class Journal:
                 damaged[0],
             )
 
-    def _put(self, entry: JournalEntry | EntryState, offset: int, length: int) -> None:
-        self._index.put(entry.result.source, indexed(entry, offset, length))
+    def _index_line(self, line: bytes) -> bool:
+        """Index the next line. Returns whether a sound row is in it."""
+        found = indexed(line, self._end)
+        if found is not None:
+            self._index.put(*found)
+        self._end += len(line)
+        return found is not None
 
     def _require_in_place(self) -> None:
         """Raise OutputError if the file is no longer at its path, where it would be found."""
@@ -277,37 +242,25 @@ def _write_whole(file: FileIO, line: bytes) -> None:
 
 
 def _to_line(entry: JournalEntry) -> bytes:
-    return checked_line(_ENTRY.dump_json(entry))
+    return checked_line(_ENTRY.dump_json(replace(entry, result=storable(entry.result))))
 
 
-def indexed(entry: JournalEntry | EntryState, offset: int, length: int) -> IndexedRow:
-    """What the index remembers of a row whose line is there. offset, length: in bytes."""
-    result = entry.result
-    return IndexedRow(
-        page_index=result.page_index,
-        status=result.status,
-        doc_id=result.doc_id,
-        page_count=result.page_count,
-        attempts=result.attempts,
-        size=entry.size,
-        mtime_ns=entry.mtime_ns,
-        offset=offset,
-        length=length,
-        error_kind=result.error_kind,
-    )
-
-
-def parse_row(line: bytes) -> PageResult | None:
-    """The row in a line; None if it is damaged, or no row."""
+def indexed(line: bytes, offset: int) -> tuple[str, IndexedRow] | None:
+    """The document of the row in a line, and what the index remembers of the row; None if it is damaged, or no row."""
+    if not is_sound(line):
+        return None
     try:
-        return _ENTRY.validate_json(line).result if is_sound(line) else None
-    except ValidationError:
+        entry = from_json(line)
+        of_file = {"size": entry["size"], "mtime_ns": entry["mtime_ns"], "offset": offset, "length": len(line)}
+        return entry["result"]["source"], _INDEXED.validate_python(entry["result"] | of_file)
+    except (ValueError, KeyError, TypeError):  # ValidationError; the first line has other keys
         return None
 
 
-def parse_state(line: bytes) -> EntryState | None:
-    """What the index needs of a row's line; None if it is damaged, or no row."""
+def read_row(file: FileIO | BinaryIO, row: IndexedRow) -> PageResult | None:
+    """The row itself; None if its line is damaged. Raises OSError."""
+    line = os.pread(file.fileno(), row.length, row.offset)
     try:
-        return _ENTRY_STATE.validate_json(line) if is_sound(line) else None
+        return _ENTRY.validate_json(line).result if is_sound(line) else None
     except ValidationError:
         return None

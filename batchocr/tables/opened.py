@@ -21,7 +21,7 @@ from batchocr.tables.atomic import reading
 from batchocr.tables.earlier import metadata_of_journal
 from batchocr.tables.files import is_beside_a_table, journal_path, metadata_path, table_of_journal
 from batchocr.tables.index import RowIndex, page_rank
-from batchocr.tables.journal import indexed, parse_row, parse_state
+from batchocr.tables.journal import indexed, read_row
 from batchocr.tables.remote_output import fetch_tables
 from batchocr.tables.schema import PAGE_SCHEMA, READABLE_VERSIONS, RunMetadata, to_row
 from batchocr.tables.table import could_be_table, table_for
@@ -173,7 +173,7 @@ def _rows_of_journal(out: Path) -> Iterator[PageResult]:
         index = _index_of(lines)
         for source in index.sources():
             for row in index.rows(source):
-                result = parse_row(os.pread(lines.fileno(), row.length, row.offset))
+                result = read_row(lines, row)
                 if result is None:
                     raise OutputError(f"{journal} was damaged or replaced while it was read: run the command again")
                 yield result
@@ -182,9 +182,9 @@ def _rows_of_journal(out: Path) -> Iterator[PageResult]:
 def _index_of(lines: Iterator[bytes]) -> RowIndex:
     index = RowIndex()
     offset = 0
-    for number, line in enumerate(lines):
-        if number and (entry := parse_state(line)) is not None:
-            index.put(entry.result.source, indexed(entry, offset, len(line)))
+    for line in lines:
+        if (found := indexed(line, offset)) is not None:
+            index.put(*found)
         offset += len(line)
     return index
 

@@ -10,9 +10,9 @@ import json
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 from pydantic import TypeAdapter, ValidationError
@@ -78,6 +78,7 @@ PAGE_SCHEMA = pa.schema(
 """One row per page. Numbers are 64 bits wide so that Parquet and JSON Lines read as the same types."""
 
 _PAGE = TypeAdapter(PageResult)
+_Row = TypeVar("_Row", PageResult, Block)
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,34 +269,20 @@ def from_json(line: bytes) -> PageResult:
     return _PAGE.validate_json(line)
 
 
-def storable(result: PageResult) -> PageResult:
-    """The result in a form that every format can hold: valid UTF-8, and None for a probability that is not finite."""
-    return replace(
-        result,
-        source=valid_text(result.source),
-        error_message=_storable_optional(result.error_message),
-        markdown=_storable_optional(result.markdown),
-        blocks=tuple(_storable_block(block) for block in result.blocks),
-        ink_outside=_finite(result.ink_outside),
-        text_layer_agreement=_finite(result.text_layer_agreement),
-        layout_confidence=_finite(result.layout_confidence),
-        layout_min_logprob=_finite(result.layout_min_logprob),
-    )
+def storable(row: _Row) -> _Row:
+    """The row in a form that every format can hold: valid UTF-8, and None for a number that is not finite."""
+    return replace(row, **{field.name: _storable(getattr(row, field.name)) for field in fields(row)})
 
 
-def _storable_block(block: Block) -> Block:
-    return replace(
-        block,
-        type=valid_text(block.type),
-        content=_storable_optional(block.content),
-        confidence=_finite(block.confidence),
-        min_logprob=_finite(block.min_logprob),
-    )
-
-
-def _storable_optional(text: str | None) -> str | None:
-    return None if text is None else valid_text(text)
-
-
-def _finite(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) else None
+def _storable(value: Any) -> Any:
+    match value:
+        case str():
+            return valid_text(value)
+        case float():
+            return value if math.isfinite(value) else None
+        case Block():
+            return storable(value)
+        case tuple():
+            return tuple(map(_storable, value))
+        case _:
+            return value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -14,11 +15,12 @@ from batchocr.engine.backend.dtype import bfloat16_speedup
 from batchocr.engine.start import find_device
 from batchocr.errors import UsageError
 from batchocr.machine import multiplies_bfloat16
-from batchocr.planning.dtype import StoredWeights, bfloat16_remark, choose_dtype
+from batchocr.planning.dtype import bfloat16_remark, choose_dtype
 from batchocr.processes.engine_messages import DeviceFound, UseDevice
 from tests.support.running import raising
 
 FULL_SIZE, SMALL = 1_200_000_000, 2_500_000
+choose_for_mineru = partial(choose_dtype, stored="bfloat16", num_parameters=FULL_SIZE)
 
 
 def cpu(speedup: float | None) -> DeviceFound:
@@ -48,7 +50,7 @@ def speedup(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> 
 def test_a_large_model_stored_in_bfloat16_is_read_in_it_where_a_trial_shows_that_it_is_faster(
     speedup: float | None, stored: str, num_parameters: int, expected: DType, said: str | None
 ) -> None:
-    choice = choose_dtype("auto", cpu(speedup), StoredWeights(stored, num_parameters))
+    choice = choose_dtype("auto", cpu(speedup), stored=stored, num_parameters=num_parameters)
     assert choice.dtype == expected
     assert said in choice.remark if said else choice.remark == ""
 
@@ -64,18 +66,17 @@ def test_a_large_model_stored_in_bfloat16_is_read_in_it_where_a_trial_shows_that
 )
 def test_what_the_user_says_and_gpus_are_left_alone(name: DType, device: str, expected: DType) -> None:
     found = DeviceFound(device, (device,), "cuda", 1 << 34, 3.0)
-    choice = choose_dtype(name, found, StoredWeights("bfloat16", FULL_SIZE))
+    choice = choose_for_mineru(name, found)
     assert (choice.dtype, choice.remark) == (expected, "")
 
 
 def test_a_gpu_without_bfloat16_reads_in_float32_and_refuses_the_other() -> None:
     t4 = DeviceFound("cuda:0", ("cuda:0",), "cuda", 15 << 30, name="Tesla T4, sm_75", has_bfloat16=False)
-    weights = StoredWeights("bfloat16", FULL_SIZE)
-    choice = choose_dtype("auto", t4, weights)
+    choice = choose_for_mineru("auto", t4)
     assert (choice.dtype, "Tesla T4, sm_75 has no units for bfloat16" in choice.remark) == ("float32", True)
-    assert choose_dtype("float32", t4, weights).dtype == "float32"
+    assert choose_for_mineru("float32", t4).dtype == "float32"
     with pytest.raises(UsageError, match="sm_75 has no units for it, as GPUs before sm_80; float32 works"):
-        choose_dtype("bfloat16", t4, weights)
+        choose_for_mineru("bfloat16", t4)
 
 
 @pytest.mark.parametrize(("major", "minor", "has_it"), [(7, 5, False), (8, 0, True), (9, 0, True), (12, 0, True)])
@@ -89,7 +90,7 @@ def test_a_gpu_computes_in_bfloat16_from_sm_80(
 
 @pytest.mark.parametrize("begun_in", ["float32", "bfloat16"])
 def test_rows_that_are_there_decide_whatever_the_cpu(speedup: float | None, begun_in: DType) -> None:
-    choice = choose_dtype("auto", cpu(speedup), StoredWeights("bfloat16", FULL_SIZE), begun_in=begun_in)
+    choice = choose_for_mineru("auto", cpu(speedup), begun_in=begun_in)
     assert choice.dtype == begun_in
     as_usual = speedup is None and begun_in == "float32"
     assert (f"the output was begun in {begun_in}" in choice.remark) != as_usual

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -16,12 +17,12 @@ from batchocr.engine.backend.cpu_int8 import Int8Linear, row_scales
 from batchocr.engine.backend.reference import ReferenceOps
 from batchocr.errors import UsageError
 from batchocr.machine import multiplies_int8
-from batchocr.planning.dtype import StoredWeights, choose_dtype
+from batchocr.planning.dtype import choose_dtype
 from batchocr.processes.engine_messages import DeviceFound
 
 CPU = torch.device("cpu")
 FOUND = DeviceFound("cpu", ("cpu",), "cpu", 1 << 34)
-WEIGHTS = StoredWeights("bfloat16", 1_200_000_000)
+choose = partial(choose_dtype, stored="bfloat16", num_parameters=1_200_000_000)
 
 needs_units = pytest.mark.skipif(not multiplies_int8(), reason="this CPU has no units for int8")
 
@@ -138,13 +139,13 @@ def test_int8_is_refused_where_it_cannot_be(
 ) -> None:
     monkeypatch.setattr("batchocr.planning.dtype.multiplies_int8", lambda: units)
     with pytest.raises(UsageError, match=message):
-        choose_dtype("int8", found, WEIGHTS)
+        choose("int8", found)
 
 
 def test_auto_goes_on_in_int8_and_never_begins_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("batchocr.planning.dtype.multiplies_int8", lambda: True)
-    assert choose_dtype("auto", replace(FOUND, bfloat16_speedup=3.0), WEIGHTS).dtype == "bfloat16"
-    assert choose_dtype("auto", FOUND, WEIGHTS, begun_in="int8").dtype == "int8"
+    assert choose("auto", replace(FOUND, bfloat16_speedup=3.0)).dtype == "bfloat16"
+    assert choose("auto", FOUND, begun_in="int8").dtype == "int8"
     monkeypatch.setattr("batchocr.planning.dtype.multiplies_int8", lambda: False)
     with pytest.raises(UsageError, match="the output was begun in int8, for which this CPU has no units"):
-        choose_dtype("auto", FOUND, replace(WEIGHTS, num_parameters=1000), begun_in="int8")
+        choose("auto", FOUND, num_parameters=1000, begun_in="int8")

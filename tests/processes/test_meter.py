@@ -25,11 +25,3 @@ def test_a_long_run_keeps_a_bounded_number_of_spans_and_the_whole_sum() -> None:
         busy.add(float(step), step + 0.5)
     assert busy.total_s == 5000
     assert len(busy._begins) <= 4096
-
-
-def test_a_batch_reported_after_the_steps_that_ran_beside_it_fills_their_gaps() -> None:
-    busy = BusyTime()
-    for step in range(20):
-        busy.add(float(step), step + 0.5)
-    busy.add(5.0, 15.0)
-    assert busy.total_s == 15

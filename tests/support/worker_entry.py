@@ -17,7 +17,7 @@ from batchocr.pages.input.render import RenderableDocument
 from batchocr.pages.protocol.base import Reader
 
 COMMAND = (sys.executable, "-P", __file__)
-BEHAVIOURS = ("read", "segfault", "exit", "hang", "hang-later", "raise", "out-of-memory", "lie", "ask-nothing", "noisy")
+BEHAVIOURS = ("read", "segfault", "exit", "hang", "hang-later", "raise", "out-of-memory", "lie", "ask-nothing")
 POINTS = ("opening", "rendering", "first round", "later round", "post-processing")
 
 GROWING = "growing"
@@ -129,8 +129,6 @@ def misbehave(behaviour: str) -> None:
                 raise MemoryError
         case "lie":
             os.write(int(sys.argv[1]), b"no frame begins like this")
-        case "noisy":
-            os.write(2, b"chatter\n" * 1000)
 
 
 def hang() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -49,16 +48,6 @@ def test_a_row_is_in_the_file_as_soon_as_it_is_appended(out: Path) -> None:
         assert len(journal_path(out).read_bytes().splitlines()) == 2
 
 
-def test_an_unknown_row_is_none_and_cannot_be_read(out: Path) -> None:
-    with open_journal(out) as journal:
-        journal.append(JournalEntry(FIRST, None, None))
-        assert journal.find("a.pdf", 1) is None
-        assert journal.find("a.pdf", None) is None
-        assert journal.rows("b.pdf") == ()
-        with pytest.raises(KeyError):
-            journal.read("a.pdf", 1)
-
-
 @pytest.mark.parametrize(
     ("earlier", "later", "kept"),
     [
@@ -75,20 +64,6 @@ def test_a_later_row_counts_unless_it_is_a_failure_after_a_success_of_the_same_f
     write_journal(out, earlier, later)
     with open_journal(out) as journal:
         assert journal.read("a.pdf", 1).status == kept
-
-
-def test_file_names_that_are_not_utf8_are_found_again(out: Path) -> None:
-    names = [os.fsdecode(b"caf\xe9.pdf"), os.fsdecode(b"caf\xe8.pdf")]
-    write_journal(out, *(replace(FIRST, source=name, markdown=name) for name in names))
-    with open_journal(out) as journal:
-        assert [journal.read(name, 0).source for name in names] == [r"caf\udce9.pdf", r"caf\udce8.pdf"]
-
-
-def test_a_probability_that_is_no_number_becomes_none(out: Path) -> None:
-    block = replace(BLOCK, confidence=float("nan"), min_logprob=float("-inf"))
-    write_journal(out, replace(FIRST, blocks=(block,)))
-    with open_journal(out) as journal:
-        assert journal.read("a.pdf", 0).blocks == (replace(BLOCK, confidence=None, min_logprob=None),)
 
 
 @pytest.mark.slow

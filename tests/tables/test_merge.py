@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import os
 import random
@@ -144,18 +143,6 @@ def test_more_shards_than_files_may_be_open_are_merged(tmp_path: Path) -> None:
     assert [row.source for row in merged[::2]] == sources
 
 
-def num_results() -> int:
-    return sum(isinstance(found, PageResult) for found in gc.get_objects())
-
-
-def test_few_rows_of_an_open_part_are_made_before_their_turn(tmp_path: Path) -> None:
-    part = Path(write(tmp_path / "1.parquet", [f"{number}.pdf" for number in range(100)]))
-    before = num_results()
-    rows = table_for(part).read_rows(part)
-    next(rows)
-    assert num_results() - before < 20
-
-
 @pytest.mark.parametrize(
     ("first", "second"), [(["a.pdf", "b.pdf"], ["b.pdf", "c.pdf"]), (["b.pdf", "a.pdf"], ["c.pdf", "b.pdf"])]
 )
@@ -170,14 +157,6 @@ def test_a_document_that_one_part_could_not_open_overlaps_with_its_pages(tmp_pat
     table_for(tmp_path / "1.jsonl").write(tmp_path / "1.jsonl", rows[:1], METADATA)
     table_for(tmp_path / "2.jsonl").write(tmp_path / "2.jsonl", rows[1:], METADATA)
     assert "a.pdf, as a whole" in refusal([str(tmp_path / "[12].jsonl")], tmp_path / "all.jsonl")
-
-
-def test_other_settings_are_refused(tmp_path: Path) -> None:
-    parts = [
-        write(tmp_path / "1.jsonl", ["a.pdf"]),
-        write(tmp_path / "2.jsonl", ["b.pdf"], replace(METADATA, settings_fingerprint="b" * 64)),
-    ]
-    assert "other settings" in refusal(parts, tmp_path / "all.jsonl")
 
 
 def test_nothing_is_overwritten_unasked(tmp_path: Path) -> None:

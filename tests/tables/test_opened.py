@@ -71,14 +71,6 @@ def test_a_document_that_is_in_two_tables_comes_twice(tmp_path: Path) -> None:
     assert list(open_table(tmp_path).by_document()) == expected
 
 
-def test_two_tables_of_a_document_are_not_mixed_where_they_overlap_in_part(tmp_path: Path) -> None:
-    old = [page("a.pdf", index, "old\n") for index in (1, 2)]
-    new = [page("a.pdf", index, "new\n") for index in (0, 1, 2)]
-    write(tmp_path / "1.jsonl", *old)
-    write(tmp_path / "2.jsonl", *new)
-    assert list(open_table(tmp_path).by_document()) == [("a.pdf", old), ("a.pdf", new)]
-
-
 def test_a_table_with_the_columns_of_version_2_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     old = [field for field in PAGE_SCHEMA if field.name not in ("ink_outside", "text_layer_agreement")]
     monkeypatch.setattr(parquet, "PAGE_SCHEMA", pa.schema(old))
