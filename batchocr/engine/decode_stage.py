@@ -11,14 +11,14 @@ import torch
 from torch import Tensor
 
 from batchocr.data import Completion, FinishReason, failed_completion
-from batchocr.engine.backend.base import SamplingHints, Segments
+from batchocr.engine.backend.base import Segments
 from batchocr.engine.backend.device import DeviceClock, Mark
 from batchocr.engine.decode_rows import DecodeRows
 from batchocr.engine.embedding_queue import EmbeddingQueue
 from batchocr.engine.graphs import DecodeGraphs
 from batchocr.engine.kv_cache import KVCache
 from batchocr.engine.model.checkpoint import Model
-from batchocr.engine.sampler import Sampler, sampling_hints
+from batchocr.engine.sampler import Sampler
 from batchocr.engine.scheduler import Scheduler
 from batchocr.engine.sequence import Announce, Sequence
 from batchocr.planning.cost import decode_flop, prefill_flop
@@ -164,7 +164,7 @@ class DecodeStage:
         x = self._embedded(batch)
         logits = self._model.language.prefill(x, positions, slots, segments, self.cache.pool)
         index = self._upload(_rows_of(batch))
-        tokens, logprobs = self._sampler.sample(logits, index, _hints(batch))
+        tokens, logprobs = self._sampler.sample(logits, index, _longest(batch))
         self._rows.begin(batch, index, tokens)
         mean_tokens = len(x) / len(batch)
         limit = max(len(batch), min(self._batch_size, self.scheduler.prefill_max_tokens // mean_tokens))
@@ -195,13 +195,13 @@ class DecodeStage:
         if chosen is None:
             index = self._upload(rows)
             logits = self._logits(index, max(lengths))
-            chosen = self._sampler.sample(logits, index, _hints(batch))
+            chosen = self._sampler.sample(logits, index, _longest(batch))
             self._rows.advance(index, chosen[0])
         return self._launch(_Work("decode", batch, self._batch_size, flop, begun), *chosen)
 
     def _captured_step(self, index: Tensor) -> tuple[Tensor, Tensor]:
         """A decode step that needs nothing from the host, so that a graph can replay it."""
-        tokens, logprobs = self._sampler.sample(self._logits(index, None), index, sampling_hints((), 0))
+        tokens, logprobs = self._sampler.sample(self._logits(index, None), index, 0)
         self._rows.advance(index, tokens)
         return tokens.double(), logprobs.double()  # as they are read back: converted later, they would be two launches
 
@@ -276,10 +276,12 @@ class DecodeStage:
         return self._device.upload(torch.tensor(values, dtype=torch.int64))
 
 
-def _hints(batch: list[Sequence]) -> SamplingHints:
-    return sampling_hints(
-        [sequence.sampling for sequence in batch], max(sequence.num_outputs for sequence in batch) + 1
-    )
+def _longest(batch: list[Sequence]) -> int:
+    """How many output tokens a sequence has at most, with the next one; 0 if no sequence has a rule about them."""
+    rules = (sequence.sampling for sequence in batch)
+    if not any(rule.presence_penalty or rule.frequency_penalty or rule.no_repeat_ngram_size for rule in rules):
+        return 0
+    return max(sequence.num_outputs for sequence in batch) + 1
 
 
 def _rows_of(batch: list[Sequence]) -> list[int]:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from collections.abc import Sequence as Collection
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from batchocr.data import Sampling
-from batchocr.engine.backend.base import Ops, SamplerRows, SamplingHints
+from batchocr.engine.backend.base import Ops, SamplerRows
 from batchocr.engine.backend.device import Device
 
 
@@ -55,12 +54,12 @@ class Sampler:
         self._free.append(row)
         self._unwritten.pop(row, None)
 
-    def sample(self, logits: Tensor, index: Tensor, hints: SamplingHints) -> tuple[Tensor, Tensor]:
+    def sample(self, logits: Tensor, index: Tensor, longest: int) -> tuple[Tensor, Tensor]:
         """Choose each sequence's next token and record it; see Ops.sample."""
         if self._unwritten:
             self._begin(self._unwritten)
             self._unwritten.clear()
-        return self._ops.sample(logits, index, self._rows, hints)
+        return self._ops.sample(logits, index, self._rows, longest)
 
     def _begin(self, batch: Mapping[int, Sampling]) -> None:
         """Reset these rows for the sequences that were given them."""
@@ -77,12 +76,3 @@ class Sampler:
         rows.history.index_fill_(0, index, -1)
         # One launch on a GPU, and on a CPU ten times as fast as to fill by index.
         torch._foreach_zero_([memory[row] for row in batch for memory in (rows.counts, rows.suffix)])
-
-
-def sampling_hints(batch: Collection[Sampling], longest: int) -> SamplingHints:
-    """Hints for a batch with these settings. longest: an upper bound on output tokens so far, this step's included."""
-    return SamplingHints(
-        counts=any(sampling.frequency_penalty or sampling.presence_penalty for sampling in batch),
-        ngram=any(sampling.no_repeat_ngram_size for sampling in batch),
-        longest=longest,
-    )

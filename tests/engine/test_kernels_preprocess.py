@@ -9,7 +9,6 @@ import pytest
 import torch
 from PIL import Image
 from torch import Tensor
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 from batchocr.engine.backend import resize
 from batchocr.engine.backend.base import ResizePlan
@@ -112,13 +111,6 @@ def test_a_launch_is_shared_by_all_images_that_still_have_a_side_to_resize() -> 
     batch = resize_plan.plan_batch(sizes, plans, 1024)
 
     assert [len(launch.passes) for launch in batch.launches] == [4, 2, 1]
-
-
-def test_the_fake_twin_tells_the_shape() -> None:
-    with FakeTensorMode():
-        images = [torch.empty(60, 50, 3, dtype=torch.uint8), torch.empty(28, 28, 3, dtype=torch.uint8)]
-        patches = preprocess.patches(images, [((28, 30), (56, 84)), ()], 14, 2, torch.device("cuda"))
-        assert (patches.shape, patches.dtype, patches.device.type) == ((28, 588), torch.uint8, "cuda")
 
 
 LAUNCHES = (

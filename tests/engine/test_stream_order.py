@@ -25,6 +25,7 @@ from batchocr.planning.limits import EngineLimits
 from batchocr.processes.engine_messages import KernelChoice
 from batchocr.processes.meter import Meter
 from tests.engine.test_cuda_path import CUDA, OPS, Indexing, attention, build_engine, cut
+from tests.support.kernel_compilation import without_launches
 from tests.support.stream_sanitizer import Gpu
 from tests.support.watched_cuda import watched
 
@@ -134,7 +135,11 @@ def answers(host: Tensor) -> list[Any]:
 @contextmanager
 def fake_gpu() -> Iterator[Gpu]:
     gpu = Gpu()
-    with FakeTensorMode(allow_non_fake_inputs=True), Indexing(), watched(gpu, answers):
+
+    def launch(name: str, tensors: tuple[Tensor, ...]) -> None:
+        gpu.launch(name, (), tensors)
+
+    with FakeTensorMode(allow_non_fake_inputs=True), Indexing(), watched(gpu, answers), without_launches(launch):
         yield gpu
 
 

@@ -30,6 +30,7 @@ import triton
 # Otherwise the first launch imports it, and it needs the compiler's functions, not the interpreter's.
 import triton.experimental.gluon
 import triton.language as tl
+from torch import Tensor
 from triton import knobs
 from triton.backends.compiler import GPUTarget
 from triton.compiler import CompiledKernel
@@ -145,6 +146,18 @@ def compiled(launch: Launch, architecture: int) -> list[CompiledKernel]:
         launch.call()
     assert kernels, f"{launch.name} launches no kernel"
     return kernels
+
+
+@contextmanager
+def without_launches(note: Callable[[str, tuple[Tensor, ...]], object] = lambda name, tensors: None) -> Iterator[None]:
+    """Inside, no kernel is launched, so that tensors need no values. note: given each one's name and its tensors."""
+
+    def launch(kernel: Kernel, grid: object, tensors: tuple[Tensor, ...], *rest: object) -> None:
+        note(kernel.function.fn.__name__, tensors)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Kernel, "launch", launch)
+        yield
 
 
 @contextmanager

@@ -85,11 +85,7 @@ def _sgl_paged_attention() -> PagedAttention:
 def _triton_paged_attention() -> PagedAttention:
     from batchocr.engine.backend.kernels.paged_attention import paged_attention
 
-    def attend(q: Tensor, cache: Tensor, context: PagedContext) -> Tensor:
-        out: Tensor = paged_attention(q, cache, context.block_tables, context.lengths)
-        return out
-
-    return attend
+    return paged_attention
 
 
 ATTENTION = (

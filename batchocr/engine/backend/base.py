@@ -107,18 +107,6 @@ class SamplerRows:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class SamplingHints:
-    """What the host knows about a batch, so that a backend can skip work; a captured graph does not use it.
-
-    The first two: whether any sequence in the batch uses the rule. longest: an upper bound on a history's tokens.
-    """
-
-    counts: bool
-    ngram: bool
-    longest: int
-
-
 class Linear(Protocol):
     """A linear layer prepared for a device."""
 
@@ -213,12 +201,12 @@ class Ops(Protocol):
         """
         ...
 
-    def sample(
-        self, logits: Tensor, index: Tensor, rows: SamplerRows, hints: SamplingHints, /
-    ) -> tuple[Tensor, Tensor]:
+    def sample(self, logits: Tensor, index: Tensor, rows: SamplerRows, longest: int, /) -> tuple[Tensor, Tensor]:
         """Choose each sequence's next token greedily after penalties, and record it in its row.
 
-        logits: [sequences, vocabulary], may be overwritten. index: int64 [sequences], their rows. Returns the tokens,
-        int64 [sequences], and their log-probabilities before penalties, float32 [sequences], on the device.
+        logits: [sequences, vocabulary], may be overwritten. index: int64 [sequences], their rows. longest: an upper
+        bound on the tokens of a history, this one included, or 0 if no sequence has a rule; a captured graph does
+        not use it. Returns the tokens, int64 [sequences], and their log-probabilities before penalties, float32
+        [sequences], on the device.
         """
         ...

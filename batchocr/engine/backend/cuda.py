@@ -22,7 +22,6 @@ from batchocr.engine.backend.base import (
     ResizePlan,
     Rows,
     SamplerRows,
-    SamplingHints,
 )
 from batchocr.engine.backend.fp8 import Fp8Kernels, Fp8Linear, fits_fp8
 from batchocr.errors import UsageError
@@ -40,7 +39,7 @@ AddLayerNorm = Callable[[Tensor, Tensor, Tensor, Tensor, float], tuple[Tensor, T
 Rotary = Callable[[Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
 RotaryStore = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
 Patches = Callable[[Sequence[Tensor], Sequence[ResizePlan], int, int], Tensor]
-Sample = Callable[[Tensor, Tensor, SamplerRows, SamplingHints], tuple[Tensor, Tensor]]
+Sample = Callable[[Tensor, Tensor, SamplerRows, int], tuple[Tensor, Tensor]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from importlib import import_module
 from typing import Any, TypeVar
 
@@ -15,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from batchocr.engine.backend.attention_kernels import ATTENTION, PAGED_ATTENTION, Attention, PagedAttention
-from batchocr.engine.backend.base import PagedContext, ResizePlan, SamplerRows, SamplingHints, Segments
+from batchocr.engine.backend.base import PagedContext, ResizePlan, SamplerRows, Segments
 from batchocr.engine.backend.cuda import (
     AddLayerNorm,
     BiasActivation,
@@ -38,7 +39,7 @@ _EPS = 1e-6
 _VIT_HEADS, _VIT_HEAD_DIM, VIT_WIDTH, VIT_MLP = 16, 80, 1280, 5120
 _LLM_HEADS, _LLM_KV_HEADS, _LLM_HEAD_DIM, _LLM_WIDTH, _LLM_MLP = 14, 2, 64, 896, 4864
 _LLM_SPLIT = [_LLM_HEADS, _LLM_KV_HEADS, _LLM_KV_HEADS]
-_VOCABULARY = 151_936
+_VOCABULARY, _MAX_OUTPUT = 151_936, 64
 ROWS = 4000
 _GRAPHS = "decoding in a CUDA graph"
 _TABLE_COLUMNS = 512
@@ -129,7 +130,7 @@ class CudaTrials:
             q, k, _ = qkv.clone().unbind(1)
             return turn(q, k, cos, sin)
 
-        return self.choose("rotary", [_in_place("rotary", "rotary_")], self._reference.rotary, run)
+        return self.choose("rotary", [kernel("rotary", "rotary_")], self._reference.rotary, run)
 
     def rotary_store(self) -> RotaryStore:
         tokens = ROWS // 2
@@ -142,7 +143,7 @@ class CudaTrials:
             q, k, v = qkv.clone().split(_LLM_SPLIT, dim=1)
             return (*turn_and_store(q, k, v, cos, sin, cache, slots), cache)
 
-        return self.choose("rotary_store", [_in_place("rotary", "rotary_store_")], self._reference.rotary_store, run)
+        return self.choose("rotary_store", [kernel("rotary", "rotary_store_")], self._reference.rotary_store, run)
 
     def rms_norm(self) -> Callable[[Tensor, Tensor, float], Tensor]:
         x, weight = self.random(ROWS, _LLM_WIDTH), self.random(_LLM_WIDTH)
@@ -150,17 +151,6 @@ class CudaTrials:
         return self.choose("rms_norm", candidates, self._reference.rms_norm, lambda norm: (norm(x, weight, _EPS),))
 
     def add_layer_norm(self) -> AddLayerNorm:
-        def load() -> AddLayerNorm:
-            from batchocr.engine.backend.kernels.norm import add_layer_norm_
-
-            def add(
-                residual: Tensor, product: Tensor, weight: Tensor, bias: Tensor, eps: float
-            ) -> tuple[Tensor, Tensor]:
-                normed = add_layer_norm_(residual, product, weight, bias, eps)
-                return residual, normed
-
-            return add
-
         def reference(
             residual: Tensor, product: Tensor, weight: Tensor, bias: Tensor, eps: float
         ) -> tuple[Tensor, Tensor]:
@@ -170,26 +160,17 @@ class CudaTrials:
         x, residual, weight, bias = self.norm_case()
         return self.choose(
             "add_layer_norm",
-            [Candidate("triton", load)],
+            [kernel("norm", "add_layer_norm_")],
             reference,
             lambda add: add(residual.clone(), x.clone(), weight, bias, _EPS),
         )
 
     def quick_gelu(self) -> BiasActivation:
-        def load() -> BiasActivation:
-            apply_: Callable[[Tensor, Tensor], None] = kernel("activation", "quick_gelu_bias_").load()
-
-            def apply(x: Tensor, bias: Tensor) -> Tensor:
-                apply_(x, bias)
-                return x
-
-            return apply
-
         def reference(x: Tensor, bias: Tensor) -> Tensor:
             return activate(x + bias, "quick_gelu")
 
         x, bias = self.random(ROWS, VIT_MLP), self.random(VIT_MLP)
-        candidates = [Candidate("triton", load)]
+        candidates: list[Candidate[BiasActivation]] = [kernel("activation", "quick_gelu_bias_")]
         return self.choose("quick_gelu", candidates, reference, lambda apply: (apply(x.clone(), bias),))
 
     def silu_mul(self) -> Callable[[Tensor], Tensor]:
@@ -201,42 +182,28 @@ class CudaTrials:
         return _at_the_largest(self._sample, _SAMPLED_ROWS)
 
     def _sample(self, count: int) -> Sample:
-        def load() -> Sample:
-            from batchocr.engine.backend.kernels.sampling import sample
-
-            return lambda logits, index, rows, hints: sample(logits, index, rows)
-
         # float32, so that no two scores are equal and the choice is unique; in the run's own type, one stands out.
         logits = self.random(count, _VOCABULARY, dtype=torch.float32)
         rounded = self.random(count, _VOCABULARY)
         rounded.diagonal().fill_(8.0)
         index = torch.arange(count, device=self._device)
-        hints = SamplingHints(counts=True, ngram=True, longest=64)
 
         def run(sample: Sample) -> tuple[Tensor, ...]:
             rows = _sampler_rows(count + 1, self._device)
-            steps = [sample(logits.clone(), index, rows, hints) for _ in range(3)]
-            steps.append(sample(rounded.clone(), index, _sampler_rows(count + 1, self._device), hints))
+            steps = [sample(logits.clone(), index, rows, _MAX_OUTPUT) for _ in range(3)]
+            steps.append(sample(rounded.clone(), index, _sampler_rows(count + 1, self._device), _MAX_OUTPUT))
             return (*(value for step in steps for value in step), rows.length[:count])
 
-        candidates = [Candidate("triton", load)]
+        candidates: list[Candidate[Sample]] = [kernel("sampling", "sample")]
         return self.choose("sample", candidates, self._reference.sample, run, max_error=1e-5, needed_for=_GRAPHS)
 
     def patches(self) -> Patches:
-        def load() -> Patches:
-            from batchocr.engine.backend.kernels.preprocess import patches
-
-            def cut(images: Sequence[Tensor], plans: Sequence[ResizePlan], patch_size: int, merge_size: int) -> Tensor:
-                return patches(images, plans, patch_size, merge_size, self._device)
-
-            return cut
-
         sizes = [(2200, 1700), (90, 700), (61, 61)]
         images = [torch.randint(0, 256, (*size, 3), dtype=torch.uint8) for size in sizes]
         plans: list[ResizePlan] = [((1036, 1036),), ((84, 700),), ((112, 112), (56, 56))]
         return self.choose(
             "patches",
-            [Candidate("triton", load)],
+            [Candidate("triton", lambda: partial(kernel("preprocess", "patches").load(), device=self._device))],
             self._reference.patches,
             lambda cut: (cut(images, plans, 14, 2),),
             max_error=0.0,
@@ -250,7 +217,7 @@ class CudaTrials:
     def choose(
         self,
         operation: str,
-        candidates: Sequence[Candidate[Operation]],
+        candidates: Sequence[Candidate[Any]],
         reference: Operation,
         run: Callable[[Operation], tuple[Tensor, ...]],
         max_error: float | None = None,
@@ -272,21 +239,6 @@ def kernel(module: str, name: str) -> Candidate[Any]:
     return Candidate("triton", lambda: getattr(import_module(f"batchocr.engine.backend.kernels.{module}"), name))
 
 
-def _in_place(module: str, name: str) -> Candidate[Any]:
-    """A kernel of ours that changes its first two arguments, as an operation that returns them."""
-
-    def load() -> Callable[..., tuple[Tensor, Tensor]]:
-        change_: Callable[..., None] = kernel(module, name).load()
-
-        def change(one: Tensor, other: Tensor, *rest: Tensor) -> tuple[Tensor, Tensor]:
-            change_(one, other, *rest)
-            return one, other
-
-        return change
-
-    return Candidate("triton", load)
-
-
 def _at_the_largest(try_at: Callable[[Size], Operation], sizes: Sequence[Size]) -> Operation:
     """What is chosen at the first of these sizes that the GPU has room for."""
     for size in sizes[:-1]:
@@ -304,7 +256,7 @@ def _decoded_lengths(rows: int) -> list[int]:
 
 def _sampler_rows(num_rows: int, device: torch.device) -> SamplerRows:
     """Rows of sequences with every rule set and no output yet."""
-    rows = SamplerRows.empty(num_rows, _VOCABULARY, 64, device)
+    rows = SamplerRows.empty(num_rows, _VOCABULARY, _MAX_OUTPUT, device)
     for setting, value in ((rows.presence, 1.0), (rows.frequency, 0.05), (rows.ngram_size, 2)):
         setting.fill_(value)
     return rows

@@ -6,8 +6,9 @@ usually two: the first resizes one side, the second resizes the other and cuts i
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
-from itertools import accumulate, islice
+from itertools import accumulate
 
 import torch
 import triton
@@ -15,7 +16,7 @@ import triton.language as tl
 from torch import Tensor
 
 from batchocr.engine.backend.base import ResizePlan
-from batchocr.engine.backend.kernels.launch import operator
+from batchocr.engine.backend.kernels.launch import Constants, kernel
 from batchocr.engine.backend.kernels.resize_plan import CHANNELS, BatchPlan, plan_batch
 from batchocr.engine.backend.resize import PRECISION_BITS
 
@@ -36,68 +37,22 @@ def patches(
     Each pass reads its source and writes its result; each value is computed from 4 or 5 others, or more if the image
     shrinks, but the cache absorbs that. 3840 × 2160 to 1036 × 1036 px: 25 + 7 MB, then 7 + 3 MB.
     """
-    sides = [side for plan in plans for size in plan for side in size]
-    result: Tensor = _patches(images, sides, [len(plan) for plan in plans], patch_size, merge_size, device)
-    return result
-
-
-def _fake_patches(
-    images: Sequence[Tensor],
-    sides: Sequence[int],
-    plan_lengths: Sequence[int],
-    patch_size: int,
-    merge_size: int,
-    device: torch.device,
-) -> Tensor:
-    return _empty_patches(images, _plans(sides, plan_lengths), patch_size, device)
-
-
-@operator(mutates_args=(), fake=_fake_patches)
-def _patches(
-    images: Sequence[Tensor],
-    sides: Sequence[int],
-    plan_lengths: Sequence[int],
-    patch_size: int,
-    merge_size: int,
-    device: torch.device,
-) -> Tensor:
-    plans = _plans(sides, plan_lengths)
     batch = plan_batch([(image.shape[0], image.shape[1]) for image in images], plans, TILE)
     source, table, launches = _upload(images, batch, device)
     scratch = torch.empty(batch.scratch_bytes, dtype=torch.uint8, device=device)
-    out = _empty_patches(images, plans, patch_size, device)
+    out = torch.empty(batch.patch_bytes, dtype=torch.uint8, device=device)
     for passes, tiles in launches:
-        _resize_kernel[(len(tiles),)](
-            source,
-            scratch,
-            out,
-            passes,
-            tiles,
-            table,
-            CHANNELS=CHANNELS,
-            PRECISION_BITS=PRECISION_BITS,
-            PATCH_SIZE=patch_size,
-            MERGE_SIZE=merge_size,
-            FIELDS=passes.shape[1],
-            TILE=TILE,
-            num_warps=4,
-            enable_fp_fusion=True,
-        )
+        constants = _constants(patch_size, merge_size, passes.shape[1], TILE)
+        _resize_kernel.launch((len(tiles), 1, 1), (source, scratch, out, passes, tiles, table), (), (), constants)
         source = scratch
-    return out
+    return out.view(-1, CHANNELS * patch_size**2)
 
 
-def _plans(sides: Sequence[int], plan_lengths: Sequence[int]) -> list[ResizePlan]:
-    sizes = zip(sides[::2], sides[1::2], strict=True)
-    return [tuple(islice(sizes, length)) for length in plan_lengths]
-
-
-def _empty_patches(
-    images: Sequence[Tensor], plans: Sequence[ResizePlan], patch_size: int, device: torch.device
-) -> Tensor:
-    sizes = [plan[-1] if plan else image.shape[:2] for image, plan in zip(images, plans, strict=True)]
-    num_patches = sum((height // patch_size) * (width // patch_size) for height, width in sizes)
-    return torch.empty(num_patches, CHANNELS * patch_size**2, dtype=torch.uint8, device=device)
+@functools.cache
+def _constants(patch_size: int, merge_size: int, fields: int, tile: int) -> Constants:
+    model = {"CHANNELS": CHANNELS, "PATCH_SIZE": patch_size, "MERGE_SIZE": merge_size}
+    bits = {"PRECISION_BITS": PRECISION_BITS, "FIELDS": fields, "TILE": tile}
+    return Constants(**model, **bits, num_warps=4, enable_fp_fusion=True)
 
 
 def _upload(
@@ -127,7 +82,7 @@ def _aligned(num_bytes: int) -> int:
     return -(-num_bytes // _ALIGNMENT) * _ALIGNMENT
 
 
-@triton.jit
+@kernel()
 def _resize_kernel(
     source,
     scratch,

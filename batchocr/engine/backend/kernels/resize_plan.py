@@ -37,6 +37,7 @@ class BatchPlan:
     pixel_offsets: list[int]
     pixel_bytes: int
     scratch_bytes: int
+    patch_bytes: int
     table: NDArray[np.int32]
     launches: list[Launch]
 
@@ -58,7 +59,7 @@ def plan_batch(sizes: Sequence[Size], plans: Sequence[ResizePlan], tile: int) ->
         patch_bytes += _num_values(last[1])
     table = _TapTable()
     described = [_launch(passes, table, tile) for passes in launches]
-    return BatchPlan(pixel_offsets, pixel_bytes, scratch_bytes, table.values(), described)
+    return BatchPlan(pixel_offsets, pixel_bytes, scratch_bytes, patch_bytes, table.values(), described)
 
 
 @dataclass(frozen=True, slots=True)
