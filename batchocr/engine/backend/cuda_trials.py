@@ -6,7 +6,6 @@ Attention and sampling are tried at the sizes of a run, since which candidate is
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from functools import partial
 from importlib import import_module
 from typing import Any, TypeVar
@@ -31,7 +30,6 @@ from batchocr.engine.backend.trial import Candidate, Trial, choose
 from batchocr.processes.engine_messages import KernelChoice
 
 Operation = TypeVar("Operation")
-Size = TypeVar("Size")
 Timer = Callable[[Callable[[], object]], float]
 
 _EPS = 1e-6
@@ -45,13 +43,11 @@ _GRAPHS = "decoding in a CUDA graph"
 _TABLE_COLUMNS = 512
 """What a run's block tables have, for sequences of 32,768 tokens: kernels divide their work by this, however few blocks
 are in use."""
-_BLOCKS = [216, 1512, 864, 432, 2808, 216, 432, 432, 648, 432, 216, 3672, 432, 112]
-# Of each, what is tried first, and what is tried on a GPU that has no room for it.
-_PATCHES = ([5476, *_BLOCKS], [1369, 300, 76, 4])
+_PATCHES = [5476, 216, 1512, 864, 432, 2808, 216, 432, 432, 648, 432, 216, 3672, 432, 112]
 """Of each image in a ViT batch: a dense page's, its layout first."""
-_DECODED_ROWS = ([128, 256], [16])
+_DECODED_ROWS = [128, 256]
 """Sequences in the decode steps whose times are added up."""
-_SAMPLED_ROWS = (256, 16)
+_SAMPLED_ROWS = 256
 
 
 class CudaTrials:
@@ -84,12 +80,9 @@ class CudaTrials:
         )
 
     def attention(self) -> Attention:
-        return _at_the_largest(self._attention, _PATCHES)
-
-    def _attention(self, patches: list[int]) -> Attention:
-        prompts = [number // 4 + 30 for number in patches]
-        images, texts = (Segments.of(lengths, lambda ends: ends.to(self._device)) for lengths in (patches, prompts))
-        vision = self.random(sum(patches), 3 * _VIT_HEADS, _VIT_HEAD_DIM).chunk(3, dim=1)
+        prompts = [number // 4 + 30 for number in _PATCHES]
+        images, texts = (Segments.of(lengths, lambda ends: ends.to(self._device)) for lengths in (_PATCHES, prompts))
+        vision = self.random(sum(_PATCHES), 3 * _VIT_HEADS, _VIT_HEAD_DIM).chunk(3, dim=1)
         language = self.random(sum(prompts), sum(_LLM_SPLIT), _LLM_HEAD_DIM).split(_LLM_SPLIT, dim=1)
 
         def run(attend: Attention) -> tuple[Tensor, ...]:
@@ -99,10 +92,7 @@ class CudaTrials:
         return self.choose("attention", ATTENTION, self._reference.attention, run)
 
     def paged_attention(self) -> PagedAttention:
-        return _at_the_largest(self._paged_attention, _DECODED_ROWS)
-
-    def _paged_attention(self, sizes: list[int]) -> PagedAttention:
-        steps = [self._decode_step(_decoded_lengths(rows)) for rows in sizes]
+        steps = [self._decode_step(_decoded_lengths(rows)) for rows in _DECODED_ROWS]
         return self.choose(
             "paged_attention",
             PAGED_ATTENTION,
@@ -179,9 +169,7 @@ class CudaTrials:
         return self.choose("silu_mul", candidates, lambda x: activate(x, "silu_mul"), lambda op: (op(gate_up),))
 
     def sample(self) -> Sample:
-        return _at_the_largest(self._sample, _SAMPLED_ROWS)
-
-    def _sample(self, count: int) -> Sample:
+        count = _SAMPLED_ROWS
         # float32, so that no two scores are equal and the choice is unique; in the run's own type, one stands out.
         logits = self.random(count, _VOCABULARY, dtype=torch.float32)
         rounded = self.random(count, _VOCABULARY)
@@ -237,14 +225,6 @@ class CudaTrials:
 def kernel(module: str, name: str) -> Candidate[Any]:
     """A kernel of ours, which is imported when it is tried."""
     return Candidate("triton", lambda: getattr(import_module(f"batchocr.engine.backend.kernels.{module}"), name))
-
-
-def _at_the_largest(try_at: Callable[[Size], Operation], sizes: Sequence[Size]) -> Operation:
-    """What is chosen at the first of these sizes that the GPU has room for."""
-    for size in sizes[:-1]:
-        with suppress(torch.OutOfMemoryError):
-            return try_at(size)
-    return try_at(sizes[-1])
 
 
 def _decoded_lengths(rows: int) -> list[int]:
