@@ -11,7 +11,7 @@ import triton.language as tl
 from torch import Tensor
 from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
 
-from batchocr.engine.backend import cuda_trials, fp8, fp8_trials
+from batchocr.engine.backend import cuda_trials, fp8
 from batchocr.engine.backend.cuda_trials import CudaTrials
 from batchocr.engine.backend.kernels import norm, quantize
 from tests.support.kernel_compilation import Launch, compiled, kernel_device
@@ -101,10 +101,9 @@ def test_an_activation_is_quantized_as_plain_torch_does(
 def test_the_kernels_are_right_on_the_cases_they_are_tried_on(
     device: torch.device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fp8_trials, "ROWS", 16)
     monkeypatch.setattr(cuda_trials, "ROWS", 16)
     trials = CudaTrials(device, torch.bfloat16, lambda call: 1.0)
-    assert fp8_trials.try_all(trials) is not None
+    assert trials.fp8_kernels() is not None
     assert {choice.operation: choice.taken for choice in trials.choices} == {
         "fp8 linear": "triton and torch",
         "fp8 add_layer_norm": "triton",
