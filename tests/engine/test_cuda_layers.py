@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from batchocr.engine.backend.base import Activation, Affine, Linear, Mlp, Ops, PagedContext, Rows, Segments
+from batchocr.engine.backend.base import Activation, Affine, Linear, Ops, PagedContext, Rows, Segments
 from batchocr.engine.backend.cuda import CudaOps, Fp8Ops, PlainLinear
 from batchocr.engine.backend.device import HostDevice
 from batchocr.engine.backend.fp8 import Fp8Kernels, add_layer_norm_quantize_, gelu_bias_quantize, quantize_rows
@@ -81,7 +81,7 @@ class OneAfterTheOther(Fp8Ops):
     def _bias_activation(self, following: Linear, *, quick: bool) -> Callable[[Tensor, Tensor], Rows]:
         return CudaOps._bias_activation(self, following, quick=quick)
 
-    def then_layer_norm(self, layer: Linear | Mlp, x: Rows, residual: Tensor, **options: Any) -> tuple[Tensor, Rows]:
+    def then_layer_norm(self, layer: Linear, x: Rows, residual: Tensor, **options: Any) -> tuple[Tensor, Rows]:
         return CudaOps.then_layer_norm(self, layer, x, residual, **options)
 
 
@@ -99,7 +99,7 @@ class Spoiling(ReferenceOps):
 
         return apply
 
-    def mlp(self, inner: Affine, outer: Affine, activation: Activation) -> Mlp:
+    def mlp(self, inner: Affine, outer: Affine, activation: Activation) -> Linear:
         first, second = self.linear(inner), self.linear(outer)
         return lambda x, residual=None: second(activate(first(x), activation), residual)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Literal, Protocol, Self, TypeAlias
+from typing import Literal, Protocol, Self
 
 import torch
 from torch import Tensor
@@ -118,11 +118,6 @@ class Linear(Protocol):
         ...
 
 
-Mlp: TypeAlias = Linear
-"""Two linear layers with an activation between them, prepared for a device: outer(activation(inner(x))), plus the
-residual if one is given; otherwise called like a linear layer."""
-
-
 class Ops(Protocol):
     """One implementation per backend; the one in `reference.py` defines the correct results.
 
@@ -144,8 +139,8 @@ class Ops(Protocol):
         """Prepare a layer, once, when the model is loaded."""
         ...
 
-    def mlp(self, inner: Affine, outer: Affine, activation: Activation) -> Mlp:
-        """Prepare an MLP, once, when the model is loaded."""
+    def mlp(self, inner: Affine, outer: Affine, activation: Activation) -> Linear:
+        """Prepare an MLP, once, when the model is loaded: outer(activation(inner(x))), called like a linear layer."""
         ...
 
     def patches(
@@ -185,13 +180,13 @@ class Ops(Protocol):
 
     def then_layer_norm(
         self,
-        layer: Linear | Mlp,
+        layer: Linear,
         x: Rows,
         residual: Tensor,
         *,
         norm: Affine,
         eps: float,
-        following: Linear | Mlp | None,
+        following: Linear | None,
     ) -> tuple[Tensor, Rows]:
         """layer(x) + residual, and its LayerNorm.
 

@@ -86,7 +86,7 @@ class Int8Linear:
 
 @dataclass(frozen=True, slots=True)
 class Int8Mlp:
-    """Implements `backend.base.Mlp`."""
+    """Implements `backend.base.Linear`."""
 
     inner: Int8Linear
     outer: Int8Linear

@@ -17,7 +17,6 @@ from batchocr.engine.backend.base import (
     Activation,
     Affine,
     Linear,
-    Mlp,
     QuantizedRows,
     ResizePlan,
     Rows,
@@ -84,10 +83,11 @@ class CudaOps:
     def linear(self, layer: Affine) -> Linear:
         return PlainLinear(layer)
 
-    def mlp(self, inner: Affine, outer: Affine, activation: Activation) -> Mlp:
+    def mlp(self, inner: Affine, outer: Affine, activation: Activation) -> Linear:
         match activation:
             case "silu_mul":
-                return _CudaGatedMlp(self.linear(inner), self.linear(outer), self.silu_mul)
+                gate_up, down, silu_mul = self.linear(inner), self.linear(outer), self.silu_mul
+                return lambda x, residual=None: down(silu_mul(gate_up(x)), residual)
             case "quick_gelu" | "gelu":
                 assert inner.bias is not None
                 last = self.linear(outer)
@@ -103,13 +103,13 @@ class CudaOps:
 
     def then_layer_norm(
         self,
-        layer: Linear | Mlp,
+        layer: Linear,
         x: Rows,
         residual: Tensor,
         *,
         norm: Affine,
         eps: float,
-        following: Linear | Mlp | None,
+        following: Linear | None,
     ) -> tuple[Tensor, Rows]:
         assert norm.bias is not None
         return self.add_layer_norm(residual, layer(x), norm.weight, norm.bias, eps)
@@ -135,13 +135,13 @@ class Fp8Ops(CudaOps):
 
     def then_layer_norm(
         self,
-        layer: Linear | Mlp,
+        layer: Linear,
         x: Rows,
         residual: Tensor,
         *,
         norm: Affine,
         eps: float,
-        following: Linear | Mlp | None,
+        following: Linear | None,
     ) -> tuple[Tensor, Rows]:
         first = following.inner if isinstance(following, _CudaMlp) else following
         if not isinstance(first, Fp8Linear):
@@ -185,13 +185,3 @@ class _CudaMlp:
 
     def __call__(self, x: Rows, residual: Tensor | None = None) -> Tensor:
         return self.outer(self.activate(self.inner(x), self.inner_bias), residual)
-
-
-@dataclass(frozen=True, slots=True)
-class _CudaGatedMlp:
-    gate_up: Linear
-    down: Linear
-    silu_mul: Callable[[Tensor], Tensor]
-
-    def __call__(self, x: Rows, residual: Tensor | None = None) -> Tensor:
-        return self.down(self.silu_mul(self.gate_up(x)), residual)

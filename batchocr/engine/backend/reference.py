@@ -13,7 +13,6 @@ from batchocr.engine.backend.base import (
     Activation,
     Affine,
     Linear,
-    Mlp,
     PagedContext,
     ResizePlan,
     Rows,
@@ -37,8 +36,9 @@ class ReferenceOps:
     def linear(self, layer: Affine) -> Linear:
         return _Linear(layer)
 
-    def mlp(self, inner: Affine, outer: Affine, activation: Activation) -> Mlp:
-        return _ReferenceMlp(_Linear(inner), _Linear(outer), activation)
+    def mlp(self, inner: Affine, outer: Affine, activation: Activation) -> Linear:
+        first, last = _Linear(inner), _Linear(outer)
+        return lambda x, residual=None: last(activate(first(x), activation), residual)
 
     def patches(
         self, images: Sequence[Tensor], plans: Sequence[ResizePlan], patch_size: int, merge_size: int
@@ -92,13 +92,13 @@ class ReferenceOps:
 
     def then_layer_norm(
         self,
-        layer: Linear | Mlp,
+        layer: Linear,
         x: Rows,
         residual: Tensor,
         *,
         norm: Affine,
         eps: float,
-        following: Linear | Mlp | None,
+        following: Linear | None,
     ) -> tuple[Tensor, Rows]:
         assert norm.bias is not None
         total = layer(x, residual)
@@ -116,16 +116,6 @@ class _Linear:
         assert isinstance(x, Tensor)
         product = F.linear(x, self.layer.weight, self.layer.bias)
         return product if residual is None else product.add_(residual)
-
-
-@dataclass(frozen=True, slots=True)
-class _ReferenceMlp:
-    inner: Linear
-    outer: Linear
-    activation: Activation
-
-    def __call__(self, x: Rows, residual: Tensor | None = None) -> Tensor:
-        return self.outer(activate(self.inner(x), self.activation), residual)
 
 
 def activate(x: Tensor, activation: Activation) -> Tensor:
