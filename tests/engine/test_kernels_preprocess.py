@@ -100,10 +100,6 @@ def test_an_image_may_be_a_part_of_another(device: torch.device) -> None:
     assert torch.equal(patches.cpu(), expected(part, ((24, 32),)))
 
 
-def test_no_images_are_no_patches(device: torch.device) -> None:
-    assert preprocess.patches([], [], 14, 2, device).shape == (0, 588)
-
-
 def test_a_launch_is_shared_by_all_images_that_still_have_a_side_to_resize() -> None:
     sizes = [(100, 80), (56, 80), (56, 56), (2200, 1700)]
     plans: list[ResizePlan] = [((56, 84),), ((56, 84),), ((56, 56),), ((1036, 1036), (1008, 1036))]
