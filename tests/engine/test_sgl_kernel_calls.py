@@ -26,6 +26,7 @@ def flash_attn_varlen_func(
     cu_seqlens_k: Tensor,
     max_seqlen_q: int,
     max_seqlen_k: int,
+    *,
     causal: bool,
 ) -> Tensor:
     lengths = cu_seqlens_q.diff().tolist()
@@ -35,7 +36,7 @@ def flash_attn_varlen_func(
 
 
 def flash_attn_with_kvcache(
-    q: Tensor, k_cache: Tensor, v_cache: Tensor, cache_seqlens: Tensor, page_table: Tensor, causal: bool
+    q: Tensor, k_cache: Tensor, v_cache: Tensor, *, cache_seqlens: Tensor, page_table: Tensor, causal: bool
 ) -> Tensor:
     assert causal and q.shape[1] == 1
     assert page_table.dtype == torch.int32 and is_int32(cache_seqlens, len(q))

@@ -119,7 +119,7 @@ def _truncated(
     dtype: tl.dtype,
     truncated: Any = InterpreterBuilder.create_fp_trunc,
 ) -> TensorHandle:
-    """RequestBatch float32 to the nearest bfloat16, as the GPU does. The interpreter would drop the bits behind it."""
+    """Round float32 to the nearest bfloat16, as the GPU does. The interpreter would drop the bits behind it."""
     if (values.dtype.scalar, dtype.scalar) != (tl.float32, tl.bfloat16):
         return truncated(self, values, dtype)
     rounded = torch.from_numpy(values.data).to(torch.bfloat16)
