@@ -14,7 +14,7 @@ from torch import Tensor
 
 from batchocr.engine.backend.base import Activation, Affine, Linear, PagedContext, ResizePlan, Rows, Segments
 from batchocr.engine.backend.cpu_cores import Cores
-from batchocr.engine.backend.cpu_int8 import Int8Linear, Int8Mlp, fits_int8
+from batchocr.engine.backend.cpu_int8 import Int8Linear, fits_int8, int8_mlp
 from batchocr.engine.backend.cpu_paged import Places, attend
 from batchocr.engine.backend.reference import ReferenceOps, activate
 from batchocr.engine.backend.resize import cut_patches
@@ -61,7 +61,7 @@ class CpuOps(ReferenceOps):
             run = partial(activate, activation=activation)
             # What comes out of an activation has outliers: with one scale a row, they would leave the rest a few steps.
             exact_outer = Int8Linear(outer, self._cores, in_two_parts=True)
-            return Int8Mlp(self._in_int8(inner), exact_outer, run, self._cores)
+            return int8_mlp(self._in_int8(inner), exact_outer, run, self._cores)
         match activation:
             case "quick_gelu":
                 # quick_gelu(x) = swish(1.702 x) / 1.702, and oneDNN has swish.

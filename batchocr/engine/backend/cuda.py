@@ -7,7 +7,7 @@ vision encoder does once in a batch, its first norm and its last activation, is 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 
 from torch import Tensor
 from torch.nn import functional as F
@@ -45,7 +45,8 @@ Sample = Callable[[Tensor, Tensor, SamplerRows, int], tuple[Tensor, Tensor]]
 class CudaOps:
     """Implements `backend.base.Ops`, with what was chosen for each operation.
 
-    choices: how. fp8: for linear layers in fp8; None if they are not available.
+    choices: how. fp8: for linear layers in fp8; None if they are not available. in_fp8: whether linear layers are; then
+    a norm of a sum, or an activation, that comes before one quantises its rows in the same pass.
     """
 
     name = "cuda"
@@ -64,6 +65,7 @@ class CudaOps:
     patches: Patches
     choices: tuple[KernelChoice, ...] = ()
     fp8: Fp8Kernels | None = None
+    in_fp8: bool = False
 
     @property
     def capturable(self) -> bool:
@@ -71,16 +73,18 @@ class CudaOps:
         plain = {choice.operation for choice in self.choices if choice.taken == "reference"}
         return plain.isdisjoint(("paged_attention", "sample"))
 
-    def with_fp8(self) -> Fp8Ops:
+    def with_fp8(self) -> CudaOps:
         """The same operations with linear layers in fp8. Raises UsageError if there are none."""
         if self.fp8 is None:
             raise UsageError(
                 "--vit-dtype fp8 needs --dtype bfloat16 and a GPU of compute capability 8.9 or higher (RTX 40, L40S, "
                 "H100, H200, …); the log says what was tried"
             )
-        return Fp8Ops(*(getattr(self, field.name) for field in fields(self)))
+        return replace(self, in_fp8=True)
 
     def linear(self, layer: Affine) -> Linear:
+        if self.in_fp8 and self.fp8 and fits_fp8(layer):
+            return Fp8Linear(layer, self.fp8.quantize_rows)
         return PlainLinear(layer)
 
     def mlp(self, inner: Affine, outer: Affine, activation: Activation) -> Linear:
@@ -95,7 +99,10 @@ class CudaOps:
                 return _CudaMlp(self.linear(Affine(inner.weight)), inner.bias, last, activate)
 
     def _bias_activation(self, following: Linear, *, quick: bool) -> Callable[[Tensor, Tensor], Rows]:
-        """The activation whose result the following layer takes."""
+        """The activation whose result the following layer takes; in 8 bits, if that layer is."""
+        if self.fp8 and isinstance(following, Fp8Linear):
+            kernel = self.fp8.gelu_bias
+            return lambda x, bias: QuantizedRows(*kernel(x, bias, quick))
         return self.quick_gelu if quick else lambda x, bias: F.gelu(x.add_(bias))
 
     def layer_norm(self, x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
@@ -112,43 +119,11 @@ class CudaOps:
         following: Linear | None,
     ) -> tuple[Tensor, Rows]:
         assert norm.bias is not None
-        return self.add_layer_norm(residual, layer(x), norm.weight, norm.bias, eps)
-
-
-class Fp8Ops(CudaOps):
-    """Implements `backend.base.Ops` with linear layers in fp8. What comes before such a layer quantises its rows in the
-    same pass, where that is a norm of a sum or an activation; the layer itself does where it is not."""
-
-    def linear(self, layer: Affine) -> Linear:
-        return Fp8Linear(layer, self._quantizing.quantize_rows) if fits_fp8(layer) else super().linear(layer)
-
-    @property
-    def _quantizing(self) -> Fp8Kernels:
-        assert self.fp8 is not None
-        return self.fp8
-
-    def _bias_activation(self, following: Linear, *, quick: bool) -> Callable[[Tensor, Tensor], Rows]:
-        if not isinstance(following, Fp8Linear):
-            return super()._bias_activation(following, quick=quick)
-        kernel = self._quantizing.gelu_bias
-        return lambda x, bias: QuantizedRows(*kernel(x, bias, quick))
-
-    def then_layer_norm(
-        self,
-        layer: Linear,
-        x: Rows,
-        residual: Tensor,
-        *,
-        norm: Affine,
-        eps: float,
-        following: Linear | None,
-    ) -> tuple[Tensor, Rows]:
         first = following.inner if isinstance(following, _CudaMlp) else following
-        if not isinstance(first, Fp8Linear):
-            return super().then_layer_norm(layer, x, residual, norm=norm, eps=eps, following=following)
-        assert norm.bias is not None
-        rows = self._quantizing.add_layer_norm_(residual, layer(x), norm.weight, norm.bias, eps)
-        return residual, QuantizedRows(*rows)
+        if self.fp8 and isinstance(first, Fp8Linear):
+            rows = self.fp8.add_layer_norm_(residual, layer(x), norm.weight, norm.bias, eps)
+            return residual, QuantizedRows(*rows)
+        return self.add_layer_norm(residual, layer(x), norm.weight, norm.bias, eps)
 
 
 class PlainLinear:
