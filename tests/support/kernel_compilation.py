@@ -63,7 +63,7 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class KernelResources:
-    """What a compiled kernel uses. registers: per thread. shared_bytes: per program. spilled_bytes: thread stack.
+    """What a compiled kernel uses. shared_bytes: per program. spilled_bytes: thread stack.
 
     wide_accesses, narrow_accesses: instructions that move 16 bytes or more, and fewer, between a thread and the GPU's
     memory. tensor_core_products: instructions.
@@ -71,8 +71,6 @@ class KernelResources:
 
     kernel: str
     architecture: int
-    warps: int
-    registers: int
     shared_bytes: int
     spilled_bytes: int
     wide_accesses: int
@@ -200,14 +198,12 @@ def _resources(kernel: CompiledKernel, architecture: int) -> KernelResources:
             [knobs.nvidia.cuobjdump.path, "--dump-resource-usage", cubin], check=True, capture_output=True, text=True
         )
     sizes = _access_bytes(kernel.asm["ptx"])
-    usage = dict(re.findall(r"\b(REG|STACK):(\d+)", dump.stdout))
+    [stack_bytes] = re.findall(r"\bSTACK:(\d+)", dump.stdout)
     return KernelResources(
         kernel=kernel.metadata.name,
         architecture=architecture,
-        warps=kernel.metadata.num_warps,
-        registers=int(usage["REG"]),
         shared_bytes=kernel.metadata.shared,
-        spilled_bytes=int(usage["STACK"]),
+        spilled_bytes=int(stack_bytes),
         wide_accesses=sum(size >= 16 for size in sizes),
         narrow_accesses=sum(size < 16 for size in sizes),
         tensor_core_products=len(_TENSOR_CORE.findall(kernel.asm["ptx"])),
