@@ -11,19 +11,20 @@ import torch
 from torch import Tensor
 
 from batchocr.data import Completion, FinishReason, failed_completion
-from batchocr.engine.backend.base import SamplingHints, Segments
+from batchocr.engine.backend.base import Segments
 from batchocr.engine.backend.device import DeviceClock, Mark
 from batchocr.engine.decode_rows import DecodeRows
 from batchocr.engine.embedding_queue import EmbeddingQueue
 from batchocr.engine.graphs import DecodeGraphs
 from batchocr.engine.kv_cache import KVCache
 from batchocr.engine.model.checkpoint import Model
-from batchocr.engine.sampler import Sampler, sampling_hints
+from batchocr.engine.sampler import Sampler
 from batchocr.engine.scheduler import Scheduler
 from batchocr.engine.sequence import Announce, Sequence
 from batchocr.planning.cost import decode_flop, prefill_flop
 from batchocr.planning.limits import max_output_tokens
 from batchocr.processes.counts import Stage
+from batchocr.processes.engine_messages import EngineLimits
 from batchocr.processes.meter import Meter
 
 logger = logging.getLogger(__name__)
@@ -37,24 +38,18 @@ Answers = list[tuple[int, Completion]]
 
 
 @dataclass(frozen=True, slots=True)
-class _Work:
-    """A prefill or a decode step, as the meter counts it."""
+class _Launched:
+    """A prefill or a decode step whose tokens the host has not read yet.
+
+    limit: how many sequences it could have had. chosen: float64 [2, sequences] on the host, tokens and
+    log-probabilities, valid once `done` is reached.
+    """
 
     stage: Stage
     batch: list[Sequence]
     limit: float
     flop: float
     begun: Mark
-
-
-@dataclass(frozen=True, slots=True)
-class _Launched:
-    """Work whose tokens the host has not read yet.
-
-    chosen: float64 [2, sequences] on the host, tokens and log-probabilities, valid once `done` is reached.
-    """
-
-    work: _Work
     chosen: Tensor
     done: Mark
 
@@ -63,31 +58,22 @@ class DecodeStage:
     """Owns the KV cache and the running sequences."""
 
     def __init__(
-        self,
-        model: Model,
-        queue: EmbeddingQueue,
-        clock: DeviceClock,
-        announce: Announce,
-        *,
-        batch_size: int,
-        prefill_max_tokens: int,
-        num_kv_tokens: int,
-        max_new_tokens: int,
+        self, model: Model, queue: EmbeddingQueue, clock: DeviceClock, announce: Announce, limits: EngineLimits
     ) -> None:
         self._model = model
         self._device = model.device
         self._clock = clock
         self._announce = announce
-        self._batch_size = batch_size
+        self._batch_size = batch_size = limits.llm_batch_size
         language = model.architecture.language
-        num_kv_blocks = -(-num_kv_tokens // model.ops.kv_block_size)
+        num_kv_blocks = -(-limits.num_kv_tokens // model.ops.kv_block_size)
         self.cache = KVCache(model.language.new_cache(num_kv_blocks + 1), num_lanes=batch_size)
         self._sampler = Sampler(
             model.ops,
             model.device,
             num_rows=batch_size,
             vocab_size=language.vocab_size,
-            max_new_tokens=max_output_tokens(max_new_tokens, model.architecture),
+            max_new_tokens=max_output_tokens(limits.max_new_tokens, model.architecture),
         )
         self._rows = DecodeRows(
             model.device,
@@ -98,12 +84,7 @@ class DecodeStage:
         self._graphs = DecodeGraphs(model.device, self._captured_step, max_rows=batch_size, spare_row=self._rows.spare)
         if model.ops.capturable:
             self._graphs.capture()
-        self.scheduler = Scheduler(
-            queue,
-            self.cache,
-            self._sampler,
-            prefill_max_tokens=prefill_max_tokens,
-        )
+        self.scheduler = Scheduler(queue, self.cache, self._sampler, prefill_max_tokens=limits.prefill_max_tokens)
         self._launched: deque[_Launched] = deque()
         self._has_waited = False
 
@@ -164,11 +145,11 @@ class DecodeStage:
         x = self._embedded(batch)
         logits = self._model.language.prefill(x, positions, slots, segments, self.cache.pool)
         index = self._upload(_rows_of(batch))
-        tokens, logprobs = self._sampler.sample(logits, index, _hints(batch))
+        tokens, logprobs = self._sampler.sample(logits, index, _longest(batch))
         self._rows.begin(batch, index, tokens)
         mean_tokens = len(x) / len(batch)
         limit = max(len(batch), min(self._batch_size, self.scheduler.prefill_max_tokens // mean_tokens))
-        return self._launch(_Work("prefill", batch, limit, flop, begun), tokens, logprobs)
+        return _Launched("prefill", batch, limit, flop, begun, *self._read_back(batch, tokens, logprobs))
 
     def _embedded(self, batch: list[Sequence]) -> Tensor:
         """The embedded prompts, packed: [tokens, width]."""
@@ -195,13 +176,13 @@ class DecodeStage:
         if chosen is None:
             index = self._upload(rows)
             logits = self._logits(index, max(lengths))
-            chosen = self._sampler.sample(logits, index, _hints(batch))
+            chosen = self._sampler.sample(logits, index, _longest(batch))
             self._rows.advance(index, chosen[0])
-        return self._launch(_Work("decode", batch, self._batch_size, flop, begun), *chosen)
+        return _Launched("decode", batch, self._batch_size, flop, begun, *self._read_back(batch, *chosen))
 
     def _captured_step(self, index: Tensor) -> tuple[Tensor, Tensor]:
         """A decode step that needs nothing from the host, so that a graph can replay it."""
-        tokens, logprobs = self._sampler.sample(self._logits(index, None), index, sampling_hints((), 0))
+        tokens, logprobs = self._sampler.sample(self._logits(index, None), index, 0)
         self._rows.advance(index, tokens)
         return tokens.double(), logprobs.double()  # as they are read back: converted later, they would be two launches
 
@@ -209,11 +190,10 @@ class DecodeStage:
         tokens, positions, slots, context = self._rows.next_inputs(index, longest)
         return self._model.language.decode(tokens, positions, slots, context, self.cache.pool)
 
-    def _launch(self, work: _Work, tokens: Tensor, logprobs: Tensor) -> _Launched:
-        chosen, done = self._device.read_back(torch.stack([tokens.double(), logprobs.double()]))
-        for sequence in work.batch:
+    def _read_back(self, batch: list[Sequence], tokens: Tensor, logprobs: Tensor) -> tuple[Tensor, Mark]:
+        for sequence in batch:
             sequence.num_unread += 1
-        return _Launched(work, chosen, done)
+        return self._device.read_back(torch.stack([tokens.double(), logprobs.double()]))
 
     def _read(self, meter: Meter, *, keep: int | None = None) -> Answers:
         """Read the tokens of launched work that is done; unless keep is None, after waiting for all but the newest
@@ -223,13 +203,12 @@ class DecodeStage:
             (keep is not None and len(self._launched) > keep) or self._launched[0].done.is_done()
         ):
             step = self._launched.popleft()
-            work = step.work
             step.done.wait()
-            meter.model_flop += work.flop
-            begun_s, done_s = self._clock.at(work.begun), self._clock.at(step.done)
-            meter.add_on_device(work.stage, begun_s, done_s, items=len(work.batch), limit=work.limit)
+            meter.model_flop += step.flop
+            begun_s, done_s = self._clock.at(step.begun), self._clock.at(step.done)
+            meter.add_on_device(step.stage, begun_s, done_s, items=len(step.batch), limit=step.limit)
             tokens, logprobs = step.chosen.tolist()
-            for sequence, token, logprob in zip(work.batch, tokens, logprobs, strict=True):
+            for sequence, token, logprob in zip(step.batch, tokens, logprobs, strict=True):
                 sequence.num_unread -= 1
                 # It may have ended with the previous token, or been preempted, after this step was launched.
                 completion = None if sequence.ended else self._take(sequence, int(token), logprob)
@@ -276,10 +255,12 @@ class DecodeStage:
         return self._device.upload(torch.tensor(values, dtype=torch.int64))
 
 
-def _hints(batch: list[Sequence]) -> SamplingHints:
-    return sampling_hints(
-        [sequence.sampling for sequence in batch], max(sequence.num_outputs for sequence in batch) + 1
-    )
+def _longest(batch: list[Sequence]) -> int:
+    """How many output tokens a sequence has at most, with the next one; 0 if no sequence has a rule about them."""
+    rules = (sequence.sampling for sequence in batch)
+    if not any(rule.presence_penalty or rule.frequency_penalty or rule.no_repeat_ngram_size for rule in rules):
+        return 0
+    return max(sequence.num_outputs for sequence in batch) + 1
 
 
 def _rows_of(batch: list[Sequence]) -> list[int]:

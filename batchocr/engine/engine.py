@@ -42,26 +42,9 @@ class Engine:
         if detector is not None:
             size = limits.layout_batch_size
             self._layout = LayoutStage(detector, model.device, clock, announce, batch_size=size)
-        self._vision = VisionStage(
-            model,
-            self._queue,
-            clock,
-            announce,
-            batch_size=limits.vit_batch_size,
-            max_patches=limits.vit_max_patches,
-            slice_flop=model.device.vit_flop_a_row * limits.llm_batch_size,
-        )
+        self._vision = VisionStage(model, self._queue, clock, announce, limits)
         with torch.inference_mode(), model.device.main():
-            self._decode = DecodeStage(
-                model,
-                self._queue,
-                clock,
-                announce,
-                batch_size=limits.llm_batch_size,
-                prefill_max_tokens=limits.prefill_max_tokens,
-                num_kv_tokens=limits.num_kv_tokens,
-                max_new_tokens=limits.max_new_tokens,
-            )
+            self._decode = DecodeStage(model, self._queue, clock, announce, limits)
 
     @property
     def has_work(self) -> bool:

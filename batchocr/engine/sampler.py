@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from collections.abc import Sequence as Collection
-from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from batchocr.data import Sampling
-from batchocr.engine.backend.base import Ops, SamplerRows, SamplingHints
+from batchocr.engine.backend.base import Ops, SamplerRows
 from batchocr.engine.backend.device import Device
 
 
@@ -24,13 +22,7 @@ class Sampler:
     def __init__(self, ops: Ops, device: Device, *, num_rows: int, vocab_size: int, max_new_tokens: int) -> None:
         self._ops = ops
         self._device = device
-        rows = SamplerRows.empty(num_rows + 1, vocab_size, max_new_tokens, device.torch_device)
-        # All numbers of a type in one tensor, so that one copy writes those of a row.
-        self._penalties = torch.stack([rows.presence, rows.frequency])
-        self._numbers = torch.stack([rows.length, rows.ngram_size])
-        presence, frequency = self._penalties
-        length, ngram_size = self._numbers
-        self._rows = replace(rows, presence=presence, frequency=frequency, length=length, ngram_size=ngram_size)
+        self._rows = SamplerRows.empty(num_rows + 1, vocab_size, max_new_tokens, device.torch_device)
         self._num_rows = num_rows
         self._free: list[int] = []
         self._unwritten: dict[int, Sampling] = {}
@@ -55,34 +47,24 @@ class Sampler:
         self._free.append(row)
         self._unwritten.pop(row, None)
 
-    def sample(self, logits: Tensor, index: Tensor, hints: SamplingHints) -> tuple[Tensor, Tensor]:
+    def sample(self, logits: Tensor, index: Tensor, longest: int) -> tuple[Tensor, Tensor]:
         """Choose each sequence's next token and record it; see Ops.sample."""
         if self._unwritten:
             self._begin(self._unwritten)
             self._unwritten.clear()
-        return self._ops.sample(logits, index, self._rows, hints)
+        return self._ops.sample(logits, index, self._rows, longest)
 
     def _begin(self, batch: Mapping[int, Sampling]) -> None:
         """Reset these rows for the sequences that were given them."""
         rows, settings = self._rows, batch.values()
-        lengths, sizes = [0] * len(batch), [sampling.no_repeat_ngram_size for sampling in settings]
-        numbers = self._device.upload(torch.tensor([list(batch), lengths, sizes], dtype=torch.int64))
-        index = numbers[0]
-        self._numbers.index_copy_(1, index, numbers[1:])
-        penalties = [
-            [sampling.presence_penalty for sampling in settings],
-            [sampling.frequency_penalty for sampling in settings],
-        ]
-        self._penalties.index_copy_(1, index, self._device.upload(torch.tensor(penalties, dtype=torch.float32)))
+        sizes = [sampling.no_repeat_ngram_size for sampling in settings]
+        penalties = [(sampling.presence_penalty, sampling.frequency_penalty) for sampling in settings]
+        index, ngram_size = self._device.upload(torch.tensor([list(batch), sizes]))
+        presence, frequency = self._device.upload(torch.tensor(penalties, dtype=torch.float32).t())
+        rows.presence.index_copy_(0, index, presence)
+        rows.frequency.index_copy_(0, index, frequency)
+        rows.ngram_size.index_copy_(0, index, ngram_size)
+        rows.length.index_fill_(0, index, 0)
         rows.history.index_fill_(0, index, -1)
         # One launch on a GPU, and on a CPU ten times as fast as to fill by index.
         torch._foreach_zero_([memory[row] for row in batch for memory in (rows.counts, rows.suffix)])
-
-
-def sampling_hints(batch: Collection[Sampling], longest: int) -> SamplingHints:
-    """Hints for a batch with these settings. longest: an upper bound on output tokens so far, this step's included."""
-    return SamplingHints(
-        counts=any(sampling.frequency_penalty or sampling.presence_penalty for sampling in batch),
-        ngram=any(sampling.no_repeat_ngram_size for sampling in batch),
-        longest=longest,
-    )

@@ -18,6 +18,7 @@ from batchocr.engine.embedding_queue import EmbeddingQueue
 from batchocr.engine.model.checkpoint import Model
 from batchocr.engine.sequence import Announce, Sequence
 from batchocr.planning.cost import vision_flop
+from batchocr.processes.engine_messages import EngineLimits
 from batchocr.processes.meter import Meter
 
 logger = logging.getLogger(__name__)
@@ -52,30 +53,20 @@ class VisionStage:
 
     Batches are launched in slices of a few layers. Each step of the engine launches a slice, or waits for the end of
     one, so that there is one decode step for each slice.
-
-    slice_flop: floating-point operations in a slice, rounded to whole layers, at least one; infinite if each batch is
-    one slice, and steps need not wait for it.
     """
 
     def __init__(
-        self,
-        model: Model,
-        queue: EmbeddingQueue,
-        clock: DeviceClock,
-        announce: Announce,
-        *,
-        batch_size: int,
-        max_patches: int,
-        slice_flop: float,
+        self, model: Model, queue: EmbeddingQueue, clock: DeviceClock, announce: Announce, limits: EngineLimits
     ) -> None:
         self._model = model
         self._device = model.device
         self._queue = queue
         self._clock = clock
         self._announce = announce
-        self._batch_size = batch_size
-        self._max_patches = max_patches
-        self._slice_flop = slice_flop
+        self._batch_size = limits.vit_batch_size
+        self._max_patches = limits.vit_max_patches
+        # Of a slice, rounded to whole layers, at least one; infinite if each batch is one, and steps need not wait.
+        self._slice_flop = model.device.vit_flop_a_row * limits.llm_batch_size
         self._waiting: list[tuple[int, int, Sequence]] = []
         self._batch: _Batch | None = None
         self._launched: deque[_Slice] = deque()

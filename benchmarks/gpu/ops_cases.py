@@ -12,7 +12,6 @@ from torch import Tensor
 from batchocr.data import Sampling
 from batchocr.engine import backend
 from batchocr.engine.backend.base import Activation, Affine, Ops, PagedContext, SamplerRows, Segments
-from batchocr.engine.sampler import sampling_hints
 
 Copy = Callable[[Tensor], Tensor]
 """Copies an input, because operations overwrite theirs, and changes its dtype if the operations need another."""
@@ -171,8 +170,7 @@ def sample(bench: Bench, sequences: int, vocabulary: int, steps: int) -> Case:
         rows = SamplerRows.empty(len(settings) + 1, vocabulary, steps, bench.device)
         rows.presence[:-1], rows.frequency[:-1] = 1.0, 0.05
         rows.ngram_size[:-1] = torch.tensor([one.no_repeat_ngram_size for one in settings], device=bench.device)
-        hints = sampling_hints(settings, steps)
-        chosen = [ops.sample(copy(logits[step]), index, rows, hints) for step in range(steps)]
+        chosen = [ops.sample(copy(logits[step]), index, rows, steps) for step in range(steps)]
         # Relative to ids of 150,000, an id that is off by one would be a negligible error.
         return *(tokens % 97 for tokens, _ in chosen), *(logprobs for _, logprobs in chosen)
 

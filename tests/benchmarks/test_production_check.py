@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -25,10 +25,8 @@ pytestmark = pytest.mark.slow
 class StaleReplay(Wrapped):
     """A device whose graphs now and then replay what an earlier step had left in their buffers."""
 
-    def capture(self, functions: Sequence[Callable[[], Result]]) -> list[Callable[[], Result]]:
-        return [self._stale(function) for function in self.wrapped.capture(functions)]
-
-    def _stale(self, replay: Callable[[], Result]) -> Callable[[], Result]:
+    def capture(self, function: Callable[[], Result]) -> Callable[[], Result]:
+        replay = self.wrapped.capture(function)
         replays: list[Result] = []
 
         def changed() -> Result:
@@ -41,8 +39,8 @@ class StaleReplay(Wrapped):
 class ReorderedRows(Wrapped):
     """A device whose graphs return the rows of a step in another order."""
 
-    def capture(self, functions: Sequence[Callable[[], Result]]) -> list[Callable[[], Result]]:
-        return [partial(_reversed, replay) for replay in self.wrapped.capture(functions)]
+    def capture(self, function: Callable[[], tuple[Tensor, ...]]) -> Callable[[], tuple[Tensor, ...]]:
+        return partial(_reversed, self.wrapped.capture(function))
 
 
 class MissingWait(Wrapped):

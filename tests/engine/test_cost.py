@@ -24,26 +24,6 @@ CPU = torch.device("cpu")
 VISION, LANGUAGE = MINERU.vision, MINERU.language
 
 
-def vision_attention(num_patches: int) -> float:
-    return 4.0 * num_patches**2 * VISION.width * VISION.depth
-
-
-def test_a_patch_takes_a_thousand_million_operations_in_linear_layers() -> None:
-    per_patch = (vision_flop(VISION, [4_000]) - vision_attention(4_000)) / 4_000
-    # The known number leaves out the merger, which is a hundredth of it.
-    assert per_patch == pytest.approx(1.261e9, rel=0.015)
-
-
-def test_attention_grows_with_the_square_of_each_image_alone() -> None:
-    one, two = vision_flop(VISION, [4_000]), vision_flop(VISION, [2_000, 2_000])
-    assert one - two == pytest.approx(vision_attention(4_000) / 2)
-
-
-def test_a_decoded_token_takes_the_body_and_the_head() -> None:
-    assert decode_flop(LANGUAGE, [0]) == pytest.approx(2 * (358e6 + 136e6), rel=1e-3)
-    assert decode_flop(LANGUAGE, [700, 300]) - decode_flop(LANGUAGE, [0, 0]) == 4 * 1_000 * 896 * 24
-
-
 def test_the_model_has_the_parameters_in_its_name() -> None:
     assert num_parameters(MINERU) == pytest.approx(1.2e9, rel=0.05)
     untied = replace(MINERU, language=replace(LANGUAGE, tied_embeddings=False))

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from batchocr.engine.backend import cpu_cores
-from batchocr.engine.backend.base import Activation, Affine, Linear, Mlp, PagedContext
+from batchocr.engine.backend.base import Activation, Affine, Linear, PagedContext
 from batchocr.engine.backend.cpu import CpuOps
 from batchocr.engine.backend.cpu_cores import Cores
 from batchocr.engine.backend.reference import ReferenceOps
@@ -43,7 +43,7 @@ def affine(out: int, width: int, *, bias: bool, dtype: torch.dtype) -> Affine:
     return Affine(torch.randn(out, width, dtype=dtype) / width**0.5, torch.randn(out, dtype=dtype) if bias else None)
 
 
-def assert_agree(own: Linear | Mlp, reference: Linear | Mlp, x: Tensor, residual: Tensor | None, bound: float) -> None:
+def assert_agree(own: Linear, reference: Linear, x: Tensor, residual: Tensor | None, bound: float) -> None:
     """The values agree to within `bound` times the largest one, and the inputs are left as they were."""
     before = [x.clone(), None if residual is None else residual.clone()]
     with torch.inference_mode():

@@ -1,6 +1,6 @@
 """What the compiled kernels may spend: 16-byte accesses where data streams, tensor cores where there is a product.
 
-And every kernel has what the tests of this folder go by: a fake twin, and a launch at true widths.
+And every kernel has what the tests of this folder go by: a launch at true widths.
 """
 
 from __future__ import annotations
@@ -9,17 +9,20 @@ import importlib
 import pkgutil
 from collections.abc import Sequence
 from dataclasses import dataclass
-from types import ModuleType
-from typing import Any
 
 import pytest
-import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from batchocr.engine.backend import kernels
+from batchocr.engine.backend.kernels.launch import Kernel
 from tests.engine import test_kernels_model, test_kernels_preprocess, test_kernels_quantize, test_kernels_sampling
-from tests.support.kernel_compilation import ARCHITECTURES, BEFORE_BFLOAT16, KernelResources, Launch, resources
+from tests.support.kernel_compilation import (
+    ARCHITECTURES,
+    BEFORE_BFLOAT16,
+    KernelResources,
+    Launch,
+    resources,
+    without_launches,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,31 +104,14 @@ def test_every_budget_is_a_kernel_s() -> None:
     assert {kernel.kernel for launch in LAUNCHES for kernel in resources(launch, 90)} == BUDGETS.keys()
 
 
-class CalledOps(TorchDispatchMode):
-    """Notes the names of the operations that are called."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.names: set[str] = set()
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.names.add(func._schema.name)
-        return func(*args, **(kwargs or {}))
-
-
-def operators_of_kernels() -> set[str]:
-    """The names of the operators defined in `backend/kernels`."""
-    modules: list[ModuleType] = [
+@pytest.mark.slow
+def test_every_kernel_is_launched_at_true_widths() -> None:
+    modules = [
         importlib.import_module(f"{kernels.__name__}.{found.name}") for found in pkgutil.iter_modules(kernels.__path__)
     ]
-    assert modules
-    return {name for name in torch._C._dispatch_get_all_op_names() if name.startswith("batchocr::")}
-
-
-@pytest.mark.slow
-def test_every_kernel_is_launched_at_true_widths_and_has_a_fake_twin() -> None:
-    with FakeTensorMode(allow_non_fake_inputs=True), CalledOps() as called:
-        for module in (test_kernels_model, test_kernels_preprocess, test_kernels_quantize, test_kernels_sampling):
-            for launch in module.LAUNCHES:
-                launch.call()
-    assert operators_of_kernels() - called.names == set()
+    ours = {name for module in modules for name, value in vars(module).items() if isinstance(value, Kernel)}
+    launched: set[str] = set()
+    with without_launches(lambda name, tensors: launched.add(name)):
+        for launch in (*LAUNCHES, *test_kernels_preprocess.LAUNCHES):
+            launch.call()
+    assert ours == launched != set()

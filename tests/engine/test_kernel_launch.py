@@ -114,12 +114,6 @@ def test_every_call_gets_the_kernel_that_triton_would_choose_for_it(launched: La
         assert directly == own, name
 
 
-def test_the_cases_are_different_kernels(launched: Launched) -> None:
-    for call in CASES.values():
-        call(launch_rows)
-    assert len({chosen for _, _, chosen, _, _ in launched.take()}) == len(CASES) - 1, "one row needs no other kernel"
-
-
 def test_a_batch_of_another_size_is_launched_without_triton(
     launched: Launched, without_triton: Callable[[], None]
 ) -> None:

@@ -9,7 +9,6 @@ import pytest
 import torch
 from PIL import Image
 from torch import Tensor
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 from batchocr.engine.backend import resize
 from batchocr.engine.backend.base import ResizePlan
@@ -101,10 +100,6 @@ def test_an_image_may_be_a_part_of_another(device: torch.device) -> None:
     assert torch.equal(patches.cpu(), expected(part, ((24, 32),)))
 
 
-def test_no_images_are_no_patches(device: torch.device) -> None:
-    assert preprocess.patches([], [], 14, 2, device).shape == (0, 588)
-
-
 def test_a_launch_is_shared_by_all_images_that_still_have_a_side_to_resize() -> None:
     sizes = [(100, 80), (56, 80), (56, 56), (2200, 1700)]
     plans: list[ResizePlan] = [((56, 84),), ((56, 84),), ((56, 56),), ((1036, 1036), (1008, 1036))]
@@ -112,13 +107,6 @@ def test_a_launch_is_shared_by_all_images_that_still_have_a_side_to_resize() -> 
     batch = resize_plan.plan_batch(sizes, plans, 1024)
 
     assert [len(launch.passes) for launch in batch.launches] == [4, 2, 1]
-
-
-def test_the_fake_twin_tells_the_shape() -> None:
-    with FakeTensorMode():
-        images = [torch.empty(60, 50, 3, dtype=torch.uint8), torch.empty(28, 28, 3, dtype=torch.uint8)]
-        patches = preprocess.patches(images, [((28, 30), (56, 84)), ()], 14, 2, torch.device("cuda"))
-        assert (patches.shape, patches.dtype, patches.device.type) == ((28, 588), torch.uint8, "cuda")
 
 
 LAUNCHES = (

@@ -9,10 +9,9 @@ from dataclasses import fields
 import pytest
 import torch
 from torch import Tensor
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 from batchocr.data import Sampling
-from batchocr.engine.backend.base import SamplerRows, SamplingHints
+from batchocr.engine.backend.base import SamplerRows
 from batchocr.engine.backend.device import HostDevice
 from batchocr.engine.backend.kernels import sampling, vocabulary_piece
 from batchocr.engine.backend.reference import greedy_after_penalties
@@ -52,18 +51,18 @@ class RecordingOps:
     def __init__(self, *, reference: bool) -> None:
         self._reference = reference
 
-    def sample(self, logits: Tensor, index: Tensor, rows: SamplerRows, hints: SamplingHints) -> tuple[Tensor, Tensor]:
+    def sample(self, logits: Tensor, index: Tensor, rows: SamplerRows, longest: int) -> tuple[Tensor, Tensor]:
         self.rows = rows
         if self._reference:
-            return greedy_after_penalties(logits.float(), index, rows, hints)
-        return sampling.sample(logits, index, rows)
+            return greedy_after_penalties(logits.float(), index, rows, longest)
+        return sampling.sample(logits, index, rows, longest)
 
 
 class BothSamplers:
     """Does everything twice, with the reference and with the kernels, and compares."""
 
     def __init__(self, num_rows: int, max_new_tokens: int, device: torch.device, vocab_size: int = VOCABULARY) -> None:
-        self._hints = SamplingHints(counts=True, ngram=True, longest=max_new_tokens)
+        self._longest = max_new_tokens
         self._ops = RecordingOps(reference=True), RecordingOps(reference=False)
         self._samplers = [
             Sampler(ops, HostDevice(device), num_rows=num_rows, vocab_size=vocab_size, max_new_tokens=max_new_tokens)
@@ -81,7 +80,7 @@ class BothSamplers:
 
     def sample(self, logits: Tensor, rows: list[int]) -> list[int]:
         index = torch.tensor(rows, device=logits.device)
-        expected, found = (sampler.sample(logits.clone(), index, self._hints) for sampler in self._samplers)
+        expected, found = (sampler.sample(logits.clone(), index, self._longest) for sampler in self._samplers)
         assert found[0].tolist() == expected[0].tolist()
         torch.testing.assert_close(found[1], expected[1], atol=1e-5, rtol=1e-5)
         for field in fields(SamplerRows):
@@ -161,9 +160,9 @@ def chosen_by_both(logits: Tensor, rows: SamplerRows) -> list[int]:
     """The tokens that the kernels choose, as does the reference."""
     index = torch.arange(len(logits))
     copied = SamplerRows(**{field.name: getattr(rows, field.name).clone() for field in fields(rows)})
-    hints = SamplingHints(counts=True, ngram=True, longest=rows.history.shape[1])
-    expected, logprobs = greedy_after_penalties(logits.float(), index, copied, hints)
-    found, found_logprobs = sampling.sample(logits.clone(), index, rows)
+    longest = rows.history.shape[1]
+    expected, logprobs = greedy_after_penalties(logits.float(), index, copied, longest)
+    found, found_logprobs = sampling.sample(logits.clone(), index, rows, longest)
     assert found.tolist() == expected.tolist()
     torch.testing.assert_close(found_logprobs, logprobs, atol=1e-5, rtol=1e-5)
     for field in fields(SamplerRows):
@@ -178,7 +177,7 @@ def test_nothing_is_remembered_of_padding_nor_in_a_full_row(device: torch.device
     before = {field.name: getattr(rows, field.name).clone() for field in fields(rows)}
     logits = torch.randn(4, VOCABULARY)
 
-    tokens, _ = sampling.sample(logits.clone(), torch.tensor([1, 3, 3, 3]), rows)
+    tokens, _ = sampling.sample(logits.clone(), torch.tensor([1, 3, 3, 3]), rows, 3)
 
     assert tokens[1:].tolist() == logits[1:].argmax(dim=1).tolist()
     for name, value in before.items():
@@ -190,7 +189,7 @@ def test_logits_that_are_no_numbers_choose_a_token_that_exists(device: torch.dev
     logits = torch.randn(2, VOCABULARY)
     logits[0, ::7], logits[1] = torch.nan, -torch.inf
 
-    tokens, _ = sampling.sample(logits, torch.tensor([0, 1]), SamplerRows.empty(3, VOCABULARY, 4, device))
+    tokens, _ = sampling.sample(logits, torch.tensor([0, 1]), SamplerRows.empty(3, VOCABULARY, 4, device), 4)
 
     assert all(0 <= token < VOCABULARY for token in tokens.tolist())
 
@@ -201,26 +200,18 @@ def test_rows_of_a_wider_matrix_are_left_alone_beyond_the_vocabulary(device: tor
     wide[:, VOCABULARY:] = 99
     expected = wide[:, :VOCABULARY].argmax(dim=1).tolist()
 
-    tokens, _ = sampling.sample(wide[:, :VOCABULARY], torch.tensor([0, 1]), SamplerRows.empty(3, VOCABULARY, 4, device))
+    tokens, _ = sampling.sample(
+        wide[:, :VOCABULARY], torch.tensor([0, 1]), SamplerRows.empty(3, VOCABULARY, 4, device), 4
+    )
 
     assert tokens.tolist() == expected
     assert bool((wide[:, VOCABULARY:] == 99).all())
 
 
-def test_the_fake_twin_tells_shapes_and_types() -> None:
-    with FakeTensorMode():
-        device = torch.device("cuda")
-        logits = torch.empty(6, 99, dtype=torch.bfloat16, device=device)
-        index = torch.zeros(6, dtype=torch.int64, device=device)
-        tokens, logprobs = sampling.sample(logits, index, SamplerRows.empty(9, 99, 5, device))
-        assert (tokens.shape, tokens.dtype, tokens.device.type) == ((6,), torch.int64, "cuda")
-        assert (logprobs.shape, logprobs.dtype) == ((6,), torch.float32)
-
-
 def _launch(dtype: torch.dtype) -> Launch:
     def call() -> object:
         rows = SamplerRows.empty(2, 151_936, 8192, torch.device("cpu"))
-        return sampling.sample(torch.empty(1, 151_936, dtype=dtype), torch.zeros(1, dtype=torch.int64), rows)
+        return sampling.sample(torch.empty(1, 151_936, dtype=dtype), torch.zeros(1, dtype=torch.int64), rows, 8192)
 
     return Launch(f"sample, {str(dtype).removeprefix('torch.')} logits", call)
 

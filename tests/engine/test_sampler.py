@@ -12,10 +12,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from batchocr.data import Sampling
-from batchocr.engine.backend.base import SamplerRows, SamplingHints
+from batchocr.engine.backend.base import SamplerRows
 from batchocr.engine.backend.device import HostDevice
 from batchocr.engine.backend.reference import ReferenceOps
-from batchocr.engine.sampler import Sampler, sampling_hints
+from batchocr.engine.sampler import Sampler
 
 VOCABULARY = 7
 STEPS = 40
@@ -66,7 +66,7 @@ def test_choices_follow_the_rules_for_a_batch_of_different_settings() -> None:
             reference_choice(row.tolist(), sampling, output)
             for row, sampling, output in zip(logits, SETTINGS, outputs, strict=True)
         ]
-        tokens, logprobs = sampler.sample(logits.clone(), torch.tensor(rows), sampling_hints(SETTINGS, step + 1))
+        tokens, logprobs = sampler.sample(logits.clone(), torch.tensor(rows), step + 1)
         assert tokens.tolist() == expected
         assert torch.allclose(logprobs, logits.log_softmax(-1).gather(1, tokens[:, None])[:, 0], atol=1e-6)
         for output, token in zip(outputs, expected, strict=True):
@@ -84,7 +84,7 @@ def test_a_row_begins_anew_for_each_sequence(sampling: Sampling) -> None:
         if step % 8 == 7:
             sampler.release(row)
             row, output = sampler.bind(sampling), []
-        tokens, _ = sampler.sample(logits.clone(), torch.tensor([row]), sampling_hints([sampling], len(output) + 1))
+        tokens, _ = sampler.sample(logits.clone(), torch.tensor([row]), len(output) + 1)
         assert tokens.tolist() == [reference_choice(logits[0].tolist(), sampling, output)]
         output += tokens.tolist()
 
@@ -94,7 +94,7 @@ def test_a_row_that_was_given_back_before_it_was_used_begins_for_the_next_sequen
     sampler.release(sampler.bind(SETTINGS[1]))
     rows = [sampler.bind(SETTINGS[2]), sampler.bind(SETTINGS[0])]
     logits = torch.tensor([[3.0, 2.9, 2.8, 2.7, 3.5, 3.6, 0.1]]).repeat(2, 1)
-    chosen = [sampler.sample(logits.clone(), torch.tensor(rows), sampling_hints(SETTINGS, step))[0] for step in (1, 2)]
+    chosen = [sampler.sample(logits.clone(), torch.tensor(rows), step)[0] for step in (1, 2)]
     assert torch.stack(chosen).tolist() == [[5, 5], [4, 5]]
 
 
@@ -116,7 +116,7 @@ class WorkOnDevice(TorchDispatchMode):
 class ChooseNothing(ReferenceOps):
     """Leaves only what the sampler itself does."""
 
-    def sample(self, logits: Tensor, index: Tensor, rows: SamplerRows, hints: SamplingHints) -> tuple[Tensor, Tensor]:
+    def sample(self, logits: Tensor, index: Tensor, rows: SamplerRows, longest: int) -> tuple[Tensor, Tensor]:
         return index, index
 
 
@@ -127,6 +127,6 @@ def test_as_much_is_launched_for_eight_sequences_that_begin_as_for_one() -> None
     for num_sequences in (1, 8):
         with WorkOnDevice() as work:
             rows = [sampler.bind(SETTINGS[1]) for _ in range(num_sequences)]
-            sampler.sample(torch.empty(0), torch.tensor(rows), sampling_hints(SETTINGS[1:2], 1))
+            sampler.sample(torch.empty(0), torch.tensor(rows), 1)
         launches.append(work.count)
-    assert launches == [6, 6]
+    assert launches == [8, 8]

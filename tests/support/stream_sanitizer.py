@@ -1,20 +1,16 @@
 """What a GPU's streams do to one another's memory: torch's own CUDA sanitizer, told by `watched_cuda.py`.
 
 It keeps vector clocks: per stream, what it has waited for. So what is reported does not depend on how fast anything is:
-two accesses without a wait between them are a race even where the one always came first. To torch's we add the memory
-that is freed while another stream uses it, what the host knows to be done, and captures.
-
-A wait is known by its site, the function that asks for it, and can be left out: then it must be missed.
+two accesses without a wait between them are a race even where the one always came first. To its races we add memory
+that is freed while another stream uses it, and graphs whose memory is gone.
 """
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from types import FrameType
-from typing import Any, Literal
+from typing import Any
 
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
@@ -24,40 +20,18 @@ from torch.utils._pytree import tree_leaves
 
 DEFAULT_STREAM: int = _sanitizer.DEFAULT_STREAM_ID
 
-Kind = Literal["race", "memory", "host", "capture"]
-Clock = dict[int, int]
-"""By stream: its newest launch, counted over all streams, that something is known to come after."""
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """race: two accesses without a wait between them. memory: used after it may have been given to another tensor.
-    host: it read, overwrote or asked for what may not be done, waited by accident, or not when it should have.
-    capture: what a graph cannot contain."""
-
-    kind: Kind
-    what: str
-
 
 @dataclass(slots=True)
 class _Memory:
     """home: the stream that it was allocated in, where it is used again once it is freed. pool: of a graph, if it is
-    from one. elsewhere: the newest use by each other stream. kept_for: streams that the allocator waits for."""
+    from one. elsewhere: the newest launch that uses it, by other streams. kept_for: streams that the allocator waits
+    for."""
 
     storage: StorageWeakRef
     home: int
     pool: int | None
-    elsewhere: Clock = field(default_factory=dict)
+    elsewhere: dict[int, int] = field(default_factory=dict)
     kept_for: set[int] = field(default_factory=set)
-
-
-@dataclass(slots=True)
-class _HostMemory:
-    """Pinned memory, with the copies that may be under way, by stream: those that read it and those that fill it."""
-
-    storage: StorageWeakRef
-    read_by: Clock = field(default_factory=dict)
-    filled_by: Clock = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -69,39 +43,20 @@ class Capture:
     writes: set[int] = field(default_factory=set)
 
 
-class StreamSanitizer:
-    """What is known of a device's streams and memory. One per run; see `watched`.
+class Gpu:
+    """What is known of a device's streams and memory. reports: what was found. launches: how many there were, by stream
+    and name."""
 
-    patience: an event is found done when it is asked for the n-th time, if nothing told the host sooner. without: sites
-    whose waits are left out. reports: what was found. sites: all waits that were asked for, left out or not. launches:
-    how many there were, by stream and name.
-    """
-
-    def __init__(self, *, patience: int = 3, without: Collection[str] = ()) -> None:
-        self.patience = patience
-        self.without = frozenset(without)
-        self.reports: list[Report] = []
-        self.sites: set[str] = set()
+    def __init__(self) -> None:
+        self.reports: list[str] = []
         self.launches: Counter[tuple[int, str]] = Counter()
         self.current = DEFAULT_STREAM
         self.capture: Capture | None = None
         self.is_paused = False
-        self.known_to_host: Clock = {DEFAULT_STREAM: 0}
         self.handler = _sanitizer.EventHandler()
-        self._newest: Clock = {}
         self._memory: dict[int, _Memory] = {}
-        self._host_memory: dict[int, _HostMemory] = {}
         self._used_elsewhere: set[int] = set()
-        self._warm: set[tuple[int, str]] = set()
-        self._num_pools = self._num_events = 0
-
-    def report(self, kind: Kind, what: str) -> None:
-        self.reports.append(Report(kind, what))
-
-    @property
-    def unfinished(self) -> list[int]:
-        """The streams with work that the host does not know to be done."""
-        return [stream for stream, launch in self._newest.items() if launch > self.known_to_host[stream]]
+        self._num_streams = self._num_events = self._num_pools = 0
 
     @property
     def launches_by_stream(self) -> Counter[int]:
@@ -110,82 +65,42 @@ class StreamSanitizer:
             by_stream[stream] += number
         return by_stream
 
-    @property
-    def progress(self) -> tuple[int, Clock]:
-        """Changes when work is launched and when the host learns that some is done."""
-        return self.launches.total(), dict(self.known_to_host)
-
-    # Streams and what is waited for
-
     def new_stream(self) -> int:
-        stream = len(self.known_to_host)
-        self.handler._handle_stream_creation(stream)
-        self.known_to_host[stream] = 0
-        return stream
-
-    def new_pool(self) -> int:
-        """Stands for all memory that graphs share; negative, which no tensor's key is."""
-        self._num_pools -= 1
-        return self._num_pools
+        self._num_streams += 1
+        self.handler._handle_stream_creation(self._num_streams)
+        return self._num_streams
 
     def new_event(self) -> int:
         self._num_events += 1
         self.handler._handle_event_creation(self._num_events)
         return self._num_events
 
-    def clock(self, stream: int) -> Clock:
-        clock: Clock = self.handler.syncs.current_sync_states[stream]
-        return clock
-
-    def asked_for(self, wait: str) -> bool:
-        """Note the site of a wait. Returns False if it is left out."""
-        site = _site(wait)
-        if site is None:
-            return True
-        self.sites.add(site)
-        return site not in self.without
-
-    def host_waits(self) -> None:
-        if self.capture is not None:
-            self.report("capture", "the host waits inside a capture")
-
-    def host_learns(self, clock: Clock) -> None:
-        for stream, launch in clock.items():
-            self.known_to_host[stream] = max(self.known_to_host[stream], launch)
+    def new_pool(self) -> int:
+        """Stands for all memory that graphs share; negative, which no tensor's key is."""
+        self._num_pools -= 1
+        return self._num_pools
 
     def synchronize(self) -> None:
-        if self.asked_for("synchronize"):
-            self.host_waits()
-            self.notice_freed()
-            self.handler._handle_device_synchronization()
-            for stream in self.known_to_host:
-                self.host_learns(self.clock(stream))
-
-    # Launches
+        self.notice_freed()
+        self.handler._handle_device_synchronization()
 
     def launch(self, name: str, reads: Iterable[Tensor], writes: Iterable[Tensor]) -> None:
         """A kernel, or a copy, in the current stream."""
         read, written = {self._key(tensor) for tensor in reads}, {self._key(tensor) for tensor in writes}
         if self.capture is None:
-            self._warm.add((self.current, name))
             self._run(name, read, written)
-            return
-        if (self.current, name) not in self._warm:
-            self.report("capture", f"{name} runs for the first time in stream {self.current} inside a capture")
-            self._warm.add((self.current, name))
-        self.capture.reads |= read
-        self.capture.writes |= written
+        else:
+            self.capture.reads |= read
+            self.capture.writes |= written
 
     def replay(self, captured: Capture) -> None:
-        if self.capture is not None:
-            self.report("capture", "a graph is replayed inside a capture")
         reads, writes = set(captured.reads), {captured.pool, *captured.writes}
         for key in captured.reads | captured.writes:
             if self._memory[key].storage.expired():
                 reads.discard(key)
                 writes.discard(key)
                 if self._memory[key].pool != captured.pool:
-                    self.report("memory", "a graph is replayed on memory that was freed")
+                    self.reports.append("a graph is replayed on memory that was freed")
         self._run("replay", reads, writes)
 
     def kernel(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -208,8 +123,7 @@ class StreamSanitizer:
 
     def keep_for(self, tensor: Tensor, stream: int) -> None:
         """The allocator waits for what the stream is asked for until the tensor is freed."""
-        if self.asked_for("record_stream"):
-            self._memory[self._key(tensor)].kept_for.add(stream)
+        self._memory[self._key(tensor)].kept_for.add(stream)
 
     def notice_freed(self) -> None:
         """Check that what was freed is done with where its home stream now stands: its next owner writes there.
@@ -220,10 +134,10 @@ class StreamSanitizer:
             memory = self._memory[key]
             if memory.storage.expired():
                 self._used_elsewhere.discard(key)
-                home = self.clock(memory.home)
+                home = self._clock(memory.home)
                 for stream, launch in memory.elsewhere.items():
                     if stream not in memory.kept_for and home.get(stream, -1) < launch:
-                        self.report("memory", f"of stream {memory.home} was freed while stream {stream} may use it")
+                        self.reports.append(f"memory of stream {memory.home} was freed while stream {stream} uses it")
 
     def _run(self, name: str, reads: set[int], writes: set[int]) -> None:
         stream = self.current
@@ -233,13 +147,17 @@ class StreamSanitizer:
             assert isinstance(race, _sanitizer.UnsynchronizedAccessError)
             now, before = race.current_access, race.previous_access
             what = f"{now.operator} in stream {now.stream} {now.type} what {before.operator} in stream {before.stream}"
-            self.report("race", f"{what} was {before.type}")
-        self._newest[stream] = self.clock(stream)[stream]
+            self.reports.append(f"{what} was {before.type}")
         for key in reads | writes:
             memory = self._memory.get(key)
             if memory is not None and memory.home != stream:
-                memory.elsewhere[stream] = self._newest[stream]
+                memory.elsewhere[stream] = self._clock(stream)[stream]
                 self._used_elsewhere.add(key)
+
+    def _clock(self, stream: int) -> dict[int, int]:
+        """By stream: its newest launch, counted over all streams, that this one comes after."""
+        clock: dict[int, int] = self.handler.syncs.current_sync_states[stream]
+        return clock
 
     def _key(self, tensor: Tensor) -> int:
         storage = tensor.untyped_storage()
@@ -249,58 +167,6 @@ class StreamSanitizer:
             self._memory[key] = _Memory(StorageWeakRef(storage), self.current, pool)
             self.handler._handle_memory_allocation(key)
         return key
-
-    # The host's memory
-
-    def pin(self, host: Tensor) -> Tensor:
-        storage = host.untyped_storage()
-        self._host_memory[storage._cdata] = _HostMemory(StorageWeakRef(storage))
-        return host
-
-    def copy_in(self, host: Tensor, target: Tensor) -> None:
-        memory = self._pinned(host)
-        if memory is None:
-            self.report("host", "a copy from memory that is not pinned waits for all work before it")
-        if self.capture is not None:
-            self.report("capture", "a copy from the host, whose memory is gone when the graph is replayed")
-        self.launch("copy to the GPU", (), (target,))
-        if memory is not None:
-            memory.read_by[self.current] = self._newest[self.current]
-
-    def copy_out(self, source: Tensor, host: Tensor) -> None:
-        memory = self._pinned(host)
-        if memory is None:
-            self.report("host", "a copy to memory that is not pinned waits for all work before it")
-        self.launch("copy to the host", (source,), ())
-        if memory is not None:
-            memory.filled_by[self.current] = self._newest[self.current]
-
-    def host_reads(self, host: Tensor) -> None:
-        memory = self._pinned(host)
-        if memory is not None and not self._is_done(memory.filled_by):
-            self.report("host", "reads what may not be copied yet")
-
-    def host_writes(self, host: Tensor) -> None:
-        memory = self._pinned(host)
-        if memory is not None and not (self._is_done(memory.read_by) and self._is_done(memory.filled_by)):
-            self.report("host", "overwrites what may not be copied yet")
-
-    def _pinned(self, host: Tensor) -> _HostMemory | None:
-        return self._host_memory.get(host.untyped_storage()._cdata)
-
-    def _is_done(self, copies: Clock) -> bool:
-        return all(launch <= self.known_to_host[stream] for stream, launch in copies.items())
-
-
-def _site(wait: str) -> str | None:
-    """Which function of the project asks for a wait; None if none does. A mark asks on behalf of its caller."""
-    frame: FrameType | None = sys._getframe(2)
-    while frame is not None:
-        module, function = frame.f_globals["__name__"], frame.f_code.co_qualname
-        if not (module.startswith("tests.support.") or function.startswith("CudaMark.")):
-            return f"{function}: {wait}" if module.startswith("batchocr.") else None
-        frame = frame.f_back
-    return None
 
 
 def tensors_in(value: object) -> Iterator[Tensor]:

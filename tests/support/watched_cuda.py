@@ -1,8 +1,8 @@
-"""A GPU that is not there: torch.cuda's streams, events, graphs, pinned memory and copies, each telling the sanitizer.
+"""A GPU that is not there: torch.cuda's streams, events, graphs and copies, each telling the sanitizer.
 
-Under FakeTensorMode and inside `watched(sanitizer, …)`, code that drives torch.cuda runs as it is. Nothing is computed.
-Where CUDA promises more than should be relied on, the stand-ins promise less: that an event is found done tells the
-host so, but orders no streams, and entering `torch.cuda.graph` waits for nothing.
+Under FakeTensorMode and inside `watched(gpu, …)`, code that drives torch.cuda runs as it is. Nothing is computed. Where
+CUDA promises more than should be relied on, the stand-ins promise less: that an event is found done orders no streams,
+and entering `torch.cuda.graph` waits for nothing.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from itertools import filterfalse
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -22,41 +21,32 @@ from torch.cuda import _sanitizer
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tests.support.stream_sanitizer import DEFAULT_STREAM, Capture, Clock, StreamSanitizer, is_cuda, tensors_in
+from tests.support.stream_sanitizer import Capture, Gpu, is_cuda, tensors_in
 
-_MS_PER_LAUNCH = 0.01
+_MS_PER_EVENT = 0.01
 """Between two events, when they are asked for their times: made up, and the same in every run."""
+_QUESTIONS = 3
+"""An event is found done when it is asked for this time."""
 _ONLY_ALLOCATE = ("empty", "new_empty", "empty_like", "empty_strided", "new_empty_strided", "empty_permuted")
 
 
 @contextmanager
-def watched(sanitizer: StreamSanitizer, answer: Callable[[Tensor], list[Any]]) -> Iterator[None]:
-    """Inside, torch.cuda is the sanitizer's. To be entered inside FakeTensorMode.
+def watched(gpu: Gpu, answer: Callable[[Tensor], list[Any]]) -> Iterator[None]:
+    """Inside, torch.cuda is this GPU's. To be entered inside FakeTensorMode.
 
     answer: the values that the host finds in a tensor that was copied from the GPU.
     """
-    stream_of = partial(Stream, sanitizer)
     stand_ins = {
-        "Stream": stream_of,
-        "Event": partial(Event, sanitizer),
-        "CUDAGraph": partial(Graph, sanitizer),
-        "graph": partial(_capture, sanitizer),
-        "graph_pool_handle": sanitizer.new_pool,
-        "stream": partial(_current_stream, sanitizer),
-        "current_stream": lambda *device: stream_of(stream=sanitizer.current),
-        "default_stream": lambda *device: stream_of(stream=DEFAULT_STREAM),
-        "synchronize": lambda *device: sanitizer.synchronize(),
+        "Stream": partial(Stream, gpu),
+        "Event": partial(Event, gpu),
+        "CUDAGraph": partial(_Graph, gpu),
+        "graph": partial(_capture, gpu),
+        "graph_pool_handle": gpu.new_pool,
+        "stream": partial(_current_stream, gpu),
+        "current_stream": lambda *device: Stream(gpu, number=gpu.current),
+        "synchronize": lambda *device: gpu.synchronize(),
         "set_device": lambda device: None,
-        "_sleep": lambda cycles: sanitizer.launch("sleep", (), ()),
     }
-
-    def keep(tensor: Tensor, stream: Stream) -> None:
-        sanitizer.keep_for(tensor, stream.id)
-
-    def read(host: Tensor) -> list[Any]:
-        sanitizer.host_reads(host)
-        return answer(host)
-
     no_traces = SimpleNamespace(
         StackSummary=SimpleNamespace(extract=lambda *stack, **options: []), walk_stack=lambda frame: ()
     )  # a stack for every launch is most of the time
@@ -64,205 +54,143 @@ def watched(sanitizer: StreamSanitizer, answer: Callable[[Tensor], list[Any]]) -
         for name, stand_in in stand_ins.items():
             patches.enter_context(mock.patch.object(torch.cuda, name, stand_in))
         patches.enter_context(mock.patch.object(_sanitizer, "traceback", no_traces))
+        keep: Callable[[Tensor, Stream], None] = lambda tensor, stream: gpu.keep_for(tensor, stream.number)  # noqa: E731
         patches.enter_context(mock.patch.object(Tensor, "record_stream", keep))
-        patches.enter_context(mock.patch.object(FakeTensor, "tolist", read))
-        patches.enter_context(_Copies(sanitizer))
-        patches.enter_context(_Launches(sanitizer))
+        patches.enter_context(mock.patch.object(FakeTensor, "tolist", answer))
+        patches.enter_context(_Copies(gpu))
+        patches.enter_context(_Launches(gpu))
         yield
-        sanitizer.notice_freed()
+        gpu.notice_freed()
 
 
 class Stream:
-    def __init__(self, sanitizer: StreamSanitizer, *device: object, stream: int | None = None, **priority: int) -> None:
-        self._sanitizer = sanitizer
-        self.id = sanitizer.new_stream() if stream is None else stream
-
-    def record_event(self, event: Event | None = None) -> Event:
-        event = event or Event(self._sanitizer)
-        event.record(self)
-        return event
-
-    def wait_event(self, event: Event) -> None:
-        event.wait(self)
+    def __init__(self, gpu: Gpu, *device: object, number: int | None = None, **priority: int) -> None:
+        self._gpu = gpu
+        self.number = gpu.new_stream() if number is None else number
 
     def wait_stream(self, other: Stream) -> None:
-        other.record_event().wait(self)
-
-    def synchronize(self) -> None:
-        self.record_event().synchronize()
-
-    def query(self) -> bool:
-        return self.record_event().query()
+        event = Event(self._gpu)
+        event.record(other)
+        event.wait(self)
 
 
 class Event:
-    """Its place in the stream is a launch of its own: that the work before it is done does not say that it is."""
+    """place: how many launches there were when it was recorded."""
 
-    def __init__(self, sanitizer: StreamSanitizer, **flags: bool) -> None:
-        self._sanitizer = sanitizer
-        self._event = sanitizer.new_event()
-        self._stream = DEFAULT_STREAM
+    def __init__(self, gpu: Gpu, **flags: bool) -> None:
+        self._gpu = gpu
+        self._number = gpu.new_event()
         self._questions = 0
+        self.place = -1
 
     def record(self, stream: Stream | None = None) -> None:
-        sanitizer = self._sanitizer
-        self._stream = sanitizer.current if stream is None else stream.id
-        self._questions = 0
-        sanitizer.handler._handle_kernel_launch(self._stream, set(), set(), set(), "event", {})
-        sanitizer.handler._handle_event_record(self._event, self._stream)
+        self.place = self._gpu.launches.total()
+        self._gpu.handler._handle_event_record(self._number, stream.number if stream else self._gpu.current)
 
     def wait(self, stream: Stream | None = None) -> None:
-        sanitizer = self._sanitizer
-        if sanitizer.asked_for("stream waits"):
-            sanitizer.notice_freed()
-            sanitizer.handler._handle_event_wait(self._event, sanitizer.current if stream is None else stream.id)
+        self._gpu.notice_freed()
+        self._gpu.handler._handle_event_wait(self._number, stream.number if stream else self._gpu.current)
 
     def synchronize(self) -> None:
-        sanitizer = self._sanitizer
-        if sanitizer.asked_for("host waits"):
-            sanitizer.host_waits()
-            sanitizer.notice_freed()
-            sanitizer.handler._handle_event_synchronization(self._event)
-            sanitizer.host_learns(self._clock)
+        self._gpu.notice_freed()
+        self._gpu.handler._handle_event_synchronization(self._number)
 
     def query(self) -> bool:
-        sanitizer = self._sanitizer
-        if not sanitizer.asked_for("is it done"):
-            return True
-        sanitizer.host_waits()
         self._questions += 1
-        if self._questions >= sanitizer.patience:
-            sanitizer.host_learns(self._clock)
-        return self._is_known_done
+        return self._questions >= _QUESTIONS
 
     def elapsed_time(self, later: Event) -> float:
-        if not (self._is_known_done and later._is_known_done):
-            self._sanitizer.report("host", "asks for the time of an event that may not be done")
-        return _MS_PER_LAUNCH * (later._place - self._place)
-
-    @property
-    def _clock(self) -> Clock:
-        clock: Clock = self._sanitizer.handler.syncs.recorded_sync_states[self._event]
-        return clock
-
-    @property
-    def _place(self) -> int:
-        return self._clock.get(self._stream, 0)
-
-    @property
-    def _is_known_done(self) -> bool:
-        return self._place <= self._sanitizer.known_to_host[self._stream]
+        return _MS_PER_EVENT * (later._number - self._number)
 
 
-class Graph:
-    def __init__(self, sanitizer: StreamSanitizer) -> None:
-        self._sanitizer = sanitizer
+class _Graph:
+    def __init__(self, gpu: Gpu) -> None:
+        self._gpu = gpu
         self.captured: Capture | None = None
 
     def replay(self) -> None:
         assert self.captured is not None
-        self._sanitizer.replay(self.captured)
+        self._gpu.replay(self.captured)
 
 
 @contextmanager
-def _current_stream(sanitizer: StreamSanitizer, stream: Stream | None) -> Iterator[None]:
-    before = sanitizer.current
-    sanitizer.current = before if stream is None else stream.id
+def _current_stream(gpu: Gpu, stream: Stream) -> Iterator[None]:
+    before, gpu.current = gpu.current, stream.number
     try:
         yield
     finally:
-        sanitizer.current = before
+        gpu.current = before
 
 
 @contextmanager
-def _capture(
-    sanitizer: StreamSanitizer, graph: Graph, pool: int | None = None, stream: Stream | None = None, **mode: str
-) -> Iterator[None]:
-    with _current_stream(sanitizer, stream or Stream(sanitizer)):
-        if sanitizer.current == DEFAULT_STREAM:
-            sanitizer.report("capture", "of the default stream")
-        sanitizer.capture = graph.captured = Capture(sanitizer.new_pool() if pool is None else pool)
+def _capture(gpu: Gpu, graph: _Graph, pool: int, stream: Stream, **mode: str) -> Iterator[None]:
+    with _current_stream(gpu, stream):
+        gpu.capture = graph.captured = Capture(pool)
         try:
             yield
         finally:
-            sanitizer.capture = None
+            gpu.capture = None
 
 
 class _Copies(TorchFunctionMode):
-    """What Python code asks of pinned memory, and copies between host and GPU."""
+    """Pinned memory, and copies between host and GPU."""
 
-    def __init__(self, sanitizer: StreamSanitizer) -> None:
+    def __init__(self, gpu: Gpu) -> None:
         super().__init__()
-        self._sanitizer = sanitizer
+        self._gpu = gpu
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        sanitizer = self._sanitizer
-        if kwargs.get("pin_memory"):
-            return sanitizer.pin(func(*args, **{**kwargs, "pin_memory": False}))
         if func is Tensor.pin_memory:
-            sanitizer.host_reads(args[0])
-            return sanitizer.pin(args[0].clone())
+            return args[0].clone()
         if func is Tensor.to and kwargs.get("non_blocking") and not is_cuda(args[0]):
             host, target = args
-            result = torch.empty(host.shape, dtype=host.dtype, device=target)
-            sanitizer.copy_in(host, result)
-            return result
+            return self._copy(torch.empty(host.shape, dtype=host.dtype, device=target), host)
         if func is Tensor.copy_ and any(map(is_cuda, args)):
             return self._copy(*args)
-        return func(*args, **kwargs)
+        return func(*args, **{name: value for name, value in kwargs.items() if name != "pin_memory"})
 
-    def _copy(self, target: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor:
+    def _copy(self, target: Tensor, source: Tensor) -> Tensor:
         assert target.shape == source.shape
-        if not is_cuda(target):
-            self._sanitizer.copy_out(source, target)
-        elif is_cuda(source):
-            self._sanitizer.launch("copy", (source,), (target,))
-        else:
-            self._sanitizer.copy_in(source, target)
+        if self._gpu.capture is not None and not is_cuda(source):
+            self._gpu.reports.append("a graph copies from the host, whose memory is gone when it is replayed")
+        self._gpu.launch("copy", filter(is_cuda, [source]), filter(is_cuda, [target]))
         return target
 
 
 class _Launches(TorchDispatchMode):
     """Every operation on the GPU is a launch, but for views and for memory that is only allocated."""
 
-    def __init__(self, sanitizer: StreamSanitizer) -> None:
+    def __init__(self, gpu: Gpu) -> None:
         super().__init__()
-        self._sanitizer = sanitizer
+        self._gpu = gpu
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        kwargs = kwargs or {}
-        sanitizer = self._sanitizer
-        if sanitizer.is_paused:
-            return func(*args, **kwargs)
-        read, written = _arguments(func._schema, args, kwargs)
-        result = func(*args, **kwargs)
+        result = func(*args, **(kwargs or {}))
+        if self._gpu.is_paused:
+            return result
         made = list(filter(is_cuda, tensors_in(result)))
         if func._schema.name.removeprefix("aten::") in _ONLY_ALLOCATE:
-            sanitizer.allocate(made)
+            self._gpu.allocate(made)
             return result
+        read, written = _arguments(func._schema, args, kwargs or {})
         known = {tensor.untyped_storage()._cdata for tensor in (*read, *written)}
         new = [tensor for tensor in made if tensor.untyped_storage()._cdata not in known]
-        changed = [*filter(is_cuda, written), *new]
-        if changed:
-            sanitizer.launch(func._schema.name, filter(is_cuda, read), changed)
-        for tensor in filterfalse(is_cuda, read):
-            sanitizer.host_reads(tensor)
-        for tensor in filterfalse(is_cuda, written):
-            sanitizer.host_writes(tensor)
+        if written or new:
+            self._gpu.launch(func._schema.name, read, [*written, *new])
         return result
 
 
 def _arguments(schema: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Tensor], list[Tensor]]:
-    """The tensors that an operation reads, and those that it writes."""
+    """The tensors on the GPU that an operation reads, and those that it writes."""
     read: list[Tensor] = []
     written: list[Tensor] = []
     for position, argument in enumerate(schema.arguments):
         value = args[position] if position < len(args) else kwargs.get(argument.name)
         is_written = argument.alias_info is not None and argument.alias_info.is_write
-        (written if is_written else read).extend(tensors_in(value))
+        (written if is_written else read).extend(filter(is_cuda, tensors_in(value)))
     return read, written

@@ -6,7 +6,6 @@ import logging
 import os
 import tempfile
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -95,22 +94,18 @@ def _cuda_ops(device: torch.device, dtype: torch.dtype, *, with_fp8: bool) -> Cu
     """Each operation as the fastest candidate that agrees with the reference. with_fp8: also linear layers in fp8.
     Raises EngineError if a candidate has broken the GPU for this process; UsageError if BATCHOCR_REJECT names one that
     there is not."""
-    from batchocr.engine.backend import cuda_device, fp8_trials
-    from batchocr.engine.backend.cuda_trials import CudaTrials
+    from batchocr.engine.backend import cuda_device
+    from batchocr.engine.backend.cuda_trials import FP8_OPERATIONS, CudaTrials
 
-    trials = CudaTrials(device, dtype, cuda_device.device_seconds)
-    ops = trials.ops()
-    if with_fp8:
-        fp8 = fp8_trials.try_all(trials)
-        ops = replace(ops, fp8=fp8, choices=tuple(trials.choices))
-    names = [(choice.operation, [choice.taken, *choice.rejected, *choice.others]) for choice in trials.choices]
+    ops = CudaTrials(device, dtype, cuda_device.device_seconds).ops(with_fp8=with_fp8)
+    names = [(choice.operation, [choice.taken, *choice.rejected, *choice.others]) for choice in ops.choices]
     known = {f"{operation}:{name}" for operation, each in names for name in each if name != "reference"}
-    unknown = [each for each in unwanted() if each not in known and not each.startswith(fp8_trials.OPERATIONS)]
+    unknown = [each for each in unwanted() if each not in known and not each.startswith(FP8_OPERATIONS)]
     if unknown:
         raise UsageError(f"{REJECT}: there is no {', '.join(unknown)}; there is {', '.join(sorted(known))}")
     if not ops.capturable:
         logger.warning("no fast paged attention or sampling works on this GPU: decoding is slow; see `batchocr doctor`")
-    if any(choice.operation == "attention" and choice.taken == "reference" for choice in trials.choices):
+    if any(choice.operation == "attention" and choice.taken == "reference" for choice in ops.choices):
         logger.warning(
             "no fast attention works on this GPU: the ViT is slow, and takes much memory; see `batchocr doctor`"
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Literal, Protocol, Self, TypeAlias
+from typing import Literal, Protocol, Self
 
 import torch
 from torch import Tensor
@@ -107,18 +107,6 @@ class SamplerRows:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class SamplingHints:
-    """What the host knows about a batch, so that a backend can skip work; a captured graph does not use it.
-
-    The first two: whether any sequence in the batch uses the rule. longest: an upper bound on a history's tokens.
-    """
-
-    counts: bool
-    ngram: bool
-    longest: int
-
-
 class Linear(Protocol):
     """A linear layer prepared for a device."""
 
@@ -128,11 +116,6 @@ class Linear(Protocol):
         residual: [rows, out], contiguous. May be overwritten, by the result too: the caller must not use it again.
         """
         ...
-
-
-Mlp: TypeAlias = Linear
-"""Two linear layers with an activation between them, prepared for a device: outer(activation(inner(x))), plus the
-residual if one is given; otherwise called like a linear layer."""
 
 
 class Ops(Protocol):
@@ -156,8 +139,8 @@ class Ops(Protocol):
         """Prepare a layer, once, when the model is loaded."""
         ...
 
-    def mlp(self, inner: Affine, outer: Affine, activation: Activation) -> Mlp:
-        """Prepare an MLP, once, when the model is loaded."""
+    def mlp(self, inner: Affine, outer: Affine, activation: Activation) -> Linear:
+        """Prepare an MLP, once, when the model is loaded: outer(activation(inner(x))), called like a linear layer."""
         ...
 
     def patches(
@@ -197,13 +180,13 @@ class Ops(Protocol):
 
     def then_layer_norm(
         self,
-        layer: Linear | Mlp,
+        layer: Linear,
         x: Rows,
         residual: Tensor,
         *,
         norm: Affine,
         eps: float,
-        following: Linear | Mlp | None,
+        following: Linear | None,
     ) -> tuple[Tensor, Rows]:
         """layer(x) + residual, and its LayerNorm.
 
@@ -213,12 +196,12 @@ class Ops(Protocol):
         """
         ...
 
-    def sample(
-        self, logits: Tensor, index: Tensor, rows: SamplerRows, hints: SamplingHints, /
-    ) -> tuple[Tensor, Tensor]:
+    def sample(self, logits: Tensor, index: Tensor, rows: SamplerRows, longest: int, /) -> tuple[Tensor, Tensor]:
         """Choose each sequence's next token greedily after penalties, and record it in its row.
 
-        logits: [sequences, vocabulary], may be overwritten. index: int64 [sequences], their rows. Returns the tokens,
-        int64 [sequences], and their log-probabilities before penalties, float32 [sequences], on the device.
+        logits: [sequences, vocabulary], may be overwritten. index: int64 [sequences], their rows. longest: an upper
+        bound on the tokens of a history, this one included, or 0 if no sequence has a rule; a captured graph does
+        not use it. Returns the tokens, int64 [sequences], and their log-probabilities before penalties, float32
+        [sequences], on the device.
         """
         ...

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import cache, partial
 from typing import Literal
 
@@ -13,9 +12,9 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from batchocr.engine.backend.base import Activation, Affine, Linear, Mlp, PagedContext, ResizePlan, Rows, Segments
+from batchocr.engine.backend.base import Activation, Affine, Linear, PagedContext, ResizePlan, Rows, Segments
 from batchocr.engine.backend.cpu_cores import Cores
-from batchocr.engine.backend.cpu_int8 import Int8Linear, Int8Mlp, fits_int8
+from batchocr.engine.backend.cpu_int8 import Int8Linear, fits_int8, int8_mlp
 from batchocr.engine.backend.cpu_paged import Places, attend
 from batchocr.engine.backend.reference import ReferenceOps, activate
 from batchocr.engine.backend.resize import cut_patches
@@ -57,23 +56,33 @@ class CpuOps(ReferenceOps):
     def linear(self, layer: Affine) -> Linear:
         return self._in_int8(layer) if self._int8 and fits_int8(layer) else self._packed(layer)
 
-    def mlp(self, inner: Affine, outer: Affine, activation: Activation) -> Mlp:
+    def mlp(self, inner: Affine, outer: Affine, activation: Activation) -> Linear:
         if self._int8 and fits_int8(inner) and fits_int8(outer):
             run = partial(activate, activation=activation)
             # What comes out of an activation has outliers: with one scale a row, they would leave the rest a few steps.
             exact_outer = Int8Linear(outer, self._cores, in_two_parts=True)
-            return Int8Mlp(self._in_int8(inner), exact_outer, run, self._cores)
+            return int8_mlp(self._in_int8(inner), exact_outer, run, self._cores)
         match activation:
             case "quick_gelu":
                 # quick_gelu(x) = swish(1.702 x) / 1.702, and oneDNN has swish.
                 scaled = Affine(inner.weight * _QUICK_GELU, None if inner.bias is None else inner.bias * _QUICK_GELU)
                 unscaled = Affine(outer.weight / _QUICK_GELU, outer.bias)
-                return _CpuMlp(self._packed(scaled, "swish"), self._packed(unscaled))
+                first, last = self._packed(scaled, "swish"), self._packed(unscaled)
             case "gelu":
-                return _CpuMlp(self._packed(inner, "gelu"), self._packed(outer))
+                first, last = self._packed(inner, "gelu"), self._packed(outer)
             case "silu_mul":
-                gate, up = _halves(inner)
-                return _CpuGatedMlp(self._packed(gate, "swish"), self._packed(up), self._packed(outer))
+                return self._gated_mlp(inner, outer)
+        return lambda x, residual=None: last(first(x), residual)
+
+    def _gated_mlp(self, inner: Affine, outer: Affine) -> Linear:
+        first, second = _halves(inner)
+        gate, up, down = self._packed(first, "swish"), self._packed(second), self._packed(outer)
+
+        def run(x: Rows, residual: Tensor | None = None) -> Tensor:
+            assert isinstance(x, Tensor)
+            return down(up.times(x, gate(x)), residual)
+
+        return run
 
     def _in_int8(self, layer: Affine) -> Int8Linear:
         return Int8Linear(layer, self._cores, in_two_parts=self._int8 == "exact")
@@ -148,26 +157,6 @@ class _Packed:
 def _product_dtype(dtype: torch.dtype) -> torch.dtype:
     """The type in which this CPU multiplies matrices of a type."""
     return torch.float32 if dtype == torch.bfloat16 and not multiplies_bfloat16() else dtype
-
-
-@dataclass(frozen=True, slots=True)
-class _CpuMlp:
-    inner: _Packed
-    outer: _Packed
-
-    def __call__(self, x: Rows, residual: Tensor | None = None) -> Tensor:
-        return self.outer(self.inner(x), residual)
-
-
-@dataclass(frozen=True, slots=True)
-class _CpuGatedMlp:
-    gate: _Packed
-    up: _Packed
-    down: _Packed
-
-    def __call__(self, x: Rows, residual: Tensor | None = None) -> Tensor:
-        assert isinstance(x, Tensor)
-        return self.down(self.up.times(x, self.gate(x)), residual)
 
 
 def _halves(layer: Affine) -> tuple[Affine, Affine]:

@@ -8,12 +8,11 @@ the product would otherwise take as long as the product itself.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from batchocr.engine.backend.base import Affine, Rows
+from batchocr.engine.backend.base import Affine, Linear, Rows
 from batchocr.engine.backend.cpu_cores import Cores
 
 _LARGEST = 127
@@ -84,21 +83,17 @@ class Int8Linear:
         return product
 
 
-@dataclass(frozen=True, slots=True)
-class Int8Mlp:
-    """Implements `backend.base.Mlp`."""
+def int8_mlp(inner: Int8Linear, outer: Int8Linear, activation: Callable[[Tensor], Tensor], cores: Cores) -> Linear:
+    """outer(activation(inner(x))), for some rows at a time."""
 
-    inner: Int8Linear
-    outer: Int8Linear
-    activation: Callable[[Tensor], Tensor]
-    cores: Cores
+    def some(x: Tensor, residual: Tensor | None) -> Tensor:
+        return outer(activation(inner(x)), residual)
 
-    def __call__(self, x: Rows, residual: Tensor | None = None) -> Tensor:
+    def run(x: Rows, residual: Tensor | None = None) -> Tensor:
         assert isinstance(x, Tensor)
-        return in_groups(self._some, x, residual, self.outer.out_width, self.cores)
+        return in_groups(some, x, residual, outer.out_width, cores)
 
-    def _some(self, x: Tensor, residual: Tensor | None) -> Tensor:
-        return self.outer(self.activation(self.inner(x)), residual)
+    return run
 
 
 def row_scales(x: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ vision encoder does once in a batch, its first norm and its last activation, is 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 
 from torch import Tensor
 from torch.nn import functional as F
@@ -17,12 +17,10 @@ from batchocr.engine.backend.base import (
     Activation,
     Affine,
     Linear,
-    Mlp,
     QuantizedRows,
     ResizePlan,
     Rows,
     SamplerRows,
-    SamplingHints,
 )
 from batchocr.engine.backend.fp8 import Fp8Kernels, Fp8Linear, fits_fp8
 from batchocr.errors import UsageError
@@ -40,14 +38,15 @@ AddLayerNorm = Callable[[Tensor, Tensor, Tensor, Tensor, float], tuple[Tensor, T
 Rotary = Callable[[Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
 RotaryStore = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
 Patches = Callable[[Sequence[Tensor], Sequence[ResizePlan], int, int], Tensor]
-Sample = Callable[[Tensor, Tensor, SamplerRows, SamplingHints], tuple[Tensor, Tensor]]
+Sample = Callable[[Tensor, Tensor, SamplerRows, int], tuple[Tensor, Tensor]]
 
 
 @dataclass(frozen=True, slots=True)
 class CudaOps:
     """Implements `backend.base.Ops`, with what was chosen for each operation.
 
-    choices: how. fp8: for linear layers in fp8; None if they are not available.
+    choices: how. fp8: for linear layers in fp8; None if they are not available. in_fp8: whether linear layers are; then
+    a norm of a sum, or an activation, that comes before one quantises its rows in the same pass.
     """
 
     name = "cuda"
@@ -66,6 +65,7 @@ class CudaOps:
     patches: Patches
     choices: tuple[KernelChoice, ...] = ()
     fp8: Fp8Kernels | None = None
+    in_fp8: bool = False
 
     @property
     def capturable(self) -> bool:
@@ -73,22 +73,25 @@ class CudaOps:
         plain = {choice.operation for choice in self.choices if choice.taken == "reference"}
         return plain.isdisjoint(("paged_attention", "sample"))
 
-    def with_fp8(self) -> Fp8Ops:
+    def with_fp8(self) -> CudaOps:
         """The same operations with linear layers in fp8. Raises UsageError if there are none."""
         if self.fp8 is None:
             raise UsageError(
                 "--vit-dtype fp8 needs --dtype bfloat16 and a GPU of compute capability 8.9 or higher (RTX 40, L40S, "
                 "H100, H200, …); the log says what was tried"
             )
-        return Fp8Ops(*(getattr(self, field.name) for field in fields(self)))
+        return replace(self, in_fp8=True)
 
     def linear(self, layer: Affine) -> Linear:
+        if self.in_fp8 and self.fp8 and fits_fp8(layer):
+            return Fp8Linear(layer, self.fp8.quantize_rows)
         return PlainLinear(layer)
 
-    def mlp(self, inner: Affine, outer: Affine, activation: Activation) -> Mlp:
+    def mlp(self, inner: Affine, outer: Affine, activation: Activation) -> Linear:
         match activation:
             case "silu_mul":
-                return _CudaGatedMlp(self.linear(inner), self.linear(outer), self.silu_mul)
+                gate_up, down, silu_mul = self.linear(inner), self.linear(outer), self.silu_mul
+                return lambda x, residual=None: down(silu_mul(gate_up(x)), residual)
             case "quick_gelu" | "gelu":
                 assert inner.bias is not None
                 last = self.linear(outer)
@@ -96,7 +99,10 @@ class CudaOps:
                 return _CudaMlp(self.linear(Affine(inner.weight)), inner.bias, last, activate)
 
     def _bias_activation(self, following: Linear, *, quick: bool) -> Callable[[Tensor, Tensor], Rows]:
-        """The activation whose result the following layer takes."""
+        """The activation whose result the following layer takes; in 8 bits, if that layer is."""
+        if self.fp8 and isinstance(following, Fp8Linear):
+            kernel = self.fp8.gelu_bias
+            return lambda x, bias: QuantizedRows(*kernel(x, bias, quick))
         return self.quick_gelu if quick else lambda x, bias: F.gelu(x.add_(bias))
 
     def layer_norm(self, x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
@@ -104,52 +110,20 @@ class CudaOps:
 
     def then_layer_norm(
         self,
-        layer: Linear | Mlp,
+        layer: Linear,
         x: Rows,
         residual: Tensor,
         *,
         norm: Affine,
         eps: float,
-        following: Linear | Mlp | None,
+        following: Linear | None,
     ) -> tuple[Tensor, Rows]:
         assert norm.bias is not None
-        return self.add_layer_norm(residual, layer(x), norm.weight, norm.bias, eps)
-
-
-class Fp8Ops(CudaOps):
-    """Implements `backend.base.Ops` with linear layers in fp8. What comes before such a layer quantises its rows in the
-    same pass, where that is a norm of a sum or an activation; the layer itself does where it is not."""
-
-    def linear(self, layer: Affine) -> Linear:
-        return Fp8Linear(layer, self._quantizing.quantize_rows) if fits_fp8(layer) else super().linear(layer)
-
-    @property
-    def _quantizing(self) -> Fp8Kernels:
-        assert self.fp8 is not None
-        return self.fp8
-
-    def _bias_activation(self, following: Linear, *, quick: bool) -> Callable[[Tensor, Tensor], Rows]:
-        if not isinstance(following, Fp8Linear):
-            return super()._bias_activation(following, quick=quick)
-        kernel = self._quantizing.gelu_bias
-        return lambda x, bias: QuantizedRows(*kernel(x, bias, quick))
-
-    def then_layer_norm(
-        self,
-        layer: Linear | Mlp,
-        x: Rows,
-        residual: Tensor,
-        *,
-        norm: Affine,
-        eps: float,
-        following: Linear | Mlp | None,
-    ) -> tuple[Tensor, Rows]:
         first = following.inner if isinstance(following, _CudaMlp) else following
-        if not isinstance(first, Fp8Linear):
-            return super().then_layer_norm(layer, x, residual, norm=norm, eps=eps, following=following)
-        assert norm.bias is not None
-        rows = self._quantizing.add_layer_norm_(residual, layer(x), norm.weight, norm.bias, eps)
-        return residual, QuantizedRows(*rows)
+        if self.fp8 and isinstance(first, Fp8Linear):
+            rows = self.fp8.add_layer_norm_(residual, layer(x), norm.weight, norm.bias, eps)
+            return residual, QuantizedRows(*rows)
+        return self.add_layer_norm(residual, layer(x), norm.weight, norm.bias, eps)
 
 
 class PlainLinear:
@@ -186,13 +160,3 @@ class _CudaMlp:
 
     def __call__(self, x: Rows, residual: Tensor | None = None) -> Tensor:
         return self.outer(self.activate(self.inner(x), self.inner_bias), residual)
-
-
-@dataclass(frozen=True, slots=True)
-class _CudaGatedMlp:
-    gate_up: Linear
-    down: Linear
-    silu_mul: Callable[[Tensor], Tensor]
-
-    def __call__(self, x: Rows, residual: Tensor | None = None) -> Tensor:
-        return self.down(self.silu_mul(self.gate_up(x)), residual)

@@ -1,4 +1,4 @@
-"""The candidates for the operations on an NVIDIA GPU but those in fp8, and the cases on which they are compared.
+"""The candidates for the operations on an NVIDIA GPU, and the cases on which they are compared.
 
 Attention and sampling are tried at the sizes of a run, since which candidate is the fastest depends on them.
 """
@@ -6,7 +6,7 @@ Attention and sampling are tried at the sizes of a run, since which candidate is
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from functools import partial
 from importlib import import_module
 from typing import Any, TypeVar
 
@@ -14,13 +14,15 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from batchocr.engine.backend import fp8
 from batchocr.engine.backend.attention_kernels import ATTENTION, PAGED_ATTENTION, Attention, PagedAttention
-from batchocr.engine.backend.base import PagedContext, ResizePlan, SamplerRows, SamplingHints, Segments
+from batchocr.engine.backend.base import Affine, Linear, PagedContext, ResizePlan, SamplerRows, Segments
 from batchocr.engine.backend.cuda import (
     AddLayerNorm,
     BiasActivation,
     CudaOps,
     Patches,
+    PlainLinear,
     Rotary,
     RotaryStore,
     Sample,
@@ -30,27 +32,27 @@ from batchocr.engine.backend.trial import Candidate, Trial, choose
 from batchocr.processes.engine_messages import KernelChoice
 
 Operation = TypeVar("Operation")
-Size = TypeVar("Size")
 Timer = Callable[[Callable[[], object]], float]
 
 _EPS = 1e-6
 # MinerU2.5's widths.
-_VIT_HEADS, _VIT_HEAD_DIM, VIT_WIDTH, VIT_MLP = 16, 80, 1280, 5120
+_VIT_HEADS, _VIT_HEAD_DIM, _VIT_WIDTH, _VIT_MLP = 16, 80, 1280, 5120
 _LLM_HEADS, _LLM_KV_HEADS, _LLM_HEAD_DIM, _LLM_WIDTH, _LLM_MLP = 14, 2, 64, 896, 4864
 _LLM_SPLIT = [_LLM_HEADS, _LLM_KV_HEADS, _LLM_KV_HEADS]
-_VOCABULARY = 151_936
+_VOCABULARY, _MAX_OUTPUT = 151_936, 64
 ROWS = 4000
 _GRAPHS = "decoding in a CUDA graph"
 _TABLE_COLUMNS = 512
 """What a run's block tables have, for sequences of 32,768 tokens: kernels divide their work by this, however few blocks
 are in use."""
-_BLOCKS = [216, 1512, 864, 432, 2808, 216, 432, 432, 648, 432, 216, 3672, 432, 112]
-# Of each, what is tried first, and what is tried on a GPU that has no room for it.
-_PATCHES = ([5476, *_BLOCKS], [1369, 300, 76, 4])
+_PATCHES = [5476, 216, 1512, 864, 432, 2808, 216, 432, 432, 648, 432, 216, 3672, 432, 112]
 """Of each image in a ViT batch: a dense page's, its layout first."""
-_DECODED_ROWS = ([128, 256], [16])
+_DECODED_ROWS = [128, 256]
 """Sequences in the decode steps whose times are added up."""
-_SAMPLED_ROWS = (256, 16)
+_SAMPLED_ROWS = 256
+FP8_OPERATIONS = ("fp8 linear", "fp8 add_layer_norm", "fp8 gelu")
+_FP8_STEP = 0.08
+"""Relative to the largest value: one step of fp8 there. A value between two may be rounded to either."""
 
 
 class CudaTrials:
@@ -66,8 +68,8 @@ class CudaTrials:
         # The error of rounding the result alone, with a margin for a different order of summation.
         self._max_error = 1e-4 if dtype == torch.float32 else 2e-2
 
-    def ops(self) -> CudaOps:
-        """The choice for every operation but those in fp8."""
+    def ops(self, *, with_fp8: bool) -> CudaOps:
+        """The choice for every operation; with_fp8: also for linear layers in fp8."""
         return CudaOps(
             attention=self.attention(),
             paged_attention=self.paged_attention(),
@@ -79,30 +81,25 @@ class CudaTrials:
             silu_mul=self.silu_mul(),
             sample=self.sample(),
             patches=self.patches(),
+            fp8=self.fp8_kernels() if with_fp8 else None,
             choices=tuple(self.choices),
         )
 
     def attention(self) -> Attention:
-        return _at_the_largest(self._attention, _PATCHES)
-
-    def _attention(self, patches: list[int]) -> Attention:
-        prompts = [number // 4 + 30 for number in patches]
-        images, texts = (Segments.of(lengths, lambda ends: ends.to(self._device)) for lengths in (patches, prompts))
-        vision = self.random(sum(patches), 3 * _VIT_HEADS, _VIT_HEAD_DIM).chunk(3, dim=1)
-        language = self.random(sum(prompts), sum(_LLM_SPLIT), _LLM_HEAD_DIM).split(_LLM_SPLIT, dim=1)
+        prompts = [number // 4 + 30 for number in _PATCHES]
+        images, texts = (Segments.of(lengths, lambda ends: ends.to(self._device)) for lengths in (_PATCHES, prompts))
+        vision = self._random(sum(_PATCHES), 3 * _VIT_HEADS, _VIT_HEAD_DIM).chunk(3, dim=1)
+        language = self._random(sum(prompts), sum(_LLM_SPLIT), _LLM_HEAD_DIM).split(_LLM_SPLIT, dim=1)
 
         def run(attend: Attention) -> tuple[Tensor, ...]:
             (vision_q, vision_k, vision_v), (q, k, v) = vision, language
             return attend(vision_q, vision_k, vision_v, images, False), attend(q, k, v, texts, True)
 
-        return self.choose("attention", ATTENTION, self._reference.attention, run)
+        return self._choose("attention", ATTENTION, self._reference.attention, run)
 
     def paged_attention(self) -> PagedAttention:
-        return _at_the_largest(self._paged_attention, _DECODED_ROWS)
-
-    def _paged_attention(self, sizes: list[int]) -> PagedAttention:
-        steps = [self._decode_step(_decoded_lengths(rows)) for rows in sizes]
-        return self.choose(
+        steps = [self._decode_step(_decoded_lengths(rows)) for rows in _DECODED_ROWS]
+        return self._choose(
             "paged_attention",
             PAGED_ATTENTION,
             self._reference.paged_attention,
@@ -116,25 +113,25 @@ class CudaTrials:
         needed = [-(-length // block_size) for length in lengths]
         scattered = 1 + torch.randperm(sum(needed), generator=self._generator, device=self._device, dtype=torch.int32)
         tables = [F.pad(blocks, (0, _TABLE_COLUMNS - len(blocks))) for blocks in scattered.split(needed)]
-        q = self.random(len(lengths), _LLM_HEADS, _LLM_HEAD_DIM)
-        cache = self.random(2, 1 + sum(needed), block_size, _LLM_KV_HEADS, _LLM_HEAD_DIM)
+        q = self._random(len(lengths), _LLM_HEADS, _LLM_HEAD_DIM)
+        cache = self._random(2, 1 + sum(needed), block_size, _LLM_KV_HEADS, _LLM_HEAD_DIM)
         lengths_there = torch.tensor(lengths, dtype=torch.int32, device=self._device)
         return q, cache, PagedContext(torch.stack(tables), lengths_there)
 
     def rotary(self) -> Rotary:
-        qkv = self.random(ROWS, 3, _VIT_HEADS, _VIT_HEAD_DIM)
-        cos, sin = self.random(2, ROWS, _VIT_HEAD_DIM // 2, dtype=torch.float32)
+        qkv = self._random(ROWS, 3, _VIT_HEADS, _VIT_HEAD_DIM)
+        cos, sin = self._random(2, ROWS, _VIT_HEAD_DIM // 2, dtype=torch.float32)
 
         def run(turn: Rotary) -> tuple[Tensor, ...]:
             q, k, _ = qkv.clone().unbind(1)
             return turn(q, k, cos, sin)
 
-        return self.choose("rotary", [_in_place("rotary", "rotary_")], self._reference.rotary, run)
+        return self._choose("rotary", [_kernel("rotary", "rotary_")], self._reference.rotary, run)
 
     def rotary_store(self) -> RotaryStore:
         tokens = ROWS // 2
-        qkv = self.random(tokens, sum(_LLM_SPLIT), _LLM_HEAD_DIM)
-        cos, sin = self.random(2, tokens, _LLM_HEAD_DIM // 2, dtype=torch.float32)
+        qkv = self._random(tokens, sum(_LLM_SPLIT), _LLM_HEAD_DIM)
+        cos, sin = self._random(2, tokens, _LLM_HEAD_DIM // 2, dtype=torch.float32)
         slots = torch.randperm(64 * 40, generator=self._generator, device=self._device)[:tokens]
 
         def run(turn_and_store: RotaryStore) -> tuple[Tensor, ...]:
@@ -142,115 +139,120 @@ class CudaTrials:
             q, k, v = qkv.clone().split(_LLM_SPLIT, dim=1)
             return (*turn_and_store(q, k, v, cos, sin, cache, slots), cache)
 
-        return self.choose("rotary_store", [_in_place("rotary", "rotary_store_")], self._reference.rotary_store, run)
+        return self._choose("rotary_store", [_kernel("rotary", "rotary_store_")], self._reference.rotary_store, run)
 
     def rms_norm(self) -> Callable[[Tensor, Tensor, float], Tensor]:
-        x, weight = self.random(ROWS, _LLM_WIDTH), self.random(_LLM_WIDTH)
-        candidates: list[Candidate[Callable[[Tensor, Tensor, float], Tensor]]] = [kernel("norm", "rms_norm")]
-        return self.choose("rms_norm", candidates, self._reference.rms_norm, lambda norm: (norm(x, weight, _EPS),))
+        x, weight = self._random(ROWS, _LLM_WIDTH), self._random(_LLM_WIDTH)
+        candidates = [_kernel("norm", "rms_norm")]
+        return self._choose("rms_norm", candidates, self._reference.rms_norm, lambda norm: (norm(x, weight, _EPS),))
 
     def add_layer_norm(self) -> AddLayerNorm:
-        def load() -> AddLayerNorm:
-            from batchocr.engine.backend.kernels.norm import add_layer_norm_
-
-            def add(
-                residual: Tensor, product: Tensor, weight: Tensor, bias: Tensor, eps: float
-            ) -> tuple[Tensor, Tensor]:
-                normed = add_layer_norm_(residual, product, weight, bias, eps)
-                return residual, normed
-
-            return add
-
         def reference(
             residual: Tensor, product: Tensor, weight: Tensor, bias: Tensor, eps: float
         ) -> tuple[Tensor, Tensor]:
             total = product.add_(residual)
             return total, self._reference.layer_norm(total, weight, bias, eps)
 
-        x, residual, weight, bias = self.norm_case()
-        return self.choose(
+        x, residual, weight, bias = self._norm_case()
+        return self._choose(
             "add_layer_norm",
-            [Candidate("triton", load)],
+            [_kernel("norm", "add_layer_norm_")],
             reference,
             lambda add: add(residual.clone(), x.clone(), weight, bias, _EPS),
         )
 
     def quick_gelu(self) -> BiasActivation:
-        def load() -> BiasActivation:
-            apply_: Callable[[Tensor, Tensor], None] = kernel("activation", "quick_gelu_bias_").load()
-
-            def apply(x: Tensor, bias: Tensor) -> Tensor:
-                apply_(x, bias)
-                return x
-
-            return apply
-
         def reference(x: Tensor, bias: Tensor) -> Tensor:
             return activate(x + bias, "quick_gelu")
 
-        x, bias = self.random(ROWS, VIT_MLP), self.random(VIT_MLP)
-        candidates = [Candidate("triton", load)]
-        return self.choose("quick_gelu", candidates, reference, lambda apply: (apply(x.clone(), bias),))
+        x, bias = self._random(ROWS, _VIT_MLP), self._random(_VIT_MLP)
+        candidates = [_kernel("activation", "quick_gelu_bias_")]
+        return self._choose("quick_gelu", candidates, reference, lambda apply: (apply(x.clone(), bias),))
 
     def silu_mul(self) -> Callable[[Tensor], Tensor]:
-        gate_up = self.random(ROWS, 2 * _LLM_MLP)
-        candidates: list[Candidate[Callable[[Tensor], Tensor]]] = [kernel("activation", "silu_mul")]
-        return self.choose("silu_mul", candidates, lambda x: activate(x, "silu_mul"), lambda op: (op(gate_up),))
+        gate_up = self._random(ROWS, 2 * _LLM_MLP)
+        candidates = [_kernel("activation", "silu_mul")]
+        return self._choose("silu_mul", candidates, lambda x: activate(x, "silu_mul"), lambda op: (op(gate_up),))
 
     def sample(self) -> Sample:
-        return _at_the_largest(self._sample, _SAMPLED_ROWS)
-
-    def _sample(self, count: int) -> Sample:
-        def load() -> Sample:
-            from batchocr.engine.backend.kernels.sampling import sample
-
-            return lambda logits, index, rows, hints: sample(logits, index, rows)
-
+        count = _SAMPLED_ROWS
         # float32, so that no two scores are equal and the choice is unique; in the run's own type, one stands out.
-        logits = self.random(count, _VOCABULARY, dtype=torch.float32)
-        rounded = self.random(count, _VOCABULARY)
+        logits = self._random(count, _VOCABULARY, dtype=torch.float32)
+        rounded = self._random(count, _VOCABULARY)
         rounded.diagonal().fill_(8.0)
         index = torch.arange(count, device=self._device)
-        hints = SamplingHints(counts=True, ngram=True, longest=64)
 
         def run(sample: Sample) -> tuple[Tensor, ...]:
             rows = _sampler_rows(count + 1, self._device)
-            steps = [sample(logits.clone(), index, rows, hints) for _ in range(3)]
-            steps.append(sample(rounded.clone(), index, _sampler_rows(count + 1, self._device), hints))
+            steps = [sample(logits.clone(), index, rows, _MAX_OUTPUT) for _ in range(3)]
+            steps.append(sample(rounded.clone(), index, _sampler_rows(count + 1, self._device), _MAX_OUTPUT))
             return (*(value for step in steps for value in step), rows.length[:count])
 
-        candidates = [Candidate("triton", load)]
-        return self.choose("sample", candidates, self._reference.sample, run, max_error=1e-5, needed_for=_GRAPHS)
+        candidates = [_kernel("sampling", "sample")]
+        return self._choose("sample", candidates, self._reference.sample, run, max_error=1e-5, needed_for=_GRAPHS)
 
     def patches(self) -> Patches:
-        def load() -> Patches:
-            from batchocr.engine.backend.kernels.preprocess import patches
-
-            def cut(images: Sequence[Tensor], plans: Sequence[ResizePlan], patch_size: int, merge_size: int) -> Tensor:
-                return patches(images, plans, patch_size, merge_size, self._device)
-
-            return cut
-
         sizes = [(2200, 1700), (90, 700), (61, 61)]
         images = [torch.randint(0, 256, (*size, 3), dtype=torch.uint8) for size in sizes]
         plans: list[ResizePlan] = [((1036, 1036),), ((84, 700),), ((112, 112), (56, 56))]
-        return self.choose(
+        return self._choose(
             "patches",
-            [Candidate("triton", load)],
+            [Candidate("triton", lambda: partial(_kernel("preprocess", "patches").load(), device=self._device))],
             self._reference.patches,
             lambda cut: (cut(images, plans, 14, 2),),
             max_error=0.0,
         )
 
-    def norm_case(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Rows of a product, those of a residual, and a norm's weight and bias, at the ViT's width."""
-        x, residual = self.random(ROWS, VIT_WIDTH), self.random(ROWS, VIT_WIDTH)
-        return x, residual, self.random(VIT_WIDTH), self.random(VIT_WIDTH)
+    def fp8_kernels(self) -> fp8.Fp8Kernels | None:
+        """What linear layers in fp8 need; None if the GPU cannot run them."""
+        quantize = self._fp8_linear()
+        return None if quantize is None else fp8.Fp8Kernels(quantize, self._fp8_add_layer_norm(), self._fp8_gelu())
 
-    def choose(
+    def _fp8_linear(self) -> fp8.QuantizeRows | None:
+        """Quantises the rows that go into a linear layer in fp8; None if the GPU has no such layers."""
+        x = self._random(ROWS, _VIT_WIDTH)
+        layer = Affine(self._random(_VIT_MLP, _VIT_WIDTH), self._random(_VIT_MLP))
+        linears: dict[fp8.QuantizeRows | None, Linear] = {None: PlainLinear(layer)}
+
+        def run(quantize: fp8.QuantizeRows | None) -> tuple[Tensor, ...]:
+            if quantize is not None and quantize not in linears:  # the weights are quantised once
+                linears[quantize] = fp8.Fp8Linear(layer, quantize)
+            return (linears[quantize](x),)
+
+        # Three mantissa bits in both operands: errors of a few per cent, averaged over 1,280 values.
+        candidate: Candidate[Any] = Candidate("triton and torch", _kernel("quantize", "quantize_rows").load)
+        return self._choose(FP8_OPERATIONS[0], [candidate], None, run, max_error=0.05, needed_for="--vit-dtype fp8")
+
+    def _fp8_add_layer_norm(self) -> fp8.AddLayerNormQuantize:
+        x, residual, weight, bias = self._norm_case()
+
+        def run(add: fp8.AddLayerNormQuantize) -> tuple[Tensor, ...]:
+            total = residual.clone()
+            values, scales = add(total, x, weight, bias, _EPS)
+            return total, values.float() * scales
+
+        candidates = [_kernel("quantize", "add_layer_norm_quantize_")]
+        return self._choose(FP8_OPERATIONS[1], candidates, fp8.add_layer_norm_quantize_, run, max_error=_FP8_STEP)
+
+    def _fp8_gelu(self) -> fp8.GeluBiasQuantize:
+        x, bias = self._random(ROWS, _VIT_MLP), self._random(_VIT_MLP)
+
+        def run(gelu: fp8.GeluBiasQuantize) -> tuple[Tensor, ...]:
+            quantized = [gelu(x.clone(), bias, quick) for quick in (True, False)]
+            return tuple(values.float() * scales for values, scales in quantized)
+
+        candidates = [_kernel("quantize", "gelu_bias_quantize")]
+        return self._choose(FP8_OPERATIONS[2], candidates, fp8.gelu_bias_quantize, run, max_error=_FP8_STEP)
+
+    def _norm_case(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Rows of a product, those of a residual, and a norm's weight and bias, at the ViT's width."""
+        x, residual = self._random(ROWS, _VIT_WIDTH), self._random(ROWS, _VIT_WIDTH)
+        return x, residual, self._random(_VIT_WIDTH), self._random(_VIT_WIDTH)
+
+    def _choose(
         self,
         operation: str,
-        candidates: Sequence[Candidate[Operation]],
+        candidates: Sequence[Candidate[Any]],
         reference: Operation,
         run: Callable[[Operation], tuple[Tensor, ...]],
         max_error: float | None = None,
@@ -262,37 +264,14 @@ class CudaTrials:
         self.choices.append(choice)
         return chosen
 
-    def random(self, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
+    def _random(self, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
         """Values of a normal distribution, on the device."""
         return torch.randn(shape, generator=self._generator, device=self._device, dtype=dtype or self._dtype)
 
 
-def kernel(module: str, name: str) -> Candidate[Any]:
+def _kernel(module: str, name: str) -> Candidate[Any]:
     """A kernel of ours, which is imported when it is tried."""
     return Candidate("triton", lambda: getattr(import_module(f"batchocr.engine.backend.kernels.{module}"), name))
-
-
-def _in_place(module: str, name: str) -> Candidate[Any]:
-    """A kernel of ours that changes its first two arguments, as an operation that returns them."""
-
-    def load() -> Callable[..., tuple[Tensor, Tensor]]:
-        change_: Callable[..., None] = kernel(module, name).load()
-
-        def change(one: Tensor, other: Tensor, *rest: Tensor) -> tuple[Tensor, Tensor]:
-            change_(one, other, *rest)
-            return one, other
-
-        return change
-
-    return Candidate("triton", load)
-
-
-def _at_the_largest(try_at: Callable[[Size], Operation], sizes: Sequence[Size]) -> Operation:
-    """What is chosen at the first of these sizes that the GPU has room for."""
-    for size in sizes[:-1]:
-        with suppress(torch.OutOfMemoryError):
-            return try_at(size)
-    return try_at(sizes[-1])
 
 
 def _decoded_lengths(rows: int) -> list[int]:
@@ -304,7 +283,7 @@ def _decoded_lengths(rows: int) -> list[int]:
 
 def _sampler_rows(num_rows: int, device: torch.device) -> SamplerRows:
     """Rows of sequences with every rule set and no output yet."""
-    rows = SamplerRows.empty(num_rows, _VOCABULARY, 64, device)
+    rows = SamplerRows.empty(num_rows, _VOCABULARY, _MAX_OUTPUT, device)
     for setting, value in ((rows.presence, 1.0), (rows.frequency, 0.05), (rows.ngram_size, 2)):
         setting.fill_(value)
     return rows

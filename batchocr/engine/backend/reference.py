@@ -13,12 +13,10 @@ from batchocr.engine.backend.base import (
     Activation,
     Affine,
     Linear,
-    Mlp,
     PagedContext,
     ResizePlan,
     Rows,
     SamplerRows,
-    SamplingHints,
     Segments,
 )
 from batchocr.engine.backend.resize import cut_patches, resize_bicubic
@@ -38,8 +36,9 @@ class ReferenceOps:
     def linear(self, layer: Affine) -> Linear:
         return _Linear(layer)
 
-    def mlp(self, inner: Affine, outer: Affine, activation: Activation) -> Mlp:
-        return _ReferenceMlp(_Linear(inner), _Linear(outer), activation)
+    def mlp(self, inner: Affine, outer: Affine, activation: Activation) -> Linear:
+        first, last = _Linear(inner), _Linear(outer)
+        return lambda x, residual=None: last(activate(first(x), activation), residual)
 
     def patches(
         self, images: Sequence[Tensor], plans: Sequence[ResizePlan], patch_size: int, merge_size: int
@@ -93,20 +92,20 @@ class ReferenceOps:
 
     def then_layer_norm(
         self,
-        layer: Linear | Mlp,
+        layer: Linear,
         x: Rows,
         residual: Tensor,
         *,
         norm: Affine,
         eps: float,
-        following: Linear | Mlp | None,
+        following: Linear | None,
     ) -> tuple[Tensor, Rows]:
         assert norm.bias is not None
         total = layer(x, residual)
         return total, self.layer_norm(total, norm.weight, norm.bias, eps)
 
-    def sample(self, logits: Tensor, index: Tensor, rows: SamplerRows, hints: SamplingHints) -> tuple[Tensor, Tensor]:
-        return greedy_after_penalties(logits.float(), index, rows, hints)
+    def sample(self, logits: Tensor, index: Tensor, rows: SamplerRows, longest: int) -> tuple[Tensor, Tensor]:
+        return greedy_after_penalties(logits.float(), index, rows, longest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,16 +116,6 @@ class _Linear:
         assert isinstance(x, Tensor)
         product = F.linear(x, self.layer.weight, self.layer.bias)
         return product if residual is None else product.add_(residual)
-
-
-@dataclass(frozen=True, slots=True)
-class _ReferenceMlp:
-    inner: Linear
-    outer: Linear
-    activation: Activation
-
-    def __call__(self, x: Rows, residual: Tensor | None = None) -> Tensor:
-        return self.outer(activate(self.inner(x), self.activation), residual)
 
 
 def activate(x: Tensor, activation: Activation) -> Tensor:
@@ -153,24 +142,21 @@ def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return turned.to(x.dtype)
 
 
-def greedy_after_penalties(
-    logits: Tensor, index: Tensor, rows: SamplerRows, hints: SamplingHints
-) -> tuple[Tensor, Tensor]:
+def greedy_after_penalties(logits: Tensor, index: Tensor, rows: SamplerRows, longest: int) -> tuple[Tensor, Tensor]:
     """The reference for `Ops.sample`. logits: float32 [sequences, vocabulary]. As in vLLM, only output tokens count."""
-    tokens = _penalised(logits, index, rows, hints).argmax(dim=-1)
+    scores = _penalised(logits, index, rows, longest) if longest else logits
+    tokens = scores.argmax(dim=-1)
     logprobs = logits.gather(1, tokens.unsqueeze(1)).squeeze(1) - logits.logsumexp(dim=-1)
-    _remember(tokens, index, rows, hints)
+    if longest:
+        _remember(tokens, index, rows, longest)
     return tokens, logprobs
 
 
-def _penalised(logits: Tensor, index: Tensor, rows: SamplerRows, hints: SamplingHints) -> Tensor:
-    if hints.counts:
-        counts = rows.counts[index]
-        frequency = rows.frequency[index].unsqueeze(1) * counts
-        logits = logits - frequency - rows.presence[index].unsqueeze(1) * (counts > 0)
-    if hints.ngram:
-        logits = _without_repeated_ngrams(logits, index, rows, hints.longest)
-    return logits
+def _penalised(logits: Tensor, index: Tensor, rows: SamplerRows, longest: int) -> Tensor:
+    counts = rows.counts[index]
+    frequency = rows.frequency[index].unsqueeze(1) * counts
+    scores = logits - frequency - rows.presence[index].unsqueeze(1) * (counts > 0)
+    return _without_repeated_ngrams(scores, index, rows, longest)
 
 
 def _without_repeated_ngrams(logits: Tensor, index: Tensor, rows: SamplerRows, longest: int) -> Tensor:
@@ -185,12 +171,10 @@ def _without_repeated_ngrams(logits: Tensor, index: Tensor, rows: SamplerRows, l
     return logits.scatter_reduce(1, history.clamp(min=0), bans + logits.gather(1, history.clamp(min=0)), "amin")
 
 
-def _remember(tokens: Tensor, index: Tensor, rows: SamplerRows, hints: SamplingHints) -> None:
-    if hints.counts:
-        rows.counts.index_put_((index, tokens), torch.ones_like(tokens, dtype=torch.int16), accumulate=True)
-    if hints.ngram:
-        history, suffix = rows.history[:, : hints.longest][index], rows.suffix[:, : hints.longest][index]
-        previous = torch.cat([torch.zeros_like(tokens, dtype=suffix.dtype).unsqueeze(1), suffix], dim=1)[:, :-1]
-        rows.suffix[index, : hints.longest] = torch.where(history == tokens.unsqueeze(1), previous + 1, 0)
-        rows.history[index, rows.length[index]] = tokens
+def _remember(tokens: Tensor, index: Tensor, rows: SamplerRows, longest: int) -> None:
+    rows.counts.index_put_((index, tokens), torch.ones_like(tokens, dtype=torch.int16), accumulate=True)
+    history, suffix = rows.history[:, :longest][index], rows.suffix[:, :longest][index]
+    previous = torch.cat([torch.zeros_like(tokens, dtype=suffix.dtype).unsqueeze(1), suffix], dim=1)[:, :-1]
+    rows.suffix[index, :longest] = torch.where(history == tokens.unsqueeze(1), previous + 1, 0)
+    rows.history[index, rows.length[index]] = tokens
     rows.length[index] += 1

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from batchocr.engine.backend.base import Affine, Linear, Mlp, Ops, PagedContext, Segments
+from batchocr.engine.backend.base import Affine, Linear, Ops, PagedContext, Segments
 from batchocr.engine.model.rope import inverse_frequencies, mrope_cos_sin, mrope_dimensions
 from batchocr.engine.model.weights import WeightReader
 from batchocr.errors import ModelError
@@ -28,7 +28,7 @@ class _DecoderLayer:
     qkv: Linear
     output: Linear
     mlp_norm: Tensor
-    mlp: Mlp
+    mlp: Linear
 
     @classmethod
     def read(cls, weights: WeightReader, index: int, shape: LanguageShape, ops: Ops) -> _DecoderLayer:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from batchocr.engine.backend.base import Affine, Linear, Mlp, Ops, Rows, Segments
+from batchocr.engine.backend.base import Affine, Linear, Ops, Rows, Segments
 from batchocr.engine.backend.device import Device
 from batchocr.engine.model.preprocess import PatchGrid
 from batchocr.engine.model.rope import inverse_frequencies, vision_positions
@@ -29,7 +29,7 @@ class _VisionLayer:
     qkv: Linear
     proj: Linear
     norm2: Affine
-    mlp: Mlp
+    mlp: Linear
 
     @classmethod
     def read(cls, weights: WeightReader, index: int, shape: VisionShape, ops: Ops) -> _VisionLayer:
@@ -115,7 +115,7 @@ class VisionModel:
         return self._ops.attention(q, k, v, segments, False).flatten(1)
 
     def _then_norm(
-        self, layer: Linear | Mlp, x: Rows, residual: Tensor, norm: Affine, following: Linear | Mlp | None
+        self, layer: Linear, x: Rows, residual: Tensor, norm: Affine, following: Linear | None
     ) -> tuple[Tensor, Rows]:
         return self._ops.then_layer_norm(layer, x, residual, norm=norm, eps=_NORM_EPS, following=following)
 

@@ -1,4 +1,4 @@
-"""Our Triton kernels for NVIDIA GPUs, as operators of torch. Only the CUDA backend imports these modules.
+"""Our Triton kernels for NVIDIA GPUs, each in a function that launches it. Only the CUDA backend imports these modules.
 
 All of them are limited by memory traffic, so each docstring counts the bytes moved. Block sizes are chosen by
 reasoning, not tuned on the first run, and no launch waits for the device, so that it can be captured in a CUDA graph.

@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from batchocr.engine.backend.kernels.launch import Constants, kernel, operator
+from batchocr.engine.backend.kernels.launch import Constants, kernel
 
 # A tile of 4,096 values is 32 per thread: four 16-byte loads in flight, and its part of the bias loaded once.
 _ROWS = 4
@@ -16,24 +16,17 @@ _COLUMNS = 1024
 _WARPS = 4
 
 
-@operator(mutates_args=("x",), fake=lambda x, bias: None)
-def quick_gelu_bias_(x: Tensor, bias: Tensor) -> None:
-    """Set x to y · sigmoid(1.702 y) with y = x + bias.
+def quick_gelu_bias_(x: Tensor, bias: Tensor) -> Tensor:
+    """Set x to y · sigmoid(1.702 y) with y = x + bias, and return it.
 
     x: contiguous [rows, width]. bias: [width]. Moves x twice. One program per tile of 4 rows and 1,024 columns.
     """
     assert x.is_contiguous()
     rows, width = x.shape
-    _quick_gelu_bias_kernel.launch(
-        _grid(rows, width),
-        (x, bias),
-        (rows,),
-        (),
-        _constants(WIDTH=width),
-    )
+    _quick_gelu_bias_kernel.launch(_grid(rows, width), (x, bias), (rows,), (), _constants(width))
+    return x
 
 
-@operator(mutates_args=(), fake=lambda gate_up: _half(gate_up))
 def silu_mul(gate_up: Tensor) -> Tensor:
     """Return silu(gate) · up as [rows, width].
 
@@ -42,24 +35,14 @@ def silu_mul(gate_up: Tensor) -> Tensor:
     """
     assert gate_up.is_contiguous()
     rows, width = gate_up.shape[0], gate_up.shape[1] // 2
-    out = _half(gate_up)
-    _silu_mul_kernel.launch(
-        _grid(rows, width),
-        (gate_up, out),
-        (rows,),
-        (),
-        _constants(WIDTH=width),
-    )
+    out = gate_up.new_empty(rows, width)
+    _silu_mul_kernel.launch(_grid(rows, width), (gate_up, out), (rows,), (), _constants(width))
     return out
 
 
-def _half(gate_up: Tensor) -> Tensor:
-    return gate_up.new_empty(gate_up.shape[0], gate_up.shape[1] // 2)
-
-
 @functools.cache
-def _constants(**constants: int) -> Constants:
-    return Constants(**constants, ROWS=_ROWS, COLUMNS=_COLUMNS, num_warps=_WARPS, enable_fp_fusion=True)
+def _constants(width: int) -> Constants:
+    return Constants(WIDTH=width, ROWS=_ROWS, COLUMNS=_COLUMNS, num_warps=_WARPS, enable_fp_fusion=True)
 
 
 def _grid(rows: int, width: int) -> tuple[int, int, int]:

@@ -1,43 +1,20 @@
-"""What stands between a call in Python and a kernel on the GPU: an operator of torch, and a launch, both of few steps.
+"""What stands between a call in Python and a kernel on the GPU: a launch of few steps.
 
-A ViT batch launches four kernels in each of 32 layers, and while the host does so no decode step begins. What torch's
-`custom_op` and Triton's own launch add for generality took half of that time and more (benchmarks/RESULTS.md).
+A ViT batch launches four kernels in each of 32 layers, and while the host does so no decode step begins. What Triton's
+own launch adds for generality is half of its time (benchmarks/RESULTS.md).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import torch
 import triton
 from torch import Tensor
-from torch._ops import OpOverload
 from triton.compiler import CompiledKernel
 from triton.runtime import JITFunction
 
 _ALIGNMENT = 16
 """Triton compiles for pointers aligned to this many bytes, and again for any that are not."""
-
-
-def operator(
-    *, mutates_args: Sequence[str], fake: Callable[..., object]
-) -> Callable[[Callable[..., object]], OpOverload]:
-    """Make an annotated function the operator `batchocr::<its name>`, which dispatch modes see and fakes stand in for.
-
-    mutates_args: names of the tensors it writes into. fake: returns what the function would, of fake tensors. It does
-    without the support for autograd and vmap that makes `torch.library.custom_op` slow, above all for mutated tensors.
-    """
-
-    def define(function: Callable[..., object]) -> OpOverload:
-        name = function.__name__.lstrip("_")
-        schema = torch.library.infer_schema(function, mutates_args=mutates_args)
-        torch.library.define(f"batchocr::{name}", schema)
-        torch.library.impl(f"batchocr::{name}", "default", function)
-        torch.library.register_fake(f"batchocr::{name}", fake)
-        defined: OpOverload = getattr(torch.ops.batchocr, name).default
-        return defined
-
-    return define
 
 
 class Constants:
@@ -75,7 +52,7 @@ class Kernel:
     ) -> None:
         """Launch on the current stream of the current device. numbers: floats, and integers of 32 bits.
 
-        Each new value of a stride compiles anew, so strides must not vary from batch to batch.
+        strides: also sizes. Each new value compiles anew, so they must not vary from batch to batch.
         """
         arguments = (*tensors, *numbers, *strides)
         if not isinstance(self.function, JITFunction):  # but interpreted

@@ -9,13 +9,12 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from batchocr.engine.backend.kernels.launch import Constants, kernel, operator
+from batchocr.engine.backend.kernels.launch import Constants, kernel
 
 # Two 16-byte loads of bfloat16: enough in flight, and one or two warps fewer to wait for when a row is summed.
 _VALUES_A_THREAD = 16
 
 
-@operator(mutates_args=(), fake=lambda x, weight, eps: torch.empty_like(x))
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     """Return x / sqrt(mean(x²) + eps) · weight, rounded once, as torch does.
 
@@ -29,9 +28,11 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     return out
 
 
-@operator(mutates_args=("residual",), fake=lambda residual, product, weight, bias, eps: torch.empty_like(residual))
-def add_layer_norm_(residual: Tensor, product: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
-    """Add the product to the residual, and return the sum's LayerNorm: (sum - mean) / sqrt(var + eps) · weight + bias.
+def add_layer_norm_(
+    residual: Tensor, product: Tensor, weight: Tensor, bias: Tensor, eps: float
+) -> tuple[Tensor, Tensor]:
+    """Add the product to the residual. Returns the residual, which is the sum now, and the sum's LayerNorm:
+    (sum - mean) / sqrt(var + eps) · weight + bias.
 
     residual, product: contiguous [rows, width ≤ 8192]. weight, bias: [width]. Reads both and writes two: 4 widths a
     row, where a sum and a norm apart move 5. One program per row, as in `rms_norm`.
@@ -41,7 +42,7 @@ def add_layer_norm_(residual: Tensor, product: Tensor, weight: Tensor, bias: Ten
     rows, width = residual.shape
     tensors = (residual, product, weight, bias, out)
     _add_layer_norm_kernel.launch((rows, 1, 1), tensors, (eps,), (), row_constants(width))
-    return out
+    return residual, out
 
 
 @functools.cache

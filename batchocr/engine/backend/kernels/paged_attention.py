@@ -13,7 +13,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from batchocr.engine.backend.kernels.launch import Constants, kernel, operator
+from batchocr.engine.backend.base import PagedContext
+from batchocr.engine.backend.kernels.launch import Constants, kernel
 
 # A tile's keys and values are 16 KiB at a head_dim of 64. The compiler gives half of the five stages to the block
 # lookup, so two tiles are held: one loads while the other is processed (with three stages, none does). Six such
@@ -28,13 +29,11 @@ _SMALLEST_DOT = 16
 """What `tl.dot` needs of each dimension; later Tritons take less for float32."""
 
 
-@operator(mutates_args=(), fake=lambda q, cache, block_tables, lengths: q.new_empty(q.shape))
-def paged_attention(q: Tensor, cache: Tensor, block_tables: Tensor, lengths: Tensor) -> Tensor:
+def paged_attention(q: Tensor, cache: Tensor, context: PagedContext) -> Tensor:
     """Attend from one new token per sequence to all its cached ones. Returns [sequences, heads, head_dim], contiguous.
 
     q: [sequences, heads, head_dim], any stride between sequences. cache: [2, blocks, block_size, kv_heads,
-    head_dim], keys first, each half contiguous. block_tables: int32 [sequences, max blocks]. lengths: int32
-    [sequences], tokens in the cache; a sequence of 0 tokens gets zeros.
+    head_dim], keys first, each half contiguous. A sequence of 0 tokens gets zeros.
 
     Moves each sequence's keys and values once. A program reads one part of one sequence for all query heads of one KV
     head. The number of parts depends on shapes only, so that the launch can be captured; a short sequence has fewer,
@@ -42,6 +41,7 @@ def paged_attention(q: Tensor, cache: Tensor, block_tables: Tensor, lengths: Ten
     """
     sequences, heads, head_dim = q.shape
     block_size, kv_heads = cache.shape[2:4]
+    block_tables, lengths = context.block_tables, context.lengths
     assert q.stride()[1:] == (head_dim, 1) and cache[0].is_contiguous() and block_tables.stride(1) == 1
     parts = _num_parts(sequences * kv_heads, block_tables.shape[1] * block_size)
     out = q.new_empty(q.shape)

@@ -1,28 +1,28 @@
 """Turns pixels on the host into patches on the GPU: a batch of images of any sizes, byte for byte as Pillow does.
 
-One upload carries the pixels and everything that the host computed. Then there is one launch per pass over the batch,
-usually two: the first resizes one side, the second resizes the other and cuts into patches.
+There is one launch per pass over the batch, usually two: the first resizes one side, the second resizes the other and
+cuts into patches.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
-from itertools import accumulate, islice
+from typing import Any
 
 import torch
 import triton
 import triton.language as tl
+from numpy.typing import NDArray
 from torch import Tensor
 
 from batchocr.engine.backend.base import ResizePlan
-from batchocr.engine.backend.kernels.launch import operator
-from batchocr.engine.backend.kernels.resize_plan import CHANNELS, BatchPlan, plan_batch
+from batchocr.engine.backend.kernels.launch import Constants, kernel
+from batchocr.engine.backend.kernels.resize_plan import CHANNELS, plan_batch
 from batchocr.engine.backend.resize import PRECISION_BITS
 
 # Eight values for each of 128 threads, so that many loads are in flight.
 TILE = 1024
-# Triton compiles for pointers aligned to this many bytes, and again for any that are not.
-_ALIGNMENT = 16
 
 
 def patches(
@@ -36,98 +36,40 @@ def patches(
     Each pass reads its source and writes its result; each value is computed from 4 or 5 others, or more if the image
     shrinks, but the cache absorbs that. 3840 × 2160 to 1036 × 1036 px: 25 + 7 MB, then 7 + 3 MB.
     """
-    sides = [side for plan in plans for size in plan for side in size]
-    result: Tensor = _patches(images, sides, [len(plan) for plan in plans], patch_size, merge_size, device)
-    return result
-
-
-def _fake_patches(
-    images: Sequence[Tensor],
-    sides: Sequence[int],
-    plan_lengths: Sequence[int],
-    patch_size: int,
-    merge_size: int,
-    device: torch.device,
-) -> Tensor:
-    return _empty_patches(images, _plans(sides, plan_lengths), patch_size, device)
-
-
-@operator(mutates_args=(), fake=_fake_patches)
-def _patches(
-    images: Sequence[Tensor],
-    sides: Sequence[int],
-    plan_lengths: Sequence[int],
-    patch_size: int,
-    merge_size: int,
-    device: torch.device,
-) -> Tensor:
-    plans = _plans(sides, plan_lengths)
     batch = plan_batch([(image.shape[0], image.shape[1]) for image in images], plans, TILE)
-    source, table, launches = _upload(images, batch, device)
+    source, table = _upload_pixels(images, device), _upload(batch.table, device)
     scratch = torch.empty(batch.scratch_bytes, dtype=torch.uint8, device=device)
-    out = _empty_patches(images, plans, patch_size, device)
-    for passes, tiles in launches:
-        _resize_kernel[(len(tiles),)](
-            source,
-            scratch,
-            out,
-            passes,
-            tiles,
-            table,
-            CHANNELS=CHANNELS,
-            PRECISION_BITS=PRECISION_BITS,
-            PATCH_SIZE=patch_size,
-            MERGE_SIZE=merge_size,
-            FIELDS=passes.shape[1],
-            TILE=TILE,
-            num_warps=4,
-            enable_fp_fusion=True,
-        )
+    out = torch.empty(batch.patch_bytes, dtype=torch.uint8, device=device)
+    for launch in batch.launches:
+        passes, tiles = _upload(launch.passes, device), _upload(launch.tiles, device)
+        constants = _constants(patch_size, merge_size, passes.shape[1], TILE)
+        _resize_kernel.launch((len(tiles), 1, 1), (source, scratch, out, passes, tiles, table), (), (), constants)
         source = scratch
-    return out
+    return out.view(-1, CHANNELS * patch_size**2)
 
 
-def _plans(sides: Sequence[int], plan_lengths: Sequence[int]) -> list[ResizePlan]:
-    sizes = zip(sides[::2], sides[1::2], strict=True)
-    return [tuple(islice(sizes, length)) for length in plan_lengths]
+@functools.cache
+def _constants(patch_size: int, merge_size: int, fields: int, tile: int) -> Constants:
+    model = {"CHANNELS": CHANNELS, "PATCH_SIZE": patch_size, "MERGE_SIZE": merge_size}
+    bits = {"PRECISION_BITS": PRECISION_BITS, "FIELDS": fields, "TILE": tile}
+    return Constants(**model, **bits, num_warps=4, enable_fp_fusion=True)
 
 
-def _empty_patches(
-    images: Sequence[Tensor], plans: Sequence[ResizePlan], patch_size: int, device: torch.device
-) -> Tensor:
-    sizes = [plan[-1] if plan else image.shape[:2] for image, plan in zip(images, plans, strict=True)]
-    num_patches = sum((height // patch_size) * (width // patch_size) for height, width in sizes)
-    return torch.empty(num_patches, CHANNELS * patch_size**2, dtype=torch.uint8, device=device)
-
-
-def _upload(
-    images: Sequence[Tensor], batch: BatchPlan, device: torch.device
-) -> tuple[Tensor, Tensor, list[tuple[Tensor, Tensor]]]:
-    """Upload everything in one copy. Returns the pixels, the table, each launch's passes and tiles."""
-    arrays = [batch.table, *(array for launch in batch.launches for array in (launch.passes, launch.tiles))]
-    on_host = [torch.from_numpy(array) for array in arrays]
-    begins = list(accumulate((_aligned(array.nbytes) for array in on_host), initial=_aligned(batch.pixel_bytes)))
-    staging = torch.empty(begins[-1], dtype=torch.uint8, pin_memory=device.type == "cuda")
-    for image, begin in zip(images, batch.pixel_offsets, strict=True):
-        staging[begin : begin + image.numel()].view(image.shape).copy_(image)
-    for array, begin in zip(on_host, begins, strict=False):
-        _slice(staging, begin, array).copy_(array)
+def _upload_pixels(images: Sequence[Tensor], device: torch.device) -> Tensor:
+    """All images, one after the other: uint8 [values]."""
+    num_values = sum(image.numel() for image in images)
+    staging = torch.empty(num_values, dtype=torch.uint8, pin_memory=device.type == "cuda")
+    torch.cat([image.flatten() for image in images], out=staging)
     # No wait is needed: torch reuses pinned memory only when the copies from it are done.
-    uploaded = staging.to(device, non_blocking=True)
-    table, *rest = (_slice(uploaded, begin, array) for array, begin in zip(on_host, begins, strict=False))
-    return uploaded, table, list(zip(rest[::2], rest[1::2], strict=True))
+    return staging.to(device, non_blocking=True)
 
 
-def _slice(memory: Tensor, begin: int, like: Tensor) -> Tensor:
-    """The memory from this byte on, with the shape and dtype of `like`."""
-    return memory[begin : begin + like.nbytes].view(like.dtype).view(like.shape)
+def _upload(array: NDArray[Any], device: torch.device) -> Tensor:
+    host = torch.from_numpy(array)
+    return (host.pin_memory() if device.type == "cuda" else host).to(device, non_blocking=True)
 
 
-def _aligned(num_bytes: int) -> int:
-    return -(-num_bytes // _ALIGNMENT) * _ALIGNMENT
-
-
-@triton.jit
+@kernel()
 def _resize_kernel(
     source,
     scratch,

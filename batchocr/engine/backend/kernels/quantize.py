@@ -9,16 +9,15 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from batchocr.engine.backend.kernels.launch import Constants, kernel, operator
+from batchocr.engine.backend.kernels.launch import Constants, kernel
 from batchocr.engine.backend.kernels.norm import add_row, normed_row, row_constants
 
 
-def _empty_rows(x: Tensor, *_: object) -> tuple[Tensor, Tensor]:
+def _empty_rows(x: Tensor) -> tuple[Tensor, Tensor]:
     """Room for x's quantised rows and their scales."""
     return torch.empty_like(x, dtype=torch.float8_e4m3fn), x.new_empty((x.shape[0], 1), dtype=torch.float32)
 
 
-@operator(mutates_args=(), fake=_empty_rows)
 def quantize_rows(x: Tensor) -> tuple[Tensor, Tensor]:
     """Return x / scale as float8_e4m3fn [rows, width], and each row's scale, float32 [rows, 1], which maps its largest
     magnitude to 448.
@@ -33,7 +32,6 @@ def quantize_rows(x: Tensor) -> tuple[Tensor, Tensor]:
     return out, scale
 
 
-@operator(mutates_args=("residual",), fake=_empty_rows)
 def add_layer_norm_quantize_(
     residual: Tensor, product: Tensor, weight: Tensor, bias: Tensor, eps: float
 ) -> tuple[Tensor, Tensor]:
@@ -50,7 +48,6 @@ def add_layer_norm_quantize_(
     return out, scale
 
 
-@operator(mutates_args=(), fake=_empty_rows)
 def gelu_bias_quantize(x: Tensor, bias: Tensor, quick: bool) -> tuple[Tensor, Tensor]:
     """Return gelu(x + bias) as `quantize_rows` does: the exact GELU (erf), or y · sigmoid(1.702 y) if quick.
 

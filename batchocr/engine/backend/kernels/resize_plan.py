@@ -32,11 +32,10 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class BatchPlan:
-    """The passes of a batch. pixel_offsets: where each image begins in the pixels. table: int32, all taps."""
+    """The passes of a batch over its images, one after the other in memory. table: int32, all taps."""
 
-    pixel_offsets: list[int]
-    pixel_bytes: int
     scratch_bytes: int
+    patch_bytes: int
     table: NDArray[np.int32]
     launches: list[Launch]
 
@@ -44,10 +43,8 @@ class BatchPlan:
 def plan_batch(sizes: Sequence[Size], plans: Sequence[ResizePlan], tile: int) -> BatchPlan:
     """Plan the resizing of images of these sizes, in tiles of `tile` values."""
     launches: list[list[_Pass]] = []
-    pixel_offsets: list[int] = []
     pixel_bytes = scratch_bytes = patch_bytes = 0
     for size, plan in zip(sizes, plans, strict=True):
-        pixel_offsets.append(pixel_bytes)
         source, pixel_bytes = pixel_bytes, pixel_bytes + _num_values(size)
         *earlier, last = _changes(size, plan)
         launches.extend([] for _ in range(len(earlier) + 1 - len(launches)))
@@ -58,7 +55,7 @@ def plan_batch(sizes: Sequence[Size], plans: Sequence[ResizePlan], tile: int) ->
         patch_bytes += _num_values(last[1])
     table = _TapTable()
     described = [_launch(passes, table, tile) for passes in launches]
-    return BatchPlan(pixel_offsets, pixel_bytes, scratch_bytes, table.values(), described)
+    return BatchPlan(scratch_bytes, patch_bytes, table.values(), described)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,15 +13,14 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from batchocr.engine.backend.kernels.launch import Constants, kernel, operator
+from batchocr.engine.backend.kernels.launch import Constants, kernel
 
 # A 16-byte vector of bfloat16 from each half of a head.
 _PAIRS_A_THREAD = 8
 
 
-@operator(mutates_args=("q", "k"), fake=lambda *tensors: None)
-def rotary_(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> None:
-    """Rotate q and k in place, pairing the two halves of every head.
+def rotary_(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+    """Rotate q and k in place, pairing the two halves of every head. Returns both.
 
     q, k: [tokens, heads, head_dim], views with any stride between tokens. cos, sin: float32 [tokens, head_dim / 2].
     Moves q and k twice. One program per token, which loads its angles once for all heads.
@@ -35,11 +34,14 @@ def rotary_(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> None:
         (_token_stride(q, head_dim), _token_stride(k, head_dim)),
         _constants(heads, None, head_dim),
     )
+    return q, k
 
 
-@operator(mutates_args=("q", "k", "cache"), fake=lambda *tensors: None)
-def rotary_store_(q: Tensor, k: Tensor, v: Tensor, cos: Tensor, sin: Tensor, cache: Tensor, slots: Tensor) -> None:
-    """Rotate q and k in place, and write each token's rotated key and its value into its slot of the cache.
+def rotary_store_(
+    q: Tensor, k: Tensor, v: Tensor, cos: Tensor, sin: Tensor, cache: Tensor, slots: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Rotate q and k in place, and write each token's rotated key and its value into its slot of the cache. Returns q
+    and k.
 
     q: [tokens, heads, head_dim]; k, v: [tokens, kv_heads, head_dim]; views as in `rotary_`. cos, sin: float32 [tokens,
     head_dim / 2]. cache: [2, blocks, block_size, kv_heads, head_dim], each half contiguous. slots: int64 [tokens],
@@ -57,6 +59,7 @@ def rotary_store_(q: Tensor, k: Tensor, v: Tensor, cos: Tensor, sin: Tensor, cac
         (_token_stride(q, head_dim), _token_stride(k, head_dim), _token_stride(v, head_dim), values),
         _constants(heads, kv_heads, head_dim),
     )
+    return q, k
 
 
 @functools.cache

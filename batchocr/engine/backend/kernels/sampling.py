@@ -6,13 +6,15 @@ and a step moves little more than the logits.
 
 from __future__ import annotations
 
+import functools
+
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
 from batchocr.engine.backend.base import SamplerRows
-from batchocr.engine.backend.kernels.launch import operator
+from batchocr.engine.backend.kernels.launch import Constants, kernel
 from batchocr.engine.backend.kernels.vocabulary_piece import (
     best_of_rest,
     better,
@@ -29,99 +31,56 @@ ROWS, COLUMNS = 4, 1024
 HISTORY_BLOCK = 512
 
 
-def sample(logits: Tensor, index: Tensor, rows: SamplerRows) -> tuple[Tensor, Tensor]:
+def sample(logits: Tensor, index: Tensor, rows: SamplerRows, longest: int) -> tuple[Tensor, Tensor]:
     """Choose each sequence's next token and record it in its row; `Ops.sample` for any settings of the rows.
 
     logits: bfloat16 or float32 [sequences, vocabulary], each row contiguous; some are overwritten. index: int64
-    [sequences]. The last row is for padding: nothing is recorded in it, nor in a full one. Returns the tokens, int64
-    [sequences] (the lowest if scores are equal), and their log-probabilities before penalties, float32.
+    [sequences]. The last row is for padding: nothing is recorded in it, nor in a full one. longest: not used. Returns
+    the tokens, int64 [sequences] (the lowest if scores are equal), and their log-probabilities before penalties,
+    float32.
 
     Moves the logits once, and some 30 bytes per token of the history, most of them a sector of the counts. Arithmetic
     is in float32.
     """
-    tokens, logprobs = _sample(
-        logits,
-        index,
-        rows.counts,
-        rows.history,
-        rows.suffix,
-        rows.length,
-        rows.presence,
-        rows.frequency,
-        rows.ngram_size,
-    )
-    return tokens, logprobs
-
-
-def _empty_choices(logits: Tensor, index: Tensor, *rows: Tensor) -> tuple[Tensor, Tensor]:
-    return torch.empty_like(index), logits.new_empty(logits.shape[0], dtype=torch.float32)
-
-
-@operator(mutates_args=("logits", "counts", "history", "suffix", "length"), fake=_empty_choices)
-def _sample(
-    logits: Tensor,
-    index: Tensor,
-    counts: Tensor,
-    history: Tensor,
-    suffix: Tensor,
-    length: Tensor,
-    presence: Tensor,
-    frequency: Tensor,
-    ngram_size: Tensor,
-) -> tuple[Tensor, Tensor]:
     sequences, vocab_size = logits.shape
-    num_rows, max_tokens = history.shape
+    num_rows, max_tokens = rows.history.shape
     assert logits.stride(1) == 1
     pieces = triton.cdiv(vocab_size, PIECE)
     scores = logits.new_empty((sequences, 4, pieces), dtype=torch.float32)
     choices = logits.new_empty((sequences, pieces), dtype=torch.int32)
-    _choose_kernel[(pieces, sequences)](
-        logits,
-        index,
-        counts,
-        history,
-        suffix,
-        length,
-        presence,
-        frequency,
-        ngram_size,
-        scores,
-        choices,
-        logits.stride(0),
-        vocab_size,
-        max_tokens,
-        PIECE=PIECE,
-        ROWS=ROWS,
-        COLUMNS=COLUMNS,
-        HISTORY_BLOCK=HISTORY_BLOCK,
-        num_warps=4,
-        # Fused, the penalties would round differently from the reference, and equal scores are common in bfloat16.
-        enable_fp_fusion=False,
+    history = rows.counts, rows.history, rows.suffix, rows.length
+    settings = rows.presence, rows.frequency, rows.ngram_size
+    _choose_kernel.launch(
+        (pieces, sequences, 1),
+        (logits, index, *history, *settings, scores, choices),
+        (),
+        (logits.stride(0), vocab_size, max_tokens),
+        _choose_constants(PIECE, ROWS, COLUMNS, HISTORY_BLOCK),
     )
-    tokens, logprobs = _empty_choices(logits, index)
-    _remember_kernel[(sequences,)](
-        scores,
-        choices,
-        index,
-        counts,
-        history,
-        suffix,
-        length,
-        tokens,
-        logprobs,
-        pieces,
-        vocab_size,
-        num_rows,
-        max_tokens,
-        PIECES=triton.next_power_of_2(pieces),
-        HISTORY_BLOCK=HISTORY_BLOCK,
-        num_warps=4,
-        enable_fp_fusion=True,
+    tokens, logprobs = torch.empty_like(index), logits.new_empty(sequences, dtype=torch.float32)
+    _remember_kernel.launch(
+        (sequences, 1, 1),
+        (scores, choices, index, *history, tokens, logprobs),
+        (),
+        (pieces, vocab_size, num_rows, max_tokens),
+        _remember_constants(triton.next_power_of_2(pieces), HISTORY_BLOCK),
     )
     return tokens, logprobs
 
 
-@triton.jit
+@functools.cache
+def _choose_constants(piece: int, rows: int, columns: int, history_block: int) -> Constants:
+    blocks = {"PIECE": piece, "ROWS": rows, "COLUMNS": columns, "HISTORY_BLOCK": history_block}
+    # Fused, the penalties would round differently from the reference, and equal scores are common in bfloat16.
+    return Constants(**blocks, num_warps=4, enable_fp_fusion=False)
+
+
+@functools.cache
+def _remember_constants(pieces: int, history_block: int) -> Constants:
+    return Constants(PIECES=pieces, HISTORY_BLOCK=history_block, num_warps=4, enable_fp_fusion=True)
+
+
+@kernel()
 def _choose_kernel(
     logits,
     index,
@@ -180,7 +139,7 @@ def _choose_kernel(
     tl.store(choices + sequence * pieces + piece, token)
 
 
-@triton.jit
+@kernel()
 def _remember_kernel(
     scores,
     choices,
