@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from batchocr.data import Completion, Page
-from batchocr.pages.protocol.detected_layout import BLOCK_TYPES, DetectedBlock, detected_blocks
+from batchocr.pages.protocol.detected_layout import BLOCK_TYPES, Box, detected_blocks
 from batchocr.pages.protocol.mineru import MinerUProtocol
 from tests.support.detectors import LABELS
 from tests.support.page_reading import completion
@@ -17,7 +17,7 @@ Part = tuple[str, float, float, float, float, float]
 FINGERPRINT = "d" * 64
 
 
-def blocks(*parts: Part, width: int = 600, height: int = 800) -> list[DetectedBlock]:
+def blocks(*parts: Part, width: int = 600, height: int = 800) -> list[tuple[str, Box]]:
     return detected_blocks(json.dumps(parts), width, height)
 
 
@@ -27,14 +27,11 @@ def test_every_label_of_the_detectors_has_a_type() -> None:
 
 def test_the_order_is_the_detectors_and_boxes_lie_within_the_page() -> None:
     found = blocks(("text", 0.9, 0.1, 0.51234, 1.02, 0.6), ("doc_title", 0.8, -0.01, 0.1, 0.5, 0.15))
-    assert found == [
-        DetectedBlock("text", (0.1, 0.512, 1.0, 0.6)),
-        DetectedBlock("doc_title", (0.0, 0.1, 0.5, 0.15)),
-    ]
+    assert found == [("text", (0.1, 0.512, 1.0, 0.6)), ("doc_title", (0.0, 0.1, 0.5, 0.15))]
 
 
 def test_a_label_that_nobody_knows_is_read_too() -> None:
-    assert [block.type for block in blocks(("marginalia", 0.9, 0.1, 0.1, 0.5, 0.5))] == ["unknown"]
+    assert [type for type, _ in blocks(("marginalia", 0.9, 0.1, 0.1, 0.5, 0.5))] == ["unknown"]
 
 
 def test_nothing_found_is_no_block() -> None:
@@ -70,7 +67,7 @@ def test_nothing_found_is_no_block() -> None:
     ],
 )
 def test_overlapping_boxes_are_merged(parts: list[Part], kept: list[int]) -> None:
-    assert [block.bbox for block in blocks(*parts)] == [tuple(parts[index][2:]) for index in kept]
+    assert [bbox for _, bbox in blocks(*parts)] == [tuple(parts[index][2:]) for index in kept]
 
 
 @pytest.mark.parametrize("one", ["chart", "text", "table", "paragraph_title"])

@@ -124,7 +124,7 @@ class MinerUProtocol:
     def _parse_layout(self, text: str, page_size: tuple[int, int]) -> list[ContentBlock]:
         """The blocks that MinerU finds in the text, whatever the text is; none if it finds none. Or the detector's."""
         if self._detector:
-            return [ContentBlock(block.type, list(block.bbox)) for block in detected_blocks(text, *page_size)]
+            return [ContentBlock(type, list(bbox)) for type, bbox in detected_blocks(text, *page_size)]
         blocks: list[ContentBlock] = self._helper.parse_layout_output(_UNPARSABLE_NUMBER.sub("9999", text))
         return blocks
 
