@@ -42,7 +42,6 @@ _OF_A_RUN = re.compile(r".\.(parquet|jsonl)(\.journal|\.report\.json|\.meta\.jso
 
 _CUT = "cut by an export"
 _MAX_SUFFIX = 16
-_MAX_KINDS = 100
 _MAX_NAMED = 10
 
 
@@ -62,20 +61,19 @@ class SkippedFiles:
                 self._folders.add(folder)
                 for name in names:
                     if not _OF_A_RUN.search(name.lower()):
-                        self._by_kind[self._kind(name)] += 1
+                        self._by_kind[_kind(name)] += 1
 
     def by_kind(self) -> Mapping[str, int]:
         """How many there are of each suffix in lower case, most first; also of `no suffix`, `cut by an export`, and
-        `other suffixes`: very long ones, and those after the first hundred."""
+        `other suffixes`, which are very long."""
         return dict(sorted(self._by_kind.items(), key=lambda item: (-item[1], item[0])))
 
-    def _kind(self, name: str) -> str:
-        if name.lower().endswith(SUFFIXES):
-            return _CUT
-        kind = os.path.splitext(name)[1].lower() or "no suffix"
-        if len(kind) > _MAX_SUFFIX or not kind.isprintable():
-            return "other suffixes"
-        return kind if kind in self._by_kind or len(self._by_kind) < _MAX_KINDS else "other suffixes"
+
+def _kind(name: str) -> str:
+    if name.lower().endswith(SUFFIXES):
+        return _CUT
+    kind = os.path.splitext(name)[1].lower() or "no suffix"
+    return "other suffixes" if len(kind) > _MAX_SUFFIX or not kind.isprintable() else kind
 
 
 def describe_skipped(by_kind: Mapping[str, int]) -> str:

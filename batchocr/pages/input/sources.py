@@ -168,10 +168,8 @@ def _nothing_found(inputs: Sequence[str | Document], candidates: Sequence[FoundI
     texts = ["stdin, which names none" if name == "-" else valid_text(name) for name in names]
     problems = [found.message for candidate in candidates[:_MAX_NAMED] if (found := candidate.document.problem)]
     others = f"; {said}" if (said := describe_skipped(skipped.by_kind())) else ""
-    found = ("; ".join(problems) or "no document is there") + others
-    is_said = bool(texts) and all(text in found for text in texts)
-    looked = "" if is_said else f"; looked in {', '.join(texts) or 'nothing'}"
     return (
-        f"no document to read{looked}: {found}. An INPUT is a file, a folder with files of these kinds "
-        f"({' '.join(SUFFIXES)}), a glob, @list.txt with one path a line, or - for paths on stdin"
+        f"no document to read; looked in {', '.join(texts) or 'nothing'}: "
+        f"{'; '.join(problems) or 'no document is there'}{others}. An INPUT is a file, a folder with files of these "
+        f"kinds ({' '.join(SUFFIXES)}), a glob, @list.txt with one path a line, or - for paths on stdin"
     )
