@@ -466,7 +466,7 @@ class StandIn:
 def test_a_document_stays_open_until_four_others_were_asked_for() -> None:
     opened: list[StandIn] = []
 
-    def open_document(path: str) -> StandIn:
+    def open_document(path: str, *, name: str) -> StandIn:
         opened.append(StandIn(path))
         return opened[-1]
 
