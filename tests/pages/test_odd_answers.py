@@ -14,7 +14,7 @@ from PIL import Image
 from batchocr.data import Page, Reading
 from batchocr.errors import RefusedError
 from batchocr.pages.protocol.mineru import MAX_READ_AREA, PICTURE_CODE_SEED
-from batchocr.pages.protocol.shortfalls import block_shortfalls, name_blocks
+from batchocr.pages.protocol.shortfalls import answer_shortfalls, name_blocks
 from tests.support.page_reading import Reader, completion, line, read
 
 
@@ -220,6 +220,6 @@ def test_blocks_are_named_by_their_numbers_and_long_lists_are_short(places: Sequ
 
 def test_the_reason_of_the_first_refusal_stands_for_those_of_the_others() -> None:
     refused = [completion("", error=f"the engine failed on it: {number}") for number in (1, 1, 2)]
-    alike, unlike = block_shortfalls(refused[:2], [0, 1], [], []), block_shortfalls(refused, [0, 1, 2], [], [])
+    alike, unlike = answer_shortfalls(refused[:2], [0, 1]), answer_shortfalls(refused, [0, 1, 2])
     assert alike == ["blocks 0 and 1 could not be read: the engine failed on it: 1"]
     assert unlike == ["blocks 0, 1 and 2 could not be read: the engine failed on it: 1, and others for other reasons"]

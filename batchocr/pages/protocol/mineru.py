@@ -37,12 +37,11 @@ from batchocr.pages.protocol.markdown import to_markdown
 from batchocr.pages.protocol.revision import MAX_LAYOUT_TOKENS
 from batchocr.pages.protocol.shortfalls import (
     COMPLETION,
+    answer_shortfalls,
     block_shortfalls,
     field_of,
-    is_empty,
     is_unparsed,
     layout_shortfalls,
-    leaks_tokens,
 )
 from batchocr.pages.protocol.trusted_text import NO_TEXT, TrustedText
 
@@ -180,9 +179,8 @@ class MinerUProtocol:
             table = processed[index]
             text = table[COMPLETION].text
             table.content = field_of(text, "content") or replace_table_image_tokens(text, pictures[id(table)])
-        empty = [index for index, block in enumerate(processed) if is_empty(block) and ink.fills(block.bbox)]
-        leaked = [index for index, block in enumerate(processed) if leaks_tokens(block)]
-        shortfalls += block_shortfalls(completions, _places(asked, blocks, processed), unparsed, empty, leaked)
+        shortfalls += answer_shortfalls(completions, _places(asked, blocks, processed))
+        shortfalls += block_shortfalls(processed, unparsed, ink)
         read = tuple(_to_block(block) for block in processed)
         answers = [layout, *completions]
         return Reading(
