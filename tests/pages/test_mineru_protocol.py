@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import random
 import re
-import subprocess
-import sys
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -242,12 +240,6 @@ def test_a_page_is_let_go_while_the_model_reads_its_blocks() -> None:
     assert len(reader.send([completion(line("0 0 900 100", "text"))])) == 1
     del page
     assert pixels() is None
-
-
-def test_importing_the_protocol_loads_no_torch() -> None:
-    code = "import sys, batchocr.pages.protocol.mineru; print(*{'torch', 'transformers', 'vllm'} & sys.modules.keys())"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == ""
 
 
 def test_mineru_stays_silent(capfd: pytest.CaptureFixture[str]) -> None:

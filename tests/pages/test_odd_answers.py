@@ -6,8 +6,6 @@ import random
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from mineru_vl_utils.post_process.table_image_processor import TABLE_IMAGE_TOKEN_CHARS
 from PIL import Image
 
@@ -155,37 +153,6 @@ def test_the_blocks_of_a_message_are_those_that_the_row_and_its_markdown_number(
         "block 2 (and 1 that the row leaves out) hit the token limit; block 1 looped; table 4 could not be parsed"
     )
     assert "![image](#block-3)" in reading.markdown
-
-
-def test_long_texts_are_read() -> None:
-    text = "word " * 60_000
-    [block] = read(line("0 0 900 100", "text"), text).blocks
-    assert block.content == text
-
-
-FRAGMENTS = st.sampled_from(
-    [
-        *("<|box_start|>", "<|box_end|><|ref_start|>", "<|ref_end|>", "<|rotate_left|>", "<|txt_contd_tgt|>"),
-        *("0 0 999 999", "500 0 400 1000", "1 2 3", "٣ 0 900 900", "-1 0 5 5", "text", "table", "unknown", "TITLE"),
-        *(line("0 0 1000 500", type) for type in ("text", "table", "equation", "equation_block", "list_item", "code")),
-        *(line(f"100 {top} 300 {top + 80}", "image") for top in (20, 300)),
-        *("<fcel>", "<lcel>", "<ucel>", "<xcel>", "<ecel>", "<nl>", "|---|", "<table", "</table>", "[Non-Text]"),
-        *("\\[", "\\]", "\\(", "\\)", "\\left(", "\\right", "\\tag{1}", "{", "}}", "_a_b", "\\big", "\\leq", "$", "\\"),
-        *("\n\n", " ", "\x00", "\ud800", "日晷", "😀", "```", "____"),
-    ]
-)
-TEXTS = st.lists(FRAGMENTS, max_size=12).map("".join)
-
-
-@given(TEXTS, st.lists(TEXTS, min_size=4, max_size=4))
-@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
-def test_no_text_of_a_model_breaks_the_reading_of_a_page(layout: str, answers: Sequence[str]) -> None:
-    reader = Reader(layout, lambda number, prompt: answers[number % 4])
-    reading = reader.read()
-    assert all(reader.batches)
-    assert all(0 <= b.bbox[0] < b.bbox[2] <= 1 and 0 <= b.bbox[1] < b.bbox[3] <= 1 for b in reading.blocks)
-    assert reading.output_tokens == 3 * sum(map(len, reader.batches))
-    assert all(not (b.merge_prev and b.type != "text") for b in reading.blocks)
 
 
 @pytest.mark.parametrize("text", ["a<fcel>b<nl>", "so <|im_end|>", "<ecel>"])

@@ -57,11 +57,6 @@ def test_the_source_of_a_file_is_its_path_as_given_without_dots(folder: Path) ->
     assert sources("./a//x.pdf", str(folder / "y.pdf")) == ["a/x.pdf", f"{folder}/y.pdf"]
 
 
-def test_documents_come_in_the_order_of_the_inputs() -> None:
-    make("z.pdf", "d/m.pdf", "a.pdf")
-    assert sources("z.pdf", "d", "a.pdf") == ["z.pdf", "d/m.pdf", "a.pdf"]
-
-
 def test_a_glob_is_expanded_in_natural_order() -> None:
     make("p10.pdf", "p9.pdf", "sub/p1.pdf", "other.png")
     assert sources("p*.pdf") == ["p9.pdf", "p10.pdf"]
