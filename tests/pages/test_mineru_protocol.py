@@ -55,12 +55,12 @@ class AnsweringClient(VlmClient):
 
 
 def mineru_reads(
-    page: Page, layout: str, answer: Callable[[int, str], str], monkeypatch: pytest.MonkeyPatch
+    page: Page, layout: str, answer: Callable[[int, str], str], monkeypatch: pytest.MonkeyPatch, **options: Any
 ) -> tuple[list[dict[str, Any]], list[Asked]]:
-    """What the real MinerUClient, with its defaults, makes of the page, and what it asked."""
+    """What the real MinerUClient, with its defaults but for these options, makes of the page, and what it asked."""
     model = AnsweringClient(layout, answer)
     monkeypatch.setattr(mineru_client, "new_vlm_client", lambda **options: model)
-    client = mineru_client.MinerUClient(backend="transformers", model=object(), processor=object())
+    client = mineru_client.MinerUClient(backend="transformers", model=object(), processor=object(), **options)
     random.seed(PICTURE_CODE_SEED)
     return list(client.two_step_extract(page.image)), model.asked
 
