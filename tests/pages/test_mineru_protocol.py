@@ -212,6 +212,7 @@ def test_each_block_carries_what_is_known_of_its_answer() -> None:
         Block("image", (0.0, 0.1, 0.9, 0.2), 0, None),
         Block("caption", (0.0, 0.2, 0.9, 0.3), 0, "la la la", False, 0.5, -2.0, 6, "repetition", "model"),
     )
+    assert (reading.layout_confidence, reading.layout_min_logprob) == (0.9, -0.1)
     assert (reading.image_tokens, reading.output_tokens) == (1399, 51)
     assert reading.markdown == "sure\n\n![image](#block-1)\n\nla la la\n"
 
@@ -249,10 +250,3 @@ def test_mineru_stays_silent(capfd: pytest.CaptureFixture[str]) -> None:
 
 def test_the_version_names_the_library() -> None:
     assert re.fullmatch(r"mineru [\d.]+ r\d+", VERSION)
-
-
-def test_a_page_says_how_sure_the_layout_was() -> None:
-    sure = replace(completion(line("100 100 900 200", "text")), mean_probability=0.75, min_logprob=-2.5)
-    reading = read(sure, "some text")
-    assert (reading.layout_confidence, reading.layout_min_logprob) == (0.75, -2.5)
-    assert (reading.blocks[0].confidence, reading.blocks[0].min_logprob) == (0.9, -0.5)

@@ -83,28 +83,19 @@ def test_a_page_without_any_width_is_damaged(tmp_path: Path) -> None:
         render(path)
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        *("unknown filter name (out of memory)", "cannot find XObject resource 'out of memory'"),
-        *("unknown colorspace: Not enough memory", "cannot find font resource part 'malloc of 1 failed'"),
-    ],
-)
-def test_words_that_are_quoted_from_the_file_say_nothing_about_memory(words: str) -> None:
-    assert not pdf._OUT_OF_MEMORY.search(f"some warning\n{words}")
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
+def test_what_libraries_say_about_a_failed_allocation_is_known_and_no_words_that_are_quoted_from_the_file() -> None:
+    for words in (
         *("malloc (123 bytes) failed", "code=2: calloc (3 x 5 bytes) failed (overflow)"),
         *("Insufficient memory (case 4)", "out of memory"),
         "jbig2dec warning: failed to allocate image data buffer (stride=1, height=2) (segment 0)",
         *("openjpeg error: Not enough memory to decode tile", "Size of tile data exceeds system limits"),
-    ],
-)
-def test_what_libraries_say_about_a_failed_allocation_is_known(words: str) -> None:
-    assert pdf._OUT_OF_MEMORY.search(f"unknown filter name (x)\n{words}\n")
+    ):
+        assert pdf._OUT_OF_MEMORY.search(f"unknown filter name (x)\n{words}\n"), words
+    for words in (
+        *("unknown filter name (out of memory)", "cannot find XObject resource 'out of memory'"),
+        *("unknown colorspace: Not enough memory", "cannot find font resource part 'malloc of 1 failed'"),
+    ):
+        assert not pdf._OUT_OF_MEMORY.search(f"some warning\n{words}"), words
 
 
 @pytest.mark.parametrize("password", [None, "wrong"])
