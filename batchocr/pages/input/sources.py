@@ -1,11 +1,8 @@
 """From what the user named to the documents to read.
 
-An INPUT is a file, a folder, a glob, `@list.txt` (one path per line) or `-` (paths on stdin); or an object in a store,
-a prefix or a glob of objects, by its URI. Only lists are opened here: whether a file is a document turns out when a
-worker opens it. Whatever is missing or cannot be read is a Document too, so that it becomes a row. A link that is
-itself an INPUT is followed; one found in a folder or by a glob is followed only if it stays in that folder, or in the
-one where the glob begins. Beside its target it counts for nothing: each file is read once, under its own name. What
-`batchocr export` has cut out of documents is left out, unless it is itself an INPUT.
+Only lists are opened here: whether a file is a document turns out when a worker opens it. Whatever is missing or cannot
+be read is a Document too, so that it becomes a row. A link that is itself an INPUT is followed; beside its target a
+link counts for nothing: each file is read once, under its own name.
 
 A document's `source`: if the first INPUT is a folder, what is in it is named by the path below that folder. Everything
 else is named by its path as given (an INPUT, a line of a list, a match of a glob), and for a folder the path below it.
