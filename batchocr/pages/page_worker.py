@@ -66,11 +66,9 @@ class PageWorker:
         protocol: PageProtocol,
         documents: DocumentCache,
         *,
-        digests: bool = True,
         password: str | None = None,
     ) -> None:
-        """digests: whether questions are to be known by theirs. password: of documents that are written."""
-        self._digests = digests
+        """password: of documents that are written."""
         self._password = password
         self._channel = channel
         self._protocol = protocol
@@ -190,7 +188,7 @@ class PageWorker:
             reading = replace(reading, text_layer_agreement=agreement_of(page.words, reading.blocks))
             return Finished(task_id, page.width, page.height, page.dpi, reading), None
         self._in_work[task_id] = page
-        return share_batch(task_id, requests, digests=self._digests)
+        return share_batch(task_id, requests, digests=True)
 
     @contextmanager
     def _during(self, task_id: int, activity: Activity) -> Iterator[Callable[[], None]]:

@@ -27,11 +27,8 @@ def serve(descriptor: int, make_protocol: Callable[[Setup], PageProtocol]) -> No
         if setup is not None:
             _limit_memory(setup.memory_bytes)
             opening = partial(open_document, password=setup.password, dpi=setup.dpi, text_layer=setup.text_layer)
-            documents = DocumentCache(opening, setup.page_timeout_s)
-            with closing(documents):
-                digests = setup.protocol != "pixels"
-                worker = PageWorker(channel, make_protocol(setup), documents, digests=digests, password=setup.password)
-                worker.run()
+            with closing(DocumentCache(opening, setup.page_timeout_s)) as documents:
+                PageWorker(channel, make_protocol(setup), documents, password=setup.password).run()
 
 
 def _receive_setup(channel: Channel[FromWorker, ToWorker]) -> Setup | None:
