@@ -18,7 +18,7 @@ from threading import Lock
 from typing import Final
 
 from batchocr.data import counted
-from batchocr.pages.input.globs import Bounds, PathKey, is_folder, natural_key, path_key
+from batchocr.pages.input.globs import Bounds, PathKey, is_folder, path_key
 
 SUFFIXES = (
     *(".pdf", ".png", ".jpg", ".jpeg", ".jfif", ".webp", ".bmp", ".dib", ".jp2", ".j2k", ".jpx"),
@@ -121,14 +121,14 @@ def walk(root: str, bounds: Bounds, visited: set[str], skipped: SkippedFiles) ->
                 found.append(replace(entry, error=error))
             else:
                 skipped.count(real, others)
-                waiting += [entry for entry in reversed(entries) if not entry.is_link]
+                waiting += [entry for entry in entries if not entry.is_link]
                 for link in (entry for entry in entries if entry.is_link):
                     heappush(links, (path_key(link.relative), link))
     return sorted(found, key=lambda entry: path_key(entry.relative))
 
 
 def _list_folder(folder: FolderEntry) -> tuple[list[FolderEntry], list[str]]:
-    """The folders and documents in a folder, in natural order, and the names of its other files. Raises OSError."""
+    """The folders and documents in a folder, and the names of its other files. Raises OSError."""
     entries, others = [], []
     with os.scandir(folder.path) as found:
         for item in found:
@@ -140,7 +140,7 @@ def _list_folder(folder: FolderEntry) -> tuple[list[FolderEntry], list[str]]:
                 entries.append(FolderEntry(item.path, relative, has_more, item.is_symlink()))
             elif item.is_file(follow_symlinks=False):
                 others.append(item.name)
-    return sorted(entries, key=lambda entry: natural_key(entry.relative)), others
+    return entries, others
 
 
 def num_links(path: str) -> int:
