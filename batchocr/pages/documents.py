@@ -29,7 +29,7 @@ _DOUBTED = "check the store: what it gave does not fit its ETag (unless that is 
 
 
 class DocumentOpener(Protocol):
-    def __call__(self, path: str, *, name: str | None = None) -> RenderableDocument: ...
+    def __call__(self, path: str, *, name: str) -> RenderableDocument: ...
 
 
 @dataclass(slots=True)
@@ -58,10 +58,7 @@ class DocumentCache:
         if path not in self._by_path:
             while len(self._by_path) >= _MAX_OPEN:
                 self._by_path.pop(next(iter(self._by_path))).close()
-            if is_uri(path):
-                self._by_path[path] = self._open_document(self._copy_of(path).path, name=path)
-            else:
-                self._by_path[path] = self._open_document(path)
+            self._by_path[path] = self._open_document(self.local_path(path), name=path)
         self._by_path.move_to_end(path)
         return self._by_path[path]
 

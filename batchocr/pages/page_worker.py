@@ -25,6 +25,7 @@ from batchocr.processes.messages import (
     Finished,
     FromWorker,
     LookAtPages,
+    OfTask,
     OpenDocument,
     Opened,
     Outline,
@@ -53,13 +54,6 @@ class _PageInWork:
     words: tuple[PlacedWord, ...]
 
 
-@dataclass(slots=True)
-class _Attempt:
-    """What is known about a task when it fails. doc_id: of the document being opened, unless it changed meanwhile."""
-
-    doc_id: str | None = None
-
-
 class PageWorker:
     """Does what the run asks for, one thing at a time, until the run closes the channel.
 
@@ -82,15 +76,13 @@ class PageWorker:
         self._new: deque[Task] = deque()
         self._answered: deque[Completions] = deque()
         self._in_work: dict[int, _PageInWork] = {}
+        self._doc_id: str | None = None  # of the document being opened, once it is known
 
     def run(self) -> None:
         """Work until the channel closes. Raises ChannelError if the run breaks the protocol."""
         self._channel.send(Started())
         while self._take_messages():
-            if self._answered:
-                self._go_on(self._answered.popleft())
-            else:
-                self._begin(self._new.popleft())
+            self._do(self._answered.popleft() if self._answered else self._new.popleft())
 
     def _take_messages(self) -> bool:
         """Take what has arrived, waiting if there is nothing to do. Returns False when the run is gone."""
@@ -106,79 +98,80 @@ class PageWorker:
                 return True
             self._channel.wait()
 
-    def _begin(self, task: Task) -> None:
-        if isinstance(task, OpenDocument):
-            self._open(task)
-        elif isinstance(task, ReadOutline):
-            self._read_outline(task)
-        elif isinstance(task, LookAtPages):
-            self._look(task)
-        elif isinstance(task, WriteSearchable):
-            self._write(task)
-        else:
-            self._read(task)
+    def _do(self, message: Task | Completions) -> None:
+        """Do a task, or go on with one, and say what came of it. Whatever goes wrong fails this task, and no other."""
+        self._doc_id = None
+        try:
+            outcome, pixels = self._outcome(message)
+            self._channel.send(outcome, pixels)
+        except ChannelError:
+            raise
+        except Exception as error:  # noqa: BLE001 (boundary: a page in a worker)
+            self._in_work.pop(message.task_id, None)
+            doc_id = None if isinstance(error, ChangedError) else self._doc_id
+            self._channel.send(Failed(message.task_id, _failure(error), doc_id))
 
-    def _open(self, task: OpenDocument) -> None:
-        with self._boundary(task.task_id) as attempt:
-            with self._during(task.task_id, "open"):
-                doc_id, size, mtime_ns = self._documents.fingerprint(task.path)
-                attempt.doc_id = doc_id
-                with self._documents.one_version(task.path, size, mtime_ns):
-                    page_count = self._documents.get(task.path).page_count
-            self._channel.send(Opened(task.task_id, page_count, doc_id, size, mtime_ns))
+    def _outcome(self, message: Task | Completions) -> tuple[OfTask, int | None]:
+        """What comes of it, with the descriptor of a batch's pixels."""
+        if isinstance(message, OpenDocument):
+            return self._open(message), None
+        if isinstance(message, ReadOutline):
+            return self._outline(message), None
+        if isinstance(message, LookAtPages):
+            return self._look(message), None
+        if isinstance(message, WriteSearchable):
+            return self._write(message), None
+        return self._read(message) if isinstance(message, ReadPage) else self._go_on(message)
 
-    def _read_outline(self, task: ReadOutline) -> None:
-        with self._boundary(task.task_id):
-            with self._during(task.task_id, "open"):
-                entries = tuple(self._documents.get(task.path).outline())
-            self._channel.send(Outline(task.task_id, entries))
+    def _open(self, task: OpenDocument) -> Opened:
+        with self._during(task.task_id, "open"):
+            self._doc_id, size, mtime_ns = self._documents.fingerprint(task.path)
+            with self._documents.one_version(task.path, size, mtime_ns):
+                page_count = self._documents.get(task.path).page_count
+        return Opened(task.task_id, page_count, self._doc_id, size, mtime_ns)
 
-    def _look(self, task: LookAtPages) -> None:
-        with self._boundary(task.task_id):
-            pages: list[PageSeen | None] = []
-            with self._during(task.task_id, "open") as next_step:
-                document = self._documents.get(task.path)
-                for page_index in task.page_indices:
-                    next_step()
-                    try:
-                        pages.append(document.look(page_index))
-                    except PageError:
-                        pages.append(None)
-            self._channel.send(PagesSeen(task.task_id, document.format, document.page_count, tuple(pages)))
+    def _outline(self, task: ReadOutline) -> Outline:
+        with self._during(task.task_id, "open"):
+            return Outline(task.task_id, tuple(self._documents.get(task.path).outline()))
 
-    def _write(self, task: WriteSearchable) -> None:
+    def _look(self, task: LookAtPages) -> PagesSeen:
+        pages: list[PageSeen | None] = []
+        with self._during(task.task_id, "open") as next_step:
+            document = self._documents.get(task.path)
+            for page_index in task.page_indices:
+                next_step()
+                try:
+                    pages.append(document.look(page_index))
+                except PageError:
+                    pages.append(None)
+        return PagesSeen(task.task_id, document.format, document.page_count, tuple(pages))
+
+    def _write(self, task: WriteSearchable) -> SearchableWritten:
         from batchocr.pages.searchable.write import write_searchable  # only an export needs it
 
-        with self._boundary(task.task_id):
-            with (
-                self._during(task.task_id, "render") as next_step,
-                self._documents.one_version(task.path, task.size, task.mtime_ns),
-            ):
-                document, path = self._documents.get(task.path), self._documents.local_path(task.path)
-                steps = write_searchable(
-                    document, path, self._password, task.additions, text_path=task.text_path, to_path=task.to_path
-                )
-                while (made := next(steps)) is None:
-                    next_step()
-            self._channel.send(SearchableWritten(task.task_id, made))
+        with (
+            self._during(task.task_id, "render") as next_step,
+            self._documents.one_version(task.path, task.size, task.mtime_ns),
+        ):
+            document, path = self._documents.get(task.path), self._documents.local_path(task.path)
+            steps = write_searchable(
+                document, path, self._password, task.additions, text_path=task.text_path, to_path=task.to_path
+            )
+            while (made := next(steps)) is None:
+                next_step()
+        return SearchableWritten(task.task_id, made)
 
-    def _read(self, task: ReadPage) -> None:
-        with self._boundary(task.task_id):
-            with self._during(task.task_id, "render"):
-                with self._documents.one_version(task.path, task.size, task.mtime_ns):
-                    document = self._documents.get(task.path)
-                    page = document.render(task.page_index, task.dpi)
-                width, height = page.image.size
-                in_work = _PageInWork(self._protocol.read(page), width, height, page.dpi, page.lost, page.words)
-                outcome, pixels = self._advance(task.task_id, in_work, None)
-            self._channel.send(outcome, pixels)
+    def _read(self, task: ReadPage) -> tuple[RequestBatch | Finished, int | None]:
+        with self._during(task.task_id, "render"):
+            with self._documents.one_version(task.path, task.size, task.mtime_ns):
+                page = self._documents.get(task.path).render(task.page_index, task.dpi)
+            width, height = page.image.size
+            in_work = _PageInWork(self._protocol.read(page), width, height, page.dpi, page.lost, page.words)
+            return self._advance(task.task_id, in_work, None)
 
-    def _go_on(self, answers: Completions) -> None:
-        with self._boundary(answers.task_id):
-            with self._during(answers.task_id, "post-process"):
-                in_work = self._in_work.pop(answers.task_id)
-                outcome, pixels = self._advance(answers.task_id, in_work, list(answers.completions))
-            self._channel.send(outcome, pixels)
+    def _go_on(self, answers: Completions) -> tuple[RequestBatch | Finished, int | None]:
+        with self._during(answers.task_id, "post-process"):
+            return self._advance(answers.task_id, self._in_work.pop(answers.task_id), list(answers.completions))
 
     def _advance(
         self, task_id: int, page: _PageInWork, completions: list[Completion] | None
@@ -214,19 +207,6 @@ class PageWorker:
             yield next_step
         finally:
             self._channel.send(Ended(task_id, activity, time.monotonic() - started_s))
-
-    @contextmanager
-    def _boundary(self, task_id: int) -> Iterator[_Attempt]:
-        """Turn whatever goes wrong inside into a Failed of this task, and of no other."""
-        attempt = _Attempt()
-        try:
-            yield attempt
-        except ChannelError:
-            raise
-        except Exception as error:  # noqa: BLE001 (boundary: a page in a worker)
-            self._in_work.pop(task_id, None)
-            doc_id = None if isinstance(error, ChangedError) else attempt.doc_id
-            self._channel.send(Failed(task_id, _failure(error), doc_id))
 
 
 def _failure(error: Exception) -> Failure:

@@ -27,8 +27,7 @@ def serve(descriptor: int, make_protocol: Callable[[Setup], PageProtocol]) -> No
         if setup is not None:
             _limit_memory(setup.memory_bytes)
             opening = partial(open_document, password=setup.password, dpi=setup.dpi, text_layer=setup.text_layer)
-            documents = DocumentCache(opening, setup.page_timeout_s)
-            with closing(documents):
+            with closing(DocumentCache(opening, setup.page_timeout_s)) as documents:
                 PageWorker(channel, make_protocol(setup), documents, password=setup.password).run()
 
 

@@ -214,7 +214,7 @@ def fetch_tables(name: str) -> list[Path]:
 
 def _uris(name: str) -> list[str]:
     if WILDCARD.search(name):
-        return [found.object.uri for found in documents_matching(name, SkippedFiles())]
+        return [found.uri for found in documents_matching(name, SkippedFiles())]
     if (found := look_at(name)) is not None:
         return [found.uri]
     return [found.uri for found in list_below(name, recursive=False)]

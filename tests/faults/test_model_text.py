@@ -97,6 +97,8 @@ def test_no_model_text_makes_a_page_raise_or_holds_it_past_its_deadline(seed: in
     started_s = time.process_time()
     reading = reader.read()
     assert time.process_time() - started_s < DEADLINE_S
+    assert all(0 <= b.bbox[0] < b.bbox[2] <= 1 and 0 <= b.bbox[1] < b.bbox[3] <= 1 for b in reading.blocks)
+    assert all(b.type == "text" for b in reading.blocks if b.merge_prev)
     assert "\x00" not in reading.markdown
     assert "\x1b" not in reading.markdown
 

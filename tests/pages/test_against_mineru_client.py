@@ -124,19 +124,6 @@ def test_figures_are_read_as_by_minerus_client(sample_data: Path) -> None:
     assert readings(rows) == read_by_mineru(folder, rows, model, max_new_tokens=256, image_analysis=True)
 
 
-@pytest.mark.long
-def test_answers_are_cut_at_the_token_limit_where_minerus_client_cuts_them_and_the_layout_is_not(
-    sample_data: Path,
-) -> None:
-    folder, model = sample_data / "documents", QUICK_MODEL
-    [whole] = read_by_us(folder / "scanned-letter.png", model, max_new_tokens=256)
-    [row] = read_by_us(folder / "scanned-letter.png", model, max_new_tokens=3)
-    assert row.status == "degraded"
-    assert "layout" not in (row.error_message or "")
-    assert [block.bbox for block in row.blocks] == [block.bbox for block in whole.blocks]
-    assert readings([row]) == read_by_mineru(folder, [row], model, max_new_tokens=3)
-
-
 def test_every_real_page_has_the_blocks_of_minerus_client(corpus: Path) -> None:
     folder, model = corpus / "real", QUICK_MODEL
     rows = read_by_us(folder, model, max_new_tokens=256)

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from batchocr.errors import PageError
-from batchocr.pages.input.render import MAX_EDGE, RenderableDocument, open_document
+from batchocr.pages.input.page_pixels import MAX_EDGE
+from batchocr.pages.input.render import RenderableDocument, open_document
 from tests.conftest import ROOT
 from tests.support.corpus import Outcome, expected_outcomes
 

@@ -16,7 +16,6 @@ from PIL import Image, ImageCms
 
 from batchocr.data import Page
 from batchocr.errors import DamagedError
-from batchocr.pages.input.render import open_document
 from benchmarks.attack.image_damage import TiffPage
 from benchmarks.attack.sound_images import (
     HEIGHT,
@@ -31,6 +30,7 @@ from benchmarks.attack.sound_images import (
     tiff_in_strips,
     tiff_tags,
 )
+from tests.pages.rendering import render, written
 
 PAGE = text_page()
 LEVELS = np.array(PAGE)
@@ -43,9 +43,8 @@ def encoded(format: str, mode: str = "L", **options: Any) -> bytes:
     return pillow(format, mode, **options)(PAGE)
 
 
-def rendered(folder: Path, data: bytes, page_index: int = 0) -> Page:
-    (folder / "image").write_bytes(data)
-    return open_document(str(folder / "image"), password=None, dpi=200).render(page_index)
+def rendered(folder: Path, data: bytes) -> Page:
+    return render(written(folder / "image", data))
 
 
 def told(folder: Path, data: bytes) -> str | None:

@@ -229,19 +229,6 @@ def test_pages_beyond_the_number_claimed_are_read(tmp_path: Path, count: bytes) 
     assert len(found) == 3
 
 
-def test_the_row_behind_the_pages_that_are_tried_says_how_many_are_left_out(tmp_path: Path) -> None:
-    data = text_pages(stream(lines("words")), count=b"5000")
-    data = data.replace(b"trailer", b"9999 1\n0000000000 00000 f \ntrailer").replace(b"/Size 5", b"/Size 10000")
-    found = pages(tmp_path, data)
-    assert len(found) == 1 + 100 + 1
-    assert isinstance(found[0], Page)
-    assert [str(one) for one in found[1:-1]] == ["the page cannot be drawn: page not in document"] * 100
-    assert str(found[-1]) == (
-        "this page and all behind it are left out: "
-        "the document claims 5,000 pages, which is 4,899 more than it can have"
-    )
-
-
 # --- Sound -------------------------------------------------------------------------------------------------------
 
 

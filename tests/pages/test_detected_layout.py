@@ -7,17 +7,17 @@ import json
 import pytest
 from PIL import Image
 
-from batchocr.data import Completion, Page
-from batchocr.pages.protocol.detected_layout import BLOCK_TYPES, DetectedBlock, detected_blocks
+from batchocr.data import Page, Reading
+from batchocr.pages.protocol.detected_layout import BLOCK_TYPES, Box, detected_blocks
 from batchocr.pages.protocol.mineru import MinerUProtocol
 from tests.support.detectors import LABELS
-from tests.support.page_reading import completion
+from tests.support.page_reading import Reader
 
 Part = tuple[str, float, float, float, float, float]
 FINGERPRINT = "d" * 64
 
 
-def blocks(*parts: Part, width: int = 600, height: int = 800) -> list[DetectedBlock]:
+def blocks(*parts: Part, width: int = 600, height: int = 800) -> list[tuple[str, Box]]:
     return detected_blocks(json.dumps(parts), width, height)
 
 
@@ -27,14 +27,11 @@ def test_every_label_of_the_detectors_has_a_type() -> None:
 
 def test_the_order_is_the_detectors_and_boxes_lie_within_the_page() -> None:
     found = blocks(("text", 0.9, 0.1, 0.51234, 1.02, 0.6), ("doc_title", 0.8, -0.01, 0.1, 0.5, 0.15))
-    assert found == [
-        DetectedBlock("text", (0.1, 0.512, 1.0, 0.6)),
-        DetectedBlock("doc_title", (0.0, 0.1, 0.5, 0.15)),
-    ]
+    assert found == [("text", (0.1, 0.512, 1.0, 0.6)), ("doc_title", (0.0, 0.1, 0.5, 0.15))]
 
 
 def test_a_label_that_nobody_knows_is_read_too() -> None:
-    assert [block.type for block in blocks(("marginalia", 0.9, 0.1, 0.1, 0.5, 0.5))] == ["unknown"]
+    assert [type for type, _ in blocks(("marginalia", 0.9, 0.1, 0.1, 0.5, 0.5))] == ["unknown"]
 
 
 def test_nothing_found_is_no_block() -> None:
@@ -70,7 +67,7 @@ def test_nothing_found_is_no_block() -> None:
     ],
 )
 def test_overlapping_boxes_are_merged(parts: list[Part], kept: list[int]) -> None:
-    assert [block.bbox for block in blocks(*parts)] == [tuple(parts[index][2:]) for index in kept]
+    assert [bbox for _, bbox in blocks(*parts)] == [tuple(parts[index][2:]) for index in kept]
 
 
 @pytest.mark.parametrize("one", ["chart", "text", "table", "paragraph_title"])
@@ -79,31 +76,25 @@ def test_two_boxes_that_cover_each_other_are_never_both_dropped(one: str, other:
     assert blocks((one, 0.9, 0.1, 0.1, 0.5, 0.2), (other, 0.8, 0.1, 0.1, 0.5, 0.204))
 
 
-def read(answer: str) -> tuple[list[str], list[object]]:
-    """The prompts of the blocks, and what the first request was."""
-    protocol = MinerUProtocol(max_new_tokens=64, penalties=True, detector=FINGERPRINT)
-    reader = protocol.read(Page(Image.new("RGB", (600, 800), "white"), 72))
-    [layout] = next(reader)
-    prompts: list[str] = []
-    try:
-        requests = reader.send([Completion(answer, "stop", 0, 0, 0.9, -0.1)])
-        prompts = [request.prompt for request in requests]
-        reader.send([completion(f"answer {number}") for number in range(len(requests))])
-    except StopIteration as end:
-        texts = [(block.type, block.content, block.angle) for block in end.value.blocks]
-        return prompts, [layout.detector, layout.prompt, layout.round, texts, end.value.degraded]
-    raise AssertionError("the page did not end")
+def read(answer: str) -> tuple[Reader, Reading]:
+    """A page whose layout a detector finds."""
+    reader = Reader(answer)
+    page = Page(Image.new("RGB", (600, 800), "white"), 72)
+    return reader, reader.read(page, MinerUProtocol(max_new_tokens=64, penalties=True, detector=FINGERPRINT))
 
 
 def test_a_page_is_read_block_by_block_as_the_detector_found_it() -> None:
     parts = [("text", 0.9, 0.1, 0.5, 0.9, 0.6), ("table", 0.9, 0.1, 0.7, 0.9, 0.8), ("chart", 0.9, 0.1, 0.1, 0.9, 0.4)]
-    prompts, (detector, prompt, number, texts, degraded) = read(json.dumps(parts))
-    assert prompts == ["\nText Recognition:", "\nTable Recognition:"]
-    assert (detector, prompt, number) == (FINGERPRINT, "", 0)
-    assert texts == [("text", "answer 0", None), ("table", "answer 1", None), ("chart", None, None)]
-    assert degraded == "table 1 could not be parsed"
+    reader, reading = read(json.dumps(parts))
+    [[layout], blocks] = reader.batches
+    assert (layout.detector, layout.prompt, layout.round) == (FINGERPRINT, "", 0)
+    assert [block.prompt for block in blocks] == ["\nText Recognition:", "\nTable Recognition:"]
+    assert [(block.type, block.content, block.angle) for block in reading.blocks] == [
+        *(("text", "answer 0", None), ("table", "answer 1", None), ("chart", None, None)),
+    ]
+    assert reading.degraded == "table 1 could not be parsed"
 
 
 def test_a_page_without_boxes_is_not_degraded() -> None:
-    prompts, (*_, texts, degraded) = read("")
-    assert (prompts, texts, degraded) == ([], [], None)
+    reader, reading = read("")
+    assert (len(reader.batches), reading.blocks, reading.degraded) == (1, (), None)

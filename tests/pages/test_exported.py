@@ -1,4 +1,4 @@
-"""Pictures that an export has cut out of documents are not taken for documents."""
+"""Pictures and PDFs that an export has made of documents are not taken for documents."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.listing import make, sources
 HASH = "0123456789abcdef" * 4
 CUTS = (
     *("a.images/page-1-block-9.png", "a.images/page-12-block-0-2.png", "b.pdf.html.images/page-1-block-0.png"),
-    *("sub/c.docling.images/page-1-block-0.png", f"sub/c/images/{HASH}.jpg"),
+    *("sub/c.docling.images/page-1-block-0.png", f"sub/c/images/{HASH}.jpg", "a.searchable.pdf"),
 )
 DOCUMENTS = (
     *("a.images/scan.png", "a.images/page-1.png", "a.images/page-1-block-9.jpg", "sub/c/images/photo.jpg"),
@@ -36,9 +36,9 @@ def test_only_documents_are_found_in_a_folder_and_by_a_glob(given: str) -> None:
 
 
 def test_they_are_counted_among_the_files_that_were_skipped() -> None:
-    assert find_documents(["in"]).skipped == {"cut by an export": 5, ".md": 1}
+    assert find_documents(["in"]).skipped == {"cut by an export": 6, ".md": 1}
     assert find_documents(["in/**/*.png"]).skipped == {"cut by an export": 4}
-    assert find_documents(["in", "in/**/*.png", "."]).skipped == {"cut by an export": 5, ".md": 1}
+    assert find_documents(["in", "in/**/*.png", "."]).skipped == {"cut by an export": 6, ".md": 1}
 
 
 def test_where_there_is_nothing_else_the_error_says_so() -> None:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import mineru_vl_utils.mineru_client as mineru_client
 import pytest
 from PIL import Image
 
 from batchocr.data import Block, Page, Reading
 from batchocr.pages.protocol.markdown import html_of_table, to_markdown
 from batchocr.pages.protocol.mineru import MinerUProtocol
-from tests.pages.test_mineru_protocol import AnsweringClient
+from tests.pages.test_mineru_protocol import mineru_reads
 from tests.support.page_reading import Reader, line
 
 PROTOCOL = MinerUProtocol(max_new_tokens=512, penalties=True, read_figures=True)
@@ -57,11 +56,11 @@ def blocks() -> dict[str, Block]:
 
 
 def test_the_blocks_are_those_of_minerus_client(blocks: dict[str, Block], monkeypatch: pytest.MonkeyPatch) -> None:
-    model = AnsweringClient(LAYOUT, lambda number, prompt: [*ANSWERS.values()][number])
-    monkeypatch.setattr(mineru_client, "new_vlm_client", lambda **options: model)
-    client = mineru_client.MinerUClient(backend="transformers", model=object(), processor=object(), image_analysis=True)
-    theirs = dict(zip(ANSWERS, client.two_step_extract(page().image), strict=True))
-    assert {asked.prompt for asked in model.asked[1:]} == {"\nImage Analysis:"}
+    read_by_mineru, asked = mineru_reads(
+        page(), LAYOUT, lambda number, prompt: [*ANSWERS.values()][number], monkeypatch, image_analysis=True
+    )
+    theirs = dict(zip(ANSWERS, read_by_mineru, strict=True))
+    assert {each.prompt for each in asked[1:]} == {"\nImage Analysis:"}
     left_empty = {"no table"}  # by MinerU; we keep what the model wrote
     for name in ANSWERS.keys() - left_empty:
         ours, right = blocks[name], theirs[name]

@@ -40,7 +40,7 @@ FORMATS = {
 @contextmanager
 def opened(folder: Path, data: bytes) -> Iterator[ImageDocument]:
     (folder / "a").write_bytes(data)
-    with closing(open_image(str(folder / "a"), max_edge=3500)) as document:
+    with closing(open_image(str(folder / "a"))) as document:
         yield document
 
 

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from PIL import Image, ImageDraw
 
 from batchocr.data import Page
-from batchocr.pages.input.render import open_document
 from batchocr.pages.protocol.ink import Box, Ink
 from tests.support.page_reading import completion, line, read
 
@@ -116,12 +113,3 @@ def test_an_empty_block_is_named_once() -> None:
         read(line("100 095 600 140", "header"), "[Non-Text]", page=there).degraded,
     ]
     assert said == ["block 0 hit the token limit", "block 0 looped", "block 0 could not be read: no room", None]
-
-
-def test_the_ink_of_the_sample_documents_is_where_their_text_is(sample_data: Path) -> None:
-    document = open_document(str(sample_data / "documents" / "article.pdf"), password=None, dpi=100)
-    ink = Ink(document.render(0).image)
-    left = ink.share_outside([(0.0, 0.0, 1.0, 0.5)])
-    assert left is not None
-    assert 0.2 < left < 0.8
-    assert ink.share_outside([(0.0, 0.0, 1.0, 1.0)]) == 0.0

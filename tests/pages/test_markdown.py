@@ -238,14 +238,6 @@ def test_characters_that_command_a_terminal_or_reorder_letters_are_left_out() ->
 
 
 PLAIN_TEXTS = st.lists(st.builds(block, st.just("text"), st.text("ab 日"), merge_prev=st.booleans()))
-ANY_BLOCKS = st.lists(
-    st.builds(
-        block,
-        st.sampled_from(["text", "title", "equation", "table", "code", "image", "header", "list_item", "caption"]),
-        st.none() | st.text(st.sampled_from("a \n\\()[]`$•<>日")),
-        merge_prev=st.booleans(),
-    )
-)
 
 
 @given(PLAIN_TEXTS)
@@ -253,13 +245,6 @@ ANY_BLOCKS = st.lists(
 def test_plain_texts_are_joined_as_json2md_joins_them(blocks: list[Block]) -> None:
     stripped = [{"type": "text", "content": (b.content or "").strip(), "merge_prev": b.merge_prev} for b in blocks]
     assert to_markdown(blocks).rstrip("\n") == json2md(stripped)
-
-
-@given(ANY_BLOCKS)
-@settings(max_examples=100)
-def test_whatever_stands_in_blocks_the_text_ends_with_one_newline_or_is_empty(blocks: list[Block]) -> None:
-    text = to_markdown(blocks)
-    assert text == "" or (text.endswith("\n") and text.strip() and not text.endswith("\n\n"))
 
 
 def test_formulas_opened_and_never_closed_take_no_quadratic_time() -> None:

@@ -94,15 +94,3 @@ def test_files_of_the_same_name_in_many_folders_are_in_different_shards() -> Non
     for inputs in (["*"], sorted("abcdefghijklmnop")):
         shards = [len(find_documents(inputs, shard=(index, 3)).documents) for index in (1, 2, 3)]
         assert sum(shards) == 16 and min(shards) > 1
-
-
-def test_the_shard_of_a_file_depends_on_no_other_input_as_long_as_its_name_does_not() -> None:
-    make(*(f"{folder}/{number}.pdf" for folder in "abc" for number in range(8)))
-
-    def of_b(*inputs: str) -> set[str]:
-        documents = find_documents(inputs, shard=(1, 3)).documents
-        return {document.path for document in documents if document.path.startswith("b/")}
-
-    assert 0 < len(of_b("a", "b")) < 8
-    assert of_b("b") == of_b("b", "a")
-    assert of_b("a", "b") == of_b("c", "a", "b") == of_b("@list.txt", "b")

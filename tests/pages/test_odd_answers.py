@@ -6,15 +6,13 @@ import random
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from mineru_vl_utils.post_process.table_image_processor import TABLE_IMAGE_TOKEN_CHARS
 from PIL import Image
 
 from batchocr.data import Page, Reading
 from batchocr.errors import RefusedError
 from batchocr.pages.protocol.mineru import MAX_READ_AREA, PICTURE_CODE_SEED
-from batchocr.pages.protocol.shortfalls import block_shortfalls, name_blocks
+from batchocr.pages.protocol.shortfalls import answer_shortfalls, name_blocks
 from tests.support.page_reading import Reader, completion, line, read
 
 
@@ -157,37 +155,6 @@ def test_the_blocks_of_a_message_are_those_that_the_row_and_its_markdown_number(
     assert "![image](#block-3)" in reading.markdown
 
 
-def test_long_texts_are_read() -> None:
-    text = "word " * 60_000
-    [block] = read(line("0 0 900 100", "text"), text).blocks
-    assert block.content == text
-
-
-FRAGMENTS = st.sampled_from(
-    [
-        *("<|box_start|>", "<|box_end|><|ref_start|>", "<|ref_end|>", "<|rotate_left|>", "<|txt_contd_tgt|>"),
-        *("0 0 999 999", "500 0 400 1000", "1 2 3", "٣ 0 900 900", "-1 0 5 5", "text", "table", "unknown", "TITLE"),
-        *(line("0 0 1000 500", type) for type in ("text", "table", "equation", "equation_block", "list_item", "code")),
-        *(line(f"100 {top} 300 {top + 80}", "image") for top in (20, 300)),
-        *("<fcel>", "<lcel>", "<ucel>", "<xcel>", "<ecel>", "<nl>", "|---|", "<table", "</table>", "[Non-Text]"),
-        *("\\[", "\\]", "\\(", "\\)", "\\left(", "\\right", "\\tag{1}", "{", "}}", "_a_b", "\\big", "\\leq", "$", "\\"),
-        *("\n\n", " ", "\x00", "\ud800", "日晷", "😀", "```", "____"),
-    ]
-)
-TEXTS = st.lists(FRAGMENTS, max_size=12).map("".join)
-
-
-@given(TEXTS, st.lists(TEXTS, min_size=4, max_size=4))
-@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
-def test_no_text_of_a_model_breaks_the_reading_of_a_page(layout: str, answers: Sequence[str]) -> None:
-    reader = Reader(layout, lambda number, prompt: answers[number % 4])
-    reading = reader.read()
-    assert all(reader.batches)
-    assert all(0 <= b.bbox[0] < b.bbox[2] <= 1 and 0 <= b.bbox[1] < b.bbox[3] <= 1 for b in reading.blocks)
-    assert reading.output_tokens == 3 * sum(map(len, reader.batches))
-    assert all(not (b.merge_prev and b.type != "text") for b in reading.blocks)
-
-
 @pytest.mark.parametrize("text", ["a<fcel>b<nl>", "so <|im_end|>", "<ecel>"])
 def test_the_models_own_tokens_in_a_text_are_a_shortfall_and_in_a_table_they_are_none(text: str) -> None:
     assert read(line("0 0 900 400", "text"), text).degraded == "the model's own tokens are in block 0"
@@ -220,6 +187,6 @@ def test_blocks_are_named_by_their_numbers_and_long_lists_are_short(places: Sequ
 
 def test_the_reason_of_the_first_refusal_stands_for_those_of_the_others() -> None:
     refused = [completion("", error=f"the engine failed on it: {number}") for number in (1, 1, 2)]
-    alike, unlike = block_shortfalls(refused[:2], [0, 1], [], []), block_shortfalls(refused, [0, 1, 2], [], [])
+    alike, unlike = answer_shortfalls(refused[:2], [0, 1]), answer_shortfalls(refused, [0, 1, 2])
     assert alike == ["blocks 0 and 1 could not be read: the engine failed on it: 1"]
     assert unlike == ["blocks 0, 1 and 2 could not be read: the engine failed on it: 1, and others for other reasons"]

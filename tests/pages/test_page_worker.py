@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import pymupdf
@@ -48,7 +49,7 @@ class Falling:
 
 def finished_page(path: Path, protocol: Falling) -> Finished:
     channel = OneTask(ReadPage(1, str(path), 0))
-    documents = DocumentCache(lambda path: open_document(path, password=None, dpi=72))
+    documents = DocumentCache(partial(open_document, password=None, dpi=72))
     PageWorker(channel, protocol, documents).run()  # type: ignore[arg-type]
     finished = channel.sent[-1]
     assert isinstance(finished, Finished)

@@ -1,4 +1,4 @@
-"""For text of any kind: nothing in the Markdown made of it is active, and page specs are parsed as they were meant."""
+"""For text of any kind: nothing in the Markdown made of it is active, and it ends with one newline or is empty."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from batchocr.data import Block
-from batchocr.option_values import parse_page_spec
 from batchocr.pages.protocol.markdown import to_markdown
 from tests.support.active_markup import active_in
 from tests.support.hostile_markdown import COMMANDS, PIECES
@@ -81,6 +80,7 @@ def test_nothing_in_the_markdown_acts_whatever_a_model_writes(blocks: list[Block
     markdown = to_markdown(blocks)
     assert what_acts(markdown) == set()
     assert not CHARACTERS_THAT_ACT.search(markdown)
+    assert markdown == "" or (markdown.endswith("\n") and markdown.strip() and not markdown.endswith("\n\n"))
 
 
 @given(st.lists(st.text(st.sampled_from("ab 5<6>=.,;:日é-+'\"{}"), min_size=1, max_size=12), min_size=1, max_size=4))
@@ -89,22 +89,3 @@ def test_plain_text_is_shown_as_it_was_read(lines: list[str]) -> None:
     text = "x " + " ".join(" ".join(lines).split()) + " x"
     shown = re.sub("<[^>]*>", "", MarkdownIt("commonmark", {"html": False}).render(to_markdown([block("text", text)])))
     assert unescape(shown).strip() == text
-
-
-ENDS = st.tuples(st.sampled_from(["", "r"]), st.integers(1, 60)).map(lambda end: f"{end[0]}{end[1]}")
-
-
-@given(st.lists(ENDS, min_size=1, max_size=6), st.integers(0, 60))
-@settings(settings.get_profile("text"))
-def test_single_pages_are_those_that_were_named(ends: list[str], page_count: int) -> None:
-    named = {page_count - int(end[1:]) if end.startswith("r") else int(end) - 1 for end in ends}
-    assert parse_page_spec(",".join(ends)).pages(page_count) == sorted(named & set(range(page_count)))
-
-
-@given(st.lists(ENDS, min_size=1, max_size=4), st.lists(ENDS, min_size=1, max_size=4), st.integers(0, 60))
-@settings(settings.get_profile("text"))
-def test_two_specs_together_choose_what_each_chooses(one: list[str], other: list[str], page_count: int) -> None:
-    together = set(parse_page_spec(",".join(one)).pages(page_count)) | set(
-        parse_page_spec(",".join(other)).pages(page_count)
-    )
-    assert parse_page_spec(",".join([*one, *other])).pages(page_count) == sorted(together)

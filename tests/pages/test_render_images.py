@@ -249,19 +249,6 @@ def test_a_broken_frame_leaves_the_others(tmp_path: Path) -> None:
             assert set(pixels(document.render(2))) == {BLUE}
 
 
-def test_a_frame_that_cannot_be_set_up_leaves_those_behind_it(tmp_path: Path) -> None:
-    path = three_page_tiff(tmp_path)
-    compression = struct.pack("<HHL", 259, 3, 1)
-    data = path.read_bytes()
-    second = data.index(compression, data.index(compression) + 1)
-    unknown = data[:second] + struct.pack("<HHLH", 259, 3, 1, 0xABC) + data[second + 10 :]
-    with closing(opened(written(path, unknown))) as document:
-        assert document.page_count == 3
-        with pytest.raises(DamagedError, match=r"^the image cannot be decoded: ."):
-            document.render(1)
-        assert set(pixels(document.render(2))) == {BLUE}
-
-
 @pytest.mark.parametrize("tag", [256, 257], ids=["width", "height"])
 def test_a_frame_without_any_pixels_is_damaged(tmp_path: Path, tag: int) -> None:
     frames = [Image.new("L", (20, 10)), Image.new("L", (30, 40))]

@@ -10,12 +10,13 @@ import pytest
 from batchocr.data import Page
 from batchocr.pages.input import text_layer
 from batchocr.pages.input.render import open_document
+from tests.pages.rendering import render
 from tests.support.running import raising
 
 
 def page_of(path: Path, document: pymupdf.Document) -> Page:
     document.save(path)
-    return open_document(str(path), password=None, dpi=72).render(0)
+    return render(path)
 
 
 @pytest.fixture
@@ -90,4 +91,4 @@ def test_a_page_whose_text_is_for_nothing_has_no_words(tmp_path: Path, document:
 
 def test_an_image_and_a_scan_have_no_words(sample_data: Path) -> None:
     for name in ("fax.tiff", "scanned-letter.png"):
-        assert open_document(str(sample_data / "documents" / name), password=None, dpi=72).render(0).words == ()
+        assert render(sample_data / "documents" / name).words == ()

@@ -390,7 +390,7 @@ def test_a_document_stays_open_until_four_others_were_asked_for() -> None:
     opened: list[str] = []
     closed: list[str] = []
 
-    def open_document(path: str) -> SimpleNamespace:
+    def open_document(path: str, *, name: str) -> SimpleNamespace:
         opened.append(path)
         return SimpleNamespace(close=lambda: closed.append(path))
 

@@ -69,7 +69,9 @@ class ScriptedDocument:
         pass
 
 
-def open_scripted(path: str, *, password: str | None, dpi: int, text_layer: TextLayerUse) -> RenderableDocument:
+def open_scripted(
+    path: str, *, password: str | None, dpi: int, text_layer: TextLayerUse, name: str
+) -> RenderableDocument:
     if path.endswith(".script"):
         return ScriptedDocument(path)
     return open_document(path, password=password, dpi=dpi, text_layer=text_layer)

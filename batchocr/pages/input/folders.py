@@ -1,7 +1,7 @@
 """The documents in a folder and in those below it, and how many other files there are.
 
-Pictures that an export has cut out of documents are none, unless one is itself an INPUT. They are known by their names,
-and by the record that the export keeps in a folder above them.
+What an export has made of documents, pictures and PDFs, is none, unless it is itself an INPUT. It is known by its name,
+and by the record that the export keeps in a folder above it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from itertools import islice
@@ -18,7 +18,7 @@ from threading import Lock
 from typing import Final
 
 from batchocr.data import counted
-from batchocr.pages.input.globs import Bounds, PathKey, is_folder, natural_key, path_key
+from batchocr.pages.input.globs import Bounds, PathKey, is_folder, path_key
 
 SUFFIXES = (
     *(".pdf", ".png", ".jpg", ".jpeg", ".jfif", ".webp", ".bmp", ".dib", ".jp2", ".j2k", ".jpx"),
@@ -32,15 +32,16 @@ EXPORT_RECORD: Final = ".batchocr-export.sqlite"
 SEARCHABLE: Final = ".searchable.pdf"
 """How the names of PDFs end that an export has made."""
 
-_CUT_FOLDERS = (".images", "/images")
-_CUT_NAME = re.compile(r"page-[0-9]+-block-[0-9]+(-[0-9]+)?\.png|[0-9a-f]{64}\.jpg")
+_EXPORTED = re.compile(
+    rf"({re.escape(SEARCHABLE)}|[./]images/(page-[0-9]+-block-[0-9]+(-[0-9]+)?\.png|[0-9a-f]{{64}}\.jpg))\Z"
+)
+"""How the paths of files end that an export may have made."""
 
 _OF_A_RUN = re.compile(r".\.(parquet|jsonl)(\.journal|\.report\.json|\.meta\.json)?(\.[0-9a-f]{16}\.tmp)?$")
 """A table, or a file that belongs to one."""
 
 _CUT = "cut by an export"
 _MAX_SUFFIX = 16
-_MAX_KINDS = 100
 _MAX_NAMED = 10
 
 
@@ -60,20 +61,19 @@ class SkippedFiles:
                 self._folders.add(folder)
                 for name in names:
                     if not _OF_A_RUN.search(name.lower()):
-                        self._by_kind[self._kind(name)] += 1
+                        self._by_kind[_kind(name)] += 1
 
     def by_kind(self) -> Mapping[str, int]:
         """How many there are of each suffix in lower case, most first; also of `no suffix`, `cut by an export`, and
-        `other suffixes`: very long ones, and those after the first hundred."""
+        `other suffixes`, which are very long."""
         return dict(sorted(self._by_kind.items(), key=lambda item: (-item[1], item[0])))
 
-    def _kind(self, name: str) -> str:
-        if name.lower().endswith(SUFFIXES):
-            return _CUT
-        kind = os.path.splitext(name)[1].lower() or "no suffix"
-        if len(kind) > _MAX_SUFFIX or not kind.isprintable():
-            return "other suffixes"
-        return kind if kind in self._by_kind or len(self._by_kind) < _MAX_KINDS else "other suffixes"
+
+def _kind(name: str) -> str:
+    if name.lower().endswith(SUFFIXES):
+        return _CUT
+    kind = os.path.splitext(name)[1].lower() or "no suffix"
+    return "other suffixes" if len(kind) > _MAX_SUFFIX or not kind.isprintable() else kind
 
 
 def describe_skipped(by_kind: Mapping[str, int]) -> str:
@@ -116,32 +116,31 @@ def walk(root: str, bounds: Bounds, visited: set[str], skipped: SkippedFiles) ->
         elif (real := os.path.realpath(entry.path)) not in visited:
             visited.add(real)
             try:
-                entries, others = _list_folder(entry, holds_cuts(real))
+                entries, others = _list_folder(entry)
             except OSError as error:
                 found.append(replace(entry, error=error))
             else:
                 skipped.count(real, others)
-                waiting += [entry for entry in reversed(entries) if not entry.is_link]
+                waiting += [entry for entry in entries if not entry.is_link]
                 for link in (entry for entry in entries if entry.is_link):
                     heappush(links, (path_key(link.relative), link))
     return sorted(found, key=lambda entry: path_key(entry.relative))
 
 
-def _list_folder(folder: FolderEntry, may_hold_cuts: bool) -> tuple[list[FolderEntry], list[str]]:
-    """The folders and documents in a folder, in natural order, and the names of its other files. Raises OSError."""
+def _list_folder(folder: FolderEntry) -> tuple[list[FolderEntry], list[str]]:
+    """The folders and documents in a folder, and the names of its other files. Raises OSError."""
     entries, others = [], []
     with os.scandir(folder.path) as found:
         for item in found:
             if item.name.startswith("."):
                 continue
-            is_document = item.name.lower().endswith(SUFFIXES) and not (may_hold_cuts and is_cut(item.name))
-            is_document = is_document and not (item.name.endswith(SEARCHABLE) and _is_in_export(folder.path))
+            is_document = item.name.lower().endswith(SUFFIXES) and not is_exported(item.path)
             if (has_more := is_folder(item)) or is_document:
                 relative = os.path.join(folder.relative, item.name)
                 entries.append(FolderEntry(item.path, relative, has_more, item.is_symlink()))
             elif item.is_file(follow_symlinks=False):
                 others.append(item.name)
-    return sorted(entries, key=lambda entry: natural_key(entry.relative)), others
+    return entries, others
 
 
 def num_links(path: str) -> int:
@@ -149,28 +148,15 @@ def num_links(path: str) -> int:
     return sum(os.path.islink(part) for part in (path, *map(str, PurePath(path).parents)))
 
 
-def holds_cuts(folder: str) -> bool:
-    """Whether pictures in the folder, given with links resolved, may be an export's."""
-    return folder.endswith(_CUT_FOLDERS) and _is_in_export(folder)
+def is_exported(path: str) -> bool:
+    """Whether an export has made this file."""
+    path = os.path.abspath(path)
+    return _EXPORTED.search(path) is not None and any(
+        os.path.lexists(above / EXPORT_RECORD) for above in PurePath(path).parents
+    )
 
 
-def _is_in_export(folder: str) -> bool:
-    real = PurePath(os.path.realpath(folder))
-    return any(os.path.lexists(above / EXPORT_RECORD) for above in (real, *real.parents))
-
-
-def is_cut(name: str) -> bool:
-    """Whether this is how an export names the pictures in its folders of them."""
-    return _CUT_NAME.fullmatch(name) is not None
-
-
-def cut_objects(uris: Iterable[str]) -> set[str]:
-    """Those of the objects of a store that an export has cut, if its record is among them: folders may be copied."""
-    cuts, exports = list[str](), list[str]()
-    for uri in uris:
-        folder, _, name = uri.rpartition("/")
-        if name == EXPORT_RECORD:
-            exports.append(f"{folder}/")
-        elif (folder.endswith(_CUT_FOLDERS) and is_cut(name)) or name.endswith(SEARCHABLE):
-            cuts.append(uri)
-    return {uri for uri in cuts if uri.startswith(tuple(exports))}
+def exported_objects(uris: Collection[str]) -> set[str]:
+    """Those of the objects of a store that an export has made, if its record is among them: folders may be copied."""
+    exports = tuple(uri.removesuffix(EXPORT_RECORD) for uri in uris if uri.endswith(f"/{EXPORT_RECORD}"))
+    return {uri for uri in uris if _EXPORTED.search(uri) and uri.startswith(exports)}

@@ -9,10 +9,7 @@ import io
 import os
 import struct
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from _typeshed import WriteableBuffer
+from typing import Any
 
 _GIF_SCREEN_BYTES = 13
 _GIF_FRAME_BYTES = 9
@@ -48,7 +45,7 @@ class TiffFile(io.FileIO):
         self._header = layout.start + layout.offset.pack(offset)
         super().__init__(path)
 
-    def readinto(self, buffer: WriteableBuffer, /) -> int:
+    def readinto(self, buffer: Any, /) -> int:
         position = self.tell()
         num_bytes = super().readinto(buffer) or 0
         header = self._header[position : position + num_bytes]

@@ -15,36 +15,21 @@ from batchocr.data import OutlineEntry, Page, PageSeen
 from batchocr.errors import DamagedError, PageOutOfMemoryError, TooLargeError, UnreadableError
 from batchocr.pages.input.frames import TiffFile, gif_frames, tiff_directories, webp_picture
 from batchocr.pages.input.image_faults import (
-    JPEG_SIGNATURE,
-    PNG_SIGNATURE,
     fault_found_by_mupdf,
     fault_of_jpeg,
     fault_of_webp,
     words_of_libtiff,
 )
-from batchocr.pages.input.page_pixels import DECODING_ERRORS, as_page
+from batchocr.pages.input.page_pixels import DECODING_ERRORS, MAX_EDGE, as_page
 from batchocr.pages.input.tiff_pieces import fault_of_tiff
-
-MAX_EDGE = 3500
-"""The maximum long side of a page, in px, as in MinerU."""
 
 FORMAT_NAMES = "PNG, JPEG, JPEG 2000, WebP, TIFF, GIF, BMP, ICNS, PPM"
 
 _FORMATS = ("BMP", "DIB", "GIF", "ICNS", "JPEG", "JPEG2000", "PNG", "PPM", "TIFF", "WEBP")
 """The Pillow plugins that may see a file. Others do more than decode: the one for EPS starts Ghostscript."""
 
-_SIGNATURES = (
-    PNG_SIGNATURE,
-    JPEG_SIGNATURE,
-    b"\x00\x00\x00\x0cjP  \r\n\x87\n",  # JPEG 2000
-    b"\xff\x4f\xff\x51",  # JPEG 2000, bare codestream
-    *(b"II*\x00", b"MM\x00*", b"II+\x00", b"MM\x00+"),  # TIFF, BigTIFF
-    *(b"GIF87a", b"GIF89a"),
-    b"icns",
-    b"BM",
-    *(size.to_bytes(4, "little") for size in (12, 40, 52, 56, 64, 108, 124)),  # DIB: no signature, but few header sizes
-    *(b"P%d%c" % (kind, space) for kind in range(1, 7) for space in b" \t\r\n"),  # PBM, PGM, PPM
-)
+_DECIDING_BYTES = 16
+"""So many does Pillow itself look at."""
 
 _CUT_OFF = "the file ends before it should: this page, and whatever came after it, is missing"
 
@@ -58,14 +43,11 @@ class ImageDocument:
     """An image file: a page for each frame of a GIF, one page of any other format. One more, not in num_frames,
     says that the file is cut off."""
 
-    def __init__(
-        self, path: str, format_name: str, num_frames: int = 1, *, complete: bool = True, max_edge: int
-    ) -> None:
+    def __init__(self, path: str, format_name: str, num_frames: int = 1, *, complete: bool = True) -> None:
         self.format = format_name
         self.page_count = num_frames + (not complete)
         self._path = path
         self._num_frames = num_frames
-        self._max_edge = max_edge
         self._image: ImageFile.ImageFile | None = None
         self._first_damaged = num_frames
 
@@ -78,9 +60,9 @@ class ImageDocument:
         try:
             with self._opened(page_index) as image:
                 image.seek(page_index)
-                image.draft(None, (self._max_edge, self._max_edge))  # a JPEG far above the limit is decoded smaller
+                image.draft(None, (MAX_EDGE, MAX_EDGE))  # a JPEG far above the limit is decoded smaller
                 fault, failure = self._fault(image), _decode(image)
-                page = page_of(image, self._max_edge, fault or failure)
+                page = _page_of(image, fault or failure)
         except DamagedError:
             self._first_damaged = page_index
             raise
@@ -100,7 +82,7 @@ class ImageDocument:
     def look(self, page_index: int) -> PageSeen:
         """Return what the page is like; of an animation, the first frame stands for all."""
         with self._opened(page_index) as image:
-            scale = min(1.0, self._max_edge / max(1, *image.size))
+            scale = min(1.0, MAX_EDGE / max(1, *image.size))
             width, height = round(image.width * scale), round(image.height * scale)
             image.draft("L", (_SMALL_EDGE, _SMALL_EDGE))
             as_page(image, _SMALL_EDGE)  # raises if it cannot be decoded
@@ -132,15 +114,15 @@ class ImageDocument:
 class TiffDocument(ImageDocument):
     """A TIFF: a page for each of its directories, and one more if the file is cut off."""
 
-    def __init__(self, path: str, *, max_edge: int) -> None:
-        super().__init__(path, "TIFF", max_edge=max_edge)
+    def __init__(self, path: str) -> None:
+        super().__init__(path, "TIFF")
         self._directories, complete = tiff_directories(path)
         self.page_count = len(self._directories) + (not complete)
 
     def render(self, page_index: int, dpi: int | None = None) -> Page:
         with self._opened(page_index) as image, words_of_libtiff() as words:
             fault, failure = fault_of_tiff(image, self._path), _decode(image)
-            return page_of(image, self._max_edge, fault or words() or failure)
+            return _page_of(image, fault or words() or failure)
 
     @contextmanager
     def _opened(self, page_index: int) -> Iterator[TiffImageFile]:
@@ -154,9 +136,9 @@ class TiffDocument(ImageDocument):
             yield image
 
 
-def page_of(image: Image.Image, max_edge: int, fault: str | None) -> Page:
+def _page_of(image: Image.Image, fault: str | None) -> Page:
     """The page of a decoded image, with its damage. Raises DamagedError if nothing is left, and what `as_page` does."""
-    page = as_page(image, max_edge)
+    page = as_page(image)
     if page.getcolors(1) is not None:
         if fault is not None:
             raise DamagedError(f"nothing of the image can be decoded: {fault}")
@@ -165,12 +147,15 @@ def page_of(image: Image.Image, max_edge: int, fault: str | None) -> Page:
 
 
 def begins_like_an_image(head: bytes) -> bool:
-    """Return whether the first bytes of a file are those of a format read here."""
-    return head.startswith(_SIGNATURES) or (head.startswith(b"RIFF") and head[8:12] == b"WEBP")
+    """Return whether one of Pillow's decoders would take a file by its first bytes."""
+    Image.init()
+    deciding = head[:_DECIDING_BYTES].ljust(_DECIDING_BYTES, b"\0")
+    accepts = (Image.OPEN[name][1] for name in _FORMATS)
+    return any(accept is not None and accept(deciding) is True for accept in accepts)
 
 
-def open_image(path: str, *, max_edge: int) -> ImageDocument:
-    """Return the image file at `path`, its pages to be reduced to at most `max_edge` px on their long side.
+def open_image(path: str) -> ImageDocument:
+    """Return the image file at `path`.
 
     Extra frames of a JPEG are previews and gain maps; those of an APNG are only claimed, up to two billion; those of a
     WebP are no pages either.
@@ -179,10 +164,10 @@ def open_image(path: str, *, max_edge: int) -> ImageDocument:
     """
     with refusals(), _open(path) as image:
         if image.format == "TIFF":
-            return TiffDocument(path, max_edge=max_edge)
+            return TiffDocument(path)
         format_name = image.format or "image"
     num_frames, complete = gif_frames(path) if format_name == "GIF" else (1, True)
-    return ImageDocument(path, format_name, max(1, num_frames), complete=complete, max_edge=max_edge)
+    return ImageDocument(path, format_name, max(1, num_frames), complete=complete)
 
 
 def _open(path: str) -> ImageFile.ImageFile:

@@ -56,11 +56,11 @@ def hold(name: str, content: Content) -> Document:
 def _parts(name: str, content: object) -> list[bytes | memoryview]:
     """The bytes of the document, in parts. Raises UsageError, PageError, OSError."""
     if isinstance(content, Image.Image):
-        from batchocr.pages.input.image import MAX_EDGE, refusals  # loads MuPDF, which a run does not need
+        from batchocr.pages.input.image import refusals  # loads MuPDF, which a run does not need
         from batchocr.pages.input.page_pixels import as_page
 
         with refusals():
-            page = as_page(content, MAX_EDGE)
+            page = as_page(content)
         # PPM: its bytes are the pixels, whatever the version of whatever library.
         return [b"P6\n%d %d\n255\n" % page.size, page.tobytes()]
     if isinstance(content, bytes | bytearray | memoryview):

@@ -7,14 +7,14 @@ import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import partial
 from itertools import groupby
 from pathlib import Path, PurePath
 from typing import TextIO
 
 from batchocr.data import Document, ErrorKind, Failure, valid_text
 from batchocr.errors import DeniedError, NoBucketError, NotFoundError, PageError, UnavailableError, of_store
-from batchocr.pages.input.folders import SkippedFiles, holds_cuts, is_cut, num_links, walk
+from batchocr.pages.input.folders import SkippedFiles, is_exported, num_links, walk
 from batchocr.pages.input.globs import WILDCARD, Bounds, natural_key, paths_matching
 from batchocr.pages.input.objects import documents_below, documents_matching
 from batchocr.storage.objects import StoredObject, look_at
@@ -26,25 +26,18 @@ _LOOKS_AT_ONCE = 16
 
 @dataclass(frozen=True, slots=True)
 class FoundInput:
-    """A Document without its final `source`.
+    """A Document by the path as it was given, without dots, which need not become its `source`.
 
-    real: the path with links resolved, by which a file is recognised. whole: the path as given, without dots. below:
-    the path below the folder that was given or matched; `whole` if it was the file itself. is_plain: whether the folder
-    is the first INPUT. given: the Document, if it was given as one. stored: what its store says of an object.
+    real: the path with links resolved, by which a file is recognised. below: the path below the folder that was given
+    or matched; the `source` if it was the file itself. is_plain: whether the folder is the first INPUT. is_given:
+    whether it was given as a Document, whose `source` is to stay.
     """
 
-    path: str
+    document: Document
     real: str
-    whole: str
     below: str
     is_plain: bool = False
-    problem: Failure | None = None
-    given: Document | None = None
-    stored: StoredObject | None = None
-
-    def document(self, source: str) -> Document:
-        size, mtime_ns = self.stored.version if self.stored else (None, None)
-        return self.given or Document(self.path, source, self.problem, size=size, mtime_ns=mtime_ns)
+    is_given: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +53,7 @@ class Search:
 def expand(text: str | Document, search: Search, *, is_first: bool) -> Iterator[FoundInput]:
     """Yield what one INPUT stands for."""
     if isinstance(text, Document):
-        name, real = text.source, f"in memory: {id(text)}"
-        yield FoundInput(text.path, real, whole=name, below=name, problem=text.problem, given=text)
+        yield FoundInput(text, f"in memory: {id(text)}", text.source, is_given=True)
     elif text == "-" or text.startswith("@"):
         yield from _read_list(text, search)
     elif is_uri(text):
@@ -113,16 +105,15 @@ def _found_in_store(uri: str, search: Search, *, is_plain: bool = False, is_list
     others may be read if the store does not serve this one. Raises UsageError, OutputError."""
     try:
         if WILDCARD.search(uri) and not _is_object(uri):
-            matches = list(documents_matching(uri, search.skipped))
+            matches = documents_matching(uri, search.skipped)
             if not matches:
                 return [_failed_object(uri, "not_found", f"no object matches {valid_text(uri)}")]
-            return [_of_object(match.object) for match in matches]
+            return [_of_object(match) for match in matches]
         stored = look_at(uri)
         if stored is not None:
             return [_of_object(stored)]
-        return [
-            _of_object(found.object, found.below, is_plain=is_plain) for found in documents_below(uri, search.skipped)
-        ]
+        found = documents_below(uri, search.skipped)
+        return [_of_object(stored, below, is_plain=is_plain) for below, stored in found.items()]
     except PageError as error:
         if not is_listed and isinstance(error, UnavailableError | DeniedError | NoBucketError):
             raise of_store(error, f"nothing can be read: {error}") from error
@@ -138,13 +129,14 @@ def _is_object(uri: str) -> bool:
 
 
 def _of_object(stored: StoredObject, below: str = "", *, is_plain: bool = False) -> FoundInput:
-    name = valid_text(stored.uri)
-    return FoundInput(stored.uri, stored.uri, name, valid_text(below) or name, is_plain, stored=stored)
+    name, (size, mtime_ns) = valid_text(stored.uri), stored.version
+    document = Document(stored.uri, name, size=size, mtime_ns=mtime_ns)
+    return FoundInput(document, stored.uri, valid_text(below) or name, is_plain)
 
 
 def _failed_object(uri: str, kind: ErrorKind, message: str) -> FoundInput:
     name = valid_text(uri)
-    return FoundInput(uri, uri, name, name, problem=Failure(kind, message))
+    return FoundInput(Document(uri, name, Failure(kind, message)), uri, name)
 
 
 def _expand_glob(pattern: str, search: Search) -> Iterator[FoundInput]:
@@ -156,20 +148,19 @@ def _expand_glob(pattern: str, search: Search) -> Iterator[FoundInput]:
     walked: set[str] = set()
     folders = sorted(filter(os.path.isdir, matches), key=num_links)
     inside = {folder: list(_look_into(folder, bounds, walked, search)) for folder in folders}
-    cuts = _count_cuts(matches, search.skipped)
+    exported = _count_exported(matches, search.skipped)
     for match in matches:
-        if match not in cuts:
+        if match not in exported:
             yield from inside[match] if match in inside else [_look_at_file(match)]
     bounds.warn()
 
 
-def _count_cuts(matches: Sequence[str], skipped: SkippedFiles) -> set[str]:
-    """Those of the files that an export has cut."""
-    in_export = cache(lambda folder: holds_cuts(os.path.realpath(folder)))
-    cuts = [path for path in matches if is_cut(os.path.basename(path)) and in_export(os.path.dirname(path))]
-    for folder, group in groupby(cuts, key=os.path.dirname):
-        skipped.count(os.path.realpath(folder), [os.path.basename(cut) for cut in group])
-    return set(cuts)
+def _count_exported(matches: Sequence[str], skipped: SkippedFiles) -> set[str]:
+    """Those of the files that an export has made."""
+    exported = list(filter(is_exported, matches))
+    for folder, group in groupby(exported, key=os.path.dirname):
+        skipped.count(os.path.realpath(folder), [os.path.basename(path) for path in group])
+    return set(exported)
 
 
 def _look_at(path: str, search: Search, *, is_plain: bool = False) -> Iterator[FoundInput]:
@@ -206,7 +197,7 @@ def _look_into(folder: str, bounds: Bounds, visited: set[str], search: Search) -
 def _candidate(path: str, real: str, below: str = "", problem: Failure | None = None) -> FoundInput:
     """below: the path below its folder, if it was found in one."""
     whole = valid_text(PurePath(path).as_posix())
-    return FoundInput(path, real, whole, valid_text(below) or whole, problem=problem)
+    return FoundInput(Document(path, whole, problem), real, valid_text(below) or whole)
 
 
 def _failed(path: str, kind: ErrorKind, message: str, below: str = "") -> FoundInput:

@@ -58,22 +58,15 @@ def _cut(document: pymupdf.Document) -> None:
         waiting += [(entry, "Next", depth), (entry, "First", depth + 1)]
 
 
-def _walk(item: pymupdf.Outline | None) -> Iterator[tuple[int, pymupdf.Outline]]:
+def _walk(item: pymupdf.Outline | None, level: int = 1) -> Iterator[tuple[int, pymupdf.Outline]]:
     """Yield each entry with its level: its own entries after it, then the next one.
 
     Not from `get_toc`: it has the points that named destinations lead to upside down.
     """
-    unfinished: list[pymupdf.Outline] = []
-    while item is not None or unfinished:
-        if item is None:
-            item = unfinished.pop().next
-            continue
-        yield len(unfinished) + 1, item
-        if item.down is not None:
-            unfinished.append(item)
-            item = item.down
-        else:
-            item = item.next
+    while item is not None:
+        yield level, item
+        yield from _walk(item.down, level + 1)
+        item = item.next
 
 
 def _share_of_page(document: pymupdf.Document, item: pymupdf.Outline) -> float | None:

@@ -16,6 +16,9 @@ DECODING_ERRORS = (
 )
 """What Pillow's decoders raise on bad bytes, including what they do not raise on purpose, such as TypeError."""
 
+MAX_EDGE = 3500
+"""The maximum long side of a page, in px, as in MinerU."""
+
 _OUTLIERS_IN = 10_000
 """One of so many levels at either end is ignored: it may be a fault of the sensor."""
 
@@ -38,7 +41,7 @@ _UPRIGHT: dict[object, Image.Transpose] = {
 """EXIF orientation → what undoes it."""
 
 
-def as_page(image: Image.Image, max_edge: int) -> Image.Image:
+def as_page(image: Image.Image, max_edge: int = MAX_EDGE) -> Image.Image:
     """Return an image upright, in RGB, with transparent parts on white, at most `max_edge` px on its long side.
 
     Raises what Pillow raises, and ValueError if it has no pixels.

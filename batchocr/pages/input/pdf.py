@@ -20,6 +20,7 @@ from batchocr.errors import DamagedError, EncryptedError, PageOutOfMemoryError, 
 from batchocr.pages.input.drawn_objects import DrawnObjects
 from batchocr.pages.input.mupdf_warnings import REFUSALS, all_warnings, forget_warnings, lost_content, reason_of
 from batchocr.pages.input.outline import PdfFile, read_outline
+from batchocr.pages.input.page_pixels import MAX_EDGE
 from batchocr.pages.input.page_tree import count_pages, require_meant_to_be_empty
 from batchocr.pages.input.pdf_objects import inherited_text, object_text, references, value_text
 from batchocr.pages.input.plain_text import plain_glyphs
@@ -53,11 +54,11 @@ _TRAILER = re.compile(rb"\bstartxref\s+\d+\s*$")
 
 
 class PdfDocument:
-    """An open, unlocked PDF, to be rendered at `dpi` with at most `max_edge` px on its long side."""
+    """An open, unlocked PDF, to be rendered at `dpi`, with at most MAX_EDGE px on its long side."""
 
     format = "PDF"
 
-    def __init__(self, path: str, *, password: str | None, dpi: int, max_edge: int, text_layer: TextLayerUse) -> None:
+    def __init__(self, path: str, *, password: str | None, dpi: int, text_layer: TextLayerUse) -> None:
         """text_layer: what its pages' own text is for; they are rendered with as much of it as that takes.
 
         Raises EncryptedError, DamagedError, UnsupportedError, PageOutOfMemoryError.
@@ -66,7 +67,6 @@ class PdfDocument:
         self._password = password
         self._text_layer = text_layer
         self._dpi = dpi
-        self._max_edge = max_edge
         self._open()
         self._faults = [*_faults_of_file(path), *_faults_of_document(self._document)]
 
@@ -89,7 +89,7 @@ class PdfDocument:
         self._is_altered = False
 
     def render(self, page_index: int, dpi: int | None = None) -> Page:
-        """Return the page as a viewer shows it, annotations and form fields included."""
+        """Return the page as a viewer shows it, with annotations and form fields. dpi: if not the document's."""
         self._require_tried(page_index)
         if self._is_altered:
             self.close()
@@ -161,7 +161,7 @@ class PdfDocument:
         long_side: float = max(page.rect.width, page.rect.height)
         if not long_side:
             raise DamagedError("the page has no size")
-        return min((dpi or self._dpi) / _POINTS_PER_INCH, self._max_edge / long_side)
+        return min((dpi or self._dpi) / _POINTS_PER_INCH, MAX_EDGE / long_side)
 
     def _lost(self, page: int) -> str | None:
         """What the page just drawn lacks, in words; None if it lacks nothing. page: the number of its object."""

@@ -9,43 +9,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from io import BufferedReader
-from typing import Protocol
+from typing import TypeAlias
 
-from batchocr.data import OutlineEntry, Page, PageSeen, TextLayerUse
+from batchocr.data import TextLayerUse
 from batchocr.errors import ChangedError, DamagedError, NotFoundError, UnreadableError, UnsupportedError
-from batchocr.pages.input.image import FORMAT_NAMES, MAX_EDGE, begins_like_an_image, open_image
+from batchocr.pages.input.image import FORMAT_NAMES, ImageDocument, begins_like_an_image, open_image
 from batchocr.pages.input.pdf import PdfDocument
 
 _HEAD_BYTES = 1024
 """Readers accept a PDF header anywhere within these first bytes (PDF 1.7, appendix H.3, note 13)."""
 
 
-class RenderableDocument(Protocol):
-    """A document whose pages can be rendered in any order and repeatedly; a page that fails does not affect the others.
-
-    format: the name of its format, as in FORMAT_NAMES, or PDF. page_count: as the document claims, which can be wrong;
-    a page that does not exist fails when it is rendered.
-    """
-
-    format: str
-    page_count: int
-
-    def outline(self) -> list[OutlineEntry]:
-        """Return the document's own outline; empty if it has none. Raises PageError."""
-        ...
-
-    def look(self, page_index: int) -> PageSeen:
-        """Return what the page (0-based) is like, without drawing it. Raises PageError."""
-        ...
-
-    def render(self, page_index: int, dpi: int | None = None) -> Page:
-        """Return the page (0-based), its long side at most MAX_EDGE px. dpi: of a PDF, if not that it was opened with.
-        Raises PageError."""
-        ...
-
-    def close(self) -> None:
-        """Close the file."""
-        ...
+RenderableDocument: TypeAlias = PdfDocument | ImageDocument
+"""Its pages can be rendered in any order and repeatedly; a page that fails does not affect the others. `page_count` is
+as the document claims, which can be wrong: a page that does not exist fails when it is rendered. Every method but
+`close` may raise PageError."""
 
 
 def open_document(
@@ -55,7 +33,7 @@ def open_document(
 
     password, dpi, text_layer: for PDFs; an image is taken as it is. name: of the object that `path` is a copy of.
     """
-    as_pdf = partial(PdfDocument, path, password=password, dpi=dpi, max_edge=MAX_EDGE, text_layer=text_layer)
+    as_pdf = partial(PdfDocument, path, password=password, dpi=dpi, text_layer=text_layer)
     with _reading(path) as file:
         head = file.read(_HEAD_BYTES)
     if not head:
@@ -63,7 +41,7 @@ def open_document(
     if head.startswith(b"%PDF"):
         return as_pdf()
     if begins_like_an_image(head):
-        return open_image(path, max_edge=MAX_EDGE)
+        return open_image(path)
     if b"%PDF" in head:
         return as_pdf()
     if (name or path).lower().endswith(".pdf"):

@@ -1,11 +1,8 @@
 """From what the user named to the documents to read.
 
-An INPUT is a file, a folder, a glob, `@list.txt` (one path per line) or `-` (paths on stdin); or an object in a store,
-a prefix or a glob of objects, by its URI. Only lists are opened here: whether a file is a document turns out when a
-worker opens it. Whatever is missing or cannot be read is a Document too, so that it becomes a row. A link that is
-itself an INPUT is followed; one found in a folder or by a glob is followed only if it stays in that folder, or in the
-one where the glob begins. Beside its target it counts for nothing: each file is read once, under its own name. What
-`batchocr export` has cut out of documents is left out, unless it is itself an INPUT.
+Only lists are opened here: whether a file is a document turns out when a worker opens it. Whatever is missing or cannot
+be read is a Document too, so that it becomes a row. A link that is itself an INPUT is followed; beside its target a
+link counts for nothing: each file is read once, under its own name.
 
 A document's `source`: if the first INPUT is a folder, what is in it is named by the path below that folder. Everything
 else is named by its path as given (an INPUT, a line of a list, a match of a glob), and for a folder the path below it.
@@ -78,15 +75,14 @@ def find_documents(
     kept: dict[str, str] = {}
     expanded = [list(expand(given, search, is_first=position == 0)) for position, given in enumerate(inputs)]
     candidates = [candidate for found in expanded for candidate in _one_of_each(found, kept)]
-    if all(candidate.problem and candidate.given is None for candidate in candidates):
+    if all(candidate.document.problem and not candidate.is_given for candidate in candidates):
         raise NoInputError(_nothing_found(inputs, candidates, search.skipped))
-    named = [*zip(candidates, _choose_names(candidates), strict=True)]
-    documents = [candidate.document(source) for candidate, source in named if in_shard(source, *shard)]
+    named = list(_named(candidates))
+    documents = [document for document in named if in_shard(document.source, *shard)]
     chosen = documents
     if only is not None:
-        _require_named(only, {valid_text(source) for _, source in named})
-        with_names = [(document, valid_text(document.source)) for document in documents]
-        chosen = [replace(document, pages=only[name]) for document, name in with_names if name in only]
+        _require_named(only, {document.source for document in named})
+        chosen = [replace(document, pages=only[document.source]) for document in documents if document.source in only]
     if sample is not None:
         drawn = {document.source for document in sorted(chosen, key=_lot)[:sample]}
         chosen = [document for document in chosen if document.source in drawn]
@@ -136,43 +132,41 @@ def _one_of_each(candidates: Sequence[FoundInput], kept: dict[str, str]) -> Iter
     chosen: dict[str, FoundInput] = {}
     for candidate in candidates:
         other = chosen.setdefault(candidate.real, candidate)
-        if other is not candidate and num_links(candidate.path) < num_links(other.path):
+        if other is not candidate and num_links(candidate.document.path) < num_links(other.document.path):
             chosen[candidate.real] = candidate
     for candidate in candidates:
         if candidate.real not in kept and chosen[candidate.real] is candidate:
             yield candidate
         else:
-            same = kept.get(candidate.real, chosen[candidate.real].path)
-            logger.info("%s is left out: it is the same file as %s", candidate.path, same)
+            same = kept.get(candidate.real, chosen[candidate.real].document.path)
+            logger.info("%s is left out: it is the same file as %s", candidate.document.path, same)
     for candidate in chosen.values():
-        kept.setdefault(candidate.real, candidate.path)
+        kept.setdefault(candidate.real, candidate.document.path)
 
 
-def _choose_names(candidates: Sequence[FoundInput]) -> Iterator[str]:
-    """Yield for each candidate its `source`; where an earlier one has the same, its absolute path.
+def _named(candidates: Sequence[FoundInput]) -> Iterator[Document]:
+    """Yield the document of each under its `source`; where an earlier one has the same, under its absolute path.
 
     Raises UsageError.
     """
     taken: set[str] = set()
     for candidate in candidates:
-        usual = candidate.below if candidate.is_plain else candidate.whole
-        if candidate.given is not None and usual in taken:
+        usual = candidate.below if candidate.is_plain else candidate.document.source
+        if candidate.is_given and usual in taken:
             raise UsageError(f"another document is named {usual!r} already: give the one in memory another name")
-        absolute = valid_text(candidate.real.replace("\\", "\\\\"))  # so that no two paths have the same
-        others = (f"{absolute} ({number})" for number in count(2))  # a name that looks like an escape
-        taken.add(source := next(name for name in chain((usual, absolute), others) if name not in taken))
-        yield source
+        absolute = valid_text(candidate.real)
+        numbered = (f"{absolute} ({number})" for number in count(2))  # of another file whose name is not text
+        taken.add(source := next(name for name in chain((usual, absolute), numbered) if name not in taken))
+        yield replace(candidate.document, source=source)
 
 
 def _nothing_found(inputs: Sequence[str | Document], candidates: Sequence[FoundInput], skipped: SkippedFiles) -> str:
     names = [given.source if isinstance(given, Document) else given for given in inputs[:_MAX_NAMED]]
     texts = ["stdin, which names none" if name == "-" else valid_text(name) for name in names]
-    problems = [candidate.problem.message for candidate in candidates[:_MAX_NAMED] if candidate.problem]
+    problems = [found.message for candidate in candidates[:_MAX_NAMED] if (found := candidate.document.problem)]
     others = f"; {said}" if (said := describe_skipped(skipped.by_kind())) else ""
-    found = ("; ".join(problems) or "no document is there") + others
-    is_said = bool(texts) and all(text in found for text in texts)
-    looked = "" if is_said else f"; looked in {', '.join(texts) or 'nothing'}"
     return (
-        f"no document to read{looked}: {found}. An INPUT is a file, a folder with files of these kinds "
-        f"({' '.join(SUFFIXES)}), a glob, @list.txt with one path a line, or - for paths on stdin"
+        f"no document to read; looked in {', '.join(texts) or 'nothing'}: "
+        f"{'; '.join(problems) or 'no document is there'}{others}. An INPUT is a file, a folder with files of these "
+        f"kinds ({' '.join(SUFFIXES)}), a glob, @list.txt with one path a line, or - for paths on stdin"
     )

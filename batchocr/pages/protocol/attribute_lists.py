@@ -27,9 +27,6 @@ _ESCAPED: Final = r"\1\\{"
 def without_lists(text: str, *, goes_on: bool) -> str:
     """The Markdown text with the braces escaped that begin a list. goes_on: the rest of a list may follow the text."""
 
-    if "{" not in text:
-        return text
-
     def escaped(match: re.Match[str]) -> str:
         part = match[0]
         to_value = len(part) if goes_on and match.end() == len(text) else _end_of_last_value(part)
@@ -43,9 +40,6 @@ def without_lists(text: str, *, goes_on: bool) -> str:
 def without_lists_in_html(html: str) -> str:
     """The HTML with the braces as references that begin a list with values: pandoc reads Markdown in HTML."""
 
-    if "{" not in html:
-        return html
-
     def escaped(match: re.Match[str]) -> str:
         end = _end_of_last_value(match[0])
         return match[0][:end].replace("{", "&#123;") + match[0][end:]
@@ -55,9 +49,6 @@ def without_lists_in_html(html: str) -> str:
 
 def without_values(latex: str) -> str:
     """The formula, the same to LaTeX, in which no attribute of two letters or more has a value."""
-
-    if "{" not in latex or "=" not in latex:
-        return latex
 
     def parted(match: re.Match[str]) -> str:
         before, brace, inside = match[0].partition("{")

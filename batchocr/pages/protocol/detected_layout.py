@@ -64,14 +64,6 @@ Box = tuple[float, float, float, float]
 
 
 @dataclass(frozen=True, slots=True)
-class DetectedBlock:
-    """bbox: in shares of the page, within it, in thousandths."""
-
-    type: str
-    bbox: Box
-
-
-@dataclass(frozen=True, slots=True)
 class _Found:
     label: str
     score: float
@@ -88,12 +80,15 @@ class _Found:
         return shared_area(self.box, other.box) / least if least else 0.0
 
 
-def detected_blocks(answer: str, width: int, height: int) -> list[DetectedBlock]:
-    """The blocks in reading order. answer: of `engine/model/detector.py`. width, height: of the page in px."""
+def detected_blocks(answer: str, width: int, height: int) -> list[tuple[str, Box]]:
+    """The blocks in reading order: their types, and where they are in shares of the page, in thousandths.
+
+    answer: of `engine/model/detector.py`. width, height: of the page in px.
+    """
     found = [_Found(label, score, _within_page(box)) for label, score, *box in json.loads(answer or "[]")]
     merged = _without_overlaps(_without_contained(_without_whole_page(_one_of_each(found), width, height)))
     return [
-        DetectedBlock(BLOCK_TYPES.get(each.label, "unknown"), each.box)
+        (BLOCK_TYPES.get(each.label, "unknown"), each.box)
         for each in merged
         if (each.box[2] - each.box[0]) * width >= _LEAST_PX and (each.box[3] - each.box[1]) * height >= _LEAST_PX
     ]

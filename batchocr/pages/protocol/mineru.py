@@ -37,12 +37,11 @@ from batchocr.pages.protocol.markdown import to_markdown
 from batchocr.pages.protocol.revision import MAX_LAYOUT_TOKENS
 from batchocr.pages.protocol.shortfalls import (
     COMPLETION,
+    answer_shortfalls,
     block_shortfalls,
     field_of,
-    is_empty,
     is_unparsed,
     layout_shortfalls,
-    leaks_tokens,
 )
 from batchocr.pages.protocol.trusted_text import NO_TEXT, TrustedText
 
@@ -124,7 +123,7 @@ class MinerUProtocol:
     def _parse_layout(self, text: str, page_size: tuple[int, int]) -> list[ContentBlock]:
         """The blocks that MinerU finds in the text, whatever the text is; none if it finds none. Or the detector's."""
         if self._detector:
-            return [ContentBlock(block.type, list(block.bbox)) for block in detected_blocks(text, *page_size)]
+            return [ContentBlock(type, list(bbox)) for type, bbox in detected_blocks(text, *page_size)]
         blocks: list[ContentBlock] = self._helper.parse_layout_output(_UNPARSABLE_NUMBER.sub("9999", text))
         return blocks
 
@@ -180,9 +179,8 @@ class MinerUProtocol:
             table = processed[index]
             text = table[COMPLETION].text
             table.content = field_of(text, "content") or replace_table_image_tokens(text, pictures[id(table)])
-        empty = [index for index, block in enumerate(processed) if is_empty(block) and ink.fills(block.bbox)]
-        leaked = [index for index, block in enumerate(processed) if leaks_tokens(block)]
-        shortfalls += block_shortfalls(completions, _places(asked, blocks, processed), unparsed, empty, leaked)
+        shortfalls += answer_shortfalls(completions, _places(asked, blocks, processed))
+        shortfalls += block_shortfalls(processed, unparsed, ink)
         read = tuple(_to_block(block) for block in processed)
         answers = [layout, *completions]
         return Reading(

@@ -9,6 +9,7 @@ from typing import Final
 from mineru_vl_utils.structs import ContentBlock
 
 from batchocr.data import Completion, counted
+from batchocr.pages.protocol.ink import Ink
 
 _MAX_NAMED = 10
 """Numbers in one list: more are counted."""
@@ -36,19 +37,9 @@ def layout_shortfalls(layout: Completion, num_blocks: int, num_left_out: int, ma
     return found
 
 
-def block_shortfalls(
-    completions: Sequence[Completion],
-    places: Sequence[int | None],
-    unparsed_tables: Sequence[int],
-    empty_blocks: Sequence[int],
-    leaking_blocks: Sequence[int] = (),
-) -> list[str]:
-    """What is wrong with the answers about a page's blocks.
-
-    places: for each completion, the index of its block in the row; None if the row has no such block. unparsed_tables:
-    indices of tables whose text is no table. empty_blocks: indices of blocks without text, where the page has ink.
-    leaking_blocks: indices of blocks whose text has tokens of the model's own.
-    """
+def answer_shortfalls(completions: Sequence[Completion], places: Sequence[int | None]) -> list[str]:
+    """What is wrong with the answers about a page's blocks. places: for each, the index of its block in the row; None
+    if the row has no such block."""
     answers = list(zip(completions, places, strict=True))
     errors = [completion.error for completion in completions if completion.error is not None]
     read = [(completion.finish_reason, place) for completion, place in answers if completion.error is None]
@@ -61,12 +52,18 @@ def block_shortfalls(
         failed = name_blocks([place for completion, place in answers if completion.error is not None])
         others = ", and others for other reasons" if len(set(errors)) > 1 else ""
         found.append(f"{failed} could not be read: {errors[0]}{others}")
+    return found
+
+
+def block_shortfalls(blocks: Sequence[ContentBlock], unparsed_tables: Sequence[int], ink: Ink) -> list[str]:
+    """What is wrong with what a page's blocks hold. unparsed_tables: indices of those whose text is no table."""
+    found = []
     if unparsed_tables:
         found.append(f"{name_blocks(unparsed_tables, 'table')} could not be parsed")
-    if empty_blocks:
-        found.append(f"nothing was read in {name_blocks(empty_blocks)}, though there is ink")
-    if leaking_blocks:
-        found.append(f"the model's own tokens are in {name_blocks(leaking_blocks)}")
+    if empty := [index for index, block in enumerate(blocks) if _is_empty(block) and ink.fills(block.bbox)]:
+        found.append(f"nothing was read in {name_blocks(empty)}, though there is ink")
+    if leaking := [index for index, block in enumerate(blocks) if _leaks_tokens(block)]:
+        found.append(f"the model's own tokens are in {name_blocks(leaking)}")
     return found
 
 
@@ -101,7 +98,7 @@ def field_of(answer: str, name: str) -> str:
     return value.strip() if end else ""
 
 
-def is_empty(block: ContentBlock) -> bool:
+def _is_empty(block: ContentBlock) -> bool:
     """Whether nothing was read in this block, though the model did not say that there is no text, and nothing else is
     known to have gone wrong with it."""
     completion: Completion | None = block.get(COMPLETION)
@@ -114,6 +111,6 @@ def is_empty(block: ContentBlock) -> bool:
     )
 
 
-def leaks_tokens(block: ContentBlock) -> bool:
+def _leaks_tokens(block: ContentBlock) -> bool:
     """Whether the text of a block that is no table has tokens of the model's own."""
     return block.type != "table" and _MODEL_TOKEN.search(block.content or "") is not None

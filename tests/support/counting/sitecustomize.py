@@ -11,9 +11,9 @@ if "batchocr.pages" in sys.orig_argv and "PAGES_BEGUN" in os.environ:
 
     read = PageWorker._read
 
-    def note_and_read(worker: PageWorker, task: ReadPage) -> None:
+    def note_and_read(worker: PageWorker, task: ReadPage) -> object:
         with open(os.environ["PAGES_BEGUN"], "ab", buffering=0) as file:
             file.write(f"{task.path} {task.page_index}\n".encode())
-        read(worker, task)
+        return read(worker, task)
 
     PageWorker._read = note_and_read  # type: ignore[method-assign]
