@@ -12,10 +12,10 @@ from typing import Final
 
 from PIL import Image
 
-from batchocr.data import ErrorKind, Failure, PageResult
+from batchocr.data import ErrorKind, Failure
 from batchocr.documents.assembly.document import AssembledDocument, Piece, Place
 from batchocr.documents.export.formats import Encoding, Figures, File, Picture
-from batchocr.documents.export.placing.document import DocumentText, SearchableWriter
+from batchocr.documents.export.placing.document import DocumentText
 from batchocr.pages.protocol.markdown import FIGURES
 
 PICTURE_IN_TABLE: Final = re.compile(r'<img src="(#bbox=(?:[0-9.e-]{1,30},){3}[0-9.e-]{1,30})"[^<>]*>')
@@ -31,7 +31,7 @@ _NO_AREA: Final = Failure("damaged", "its box has no area")
 
 
 class CutFigures:
-    """Figures of a document whose pages are drawn by `page_image`. Of a page, no more than the last one is held.
+    """Figures of a document whose pages are drawn by `page_image`.
 
     Where there is no page to cut from, a picture is the one that an earlier export has cut. missing: why places could
     not be cut, and were not before.
@@ -40,22 +40,21 @@ class CutFigures:
     def __init__(
         self,
         document: AssembledDocument,
-        page_image: Callable[[PageResult], Image.Image | Failure],
-        earlier: Callable[[str], bytes | None] = lambda _shows: None,
-        write_searchable: SearchableWriter = lambda *_: _NO_AREA,
+        page_image: Callable[[int], Image.Image | Failure],
+        earlier: Callable[[str], bytes | None],
+        text: DocumentText,
     ) -> None:
         """earlier: gives the content of the file that shows what is asked for, if there is one."""
-        self.text = DocumentText(document, self._page, write_searchable)
+        self.text = text
         self._rows = {row.page_index: row for row in document.rows}
         self._page_image = page_image
         self._earlier = earlier
-        self._last: tuple[int, Image.Image | Failure] | None = None
         self.missing: dict[Place, ErrorKind] = {}
 
     def picture(self, place: Place, encoding: Encoding) -> Picture | Failure:
         """As in `Figures`."""
         shows = self._shows(place, encoding)
-        page = self._page(place.page_index)
+        page = self._page_image(place.page_index)
         if not isinstance(page, Failure):
             left, top, right, bottom = pixel_box(place.bbox, page.width, page.height)
             if left >= right or top >= bottom:
@@ -68,12 +67,6 @@ class CutFigures:
             self.missing[place] = page.kind
             return page
         return Picture(data, shows)
-
-    def _page(self, page_index: int) -> Image.Image | Failure:
-        if self._last is None or self._last[0] != page_index:
-            self._last = None  # never two pages at once
-            self._last = (page_index, self._page_image(self._rows[page_index]))
-        return self._last[1]
 
     def _shows(self, place: Place, encoding: Encoding) -> str:
         row = self._rows[place.page_index]
