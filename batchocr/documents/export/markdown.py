@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from functools import partial
 from html import escape
 from typing import Final
 from urllib.parse import quote
 
 from batchocr.data import Failure
-from batchocr.documents.assembly.document import AssembledDocument, Gap, PageEnd, Piece, Place
+from batchocr.documents.assembly.document import AssembledDocument, Piece, Place, joined_markdown
 from batchocr.documents.export.figures import PICTURE_IN_TABLE, picture_files, picture_places, pictures_in_table
 from batchocr.documents.export.formats import Figures, File, FormatOptions
 from batchocr.documents.export.words import missing_figure_in_words
@@ -35,19 +36,11 @@ def files(document: AssembledDocument, name: str, figures: Figures, options: For
 
 def document_markdown(document: AssembledDocument, pictures: Pictures, options: FormatOptions) -> str:
     """The text of a document; ends with one newline, or is empty."""
-    texts: list[str] = []
-    for part in document.parts:
-        if isinstance(part, Gap):
-            texts.append(part.markdown)
-        elif isinstance(part, PageEnd):
-            texts += [f"*End of page {part.page_index + 1}*"] if options.page_breaks else []
-        else:
-            texts += [_piece_markdown(document, piece, pictures) for piece in part.with_captions]
-    texts = [text for text in texts if text]
-    return "\n\n".join(texts) + "\n" if texts else ""
+    of_piece = partial(_piece_markdown, document, pictures)
+    return joined_markdown(document.parts, of_piece, page_breaks=options.page_breaks)
 
 
-def _piece_markdown(document: AssembledDocument, piece: Piece, pictures: Pictures) -> str:
+def _piece_markdown(document: AssembledDocument, pictures: Pictures, piece: Piece) -> str:
     if piece.type in FIGURES:
         return _figure(piece, pictures[piece.places[0]])
     text = block_markdown(piece.type, piece.content or "", level=piece.level)
