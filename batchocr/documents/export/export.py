@@ -16,7 +16,7 @@ from PIL import Image
 from batchocr.data import Additions, ErrorKind, Failure, OutlineEntry, PageResult, SearchableMade
 from batchocr.documents.assembly.assemble import assemble, version_read
 from batchocr.documents.assembly.document import AssembledDocument
-from batchocr.documents.export.figures import CutFigures
+from batchocr.documents.export.figures import Figures
 from batchocr.documents.export.folder import ExportFolder, FileRefusedError
 from batchocr.documents.export.formats import FormatOptions, format_named
 from batchocr.documents.export.names import Names
@@ -55,7 +55,7 @@ class Exported:
     unclear_blocks: int = 0
     signed: int = 0
 
-    def add(self, results: Collection[_Result], figures: CutFigures) -> None:
+    def add(self, results: Collection[_Result], figures: Figures) -> None:
         """Count a document. results: of its formats; the worst counts."""
         self.refused += "refused" in results
         self.written += "refused" not in results and "written" in results
@@ -117,7 +117,7 @@ class Export:
         page_image = lru_cache(maxsize=1)(lambda page_index: self._page_image(file, of_page[page_index]))
         with tempfile.TemporaryFile() as words:
             text = DocumentText(document, page_image, partial(self._write_searchable, file), words)
-            figures = CutFigures(document, page_image, self.folder.picture, text)
+            figures = Figures(document, page_image, self.folder.picture, text)
             done.add(self._write(source, name, document, figures, stale, file), figures)
 
     def _write(
@@ -125,7 +125,7 @@ class Export:
         source: str,
         name: str,
         document: AssembledDocument,
-        figures: CutFigures,
+        figures: Figures,
         versions: dict[str, str],
         file: SourceFile | Failure,
     ) -> set[_Result]:

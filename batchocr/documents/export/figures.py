@@ -7,14 +7,13 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Final, Literal
 
 from PIL import Image
 
 from batchocr.data import ErrorKind, Failure
 from batchocr.documents.assembly.document import AssembledDocument, Piece, Place
-from batchocr.documents.export.formats import Encoding, Figures, File, Picture
 from batchocr.documents.export.placing.document import DocumentText
 from batchocr.pages.protocol.markdown import FIGURES
 
@@ -30,12 +29,33 @@ _NEAR: Final = 0.01
 _NO_AREA: Final = Failure("damaged", "its box has no area")
 
 
-class CutFigures:
-    """Figures of a document whose pages are drawn by `page_image`.
+@dataclass(frozen=True, slots=True)
+class File:
+    """A file to be written.
 
-    Where there is no page to cut from, a picture is the one that an earlier export has cut. missing: why places could
-    not be cut, and were not before.
+    path: below the folder of the export, separated by `/`. shows: as in Picture, if it is one.
     """
+
+    path: str
+    data: bytes | memoryview
+    shows: str = ""
+
+
+Encoding = Literal["png", "jpeg"]
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A picture as the content of a file. shows: the same for the same box of the same page of the same version of a
+    document, in the same encoding."""
+
+    data: bytes
+    shows: str
+
+
+class Figures:
+    """The pictures of one document. text: its words and where they stand. missing: why places could not be cut out, and
+    were not before."""
 
     def __init__(
         self,
@@ -44,7 +64,7 @@ class CutFigures:
         earlier: Callable[[str], bytes | None],
         text: DocumentText,
     ) -> None:
-        """earlier: gives the content of the file that shows what is asked for, if there is one."""
+        """page_image: draws a page. earlier: gives the picture that an earlier export has cut, by what it shows."""
         self.text = text
         self._rows = {row.page_index: row for row in document.rows}
         self._page_image = page_image
@@ -52,7 +72,8 @@ class CutFigures:
         self.missing: dict[Place, ErrorKind] = {}
 
     def picture(self, place: Place, encoding: Encoding) -> Picture | Failure:
-        """As in `Figures`."""
+        """The place cut out of its page, RGB, in px of the row's size, or what an earlier export has cut; or why it
+        cannot be had, for a mark in its place. Cheapest in the order of pages."""
         shows = self._shows(place, encoding)
         page = self._page_image(place.page_index)
         if not isinstance(page, Failure):

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 
-from batchocr.documents.export.formats import File
+from batchocr.documents.export.figures import File
 from batchocr.errors import OutputError
 from batchocr.pages.input.folders import EXPORT_RECORD
 from batchocr.storage.sqlite_file import SqliteFile

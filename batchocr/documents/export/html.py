@@ -20,8 +20,8 @@ from markupsafe import Markup
 
 from batchocr.data import Failure
 from batchocr.documents.assembly.document import AssembledDocument, Gap, PageEnd, Piece, Place
-from batchocr.documents.export.figures import picture_files, picture_places, pictures_in_table
-from batchocr.documents.export.formats import Figures, File, FormatOptions
+from batchocr.documents.export.figures import Figures, File, picture_files, picture_places, pictures_in_table
+from batchocr.documents.export.formats import FormatOptions
 from batchocr.documents.export.markdown import Pictures
 from batchocr.documents.export.words import missing_figure_in_words
 from batchocr.documents.markup.html import block_html, inline_html

@@ -14,8 +14,15 @@ from urllib.parse import quote
 
 from batchocr.data import Failure
 from batchocr.documents.assembly.document import AssembledDocument, Piece, Place, joined_markdown
-from batchocr.documents.export.figures import PICTURE_IN_TABLE, picture_files, picture_places, pictures_in_table
-from batchocr.documents.export.formats import Figures, File, FormatOptions
+from batchocr.documents.export.figures import (
+    PICTURE_IN_TABLE,
+    Figures,
+    File,
+    picture_files,
+    picture_places,
+    pictures_in_table,
+)
+from batchocr.documents.export.formats import FormatOptions
 from batchocr.documents.export.words import missing_figure_in_words
 from batchocr.pages.protocol.markdown import FIGURES, block_markdown, figure_markdown
 

@@ -16,12 +16,14 @@ from batchocr.data import Block, Failure
 from batchocr.documents.assembly.document import AssembledDocument, PageEnd, Piece, Place
 from batchocr.documents.export.figures import (
     PICTURE_IN_TABLE,
+    Figures,
+    File,
     cut,
     picture_places,
     pictures_in_table,
     pieces_of,
 )
-from batchocr.documents.export.formats import Figures, File, FormatOptions
+from batchocr.documents.export.formats import FormatOptions
 from batchocr.documents.export.markdown import Pictures, document_markdown
 from batchocr.documents.export.words import with_dollars
 from batchocr.pages.protocol.markdown import FIGURES, HEADINGS, INLINE_FORMULA, LEFT_OUT
