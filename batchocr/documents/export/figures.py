@@ -17,7 +17,7 @@ from batchocr.documents.assembly.document import AssembledDocument, Piece, Place
 from batchocr.documents.export.placing.document import DocumentText
 from batchocr.pages.protocol.markdown import FIGURES
 
-PICTURE_IN_TABLE: Final = re.compile(r'<img src="(#bbox=(?:[0-9.e-]{1,30},){3}[0-9.e-]{1,30})"[^<>]*>')
+_PICTURE_IN_TABLE: Final = re.compile(r'<img src="(#bbox=(?:[0-9.e-]{1,30},){3}[0-9.e-]{1,30})"[^<>]*>')
 """How a table refers to a picture within it, with the name of that: see `pages/protocol/mineru`."""
 
 _MAX_PICTURES_IN_TABLE: Final = 200
@@ -122,11 +122,24 @@ def pictures_in_table(document: AssembledDocument, table: Piece) -> Mapping[str,
     found: dict[str, Place] = {}
     for place in table.places:
         content = rows[place.page_index].blocks[place.block].content or ""
-        for name in dict.fromkeys(PICTURE_IN_TABLE.findall(content)):
+        for name in dict.fromkeys(_PICTURE_IN_TABLE.findall(content)):
             box = _bbox_in(name)
             if len(found) < _MAX_PICTURES_IN_TABLE and box and _is_within(box, place.bbox):
                 found.setdefault(name, replace(place, bbox=box))
     return found
+
+
+def with_pictures(html: str, document: AssembledDocument, table: Piece, tag: Callable[[Place], str | None]) -> str:
+    """The table with what `tag` makes of each of its pictures; one without a tag, or of no place in it, stays as it
+    is."""
+    if "#bbox=" not in html:
+        return html
+    places = pictures_in_table(document, table)
+
+    def tagged(found: re.Match[str]) -> str:
+        return (tag(places[found[1]]) if found[1] in places else None) or found[0]
+
+    return _PICTURE_IN_TABLE.sub(tagged, html)
 
 
 def _bbox_in(name: str) -> tuple[float, float, float, float] | None:

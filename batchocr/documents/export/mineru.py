@@ -9,20 +9,12 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from batchocr.data import Block, Failure
 from batchocr.documents.assembly.document import AssembledDocument, PageEnd, Piece, Place
-from batchocr.documents.export.figures import (
-    PICTURE_IN_TABLE,
-    Figures,
-    File,
-    cut,
-    picture_places,
-    pictures_in_table,
-    pieces_of,
-)
+from batchocr.documents.export.figures import Figures, File, cut, picture_places, pieces_of, with_pictures
 from batchocr.documents.export.formats import FormatOptions
 from batchocr.documents.export.markdown import Pictures, document_markdown
 from batchocr.documents.export.words import with_dollars
@@ -179,7 +171,7 @@ class _Item:
         return first, {"type": kind, "content": content}
 
     def _table(self) -> tuple[Item, Item]:
-        html = self._with_pictures(self._content)
+        html = with_pictures(self._content, self._document, self._piece, self._tag)
         nest_level = 2 if len(_TABLE_TAG.findall(html)) > 1 else 1
         is_complex = nest_level > 1 or _SPANNING.search(html)
         content = {
@@ -251,17 +243,9 @@ class _Item:
         picture = self._pictures.get(self._piece.places[0])
         return picture if isinstance(picture, str) else ""
 
-    def _with_pictures(self, html: str) -> str:
-        """The table, whose pictures are files."""
-        if "#bbox=" not in html:
-            return html
-        places: Mapping[str, Place] = pictures_in_table(self._document, self._piece)
-
-        def tag(found: re.Match[str]) -> str:
-            picture = self._pictures.get(places[found[1]]) if found[1] in places else None
-            return f'<img src="{picture}"/>' if isinstance(picture, str) else found[0]
-
-        return PICTURE_IN_TABLE.sub(tag, html)
+    def _tag(self, place: Place) -> str | None:
+        picture = self._pictures.get(place)
+        return f'<img src="{picture}"/>' if isinstance(picture, str) else None
 
 
 def _of_the_sheet(kind: str, content: str) -> tuple[Item, Item]:
