@@ -25,7 +25,7 @@ from batchocr.documents.export.formats import FormatOptions
 from batchocr.documents.export.markdown import Pictures
 from batchocr.documents.export.words import missing_figure_in_words
 from batchocr.documents.markup.html import block_html, inline_html
-from batchocr.documents.markup.mathml import MATHML_STYLE, shown_characters
+from batchocr.documents.markup.mathml import shown_characters
 from batchocr.pages.protocol.markdown import FIGURES, HEADINGS
 
 REVISION: Final = 1
@@ -49,7 +49,7 @@ def document_html(document: AssembledDocument, pictures: Pictures) -> str:
     page = _Page(document, pictures)
     parts = [page.part(part) for part in document.parts]
     source = shown_characters(document.source)
-    style = package_files("batchocr.documents.export").joinpath("page.css").read_text() + MATHML_STYLE
+    style = package_files("batchocr.documents.export").joinpath("page.css").read_text()
     return _template().render(
         title=shown_characters(headings[0].content or "")[:_MAX_TITLE] if headings else source,
         source=source,
